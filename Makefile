@@ -1,0 +1,43 @@
+# Everything runs in a virtual environment of its own; python3 (3.11 or later) is all you need.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: help reproduce test lint types unit bench clean
+.DEFAULT_GOAL := help
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+.venv/core: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("tsucb needs Python 3.11 or later; set PYTHON=/path/to/python3.11" if sys.version_info < (3, 11) else 0)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing tsucb into .venv ..."
+	@$(PIP) install --editable .
+	@touch $@
+
+.venv/test: .venv/core
+	@echo "installing the test tools into .venv ..."
+	@$(PIP) install --editable '.[test]'
+	@touch $@
+
+reproduce: .venv/core ## set up, then reproduce Figure 1 of the paper at small scale
+	@$(BIN)/tsucb reproduce figure1 --out results/figure1
+
+test: lint types unit ## set up, then formatter, linter, type checker and all tests
+
+lint: .venv/test ## formatter and linter
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+
+types: .venv/test ## type checker, strict
+	@$(BIN)/mypy
+
+unit: .venv/test ## the tests
+	@$(BIN)/python -m pytest -n auto
+
+bench: .venv/core ## speed of the compiled loop, as ratios to hand-written code
+	@$(BIN)/python benchmarks/engine.py
+
+clean: ## remove the virtual environment and all caches
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache results site

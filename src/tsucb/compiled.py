@@ -1,0 +1,119 @@
+"""Compile functions with Numba, choose them by type, and never run a stale one from the cache.
+
+Two facts of Numba shape this file. A compiled function that receives other compiled functions as
+arguments misses the disk cache in every process; so policies, models and environments are named
+tuples, and a `generic` function picks the implementation by the class of its first argument. And
+the disk cache does not notice a change in *another* file that a cached function calls; so the
+cache folder is named after a hash of all sources that hold compiled code.
+"""
+
+import functools
+import hashlib
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import llvmlite
+import numba
+from numba import types
+from numba.extending import overload
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Sums may be reordered (that is what lets them use vector instructions), but infinities and NaN
+# keep their meaning: an untried arm has an infinite radius. Division by zero gives infinity.
+OPTIONS: dict[str, Any] = {
+    "fastmath": {"reassoc", "contract", "nsz", "arcp"},
+    "error_model": "numpy",
+}
+
+
+def cache_folder() -> Path:
+    """The user's cache folder for this package: `TSUCB_CACHE`, or the platform's usual place."""
+    if chosen := os.environ.get("TSUCB_CACHE"):
+        return Path(chosen)
+    if sys.platform == "win32":
+        root = os.environ.get("LOCALAPPDATA", str(Path.home()))
+    elif sys.platform == "darwin":
+        root = str(Path.home() / "Library" / "Caches")
+    else:
+        root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(root) / "tsucb"
+
+
+def sources() -> list[Path]:
+    """The package's files that hold compiled code: those that import this module, and itself."""
+    package = Path(__file__).parent
+    return [p for p in sorted(package.rglob("*.py")) if b"tsucb.compiled" in p.read_bytes()] + [
+        Path(__file__)
+    ]
+
+
+@functools.cache
+def kernel_folder() -> Path:
+    """Where machine code is cached: one folder for each state of the compiled sources."""
+    digest = hashlib.sha256()
+    for version in (numba.__version__, llvmlite.__version__, sys.version, platform.machine()):
+        digest.update(version.encode())
+    for path in sources():
+        digest.update(str(path.name).encode() + b"\0" + path.read_bytes())
+    name = f"kernels-{digest.hexdigest()[:16]}"
+    for root in (cache_folder(), Path(tempfile.gettempdir()) / f"tsucb-{os.getuid()}"):
+        try:
+            (root / name).mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=root / name).close()
+        except OSError:  # a read-only home: fall back to the temporary folder
+            continue
+        return root / name
+    raise OSError(f"cannot write compiled code to {cache_folder()}; set TSUCB_CACHE to a folder")
+
+
+def compiled(function: F) -> F:
+    """Compile a function on its first call; keep the machine code on disk; release the GIL."""
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(kernel_folder())
+    try:
+        result: F = numba.njit(cache=True, nogil=True, **OPTIONS)(function)
+    finally:
+        numba.config.CACHE_DIR = before
+    return result
+
+
+def inlined(function: F) -> F:
+    """Compile a small helper for use inside compiled functions only (it is cached with them)."""
+    result: F = numba.njit(nogil=True, **OPTIONS)(function)
+    return result
+
+
+def generic(function: F) -> F:
+    """Let compiled code call `function(first, …)`, implemented for each class of `first`.
+
+    In plain Python the function itself runs, typically `return first.method(…)`. In compiled
+    code the implementation registered with `@implements(function, cls)` is compiled in.
+    """
+    table: dict[type, Callable[..., Any]] = {}
+    function.__dict__["implementations"] = table
+
+    @overload(function, jit_options=OPTIONS, strict=False)
+    def pick(*arguments: Any) -> Callable[..., Any] | None:
+        first = arguments[0]
+        if not isinstance(first, types.BaseNamedTuple):
+            return None
+        return table.get(first.instance_class)
+
+    return function
+
+
+def implements(function: Callable[..., Any], *classes: type) -> Callable[[F], F]:
+    """Register the compiled implementation of a `generic` function for the classes given."""
+
+    def register(implementation: F) -> F:
+        for cls in classes:
+            function.__dict__["implementations"][cls] = implementation
+        return implementation
+
+    return register
