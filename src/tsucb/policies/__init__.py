@@ -1,0 +1,23 @@
+"""Rules that turn a belief into an arm: one file per policy."""
+
+from tsucb.policies.greedy import Greedy, Random
+from tsucb.policies.ids import IDS
+from tsucb.policies.rule import Policy, choose
+from tsucb.policies.thompson import Thompson
+from tsucb.policies.ts_ucb import TSUCB
+from tsucb.policies.ucb import OFUL, UCB1, BayesUCB, ChiSquaredUCB, HoeffdingUCB
+
+__all__ = [
+    "IDS",
+    "OFUL",
+    "TSUCB",
+    "UCB1",
+    "BayesUCB",
+    "ChiSquaredUCB",
+    "Greedy",
+    "HoeffdingUCB",
+    "Policy",
+    "Random",
+    "Thompson",
+    "choose",
+]

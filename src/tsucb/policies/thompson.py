@@ -1,0 +1,34 @@
+"""Thompson sampling."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tsucb.belief import draw
+from tsucb.compiled import implements
+from tsucb.policies.rule import Policy, choose, largest
+
+
+class Thompson(Policy, NamedTuple("Thompson", [])):
+    """Play the arm that is best in one draw from the posterior.
+
+    >>> import numpy as np, tsucb
+    >>> belief = tsucb.GaussianBelief(mean=[0.0, 5.0], std=[0.1, 0.1])
+    >>> Thompson().choose(belief, np.random.default_rng(0))
+    1
+
+    Reference: Thompson (1933), "On the likelihood that one unknown probability exceeds another".
+    """
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        return "TS"
+
+
+@implements(choose, Thompson)
+def _(policy, belief, rng):  # type: ignore[no-untyped-def]
+    means = np.empty(belief.mean.size)
+    draw(belief, rng, means)
+    return largest(means, rng)

@@ -1,0 +1,193 @@
+"""Upper confidence bounds: the forms the paper compares with, and two classics.
+
+Each plays the arm with the largest bound. They differ in how wide the bound is.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from tsucb.belief import BetaBelief, GaussianBelief, JointGaussianBelief
+from tsucb.compiled import generic, implements
+from tsucb.policies.rule import Policy, choose, largest, whole_number
+from tsucb.special import (
+    beta_quantile_upper,
+    chi_squared_quantile_upper,
+    normal_quantile_upper,
+)
+
+
+class HoeffdingUCB(Policy, NamedTuple("HoeffdingUCB", [("horizon", int)])):
+    """The K-armed bound of the paper: estimate + √(3 log T / N), equation `eq:karmucb`.
+
+    Parameters
+    ----------
+    horizon
+        T, the number of steps that will be played.
+
+    >>> import numpy as np, tsucb
+    >>> belief = tsucb.BetaBelief(alpha=[2, 2], beta=[2, 2], pulls=[10, 1000])
+    >>> HoeffdingUCB(horizon=10_000).choose(belief, np.random.default_rng(0))
+    0
+
+    Reference: Auer, Cesa-Bianchi and Fischer (2002); Baek and Farias (2023), Section 3.2.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, horizon: int) -> "HoeffdingUCB":
+        return super().__new__(cls, whole_number("horizon", horizon, least=2))
+
+    @property
+    def name(self) -> str:
+        return "UCB"
+
+
+class UCB1(Policy, NamedTuple("UCB1", [])):
+    """Estimate + √(2 log t / N), which needs no horizon.
+
+    >>> import numpy as np, tsucb
+    >>> belief = tsucb.BetaBelief(alpha=[2, 2], beta=[2, 2], pulls=[10, 1000], step=1011)
+    >>> UCB1().choose(belief, np.random.default_rng(0))
+    0
+
+    Reference: Auer, Cesa-Bianchi and Fischer (2002), Figure 1.
+    """
+
+    __slots__ = ()
+
+
+class OFUL(Policy, NamedTuple("OFUL", [("delta", float), ("norm_bound", float)])):
+    """The UCB of Figure 1: optimism in the face of uncertainty for linear rewards.
+
+    The bound is mean + (σ √(2 log(√det V / (δ √det λI))) + √λ S) ‖x‖_{V⁻¹}, with
+    λ = σ² / prior variance and V = λI + Σ xxᵀ of the arm. As the posterior covariance is σ² V⁻¹,
+    this is mean + (√(information + 2 log(1/δ)) + S / prior_std) · std.
+
+    Parameters
+    ----------
+    delta
+        δ, the probability with which the confidence set may miss.
+    norm_bound
+        S, a bound on the Euclidean norm of the parameters.
+
+    >>> import numpy as np, tsucb
+    >>> OFUL().choose(tsucb.GaussianBelief(mean=[0, 0.5], std=[1, 0.1]), np.random.default_rng(0))
+    0
+
+    Reference: Abbasi-Yadkori, Pál and Szepesvári (2011), Theorem 2.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, delta: float = 1e-4, norm_bound: float = 1.0) -> "OFUL":
+        if not 0 < delta < 1:
+            raise ValueError(f"delta must lie between 0 and 1, but it is {delta}")
+        if not 0 <= norm_bound < math.inf:
+            raise ValueError(f"norm_bound must be finite and not negative, but it is {norm_bound}")
+        return super().__new__(cls, float(delta), float(norm_bound))
+
+    @property
+    def name(self) -> str:
+        return "UCB"
+
+
+class ChiSquaredUCB(Policy, NamedTuple("ChiSquaredUCB", [])):
+    """The UCB of Tables 1 and 2: a Bayesian bound that holds for all of the parameters at once.
+
+    The bound is mean + √q · std with q the quantile of a χ² distribution with d degrees of
+    freedom at 1 − 1/(1 + t): the d-dimensional credible ellipsoid, seen from one direction.
+
+    >>> import numpy as np, tsucb
+    >>> belief = tsucb.GaussianBelief(mean=[0, 0.5], std=[1, 0.1], step=100, dimension=50)
+    >>> ChiSquaredUCB().choose(belief, np.random.default_rng(0))
+    0
+    """
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        return "UCB"
+
+
+class BayesUCB(Policy, NamedTuple("BayesUCB", [("c", float)])):
+    """The quantile of each arm's posterior at 1 − 1/(t logᶜ t).
+
+    Parameters
+    ----------
+    c
+        The power of the logarithm: 5 in the proofs, 0 in practice.
+
+    >>> import numpy as np, tsucb
+    >>> belief = tsucb.BetaBelief(alpha=[2, 30], beta=[2, 20], step=100)
+    >>> BayesUCB().choose(belief, np.random.default_rng(0))
+    0
+
+    Reference: Kaufmann, Cappé and Garivier (2012), "On Bayesian upper confidence bounds".
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, c: float = 0.0) -> "BayesUCB":
+        if not 0 <= c < math.inf:
+            raise ValueError(f"c must be finite and not negative, but it is {c}")
+        return super().__new__(cls, float(c))
+
+    @property
+    def name(self) -> str:
+        return "Bayes-UCB"
+
+
+@implements(choose, HoeffdingUCB)
+def _(policy, belief, rng):  # type: ignore[no-untyped-def]
+    return largest(belief.estimate + np.sqrt(3 * math.log(policy.horizon) / belief.pulls), rng)
+
+
+@implements(choose, UCB1)
+def _(policy, belief, rng):  # type: ignore[no-untyped-def]
+    return largest(belief.estimate + np.sqrt(2 * math.log(belief.step) / belief.pulls), rng)
+
+
+@implements(choose, OFUL)
+def _(policy, belief, rng):  # type: ignore[no-untyped-def]
+    confidence = 2 * math.log(1 / policy.delta)
+    bias = policy.norm_bound / belief.prior_std
+    bound = np.empty(belief.mean.size)
+    for a in range(bound.size):
+        width = math.sqrt(belief.information[a] + confidence) + bias
+        bound[a] = belief.mean[a] + width * belief.std[a]
+    return largest(bound, rng)
+
+
+@implements(choose, ChiSquaredUCB)
+def _(policy, belief, rng):  # type: ignore[no-untyped-def]
+    width = math.sqrt(chi_squared_quantile_upper(1 / (1 + belief.step), belief.dimension))
+    return largest(belief.mean + width * belief.std, rng)
+
+
+@implements(choose, BayesUCB)
+def _(policy, belief, rng):  # type: ignore[no-untyped-def]
+    t = max(belief.step, 2)  # at t = 1 the level is 0 and every bound is minus infinity
+    tail = min(0.5, 1 / (t * math.log(t) ** policy.c))
+    bound = np.empty(belief.mean.size)
+    upper_quantiles(belief, tail, bound)
+    return largest(bound, rng)
+
+
+@generic
+def upper_quantiles(belief, tail, out):  # type: ignore[no-untyped-def]
+    """Fill `out` with the value that each arm's mean reward exceeds with probability `tail`."""
+    raise NotImplementedError  # called from compiled code only
+
+
+@implements(upper_quantiles, GaussianBelief, JointGaussianBelief)
+def _(belief, tail, out):  # type: ignore[no-untyped-def]
+    out[:] = belief.mean + normal_quantile_upper(tail) * belief.std
+
+
+@implements(upper_quantiles, BetaBelief)
+def _(belief, tail, out):  # type: ignore[no-untyped-def]
+    for a in range(out.size):
+        out[a] = beta_quantile_upper(tail, belief.alpha[a], belief.beta[a])
