@@ -1,0 +1,15 @@
+"""Problems to play against: one file per kind."""
+
+from tsucb.environments.environment import Environment, World
+from tsucb.environments.k_armed import KArmedBandit
+from tsucb.environments.linear import ContextualLinearBandit, LinearBandit
+from tsucb.environments.wheel import WheelBandit
+
+__all__ = [
+    "ContextualLinearBandit",
+    "Environment",
+    "KArmedBandit",
+    "LinearBandit",
+    "WheelBandit",
+    "World",
+]

@@ -1,0 +1,203 @@
+"""Linear rewards: one θ for all arms, or one β per arm and a context."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from tsucb.compiled import implements, inlined
+from tsucb.environments.environment import (
+    Environment,
+    World,
+    advance,
+    begin,
+    check_availability,
+    check_sizes,
+    draw_available,
+    fill_normal,
+    pay,
+)
+from tsucb.models.contextual_linear import ContextualLinear
+from tsucb.models.linear import Linear
+from tsucb.models.model import positive
+
+
+class LinearBandit(
+    Environment,
+    NamedTuple(
+        "LinearBandit",
+        [
+            ("arms", int),
+            ("features", int),
+            ("noise", float),
+            ("prior_variance", float),
+            ("redraw", bool),
+            ("availability", float),
+        ],
+    ),
+):
+    """Arm a pays X(a)ᵀθ plus N(0, σ²), with ‖X(a)‖ = 1 as in Theorem 2 of the paper.
+
+    Parameters
+    ----------
+    arms, features
+        K and d.
+    noise
+        σ.
+    prior_variance
+        θ ~ N(0, prior_variance · I); 1/d by default, so that ‖θ‖ is about 1.
+    redraw
+        Whether new arm vectors are drawn at every step instead of once a run.
+    availability
+        Probability with which an arm can be played at a step.
+
+    >>> import tsucb
+    >>> bandit = LinearBandit(arms=10, features=3)
+    >>> tsucb.simulate(bandit, bandit.model(), [tsucb.Thompson()], horizon=50, runs=1).regret.shape
+    (1, 1, 50)
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        arms: int,
+        features: int,
+        noise: float = 1.0,
+        prior_variance: float | None = None,
+        redraw: bool = False,
+        availability: float = 1.0,
+    ) -> "LinearBandit":
+        arms, features = check_sizes(arms, features)
+        variance = 1 / features if prior_variance is None else prior_variance
+        return super().__new__(
+            cls,
+            arms,
+            features,
+            positive("noise", noise),
+            positive("prior_variance", variance),
+            bool(redraw),
+            check_availability(availability),
+        )
+
+    def model(self) -> Linear:
+        """The model that knows the prior and the noise."""
+        return Linear(self.features, self.noise, prior_covariance=self.prior_variance)
+
+
+class ContextualLinearBandit(
+    Environment,
+    NamedTuple(
+        "ContextualLinearBandit",
+        [
+            ("arms", int),
+            ("features", int),
+            ("noise", float),
+            ("prior_variance", float),
+            ("availability", float),
+        ],
+    ),
+):
+    """The synthetic problem of Figure 1: arm k pays xᵀβₖ plus N(0, σ²), x ~ N(0, I/d).
+
+    Parameters
+    ----------
+    arms, features
+        K and d.
+    noise
+        σ.
+    prior_variance
+        βₖ ~ N(0, prior_variance · I). By default 1/d, which the paper's runs used and which
+        gives its numbers; its text says 1.
+    availability
+        Probability with which an arm can be played at a step.
+
+    >>> import tsucb
+    >>> bandit = ContextualLinearBandit(arms=10, features=10, noise=0.5)
+    >>> tsucb.simulate(bandit, bandit.model(), [tsucb.TSUCB(1)], horizon=50, runs=1).regret.shape
+    (1, 1, 50)
+
+    Reference: Baek and Farias (2023), Section 4.1.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        arms: int,
+        features: int = 10,
+        noise: float = 1.0,
+        prior_variance: float | None = None,
+        availability: float = 1.0,
+    ) -> "ContextualLinearBandit":
+        arms, features = check_sizes(arms, features)
+        variance = 1 / features if prior_variance is None else prior_variance
+        return super().__new__(
+            cls,
+            arms,
+            features,
+            positive("noise", noise),
+            positive("prior_variance", variance),
+            check_availability(availability),
+        )
+
+    def model(self) -> ContextualLinear:
+        """The model that knows the prior and the noise."""
+        return ContextualLinear(self.features, self.noise, prior_covariance=self.prior_variance)
+
+
+@implements(begin, LinearBandit)
+def _(environment, rng):  # type: ignore[no-untyped-def]
+    arms, d = environment.arms, environment.features
+    theta = np.empty((1, d))
+    fill_normal(theta[0], math.sqrt(environment.prior_variance), rng)
+    world = World(theta, np.empty((arms, d)), np.empty(arms), np.arange(arms), np.zeros(1))
+    draw_unit_arms(world, rng)
+    return world
+
+
+@implements(advance, LinearBandit)
+def _(environment, world, step, rng):  # type: ignore[no-untyped-def]
+    if environment.redraw:
+        draw_unit_arms(world, rng)
+    world.noise[0] = environment.noise * rng.standard_normal()
+    return world.context, world.means, draw_available(environment.availability, world, rng)
+
+
+@inlined
+def draw_unit_arms(world, rng):  # type: ignore[no-untyped-def]
+    """Arm vectors uniform on the unit sphere, and their mean rewards."""
+    for a in range(world.means.size):
+        x = world.context[a]
+        fill_normal(x, 1.0, rng)
+        x /= np.sqrt((x * x).sum())
+        world.means[a] = (x * world.parameters[0]).sum()
+
+
+@implements(begin, ContextualLinearBandit)
+def _(environment, rng):  # type: ignore[no-untyped-def]
+    arms, d = environment.arms, environment.features
+    beta = np.empty((d, arms))  # the arm last, for the same reason as in the model
+    scale = math.sqrt(environment.prior_variance)
+    for k in range(arms):
+        for i in range(d):
+            beta[i, k] = scale * rng.standard_normal()
+    return World(beta, np.empty(d), np.empty(arms), np.arange(arms), np.zeros(1))
+
+
+@implements(advance, ContextualLinearBandit)
+def _(environment, world, step, rng):  # type: ignore[no-untyped-def]
+    d = environment.features
+    fill_normal(world.context, 1 / math.sqrt(d), rng)
+    world.noise[0] = environment.noise * rng.standard_normal()
+    world.means[:] = 0.0
+    for i in range(d):
+        x, beta = world.context[i], world.parameters[i]
+        for k in range(environment.arms):
+            world.means[k] += x * beta[k]
+    return world.context, world.means, draw_available(environment.availability, world, rng)
+
+
+@implements(pay, LinearBandit, ContextualLinearBandit)
+def _(environment, world, arm):  # type: ignore[no-untyped-def]
+    return world.means[arm] + world.noise[0]

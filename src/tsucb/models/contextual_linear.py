@@ -1,0 +1,93 @@
+"""One vector of coefficients per arm, one context per step, known noise."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tsucb.belief import Floats, GaussianBelief
+from tsucb.compiled import implements
+from tsucb.models import regressions
+from tsucb.models.model import Model, believe, gaussian_prior, positive, update
+from tsucb.models.regressions import Regressions, learn, predict
+
+
+class ContextualLinear(
+    Model,
+    NamedTuple(
+        "ContextualLinear",
+        [
+            ("features", int),
+            ("noise", float),
+            ("prior_mean", Floats),
+            ("prior_root", Floats),
+            ("prior_std", float),
+        ],
+    ),
+):
+    """Arm k pays xᵀβₖ plus normal noise; the βₖ are independent and normal a priori.
+
+    Given the history the arms stay independent, so the mean rewards at a context x are K
+    independent normals N(xᵀμₖ, xᵀΣₖx): policies draw those K numbers, not K vectors.
+
+    Parameters
+    ----------
+    features
+        d, the length of a context.
+    noise
+        σ, the known standard deviation of a reward around its mean.
+    prior_mean
+        Mean of every βₖ: a number, or a vector (d,).
+    prior_covariance
+        Covariance of every βₖ: a variance, a vector of variances (d,), or a matrix (d, d).
+
+    >>> import numpy as np
+    >>> model = ContextualLinear(features=2, noise=0.5)
+    >>> state = model.start(arms=3)
+    >>> model.update(state, context=[1.0, 0.0], arm=2, reward=1.0)
+    >>> model.belief(state, [1.0, 0.0], rng=np.random.default_rng(0)).mean
+    array([0. , 0. , 0.8])
+
+    Reference: Baek and Farias (2023), Sections 2.2 and 4.1.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        features: int,
+        noise: float = 1.0,
+        prior_mean: ArrayLike = 0.0,
+        prior_covariance: ArrayLike = 1.0,
+    ) -> "ContextualLinear":
+        d, mean, root, smallest = gaussian_prior(features, prior_mean, prior_covariance)
+        return super().__new__(cls, d, positive("noise", noise), mean, root, smallest)
+
+    def start(self, arms: int) -> Regressions:
+        """The state before any data: K regressions at the prior."""
+        if arms < 1:
+            raise ValueError(f"a bandit needs at least one arm, but {arms} were asked for")
+        return regressions.start(arms, self.prior_mean, self.prior_root)
+
+    def extend(self, state: Regressions, arms: int) -> Regressions:
+        """A state with further arms at the end, each with the prior."""
+        return regressions.concatenate(state, self.start(arms))
+
+    def context_shape(self, arms: int) -> tuple[int, ...]:
+        """One vector (d,), the same for all arms."""
+        return (self.features,)
+
+
+@implements(believe, ContextualLinear)
+def _(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+    mean, std = np.empty(arms.size), np.empty(arms.size)
+    predict(state, context, arms, mean, std)
+    pulls, information = state.pulls[arms], state.information[arms]
+    return GaussianBelief(
+        mean, std, mean, std, pulls, information, step, model.features, model.prior_std
+    )
+
+
+@implements(update, ContextualLinear)
+def _(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
+    learn(state, arm, context, reward, model.noise * model.noise)

@@ -1,0 +1,117 @@
+"""One vector of coefficients shared by all arms, a feature vector per arm."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tsucb.belief import Floats, Integers, JointGaussianBelief
+from tsucb.compiled import implements
+from tsucb.models.model import Model, believe, gaussian_prior, positive, update
+from tsucb.models.regressions import Rows, learn
+
+
+class LinearState(NamedTuple):
+    """The posterior of θ as a single regression, and the pulls (K,) of the arms."""
+
+    theta: Rows
+    pulls: Integers
+
+
+class Linear(
+    Model,
+    NamedTuple(
+        "Linear",
+        [
+            ("features", int),
+            ("noise", float),
+            ("prior_mean", Floats),
+            ("prior_root", Floats),
+            ("prior_std", float),
+        ],
+    ),
+):
+    """Arm a pays X(a)ᵀθ plus normal noise; θ is shared, so the arms' means are jointly normal.
+
+    The context of a step is the matrix (K, d) of feature vectors, one row for every arm; rows of
+    arms that are not available are not looked at.
+
+    Parameters
+    ----------
+    features
+        d, the length of an arm's feature vector.
+    noise
+        σ, the known standard deviation of a reward around its mean.
+    prior_mean
+        Mean of θ: a number, or a vector (d,).
+    prior_covariance
+        Covariance of θ: a variance, a vector of variances (d,), or a matrix (d, d).
+
+    >>> import numpy as np
+    >>> model = Linear(features=2, noise=0.5)
+    >>> state = model.start(arms=2)
+    >>> model.update(state, context=[[1.0, 0.0], [1.0, 1.0]], arm=0, reward=1.0)
+    >>> model.belief(state, [[1.0, 0.0], [1.0, 1.0]], rng=np.random.default_rng(0)).mean
+    array([0.8, 0.8])
+
+    Reference: Baek and Farias (2023), Sections 2.2 and 3.3.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        features: int,
+        noise: float = 1.0,
+        prior_mean: ArrayLike = 0.0,
+        prior_covariance: ArrayLike = 1.0,
+    ) -> "Linear":
+        d, mean, root, smallest = gaussian_prior(features, prior_mean, prior_covariance)
+        return super().__new__(cls, d, positive("noise", noise), mean, root, smallest)
+
+    def start(self, arms: int) -> LinearState:
+        """The state before any data: θ at the prior."""
+        if arms < 1:
+            raise ValueError(f"a bandit needs at least one arm, but {arms} were asked for")
+        theta = Rows(
+            self.prior_root[None].copy(),
+            self.prior_mean[None].copy(),
+            np.zeros(1, dtype=np.int64),
+            np.zeros(1),
+        )
+        return LinearState(theta, np.zeros(arms, dtype=np.int64))
+
+    def extend(self, state: LinearState, arms: int) -> LinearState:
+        """A state with further arms at the end; what is known of θ stays."""
+        return LinearState(state.theta, np.append(state.pulls, np.zeros(arms, dtype=np.int64)))
+
+    def context_shape(self, arms: int) -> tuple[int, ...]:
+        """A feature vector for every arm: (K, d)."""
+        return (arms, self.features)
+
+
+@implements(believe, Linear)
+def _(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+    n, d = arms.size, model.features
+    root, center = state.theta.root[0], state.theta.mean[0]
+    mean, std, factor = np.zeros(n), np.zeros(n), np.zeros((n, d))
+    for a in range(n):
+        x, row = context[arms[a]], factor[a]
+        for i in range(d):
+            mean[a] += x[i] * center[i]
+            for j in range(d):
+                row[j] += x[i] * root[i, j]
+        for j in range(d):
+            std[a] += row[j] * row[j]
+        std[a] = np.sqrt(std[a])
+    information = np.full(n, state.theta.information[0])
+    pulls = state.pulls[arms]
+    return JointGaussianBelief(
+        mean, factor, std, mean, std, pulls, information, step, d, model.prior_std
+    )
+
+
+@implements(update, Linear)
+def _(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
+    learn(state.theta, 0, context[arm], reward, model.noise * model.noise)
+    state.pulls[arm] += 1
