@@ -1,0 +1,73 @@
+"""`tsucb data`: what data there is, fetching it, and checking it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="The datasets of the deep bandit benchmark: list, get, check.")
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder with the datasets, searched before $TSUCB_DATA and the user's cache folder.",
+        show_default=False,
+    ),
+]
+
+
+@app.command("list")
+def list_datasets(data_dir: DataDir = None) -> None:
+    """Show the datasets, where each was found, and where they are looked for."""
+    from tsucb.datasets import DATASETS, data_folders, find_dataset
+
+    typer.echo(f"{'dataset':<11}{'rows':>9}{'features':>10}{'arms':>6}   where")
+    for dataset in DATASETS.values():
+        place = find_dataset(dataset, data_dir) or f"absent: tsucb data get {dataset.name}"
+        size = f"{dataset.rows:>9,}{dataset.features:>10}{dataset.arms:>6}"
+        typer.echo(f"{dataset.name:<11}{size}   {place}")
+    typer.echo(f"{'wheel':<11}{'any':>9}{2:>10}{5:>6}   needs no data")
+    typer.echo("\nlooked for in subfolders with these names of:")
+    for folder in data_folders(data_dir):
+        typer.echo(f"  {folder}")
+
+
+@app.command("get")
+def get_datasets(
+    names: Annotated[list[str], typer.Argument(help="Datasets, or `all`.", metavar="NAME...")],
+    data_dir: DataDir = None,
+) -> None:
+    """Download datasets from their public sources and verify their checksums."""
+    from tsucb.datasets import DATASETS, fetch
+
+    for name in DATASETS if names == ["all"] else names:
+        for path in fetch(name, data_dir):
+            typer.echo(f"{name}: {path}")
+
+
+@app.command("check")
+def check_datasets(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Datasets; all that are present if none is named.")
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Read datasets and verify their rows, columns and labels."""
+    from tsucb.datasets import DATASETS, find_dataset, load
+
+    present = [name for name, dataset in DATASETS.items() if find_dataset(dataset, data_dir)]
+    if not (names or present):
+        raise FileNotFoundError("no dataset is present; `tsucb data list` shows where they belong")
+    faults = []
+    for name in names or present:
+        try:
+            found = load(name, data_dir)
+        except (ValueError, OSError) as error:
+            faults.append(name)
+            typer.echo(f"{name}: {error}", err=True)
+        else:
+            typer.echo(
+                f"{name}: {found.rows:,} rows, {found.features} features, {found.arms} arms: good"
+            )
+    if faults:
+        raise typer.Exit(code=2)

@@ -1,0 +1,190 @@
+"""`tsucb reproduce`: the paper's experiments, each one command."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tsucb.reproduce import Claim, Experiment
+
+app = typer.Typer(
+    help="Reproduce an experiment of the paper and compare with its figures.",
+    no_args_is_help=True,
+)
+
+
+class Scale(StrEnum):
+    """How much is measured."""
+
+    quick = "quick"
+    full = "full"
+
+
+class Prior(StrEnum):
+    """Which prior of Figure 1: that of the authors' code, N(0, I/d), or of the text, N(0, I)."""
+
+    code = "code"
+    text = "text"
+
+
+# The options that all experiments share.
+ScaleOption = Annotated[
+    Scale, typer.Option(help="quick: minutes on two cores; full: as much as the paper.")
+]
+RunsOption = Annotated[int | None, typer.Option(help="Runs of every policy; default by scale.")]
+SeedOption = Annotated[int, typer.Option(help="Seed of all randomness.")]
+PoliciesOption = Annotated[
+    str | None, typer.Option(help='Only these, comma-separated, such as "TS,TS-UCB(1)".')
+]
+OutOption = Annotated[
+    Path | None, typer.Option(help="Folder of the results; continued if it has some.")
+]
+WorkersOption = Annotated[int | None, typer.Option(help="Tasks at once; default: one per core.")]
+ClusterOption = Annotated[
+    str | None, typer.Option(help="Address of a Dask scheduler to run on, tcp://HOST:PORT.")
+]
+
+
+def listed(text: str | None) -> tuple[str, ...] | None:
+    """The parts of a comma-separated list.
+
+    >>> listed("TS, TS-UCB(1)")
+    ('TS', 'TS-UCB(1)')
+    """
+    if text is None:
+        return None
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def carry_out(
+    experiment: Experiment, out: Path | None, workers: int | None, cluster: str | None
+) -> None:
+    """Measure the experiment into its folder, with progress, and end with the claims."""
+    from rich.console import Console
+
+    from tsucb.reproduce import reproduce
+
+    out = out or Path("results") / experiment.name
+    console = Console(highlight=False)
+    console.print(f"[bold]{experiment.title}[/bold]")
+    for note in experiment.notes():
+        console.print(note, markup=False)
+    result = reproduce(experiment, out, workers=workers, cluster=cluster, console=console)
+    show_claims(console, result.claims)
+    console.print(f"Report: {out / 'report.html'} · numbers: {out / 'summary.csv'}", soft_wrap=True)
+
+
+def show_claims(console: Console, claims: list[Claim]) -> None:
+    """The table of claims in the terminal."""
+    from rich.table import Table
+
+    from tsucb.reproduce.report import verdict
+
+    table = Table("claim of the paper", "paper", "measured", "agrees?", show_lines=True)
+    for claim in claims:
+        colour = {True: "green", False: "red", None: "dim"}[claim.agrees]
+        table.add_row(*claim[:3], f"[{colour}]{verdict(claim)}[/{colour}]")
+    console.print(table)
+
+
+@app.command()
+def figure1(
+    scale: ScaleOption = Scale.quick,
+    runs: RunsOption = None,
+    seed: SeedOption = 0,
+    cells: Annotated[
+        str | None, typer.Option(help='Only these cells, as arms:noise, such as "3:0.05,60:2".')
+    ] = None,
+    policies: PoliciesOption = None,
+    prior: Annotated[
+        Prior, typer.Option(help="code: β ~ N(0, I/d), as the authors ran; text: N(0, I).")
+    ] = Prior.code,
+    out: OutOption = None,
+    workers: WorkersOption = None,
+    cluster: ClusterOption = None,
+) -> None:
+    """Figure 1: 25 synthetic linear contextual bandits, six policies."""
+    from tsucb.reproduce.figure1 import Figure1, parse_cell
+
+    experiment = Figure1.at(
+        scale,
+        runs=runs,
+        seed=seed,
+        instances=cells and tuple(map(parse_cell, listed(cells) or ())),
+        policies=listed(policies),
+        prior=prior.value,
+    )
+    carry_out(experiment, out, workers, cluster)
+
+
+@app.command()
+def table1(
+    log: Annotated[
+        Path | None, typer.Option(help="Folder of the R6B files; a small log is generated if none.")
+    ] = None,
+    scale: ScaleOption = Scale.quick,
+    runs: RunsOption = None,
+    seed: SeedOption = 0,
+    policies: PoliciesOption = None,
+    out: OutOption = None,
+    workers: WorkersOption = None,
+    cluster: ClusterOption = None,
+) -> None:
+    """Table 1: personalised news from a click log."""
+    from tsucb.reproduce.table1 import Table1
+
+    experiment = Table1.at(
+        scale, log=log and str(log), runs=runs, seed=seed, policies=listed(policies)
+    )
+    carry_out(experiment, out, workers, cluster)
+
+
+@app.command()
+def table2(
+    datasets: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
+    horizon: Annotated[int | None, typer.Option(help="Steps of a run.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the datasets lie.")] = None,
+    scale: ScaleOption = Scale.quick,
+    runs: RunsOption = None,
+    seed: SeedOption = 0,
+    policies: PoliciesOption = None,
+    out: OutOption = None,
+    workers: WorkersOption = None,
+    cluster: ClusterOption = None,
+) -> None:
+    """Table 2: Neural-Linear on seven real datasets."""
+    from tsucb.reproduce.table2 import Table2
+
+    experiment = Table2.at(
+        scale,
+        datasets=listed(datasets),
+        horizon=horizon,
+        data_dir=data_dir and str(data_dir),
+        runs=runs,
+        seed=seed,
+        policies=listed(policies),
+    )
+    carry_out(experiment, out, workers, cluster)
+
+
+@app.command()
+def theorems(
+    scale: ScaleOption = Scale.quick,
+    runs: RunsOption = None,
+    seed: SeedOption = 0,
+    policies: PoliciesOption = None,
+    out: OutOption = None,
+    workers: WorkersOption = None,
+    cluster: ClusterOption = None,
+) -> None:
+    """Theorems 1 and 2: Bayes regret against its bounds, and how often the bounds fail."""
+    from tsucb.reproduce.theorems import Theorems
+
+    experiment = Theorems.at(scale, runs=runs, seed=seed, policies=listed(policies))
+    carry_out(experiment, out, workers, cluster)
