@@ -1,0 +1,103 @@
+"""Click rates of users on articles: one logistic regression for each article."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsucb.news.log import FEATURES, Day
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+
+class ClickModel(NamedTuple):
+    """P(click) = 1 / (1 + exp(−(b_a + Σ_f w_{a,f}))), f over the features of the user that are on.
+
+    Parameters
+    ----------
+    articles : (A,) article numbers in increasing order
+    intercept : (A,) b
+    weights : (A, 136) w
+    """
+
+    articles: NDArray[np.int32]
+    intercept: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+    def rates(self, day: Day) -> NDArray[np.float64]:
+        """The click rate of every visit's user on every article: (N, A).
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from tsucb.news import make_news, read_day
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     [path] = make_news(folder, days=1, lines=1_000)
+        ...     truth = ClickModel.load(f"{folder}/truth.npz")
+        ...     day = read_day(path)
+        >>> truth.rates(day).shape == (1_000, len(truth.articles))
+        True
+        """
+        logits: NDArray[np.float64] = users(day) @ self.weights.T + self.intercept
+        return 1 / (1 + np.exp(-logits))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to an `.npz` file, aside and renamed."""
+        aside = Path(path).with_suffix(f".{os.getpid()}.npz")
+        np.savez(aside, **self._asdict())
+        os.replace(aside, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "ClickModel":
+        """Read a model that `save` wrote."""
+        with np.load(path) as file:
+            return cls(**{name: file[name] for name in cls._fields})
+
+
+def users(day: Day) -> "scipy.sparse.csr_array":
+    """The users of a day as a sparse binary matrix: (N, 136)."""
+    import scipy.sparse
+
+    return scipy.sparse.csr_array(
+        (np.ones(len(day.features)), day.features.astype(np.int32), day.ends),
+        shape=(len(day), FEATURES),
+    )
+
+
+def fit_clicks(day: Day, *, impressions: int = 5_000) -> ClickModel:
+    """Fit one logistic regression for each article displayed more often than `impressions` times.
+
+    scikit-learn's default: penalty ‖w‖²/2 beside the summed log-loss, free intercept (the paper
+    says no more than "a logistic regression model"); Newton's method, because with 136 features
+    it takes six steps where the default solver takes a hundred. An article that nobody, or
+    everybody, clicked on has the rate (clicks + ½) / (impressions + 1) for all users.
+
+    References
+    ----------
+    Baek and Farias (2023), section 5.2.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    articles, count = np.unique(day.article, return_counts=True)
+    articles = articles[count > impressions]
+    if not len(articles):
+        raise ValueError(
+            f"no article of day {day.name} was displayed more than {impressions:,} times (at most "
+            f"{count.max():,} of {len(day):,} visits): read a longer log or lower the bound"
+        )
+    x = users(day)
+    intercept = np.empty(len(articles))
+    weights = np.zeros((len(articles), FEATURES))
+    for a, article in enumerate(articles):
+        shown = np.flatnonzero(day.article == article)
+        clicks = day.click[shown]
+        total = int(clicks.sum())
+        if 0 < total < len(shown):
+            fit = LogisticRegression(solver="newton-cholesky", tol=1e-6).fit(x[shown], clicks)
+            intercept[a], weights[a] = fit.intercept_[0], fit.coef_[0]
+        else:
+            intercept[a] = np.log((total + 0.5) / (len(shown) - total + 0.5))
+    return ClickModel(articles.astype(np.int32), intercept, weights)
