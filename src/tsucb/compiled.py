@@ -89,14 +89,19 @@ def inlined(function: F) -> F:
     return result
 
 
+def implementations(function: Callable[..., Any]) -> dict[type, Callable[..., Any]]:
+    """The compiled implementations of a `generic` function, by class."""
+    table: dict[type, Callable[..., Any]] = function.__dict__.setdefault("implementations", {})
+    return table
+
+
 def generic(function: F) -> F:
     """Let compiled code call `function(first, …)`, implemented for each class of `first`.
 
     In plain Python the function itself runs, typically `return first.method(…)`. In compiled
     code the implementation registered with `@implements(function, cls)` is compiled in.
     """
-    table: dict[type, Callable[..., Any]] = {}
-    function.__dict__["implementations"] = table
+    table = implementations(function)
 
     @overload(function, jit_options=OPTIONS, strict=False)
     def pick(*arguments: Any) -> Callable[..., Any] | None:
@@ -113,7 +118,7 @@ def implements(function: Callable[..., Any], *classes: type) -> Callable[[F], F]
 
     def register(implementation: F) -> F:
         for cls in classes:
-            function.__dict__["implementations"][cls] = implementation
+            implementations(function)[cls] = implementation
         return implementation
 
     return register

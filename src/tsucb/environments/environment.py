@@ -50,6 +50,11 @@ class Environment:
 
     arms: int
 
+    @property
+    def context_shape(self) -> tuple[int, ...]:
+        """The shape of a step's context; () for none."""
+        raise NotImplementedError
+
     def begin(self, rng: np.random.Generator) -> Any:
         """Draw the unknown parameters of a new run."""
         return _begin(self, rng)

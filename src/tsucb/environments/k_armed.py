@@ -55,6 +55,11 @@ class KArmedBandit(
             )
         return super().__new__(cls, check_sizes(arms)[0], prior, check_availability(availability))
 
+    @property
+    def context_shape(self) -> tuple[int, ...]:
+        """There is no context."""
+        return ()
+
 
 @generic
 def draw_mean(prior: Any, rng: np.random.Generator) -> float:

@@ -80,6 +80,11 @@ class LinearBandit(
             check_availability(availability),
         )
 
+    @property
+    def context_shape(self) -> tuple[int, ...]:
+        """The feature vectors of all arms (K, d)."""
+        return (self.arms, self.features)
+
     def model(self) -> Linear:
         """The model that knows the prior and the noise."""
         return Linear(self.features, self.noise, prior_covariance=self.prior_variance)
@@ -140,6 +145,11 @@ class ContextualLinearBandit(
             positive("prior_variance", variance),
             check_availability(availability),
         )
+
+    @property
+    def context_shape(self) -> tuple[int, ...]:
+        """One vector (d,)."""
+        return (self.features,)
 
     def model(self) -> ContextualLinear:
         """The model that knows the prior and the noise."""

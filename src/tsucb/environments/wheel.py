@@ -53,9 +53,9 @@ class WheelBandit(
         return super().__new__(cls, 5, float(delta), check_availability(availability))
 
     @property
-    def features(self) -> int:
-        """Contexts are points of the plane."""
-        return 2
+    def context_shape(self) -> tuple[int, ...]:
+        """Contexts are points of the plane (2,)."""
+        return (2,)
 
 
 @implements(begin, WheelBandit)

@@ -153,7 +153,7 @@ class Model:
         return rewards
 
     def __reduce__(self) -> Any:  # the fields are not always the arguments of the constructor
-        return type(self)._make, (tuple(self),)  # type: ignore[attr-defined, call-overload]
+        return type(self)._make, (tuple(self),)  # type: ignore[attr-defined, arg-type]
 
 
 def state_pulls(state: Any) -> Integers:
@@ -194,7 +194,7 @@ def gaussian_prior(
             "the prior variance must be positive in every direction (and a matrix symmetric), "
             f"but the smallest is {smallest:g}"
         )
-    root = np.linalg.cholesky(matrix)
+    root: Floats = np.linalg.cholesky(matrix).astype(np.float64)
     return d, np.broadcast_to(center, d).copy(), root, float(np.sqrt(smallest))
 
 

@@ -109,10 +109,10 @@ def _(state, context, arms, mean, std):  # type: ignore[no-untyped-def]
                 mean[a] += context[i] * state.mean[i, k]
             variance = 0.0
             for j in range(features):
-                v = 0.0
+                component = 0.0
                 for i in range(features):
-                    v += context[i] * state.root[j, i, k]
-                variance += v * v
+                    component += context[i] * state.root[j, i, k]
+                variance += component * component
             std[a] = np.sqrt(variance)
         return
     v = np.empty(count)

@@ -1,0 +1,58 @@
+"""TS-UCB: Bayesian bandits that improve on Thompson sampling at no extra cost."""
+
+from tsucb.belief import Belief, BetaBelief, GaussianBelief, JointGaussianBelief
+from tsucb.environments import (
+    ContextualLinearBandit,
+    Environment,
+    KArmedBandit,
+    LinearBandit,
+    WheelBandit,
+)
+from tsucb.models import BernoulliArms, ContextualLinear, GaussianArms, Linear, Model, NIGLinear
+from tsucb.policies import (
+    IDS,
+    OFUL,
+    TSUCB,
+    UCB1,
+    BayesUCB,
+    ChiSquaredUCB,
+    Greedy,
+    HoeffdingUCB,
+    Policy,
+    Random,
+    Thompson,
+)
+from tsucb.simulate import Simulation, simulate
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "IDS",
+    "OFUL",
+    "TSUCB",
+    "UCB1",
+    "BayesUCB",
+    "Belief",
+    "BernoulliArms",
+    "BetaBelief",
+    "ChiSquaredUCB",
+    "ContextualLinear",
+    "ContextualLinearBandit",
+    "Environment",
+    "GaussianArms",
+    "GaussianBelief",
+    "Greedy",
+    "HoeffdingUCB",
+    "JointGaussianBelief",
+    "KArmedBandit",
+    "Linear",
+    "LinearBandit",
+    "Model",
+    "NIGLinear",
+    "Policy",
+    "Random",
+    "Simulation",
+    "Thompson",
+    "WheelBandit",
+    "simulate",
+]
