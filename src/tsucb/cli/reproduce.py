@@ -82,14 +82,20 @@ def carry_out(
 
 def show_claims(console: Console, claims: list[Claim]) -> None:
     """The table of claims in the terminal."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
     from rich.table import Table
 
     from tsucb.reproduce.report import verdict
 
-    table = Table("claim of the paper", "paper", "measured", "agrees?", show_lines=True)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("claim of the paper", ratio=5)
+    table.add_column("paper", ratio=2)
+    table.add_column("measured", ratio=3)
+    table.add_column("agrees?", no_wrap=True)
     for claim in claims:
         colour = {True: "green", False: "red", None: "dim"}[claim.agrees]
-        table.add_row(*claim[:3], f"[{colour}]{verdict(claim)}[/{colour}]")
+        table.add_row(*map(escape, claim[:3]), f"[{colour}]{verdict(claim)}[/{colour}]")
     console.print(table)
 
 

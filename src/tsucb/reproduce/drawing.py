@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from tsucb.figures import line_styles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,18 +19,6 @@ if TYPE_CHECKING:
 PALETTES = {
     "light": {"paper": "#ffffff", "ink": "#1c2126", "line": "#c9ced4"},
     "dark": {"paper": "#15181c", "ink": "#e4e7ea", "line": "#454c54"},
-}
-
-# The colours of Okabe and Ito (2008), which people of any colour vision tell apart; the dashes
-# tell them apart in grey. TS, the baseline, is drawn in ink.
-STYLES: dict[str, tuple[str, Any]] = {
-    "TS-UCB(1)": ("#56b4e9", (0, (6, 2))),
-    "TS-UCB(10)": ("#3a8fcb", (0, (3, 1.5))),
-    "TS-UCB(100)": ("#0072b2", "-"),
-    "Greedy": ("#e69f00", ":"),
-    "UCB": ("#d55e00", "-."),
-    "IDS": ("#009e73", (0, (8, 2, 2, 2, 2, 2))),
-    "bound": ("#cc79a7", "-"),
 }
 
 
@@ -74,13 +63,13 @@ def theme(name: str) -> Iterator[None]:
 
 
 def style(policy: str) -> dict[str, Any]:
-    """Colour and dashes of a policy, the same in every figure."""
+    """Label, colour and dashes of a policy, the same in every figure; black becomes ink."""
     import matplotlib
 
-    colour, dashes = STYLES.get(policy) or STYLES.get(
-        re.sub(r"\(.*", "", policy), (matplotlib.rcParams["text.color"], "-")
-    )
-    return {"color": colour, "linestyle": dashes, "label": policy}
+    chosen: dict[str, Any] = {"label": policy, **line_styles([policy])[policy]}
+    if chosen["color"] == "#000000":
+        chosen["color"] = matplotlib.rcParams["text.color"]
+    return chosen
 
 
 def percent_colours(percent: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -154,7 +143,7 @@ def new_figure(width: float, height: float) -> Figure:
 def regret_curves(
     axes: Axes, steps: NDArray[np.float64], curves: dict[str, NDArray[np.float64]], title: str
 ) -> None:
-    """Mean cumulative regret against the step, one line per policy.
+    """Mean cumulative regret against the step, one line per policy, with a 95 % band.
 
     Parameters
     ----------
@@ -162,7 +151,13 @@ def regret_curves(
     curves : of each policy the regret of every run at these steps, (runs, n)
     """
     for policy, regret in curves.items():
-        axes.plot(steps, regret.mean(axis=0), **style(policy))
+        mean, look = regret.mean(axis=0), style(policy)
+        axes.plot(steps, mean, **look)
+        if len(regret) > 1:
+            width = 1.96 * regret.std(axis=0, ddof=1) / np.sqrt(len(regret))
+            axes.fill_between(
+                steps, mean - width, mean + width, color=look["color"], alpha=0.15, linewidth=0
+            )
     axes.set_title(title)
     axes.set_ylim(bottom=0)
     axes.set_xlim(0, steps[-1])

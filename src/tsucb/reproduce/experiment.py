@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -233,23 +232,6 @@ def cell_seed(seed: int, *cell: Hashable) -> int:
     return int(np.random.SeedSequence(words).generate_state(1, np.uint32)[0])
 
 
-def interval(values: NDArray[np.float64], level: float = 0.95) -> tuple[float, float, float, float]:
-    """Mean, standard error, and the two ends of Student's interval of a mean.
-
-    >>> [round(float(x), 2) for x in interval(np.array([1.0, 2.0, 3.0]))]
-    [2.0, 0.58, -0.48, 4.48]
-    """
-    from scipy.special import stdtrit
-
-    n = values.size
-    mean = float(values.mean())
-    if n < 2:
-        return mean, np.nan, np.nan, np.nan
-    error = float(values.std(ddof=1) / np.sqrt(n))
-    width = float(stdtrit(n - 1, 0.5 + level / 2)) * error
-    return mean, error, mean - width, mean + width
-
-
 def relative_regret(rows: pd.DataFrame, cell: list[str], baseline: str = "TS") -> pd.DataFrame:
     """Regret of every policy in every cell, and as a percentage of the baseline's, run by run.
 
@@ -272,14 +254,16 @@ def relative_regret(rows: pd.DataFrame, cell: list[str], baseline: str = "TS") -
     """
     import pandas as pd
 
+    from tsucb.simulate import mean_interval
+
     key = [*cell, "run"]
     base = rows.loc[rows.policy == baseline, [*key, "regret"]]
     paired = rows.merge(base, on=key, how="left", suffixes=("", "_baseline"))
     paired["percent"] = 100 * paired.regret / paired.regret_baseline
     table = []
     for group, part in paired.groupby([*cell, "policy"], sort=False):
-        mean, error, *_ = interval(part.regret.to_numpy())
-        percent, _, low, high = interval(part.percent.to_numpy())
+        mean, error, *_ = mean_interval(part.regret.to_numpy())
+        percent, _, low, high = mean_interval(part.percent.to_numpy())
         table.append([*group, len(part), mean, error, percent, low, high])
     numbers = ["runs", "regret_mean", "regret_se", "percent_of_ts", "ci95_low", "ci95_high"]
     return pd.DataFrame(table, columns=[*cell, "policy", *numbers])
