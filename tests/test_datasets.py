@@ -1,0 +1,402 @@
+"""The datasets: small files in the sources' formats, and the real ones where TSUCB_DATA points."""
+
+import gzip
+import hashlib
+import http.server
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tsucb import datasets
+from tsucb.cli import answer
+from tsucb.datasets import DATASETS, files
+from tsucb.datasets.text import one_hot, standardise
+
+FOLDER = os.environ.get("TSUCB_DATA")
+needs_data = pytest.mark.skipif(
+    not FOLDER, reason="set TSUCB_DATA to a folder with the real datasets"
+)
+
+
+def census_lines(rows: int) -> list[str]:
+    """A header of 69 names, and rows with 2 answers to most questions and 9 occupations."""
+    names = ["caseid", *(f"i{k}" for k in range(67)), "dOccup"]
+    body = [
+        [str(10_000 + i), *(str((i + k) % 2) for k in range(67)), str(i % 9)] for i in range(rows)
+    ]
+    return [",".join(row) for row in [names, *body]]
+
+
+def adult_line(occupation: str, country: str = "Peru", income: str = "<=50K") -> str:
+    return (
+        f"39, Private, 77516, Bachelors, 13, Divorced, {occupation}, Wife, White, Male, "
+        f"2174, 0, 40, {country}, {income}"
+    )
+
+
+def jester_line(ratings: list[float]) -> str:
+    return ",".join(f"{x:g}" for x in [sum(r != 99 for r in ratings), *ratings])
+
+
+def jokes(rated: int, value: float = 1.5) -> list[float]:
+    return [value] * rated + [99] * (100 - rated)
+
+
+CONTENT: dict[str, dict[str, list[str]]] = {
+    "mushroom": {
+        "agaricus-lepiota.data": [
+            ",".join(["p", *"x" * 21, "?"]),
+            ",".join(["e", *"b" * 21, "k"]),
+            ",".join(["e", *"x" * 21, "k"]),
+        ]
+    },
+    "statlog": {
+        "shuttle.trn": [f"{i} 0 {-i} 4 {i * i} 0 1 2 3 {1 + i % 7}" for i in range(14)],
+    },
+    "covertype": {
+        "covtype.data": [",".join(["2596", *"01" * 26, str(i), str(1 + i % 7)]) for i in range(7)]
+    },
+    "adult": {
+        "adult.data": [
+            adult_line("Sales"),
+            adult_line("Craft-repair", "Cuba"),
+            adult_line("?"),
+            "",
+        ],
+        "adult.test": ["|1x3 Cross validator", adult_line("Sales", income=">50K.")],
+    },
+    "census": {"USCensus1990.data.txt": census_lines(18)},
+    "jester": {
+        "jester-data-1.csv": [
+            jester_line(jokes(100)),
+            jester_line(jokes(40, -9.95)),
+            jester_line([99, *jokes(99)[:99]]),
+        ]
+    },
+    "financial": {
+        "raw_stock_contexts": [
+            ",".join(["MSFT"] * 21),
+            *(" ".join([f"{0.1 * i + k:.18e}" for k in range(21)]) for i in range(5)),
+        ]
+    },
+}
+SHAPES = {  # rows, features, arms of these small files
+    "mushroom": (3, 44, 2),
+    "statlog": (14, 9, 7),
+    "covertype": (7, 54, 7),
+    "adult": (3, 16, 2),
+    "census": (18, 134, 9),
+    "jester": (2, 32, 8),
+    "financial": (5, 21, 8),
+}
+
+
+def write(folder: Path, name: str, compress: bool = False) -> Path:
+    """The small files of a dataset, in a subfolder with its name."""
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    for file, lines in CONTENT[name].items():
+        text = "\n".join(lines).encode() + b"\n"
+        path = folder / name / (f"{file}.gz" if compress else file)
+        path.write_bytes(gzip.compress(text) if compress else text)
+    return folder / name
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("name", DATASETS)
+def test_small_files_are_read(tmp_path: Path, name: str, compress: bool) -> None:
+    environment = DATASETS[name].read(write(tmp_path, name, compress))
+    assert (environment.rows, environment.features, environment.arms) == SHAPES[name]
+
+
+def test_mushroom_is_one_hot_and_knows_what_is_edible(tmp_path: Path) -> None:
+    environment = DATASETS["mushroom"].read(write(tmp_path, "mushroom"))
+    assert environment.edible.tolist() == [False, True, True]
+    assert (environment.contexts.sum(axis=1) == 22).all()
+    # The last attribute has two values, '?' and 'k', in this order.
+    assert environment.contexts[:, -2:].tolist() == [[1, 0], [0, 1], [0, 1]]
+
+
+def test_classification_data_are_standardised(tmp_path: Path) -> None:
+    environment = DATASETS["statlog"].read(write(tmp_path, "statlog"))
+    assert environment.labels.tolist() == [i % 7 for i in range(14)]
+    spread = environment.contexts.std(axis=0)
+    np.testing.assert_allclose(environment.contexts.mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(spread, [1, 0, 1, 0, 1, 0, 0, 0, 0], atol=1e-12)
+
+
+def test_adult_drops_missing_values_and_keeps_dotted_incomes_apart(tmp_path: Path) -> None:
+    environment = DATASETS["adult"].read(write(tmp_path, "adult"))
+    assert environment.labels.tolist() == [1, 0, 1]  # Craft-repair, Sales
+    # 6 numbers, 6 columns of one word, 2 countries, and the incomes <=50K and >50K.
+    assert environment.features == 6 + 6 + 2 + 2
+
+
+def test_jester_keeps_users_who_rated_the_most_rated_jokes(tmp_path: Path) -> None:
+    environment = DATASETS["jester"].read(write(tmp_path, "jester"))
+    assert environment.contexts[:, 0].tolist() == [1.5, -9.95]
+
+
+def test_financial_contexts_are_raw(tmp_path: Path) -> None:
+    environment = DATASETS["financial"].read(write(tmp_path, "financial"))
+    np.testing.assert_allclose(environment.contexts[3], 0.3 + np.arange(21))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "message"),
+    [
+        ("statlog", "3 0 -3 4", "3 0 x 4", "shuttle.trn, line 4: field 3 is 'x', not a number"),
+        ("statlog", "3 0 -3 4", "3 0 nan 4", "line 4: field 3 is 'nan', not a number"),
+        ("statlog", "3 0 -3 4", "3 -3 4", "line 4: 9 fields instead of 10"),
+        ("statlog", "2 3 5", "2 3 8", "line 5: the label is 8, not one of 1 to 7"),
+        ("mushroom", "e,x", "q,x", "line 3: the class is 'q', neither e .* nor p"),
+        ("covertype", "2596,0", "2596,", "line 1: field 2 is '', not a number"),
+        ("adult", "39, Private", "39", "adult.data, line 1: 14 fields instead of 15"),
+        ("census", "caseid", "case", "line 1: no column names with caseid"),
+        ("census", "10003,", "10003,9,", "line 5: 70 fields instead of 69"),
+        ("jester", "-9.95", "-19.95", "line 2: joke 1 is rated -19.95, not -10 to 10"),
+        ("financial", "MSFT,", "MSFT\n", "line 2: 1 fields instead of 21"),
+    ],
+)
+def test_a_malformed_file_is_named_with_its_line(
+    tmp_path: Path, name: str, old: str, new: str, message: str
+) -> None:
+    folder = write(tmp_path, name)
+    path = folder / next(iter(CONTENT[name]))
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(ValueError, match=message):
+        DATASETS[name].read(folder)
+
+
+def test_a_truncated_file_is_an_error(tmp_path: Path) -> None:
+    folder = write(tmp_path, "statlog")
+    path = folder / "shuttle.trn"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(
+        ValueError, match=r"line 14: \d fields instead of 10; the file is truncated"
+    ):
+        DATASETS["statlog"].read(folder)
+    path.write_bytes(b"\n")
+    with pytest.raises(ValueError, match=r"shuttle.trn"):
+        DATASETS["statlog"].read(folder)
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-20], lambda b: b[:30] + b"??" + b[32:]])
+def test_a_broken_gzip_file_is_an_error(tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
+    folder = write(tmp_path, "covertype", compress=True)
+    path = folder / "covtype.data.gz"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match=r"covtype.data.gz is no whole gzip file"):
+        DATASETS["covertype"].read(folder)
+
+
+def test_a_shortened_dataset_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, "statlog")
+    with pytest.raises(ValueError, match=r"give 14 rows where 43,500 were expected: truncated"):
+        datasets.load("statlog", tmp_path)
+
+
+def test_census_reads_the_first_rows_of_a_longer_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tsucb.datasets.census.ROWS", 12)
+    assert DATASETS["census"].read(write(tmp_path, "census")).rows == 12
+
+
+def test_missing_dataset_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TSUCB_DATA", str(tmp_path / "second"))
+    monkeypatch.setenv("TSUCB_CACHE", str(tmp_path / "third"))
+    with pytest.raises(FileNotFoundError, match=r"tsucb data get adult.*adult.data and adult.test"):
+        datasets.load("adult", tmp_path / "first")
+    with pytest.raises(ValueError, match=r"unknown dataset 'iris'; the datasets are adult, census"):
+        datasets.load("iris")
+
+
+def test_folders_are_searched_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TSUCB_DATA", str(tmp_path / "second"))
+    monkeypatch.setenv("TSUCB_CACHE", str(tmp_path / "third"))
+    statlog = DATASETS["statlog"]
+    for folder in ("third/data", "second", "first"):
+        write(tmp_path / folder, "statlog")
+        assert datasets.find_dataset(statlog, tmp_path / "first") == tmp_path / folder / "statlog"
+
+
+def test_one_hot_and_standardise_agree_with_pandas() -> None:
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    numbers, words = rng.normal(size=50), rng.choice(["a", "b", "c"], size=50)
+    expected = pd.get_dummies(pd.DataFrame({"n": numbers, "w": words}), dtype=float)
+    found = one_hot([numbers, words])
+    np.testing.assert_array_equal(found, expected.to_numpy())
+    np.testing.assert_allclose(
+        standardise(found), ((expected - expected.mean()) / expected.std(ddof=0)).to_numpy()
+    )
+
+
+# Fetching, from a server of our own
+
+
+@pytest.fixture
+def server(tmp_path: Path):  # type: ignore[no-untyped-def]
+    """A web server of the folder `web`; its address."""
+    web = tmp_path / "web"
+    web.mkdir()
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args) -> None:  # type: ignore[no-untyped-def]
+            super().__init__(*args, directory=str(web))
+
+        def log_message(self, *args) -> None:  # type: ignore[no-untyped-def]
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as http_server:
+        threading.Thread(target=http_server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{http_server.server_address[1]}"
+        http_server.shutdown()
+
+
+def described(name: str, url: str, content: bytes, **more) -> files.File:  # type: ignore[no-untyped-def]
+    content = content.rstrip()
+    return files.File(name, url, hashlib.sha256(content).hexdigest(), len(content), **more)
+
+
+def test_fetching_verifies_and_puts_in_place(tmp_path: Path, server: str) -> None:
+    (tmp_path / "web" / "a.gz").write_bytes(gzip.compress(b"1 2\n3 4\n"))
+    file = described("a.gz", f"{server}/a.gz", b"1 2\n3 4")
+    path = files.fetch_file(file, tmp_path / "data")
+    assert files.read_bytes(path) == b"1 2\n3 4\n"
+    assert [p.name for p in (tmp_path / "data").iterdir()] == ["a.gz"]
+
+
+def test_fetching_can_verify_a_beginning_and_convert(tmp_path: Path, server: str) -> None:
+    (tmp_path / "web" / "a").write_bytes(b"abcdef")
+    file = described("a", f"{server}/a", b"ABC", prefix=True, convert=bytes.upper)
+    assert files.fetch_file(file, tmp_path / "data").read_bytes() == b"ABCDEF"
+
+
+def test_a_wrong_checksum_leaves_nothing_behind(tmp_path: Path, server: str) -> None:
+    (tmp_path / "web" / "a").write_bytes(b"not it")
+    with pytest.raises(ValueError, match=r"its checksum differs.*download .*/a by hand and put it"):
+        files.fetch_file(described("a", f"{server}/a", b"it"), tmp_path / "data")
+    assert not list((tmp_path / "data").iterdir())
+
+
+def test_no_network_says_what_to_do_by_hand(tmp_path: Path, server: str) -> None:
+    for url in ("http://127.0.0.1:9/a", f"{server}/absent"):
+        with pytest.raises(
+            ConnectionError, match=r"cannot reach .* by hand and put it at .*data/a"
+        ):
+            files.fetch_file(described("a", url, b"it"), tmp_path / "data")
+
+
+def test_jester_is_made_from_the_zipped_excel_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+    import zipfile
+
+    import xlrd
+
+    from tsucb.datasets.jester import csv_from_archive
+
+    class Sheet:
+        nrows = 2
+
+        def row_values(self, row: int) -> list[float]:
+            return [[74.0, -7.82, 99.0], [100.0, 4.08, 1.5]][row]
+
+    class Book:
+        def sheet_by_index(self, index: int) -> Sheet:
+            return Sheet()
+
+    def open_workbook(*, file_contents: bytes) -> Book:
+        assert file_contents == b"excel"
+        return Book()
+
+    monkeypatch.setattr(xlrd, "open_workbook", open_workbook)
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as zipped:
+        zipped.writestr("jester-data-1.xls", b"excel")
+    assert csv_from_archive(archive.getvalue()) == b"74,-7.82,99\n100,4.08,1.5"
+
+
+# The command line
+
+
+def test_list_shows_what_is_present_and_where_it_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TSUCB_DATA", raising=False)
+    monkeypatch.setenv("TSUCB_CACHE", str(tmp_path / "cache"))
+    folder = write(tmp_path, "statlog")
+    assert answer(["data", "list", "--data-dir", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("statlog") and line.endswith(str(folder)) for line in lines)
+    assert any(line.startswith("adult") and "tsucb data get adult" in line for line in lines)
+    assert any(line.startswith("wheel") and "needs no data" in line for line in lines)
+    assert lines[-2:] == [f"  {tmp_path}", f"  {tmp_path / 'cache' / 'data'}"]
+
+
+def test_check_names_the_fault_and_leaves_with_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TSUCB_DATA", str(tmp_path))
+    monkeypatch.setenv("TSUCB_CACHE", str(tmp_path / "cache"))
+    assert answer(["data", "check"]) == 2
+    assert "no dataset is present" in capsys.readouterr().err
+    monkeypatch.setitem(
+        DATASETS, "statlog", DATASETS["statlog"]._replace(rows=14, features=9, arms=7)
+    )
+    write(tmp_path, "statlog")
+    assert answer(["data", "check"]) == 0
+    assert "statlog: 14 rows, 9 features, 7 arms: good" in capsys.readouterr().out
+    write(tmp_path, "covertype")
+    assert answer(["data", "check"]) == 2
+    assert "covertype: covtype.data.gz" in capsys.readouterr().err
+
+
+def test_get_fetches_only_what_is_missing(
+    tmp_path: Path, server: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TSUCB_DATA", raising=False)
+    monkeypatch.setenv("TSUCB_CACHE", str(tmp_path / "cache"))
+    content = "\n".join(CONTENT["statlog"]["shuttle.trn"]).encode()
+    (tmp_path / "web" / "shuttle.trn").write_bytes(content)
+    file = described("shuttle.trn", f"{server}/shuttle.trn", content)
+    monkeypatch.setitem(DATASETS, "statlog", DATASETS["statlog"]._replace(files=(file,)))
+    command = ["data", "get", "statlog", "--data-dir", str(tmp_path)]
+    assert answer(command) == 0
+    path = tmp_path / "statlog" / "shuttle.trn"
+    assert capsys.readouterr().out == f"statlog: {path}\n"
+    (tmp_path / "web" / "shuttle.trn").unlink()
+    assert answer(command) == 0  # nothing is fetched again
+    path.unlink()
+    assert answer(command) == 2
+    error = capsys.readouterr().err
+    assert "by hand" in error
+    assert error.count("\n") == 1
+    assert answer(["data", "get", "iris"]) == 2
+    assert "unknown dataset 'iris'" in capsys.readouterr().err
+
+
+# The real files
+
+
+@needs_data
+@pytest.mark.parametrize("name", DATASETS)
+def test_real_files(name: str) -> None:
+    dataset = DATASETS[name]
+    folder = datasets.find_dataset(dataset, FOLDER)
+    if folder is None:
+        pytest.skip(f"{name} is not in {FOLDER}")
+    environment = datasets.load(name, FOLDER)
+    assert np.isfinite(environment[0]).all()
+    for file in dataset.files:
+        path = files.find_file(folder, file)
+        assert path is not None
+        assert files.verify_file(file, path)
