@@ -88,7 +88,7 @@ def show_claims(console: Console, claims: list[Claim]) -> None:
 
     from tsucb.reproduce.report import verdict
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, width=min(console.width, 120))
     table.add_column("claim of the paper", ratio=5)
     table.add_column("paper", ratio=2)
     table.add_column("measured", ratio=3)

@@ -70,11 +70,12 @@ class Folder:
             raise ValueError(
                 f"{found} is not the settings of an experiment; give --out a new or empty folder"
             )
-        differing = [
-            f"{name} is {json.dumps(there.get(name))}, not {json.dumps(settings.get(name))}"
-            for name in [*settings, *(n for n in there if n not in settings)]
-            if there.get(name) != settings.get(name)
-        ]
+        differing = []
+        for name in {**settings, **there}:
+            old, new = (json.dumps(values.get(name)) for values in (there, settings))
+            if old != new:
+                short = max(len(old), len(new)) <= 40
+                differing.append(f"{name} is {old}, not {new}" if short else f"{name} differ")
         if differing:
             raise ValueError(
                 f"{self.path} holds an experiment of other settings ({'; '.join(differing)}); "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -51,26 +51,19 @@ def executor(workers: int, cluster: str | None) -> Iterator[Executor]:
 
     On an error or an interrupt, what has not started is called off.
     """
-    pool: Executor
     if cluster is None:
-        client = None
         pool = ThreadPoolExecutor(workers, thread_name_prefix="task")
+        try:
+            yield pool
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
     else:
         client = connect(cluster)
-        # A result is worth the same whoever computes it, but never an older version's.
-        pool = client.get_executor(pure=False)
-    try:
-        yield pool
-    except BaseException:
-        if client is None:
-            pool.shutdown(wait=False, cancel_futures=True)
-        else:
+        pool = client.get_executor(pure=False)  # never a result of an older version
+        try:
+            yield pool
+        finally:
             pool.shutdown(wait=False)
-        raise
-    else:
-        pool.shutdown()
-    finally:
-        if client is not None:
             client.close()
 
 
@@ -118,25 +111,20 @@ def reproduce(
 
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1, but it is {workers}")
-    folder = Folder(Path(out), experiment)
-    try:
+    with (
+        executor(workers or experiment.workers(), cluster) as pool,
+        closing(Folder(Path(out), experiment)) as folder,
+    ):
         experiment.prepare()
-        pending = folder.pending()
         # The longest first, so that no core is left waiting for one at the end.
-        pending.sort(key=experiment.cost, reverse=True)
-        workers = workers or experiment.workers()
+        pending = sorted(folder.pending(), key=experiment.cost, reverse=True)
         with Progress(experiment, pending, console) as progress:
-            if pending:
-                with executor(min(workers, len(pending)), cluster) as pool:
-                    running: dict[Future[Finished], Task] = {
-                        pool.submit(measure, experiment, task, tsucb.__version__): task
-                        for task in pending
-                    }
-                    for future in as_completed(running):
-                        task = running.pop(future)
-                        finished = future.result()
-                        folder.store(task, finished.rows, finished.seconds)
-                        progress.done(task)
+            running: dict[Future[Finished], Task] = {
+                pool.submit(measure, experiment, task, tsucb.__version__): task for task in pending
+            }
+            for future in as_completed(running):
+                task = running.pop(future)
+                finished = future.result()
+                folder.store(task, finished.rows, finished.seconds)
+                progress.done(task)
         return write_results(folder)
-    finally:
-        folder.close()
