@@ -146,7 +146,7 @@ def test_changed_source_is_read_again_and_unchanged_is_not(
     assert len(read_day(path)) == 2
     monkeypatch.delattr(log, "convert")
     assert len(read_day(path)) == 2
-    [cached] = (tmp_path / "cache").rglob("*.*")
+    [cached] = (tmp_path / "cache").rglob("*.parquet")
     cached.write_bytes(b"garbage")
     with pytest.raises(NameError):  # a broken cache file would be made anew
         read_day(path)

@@ -1,7 +1,18 @@
 """The news click log: its reader, a generator of logs of the same form, and its click model."""
 
-from tsucb.news.clicks import ClickModel, fit_clicks
+from tsucb.news.clicks import ClickModel, day_clicks, fit_clicks
 from tsucb.news.generate import make_news
-from tsucb.news.log import Day, Problem, log_files, read_day
+from tsucb.news.log import Day, Problem, check_day, is_generated, log_files, read_day
 
-__all__ = ["ClickModel", "Day", "Problem", "fit_clicks", "log_files", "make_news", "read_day"]
+__all__ = [
+    "ClickModel",
+    "Day",
+    "Problem",
+    "check_day",
+    "day_clicks",
+    "fit_clicks",
+    "is_generated",
+    "log_files",
+    "make_news",
+    "read_day",
+]

@@ -1,13 +1,16 @@
 """Click rates of users on articles: one logistic regression for each article."""
 
+import json
 import os
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.news.log import FEATURES, Day
+from tsucb.news.log import FEATURES, Day, cache_file, fingerprint, read_day
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -46,7 +49,7 @@ class ClickModel(NamedTuple):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to an `.npz` file, aside and renamed."""
-        aside = Path(path).with_suffix(f".{os.getpid()}.npz")
+        aside = Path(path).with_suffix(f".{uuid4().hex}.npz")
         np.savez(aside, **self._asdict())
         os.replace(aside, path)
 
@@ -79,7 +82,12 @@ def fit_clicks(day: Day, *, impressions: int = 5_000) -> ClickModel:
     ----------
     Baek and Farias (2023), section 5.2.
     """
-    from sklearn.linear_model import LogisticRegression
+    try:
+        from sklearn.linear_model import LogisticRegression
+    except ImportError:
+        raise ValueError(
+            "fitting click models needs scikit-learn; install it with: pip install 'tsucb[news]'"
+        ) from None
 
     articles, count = np.unique(day.article, return_counts=True)
     articles = articles[count > impressions]
@@ -101,3 +109,15 @@ def fit_clicks(day: Day, *, impressions: int = 5_000) -> ClickModel:
         else:
             intercept[a] = np.log((total + 0.5) / (len(shown) - total + 0.5))
     return ClickModel(articles.astype(np.int32), intercept, weights)
+
+
+def day_clicks(path: Path, *, impressions: int = 5_000) -> ClickModel:
+    """The fitted click model of a day, kept in the cache folder until the log changes."""
+    key = sha256(json.dumps(fingerprint(path)).encode()).hexdigest()[:12]
+    cached = cache_file(path, f"-{impressions}-{key}.npz")
+    if not cached.exists():
+        model = fit_clicks(read_day(path), impressions=impressions)
+        for stale in cached.parent.glob(cache_file(path, f"-{impressions}-*.npz").name):
+            stale.unlink(missing_ok=True)
+        model.save(cached)
+    return ClickModel.load(cached)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,20 +112,45 @@ def read_day(path: str | os.PathLike[str], *, strict: bool = False) -> Day:
     without a good line is always an error.
     """
     path = Path(path)
-    name = re.sub(r"\.gz$", "", path.name).removeprefix(NAME)
-    place = sha256(str(path.resolve()).encode()).hexdigest()[:12]
-    cached = cache_folder() / "news" / f"{name}-{place}.parquet"
+    check_day(path, strict=strict)
+    return load(cache_file(path, ".parquet"), day_name(path))
+
+
+def check_day(path: Path, *, strict: bool = False) -> tuple[Problem, ...]:
+    """Bring a day into the cache if it is not there; what was malformed, or an error as above."""
+    cached = cache_file(path, ".parquet")
     source = fingerprint(path)
-    if not is_current(cached, source):
+    about = description(cached)
+    if about.get("source") != source:
         convert(path, cached, source)
-    day = load(cached, name)
-    found = "; ".join(map(str, day.problems))
-    if not len(day):
+        about = description(cached)
+    problems = tuple(Problem(*problem) for problem in about["problems"])
+    found = "; ".join(map(str, problems))
+    if not about["visits"]:
         cached.unlink()
         raise ValueError(f"{path} has no line of the news log's form: {found or 'it is empty'}")
-    if strict and day.problems:
+    if strict and problems:
         raise ValueError(f"{path} has malformed lines: {found}; without strict they are skipped")
-    return day
+    return problems
+
+
+def day_name(path: Path) -> str:
+    """The day of a file: 20111002 for ydata-fp-td-clicks-v2_0.20111002.gz."""
+    return re.sub(r"\.gz$", "", path.name).removeprefix(NAME)
+
+
+def is_generated(path: Path) -> bool:
+    """Whether the file's gzip header says that the log is generated."""
+    with path.open("rb") as file:
+        header = file.read(64)
+    # RFC 1952: ten bytes, the fourth 16 for a comment and nothing else, then the comment
+    return header[3:4] == b"\x10" and header[10:].startswith(GENERATED)
+
+
+def cache_file(path: Path, ending: str) -> Path:
+    """The file of the cache folder for something made of a day."""
+    place = sha256(str(path.resolve()).encode()).hexdigest()[:12]
+    return cache_folder() / "news" / f"{day_name(path)}-{place}{ending}"
 
 
 def fingerprint(path: Path) -> list[Any]:
@@ -138,32 +164,31 @@ def fingerprint(path: Path) -> list[Any]:
         raise ValueError(f"cannot read the news log {path}: {error.strerror}") from error
 
 
-def is_current(cached: Path, source: list[Any]) -> bool:
-    """Whether the cache file is whole and was made from this state of its source."""
+def description(cached: Path) -> dict[str, Any]:
+    """What a cache file says of its day; nothing if there is no such file or it is broken."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        metadata = pq.read_metadata(cached).metadata
-        return bool(json.loads(metadata[b"tsucb"])["source"] == source)
+        about: dict[str, Any] = json.loads(pq.read_metadata(cached).metadata[b"tsucb"])
     except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError):
-        return False
+        return {}
+    return about
 
 
 def load(cached: Path, name: str) -> Day:
     """The day in a cache file."""
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(cached) as file:
-        table = file.read()
-        about = json.loads(file.metadata.metadata[b"tsucb"])
+    table = pq.read_table(cached)
+    about = description(cached)
     _, offsets, values = table["features"].combine_chunks().buffers()
     return Day(
         name=name,
         time=table["time"].to_numpy(),
         article=table["article"].to_numpy(),
         click=table["click"].to_numpy(),
-        features=np.frombuffer(values, np.uint8) if values else np.empty(0, np.uint8),
+        features=np.frombuffer(values, np.uint8),
         ends=np.frombuffer(offsets, np.int64, len(table) + 1),
         pool=table["pool"].to_numpy(),
         pools=tuple(np.array(pool, np.int32) for pool in about["pools"]),
@@ -188,9 +213,9 @@ def convert(path: Path, cached: Path, source: list[Any]) -> None:
     )
     pools = empty_pools(1024)
     faults = Faults(np.zeros(len(KINDS), np.int64), np.zeros(len(KINDS), np.int64))
-    lines = 0
+    lines = total = 0
     cached.parent.mkdir(parents=True, exist_ok=True)
-    aside = cached.with_suffix(f".{os.getpid()}")
+    aside = cached.with_suffix(f".{uuid4().hex}")
     try:
         with pq.ParquetWriter(aside, schema, compression="zstd", use_dictionary=False) as writer:
             for text in whole_lines(path, faults):
@@ -203,12 +228,14 @@ def convert(path: Path, cached: Path, source: list[Any]) -> None:
                     if begin == len(text):
                         break
                     pools = grown(pools)
+                total += stored
                 writer.write_table(pa.table(columns(visits, stored), schema=schema))
             for kind in (TRUNCATED, GZIP):  # of the file's end: the line is known only now
                 faults.first[kind] = lines + 1
             about = {
                 "source": source,
-                "generated": header_comment(path).startswith(GENERATED),
+                "visits": total,
+                "generated": is_generated(path),
                 "pools": [
                     pools.articles[pools.ends[p] : pools.ends[p + 1]].tolist()
                     for p in range(pools.size[0])
@@ -239,13 +266,6 @@ def columns(visits: "Visits", stored: int) -> "dict[str, pyarrow.Array]":
             [None, pa.py_buffer(visits.ends), pa.py_buffer(visits.features)],
         ),
     }
-
-
-def header_comment(path: Path) -> bytes:
-    """The comment in a gzip header (RFC 1952) written without file name, or nothing."""
-    with path.open("rb") as file:
-        header = file.read(256)
-    return header[10:].split(b"\0")[0] if header[3:4] == b"\x10" else b""
 
 
 def whole_lines(path: Path, faults: "Faults") -> Iterator[NDArray[np.uint8]]:
