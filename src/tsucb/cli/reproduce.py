@@ -134,6 +134,10 @@ def table1(
     log: Annotated[
         Path | None, typer.Option(help="Folder of the R6B files; a small log is generated if none.")
     ] = None,
+    days: Annotated[int | None, typer.Option(help="Only the first days of the log.")] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Malformed lines are an error, not skipped.")
+    ] = False,
     scale: ScaleOption = Scale.quick,
     runs: RunsOption = None,
     seed: SeedOption = 0,
@@ -146,8 +150,16 @@ def table1(
     from tsucb.reproduce.table1 import Table1
 
     experiment = Table1.at(
-        scale, log=log and str(log), runs=runs, seed=seed, policies=listed(policies)
+        scale,
+        log=log and str(log),
+        days=days,
+        strict=strict,
+        runs=runs,
+        seed=seed,
+        policies=listed(policies),
     )
+    typer.echo("Reading the log and fitting click models, unless the cache has them ...", err=True)
+    experiment.prepare()
     carry_out(experiment, out, workers, cluster)
 
 
