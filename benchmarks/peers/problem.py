@@ -1,0 +1,107 @@
+"""The problem that every library is measured on.
+
+Runs inside each library's own environment, so it needs nothing but NumPy.
+
+A contextual linear bandit: at each step one context x ∈ R^d, and arm k pays ⟨β_k, x⟩ + ε. It is
+stated in units that every library can be set to, a prior β_k ~ N(0, I) and noise ε ~ N(0, 1),
+because several of them fix both. With contexts x ~ N(0, s²I) and s = 1/(dσ) it is the synthetic
+problem of Baek and Farias (2023), Section 4.1, at noise σ, with its rewards divided by σ.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+NOISE = 0.5  # the paper's σ
+PREPARED = 2_000_000  # at most so many numbers are drawn beforehand; a longer run goes round again
+
+
+class Problem(NamedTuple):
+    """Everything a library can meet, drawn beforehand so that no library pays for it."""
+
+    contexts: np.ndarray  # (steps, d)
+    means: np.ndarray  # (steps, K): the mean reward of each arm
+    noise: np.ndarray  # (steps,)
+
+    @property
+    def arms(self) -> int:
+        """K."""
+        return int(self.means.shape[1])
+
+    @property
+    def features(self) -> int:
+        """d."""
+        return int(self.contexts.shape[1])
+
+
+class Learner(NamedTuple):
+    """One library's policy at work, driven through the calls its own documentation shows."""
+
+    choose: Callable[[int], int]  # step → arm
+    update: Callable[[int, int, float], object]  # step, arm, reward
+    begin: Callable[[np.ndarray], object] | None = None  # rewards of pulling arm t at step t
+
+
+class Policy(NamedTuple):
+    """A policy that a library offers."""
+
+    name: str
+    kind: str  # the column it is compared in: "Thompson sampling", "LinUCB", "TS-UCB", "other"
+    make: Callable[[Problem, int], Learner]  # problem, seed → learner
+    growth: bool = True  # follow it to large K and d
+
+
+class Loop(NamedTuple):
+    """A policy inside a library's own loop, problem included: speed only."""
+
+    name: str
+    kind: str
+    play: Callable[[int, int, int], object]  # K, d, steps
+    growth: bool = True
+
+
+def draw(arms: int, features: int, steps: int, seed: int) -> Problem:
+    """Draw a problem; the same arguments give the same one in every library's environment."""
+    steps = max(arms, min(steps, PREPARED // max(arms, features)))
+    rng = np.random.default_rng(seed)
+    coefficients = rng.standard_normal((features, arms))
+    contexts = rng.standard_normal((steps, features)) / (features * NOISE)
+    return Problem(contexts, contexts @ coefficients, rng.standard_normal(steps))
+
+
+def play(learner: Learner, problem: Problem, steps: range) -> list[int]:
+    """Let the learner decide these steps: the arms it chose."""
+    means, noise = problem.means, problem.noise
+    choose, update, arms = learner.choose, learner.update, []
+    for step in steps:
+        t = step % len(noise)
+        arm = choose(t)
+        update(t, arm, float(means[t, arm] + noise[t]))
+        arms.append(arm)
+    return arms
+
+
+def pull_each_arm_once(learner: Learner, problem: Problem, seconds: float = math.inf) -> list[int]:
+    """Pull arm t at step t, for every arm: several libraries cannot start otherwise.
+
+    When only speed matters, stop after so many seconds and leave the other arms unseen.
+    """
+    arms = range(problem.arms)
+    rewards = problem.means[arms, arms] + problem.noise[: problem.arms]
+    stop = time.perf_counter() + seconds
+    if learner.begin is not None:
+        learner.begin(rewards)
+    else:
+        for arm in arms:
+            if time.perf_counter() < stop:
+                learner.update(arm, arm, float(rewards[arm]))
+    return list(arms)
+
+
+def regret(problem: Problem, arms: list[int]) -> float:
+    """Σ_t (best mean − mean of the arm chosen), over the first steps of the problem."""
+    means = problem.means[: len(arms)]
+    return float(np.sum(means.max(axis=1) - means[np.arange(len(arms)), arms]))
