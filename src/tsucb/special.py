@@ -274,17 +274,17 @@ def beta_fraction(x: float, y: float, a: float, b: float) -> float:
 
 
 @compiled
-def beta_tails(x: float, a: float, b: float) -> tuple[float, float]:
-    """P(X ≤ x) and P(X > x) for X ~ Beta(a, b), the smaller one with relative accuracy."""
+def beta_tails(x: float, y: float, a: float, b: float) -> tuple[float, float]:
+    """P(X ≤ x) and P(X > x) for X ~ Beta(a, b), y = 1 − x; the smaller with relative accuracy."""
     if x <= 0.0:
         return 0.0, 1.0
-    if x >= 1.0:
+    if y <= 0.0:
         return 1.0, 0.0
-    front = beta_front(x, 1.0 - x, a, b)
+    front = beta_front(x, y, a, b)
     if x * (a + b + 2.0) < a + 1.0:  # left of the mode, where the fraction converges fast
-        lower = front * beta_fraction(x, 1.0 - x, a, b)
+        lower = front * beta_fraction(x, y, a, b)
         return lower, 1.0 - lower
-    upper = front * beta_fraction(1.0 - x, x, b, a)
+    upper = front * beta_fraction(y, x, b, a)
     return 1.0 - upper, upper
 
 
@@ -295,7 +295,7 @@ def beta_cdf(x: float, a: float, b: float) -> float:
     >>> round(beta_cdf(0.5, 2.0, 3.0), 6)
     0.6875
     """
-    return beta_tails(x, a, b)[0]
+    return beta_tails(x, 1.0 - x, a, b)[0]
 
 
 @compiled
@@ -315,7 +315,7 @@ def beta_quantile_upper(tail: float, a: float, b: float) -> float:
     for _ in range(200):
         x = 1.0 / (1.0 + math.exp(-logit))
         y = 1.0 / (1.0 + math.exp(logit))
-        lower, upper = beta_tails(x, a, b)
+        lower, upper = beta_tails(x, y, a, b)
         if upper > tail:
             low = logit
         else:
