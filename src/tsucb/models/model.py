@@ -99,7 +99,11 @@ class Model:
         if shape:
             given = np.asarray(context, dtype=np.float64)
             contexts[:] = self.check_context(given, count, observations=arms.size)
-        _update_many(self, state, contexts, arms.astype(np.int64), rewards)
+        self.absorb(state, contexts, arms.astype(np.int64), rewards)
+
+    def absorb(self, state: Any, contexts: Floats, arms: Integers, rewards: Floats) -> None:
+        """Learn from observations that have been checked, one row each."""
+        _update_many(self, state, contexts, arms, rewards)
 
     def fit(
         self, arms: int, contexts: ArrayLike | None, pulled: ArrayLike, rewards: ArrayLike
