@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # The purposes of a run's random streams. Every policy of a run shares the world's stream, so it
 # meets the same parameters, contexts and noise: comparisons are paired.
-WORLD, POLICY = 0, 1
+WORLD, POLICY, MODEL = 0, 1, 2
 
 
 def stream(seed: int, run: int, purpose: int) -> np.random.Generator:
@@ -59,7 +59,7 @@ def play(environment, world, model, state, policy, pulls, initial_pulls, first, 
 def least_pulled(pulls, available):  # type: ignore[no-untyped-def]
     """The first of the available arms that were played least."""
     arm = available[0]
-    for a in available[1:]:
+    for a in available:
         if pulls[a] < pulls[arm]:
             arm = a
     return arm
@@ -68,8 +68,8 @@ def least_pulled(pulls, available):  # type: ignore[no-untyped-def]
 @inlined
 def best_mean(means, available):  # type: ignore[no-untyped-def]
     """The mean reward of the best available arm."""
-    best = means[available[0]]
-    for a in available[1:]:
+    best = -np.inf
+    for a in available:
         best = max(best, means[a])
     return best
 
@@ -139,19 +139,25 @@ def simulate(
     jobs = [(p, r) for r in range(len(numbers)) for p in range(len(named))]
     threads = workers or _cores()
     with _reporting(progress, len(jobs) * horizon) as report:
-        if not all(_is_compiled(environment, model, policy) for policy in named.values()):
+        fast = all(_is_compiled(environment, model, policy) for policy in named.values())
+        if not fast:
             threads = 1  # interpreted code holds the GIL: more threads would only be in the way
         pool = ThreadPoolExecutor(threads)
         rules = list(named.values())
 
-        def run(p: int, r: int) -> int:
-            _run(environment, model, rules[p], horizon, seed, numbers[r], marks, regret[p, r], stop)
-            return horizon
+        def start(p: int, r: int) -> _Run:
+            return _Run(environment, model, rules[p], seed, numbers[r], marks, regret[p, r], stop)
 
-        futures: list[Future[int]] = [pool.submit(run, p, r) for p, r in jobs]
+        def whole(p: int, r: int) -> int:
+            return start(p, r).until(horizon)
+
         try:
-            for future in as_completed(futures):
-                report(future.result())
+            if fast and hasattr(model, "trainer"):
+                _play_together([start(p, r) for p, r in jobs], model, horizon, pool, report)
+            else:
+                futures: list[Future[int]] = [pool.submit(whole, p, r) for p, r in jobs]
+                for future in as_completed(futures):
+                    report(future.result())
         except BaseException:
             stop[0] = True  # running kernels leave at their next step
             raise
@@ -160,16 +166,43 @@ def simulate(
     return Simulation(tuple(named), numbers, marks, regret)
 
 
-def _run(environment: Any, model: Any, policy: Any, horizon: int, seed: int, run: int,
-         checkpoints: Integers, curve: Floats, stop: Any) -> None:  # fmt: skip
-    """One run of one policy."""
-    world_rng, policy_rng = stream(seed, run, WORLD), stream(seed, run, POLICY)
-    world = begin(environment, world_rng)
-    state = model.start(environment.arms)
-    pulls = np.zeros(environment.arms, dtype=np.int64)
-    loop = play if _is_compiled(environment, model, policy) else play.py_func  # type: ignore[attr-defined]
-    loop(environment, world, model, state, policy, pulls, _initial_pulls(model), 1, horizon, 0.0,
-         checkpoints, curve, world_rng, policy_rng, stop)  # fmt: skip
+class _Run:
+    """One run of one policy, as far as it has been played."""
+
+    def __init__(self, environment: Any, model: Any, policy: Any, seed: int, run: int,
+                 checkpoints: Integers, curve: Floats, stop: Any) -> None:  # fmt: skip
+        streams = stream(seed, run, WORLD), stream(seed, run, POLICY)
+        world = begin(environment, streams[0])
+        # The networks of all policies start alike in the same run.
+        own = (stream(seed, run, MODEL),) if hasattr(model, "trainer") else ()
+        self.state = model.start(environment.arms, *own)
+        pulls = np.zeros(environment.arms, dtype=np.int64)
+        self.loop = play if _is_compiled(environment, model, policy) else play.py_func  # type: ignore[attr-defined]
+        self.given = (environment, world, model, self.state, policy, pulls, _initial_pulls(model))
+        self.recorded = (checkpoints, curve, *streams, stop)
+        self.regret, self.played = 0.0, 0
+
+    def until(self, last: int) -> int:
+        """Play on to step `last`; return the number of steps played."""
+        first, self.played = self.played + 1, last
+        self.regret = self.loop(*self.given, first, last, self.regret, *self.recorded)
+        return last + 1 - first
+
+
+def _play_together(
+    runs: list[_Run],
+    model: Any,
+    horizon: int,
+    pool: ThreadPoolExecutor,
+    report: Callable[[int], None],
+) -> None:
+    """Play all runs side by side, and train the models of all together every few steps."""
+    train = model.trainer([run.state for run in runs])
+    for last in range(model.interval, horizon + model.interval, model.interval):
+        if last > model.interval:
+            train()
+        for steps in pool.map(lambda run: run.until(min(last, horizon)), runs):  # noqa: B023
+            report(steps)
 
 
 def _is_compiled(environment: Any, model: Any, policy: Any) -> bool:
@@ -239,6 +272,12 @@ def _check_match(environment: Any, model: Any, horizon: int) -> None:
         raise ValueError(
             f"the horizon of {horizon} is shorter than the {pulls} steps in which "
             f"{type(model).__name__} pulls each of {environment.arms} arms first; lengthen it"
+        )
+    longest = getattr(environment, "longest", horizon)
+    if horizon > longest:
+        raise ValueError(
+            f"the horizon of {horizon:,} is beyond the {longest:,} rows of the data, "
+            "each of which comes only once; shorten it"
         )
     if isinstance(model, Model) and isinstance(environment, Environment):
         given, expected = environment.context_shape, model.context_shape(environment.arms)
