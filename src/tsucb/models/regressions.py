@@ -83,6 +83,14 @@ def set_arm_posterior(state: Regressions, arm: int, mean: Floats, root: Floats) 
         state.mean[arm], state.root[arm] = mean, root
 
 
+def set_posteriors(state: Regressions, mean: Floats, root: Floats) -> None:
+    """Replace all posteriors: arm k's by N(mean[k], root[k] root[k]ᵀ)."""
+    if isinstance(state, Lanes):
+        state.mean[:], state.root[:] = mean.T, root.transpose(2, 1, 0)
+    else:
+        state.mean[:], state.root[:] = mean, root
+
+
 @generic
 def predict(state: Any, context: Floats, arms: Integers, mean: Floats, std: Floats) -> None:
     """Fill `mean` and `std` with each given arm's expected reward at the context and its spread."""
