@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tsucb.reproduce.drawing import (
     colour_key,
@@ -26,6 +25,7 @@ from tsucb.reproduce.experiment import (
     named_policy,
     relative_regret,
 )
+from tsucb.reproduce.section_4_1_1 import check_claims
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -184,7 +184,7 @@ class Figure1(Experiment):
         return found
 
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
-        return section_4_1_1(rows, self)
+        return check_claims(rows, self.instances, self.policies)
 
 
 def curve_rows(simulation: Any, runs: range) -> pd.DataFrame:
@@ -240,209 +240,17 @@ def draw_curves(rows: pd.DataFrame, experiment: Figure1, narrow: bool) -> matplo
             panel.set_axis_off()
             continue
         scale = 100 / here.regret[here.policy == "TS"].mean()
-        curves = {
-            policy: scale * np.stack(here.curve[here.policy == policy].tolist())
-            for policy in experiment.policies
-        }
-        points = next(iter(curves.values())).shape[1]
-        steps = np.linspace(experiment.horizon / points, experiment.horizon, points)
+        curves = {}
+        for policy in experiment.policies:
+            values = scale * np.stack(here.curve[here.policy == policy].tolist())
+            curves[policy] = np.pad(values, ((0, 0), (1, 0)))  # every curve starts at 0
+        steps = np.linspace(0, experiment.horizon, next(iter(curves.values())).shape[1])
         regret_curves(panel, steps, curves, f"K = {cell[0]}, σ = {cell[1]:g}")
         panel.set_ylim(0, 200)
+        middle = experiment.horizon // 2
+        panel.set_xticks([0, middle], ["0", f"{middle:,}"])
     figure.supxlabel("step", fontsize=9)
     figure.supylabel("regret, % of TS’s total", fontsize=9)
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=3 if narrow else 6)
     return figure
-
-
-class Percentages:
-    """Regret of the cells' policies in per cent of TS, run by run, for the claims."""
-
-    def __init__(self, rows: pd.DataFrame, experiment: Figure1) -> None:
-        self.cells = experiment.instances
-        table = rows.pivot(index=["arms", "noise"], columns=["policy", "run"], values="regret")
-        regret = {p: table[p].loc[list(self.cells)].to_numpy() for p in experiment.policies}
-        self.of = {p: 100 * values / regret["TS"] for p, values in regret.items()}  # (cells, runs)
-
-    def mean(self, policy: str) -> NDArray[np.float64]:
-        """Mean over the runs, of every cell."""
-        return np.asarray(self.of[policy].mean(axis=1))
-
-    def where(self, policy: str, *, arms: int | None = None, noise: float | None = None) -> float:
-        """Mean over the cells with that many arms, or that noise."""
-        chosen = [k == arms or s == noise for k, s in self.cells]
-        return float(self.mean(policy)[chosen].mean())
-
-    def overall(self, policy: str) -> tuple[float, float]:
-        """Mean over runs and cells, and the half-width of its 95 % interval."""
-        values = self.of[policy]
-        return float(values.mean()), half_width(values)
-
-    def excess(self, policy: str, other: str) -> tuple[float, float]:
-        """By how many per cent the policy's regret exceeds the other's, mean over the cells."""
-        top, bottom = self.of[policy], self.of[other]
-        ratio = top.mean(axis=1, keepdims=True) / bottom.mean(axis=1, keepdims=True)
-        # The error of a ratio of means, to first order, is that of these deviations.
-        deviations = (top - ratio * bottom) / bottom.mean(axis=1, keepdims=True)
-        return 100 * (float(ratio.mean()) - 1), 100 * half_width(deviations)
-
-
-def half_width(values: NDArray[np.float64]) -> float:
-    """Of the 95 % interval of the mean over independent cells (cells, runs) of means over runs."""
-    cells, runs = values.shape
-    if runs < 2:
-        return float("nan")
-    return float(1.96 * np.sqrt((values.var(axis=1, ddof=1) / runs).sum()) / cells)
-
-
-def section_4_1_1(rows: pd.DataFrame, experiment: Figure1) -> list[Claim]:
-    """Every sentence of Section 4.1.1 that these numbers can check, in the paper's order."""
-    ids = next((p for p in experiment.policies if p.startswith("IDS")), "IDS(1000)")
-    have = set(experiment.policies)
-    whole = len(experiment.instances) == len(INSTANCES)
-    p = Percentages(rows, experiment) if "TS" in have else None
-    n = len(experiment.instances)
-    claims = []
-
-    def claim(
-        statement: str,
-        paper: str,
-        needs: tuple[str, ...],
-        check: Callable[[Percentages], tuple[str, bool]],
-    ) -> None:
-        missing = [name for name in ("TS", *needs) if name not in have]
-        if missing or p is None:
-            claims.append(Claim(statement, paper, f"not measured: {', '.join(missing)}", None))
-        elif not whole:
-            claims.append(Claim(statement, paper, f"needs all 25 cells, not {n}", None))
-        else:
-            measured, agrees = check(p)
-            claims.append(Claim(statement, paper, measured, bool(agrees)))
-
-    def near(paper: float, mean: float, width: float) -> bool:
-        return abs(mean - paper) <= max(1.0, width)
-
-    def number(policy: str, paper: float) -> None:
-        def check(p: Percentages) -> tuple[str, bool]:
-            mean, width = p.overall(policy)
-            return f"{mean:.1f} ± {width:.1f} %", near(paper, mean, width)
-
-        statement = f"Over the 25 instances, the regret of {policy} is this share of that of TS"
-        claim(statement, f"{paper} %", (policy,), check)
-
-    def excess(policy: str, other: str, paper: float) -> None:
-        def check(p: Percentages) -> tuple[str, bool]:
-            mean, width = p.excess(policy, other)
-            return f"{mean:+.1f} ± {width:.1f} %", near(paper, mean, width)
-
-        statement = f"On average, the regret of {policy} is higher than that of {other} by"
-        claim(statement, f"+{paper} %", (policy, other), check)
-
-    one, hundred = "TS-UCB(1)", "TS-UCB(100)"
-    for policy in (one, hundred):
-
-        def across(p: Percentages, policy: str = policy) -> tuple[str, bool]:
-            mean = p.mean(policy)
-            worst = int(mean.argmax())
-            arms, noise = p.cells[worst]
-            below = int((mean < 100).sum())
-            text = f"{below} of 25 cells; highest {mean[worst]:.1f} % (K = {arms}, σ = {noise:g})"
-            return text, below == 25
-
-        claim(f"{policy} outperforms TS across the board", "25 of 25 cells", (policy,), across)
-
-    def halving(p: Percentages) -> tuple[str, bool]:
-        low = np.minimum(p.mean(one), p.mean(hundred))
-        return f"{(low <= 60).sum()} of 25 cells at 60 % or less", (low <= 60).sum() >= 5
-
-    claim("TS-UCB almost halves regret in many instances", "many", (one, hundred), halving)
-
-    def trend(p: Percentages) -> tuple[str, bool]:
-        means = [p.where(hundred, noise=noise) for noise in NOISES]
-        text = " → ".join(f"{m:.0f}" for m in means)
-        return f"{text} % for σ = {' → '.join(f'{s:g}' for s in NOISES)}", means[-1] < means[0]
-
-    claim("TS-UCB improves more when σ is higher", "falls with σ", (hundred,), trend)
-    number(one, 67.9)
-    number(hundred, 66.6)
-
-    def better(p: Percentages) -> tuple[str, bool]:
-        count = int((p.mean(hundred) < p.mean(one)).sum())
-        return f"{count} of 25 cells", abs(count - 21) <= 3
-
-    claim(f"{hundred} outperforms {one} in most cells", "21 of 25 cells", (one, hundred), better)
-    excess(one, hundred, 3.2)
-
-    def single(p: Percentages) -> tuple[str, bool]:
-        share = (100 - p.overall(one)[0]) / (100 - p.overall(hundred)[0])
-        return f"{100 * share:.0f} % of the gain over TS", share > 0.5
-
-    claim(
-        "Most of the benefit is captured by a single sample",
-        f"{100 * (100 - 67.9) / (100 - 66.6):.0f} % (from its means)",
-        (one, hundred),
-        single,
-    )
-    for policy in ("Greedy", "UCB"):
-
-        def inconsistent(p: Percentages, policy: str = policy) -> tuple[str, bool]:
-            mean = p.mean(policy)
-            return f"from {mean.min():.0f} to {mean.max():.0f} %", mean.min() < 100 < mean.max()
-
-        claim(
-            f"{policy} is inconsistent: better than TS in some cells, worse in others",
-            "both sides of 100",
-            (policy,),
-            inconsistent,
-        )
-
-    def few_arms(p: Percentages) -> tuple[str, bool]:
-        greedy, ts_ucb = (p.where(q, arms=ARMS[0]) for q in ("Greedy", hundred))
-        text = f"K = 3: {greedy:.0f} %, {hundred} {ts_ucb:.0f} %"
-        return text, greedy < 100 and abs(greedy - ts_ucb) < 10
-
-    claim(
-        "Greedy outperforms TS, and is similar to TS-UCB, when there are few arms",
-        "below 100, similar",
-        ("Greedy", hundred),
-        few_arms,
-    )
-
-    def many_arms(p: Percentages) -> tuple[str, bool]:
-        greedy = p.where("Greedy", arms=ARMS[-1])
-        return f"K = 60: {greedy:.0f} %", greedy > 100
-
-    claim("Greedy performs poorly when K is large", "above 100", ("Greedy",), many_arms)
-
-    def little_noise(p: Percentages) -> tuple[str, bool]:
-        ucb = p.where("UCB", noise=NOISES[0])
-        return f"σ = 0.05: {ucb:.0f} %", ucb > 100
-
-    claim("UCB performs poorly when the noise is small", "above 100", ("UCB",), little_noise)
-
-    def beats_both(p: Percentages) -> tuple[str, bool]:
-        rival = np.minimum(p.mean("Greedy"), p.mean("UCB"))
-        count = int((p.mean(hundred) < rival).sum())
-        return f"{hundred} in {count} of 25 cells", count >= 20
-
-    claim(
-        "TS-UCB almost always outperforms both Greedy and UCB",
-        "almost always",
-        (hundred, "Greedy", "UCB"),
-        beats_both,
-    )
-
-    def ids_well(p: Percentages) -> tuple[str, bool]:
-        below = int((p.mean(ids) < 100).sum())
-        return f"{below} of 25 cells below 100 %", below == 25
-
-    claim("IDS performs well across the board compared to TS", "below 100", (ids,), ids_well)
-    excess(ids, hundred, 5.6)
-    excess(ids, one, 3.8)
-
-    def often(p: Percentages) -> tuple[str, bool]:
-        count = int((p.mean(hundred) <= p.mean(ids)).sum())
-        return f"{hundred} in {count} of 25 cells", count >= 13
-
-    claim("TS-UCB performs as well as IDS, and often better", "often", (hundred, ids), often)
-    return claims

@@ -47,11 +47,17 @@ def write_results(folder: Folder) -> Result:
     folder.write("runs.parquet", sink.getvalue().to_pybytes())
     for name, table in tables.items():
         folder.write(f"{name}.csv", table.to_csv(index=False, float_format="%.10g"))
-    figures = experiment.figures(rows, summary)
-    for figure in figures:
-        for ending in ("png", "svg"):
-            folder.write(f"{figure.name}.{ending}", picture(figure, "light", False, ending))
-    folder.write("report.html", page(folder, tables, claims, figures))
+    parts = []
+    for figure in experiment.figures(rows, summary):
+        variants = {
+            (palette, narrow): picture(figure, palette, narrow, "svg")
+            for narrow in (True, False)
+            for palette in ("dark", "light")
+        }
+        folder.write(f"{figure.name}.svg", variants["light", False])
+        folder.write(f"{figure.name}.png", picture(figure, "light", False, "png"))
+        parts.append(embedded(figure, variants))
+    folder.write("report.html", page(folder, tables, claims, parts))
     return Result(rows, summary, claims)
 
 
@@ -99,7 +105,7 @@ pre { overflow-x: auto; font-size: 0.85rem; }
 
 
 def page(
-    folder: Folder, tables: dict[str, pd.DataFrame], claims: list[Claim], figures: list[Figure]
+    folder: Folder, tables: dict[str, pd.DataFrame], claims: list[Claim], figures: list[str]
 ) -> str:
     """The report: a single file that opens without network, on any width, in light and dark."""
     experiment = folder.experiment
@@ -117,10 +123,9 @@ def page(
         f'<div class="notes">{notes}</div>' if notes else "",
         "<h2>Claims of the paper</h2>",
         claims_table(claims),
+        *figures,
+        "<h2>Numbers</h2>",
     ]
-    for figure in figures:
-        parts += [f"<h2>{html.escape(figure.title)}</h2>", embedded(figure)]
-    parts.append("<h2>Numbers</h2>")
     for name, table in tables.items():
         if name != "times":
             parts.append(
@@ -157,19 +162,18 @@ def claims_table(claims: list[Claim]) -> str:
     return f'<table class="claims"><thead>{head}</thead><tbody>{body}</tbody></table>'
 
 
-def embedded(figure: Figure) -> str:
+def embedded(figure: Figure, variants: dict[tuple[str, bool], bytes]) -> str:
     """The figure for light and dark, wide and narrow; the reader's device picks one."""
     sources = []
-    for narrow in (True, False):
-        for palette in ("dark", "light"):
-            media = [f"(prefers-color-scheme: {palette})"] + ["(max-width: 40rem)"] * narrow
-            data = base64.b64encode(picture(figure, palette, narrow, "svg")).decode()
-            sources.append((" and ".join(media), f"data:image/svg+xml;base64,{data}"))
-    *special, (_, usual) = sources
-    choices = "".join(f'<source media="{media}" srcset="{data}">' for media, data in special)
+    for (palette, narrow), svg in variants.items():
+        media = f"(prefers-color-scheme: {palette})" + " and (max-width: 40rem)" * narrow
+        data = f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
+        sources.append(f'<source media="{media}" srcset="{data}">')
+    usual = base64.b64encode(variants["light", False]).decode()
     alt = html.escape(f"{figure.title}. {figure.caption}", quote=True)
     return (
-        f'<figure><picture>{choices}<img src="{usual}" alt="{alt}"></picture>'
+        f"<h2>{html.escape(figure.title)}</h2><figure><picture>{''.join(sources)}"
+        f'<img src="data:image/svg+xml;base64,{usual}" alt="{alt}"></picture>'
         f"<figcaption>{html.escape(figure.caption)}</figcaption></figure>"
     )
 
