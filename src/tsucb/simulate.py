@@ -153,7 +153,8 @@ def simulate(
 
         try:
             if fast and hasattr(model, "trainer"):
-                _play_together([start(p, r) for p, r in jobs], model, horizon, pool, report)
+                ready = [start(p, r) for p, r in jobs]
+                _play_together(ready, model, horizon, pool, threads, report)
             else:
                 futures: list[Future[int]] = [pool.submit(whole, p, r) for p, r in jobs]
                 for future in as_completed(futures):
@@ -190,18 +191,20 @@ class _Run:
 
 
 def _play_together(
-    runs: list[_Run],
-    model: Any,
-    horizon: int,
-    pool: ThreadPoolExecutor,
+    runs: list[_Run], model: Any, horizon: int, pool: ThreadPoolExecutor, threads: int,
     report: Callable[[int], None],
-) -> None:
+) -> None:  # fmt: skip
     """Play all runs side by side, and train the models of all together every few steps."""
     train = model.trainer([run.state for run in runs])
+    shares = [runs[thread::threads] for thread in range(threads)]
+
+    def play_on(share: list[_Run], last: int) -> int:
+        return sum(run.until(last) for run in share)
+
     for last in range(model.interval, horizon + model.interval, model.interval):
         if last > model.interval:
             train()
-        for steps in pool.map(lambda run: run.until(min(last, horizon)), runs):  # noqa: B023
+        for steps in pool.map(play_on, shares, [min(last, horizon)] * threads):
             report(steps)
 
 
