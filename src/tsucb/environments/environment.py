@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tsucb.belief import Floats, Integers
-from tsucb.compiled import compiled, generic, inlined
+from tsucb.compiled import compiled, generic, generic_inlined, inlined
 
 
 class World(NamedTuple):
@@ -28,7 +28,7 @@ def begin(environment: Any, rng: np.random.Generator) -> Any:
     return environment.begin(rng)
 
 
-@generic
+@generic_inlined
 def advance(
     environment: Any, world: Any, step: int, rng: np.random.Generator
 ) -> tuple[Any, Floats, Integers]:

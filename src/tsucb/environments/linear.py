@@ -200,11 +200,12 @@ def _(environment, world, step, rng):  # type: ignore[no-untyped-def]
     d = environment.features
     fill_normal(world.context, 1 / math.sqrt(d), rng)
     world.noise[0] = environment.noise * rng.standard_normal()
-    world.means[:] = 0.0
+    means, beta = world.means, world.parameters
+    means[:] = 0.0
     for i in range(d):
-        x, beta = world.context[i], world.parameters[i]
+        x = world.context[i]
         for k in range(environment.arms):
-            world.means[k] += x * beta[k]
+            means[k] += x * beta[i, k]
     return world.context, world.means, draw_available(environment.availability, world, rng)
 
 

@@ -2,14 +2,13 @@
 
 from typing import NamedTuple
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.belief import Floats, GaussianBelief
 from tsucb.compiled import implements
 from tsucb.models import regressions
 from tsucb.models.model import Model, believe, gaussian_prior, positive, update
-from tsucb.models.regressions import Regressions, learn, predict
+from tsucb.models.regressions import Regressions, evidence, learn, predict
 
 
 class ContextualLinear(
@@ -41,8 +40,7 @@ class ContextualLinear(
     prior_covariance
         Covariance of every βₖ: a variance, a vector of variances (d,), or a matrix (d, d).
 
-    >>> import numpy as np
-    >>> model = ContextualLinear(features=2, noise=0.5)
+    >>>     >>> model = ContextualLinear(features=2, noise=0.5)
     >>> state = model.start(arms=3)
     >>> model.update(state, context=[1.0, 0.0], arm=2, reward=1.0)
     >>> model.belief(state, [1.0, 0.0], rng=np.random.default_rng(0)).mean
@@ -80,9 +78,8 @@ class ContextualLinear(
 
 @implements(believe, ContextualLinear)
 def _(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
-    mean, std = np.empty(arms.size), np.empty(arms.size)
-    predict(state, context, arms, mean, std)
-    pulls, information = state.pulls[arms], state.information[arms]
+    mean, std = predict(state, context, arms)
+    pulls, information = evidence(state, arms)
     return GaussianBelief(
         mean, std, mean, std, pulls, information, step, model.features, model.prior_std
     )

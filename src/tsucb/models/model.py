@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.belief import Belief, Floats, Integers
-from tsucb.compiled import compiled, generic
+from tsucb.compiled import compiled, generic_inlined
 
 
-@generic
+@generic_inlined
 def believe(
     model: Any, state: Any, context: Any, arms: Integers, step: int, rng: np.random.Generator
 ) -> Belief:
@@ -22,7 +22,7 @@ def believe(
     return belief
 
 
-@generic
+@generic_inlined
 def update(model: Any, state: Any, context: Any, arm: int, reward: float) -> None:
     """Learn from one reward, in place."""
     model.update(state, context, arm, reward)

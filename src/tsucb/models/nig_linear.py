@@ -9,7 +9,7 @@ from tsucb.belief import Floats, GaussianBelief, Integers
 from tsucb.compiled import implements
 from tsucb.models import regressions
 from tsucb.models.model import Model, believe, gaussian_prior, positive, update
-from tsucb.models.regressions import Regressions, learn, predict
+from tsucb.models.regressions import Regressions, evidence, learn, predict
 
 
 class NIGState(NamedTuple):
@@ -107,9 +107,8 @@ class NIGLinear(
 
 @implements(believe, NIGLinear)
 def _(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
-    mean, std = np.empty(arms.size), np.empty(arms.size)
-    predict(state.regressions, context, arms, mean, std)
-    pulls, information = state.regressions.pulls[arms], state.regressions.information[arms]
+    mean, std = predict(state.regressions, context, arms)
+    pulls, information = evidence(state.regressions, arms)
     for a in range(arms.size):
         variance = state.scale[arms[a]] / rng.standard_gamma(model.shape + pulls[a] / 2)
         std[a] *= np.sqrt(variance)

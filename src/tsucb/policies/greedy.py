@@ -2,8 +2,10 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from tsucb.compiled import implements
-from tsucb.policies.rule import Policy, choose, largest
+from tsucb.policies.rule import Policy, choose, largest, probabilities, tied
 
 
 class Greedy(Policy, NamedTuple("Greedy", [])):
@@ -36,3 +38,13 @@ def _(policy, belief, rng):  # type: ignore[no-untyped-def]
 @implements(choose, Random)
 def _(policy, belief, rng):  # type: ignore[no-untyped-def]
     return int(rng.random() * belief.mean.size)
+
+
+@implements(probabilities, Greedy)
+def _(policy, belief):  # type: ignore[no-untyped-def]
+    return tied(belief.mean)
+
+
+@implements(probabilities, Random)
+def _(policy, belief):  # type: ignore[no-untyped-def]
+    return np.full(belief.mean.size, 1 / belief.mean.size)

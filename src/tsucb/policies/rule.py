@@ -1,17 +1,24 @@
 """What every policy shares: a name, a rule, and fair ties."""
 
+import math
 from typing import Any
 
 import numpy as np
 
 from tsucb.belief import Belief, Floats
-from tsucb.compiled import compiled, generic, inlined
+from tsucb.compiled import compiled, generic_inlined, inlined
 
 
-@generic
+@generic_inlined
 def choose(policy: Any, belief: Any, rng: np.random.Generator) -> int:
     """The arm that the policy plays, as an index into the arms of the belief."""
     return int(policy.choose(belief, rng))
+
+
+@generic
+def probabilities(policy: Any, belief: Any) -> Floats:
+    """The probability with which the policy plays each arm, where there is a formula for it."""
+    return np.asarray(policy.probabilities(belief))
 
 
 class Policy:
@@ -32,6 +39,39 @@ class Policy:
         """The arm to play, as an index into the arms of the belief."""
         return int(_choose(self, belief, rng))
 
+    def is_exact(self, belief: Belief) -> bool:
+        """Whether `probabilities(belief)` is computed by a formula, not from repeated choices."""
+        return type(self) in implementations(probabilities)
+
+    def probabilities(
+        self, belief: Belief, rng: np.random.Generator | None = None, repetitions: int = 10_000
+    ) -> Floats:
+        """The probability with which `choose` plays each arm; they sum to one.
+
+        By a formula where there is one. There is none for sampling from jointly normal arms, nor
+        for IDS with finitely many samples: then these are the frequencies of `repetitions`
+        choices, with one more choice spread evenly so that no arm has probability zero.
+        `is_exact` tells which.
+
+        Parameters
+        ----------
+        belief
+            From a model or made by hand.
+        rng, repetitions
+            For the frequencies; by default every call repeats the same stream.
+
+        >>> import tsucb
+        >>> belief = tsucb.GaussianBelief(mean=[0.0, 0.0, 1.0], std=[1.0, 1.0, 0.0])
+        >>> tsucb.Thompson().probabilities(belief).round(4)
+        array([0.1461, 0.1461, 0.7079])
+        """
+        if self.is_exact(belief):
+            return np.asarray(_probabilities(self, belief))
+        stream = np.random.default_rng(0) if rng is None else rng
+        loop = _counts if type(self) in implementations(choose) else _counts.py_func  # type: ignore[attr-defined]
+        arms = belief.mean.size
+        return (loop(self, belief, stream, repetitions) + 1 / arms) / (repetitions + 1)
+
     def __str__(self) -> str:
         return self.name
 
@@ -39,6 +79,19 @@ class Policy:
 @compiled
 def _choose(policy, belief, rng):  # type: ignore[no-untyped-def]
     return choose(policy, belief, rng)
+
+
+@compiled
+def _probabilities(policy, belief):  # type: ignore[no-untyped-def]
+    return probabilities(policy, belief)
+
+
+@compiled
+def _counts(policy, belief, rng, repetitions):  # type: ignore[no-untyped-def]
+    counts = np.zeros(belief.mean.size)
+    for _ in range(repetitions):
+        counts[choose(policy, belief, rng)] += 1.0
+    return counts
 
 
 @inlined
@@ -55,6 +108,18 @@ def largest(scores: Floats, rng: np.random.Generator) -> int:
             if rng.random() * ties < 1.0:
                 winner = a
     return winner
+
+
+@inlined
+def tied(scores: Floats) -> Floats:
+    """The probability with which `largest` returns each index."""
+    best = scores == scores.max()
+    return best / best.sum()
+
+
+def sample_count(value: float) -> float:
+    """The number of posterior samples: a whole number, or `math.inf` for exact integrals."""
+    return value if value == math.inf else whole_number("samples", value, least=1)
 
 
 def whole_number(name: str, value: float, least: int) -> int:

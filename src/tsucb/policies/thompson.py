@@ -4,9 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tsucb.belief import draw
+from tsucb.belief import Belief, JointGaussianBelief, draw
 from tsucb.compiled import implements
-from tsucb.policies.rule import Policy, choose, largest
+from tsucb.exact import best_probabilities
+from tsucb.policies.rule import Policy, choose, largest, probabilities
 
 
 class Thompson(Policy, NamedTuple("Thompson", [])):
@@ -26,9 +27,17 @@ class Thompson(Policy, NamedTuple("Thompson", [])):
     def name(self) -> str:
         return "TS"
 
+    def is_exact(self, belief: Belief) -> bool:
+        return not isinstance(belief, JointGaussianBelief)
+
 
 @implements(choose, Thompson)
 def _(policy, belief, rng):  # type: ignore[no-untyped-def]
     means = np.empty(belief.mean.size)
     draw(belief, rng, means)
     return largest(means, rng)
+
+
+@implements(probabilities, Thompson)
+def _(policy, belief):  # type: ignore[no-untyped-def]
+    return best_probabilities(belief)

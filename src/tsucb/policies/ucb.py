@@ -10,7 +10,7 @@ import numpy as np
 
 from tsucb.belief import BetaBelief, GaussianBelief, JointGaussianBelief
 from tsucb.compiled import generic, implements
-from tsucb.policies.rule import Policy, choose, largest, whole_number
+from tsucb.policies.rule import Policy, choose, largest, probabilities, tied, whole_number
 from tsucb.special import (
     beta_quantile_upper,
     chi_squared_quantile_upper,
@@ -140,40 +140,56 @@ class BayesUCB(Policy, NamedTuple("BayesUCB", [("c", float)])):
         return "Bayes-UCB"
 
 
-@implements(choose, HoeffdingUCB)
+@generic
+def bounds(policy, belief):  # type: ignore[no-untyped-def]
+    """The upper confidence bound of every arm."""
+    raise NotImplementedError  # called from compiled code only
+
+
+@implements(choose, HoeffdingUCB, UCB1, OFUL, ChiSquaredUCB, BayesUCB)
 def _(policy, belief, rng):  # type: ignore[no-untyped-def]
-    return largest(belief.estimate + np.sqrt(3 * math.log(policy.horizon) / belief.pulls), rng)
+    return largest(bounds(policy, belief), rng)
 
 
-@implements(choose, UCB1)
-def _(policy, belief, rng):  # type: ignore[no-untyped-def]
-    return largest(belief.estimate + np.sqrt(2 * math.log(belief.step) / belief.pulls), rng)
+@implements(probabilities, HoeffdingUCB, UCB1, OFUL, ChiSquaredUCB, BayesUCB)
+def _(policy, belief):  # type: ignore[no-untyped-def]
+    return tied(bounds(policy, belief))
 
 
-@implements(choose, OFUL)
-def _(policy, belief, rng):  # type: ignore[no-untyped-def]
+@implements(bounds, HoeffdingUCB)
+def _(policy, belief):  # type: ignore[no-untyped-def]
+    return belief.estimate + np.sqrt(3 * math.log(policy.horizon) / belief.pulls)
+
+
+@implements(bounds, UCB1)
+def _(policy, belief):  # type: ignore[no-untyped-def]
+    return belief.estimate + np.sqrt(2 * math.log(belief.step) / belief.pulls)
+
+
+@implements(bounds, OFUL)
+def _(policy, belief):  # type: ignore[no-untyped-def]
     confidence = 2 * math.log(1 / policy.delta)
     bias = policy.norm_bound / belief.prior_std
-    bound = np.empty(belief.mean.size)
-    for a in range(bound.size):
+    out = np.empty(belief.mean.size)
+    for a in range(out.size):
         width = math.sqrt(belief.information[a] + confidence) + bias
-        bound[a] = belief.mean[a] + width * belief.std[a]
-    return largest(bound, rng)
+        out[a] = belief.mean[a] + width * belief.std[a]
+    return out
 
 
-@implements(choose, ChiSquaredUCB)
-def _(policy, belief, rng):  # type: ignore[no-untyped-def]
+@implements(bounds, ChiSquaredUCB)
+def _(policy, belief):  # type: ignore[no-untyped-def]
     width = math.sqrt(chi_squared_quantile_upper(1 / (1 + belief.step), belief.dimension))
-    return largest(belief.mean + width * belief.std, rng)
+    return belief.mean + width * belief.std
 
 
-@implements(choose, BayesUCB)
-def _(policy, belief, rng):  # type: ignore[no-untyped-def]
+@implements(bounds, BayesUCB)
+def _(policy, belief):  # type: ignore[no-untyped-def]
     t = max(belief.step, 2)  # at t = 1 the level is 0 and every bound is minus infinity
     tail = min(0.5, 1 / (t * math.log(t) ** policy.c))
-    bound = np.empty(belief.mean.size)
-    upper_quantiles(belief, tail, bound)
-    return largest(bound, rng)
+    out = np.empty(belief.mean.size)
+    upper_quantiles(belief, tail, out)
+    return out
 
 
 @generic
