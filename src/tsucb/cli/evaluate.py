@@ -61,8 +61,9 @@ def evaluate(
 ) -> None:
     """Estimate by replay what policies would have earned on logged data.
 
-    The policy runs over the log and learns from the events at which it picks the logged arm;
-    these are distributed as if it had been live (Li et al. 2011).
+    The policy runs over the log and learns from the events at which it picks the logged arm:
+    these matched events, thinned to equal chances where propensities differ, are distributed as
+    if the policy had been live (Li et al. 2011). The lift is over the logging policy.
     """
     import dataclasses
     import os
@@ -109,6 +110,7 @@ def evaluate(
                     found.policy,
                     f"{found.rate:.5f}",
                     f"{found.low:.5f}–{found.high:.5f}",
+                    f"{found.matched:,}",
                     f"{found.kept.size:,}",
                     f"{found.lift:+.1%} ({found.lift_low:+.1%} to {found.lift_high:+.1%})",
                 )

@@ -213,6 +213,10 @@ class Table1(Experiment):
             notes.append("Percentages need TS, which was left out.")
         return notes
 
+    def heading(self, text: str) -> str:
+        """The heading of a panel, which says whether the log is generated."""
+        return text + " · generated log" * self.generated
+
     def figures(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Figure]:
         others = [p for p in self.policies if p != "TS"]
         if "TS" not in self.policies or not others:
@@ -224,7 +228,7 @@ class Table1(Experiment):
                 "Regret as a percentage of Thompson sampling’s",
                 f"{label}Mean over {self.runs} runs, each paired with the run of TS on the same "
                 "visits; below, the mean over the days, measured and as the paper prints it.",
-                lambda narrow: draw_table(summary, others, self.days, narrow),
+                lambda narrow: draw_table(summary, others, self, narrow),
             ),
             Figure(
                 "curves",
@@ -248,15 +252,22 @@ def news_bandit(path: Path, fraction: float, impressions: int) -> NewsBandit:
 
 
 def draw_table(
-    summary: pd.DataFrame, policies: list[str], days: int, narrow: bool
+    summary: pd.DataFrame, policies: list[str], experiment: Table1, narrow: bool
 ) -> matplotlib.figure.Figure:
     """The table: days downwards, policies across; then both overall lines."""
+    days = experiment.days
     figure = new_figure(4.2 if narrow else 8, 0.32 * days + 2)
     top, bottom = figure.subplots(2, 1, height_ratios=(days, 2), sharex=True)
     grid = summary.pivot(index="day", columns="policy", values="percent_of_ts")[policies]
     numbers = list(range(1, days + 1))
     short = [p.replace("(1000)", "") for p in policies] if narrow else policies
-    heat_map(top, grid.loc[numbers].to_numpy(dtype=float), numbers, short, "day")
+    heat_map(
+        top,
+        grid.loc[numbers].to_numpy(dtype=float),
+        numbers,
+        short,
+        experiment.heading("day by day"),
+    )
     printed = summary[summary.day == OVERALL].set_index("policy").paper_percent[policies]
     both = np.array([grid.loc[OVERALL].to_numpy(dtype=float), printed.to_numpy(dtype=float)])
     heat_map(bottom, both, ["measured", "paper"], short, "overall")
@@ -265,7 +276,7 @@ def draw_table(
 
 def draw_curves(rows: pd.DataFrame, experiment: Table1, narrow: bool) -> matplotlib.figure.Figure:
     """Regret over time, a panel for each day."""
-    columns = 2 if narrow else 5
+    columns = min(experiment.days, 2 if narrow else 5)
     lines = -(-experiment.days // columns)
     figure = new_figure(4.2 if narrow else 10.5, 1.9 * lines + 0.6)
     panels = figure.subplots(lines, columns, squeeze=False)
@@ -276,7 +287,7 @@ def draw_curves(rows: pd.DataFrame, experiment: Table1, narrow: bool) -> matplot
         curves = {p: np.stack(here.curve[here.policy == p].tolist()) for p in experiment.policies}
         horizon = experiment.steps((day,))
         steps = np.linspace(horizon / POINTS, horizon, POINTS)
-        regret_curves(panel, steps, curves, f"day {day}")
+        regret_curves(panel, steps, curves, experiment.heading(f"day {day}"))
     figure.supxlabel("step", fontsize=9)
     figure.supylabel("regret", fontsize=9)
     handles, labels = panels[0, 0].get_legend_handles_labels()
