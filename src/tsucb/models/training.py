@@ -157,9 +157,33 @@ def compiled_steps(
 
     return Steps(
         jax.jit(jax.vmap(append, in_axes=(0, None, 0)), donate_argnums=0),
-        jax.jit(jax.vmap(train, in_axes=(0, 0, 0, None, 0, None)), donate_argnums=(0, 1)),
-        jax.jit(jax.vmap(posterior, in_axes=(0, 0, None, None, None, None))),
+        jax.jit(for_all(train, (0, 0, 0, None, 0, None)), donate_argnums=(0, 1)),
+        jax.jit(for_all(posterior, (0, 0, None, None, None, None))),
     )
+
+
+def for_all(function: Callable[..., Any], in_axes: tuple[int | None, ...]) -> Callable[..., Any]:
+    """A function of one network for R of them; `in_axes` as in `jax.vmap`, 0 or None.
+
+    All at once on an accelerator. One after the other on a processor: that is twice as fast there,
+    and a network's result does not depend on how many train beside it.
+    """
+
+    def in_turn(*arguments: Any) -> Any:
+        def one(own: list[Any]) -> Any:
+            rest = iter(own)
+            return function(
+                *(
+                    next(rest) if axis == 0 else shared
+                    for shared, axis in zip(arguments, in_axes, strict=True)
+                )
+            )
+
+        return lax.map(one, [x for x, axis in zip(arguments, in_axes, strict=True) if axis == 0])
+
+    on_processor = jax.default_backend() == "cpu"
+    at_once: Callable[..., Any] = jax.vmap(function, in_axes=in_axes)
+    return in_turn if on_processor else at_once
 
 
 class Trainer:
