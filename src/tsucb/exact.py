@@ -22,12 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from tsucb.belief import BetaBelief, GaussianBelief
+from tsucb.belief import BetaBelief, GaussianBelief, JointGaussianBelief, draw_best
 from tsucb.compiled import compiled, generic, implements, inlined
 from tsucb.special import beta_front, beta_tails, normal_cdf, normal_pdf
 
 REACH = 6.0  # an arm's window: so many standard deviations to each side
 TAIL = 1e-9  # the chance that a normal leaves its window on one side
+JOINT_DRAWS = 10_000  # in place of an integral, where arms are jointly normal
 NODES = 8  # Gauss–Legendre nodes in one panel
 WIDTH = 3.3  # width of a panel in units of the narrowest arm's scale, before the number of arms
 
@@ -66,6 +67,12 @@ def reward_at(belief: Any, u: float) -> tuple[float, float]:
     raise NotImplementedError
 
 
+@generic
+def variable_at(belief: Any, x: float) -> float:
+    """The u at which the reward is x."""
+    raise NotImplementedError
+
+
 @implements(window, GaussianBelief)
 def _(belief, arm):  # type: ignore[no-untyped-def]
     mean, std = belief.mean[arm], belief.std[arm]
@@ -97,6 +104,11 @@ def _(belief, arm):  # type: ignore[no-untyped-def]
 @implements(reward_at, GaussianBelief)
 def _(belief, u):  # type: ignore[no-untyped-def]
     return u, 1.0
+
+
+@implements(variable_at, GaussianBelief)
+def _(belief, x):  # type: ignore[no-untyped-def]
+    return x
 
 
 @inlined
@@ -147,9 +159,19 @@ def _(belief, u):  # type: ignore[no-untyped-def]
     return x, x * y
 
 
+@implements(variable_at, BetaBelief)
+def _(belief, x):  # type: ignore[no-untyped-def]
+    return math.log(x / (1.0 - x))
+
+
 @inlined
-def mesh(belief):  # type: ignore[no-untyped-def]
+def mesh(belief, longest=np.inf):  # type: ignore[no-untyped-def]
     """The arms that can be best, the nodes and their weights, and where it all starts.
+
+    Parameters
+    ----------
+    longest
+        No panel is longer than this: for integrands with a scale of their own.
 
     Returns
     -------
@@ -196,8 +218,9 @@ def mesh(belief):  # type: ignore[no-untyped-def]
             edge += narrowest  # many arms: nothing has happened yet
             edges[0] = edge
             continue
-        edge += width * narrowest
-        if edge + 0.3 * width * narrowest > ceiling:
+        length = min(width * narrowest, longest)
+        edge += length
+        if edge + 0.3 * length > ceiling:
             edge = ceiling
         panels += 1
         if panels == edges.size:
@@ -330,3 +353,27 @@ def regret_and_gain(belief):  # type: ignore[no-untyped-def]
     for a in range(regret.size):
         regret[a] = max(regret[a], 0.0)  # rounding: the expected maximum is above every mean
     return regret, gain
+
+
+@generic
+def best_mean(belief, samples, rng):  # type: ignore[no-untyped-def]
+    """f̃: the best arm's mean reward, averaged over posterior draws; its expectation for ∞."""
+    raise NotImplementedError  # called from compiled code only
+
+
+@implements(best_mean, GaussianBelief, BetaBelief)
+def _(belief, samples, rng):  # type: ignore[no-untyped-def]
+    return expected_best(belief) if samples == np.inf else sampled_best(belief, samples, rng)
+
+
+@implements(best_mean, JointGaussianBelief)
+def _(belief, samples, rng):  # type: ignore[no-untyped-def]
+    return sampled_best(belief, min(samples, JOINT_DRAWS), rng)
+
+
+@inlined
+def sampled_best(belief, samples, rng):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for _ in range(int(samples)):
+        total += draw_best(belief, rng)
+    return total / samples

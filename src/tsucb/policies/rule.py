@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tsucb.belief import Belief, Floats
-from tsucb.compiled import compiled, generic_inlined, inlined
+from tsucb.compiled import compiled, generic, generic_inlined, implementations, inlined
 
 
 @generic_inlined
@@ -69,8 +69,8 @@ class Policy:
             return np.asarray(_probabilities(self, belief))
         stream = np.random.default_rng(0) if rng is None else rng
         loop = _counts if type(self) in implementations(choose) else _counts.py_func  # type: ignore[attr-defined]
-        arms = belief.mean.size
-        return (loop(self, belief, stream, repetitions) + 1 / arms) / (repetitions + 1)
+        counts: Floats = loop(self, belief, stream, repetitions)
+        return (counts + 1 / counts.size) / (repetitions + 1)
 
     def __str__(self) -> str:
         return self.name
@@ -114,7 +114,8 @@ def largest(scores: Floats, rng: np.random.Generator) -> int:
 def tied(scores: Floats) -> Floats:
     """The probability with which `largest` returns each index."""
     best = scores == scores.max()
-    return best / best.sum()
+    shares: Floats = best / best.sum()
+    return shares
 
 
 def sample_count(value: float) -> float:
