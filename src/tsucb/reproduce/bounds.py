@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.belief import JointGaussianBelief
+from tsucb.belief import Integers, JointGaussianBelief
 from tsucb.compiled import implements
 from tsucb.models import Linear
 from tsucb.models.linear import LinearState
@@ -21,6 +21,11 @@ class RidgeState(NamedTuple):
 
     posterior: LinearState
     ridge: LinearState
+
+    @property
+    def pulls(self) -> Integers:
+        """How often each arm was played."""
+        return self.posterior.pulls
 
 
 class RidgeLinear(Model, NamedTuple("RidgeLinear", [("posterior", Linear), ("ridge", Linear)])):

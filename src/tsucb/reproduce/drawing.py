@@ -143,14 +143,16 @@ def new_figure(width: float, height: float) -> Figure:
 def regret_curves(
     axes: Axes, steps: NDArray[np.float64], curves: dict[str, NDArray[np.float64]], title: str
 ) -> None:
-    """Mean cumulative regret against the step, one line per policy, with a 95 % band.
+    """Mean cumulative regret from step 0 on, one line per policy, with a 95 % band.
 
     Parameters
     ----------
     steps : (n,)
     curves : of each policy the regret of every run at these steps, (runs, n)
     """
+    steps = np.append(0, steps)
     for policy, regret in curves.items():
+        regret = np.pad(regret, ((0, 0), (1, 0)))
         mean, look = regret.mean(axis=0), style(policy)
         axes.plot(steps, mean, **look)
         if len(regret) > 1:

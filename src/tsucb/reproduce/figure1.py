@@ -240,11 +240,12 @@ def draw_curves(rows: pd.DataFrame, experiment: Figure1, narrow: bool) -> matplo
             panel.set_axis_off()
             continue
         scale = 100 / here.regret[here.policy == "TS"].mean()
-        curves = {}
-        for policy in experiment.policies:
-            values = scale * np.stack(here.curve[here.policy == policy].tolist())
-            curves[policy] = np.pad(values, ((0, 0), (1, 0)))  # every curve starts at 0
-        steps = np.linspace(0, experiment.horizon, next(iter(curves.values())).shape[1])
+        curves = {
+            policy: scale * np.stack(here.curve[here.policy == policy].tolist())
+            for policy in experiment.policies
+        }
+        points = next(iter(curves.values())).shape[1]
+        steps = np.linspace(experiment.horizon / points, experiment.horizon, points)
         regret_curves(panel, steps, curves, f"K = {cell[0]}, σ = {cell[1]:g}")
         panel.set_ylim(0, 200)
         middle = experiment.horizon // 2

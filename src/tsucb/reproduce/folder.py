@@ -18,13 +18,13 @@ from tsucb.reproduce.experiment import Experiment, Task
 if TYPE_CHECKING:
     import pandas as pd
 
-ASIDE = ".aside-"  # how the names of unfinished files begin
+ASIDE = ".aside"  # how the names of unfinished files end
 
 
 def write_file(path: Path, content: bytes | str) -> None:
     """Put the content at the path, whole or not at all, even if the machine stops here."""
     data = content.encode() if isinstance(content, str) else content
-    aside = path.with_name(f"{ASIDE}{os.getpid()}-{path.name}")
+    aside = path.with_name(f".{path.name}.{os.getpid()}{ASIDE}")
     with aside.open("wb") as file:
         file.write(data)
         file.flush()
@@ -50,13 +50,13 @@ class Folder:
         found = path / "settings.json"
         if found.exists():
             self._compare(found, settings)
-        elif path.exists() and any(not p.name.startswith(ASIDE) for p in path.iterdir()):
+        elif path.exists() and any(p.suffix != ASIDE for p in path.iterdir()):
             raise ValueError(
                 f"{path} holds other files and no settings.json; give --out a new or empty folder"
             )
         (path / "tasks").mkdir(parents=True, exist_ok=True)
         self._lock = self._hold()
-        for leftover in [*path.glob(f"{ASIDE}*"), *path.glob(f"tasks/{ASIDE}*")]:
+        for leftover in path.rglob(f"*{ASIDE}"):
             leftover.unlink()
         if not found.exists():
             self.write("settings.json", json.dumps(settings, indent=2, ensure_ascii=False) + "\n")

@@ -1,0 +1,174 @@
+"""`tsucb simulate`: any environment × model × policies, for a quick question."""
+
+from __future__ import annotations
+
+import io
+import math
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tsucb.cli.reproduce import SeedOption, listed
+
+
+class ModelName(StrEnum):
+    """The models; `auto` is the one that knows the environment's prior, or nig-linear."""
+
+    auto = "auto"
+    bernoulli = "bernoulli"
+    gaussian = "gaussian"
+    linear = "linear"
+    contextual = "contextual-linear"
+    nig = "nig-linear"
+    neural = "neural-linear"
+
+
+SYNTHETIC = ("bernoulli", "gaussian", "linear", "contextual-linear", "wheel")
+
+
+def simulate(
+    environment: Annotated[
+        str,
+        typer.Argument(
+            help="bernoulli, gaussian, linear, contextual-linear, wheel, or a dataset: adult, "
+            "census, covertype, financial, jester, mushroom, statlog."
+        ),
+    ] = "contextual-linear",
+    model: Annotated[
+        ModelName, typer.Option(help="auto: the one that fits the environment.")
+    ] = ModelName.auto,
+    policies: Annotated[
+        str, typer.Option(help="Comma-separated; also IDS(1000), UCB1, Bayes-UCB, Random.")
+    ] = "TS,TS-UCB(1),TS-UCB(100),Greedy,UCB",
+    arms: Annotated[int, typer.Option(help="K, of a synthetic environment.")] = 10,
+    features: Annotated[int, typer.Option(help="d, of a linear environment.")] = 10,
+    noise: Annotated[float, typer.Option(help="σ of the rewards.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Radius of the wheel.")] = 0.5,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the datasets lie.")] = None,
+    horizon: Annotated[int, typer.Option(help="Steps of a run.")] = 1000,
+    runs: Annotated[int, typer.Option(help="Runs of every policy.")] = 20,
+    seed: SeedOption = 0,
+    workers: Annotated[int | None, typer.Option(help="Threads; default: one per core.")] = None,
+    out: Annotated[
+        Path, typer.Option(help="Figure of the regret over time: .png, .svg or .pdf.")
+    ] = Path("regret.png"),
+) -> None:
+    """Play policies against an environment: print a summary, save a figure."""
+    from rich.console import Console
+    from rich.table import Table
+
+    import tsucb
+    from tsucb.reproduce.experiment import named_policy
+
+    if out.suffix not in (".png", ".svg", ".pdf"):
+        raise ValueError(f"--out {out} must end in .png, .svg or .pdf")
+    bandit = make_environment(environment, arms, features, noise, delta, data_dir)
+    learner = make_model(model, bandit, noise, horizon)
+    special = {
+        "UCB": usual_ucb(learner, horizon),
+        "UCB1": tsucb.UCB1(),
+        "Bayes-UCB": tsucb.BayesUCB(),
+    }
+    chosen = [named_policy(name, **special) for name in listed(policies) or ()]
+    result = tsucb.simulate(
+        bandit, learner, chosen, horizon=horizon, runs=runs, seed=seed, workers=workers
+    )
+    summary = result.summary(baseline="TS" if "TS" in result.policies else None)
+    console = Console(highlight=False)
+    console.print(
+        f"{environment}, {bandit.arms} arms, {type(learner).__name__}: regret after "
+        f"{horizon:,} steps, {runs} runs, 95 % intervals"
+    )
+    table = Table("policy", "mean regret", "median", "% of TS")
+    for policy, line in summary.iterrows():
+        percent = (line.get(f"percent{end}", math.nan) for end in ("", "_low", "_high"))
+        table.add_row(
+            str(policy),
+            f"{line.regret_mean:,.4g} ({line.ci95_low:,.4g} to {line.ci95_high:,.4g})",
+            f"{line.regret_median:,.4g}",
+            "{:.1f} ({:.1f} to {:.1f})".format(*percent) if "percent" in summary else "–",
+        )
+    console.print(table)
+    save_figure(result, out)
+    console.print(f"Figure: {out}", soft_wrap=True)
+
+
+def make_environment(
+    name: str, arms: int, features: int, noise: float, delta: float, data_dir: Path | None
+) -> Any:
+    """The environment of a name, synthetic or a dataset."""
+    import tsucb
+
+    match name:
+        case "bernoulli":
+            return tsucb.KArmedBandit(arms, tsucb.BernoulliArms())
+        case "gaussian":
+            return tsucb.KArmedBandit(arms, tsucb.GaussianArms(noise))
+        case "linear":
+            return tsucb.LinearBandit(arms, features, noise)
+        case "contextual-linear":
+            return tsucb.ContextualLinearBandit(arms, features, noise)
+        case "wheel":
+            return tsucb.WheelBandit(delta)
+    from tsucb import datasets
+
+    if name not in datasets.DATASETS:
+        known = ", ".join([*SYNTHETIC, *datasets.DATASETS])
+        raise ValueError(f"unknown environment {name!r}; choose one of {known}")
+    return datasets.load(name, data_dir)
+
+
+def make_model(name: ModelName, environment: Any, noise: float, horizon: int) -> Any:
+    """The model of a name, in the environment's dimensions."""
+    import tsucb
+
+    features = getattr(environment, "features", 0) or (environment.context_shape or (0,))[-1]
+    match name:
+        case ModelName.auto if hasattr(environment, "prior"):
+            return environment.prior
+        case ModelName.auto if hasattr(environment, "model"):
+            return environment.model()
+        case ModelName.auto | ModelName.nig:
+            return tsucb.NIGLinear(features)
+        case ModelName.bernoulli:
+            return tsucb.BernoulliArms()
+        case ModelName.gaussian:
+            return tsucb.GaussianArms(noise)
+        case ModelName.linear:
+            return tsucb.Linear(features, noise, prior_covariance=1 / max(features, 1))
+        case ModelName.contextual:
+            return tsucb.ContextualLinear(features, noise, prior_covariance=1 / max(features, 1))
+    from tsucb.models.neural_linear import NeuralLinear
+
+    return NeuralLinear(features, memory=horizon)
+
+
+def usual_ucb(model: Any, horizon: int) -> Any:
+    """What the paper calls UCB for this kind of model."""
+    import tsucb
+
+    if isinstance(model, tsucb.BernoulliArms | tsucb.GaussianArms):
+        return tsucb.HoeffdingUCB(horizon)
+    if isinstance(model, tsucb.Linear | tsucb.ContextualLinear):
+        return tsucb.OFUL()
+    return tsucb.ChiSquaredUCB()
+
+
+def save_figure(result: Any, out: Path) -> None:
+    """The regret curves as a file."""
+    from tsucb.reproduce.drawing import new_figure, regret_curves, theme
+    from tsucb.reproduce.folder import write_file
+
+    sink = io.BytesIO()
+    with theme("light"):
+        figure = new_figure(7, 4.5)
+        axes = figure.subplots()
+        curves = dict(zip(result.policies, result.regret, strict=True))
+        regret_curves(axes, result.checkpoints, curves, "")
+        axes.set(xlabel="step", ylabel="cumulative regret, mean with 95 % band")
+        axes.legend()
+        figure.savefig(sink, format=out.suffix[1:], dpi=160)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_file(out, sink.getvalue())

@@ -1,0 +1,514 @@
+"""Experiments: what is finished stays finished, and the numbers never depend on how it was run."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tsucb.reproduce import Claim, Experiment, Figure, Task, reproduce
+from tsucb.reproduce.bounds import RidgeLinear, _count, k_armed_escapes, linear_escapes
+from tsucb.reproduce.drawing import heat_map, new_figure, percent_colours, readable_on, theme
+from tsucb.reproduce.experiment import named_policy, relative_regret
+from tsucb.reproduce.figure1 import INSTANCES, POLICIES, Figure1, parse_cell
+from tsucb.reproduce.folder import ASIDE
+from tsucb.reproduce.progress import Progress
+from tsucb.reproduce.section_4_1_1 import check_claims
+from tsucb.reproduce.theorems import Theorems
+
+measured: list[tuple[Any, ...]] = []  # the tasks that Dice has measured
+broken: set[tuple[Any, ...]] = set()  # the tasks in which it fails
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dice(Experiment):
+    """An experiment that costs nothing: dice with some sides, thrown a few times."""
+
+    throws: int = 5
+
+    name: ClassVar[str] = "dice"
+    title: ClassVar[str] = "Dice & co"
+    axes: ClassVar[tuple[str, ...]] = ("sides",)
+    scales: ClassVar[dict[str, dict[str, Any]]] = {
+        "quick": {"runs": 5, "policies": ("TS", "TS-UCB(1)")}
+    }
+
+    def cells(self):
+        return [(2,), (6,)]
+
+    def block(self, cell, policy):
+        return 2
+
+    def run(self, cell, policy, runs):
+        if (cell, policy, runs.start) in broken:
+            raise RuntimeError("the die fell off the table")
+        measured.append((cell, policy, runs.start))
+        throws = [
+            np.random.default_rng((self.seed, r, cell[0], len(policy))).random(self.throws)
+            for r in runs
+        ]
+        curves = np.cumsum(throws, axis=1)
+        return pd.DataFrame({"run": list(runs), "regret": curves[:, -1], "curve": list(curves)})
+
+    def summary(self, rows):
+        return relative_regret(rows, ["sides"])
+
+    def figures(self, rows, summary):
+        def draw(narrow):
+            figure = new_figure(4 if narrow else 8, 3)
+            heat_map(figure.subplots(), np.array([[50.0, np.nan]]), ["a"], ["b", "c"], "throws")
+            return figure
+
+        return [Figure("throws", "Throws < 7", "One <grid>.", draw)]
+
+    def claims(self, rows, summary):
+        return [Claim("Dice are fair & square", "1/6", "0.2", True), Claim("b", "", "", None)]
+
+
+@pytest.fixture(autouse=True)
+def _clean():
+    measured.clear()
+    broken.clear()
+
+
+DICE = Dice.at("quick")
+FILES = {"settings.json", "runs.parquet", "summary.csv", "times.csv", "report.html"} | {
+    "throws.png",
+    "throws.svg",
+    "tasks",
+}
+
+
+def test_an_experiment_writes_its_folder(tmp_path):
+    result = reproduce(DICE, tmp_path / "new" / "dice", workers=1)
+    out = tmp_path / "new" / "dice"
+    assert {p.name for p in out.iterdir()} == FILES
+    settings = json.loads((out / "settings.json").read_text())
+    assert settings["experiment"] == "dice"
+    assert settings["policies"] == ["TS", "TS-UCB(1)"]
+    runs = pd.read_parquet(out / "runs.parquet")
+    assert list(runs.columns) == ["sides", "policy", "run", "regret", "curve"]
+    assert len(runs) == 2 * 2 * 5
+    assert list(result.summary.percent_of_ts[::2]) == [100, 100]
+    assert len(pd.read_csv(out / "times.csv")) == len(DICE.tasks()) == 2 * 2 * 3
+
+
+def test_the_summary_is_the_same_for_any_number_of_workers(tmp_path):
+    for workers in (1, 3):
+        reproduce(DICE, tmp_path / str(workers), workers=workers)
+    for name in ("summary.csv", "runs.parquet", "throws.svg", "throws.png"):
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "3" / name).read_bytes()
+
+
+def test_a_broken_run_goes_on_where_it_was(tmp_path):
+    reproduce(DICE, tmp_path / "whole", workers=1)
+    assert len(measured) == 12
+    measured.clear()
+    broken.add(((6,), "TS", 2))
+    with pytest.raises(RuntimeError, match="fell off"):
+        reproduce(DICE, tmp_path / "broken", workers=1)
+    finished = list(measured)
+    assert 0 < len(finished) < 12
+    assert not (tmp_path / "broken" / "summary.csv").exists()
+    stored = len(list((tmp_path / "broken" / "tasks").iterdir()))
+    broken.clear()
+    measured.clear()
+    reproduce(DICE, tmp_path / "broken", workers=1)
+    assert len(measured) == 12 - stored  # nothing finished is repeated
+    whole, resumed = (tmp_path / x / "summary.csv" for x in ("whole", "broken"))
+    assert whole.read_bytes() == resumed.read_bytes()
+
+
+def test_a_finished_folder_is_reported_again_without_measuring(tmp_path):
+    reproduce(DICE, tmp_path, workers=1)
+    before = (tmp_path / "summary.csv").read_bytes()
+    measured.clear()
+    reproduce(DICE, tmp_path, workers=1)
+    assert not measured
+    assert (tmp_path / "summary.csv").read_bytes() == before
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"runs": 6}, {"seed": 1}, {"policies": ("TS",)}, {"throws": 6}],
+    ids=["runs", "seed", "policies", "own"],
+)
+def test_a_folder_of_other_settings_is_refused_and_left_alone(tmp_path, other):
+    reproduce(DICE, tmp_path, workers=1)
+    before = everything(tmp_path)
+    with pytest.raises(ValueError, match=next(iter(other))):
+        reproduce(Dice.at("quick", **other), tmp_path)
+    assert everything(tmp_path) == before
+
+
+def test_a_folder_of_another_version_is_refused(tmp_path, monkeypatch):
+    reproduce(DICE, tmp_path, workers=1)
+    monkeypatch.setattr("tsucb.__version__", "99.0")
+    with pytest.raises(ValueError, match=r"tsucb is .*, not \"99.0\""):
+        reproduce(DICE, tmp_path)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '"settings"'])
+def test_a_foreign_folder_is_refused_and_left_alone(tmp_path, content):
+    (tmp_path / "settings.json").write_text(content)
+    (tmp_path / "thesis.tex").write_text("years of work")
+    before = everything(tmp_path)
+    with pytest.raises(ValueError, match="new or empty folder"):
+        reproduce(DICE, tmp_path)
+    (tmp_path / "settings.json").unlink()
+    with pytest.raises(ValueError, match="new or empty folder"):
+        reproduce(DICE, tmp_path)
+    assert not (tmp_path / "tasks").exists()
+    assert before.items() >= everything(tmp_path).items()
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "x").write_text("")
+    with pytest.raises(ValueError, match="is a file"):
+        reproduce(DICE, tmp_path / "x")
+
+
+def test_a_folder_is_used_by_one_process_at_a_time(tmp_path):
+    from tsucb.reproduce.folder import Folder
+
+    holder = Folder(tmp_path, DICE)
+    with pytest.raises(ValueError, match="in use by another process"):
+        reproduce(DICE, tmp_path)
+    holder.close()
+    reproduce(DICE, tmp_path)
+
+
+def test_what_a_crash_left_half_written_is_ignored_and_removed(tmp_path):
+    leftovers = [tmp_path / f".settings.json.1{ASIDE}", tmp_path / "tasks" / f".a.parquet.1{ASIDE}"]
+    leftovers[0].write_text('{"exper')
+    reproduce(DICE, tmp_path, workers=1)
+    leftovers[1].write_text("half")
+    reproduce(DICE, tmp_path, workers=1)
+    assert not any(p.exists() for p in leftovers)
+
+
+def test_a_damaged_task_is_named(tmp_path):
+    reproduce(DICE, tmp_path, workers=1)
+    path = next((tmp_path / "tasks").iterdir())
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match=re.escape(path.name)):
+        reproduce(DICE, tmp_path)
+
+
+def test_keys_of_tasks_are_distinct_file_names():
+    for experiment in (DICE, Figure1.at("full"), Theorems.at("full")):
+        keys = [task.key for task in experiment.tasks()]
+        assert len(set(keys)) == len(keys)
+        assert not any(set(key) & set('/\\:*?"<>| ') for key in keys)
+
+
+def test_tasks_cover_every_run_once():
+    experiment = Figure1.at("full", runs=43)
+    for policy in POLICIES:
+        blocks = [t for t in experiment.tasks() if t.cell == (60, 2.0) and t.policy == policy]
+        assert [run for block in blocks for run in block.runs] == list(range(43))
+
+
+def test_settings_are_checked():
+    for wrong in ({"runs": 0}, {"seed": -1}, {"policies": ()}, {"policies": ("TS", "TS")}):
+        with pytest.raises(ValueError, match=r"runs|seed|policy"):
+            Dice.at("quick", **wrong)
+    with pytest.raises(ValueError, match="unknown scale"):
+        Dice.at("huge")
+    with pytest.raises(ValueError, match="workers"):
+        reproduce(DICE, "nowhere", workers=0)
+    assert not Path("nowhere").exists()
+
+
+def test_progress_counts_cells_and_weighs_what_is_left():
+    progress = Progress(DICE, DICE.tasks(), None)
+    assert "0/2 cells · 0/12 tasks" in progress.line()
+    for task in DICE.tasks()[:6]:
+        progress.done(task)
+    line = progress.line()
+    assert "1/2 cells · 6/12 tasks" in line
+    assert line.startswith("━" * 10 + "╌" * 10)
+
+
+# Summaries
+
+
+def test_relative_regret_is_the_mean_of_paired_ratios():
+    rows = pd.DataFrame(
+        {
+            "day": 1,
+            "policy": ["UCB", "UCB", "TS", "TS"],
+            "run": [0, 1, 1, 0],
+            "regret": [1.0, 6.0, 4.0, 2.0],
+        }
+    )
+    ucb = relative_regret(rows, ["day"]).iloc[0]
+    assert ucb.percent_of_ts == pytest.approx((50 + 150) / 2)  # not 7/6
+    # Student's quantile with one degree of freedom is 12.706; the standard error is 50.
+    assert ucb.ci95_high == pytest.approx(100 + 12.7062 * 50, rel=1e-5)
+    assert ucb.regret_se == pytest.approx(2.5)
+    alone = relative_regret(rows[rows.policy == "UCB"], ["day"]).iloc[0]
+    assert np.isnan(alone.percent_of_ts)
+    assert alone.regret_mean == 3.5
+
+
+def test_policies_are_found_by_the_names_they_print():
+    import tsucb
+
+    for policy in (tsucb.Thompson(), tsucb.TSUCB(7), tsucb.IDS(20), tsucb.Greedy(), tsucb.Random()):
+        assert named_policy(policy.name) == policy
+    assert named_policy("UCB", UCB=tsucb.OFUL()) == tsucb.OFUL()
+    for wrong in ("UCB", "ts", "TS-UCB", "TS-UCB(0)", "IDS(-1)", ""):
+        with pytest.raises(ValueError, match=r"unknown policy|at least 1"):
+            named_policy(wrong)
+
+
+# Figure 1
+
+
+def test_cells_of_figure_1():
+    assert len(INSTANCES) == 25
+    assert parse_cell("5:2") in INSTANCES
+    for wrong in ("4:0.05", "3:0.07", "3", "three:1", "3:1:1"):
+        with pytest.raises(ValueError, match="unknown cell"):
+            Figure1.at("quick", instances=(parse_cell(wrong),))
+
+
+def test_a_block_of_runs_equals_those_runs_in_a_larger_block():
+    experiment = Figure1.at("quick", horizon=60)
+    whole = experiment.run((5, 0.5), "TS", range(4))
+    parts = [experiment.run((5, 0.5), "TS", block) for block in (range(3), range(3, 4))]
+    assert list(whole.regret) == [x for part in parts for x in part.regret]
+    assert whole.curve[0].size == 50
+    assert whole.curve[2][-1] == pytest.approx(whole.regret[2], rel=1e-6)
+
+
+def test_cells_priors_and_seeds_change_the_numbers():
+    base = {"cell": (5, 0.5), "prior": "code", "seed": 0}
+    regrets = set()
+    for change in ({}, {"cell": (5, 1.0)}, {"prior": "text"}, {"seed": 1}):
+        at = base | change
+        experiment = Figure1.at("quick", horizon=60, prior=at["prior"], seed=at["seed"])
+        regrets.add(float(experiment.run(at["cell"], "TS", range(1)).regret[0]))
+    assert len(regrets) == 4
+
+
+def invented_rows(percent: dict[str, float], runs: int = 3) -> pd.DataFrame:
+    """Rows in which every policy has the given share of the regret of TS in all 25 cells."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for arms, noise in INSTANCES:
+        for run in range(runs):
+            ts = 100 * arms * noise * (1 + rng.random())
+            rows += [
+                {"arms": arms, "noise": noise, "run": run, "policy": p, "regret": ts * x / 100}
+                for p, x in percent.items()
+            ]
+    return pd.DataFrame(rows)
+
+
+def test_claims_of_section_4_1_1_agree_where_they_should():
+    percent = {"TS": 100, "TS-UCB(1)": 67.9, "TS-UCB(100)": 66.6, "IDS(1000)": 70.3}
+    claims = check_claims(invented_rows(percent), INSTANCES, tuple(percent))
+    verdicts = {claim.statement: claim for claim in claims}
+    assert verdicts["Over the 25 instances, regret of TS-UCB(1) over TS"].agrees is True
+    assert verdicts["On average, regret of IDS above TS-UCB(100)"].agrees is True
+    assert verdicts["On average, regret of IDS above TS-UCB(100)"].measured == "+5.6 ± 0.0 %"
+    # The same ratio everywhere neither halves regret nor falls with σ.
+    assert verdicts["TS-UCB almost halves regret in many instances"].agrees is False
+    assert verdicts["TS-UCB improves more on TS when σ is higher"].agrees is False
+    assert verdicts["UCB is inconsistent relative to TS"].agrees is None
+    assert "not measured: UCB" in verdicts["UCB is inconsistent relative to TS"].measured
+
+
+def test_claims_of_section_4_1_1_disagree_where_they_should():
+    percent = {"TS": 100, "TS-UCB(1)": 80, "TS-UCB(100)": 101, "Greedy": 90, "UCB": 90}
+    claims = check_claims(invented_rows(percent), INSTANCES, tuple(percent))
+    assert not any(claim.agrees for claim in claims if "TS-UCB(100)" in claim.statement)
+    assert sum(claim.agrees is False for claim in claims) >= 10
+
+
+def test_claims_need_all_cells_and_the_papers_ids():
+    rows = invented_rows({"TS": 100, "TS-UCB(1)": 67.9, "IDS(100)": 70.3})
+    some = check_claims(rows, INSTANCES[:3], ("TS", "TS-UCB(1)", "IDS(100)"))
+    assert all(claim.agrees is None for claim in some)
+    every = check_claims(rows, INSTANCES, ("TS", "TS-UCB(1)", "IDS(100)"))
+    ids = next(c for c in every if c.statement == "On average, regret of IDS above TS-UCB(1)")
+    assert ids.agrees is None
+    assert "IDS(100)" in ids.measured
+
+
+def test_figure_1_from_end_to_end(tmp_path):
+    experiment = Figure1.at(
+        "quick",
+        runs=2,
+        horizon=50,
+        instances=INSTANCES[:2],
+        policies=("TS", "TS-UCB(1)"),
+    )
+    result = reproduce(experiment, tmp_path, workers=2)
+    columns = "experiment,arms,noise,policy,runs,regret_mean,regret_se,percent_of_ts"
+    header = (tmp_path / "summary.csv").read_text().splitlines()[0]
+    assert header == columns + ",ci95_low,ci95_high"
+    assert len(result.summary) == 4
+    for name in ("figure1.png", "figure1.svg", "curves.png", "curves.svg"):
+        assert (tmp_path / name).stat().st_size > 10_000
+    assert "2 of the paper&#x27;s 25 cells" in (tmp_path / "report.html").read_text()
+
+
+# Theorems
+
+
+def test_ridge_bounds_are_those_of_the_paper():
+    import tsucb
+
+    rng = np.random.default_rng(0)
+    d, arms = 3, 4
+    model = RidgeLinear(tsucb.Linear(d, noise=1.0, prior_covariance=1 / (16 * d)))
+    state = model.start(arms)
+    V, total = np.eye(d), np.zeros(d)
+    for _ in range(20):
+        X = rng.standard_normal((arms, d))
+        a, reward = int(rng.integers(arms)), float(rng.standard_normal())
+        model.update(state, X, a, reward)
+        V += np.outer(X[a], X[a])
+        total += reward * X[a]
+    belief = model.belief(state, X, rng=rng)
+    np.testing.assert_allclose(belief.estimate, X @ np.linalg.solve(V, total), rtol=1e-10)
+    radius = np.sqrt(np.einsum("ai,ij,aj->a", X, np.linalg.inv(V), X))
+    np.testing.assert_allclose(belief.radius, radius, rtol=1e-10)
+    posterior = np.linalg.inv(V - np.eye(d) + 16 * d * np.eye(d))
+    np.testing.assert_allclose(belief.mean, X @ posterior @ total, rtol=1e-10)
+
+
+def test_escapes_are_counted_by_side():
+    distances = np.array([[0.2, 1.5, -0.3], [-1.1, 0.0, -2.0], [0.9, -0.9, 0.0]])
+    assert _count(distances, 3) == (3, 1, 1, 2.0)
+    rng = np.random.default_rng(0)
+    assert k_armed_escapes(10, 1000, rng)[:3] == (1000, 0, 0)
+    escapes = linear_escapes(2, 10, 200, rng)
+    assert escapes[:3] == (200, 0, 0)
+    assert 0.1 < escapes.closest < 1
+
+
+def test_theorems_from_end_to_end(tmp_path):
+    experiment = Theorems.at(
+        "quick",
+        runs=2,
+        horizon=1000,
+        arms=(3,),
+        features=(2,),
+        policies=("TS-UCB(1)",),
+        short_horizons=(5,),
+    )
+    result = reproduce(experiment, tmp_path, workers=2)
+    header = (tmp_path / "summary.csv").read_text().splitlines()[0]
+    assert header == "experiment,setting,policy,horizon,bayes_regret,ci95_low,ci95_high,bound"
+    assert set(result.summary.horizon) == {100, 147, 215, 316, 464, 681, 1000}
+    assert len(result.summary) == 2 * 7
+    lemma = [c for c in result.claims if c.statement.startswith("Lemma")]
+    assert len(lemma) == 4
+    assert all(c.agrees for c in lemma)
+    assert len(pd.read_csv(tmp_path / "exponents.csv")) == 2
+    assert (tmp_path / "escapes.csv").exists()
+    assert (tmp_path / "theorems.svg").exists()
+
+
+# What readers see
+
+
+def test_heat_maps_are_readable_in_grey():
+    percent = np.array([40.0, 60, 80, 100, 125, 160, 250])
+    colours = percent_colours(percent)[:, :3]
+    grey = colours @ (0.299, 0.587, 0.114)
+    assert (np.diff(grey[:4]) > 0.05).all()  # darker with the distance from 100, on both sides
+    assert (np.diff(grey[3:]) < -0.05).all()
+    for colour in percent_colours(np.geomspace(20, 500, 50)):
+        channels = np.where(
+            colour[:3] <= 0.03928, colour[:3] / 12.92, ((colour[:3] + 0.055) / 1.055) ** 2.4
+        )
+        luminance = channels @ (0.2126, 0.7152, 0.0722)
+        text = 0.0 if readable_on(colour) == "black" else 1.0
+        contrast = (max(luminance, text) + 0.05) / (min(luminance, text) + 0.05)
+        assert contrast > 4.5  # WCAG AA
+
+
+def test_every_cell_of_a_heat_map_has_its_number():
+    with theme("dark"):
+        axes = new_figure(4, 3).subplots()
+        heat_map(axes, np.array([[66.64, 1234.5], [np.nan, 100.0]]), [1, 2], [3, 4], "x")
+    assert [t.get_text() for t in axes.texts] == ["66.6", "1234", "–", "100.0"]
+
+
+def test_the_report_needs_nothing_from_outside(tmp_path):
+    reproduce(DICE, tmp_path, workers=1)
+    page = (tmp_path / "report.html").read_text()
+    assert not re.search(r"""(src|href|srcset)=["'](?!data:)""", page)
+    assert "http" not in re.sub(r"base64,[\w+/=]+", "", page)
+    assert "<title>Dice &amp; co</title>" in page
+    assert "Dice are fair &amp; square" in page
+    assert "✓ yes" in page
+    assert "– open" in page
+    assert page.count("<source") == 4  # light and dark, wide and narrow
+    assert "<grid>" not in page
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+    "--allow-file-access-from-files",
+    "--virtual-time-budget=5000",
+    "--window-size=1400,900",
+    "--dump-dom",
+]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_the_report_fits_a_laptop_and_a_phone_in_a_browser(tmp_path):
+    reproduce(DICE, tmp_path / "out", workers=1)
+    frames = "".join(
+        f'<iframe src="out/report.html" width="{width}" height="900"></iframe>'
+        for width in (390, 1280)
+    )
+    script = """
+      addEventListener("load", () => {
+        const seen = [...document.querySelectorAll("iframe")].map(frame => {
+          const page = frame.contentDocument, image = page.querySelector("img");
+          return [page.title, frame.clientWidth, page.documentElement.scrollWidth,
+                  image.complete && image.naturalWidth > 0, image.currentSrc.length];
+        });
+        document.body.innerHTML = "<pre>" + JSON.stringify(seen) + "</pre>";
+      });"""
+    (tmp_path / "frames.html").write_text(f"<body>{frames}<script>{script}</script></body>")
+    address = (tmp_path / "frames.html").as_uri()
+    command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", address]
+    dom = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+    (phone, laptop) = json.loads(re.search(r"<pre>(.*)</pre>", dom)[1].replace("&amp;", "&"))
+    for title, width, content, drawn, _ in (phone, laptop):
+        assert title == "Dice & co"
+        assert content <= width  # nothing sticks out sideways
+        assert drawn
+    assert phone[4] != laptop[4]  # the phone gets a figure of its own
+
+
+def test_a_task_is_named_like_a_file():
+    assert Task(("a/b c", 0.5), "TS-UCB(1)", 0, 20).key == "a-b-c_0.5_TS-UCB(1)_0-19"
