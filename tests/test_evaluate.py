@@ -23,9 +23,9 @@ def logged(events: int, chances: np.ndarray, seed: int) -> LoggedData:
 
 
 def live(steps: int, seed: int) -> float:
-    """Mean reward of TS-UCB(1) played live on the three arms."""
+    """Mean reward of Thompson sampling played live on the three arms."""
     rng = np.random.default_rng(seed)
-    model, policy = tsucb.BernoulliArms(empirical=False), tsucb.TSUCB(1)
+    model, policy = tsucb.BernoulliArms(empirical=False), tsucb.Thompson()
     state = model.start(3)
     total = 0.0
     for _ in range(steps):
@@ -36,18 +36,19 @@ def live(steps: int, seed: int) -> float:
     return total / steps
 
 
-@pytest.mark.parametrize("chances", [(1 / 3, 1 / 3, 1 / 3), (0.1, 0.2, 0.7), (0.6, 0.3, 0.1)])
+@pytest.mark.parametrize("chances", [(1 / 3, 1 / 3, 1 / 3), (0.1, 0.2, 0.7), (0.7, 0.2, 0.1)])
 def test_replay_of_a_learning_policy_equals_playing_it_live(chances: tuple[float, ...]) -> None:
-    steps, runs = 30, 150
+    steps, runs = 15, 200
     replayed = []
     for seed in range(runs):
         data = logged(900, np.array(chances), seed)
-        found = replay(data, tsucb.BernoulliArms(empirical=False), tsucb.TSUCB(1), seed=seed)
+        found = replay(data, tsucb.BernoulliArms(empirical=False), tsucb.Thompson(), seed=seed)
         assert found.kept.size >= steps
         replayed.append(data.reward[found.kept[:steps]].mean())
     played = [live(steps, seed) for seed in range(runs)]
     error = np.sqrt((np.var(replayed) + np.var(played)) / runs)
-    # 4 standard errors: false alarm 6e-5 for each of three. Keeping all matches errs by 8 and more.
+    # 4 standard errors: false alarm 6e-5 each. With unequal chances, keeping all matches instead
+    # errs by 7 and more.
     assert abs(np.mean(replayed) - np.mean(played)) < 4 * error
 
 
