@@ -387,7 +387,7 @@ class Simulation:
 
 
 def percent_of(regret: Floats, baseline: Floats) -> Floats:
-    """The regret as a percentage of the baseline's, run by run; NaN where the baseline lost nothing."""
+    """The regret as a percentage of the baseline's, run by run; NaN where that is zero."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(baseline > 0, 100 * regret / baseline, np.nan)
 

@@ -1,0 +1,295 @@
+"""Models against closed forms, against each other, and over millions of updates."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import tsucb
+from tsucb.models import regressions
+from tsucb.models.regressions import arm_posterior, set_arm_posterior
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def history(arms, features, count, seed=0):
+    stream = rng(seed)
+    return (
+        stream.normal(size=(count, features)),
+        stream.integers(arms, size=count),
+        stream.normal(size=count),
+    )
+
+
+MODELS = {
+    "bernoulli": (tsucb.BernoulliArms(2.0, 3.0), None),
+    "gaussian": (tsucb.GaussianArms(0.5, 0.1, 2.0), None),
+    "lanes": (tsucb.ContextualLinear(4, 0.5), (4,)),
+    "rows": (tsucb.ContextualLinear(24, 0.5), (24,)),
+    "nig": (tsucb.NIGLinear(4), (4,)),
+    "linear": (tsucb.Linear(4, 0.5), (3, 4)),
+}
+
+
+def leaves(state):
+    """All arrays of a state, in order."""
+    for part in state:
+        if isinstance(part, tuple):
+            yield from leaves(part)
+        else:
+            yield part
+
+
+@pytest.fixture(params=MODELS, ids=list(MODELS))
+def case(request):
+    model, shape = MODELS[request.param]
+    stream = rng(1)
+    contexts = None if shape is None else stream.normal(size=(30, *shape))
+    rewards = (stream.random(30) < 0.5).astype(float)
+    return model, contexts, np.concatenate([[0, 1, 2], stream.integers(3, size=27)]), rewards
+
+
+def test_one_at_a_time_equals_all_at_once(case):
+    model, contexts, pulled, rewards = case
+    at_once = model.fit(3, contexts, pulled, rewards)
+    state = model.start(3)
+    for i in range(30):
+        model.update(state, None if contexts is None else contexts[i], pulled[i], rewards[i])
+    for one, all_ in zip(leaves(state), leaves(at_once), strict=True):
+        np.testing.assert_array_equal(one, all_)
+
+
+def test_order_does_not_matter(case):
+    model, contexts, pulled, rewards = case
+    order = rng(2).permutation(30)
+    first = model.fit(3, contexts, pulled, rewards)
+    second = model.fit(3, None if contexts is None else contexts[order], pulled[order], rewards[order])
+    context = None if contexts is None else contexts[0]
+    for field in ("mean", "std", "pulls", "information"):
+        one, two = (getattr(model.belief(s, context, rng=rng()), field) for s in (first, second))
+        np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-12)
+
+
+def test_a_subset_of_the_arms_in_any_order(case):
+    model, contexts, pulled, rewards = case
+    if isinstance(model, tsucb.NIGLinear):
+        pytest.skip("its belief draws one noise variance per available arm")
+    state = model.fit(3, contexts, pulled, rewards)
+    context = None if contexts is None else contexts[0]
+    whole = model.belief(state, context, rng=rng())
+    for arms in ([2], [2, 0], [1, 2, 0]):
+        part = model.belief(state, context, arms, rng=rng())
+        for field in ("mean", "std", "estimate", "radius", "pulls", "information"):
+            np.testing.assert_allclose(
+                getattr(part, field), getattr(whole, field)[arms], rtol=1e-12, atol=1e-15
+            )
+
+
+def test_new_arms_have_the_prior_and_old_ones_keep_what_they_know(case):
+    model, contexts, pulled, rewards = case
+    shape = model.context_shape(3)
+    state = model.fit(3, contexts, pulled, rewards)
+    grown = model.extend(copy.deepcopy(state), 2)
+    context = None if not shape else rng(3).normal(size=model.context_shape(5))
+    small = context if len(shape) < 2 else context[:3]
+    before = model.belief(state, small, rng=rng())
+    after = model.belief(grown, context, rng=rng())
+    np.testing.assert_allclose(after.mean[:3], before.mean)
+    assert after.pulls[3:].tolist() == [0, 0]
+    if not isinstance(model, tsucb.Linear):  # a shared θ says something about new arms too
+        fresh = model.belief(model.start(5), context, rng=rng())
+        np.testing.assert_allclose(after.mean[3:], fresh.mean[3:])
+
+
+def test_models_travel_through_pickle(case):
+    model = case[0]
+    again = pickle.loads(pickle.dumps(model))
+    assert type(again) is type(model)
+    assert all(np.array_equal(a, b) for a, b in zip(again, model, strict=True))
+
+
+# Closed forms.
+
+
+def test_beta_and_normal_posteriors():
+    bernoulli = tsucb.BernoulliArms(2.0, 3.0)
+    belief = bernoulli.belief(bernoulli.fit(2, None, [0, 0, 0], [1, 1, 0]), rng=rng())
+    assert (belief.alpha[0], belief.beta[0]) == (4.0, 4.0)
+    assert (belief.alpha[1], belief.beta[1]) == (2.0, 3.0)
+    from scipy.stats import beta
+
+    np.testing.assert_allclose(belief.std, beta(belief.alpha, belief.beta).std())
+    gaussian = tsucb.GaussianArms(noise=2.0, prior_mean=1.0, prior_std=3.0)
+    belief = gaussian.belief(gaussian.fit(1, None, [0, 0], [4.0, 6.0]), rng=rng())
+    precision = 1 / 9 + 2 / 4
+    assert belief.mean[0] == pytest.approx((1 / 9 + 10 / 4) / precision)
+    assert belief.std[0] == pytest.approx(precision**-0.5)
+
+
+@pytest.mark.parametrize("features", [3, 30])
+def test_regressions_equal_the_direct_solution(features):
+    prior_mean = rng(5).normal(size=features)
+    root = rng(6).normal(size=(features, features))
+    covariance = root @ root.T + np.eye(features)
+    model = tsucb.ContextualLinear(features, 0.3, prior_mean, covariance)
+    contexts, pulled, rewards = history(4, features, 200)
+    state = model.fit(4, contexts, pulled, rewards)
+    for arm in range(4):
+        x, y = contexts[pulled == arm], rewards[pulled == arm]
+        precision = np.linalg.inv(covariance) + x.T @ x / 0.09
+        sigma = np.linalg.inv(precision)
+        mean, half = arm_posterior(state, arm)
+        np.testing.assert_allclose(half @ half.T, sigma, rtol=1e-8, atol=1e-10)
+        expected = sigma @ (np.linalg.solve(covariance, prior_mean) + x.T @ y / 0.09)
+        np.testing.assert_allclose(mean, expected, rtol=1e-8, atol=1e-10)
+        gained = np.linalg.slogdet(covariance)[1] - np.linalg.slogdet(sigma)[1]
+        assert state.information[arm] == pytest.approx(gained)
+        set_arm_posterior(state, arm, mean, half)
+        np.testing.assert_array_equal(arm_posterior(state, arm)[1], half)
+
+
+def test_normal_inverse_gamma_equals_the_papers_equations():
+    """Equations `eq:bayesian_structure1` and `eq:bayesian_structure2`, with μ₀ = 0."""
+    model = tsucb.NIGLinear(5, shape=6.0, scale=6.0, prior_precision=0.25)
+    x, pulled, y = history(1, 5, 60)
+    state = model.fit(1, x, pulled, y)
+    sigma = np.linalg.inv(x.T @ x + 0.25 * np.eye(5))
+    mu = sigma @ (x.T @ y)
+    b = 6.0 + 0.5 * (y @ y - mu @ np.linalg.solve(sigma, mu))
+    mean, root = arm_posterior(state.regressions, 0)
+    np.testing.assert_allclose(mean, mu)
+    np.testing.assert_allclose(root @ root.T, sigma, atol=1e-12)
+    assert state.scale[0] == pytest.approx(b)
+    # The noise variance of a belief is drawn from InverseGamma(6 + 60/2, b).
+    from scipy.stats import invgamma, kstest
+
+    stream = rng(8)
+    width = np.sqrt(x[0] @ sigma @ x[0])
+    drawn = [(model.belief(state, x[0], rng=stream).std[0] / width) ** 2 for _ in range(2000)]
+    assert kstest(drawn, invgamma(36.0, scale=b).cdf).pvalue > 1e-5
+
+
+def test_one_hot_linear_equals_gaussian_arms():
+    linear, arms = tsucb.Linear(3, 0.5), tsucb.GaussianArms(0.5, empirical=False)
+    pulled, rewards = rng(1).integers(3, size=20), rng(2).normal(size=20)
+    features = np.tile(np.eye(3), (20, 1, 1))
+    first = linear.belief(linear.fit(3, features, pulled, rewards), np.eye(3), rng=rng())
+    second = arms.belief(arms.fit(3, None, pulled, rewards), rng=rng())
+    for field in ("mean", "std", "radius", "pulls"):
+        np.testing.assert_allclose(getattr(first, field), getattr(second, field))
+
+
+def test_contextual_linear_is_a_linear_bandit_of_dimension_k_times_d():
+    """Section 2.2: the arms' features are the context in K different places."""
+    arms, d = 3, 4
+    contextual, linear = tsucb.ContextualLinear(d, 0.5), tsucb.Linear(arms * d, 0.5)
+    contexts, pulled, rewards = history(arms, d, 50)
+    blocks = np.stack([np.kron(np.eye(arms), x) for x in contexts])
+    one = contextual.belief(contextual.fit(arms, contexts, pulled, rewards), contexts[0], rng=rng())
+    two = linear.belief(linear.fit(arms, blocks, pulled, rewards), blocks[0], rng=rng())
+    np.testing.assert_allclose(one.mean, two.mean, atol=1e-12)
+    np.testing.assert_allclose(np.diag(one.std**2), two.factor @ two.factor.T, atol=1e-12)
+
+
+def test_both_layouts_agree(monkeypatch):
+    contexts, pulled, rewards = history(5, 7, 100)
+    model = tsucb.ContextualLinear(7, 0.3)
+    lanes = model.fit(5, contexts, pulled, rewards)
+    monkeypatch.setattr(regressions, "MOST_LANE_FEATURES", 0)
+    rows = model.fit(5, contexts, pulled, rewards)
+    assert (type(lanes), type(rows)) == (regressions.Lanes, regressions.Rows)
+    for arms in (None, [3, 1]):
+        one, two = (model.belief(s, contexts[0], arms, rng=rng()) for s in (lanes, rows))
+        np.testing.assert_allclose(one.mean, two.mean, rtol=1e-10)
+        np.testing.assert_allclose(one.std, two.std, rtol=1e-10)
+
+
+# Numerics.
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_a_million_nearly_collinear_contexts(scale):
+    """Against a solution in extended precision, to 1e-6 relative."""
+    d, count = 50, 1_000_000
+    stream = rng(11)
+    direction = stream.normal(size=d)
+    # 1,000 distinct contexts, each seen 1,000 times: the exact sums are then cheap.
+    distinct = scale * (direction + 1e-3 * stream.normal(size=(1000, d)))
+    truth = stream.normal(size=d) / scale
+    rewards = distinct @ truth + 0.1 * stream.normal(size=1000)
+    order = stream.permutation(np.tile(np.arange(1000), count // 1000))
+    prior = 1 / scale**2
+    model = tsucb.ContextualLinear(d, 0.1, prior_covariance=prior)
+    state = model.fit(1, distinct[order], np.zeros(count, dtype=int), rewards[order])
+    mean, root = arm_posterior(state, 0)
+
+    import mpmath
+
+    with mpmath.workdps(40):
+        x = mpmath.matrix(distinct.tolist())
+        weight = mpmath.mpf(count // 1000) / mpmath.mpf(0.1) ** 2
+        precision = x.T * x * weight + mpmath.eye(d) / mpmath.mpf(prior)
+        covariance = precision**-1
+        exact = covariance * (x.T * mpmath.matrix(rewards.tolist()) * weight)
+    sigma = np.array(covariance.tolist(), dtype=float)
+    mu = np.array([float(v) for v in exact])
+    assert np.abs(root @ root.T - sigma).max() <= 1e-6 * np.abs(sigma).max()
+    assert np.abs(mean - mu).max() <= 1e-6 * np.abs(mu).max()
+    for i in (0, 1, 2):  # the spread at a context is much smaller than that in other directions
+        variance = float((root.T @ distinct[i]) @ (root.T @ distinct[i]))
+        assert variance == pytest.approx(distinct[i] @ sigma @ distinct[i], rel=1e-5)
+        assert variance > 0
+
+
+# Bad input leaves the state alone.
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m, s: m.update(s, [1.0, 2.0], 0, 1.0), "expects"),
+        (lambda m, s: m.update(s, [1.0, np.nan, 0.0], 0, 1.0), "NaN or infinity"),
+        (lambda m, s: m.update(s, [1.0, 2.0, 0.0], 0, np.inf), "finite"),
+        (lambda m, s: m.update(s, [1.0, 2.0, 0.0], 5, 1.0), "arm 5 is unknown"),
+        (lambda m, s: m.update(s, [1.0, 2.0, 0.0], -1, 1.0), "arm -1 is unknown"),
+        (lambda m, s: m.update(s, np.ones((2, 3)), [0, 1], [1.0]), "do not match"),
+        (lambda m, s: m.update(s, np.ones((2, 3)), [0, 1], [1.0, np.nan]), "finite"),
+        (lambda m, s: m.belief(s, [1.0], rng=rng()), "expects"),
+        (lambda m, s: m.belief(s, [1.0, 0.0, np.inf], rng=rng()), "NaN or infinity"),
+        (lambda m, s: m.belief(s, [1.0, 0.0, 0.0], [], rng=rng()), "no arm is available"),
+        (lambda m, s: m.belief(s, [1.0, 0.0, 0.0], [0, 0], rng=rng()), "listed twice"),
+        (lambda m, s: m.belief(s, [1.0, 0.0, 0.0], [7], rng=rng()), "arm 7 is unknown"),
+    ],
+)
+def test_bad_input_is_refused_and_nothing_changes(call, message):
+    model = tsucb.NIGLinear(3)
+    state = model.fit(2, [[1.0, 2.0, 3.0]], [0], [1.0])
+    before = copy.deepcopy(state)
+    with pytest.raises(ValueError, match=message):
+        call(model, state)
+    for one, two in zip(leaves(state), leaves(before), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: tsucb.ContextualLinear(0), "features must"),
+        (lambda: tsucb.ContextualLinear(2, noise=0), "noise must be positive"),
+        (lambda: tsucb.ContextualLinear(2, prior_covariance=-1), "prior variance must be positive"),
+        (lambda: tsucb.ContextualLinear(2, prior_covariance=np.ones((2, 2))), "positive"),
+        (lambda: tsucb.ContextualLinear(2, prior_mean=[1, 2, 3]), "prior_mean"),
+        (lambda: tsucb.NIGLinear(2, prior_precision=0), "finite"),
+        (lambda: tsucb.NIGLinear(2, shape=0), "shape must be positive"),
+        (lambda: tsucb.BernoulliArms(alpha=0), "alpha must be positive"),
+        (lambda: tsucb.GaussianArms(prior_std=np.inf), "prior_std must be positive"),
+        (lambda: tsucb.BernoulliArms().start(0), "at least one arm"),
+        (lambda: tsucb.BernoulliArms().fit(1, None, [0], [2.0]), "between 0 and 1"),
+    ],
+)
+def test_bad_hyper_parameters_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
