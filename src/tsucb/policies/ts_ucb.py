@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tsucb.belief import Belief, JointGaussianBelief
-from tsucb.compiled import implements
+from tsucb.compiled import implements, inlined
 from tsucb.exact import best_mean
 from tsucb.policies.rule import Policy, choose, probabilities, sample_count
 from tsucb.propensity import ratio, ts_ucb_probabilities
@@ -50,7 +50,12 @@ class TSUCB(Policy, NamedTuple("TSUCB", [("samples", float)])):
 
 @implements(choose, TSUCB)
 def _(policy, belief, rng):  # type: ignore[no-untyped-def]
-    f = best_mean(belief, policy.samples, rng)
+    return least_ratio(belief, best_mean(belief, policy.samples, rng), rng)
+
+
+@inlined
+def least_ratio(belief, f, rng):  # type: ignore[no-untyped-def]
+    """The arm with the smallest Ψ(a); each of several equal ones with the same probability."""
     estimate, radius = belief.estimate, belief.radius
     winner, lowest, ties = 0, np.inf, 0
     for a in range(estimate.size):
