@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -62,6 +62,11 @@ def executor(workers: int, cluster: str | None) -> Iterator[Executor]:
         pool = client.get_executor(pure=False)  # never a result of an older version
         try:
             yield pool
+        except CancelledError:
+            raise ConnectionError(
+                f"the Dask cluster at {cluster} went away; start it again, and the same command "
+                "continues where this one stopped"
+            ) from None
         finally:
             pool.shutdown(wait=False)
             client.close()
