@@ -267,7 +267,8 @@ def test_relative_regret_is_the_mean_of_paired_ratios():
 def test_policies_are_found_by_the_names_they_print():
     import tsucb
 
-    for policy in (tsucb.Thompson(), tsucb.TSUCB(7), tsucb.IDS(20), tsucb.Greedy(), tsucb.Random()):
+    sampled = (tsucb.TSUCB(7), tsucb.IDS(20), tsucb.TSUCB(np.inf), tsucb.IDS(np.inf))
+    for policy in (*sampled, tsucb.Thompson(), tsucb.Greedy(), tsucb.Random()):
         assert named_policy(policy.name) == policy
     assert named_policy("UCB", UCB=tsucb.OFUL()) == tsucb.OFUL()
     for wrong in ("UCB", "ts", "TS-UCB", "TS-UCB(0)", "IDS(-1)", ""):

@@ -9,6 +9,7 @@ on any machine, and again after a crash, and the numbers are always the same.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 from abc import ABC, abstractmethod
@@ -212,14 +213,16 @@ def named_policy(name: str, **special: Policy) -> Policy:
 
     if name in special:
         return special[name]
-    if match := re.fullmatch(r"(TS-UCB|IDS)\((\d+)\)", name):
-        samples = int(match[2])
+    if match := re.fullmatch(r"(TS-UCB|IDS)\((\d+|∞)\)", name):
+        samples = math.inf if match[2] == "∞" else int(match[2])
         return policies.TSUCB(samples) if match[1] == "TS-UCB" else policies.IDS(samples)
     for policy in (policies.Thompson(), policies.Greedy(), policies.Random()):
         if policy.name == name:
             return policy
     known = ", ".join(["TS", "TS-UCB(m)", "Greedy", "IDS(m)", "Random", *special])
-    raise ValueError(f"unknown policy {name!r}; give one of {known}, m being a number of samples")
+    raise ValueError(
+        f"unknown policy {name!r}; give one of {known}, m being a number of samples or ∞"
+    )
 
 
 def cell_seed(seed: int, *cell: Hashable) -> int:

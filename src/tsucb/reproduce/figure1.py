@@ -131,7 +131,7 @@ class Figure1(Experiment):
         """A fixed part per step, and one per arm and posterior draw."""
         match = re.search(r"\((\d+)\)", task.policy)
         draws = int(match[1]) if match else 1
-        return len(task.runs) * self.horizon * (1.0 + int(task.cell[0]) * (0.03 + 0.01 * draws))
+        return len(task.runs) * self.horizon * (1.5 + int(task.cell[0]) * (0.02 + 0.012 * draws))
 
     def block(self, cell: Cell, policy: str) -> int:
         return 5 if policy.startswith("IDS") else 20

@@ -82,8 +82,8 @@ def connect(address: str):  # type: ignore[no-untyped-def]  # distributed is opt
         raise ValueError(
             "--cluster needs Dask; install it with: pip install 'tsucb[cluster]'"
         ) from None
-    # A refused connection is reported below, in one sentence.
-    logging.getLogger("distributed").setLevel(logging.ERROR)
+    # Whatever goes wrong with the cluster is said here, in one sentence.
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     try:
         return distributed.Client(address, timeout=10, set_as_default=False)
     except (OSError, ValueError) as error:
