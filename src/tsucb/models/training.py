@@ -155,10 +155,12 @@ def compiled_steps(
         """The history with new rows at the places given."""
         return tuple(old.at[places].set(part) for old, part in zip(history, new, strict=True))
 
+    # Otherwise a GPU may sum in another order every time, and two equal runs drift apart.
+    jit = functools.partial(jax.jit, compiler_options={"xla_gpu_deterministic_ops": True})
     return Steps(
-        jax.jit(jax.vmap(append, in_axes=(0, None, 0)), donate_argnums=0),
-        jax.jit(for_all(train, (0, 0, 0, None, 0, None)), donate_argnums=(0, 1)),
-        jax.jit(for_all(posterior, (0, 0, None, None, None, None))),
+        jit(jax.vmap(append, in_axes=(0, None, 0)), donate_argnums=0),
+        jit(for_all(train, (0, 0, 0, None, 0, None)), donate_argnums=(0, 1)),
+        jit(for_all(posterior, (0, 0, None, None, None, None))),
     )
 
 

@@ -121,10 +121,10 @@ class Table2(Experiment):
         return len(task.runs) * self.steps(task.cell) * per_step
 
     def workers(self) -> int:
-        """Three tasks keep an accelerator busy while the processor decides; else one at a time."""
+        """Four tasks keep an accelerator busy while the processor decides; else one at a time."""
         import jax
 
-        return 1 if jax.default_backend() == "cpu" else 3
+        return 1 if jax.default_backend() == "cpu" else 4
 
     def environment(self, name: str) -> Any:
         """The bandit of a dataset, read once."""
