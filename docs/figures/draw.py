@@ -1,0 +1,199 @@
+"""Draw the pictures of the documentation: `python docs/figures/draw.py [NAME ...]`.
+
+Each is written twice, for light and for dark pages. All numbers in them are computed here.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from scipy import stats
+
+import tsucb
+from tsucb.reproduce.drawing import style, theme
+
+FOLDER = Path(__file__).parent
+
+# Five arms for the pictures that explain: colours of Okabe and Ito, told apart by colour-blind
+# readers; the arms carry their letters too.
+ARMS = "ABCDE"
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00")
+MEAN = np.array([0.62, 0.50, 0.36, 0.05, 0.30])
+RADIUS = np.array([0.10, 0.22, 0.34, 0.50, 0.16])
+
+
+def race() -> Figure:
+    """All error bars grow at one rate; the first to touch f̃ is played."""
+    target = 0.82
+    ratios = (target - MEAN) / RADIUS
+    alpha, winner = ratios.min(), int(ratios.argmin())
+    figure = Figure(figsize=(6.4, 3.4), layout="constrained")
+    axes = figure.subplots()
+    for a, colour in enumerate(COLOURS):
+        axes.bar(a, alpha * RADIUS[a], 0.13, MEAN[a], color=colour, alpha=0.45)
+        axes.plot(a, MEAN[a], "o", color=colour, ms=9)
+        axes.annotate(
+            f"Ψ = {ratios[a]:.2f}",
+            (a, MEAN[a] - 0.05),
+            ha="center",
+            va="top",
+            fontweight="bold" if a == winner else "normal",
+        )
+    axes.axhline(target, ls="--", lw=1.2, color=style("TS")["color"])
+    axes.annotate("f̃: the best mean in a posterior draw", (-0.4, target + 0.02), va="bottom")
+    axes.annotate(
+        "first to touch: played",
+        (winner, target + 0.01),
+        (winner + 0.35, target + 0.1),
+        arrowprops={"arrowstyle": "->", "color": style("TS")["color"]},
+        va="center",
+        fontweight="bold",
+    )
+    axes.set_xticks(range(len(ARMS)), [f"arm {x}" for x in ARMS])
+    axes.set(ylabel="mean reward", xlim=(-0.5, 4.5), ylim=(-0.12, 1.0))
+    axes.grid(False)
+    return figure
+
+
+def regret() -> Figure:
+    """Cumulative regret of every policy on one instance of the paper's synthetic problem."""
+    bandit = tsucb.ContextualLinearBandit(arms=20, features=10, noise=1.0)
+    policies = [
+        tsucb.OFUL(),
+        tsucb.Greedy(),
+        tsucb.Thompson(),
+        tsucb.IDS(1000),
+        tsucb.TSUCB(1),
+        tsucb.TSUCB(100),
+    ]
+    result = tsucb.simulate(bandit, bandit.model(), policies, horizon=10_000, runs=50)
+    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
+    axes = figure.subplots()
+    for name, runs in zip(result.policies, result.regret, strict=True):
+        look = style(name)
+        mean = runs.mean(axis=0)
+        half = 1.96 * runs.std(axis=0, ddof=1) / np.sqrt(len(runs))
+        axes.plot(result.checkpoints, mean, **look)
+        axes.fill_between(
+            result.checkpoints, mean - half, mean + half, color=look["color"], alpha=0.15, lw=0
+        )
+    axes.set(xlabel="step", ylabel="cumulative regret", xlim=(0, 10_000), ylim=(0, None))
+    axes.legend(loc="upper left")
+    return figure
+
+
+def envelope() -> Figure:
+    """Ψ of every arm is a line in f̃; the arm on the lower envelope is played."""
+    f = np.linspace(0.3, 1.6, 521)
+    ratios = (f[:, None] - MEAN) / RADIUS
+    lowest = ratios.argmin(axis=1)
+    density = np.gradient([best_mean_below(x) for x in f], f)
+
+    figure = Figure(figsize=(6.4, 5), layout="constrained")
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    for a, colour in enumerate(COLOURS):
+        top.plot(f, ratios[:, a], color=colour, lw=1)
+        top.plot(f, np.where(lowest == a, ratios[:, a], np.nan), color=colour, lw=4)
+        end = min(f[-1], MEAN[a] + 5 * RADIUS[a])
+        top.annotate(
+            ARMS[a], (end, (end - MEAN[a]) / RADIUS[a]), (-8 if ARMS[a] == "E" else 4, 3),
+            textcoords="offset points", color=colour, fontweight="bold", fontsize=11,
+        )  # fmt: skip
+        here = f[lowest == a]
+        share = 0.0
+        if here.size:
+            bottom.fill_between(f, density, where=lowest == a, color=colour, alpha=0.6, lw=0)
+            bounds = (here.min() if here.min() > f[0] else -np.inf, here.max() + f[1] - f[0])
+            share = best_mean_below(bounds[1]) - best_mean_below(bounds[0])
+        bottom.annotate(
+            f"{ARMS[a]} is played with probability {share:.0%}", (0.99, 0.9 - 0.17 * a),
+            xycoords="axes fraction", ha="right", color=colour, fontweight="bold", fontsize=8,
+        )  # fmt: skip
+    top.set(ylabel="Ψ(a) = (f̃ − estimate) / radius", ylim=(-2, 5), xlim=(f[0], f[-1] + 0.04))
+    bottom.set(xlabel="f̃", ylabel="density of f̃", yticks=[], ylim=(0, None))
+    return figure
+
+
+def best_mean_below(x: float) -> float:
+    """The distribution of f̃ for one draw: the largest of independent normals."""
+    return float(np.prod(stats.norm.cdf((x - MEAN) / RADIUS)))
+
+
+def alpha() -> Figure:
+    """The factor α_t that TS-UCB amounts to, over one run, for one sample and for a hundred."""
+    horizon, bandit = 3_000, tsucb.ContextualLinearBandit(arms=10, features=10, noise=0.5)
+    model = bandit.model()
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for samples, colour, size in ((1, "#E69F00", 4), (100, "#0072B2", 4)):
+        rng, draws = np.random.default_rng(1), np.random.default_rng(2)
+        world, state = bandit.begin(rng), model.start(bandit.arms)
+        factors = np.empty(horizon)
+        for t in range(horizon):
+            context, _, _ = bandit.advance(world, t + 1, rng)
+            belief = model.belief(state, context, rng=draws)
+            means = belief.mean + belief.std * draws.standard_normal((samples, bandit.arms))
+            ratios = (means.max(axis=1).mean() - belief.estimate) / belief.radius
+            factors[t] = ratios.min()
+            arm = int(ratios.argmin())
+            model.update(state, context, arm, bandit.reward(world, arm))
+        steps = np.arange(1, horizon + 1)
+        axes.plot(steps[::5], factors[::5], ".", ms=size, color=colour, alpha=0.5, mew=0)
+        window = np.ones(101) / 101
+        axes.plot(
+            steps[50:-50], np.convolve(factors, window, "valid"), color=colour, lw=2,
+            label=f"TS-UCB({samples}), mean of 101 steps",
+        )  # fmt: skip
+    axes.axhline(0, lw=0.8, color=style("TS")["color"])
+    axes.set(xlabel="step t", ylabel="α_t", xlim=(0, horizon), ylim=(-2, 4))
+    axes.legend(loc="upper right")
+    return figure
+
+
+def sampling() -> Figure:
+    """Vectors drawn from the posterior, seen along the context, are the numbers drawn directly."""
+    rng = np.random.default_rng(4)
+    means = np.array([[0.9, 0.4], [0.2, 1.0]])
+    roots = np.array([[[0.5, 0.0], [-0.25, 0.3]], [[0.25, 0.0], [0.2, 0.45]]])
+    context, places = np.array([0.8, 0.6]), [(1.8, 0.2), (0.75, 2.1)]
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for k in range(2):
+        beta = means[k] + rng.standard_normal((4_000, 2)) @ roots[k].T
+        left.plot(*beta[:500].T, ".", ms=3, color=COLOURS[k], alpha=0.5)
+        left.annotate(f"arm {ARMS[k]}", places[k], color=COLOURS[k], weight="bold")
+        right.hist(beta @ context, bins=50, density=True, color=COLOURS[k], alpha=0.35)
+        law = stats.norm(context @ means[k], np.linalg.norm(roots[k].T @ context))
+        reward = np.linspace(law.ppf(0.0005), law.ppf(0.9995), 200)
+        right.plot(reward, law.pdf(reward), color=COLOURS[k], lw=2)
+    left.annotate(
+        "", 1.2 * context, (0, 0), arrowprops={"arrowstyle": "-|>", "color": style("TS")["color"]}
+    )
+    left.annotate("context x", 1.2 * context, (4, -9), textcoords="offset points")
+    left.set(xlabel="β₁", ylabel="β₂", title="draw K vectors …", aspect="equal")
+    right.set(xlabel="mean reward ⟨β, x⟩", yticks=[], title="… or K numbers: the same law")
+    right.annotate("bars: vectors drawn, then ⟨β, x⟩", (0.03, 0.93), xycoords="axes fraction")
+    right.annotate("lines: N(⟨μ, x⟩, xᵀΣx)", (0.03, 0.86), xycoords="axes fraction")
+    right.set_ylim(0, right.get_ylim()[1] * 1.2)
+    return figure
+
+
+PICTURES: dict[str, Callable[[], Figure]] = {
+    draw.__name__: draw for draw in (race, regret, envelope, alpha, sampling)
+}
+
+
+def main(names: list[str]) -> None:
+    """Draw the pictures named, or all."""
+    for name in names or PICTURES:
+        for ground in ("light", "dark"):
+            with theme(ground):
+                options: Any = {"metadata": {"Date": None}, "transparent": True}
+                PICTURES[name]().savefig(FOLDER / f"{name}-{ground}.svg", **options)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,115 @@
+"""Write the reference pages from docstrings, when mkdocs builds the site.
+
+A line `::: tsucb.TSUCB` in a page is replaced by the signature, the docstring and the public
+methods of that name. `::: tsucb.TSUCB.choose` works too.
+"""
+
+import importlib
+import inspect
+import re
+from typing import Any
+
+MARK = re.compile(r"^::: (\S+)$", re.MULTILINE)
+PARAMETERS = re.compile(r"^Parameters\n-+\n((?:\S.*\n(?: +.*\n|\n(?= ))*)+)", re.MULTILINE)
+PARAMETER = re.compile(r"^(\S.*)\n((?: +.*\n|\n(?= ))*)", re.MULTILINE)
+EXAMPLE = re.compile(r"^>>> .*(?:\n\S.*)*", re.MULTILINE)
+REFERENCE = re.compile(r"^Reference: ((?:.+\n?)+)", re.MULTILINE)
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Replace the marks of a page, as mkdocs calls it."""
+    return MARK.sub(lambda mark: document(mark[1]), markdown)
+
+
+def document(name: str) -> str:
+    """The Markdown of a public name."""
+    thing = find(name)
+    short = name.removeprefix("tsucb.")
+    parts = [f"## {short}", signature(name, thing), prose(inspect.getdoc(thing) or "")]
+    if inspect.isclass(thing):
+        for member, value in vars(thing).items():
+            if documented(thing, member):
+                call = value if inspect.isfunction(value) else None
+                parts.append(f"### {short}.{member}")
+                parts.append(signature(f"{short.lower()}.{member}", call) if call else "")
+                parts.append(prose(inspect.getdoc(value) or ""))
+    return "\n\n".join(part for part in parts if part)
+
+
+def find(name: str) -> Any:
+    """The object of a dotted name, which may be inside a class or a module."""
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            thing = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[cut:]:
+            thing = getattr(thing, part)
+        return thing
+    raise ModuleNotFoundError(f"there is no {name} to document")
+
+
+def documented(owner: type, name: str) -> bool:
+    """Whether a member of a class belongs on the page: public, described, and new in this class."""
+    value = vars(owner)[name]
+    described = inspect.isfunction(value) or isinstance(
+        value, property | classmethod | staticmethod
+    )
+    inherited = any(name in vars(base) for base in owner.__mro__[1:])
+    internal = name.startswith(("_", "check_"))
+    return described and bool(inspect.getdoc(value)) and not inherited and not internal
+
+
+def signature(name: str, thing: Any) -> str:
+    """A code block with the call, one parameter a line where it is long."""
+    if isinstance(thing, classmethod | staticmethod):
+        thing = thing.__func__
+    try:
+        described = inspect.signature(thing)
+    except (TypeError, ValueError):
+        return ""
+    hidden = ("self", "cls", "_cls")
+    parameters = [p for p in described.parameters.values() if p.name not in hidden]
+    texts, starred = [], False
+    for parameter in parameters:
+        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
+            texts.append("*")
+            starred = True
+        texts.append(plain(str(parameter)))
+    result = described.return_annotation
+    arrow = (
+        ""
+        if result in (inspect.Signature.empty, None) or inspect.isclass(thing)
+        else " -> "
+        + (plain(result if isinstance(result, str) else getattr(result, "__name__", str(result))))
+    )
+    line = f"{name}({', '.join(texts)}){arrow}"
+    if len(line) > 76:
+        line = f"{name}(\n" + "".join(f"    {text},\n" for text in texts) + f"){arrow}"
+    return f"```python\n{line}\n```"
+
+
+def plain(annotation: str) -> str:
+    """An annotation without module names and quotes, and without what array types are made of."""
+    text = re.sub(r"(?:numpy\.)?(?:ndarray|NDArray)\[.*?(?:float|int)64\]+", "ndarray", annotation)
+    if "_SupportsArray" in text or "Buffer" in text:  # ArrayLike, spelled out
+        text = re.sub(r": .*?(?= =|$)", ": ArrayLike", text)
+    return re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Za-z])", "", text).replace('"', "").replace("'", "")
+
+
+def prose(docstring: str) -> str:
+    """A docstring as Markdown: parameters as a list, examples as code, the reference last."""
+    text = docstring + "\n"
+    text = PARAMETERS.sub(parameter_list, text)
+    text = EXAMPLE.sub(lambda example: f"```pycon\n{example[0]}\n```", text)
+    return REFERENCE.sub(lambda reference: f"*Reference:* {reference[1]}", text).strip()
+
+
+def parameter_list(section: re.Match[str]) -> str:
+    """The parameters of a docstring as a definition list."""
+    items = [
+        f"- **`{parameter[1].strip()}`**: {' '.join(parameter[2].split())}"
+        for parameter in PARAMETER.finditer(section[1])
+    ]
+    return "\n".join(items) + "\n\n"

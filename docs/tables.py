@@ -1,0 +1,84 @@
+"""Fill the tables of the documentation from the results: `python docs/tables.py`.
+
+A page marks where a table goes by `<!-- table: NAME -->` and `<!-- end -->`; what stands between
+them is replaced. A test checks that the pages agree with the results.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+DOCS = Path(__file__).parent
+RESULTS = DOCS / "results"
+MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def markdown(header: list[str], rows: list[list[str]], text_columns: int = 1) -> str:
+    """A Markdown table; the first columns are text, the others numbers."""
+    lines = [header, ["---"] * text_columns + ["--:"] * (len(header) - text_columns), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def choosing() -> str:
+    """Regret in per cent of TS on small problems, with the mean regret of TS."""
+    results = pd.read_csv(RESULTS / "choosing.csv")
+    policies = ["TS-UCB(1)", "TS-UCB(100)", "Greedy", "UCB"]
+    rows = []
+    for problem, group in results.groupby("problem", sort=False):
+        table = group.set_index("policy")
+        best = table.regret_mean.idxmin()
+        cells = [f"{table.percent_of_means[p]:.0f}" for p in policies]
+        rows.append(
+            [str(problem), "**100**" if best == "TS" else "100"]
+            + [f"**{x}**" if p == best else x for p, x in zip(policies, cells, strict=True)]
+        )
+    return markdown(["problem", "TS", *policies], rows)
+
+
+def peers_speed() -> str:
+    """Microseconds a decision of every library at the three sizes."""
+    results = pd.read_csv(RESULTS / "peers" / "peers.csv")
+    speed = results[results.measure == "speed"]
+    sizes = list(dict.fromkeys(zip(speed.arms, speed.features, strict=True)))
+    rows = []
+    for (library, policy), group in speed.groupby(["library", "policy"], sort=False):
+        times = {(r.arms, r.features): r.value for r in group.itertuples()}
+        name = f"**{library}**" if library == "tsucb" else str(library)
+        rows.append([name, f"`{policy}`", *(significant(times[size]) for size in sizes)])
+    return markdown(["library", "policy", *(f"K = {k}, d = {d}" for k, d in sizes)], rows, 2)
+
+
+def peers_regret() -> str:
+    """Regret of every library in per cent of exact Thompson sampling's, on the same runs."""
+    results = pd.read_csv(RESULTS / "peers" / "peers.csv")
+    regret = results[results.measure == "regret, % of TS"]
+    rows = []
+    for r in regret.itertuples():
+        name = f"**{r.library}**" if r.library == "tsucb" else r.library
+        span = "" if pd.isna(r.ci95_low) else f"{r.ci95_low:.0f} to {r.ci95_high:.0f}"
+        rows.append([name, f"`{r.policy}`", f"{r.value:.0f}", span, f"{r.count}"])
+    return markdown(["library", "policy", "% of TS", "95 % interval", "runs"], rows, 2)
+
+
+def significant(value: float) -> str:
+    """A time with about three digits, or a dash."""
+    if pd.isna(value):
+        return "–"
+    return f"{value:,.2f}" if value < 10 else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    draw.__name__.replace("_", "-"): draw for draw in (choosing, peers_speed, peers_regret)
+}
+
+
+def fill(text: str) -> str:
+    """The text of a page with its tables made anew."""
+    return MARK.sub(lambda mark: mark[1] + TABLES[mark[2]]() + mark[3], text)
+
+
+if __name__ == "__main__":
+    for page in sorted(DOCS.glob("*.md")):
+        page.write_text(fill(page.read_text()))

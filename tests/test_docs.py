@@ -1,0 +1,157 @@
+"""The documentation runs, its links lead somewhere, and its tables are those of the results."""
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.testing import CliRunner
+
+import tsucb
+from tsucb.cli import app
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+BLOCK = re.compile(r"^ *```(\w+)[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)[^)]*\)|(?:src|srcset|href)=\"([^\"]+)\"")
+SHELL = ("sh", "bash", "console", "shell")
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    """The code of a page in these languages."""
+    return [code for language, code in BLOCK.findall(page.read_text()) if language in languages]
+
+
+def load(path: Path) -> ModuleType:
+    """A script of the documentation, as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@every_page
+def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks of a page run one after another, as a reader would type them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    names: dict[str, object] = {"__name__": "page"}
+    for number, code in enumerate(blocks(page, "python"), start=1):
+        exec(compile(code, f"{page.name}, block {number}", "exec"), names)
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
+
+
+@every_page
+def test_every_block_is_checked(page: Path) -> None:
+    """No block escapes by its language: Python runs, commands parse, output is labelled as text."""
+    known = {"python", "text", "pycon", *SHELL}
+    assert {language for language, _ in BLOCK.findall(page.read_text())} <= known
+
+
+@every_page
+def test_commands_exist(page: Path) -> None:
+    """Each command in a shell block is one that this repository has, with options it knows."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for code in blocks(page, *SHELL):
+        for line in code.replace("\\\n", " ").splitlines():
+            words = shlex.split(line.removeprefix("$ "), comments=True)
+            while words and "=" in words[0]:  # a variable set for one command
+                words = words[1:]
+            if not words:
+                continue
+            if words[0] == "tsucb":
+                done = CliRunner().invoke(app, [*words[1:], "--help"])
+                assert done.exit_code == 0, f"{line}: {done.output}"
+            elif words[0] == "make":
+                assert set(words[1:]) <= targets, line
+            elif words[0] == "python" and words[1] != "-m":
+                assert (ROOT / words[1]).is_file(), line
+            else:
+                assert words[0] in ("pip", "python", "git", "cd", "dask", "ssh", "export"), line
+
+
+@every_page
+def test_links_lead_somewhere(page: Path) -> None:
+    """Files and headings that a page links to exist; other addresses are at least secure."""
+    for groups in LINK.findall(re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.M | re.S)):
+        target = groups[0] or groups[1]
+        if "://" in target:
+            assert target.startswith("https://"), target
+            continue
+        path, _, anchor = target.partition("#")
+        goal = (page.parent / path).resolve() if path else page
+        assert goal.exists(), f"{target} does not exist"
+        if anchor:
+            assert anchor in anchors(goal), f"{path or page.name} has no heading #{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of the headings of a page, those of generated reference entries included."""
+    text = page.read_text()
+    names = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
+    names += [name.removeprefix("tsucb.") for name in re.findall(r"^::: (\S+)$", text, re.M)]
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", n).strip().lower()) for n in names}
+
+
+@every_page
+def test_figures_come_in_light_and_dark(page: Path) -> None:
+    for name in re.findall(r"\(([^)\s]+)-light\.svg\)", page.read_text()):
+        assert f"({name}-dark.svg)" in page.read_text(), name
+
+
+def test_every_picture_has_a_script() -> None:
+    """A picture in the folder of figures is one that the script draws."""
+    drawn = load(DOCS / "figures" / "draw.py").PICTURES
+    there = {re.sub(r"-(light|dark)$", "", path.stem) for path in (DOCS / "figures").glob("*.svg")}
+    assert there == set(drawn)
+
+
+@every_page
+def test_tables_are_those_of_the_results(page: Path) -> None:
+    """`python docs/tables.py` would change nothing."""
+    assert load(DOCS / "tables.py").fill(page.read_text()) == page.read_text()
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    listed = {
+        name
+        for page in (DOCS / "reference").glob("*.md")
+        for name in re.findall(r"^::: tsucb\.(\w+)$", page.read_text(), re.MULTILINE)
+    }
+    unions = {"Belief"}  # another name for three classes that are listed
+    assert set(tsucb.__all__) - unions <= listed
+
+
+@pytest.mark.parametrize("name", sorted(set(tsucb.__all__) - {"Belief"}))
+def test_every_public_name_has_an_example(name: str) -> None:
+    """The example is run as a doctest with all others."""
+    documentation = getattr(tsucb, name).__doc__ or ""
+    abstract = name in ("Environment", "Model", "Policy")
+    assert abstract or ">>> " in documentation
+
+
+@pytest.mark.parametrize("name", sorted(set(tsucb.__all__) - {"Belief"}))
+def test_the_reference_can_be_written(name: str) -> None:
+    text = load(DOCS / "hooks.py").document(f"tsucb.{name}")
+    assert text.startswith(f"## {name}\n")
+    assert "Parameters\n---" not in text
+
+
+def test_spelling() -> None:
+    """codespell knows common misspellings; British and American words are both right."""
+    pytest.importorskip("codespell_lib")
+    texts = [str(page) for page in PAGES] + [str(p) for p in sorted((ROOT / "src").rglob("*.py"))]
+    command = [sys.executable, "-m", "codespell_lib", "--ignore-words-list", "ue,nd,ot", *texts]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ)
+    assert done.returncode == 0, done.stdout
