@@ -1,0 +1,170 @@
+"""Table 2: what is measured, what is made of it, and what bad input prints."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tsucb.cli import answer
+from tsucb.environments.tabular import PortfolioBandit
+from tsucb.reproduce import reproduce, table2
+from tsucb.reproduce.table2 import PAPER, POLICIES, Table2
+
+pytest.importorskip("jax", reason="NeuralLinear trains with JAX: pip install 'tsucb[deep]'")
+
+COLUMNS = [
+    "experiment",
+    "dataset",
+    "features",
+    "arms",
+    "policy",
+    "runs",
+    "regret_mean",
+    "regret_se",
+    "regret_median",
+    "percent_of_ts",
+    "ci95_low",
+    "ci95_high",
+    "paper_percent",
+]
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without datasets."""
+    monkeypatch.setenv("TSUCB_DATA", str(tmp_path / "no-data"))
+    monkeypatch.setenv("TSUCB_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def made_up(experiment: Table2, factor: float = 1.0, seed: int = 0) -> pd.DataFrame:
+    """Rows in which every policy loses the paper's percentage of TS, times a factor."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for dataset in experiment.datasets:
+        for policy in experiment.policies:
+            percent = 100.0 if policy == "TS" else factor * PAPER[dataset][policy][0]
+            for run in range(experiment.runs):
+                regret = 10 * percent * (1 + 1e-4 * rng.normal())
+                curve = np.linspace(0, regret, 20)
+                rows.append((dataset, policy, run, regret, curve))
+    return pd.DataFrame(rows, columns=["dataset", "policy", "run", "regret", "curve"])
+
+
+def test_without_data_the_wheel_is_played_and_resumed(nowhere: Path) -> None:
+    chosen: dict[str, Any] = {"policies": ("TS",), "runs": 2, "horizon": 60}
+    experiment = Table2.at("quick", **chosen)
+    assert experiment.datasets == ("wheel",)
+    result = reproduce(experiment, nowhere / "out")
+    assert list(result.summary.columns) == COLUMNS
+    assert result.summary[["features", "arms", "runs"]].to_numpy().tolist() == [[2, 5, 2]]
+    assert result.rows.regret.between(0, 60 * 50).all()
+    before = (nowhere / "out" / "summary.csv").read_bytes()
+    times = (nowhere / "out" / "times.csv").read_bytes()
+    reproduce(experiment, nowhere / "out")
+    assert (nowhere / "out" / "summary.csv").read_bytes() == before
+    assert (nowhere / "out" / "times.csv").read_bytes() == times  # nothing was measured again
+    assert any("wheel" in note for note in experiment.notes())
+
+
+def test_full_scale_is_the_papers() -> None:
+    experiment = Table2.at("full")
+    assert experiment.cells() == [(name,) for name in PAPER]
+    assert {experiment.steps(cell) for cell in experiment.cells()} == {10_000, 3_000}
+    assert experiment.steps(("financial",)) == 3_000
+    assert len(experiment.tasks()) == 42
+    assert all(len(task.runs) == 200 for task in experiment.tasks())
+    assert experiment.comparable
+    assert not experiment.notes()
+
+
+def test_numbers_like_the_papers_agree_with_it() -> None:
+    experiment = Table2.at("full", runs=3)
+    rows = made_up(experiment)
+    summary = experiment.summary(rows)
+    assert list(summary.columns) == COLUMNS
+    assert len(summary) == 42
+    np.testing.assert_allclose(
+        summary.percent_of_ts[summary.policy != "TS"],
+        summary.paper_percent[summary.policy != "TS"],
+        rtol=1e-3,
+    )
+    claims = experiment.claims(rows, summary)
+    assert all(claim.agrees for claim in claims)
+    counted = next(claim for claim in claims if claim.statement.startswith("Entries"))
+    assert counted.measured == "35 of 35"
+    for figure in experiment.figures(rows, summary):
+        for narrow in (False, True):
+            assert figure.draw(narrow).axes
+
+
+def test_other_numbers_do_not_agree() -> None:
+    experiment = Table2.at("full", runs=3)
+    rows = made_up(experiment, factor=1.5)
+    claims = experiment.claims(rows, experiment.summary(rows))
+    entries = [claim for claim in claims if "regret in per cent" in claim.statement]
+    assert len(entries) == 35
+    assert not any(claim.agrees for claim in entries)
+
+
+def test_a_shorter_horizon_is_not_compared_with_the_paper() -> None:
+    experiment = Table2.at("full", runs=2, horizon=1_000)
+    rows = made_up(experiment)
+    assert all(c.agrees is None for c in experiment.claims(rows, experiment.summary(rows)))
+    assert any("1,000 steps" in note for note in experiment.notes())
+
+
+def test_what_was_left_out_is_said() -> None:
+    experiment = Table2.at("full", runs=2, datasets=("statlog",), policies=("TS", "UCB"))
+    rows = made_up(experiment)
+    claims = experiment.claims(rows, experiment.summary(rows))
+    assert [c.agrees for c in claims if c.statement.startswith("statlog, UCB")] == [True]
+    assert any("not measured: Greedy" in claim.measured for claim in claims)
+    assert experiment.figures(rows, experiment.summary(rows))[0].draw(False).axes
+
+
+def test_mushroom_gets_medians() -> None:
+    experiment = Table2.at("full", runs=3, datasets=("mushroom",))
+    rows = made_up(experiment)
+    # One run in which TS goes astray changes the mean of the ratios, not the medians.
+    rows.loc[(rows.policy == "TS") & (rows.run == 0), "regret"] *= 100
+    summary = experiment.summary(rows)
+    claim = experiment.claims(rows, summary)[0]
+    assert claim.statement.startswith("mushroom, TS-UCB(1)")
+    assert "of medians 108.0" in claim.measured
+
+
+def test_a_horizon_beyond_the_rows_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = PortfolioBandit(np.zeros((3_713, 21)))
+    monkeypatch.setattr(table2, "bandit", lambda name, data_dir: small)
+    Table2.at("full", datasets=("financial",), horizon=3_713).prepare()
+    with pytest.raises(ValueError, match=r"financial has 3,713 rows.*cannot be 10,000"):
+        Table2.at("full", datasets=("financial",), horizon=10_000).prepare()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--datasets", "iris"], "unknown dataset 'iris'; the datasets are adult, census"),
+        (["--datasets", "wheel,wheel"], "name at least one dataset, and none twice"),
+        (["--horizon", "0"], "horizon must be at least 1"),
+        (["--runs", "0"], "runs must be at least 1"),
+        (["--policies", "TS,LinUCB"], "unknown policy 'LinUCB'"),
+        (["--datasets", "adult"], "tsucb data get adult"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    nowhere: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert answer(["reproduce", "table2", "--out", str(nowhere / "out"), *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_policies_are_the_papers() -> None:
+    experiment = Table2.at("full")
+    assert [experiment.policy(name).name for name in POLICIES] == list(POLICIES)
+    assert type(experiment.policy("UCB")).__name__ == "ChiSquaredUCB"
