@@ -14,7 +14,10 @@ from tsucb.reproduce.table2 import PAPER, POLICIES, Table2
 
 pytest.importorskip("jax", reason="NeuralLinear trains with JAX: pip install 'tsucb[deep]'")
 
-COLUMNS = [
+HEADER = (
+    "experiment,dataset,features,arms,policy,runs,regret_mean,regret_se,regret_median,"
+    "percent_of_ts,ci95_low,ci95_high,paper_percent"
+)
     "experiment",
     "dataset",
     "features",
@@ -58,7 +61,7 @@ def test_without_data_the_wheel_is_played_and_resumed(nowhere: Path) -> None:
     experiment = Table2.at("quick", **chosen)
     assert experiment.datasets == ("wheel",)
     result = reproduce(experiment, nowhere / "out")
-    assert list(result.summary.columns) == COLUMNS
+    assert ",".join(result.summary.columns) == HEADER
     assert result.summary[["features", "arms", "runs"]].to_numpy().tolist() == [[2, 5, 2]]
     assert result.rows.regret.between(0, 60 * 50).all()
     before = (nowhere / "out" / "summary.csv").read_bytes()
@@ -84,7 +87,7 @@ def test_numbers_like_the_papers_agree_with_it() -> None:
     experiment = Table2.at("full", runs=3)
     rows = made_up(experiment)
     summary = experiment.summary(rows)
-    assert list(summary.columns) == COLUMNS
+    assert ",".join(summary.columns) == HEADER
     assert len(summary) == 42
     np.testing.assert_allclose(
         summary.percent_of_ts[summary.policy != "TS"],
