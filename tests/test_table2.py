@@ -18,20 +18,6 @@ HEADER = (
     "experiment,dataset,features,arms,policy,runs,regret_mean,regret_se,regret_median,"
     "percent_of_ts,ci95_low,ci95_high,paper_percent"
 )
-    "experiment",
-    "dataset",
-    "features",
-    "arms",
-    "policy",
-    "runs",
-    "regret_mean",
-    "regret_se",
-    "regret_median",
-    "percent_of_ts",
-    "ci95_low",
-    "ci95_high",
-    "paper_percent",
-]
 
 
 @pytest.fixture
