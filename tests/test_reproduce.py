@@ -324,9 +324,9 @@ def test_claims_of_section_4_1_1_agree_where_they_should():
     percent = {"TS": 100, "TS-UCB(1)": 67.9, "TS-UCB(100)": 66.6, "IDS(1000)": 70.3}
     claims = check_claims(invented_rows(percent), INSTANCES, tuple(percent))
     verdicts = {claim.statement: claim for claim in claims}
-    assert verdicts["Over the 25 instances, regret of TS-UCB(1) over TS"].agrees is True
-    assert verdicts["On average, regret of IDS above TS-UCB(100)"].agrees is True
-    assert verdicts["On average, regret of IDS above TS-UCB(100)"].measured == "+5.6 ± 0.0 %"
+    assert verdicts["Over the 25 instances, regret of TS-UCB(1) in % of that of TS"].agrees is True
+    assert verdicts["On average, excess regret of IDS over TS-UCB(100)"].agrees is True
+    assert verdicts["On average, excess regret of IDS over TS-UCB(100)"].measured == "+5.6 ± 0.0 %"
     # The same ratio everywhere neither halves regret nor falls with σ.
     assert verdicts["TS-UCB almost halves regret in many instances"].agrees is False
     assert verdicts["TS-UCB improves more on TS when σ is higher"].agrees is False
@@ -346,7 +346,7 @@ def test_claims_need_all_cells_and_the_papers_ids():
     some = check_claims(rows, INSTANCES[:3], ("TS", "TS-UCB(1)", "IDS(100)"))
     assert all(claim.agrees is None for claim in some)
     every = check_claims(rows, INSTANCES, ("TS", "TS-UCB(1)", "IDS(100)"))
-    ids = next(c for c in every if c.statement == "On average, regret of IDS above TS-UCB(1)")
+    ids = next(c for c in every if c.statement == "On average, excess regret of IDS over TS-UCB(1)")
     assert ids.agrees is None
     assert "IDS(100)" in ids.measured
 

@@ -205,8 +205,10 @@ def draw_heat_maps(
     lines = -(-(len(policies) + 1) // columns)
     arms = list(dict.fromkeys(summary.arms))
     noises = list(dict.fromkeys(summary.noise))
-    figure = new_figure(4.2 if narrow else 10.5, (2.5 if narrow else 2.9) * lines)
-    panels = figure.subplots(lines, columns, squeeze=False).ravel()
+    # On a phone the last line holds nothing but the colour scale.
+    heights = [2.5] * (lines - 1) + [0.8] if narrow else [2.9] * lines
+    figure = new_figure(4.2 if narrow else 10.5, sum(heights))
+    panels = figure.subplots(lines, columns, squeeze=False, height_ratios=heights).ravel()
     for panel, policy in zip(panels, policies, strict=False):
         grid = summary[summary.policy == policy].pivot(
             index="arms", columns="noise", values="percent_of_ts"
@@ -217,7 +219,7 @@ def draw_heat_maps(
         panel.set_ylabel("arms K")
     for panel in panels[len(policies) :]:
         panel.set_axis_off()
-    key = panels[len(policies)].inset_axes((0.05, 0.5, 0.9, 0.12))
+    key = panels[len(policies)].inset_axes((0.05, 0.4, 0.9, 0.3 if narrow else 0.12))
     colour_key(key)
     key.set_title("regret in % of TS", fontweight="normal", fontsize=9)
     return figure

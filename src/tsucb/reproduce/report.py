@@ -99,6 +99,7 @@ pre { overflow-x: auto; font-size: 0.85rem; }
   .claims thead { display: none; }
   .claims tr { display: block; border-bottom: 1px solid var(--line); padding: 0.6rem 0; }
   .claims td { display: block; border: 0; padding: 0.1rem 0; }
+  .claims td:first-child { font-weight: 600; }
   .claims td[data-label]::before { content: attr(data-label) ": "; opacity: 0.7; }
 }
 """ % {f"{mode}_{name}": colour for mode, p in PALETTES.items() for name, colour in p.items()}
@@ -135,9 +136,9 @@ def page(
     parts += [
         "<details><summary>Settings</summary>"
         f"<pre>{html.escape(json.dumps(settings, indent=2, ensure_ascii=False))}</pre></details>",
-        f"<p>The tasks took {duration(seconds)} of computing in all, on "
-        f"{html.escape(platform.machine())} with Python {platform.python_version()}; "
-        "each is listed in times.csv, every run in runs.parquet.</p>",
+        f"<p>The tasks took {duration(seconds)}, added up (times.csv lists each), with Python "
+        f"{platform.python_version()} on {html.escape(platform.machine())}. "
+        "Every run is in runs.parquet.</p>",
     ]
     body = "\n".join(parts)
     return (
