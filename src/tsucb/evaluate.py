@@ -118,6 +118,11 @@ class LoggedData(
         """K: one more than the largest index of an arm."""
         return int(self.available.max()) + 1
 
+    @property
+    def context_shape(self) -> tuple[int, ...]:
+        """The shape of an event's context; (0,) if there is none."""
+        return self.contexts.shape[1:]
+
 
 def check_events(good: NDArray[np.bool_], wrong: str) -> None:
     """Raise an error that names the first event at which something is wrong."""
@@ -188,7 +193,7 @@ def replay(
     >>> result.low < 0.3 < result.high
     True
     """
-    shape = log.contexts.shape[1:]
+    shape = log.context_shape
     if isinstance(model, Model) and shape != (expected := model.context_shape(log.arms) or (0,)):
         raise ValueError(
             f"the log has contexts of shape {shape}, but {type(model).__name__} expects {expected}"

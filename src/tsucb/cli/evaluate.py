@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tsucb.cli.reproduce import SeedOption, listed
+from tsucb.cli.simulate import ModelName, make_model, usual_ucb
+
 if TYPE_CHECKING:
     from tsucb.evaluate import LoggedData
-
-
-class ModelName(StrEnum):
-    """Models for logged data; the first two need contexts, the others use none."""
-
-    nig = "nig-linear"
-    linear = "contextual-linear"
-    bernoulli = "bernoulli"
-    gaussian = "gaussian"
 
 
 def evaluate(
@@ -29,12 +22,15 @@ def evaluate(
     ],
     policy: Annotated[
         list[str] | None,
-        typer.Option(help='Repeat for several: TS, "TS-UCB(1)", "IDS(1000)", Greedy, UCB, Random.'),
+        typer.Option(
+            help='TS, "TS-UCB(1)", "IDS(1000)", Greedy, UCB or Random; several with commas, or '
+            "by repeating the option. Default: TS and TS-UCB(1).",
+            show_default=False,
+        ),
     ] = None,
     model: Annotated[
-        ModelName | None,
-        typer.Option(help="Default: nig-linear with contexts, else bernoulli.", show_default=False),
-    ] = None,
+        ModelName, typer.Option(help="auto: nig-linear with contexts, else bernoulli.")
+    ] = ModelName.auto,
     arm: Annotated[str, typer.Option(help="Column of the logged arm.")] = "arm",
     reward: Annotated[str, typer.Option(help="Column of its reward.")] = "reward",
     context: Annotated[
@@ -53,7 +49,7 @@ def evaluate(
         bool, typer.Option(help="Add a feature that is always 1 to the context.")
     ] = True,
     noise: Annotated[float, typer.Option(help="σ of contextual-linear and gaussian.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Seed of the policy's draws.")] = 0,
+    seed: SeedOption = 0,
     strict: Annotated[
         bool, typer.Option("--strict", help="Malformed lines of a news log are an error.")
     ] = False,
@@ -66,15 +62,14 @@ def evaluate(
     if the policy had been live (Li et al. 2011). The lift is over the logging policy.
     """
     import dataclasses
-    import os
 
     import pandas as pd
 
-    from tsucb import ChiSquaredUCB
     from tsucb.evaluate import read_events, replay
     from tsucb.reproduce.experiment import named_policy
+    from tsucb.reproduce.folder import write_file
 
-    policies = [named_policy(name, UCB=ChiSquaredUCB()) for name in policy or ["TS", "TS-UCB(1)"]]
+    names = [name for text in policy or ["TS,TS-UCB(1)"] for name in listed(text) or ()]
     if log.is_dir() or (log.suffix == ".gz" and not log.name.endswith(".csv.gz")):
         parts = news_days(log, strict)
     else:
@@ -83,12 +78,11 @@ def evaluate(
                 "how were the arms logged? say --uniform if each available arm was equally "
                 "likely, or --propensity COLUMN for the column with their probabilities"
             )
-        columns = None if context is None else [c.strip() for c in context.split(",") if c.strip()]
         events = read_events(
             log,
             arm=arm,
             reward=reward,
-            contexts=columns,
+            contexts=listed(context),
             available=available,
             propensity=propensity,
             uniform=uniform,
@@ -96,12 +90,11 @@ def evaluate(
         )
         parts = iter([(log.name, events)])
     rows = []
-    typer.echo(
-        line("log", "policy", "rate", "95 % interval", "kept", "lift over the logging policy")
-    )
+    typer.echo(line("log", "policy", "rate", "95 % interval", "matched", "kept", "lift"))
     for name, events in parts:
         data, chosen = matching(events, model, noise)
-        for rule in policies:
+        ucb = usual_ucb(chosen, len(data.arm))
+        for rule in [named_policy(text, UCB=ucb) for text in names]:
             found = replay(data, chosen, rule, seed=seed)
             rows.append({"log": name, **dataclasses.asdict(found), "kept": found.kept.size})
             typer.echo(
@@ -116,9 +109,7 @@ def evaluate(
                 )
             )
     if out is not None:
-        aside = out.with_name(f".{out.name}.{os.getpid()}")
-        pd.DataFrame(rows).to_csv(aside, index=False)
-        os.replace(aside, out)
+        write_file(out, pd.DataFrame(rows).to_csv(index=False))
 
 
 def news_days(path: Path, strict: bool) -> Iterator[tuple[str, LoggedData]]:
@@ -133,35 +124,23 @@ def news_days(path: Path, strict: bool) -> Iterator[tuple[str, LoggedData]]:
         yield day.name + " (generated)" * day.generated, news_events(day)
 
 
-def matching(events: LoggedData, name: ModelName | None, noise: float) -> tuple[LoggedData, Any]:
-    """The model of a name, or the usual one for the data, and the data as it reads them."""
+def matching(events: LoggedData, name: ModelName, noise: float) -> tuple[LoggedData, Any]:
+    """The model of a name, and the data as it reads them."""
     import numpy as np
 
-    import tsucb
-
-    n, features = events.contexts.shape
-    name = name or (ModelName.nig if features else ModelName.bernoulli)
+    size, features = events.contexts.shape
+    if name is ModelName.auto and not features:
+        name = ModelName.bernoulli
     if name in (ModelName.bernoulli, ModelName.gaussian):
-        plain = events._replace(contexts=np.empty((n, 0)))
-        if name is ModelName.gaussian:
-            return plain, tsucb.GaussianArms(noise)
-        if events.reward.min() < 0 or events.reward.max() > 1:
-            raise ValueError("rewards are not all from 0 to 1; take --model gaussian")
-        return plain, tsucb.BernoulliArms()
-    if not features:
+        events = events._replace(contexts=np.empty((size, 0)))
+    elif not features:
         raise ValueError(f"{name} needs contexts, and the log has none; take bernoulli or gaussian")
-    if name is ModelName.nig:
-        return events, tsucb.NIGLinear(features)
-    return events, tsucb.ContextualLinear(features, noise)
+    if name is ModelName.bernoulli and not 0 <= events.reward.min() <= events.reward.max() <= 1:
+        raise ValueError("bernoulli needs rewards from 0 to 1; take --model gaussian")
+    return events, make_model(name, events, noise, horizon=size)
 
 
 def line(*columns: str) -> str:
-    """One line of the table in the terminal.
-
-    >>> line("a.csv", "TS", "0.0412", "0.0401 to 0.0423", "1,000", "+10.1 %").split()[:3]
-    ['a.csv', 'TS', '0.0412']
-    """
-    widths = (22, 12, 9, 18, 10, 28)
-    return " ".join(
-        text.ljust(width) for text, width in zip(columns, widths, strict=False)
-    ).rstrip()
+    """One line of the table in the terminal."""
+    widths = (22, 12, 9, 18, 10, 10, 0)
+    return " ".join(text.ljust(width) for text, width in zip(columns, widths, strict=True))
