@@ -3,6 +3,7 @@
 Each is written twice, for light and for dark pages. All numbers in them are computed here.
 """
 
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +31,7 @@ def race() -> Figure:
     target = 0.82
     ratios = (target - MEAN) / RADIUS
     alpha, winner = ratios.min(), int(ratios.argmin())
-    figure = Figure(figsize=(6.4, 3.4), layout="constrained")
+    figure = Figure(figsize=(5.4, 3.2), layout="constrained")
     axes = figure.subplots()
     for a, colour in enumerate(COLOURS):
         axes.bar(a, alpha * RADIUS[a], 0.13, MEAN[a], color=colour, alpha=0.45)
@@ -58,8 +59,9 @@ def race() -> Figure:
     return figure
 
 
-def regret() -> Figure:
-    """Cumulative regret of every policy on one instance of the paper's synthetic problem."""
+@functools.cache
+def regret_runs() -> tsucb.Simulation:
+    """Every policy on one instance of the paper's synthetic problem."""
     bandit = tsucb.ContextualLinearBandit(arms=20, features=10, noise=1.0)
     policies = [
         tsucb.OFUL(),
@@ -69,8 +71,13 @@ def regret() -> Figure:
         tsucb.TSUCB(1),
         tsucb.TSUCB(100),
     ]
-    result = tsucb.simulate(bandit, bandit.model(), policies, horizon=10_000, runs=50)
-    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
+    return tsucb.simulate(bandit, bandit.model(), policies, horizon=5_000, runs=40)
+
+
+def regret() -> Figure:
+    """Cumulative regret of every policy."""
+    result = regret_runs()
+    figure = Figure(figsize=(5.4, 3.5), layout="constrained")
     axes = figure.subplots()
     for name, runs in zip(result.policies, result.regret, strict=True):
         look = style(name)
@@ -80,7 +87,7 @@ def regret() -> Figure:
         axes.fill_between(
             result.checkpoints, mean - half, mean + half, color=look["color"], alpha=0.15, lw=0
         )
-    axes.set(xlabel="step", ylabel="cumulative regret", xlim=(0, 10_000), ylim=(0, None))
+    axes.set(xlabel="step", ylabel="cumulative regret", xlim=(0, 5_000), ylim=(0, None))
     axes.legend(loc="upper left")
     return figure
 
@@ -92,7 +99,7 @@ def envelope() -> Figure:
     lowest = ratios.argmin(axis=1)
     density = np.gradient([best_mean_below(x) for x in f], f)
 
-    figure = Figure(figsize=(6.4, 5), layout="constrained")
+    figure = Figure(figsize=(5.4, 4.7), layout="constrained")
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     for a, colour in enumerate(COLOURS):
         top.plot(f, ratios[:, a], color=colour, lw=1)
@@ -102,12 +109,9 @@ def envelope() -> Figure:
             ARMS[a], (end, (end - MEAN[a]) / RADIUS[a]), (-8 if ARMS[a] == "E" else 4, 3),
             textcoords="offset points", color=colour, fontweight="bold", fontsize=11,
         )  # fmt: skip
-        here = f[lowest == a]
-        share = 0.0
-        if here.size:
-            bottom.fill_between(f, density, where=lowest == a, color=colour, alpha=0.6, lw=0)
-            bounds = (here.min() if here.min() > f[0] else -np.inf, here.max() + f[1] - f[0])
-            share = best_mean_below(bounds[1]) - best_mean_below(bounds[0])
+        bottom.fill_between(f, density, where=lowest == a, color=colour, alpha=0.6, lw=0)
+        low, high = where_lowest(a)
+        share = max(0.0, best_mean_below(high) - best_mean_below(low))
         bottom.annotate(
             f"{ARMS[a]} is played with probability {share:.0%}", (0.99, 0.9 - 0.17 * a),
             xycoords="axes fraction", ha="right", color=colour, fontweight="bold", fontsize=8,
@@ -117,35 +121,56 @@ def envelope() -> Figure:
     return figure
 
 
+def where_lowest(a: int) -> tuple[float, float]:
+    """The interval of f̃ on which arm a's line is below all others; empty if low > high."""
+    low, high = -np.inf, np.inf
+    for b in range(MEAN.size):
+        if b != a:
+            crossing = (MEAN[a] * RADIUS[b] - MEAN[b] * RADIUS[a]) / (RADIUS[b] - RADIUS[a])
+            if RADIUS[b] > RADIUS[a]:  # the flatter line is below to the right
+                high = min(high, crossing)
+            else:
+                low = max(low, crossing)
+    return low, high
+
+
 def best_mean_below(x: float) -> float:
     """The distribution of f̃ for one draw: the largest of independent normals."""
     return float(np.prod(stats.norm.cdf((x - MEAN) / RADIUS)))
 
 
-def alpha() -> Figure:
-    """The factor α_t that TS-UCB amounts to, over one run, for one sample and for a hundred."""
-    horizon, bandit = 3_000, tsucb.ContextualLinearBandit(arms=10, features=10, noise=0.5)
+@functools.cache
+def alpha_run(samples: int, horizon: int) -> np.ndarray:
+    """The factor α_t at every step of one run of TS-UCB."""
+    bandit = tsucb.ContextualLinearBandit(arms=10, features=10, noise=0.5)
     model = bandit.model()
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    rng, draws = np.random.default_rng(1), np.random.default_rng(2)
+    world, state = bandit.begin(rng), model.start(bandit.arms)
+    factors = np.empty(horizon)
+    for t in range(horizon):
+        context, _, _ = bandit.advance(world, t + 1, rng)
+        belief = model.belief(state, context, rng=draws)
+        means = belief.mean + belief.std * draws.standard_normal((samples, bandit.arms))
+        ratios = (means.max(axis=1).mean() - belief.estimate) / belief.radius
+        factors[t] = ratios.min()
+        arm = int(ratios.argmin())
+        model.update(state, context, arm, bandit.reward(world, arm))
+    return factors
+
+
+def alpha() -> Figure:
+    """The factor that TS-UCB amounts to, over one run, for one sample and for a hundred."""
+    figure = Figure(figsize=(5.4, 3.3), layout="constrained")
     axes = figure.subplots()
-    for samples, colour, size in ((1, "#E69F00", 4), (100, "#0072B2", 4)):
-        rng, draws = np.random.default_rng(1), np.random.default_rng(2)
-        world, state = bandit.begin(rng), model.start(bandit.arms)
-        factors = np.empty(horizon)
-        for t in range(horizon):
-            context, _, _ = bandit.advance(world, t + 1, rng)
-            belief = model.belief(state, context, rng=draws)
-            means = belief.mean + belief.std * draws.standard_normal((samples, bandit.arms))
-            ratios = (means.max(axis=1).mean() - belief.estimate) / belief.radius
-            factors[t] = ratios.min()
-            arm = int(ratios.argmin())
-            model.update(state, context, arm, bandit.reward(world, arm))
-        steps = np.arange(1, horizon + 1)
-        axes.plot(steps[::5], factors[::5], ".", ms=size, color=colour, alpha=0.5, mew=0)
-        window = np.ones(101) / 101
+    horizon, window = 3_000, 101
+    steps, half = np.arange(1, horizon + 1), window // 2
+    for samples, colour in ((1, "#E69F00"), (100, "#0072B2")):
+        factors = alpha_run(samples, horizon)
+        smooth = np.convolve(factors, np.ones(window) / window, "valid")
+        axes.plot(steps[::5], factors[::5], ".", ms=4, color=colour, alpha=0.5, mew=0)
         axes.plot(
-            steps[50:-50], np.convolve(factors, window, "valid"), color=colour, lw=2,
-            label=f"TS-UCB({samples}), mean of 101 steps",
+            steps[half:-half], smooth, color=colour, lw=2,
+            label=f"TS-UCB({samples}), mean of {window} steps",
         )  # fmt: skip
     axes.axhline(0, lw=0.8, color=style("TS")["color"])
     axes.set(xlabel="step t", ylabel="α_t", xlim=(0, horizon), ylim=(-2, 4))
@@ -159,7 +184,7 @@ def sampling() -> Figure:
     means = np.array([[0.9, 0.4], [0.2, 1.0]])
     roots = np.array([[[0.5, 0.0], [-0.25, 0.3]], [[0.25, 0.0], [0.2, 0.45]]])
     context, places = np.array([0.8, 0.6]), [(1.8, 0.2), (0.75, 2.1)]
-    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    figure = Figure(figsize=(6, 3.3), layout="constrained")
     left, right = figure.subplots(1, 2)
     for k in range(2):
         beta = means[k] + rng.standard_normal((4_000, 2)) @ roots[k].T
