@@ -1,5 +1,6 @@
 """TS-UCB: Bayesian bandits that improve on Thompson sampling at no extra cost."""
 
+from tsucb.agent import Agent
 from tsucb.belief import Belief, BetaBelief, GaussianBelief, JointGaussianBelief
 from tsucb.environments import (
     ContextualLinearBandit,
@@ -31,6 +32,7 @@ __all__ = [
     "OFUL",
     "TSUCB",
     "UCB1",
+    "Agent",
     "BayesUCB",
     "Belief",
     "BernoulliArms",

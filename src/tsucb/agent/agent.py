@@ -1,0 +1,622 @@
+"""The agent: chooses arms, learns from late rewards, saves and loads itself."""
+
+import math
+import os
+import threading
+import time
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import numpy as np
+from tsucb.belief import Floats, Integers
+from tsucb.models.k_armed import ArmTotals
+from tsucb.models.model import Model
+from tsucb.models.nig_linear import NIGLinear
+from tsucb.models.regressions import Lanes, Rows, arm_posterior
+from tsucb.policies.ts_ucb import TSUCB
+from tsucb.simulate import MODEL, POLICY, stream
+
+from tsucb import models, policies
+from tsucb.agent import storage
+from tsucb.agent.contexts import Context, Reader, check_finite
+from tsucb.agent.decision import Arm, Decision
+from tsucb.agent.forgetting import Fading
+from tsucb.agent.online import Calls, bind, is_compiled, weigh
+from tsucb.agent.roster import NEW, REMOVED, ArmRecord, Roster
+from tsucb.agent.structure import Arrays, WrongSettings, pack, pack_object, unpack, unpack_object
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class UnknownDecision(LookupError):
+    """A reward for a decision that is not open: never made, or closed before."""
+
+
+class _Open(NamedTuple):
+    """A decision that waits for its reward."""
+
+    arm: ArmRecord
+    context: Floats
+    time: float
+
+
+class Agent:
+    """Chooses arms and learns from their rewards, in a process that runs for a long time.
+
+    All methods may be called from many threads. One lock guards everything an agent knows; it is
+    held while a decision is computed or a reward learned, not while a context is converted or a
+    file is written.
+
+    Parameters
+    ----------
+    arms
+        Names of the arms: strings or integers.
+    features
+        The number of features of a context, or their names if contexts are mappings or tables.
+        Not needed where the model says it.
+    model, policy
+        Any of `tsucb.models`, `NIGLinear(features)` by default; any of `tsucb.policies`,
+        `TSUCB(100)` by default.
+    seed
+        Changes everything random; the same seed and calls give the same decisions. None: arbitrary.
+    forgetting
+        γ: with every reward, all earlier ones come to count γ times as much, and the posterior
+        moves as much towards the prior (see `tsucb.agent.forgetting`). 1 never forgets; 0.999
+        remembers about the last 1,000 rewards.
+    transformer
+        Turns contexts into vectors: anything with scikit-learn's `transform`, which is given a list
+        of contexts.
+    streaming
+        Also let the transformer learn from every context by its `partial_fit`, before using it.
+    max_open
+        At most so many decisions wait for a reward; beyond it the oldest are dropped.
+    keep_beliefs
+        Keep the belief that a decision was made from with it, so that `decision.probability` is
+        known. Slower.
+    clock
+        Tells the time in seconds, for `expire`.
+
+    >>> import tsucb
+    >>> agent = tsucb.Agent(arms=["red", "green", "blue"], features=2, seed=0)
+    >>> decision = agent.choose([1.0, 0.5])
+    >>> decision.arm in agent.arms
+    True
+    >>> agent.reward(decision.id, 1.0)
+    True
+    >>> agent.add_arm("yellow"); agent.remove_arm("red")
+    >>> agent.arms
+    ('green', 'blue', 'yellow')
+    """
+
+    def __init__(
+        self,
+        arms: Sequence[Arm],
+        features: int | Sequence[str] | None = None,
+        *,
+        model: Model | None = None,
+        policy: Any = None,
+        seed: int | None = None,
+        forgetting: float = 1.0,
+        transformer: Any = None,
+        streaming: bool = False,
+        max_open: int = 100_000,
+        keep_beliefs: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        names, self.model = _named_model(features, model)
+        self.policy = TSUCB(100) if policy is None else policy
+        if isinstance(self.policy, type) or not callable(getattr(self.policy, "choose", None)):
+            raise TypeError("policy must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
+        if max_open != int(max_open) or max_open < 1:
+            raise ValueError(f"max_open must be a whole number of at least 1, not {max_open}")
+        entropy = np.random.SeedSequence().entropy if seed is None else seed
+        if not isinstance(entropy, int) or entropy < 0:
+            raise ValueError(f"seed must be a whole number of at least 0, but it is {seed!r}")
+        self.forgetting, self.max_open = float(forgetting), int(max_open)
+        self.keep_beliefs, self._clock = bool(keep_beliefs), clock
+        self._reader = Reader(self.model, names, transformer, streaming)
+        # The streams of run 0 of a simulation: with instant rewards the agent plays the same arms.
+        own = stream(entropy, 0, MODEL) if hasattr(self.model, "trainer") else None
+        self._roster = Roster(self.model, arms, self.forgetting, own)
+        self._rng = stream(entropy, 0, POLICY)
+
+        compiled = is_compiled(self.model, self.policy)
+        self._decides_fast = compiled and not self.keep_beliefs
+        # A model that trains between updates does so in plain Python.
+        self._learns_fast = compiled and type(self.model).absorb is Model.absorb
+        if isinstance(self._roster.memory, Fading) and not self._learns_fast:
+            raise ValueError(f"forgetting needs a policy of this package, not {self.policy}")
+        self._calls: Calls | None = None  # bound to the current state
+        self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._steps = 0  # decisions and observations
+        self._decisions = 0
+        self._dropped = 0
+        self._checksum = 0  # of all decisions, see `_id`
+        self._lock, self._saving = threading.Lock(), threading.Lock()
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """The arms' names, in the order they were added."""
+        return tuple(self._roster.records)
+
+    @property
+    def open_decisions(self) -> int:
+        """How many decisions wait for a reward; never more than `max_open`."""
+        return len(self._open)
+
+    @property
+    def dropped(self) -> int:
+        """How many decisions were dropped because more than `max_open` waited."""
+        return self._dropped
+
+    def add_arm(self, name: Arm) -> None:
+        """Add an arm, about which nothing but the prior is known."""
+        with self._lock:
+            self._roster.add(name)
+
+    def remove_arm(self, name: Arm) -> None:
+        """Forget an arm. Rewards that still come for it are not learned from.
+
+        An arm added later under the same name is a new one.
+        """
+        with self._lock:
+            self._roster.remove(name)
+
+    def choose(self, context: Context = None, arms: Sequence[Arm] | None = None) -> Decision:
+        """Choose an arm.
+
+        Parameters
+        ----------
+        context
+            What is known now: a vector, a mapping of feature names to numbers, or what the
+            transformer takes. For `Linear`, the arms' feature vectors: a matrix with one row per
+            available arm, or a mapping of arms to vectors. Nothing for K-armed models.
+        arms
+            The arms available now, all by default.
+        """
+        x = None if self._reader.per_arm else self._reader.vector(context)
+        with self._lock:
+            names, columns = self._available(arms)
+            if x is None:
+                x = self._reader.rows(context, names)
+            return self._decide(x, names, columns)
+
+    def choose_many(
+        self, contexts: Sequence[Context], arms: Sequence[Arm] | None = None
+    ) -> list[Decision]:
+        """Choose an arm for each of several contexts, all from what is known now.
+
+        The same as choosing one by one; the contexts may also be a matrix or a table.
+        """
+        if self._reader.per_arm or not self._reader.shape:
+            return [self.choose(context, arms) for context in contexts]
+        matrix = self._reader.matrix(contexts)
+        with self._lock:
+            names, columns = self._available(arms)
+            return [self._decide(x.copy(), names, columns) for x in matrix]
+
+    def _available(self, arms: Sequence[Arm] | None) -> tuple[tuple[Arm, ...], Integers]:
+        """Names and columns of the arms to choose from."""
+        if self._roster.everyone is None:
+            self._settle()
+        assert self._roster.everyone is not None
+        return self._roster.everyone if arms is None else (tuple(arms), self._roster.columns(arms))
+
+    def _settle(self) -> None:
+        self._roster.settle()
+        self._calls = None
+
+    def _bound(self) -> Calls:
+        if self._calls is None:
+            roster = self._roster
+            self._calls = bind(self.policy, self.model, roster.state, self._rng, roster.memory)
+        return self._calls
+
+    def _decide(self, x: Floats, names: tuple[Arm, ...], columns: Integers) -> Decision:
+        if not names:
+            raise ValueError("no arm is available; add one, or list at least one")
+        rows, belief, target, step = None, None, math.nan, self._steps + 1
+        index = self._first_pull(names) if self.model.initial_pulls else -1
+        if index >= 0:
+            check_finite(x)
+        else:
+            given = self._placed(x, columns) if self._reader.per_arm else x
+            if self._decides_fast:
+                rows = np.empty((4, len(names)))
+                index, target = self._bound().decide(given, columns, step, rows)
+                if index < 0:
+                    check_finite(x)
+            else:
+                state = self._roster.state
+                belief = self.model.belief(state, given, columns, step=step, rng=self._rng)
+                index, target = weigh(self.policy, belief, self._rng)
+                rows = np.array([belief.mean, belief.std, belief.estimate, belief.radius])
+        record = self._roster.records[names[index]]
+        record.chosen += 1
+        self._steps += 1
+        self._decisions += 1
+        context = x[index].copy() if self._reader.per_arm else x
+        id = self._id(record, context)
+        self._open[id] = _Open(record, context, self._clock())
+        if len(self._open) > self.max_open:
+            self._open.popitem(last=False)
+            self._dropped += 1
+        kept = belief if self.keep_beliefs else None
+        return Decision(id, names, index, rows, target, self.policy, kept)
+
+    def _first_pull(self, names: tuple[Arm, ...]) -> int:
+        """The least chosen arm if the model wants it pulled before the policy decides, else −1."""
+        chosen = [self._roster.records[name].chosen for name in names]
+        least = min(chosen)
+        return chosen.index(least) if least < self.model.initial_pulls else -1
+
+    def _placed(self, rows: Floats, columns: Integers) -> Floats:
+        """The arms' feature vectors where the model looks for them: in the rows of its columns."""
+        count = self.model.arms(self._roster.state)
+        if len(rows) == count and (columns == np.arange(count)).all():
+            return rows
+        matrix = np.zeros((count, *self._reader.shape))
+        matrix[columns] = rows
+        return matrix
+
+    def _id(self, record: ArmRecord, context: Floats) -> str:
+        """The decision's number and a checksum over all decisions up to it.
+
+        A process that was killed and goes on from an older file numbers its decisions anew. The
+        checksum keeps a reward for one that was lost from being taken for another's: decisions
+        with the same id have the same arm and context.
+        """
+        self._checksum = zlib.crc32(
+            context,  # type: ignore[arg-type]  # an array is a buffer
+            zlib.crc32(record.token, self._checksum),
+        )
+        return f"{self._decisions}-{self._checksum:08x}"
+
+    def reward(self, id: str, reward: float) -> bool:
+        """Learn the reward of a decision, in the context in which it was made, and close it.
+
+        Rewards may come in any order. True if it was learned; False if its arm was removed in the
+        meantime. A second reward, or one for an expired, dropped or unknown decision, raises
+        `UnknownDecision` and changes nothing.
+        """
+        value = self._checked(reward)
+        with self._lock:
+            decision = self._open.pop(id, None)
+            if decision is None:
+                self._refuse(id)
+            return self._close(decision, value)
+
+    def _checked(self, reward: float) -> float:
+        """A reward as a number that the model can learn from."""
+        value = float(reward)
+        if not math.isfinite(value):
+            raise ValueError(f"a reward must be a finite number, not {reward}")
+        if type(self.model).check_rewards is not Model.check_rewards:
+            self.model.check_rewards(np.array([value]))
+        return value
+
+    def _refuse(self, id: str) -> NoReturn:
+        number = str(id).partition("-")[0]
+        if number.isdecimal() and 0 < int(number) <= self._decisions:
+            raise UnknownDecision(
+                f"decision {id!r} is not open: it was rewarded, expired or dropped before, or lost "
+                "when an older file was loaded"
+            )
+        raise UnknownDecision(f"decision {id!r} was never made by this agent; check the id")
+
+    def _close(self, decision: _Open, value: float) -> bool:
+        if decision.arm.column == REMOVED:
+            return False
+        self._learn(decision.arm, decision.context, value)
+        return True
+
+    def _learn(self, record: ArmRecord, x: Floats, value: float) -> None:
+        if record.column == NEW:
+            self._settle()
+        if self._reader.per_arm:
+            x = self._placed(x[None], np.array([record.column]))
+        if self._learns_fast:
+            self._bound().learn(x, record.column, value)
+        else:
+            self.model.update(self._roster.state, x, record.column, value)
+        record.pulls += 1
+        record.total += value
+
+    def expire(self, older_than: float | timedelta, reward: float | None = None) -> int:
+        """Close the decisions older than so many seconds, and return how many there were.
+
+        Parameters
+        ----------
+        older_than
+            Age in seconds, or a `timedelta`.
+        reward
+            What their arms are taken to have earned, such as 0 for "no click came"; None to learn
+            nothing from them.
+        """
+        age = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
+        value = None if reward is None else self._checked(reward)
+        count = 0
+        with self._lock:
+            before = self._clock() - age
+            while self._open and next(iter(self._open.values())).time < before:
+                _, decision = self._open.popitem(last=False)
+                count += 1
+                if value is not None:
+                    self._close(decision, value)
+        return count
+
+    def update(self, context: Context, arm: Arm, reward: float) -> None:
+        """Learn from an observation that was no decision of this agent.
+
+        For `Linear` the context is the feature vector of the arm.
+        """
+        x, value = self._reader.vector(context), self._checked(reward)
+        check_finite(x)
+        with self._lock:
+            self._observe(self._roster[arm], x, value)
+
+    def fit(self, history: Any, *, arm: str = "arm", reward: str = "reward") -> None:
+        """Learn from logged data, in its order. Everything is checked before anything is learned.
+
+        Parameters
+        ----------
+        history
+            A table (pandas, polars, or a mapping of columns) with the columns `arm`, `reward` and
+            one per feature; or three arrays: contexts, arms, rewards. Contexts are as in `update`.
+        arm, reward
+            Names of the columns.
+        """
+        if not isinstance(history, tuple | list):
+            history = self._reader.columns(history, arm, reward)
+        if len(history) != 3:
+            raise ValueError("a history is a table, or three arrays: contexts, arms, rewards")
+        contexts, arms, rewards = history
+        names = np.asarray(arms).tolist() if isinstance(arms, np.ndarray) else list(arms)
+        values = [self._checked(value) for value in rewards]
+        if contexts is None or not self._reader.shape:
+            x = self._reader.vector(contexts)  # refuses, unless the model takes no context
+            vectors = np.tile(x, (len(names), 1))
+        else:
+            vectors = self._reader.matrix(contexts)
+        if not len(names) == len(values) == len(vectors):
+            raise ValueError(
+                f"{len(vectors)} contexts, {len(names)} arms and {len(values)} rewards do not "
+                "match; give one of each per observation"
+            )
+        with self._lock:
+            records = [self._roster[name] for name in names]
+            for record, x, value in zip(records, vectors, values, strict=True):
+                self._observe(record, x, value)
+
+    def _observe(self, record: ArmRecord, x: Floats, value: float) -> None:
+        record.chosen += 1
+        self._steps += 1
+        self._learn(record, x, value)
+
+    def arms_summary(self) -> "pd.DataFrame":
+        """One row per arm: pulls, open decisions, mean reward, and the posterior.
+
+        The posterior is mean and standard deviation of the arm's mean reward for K-armed models,
+        and of every coefficient for linear ones.
+        """
+        import pandas as pd
+
+        with self._lock:
+            self._available(None)
+            records = self._roster.records
+            waiting = dict.fromkeys(records.values(), 0)
+            for decision in self._open.values():
+                if decision.arm in waiting:
+                    waiting[decision.arm] += 1
+            rows = {
+                name: {
+                    "pulls": record.pulls,
+                    "open": waiting[record],
+                    "mean_reward": record.total / record.pulls if record.pulls else math.nan,
+                    **self._posterior(record.column),
+                }
+                for name, record in records.items()
+            }
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("arm")
+
+    def _posterior(self, column: int) -> dict[str, float]:
+        state, variance = self._roster.state, 1.0
+        if isinstance(state, ArmTotals):
+            belief = self.model.belief(state, None, [column], rng=self._rng)
+            return {"mean": float(belief.mean[0]), "std": float(belief.std[0])}
+        if isinstance(self.model, NIGLinear):
+            shape = self.model.shape + state.pulls[column] / 2
+            # The expectation of the noise's variance; it has none up to shape 1.
+            variance = state.scale[column] / (shape - 1) if shape > 1 else math.inf
+            state = state.regressions
+        elif self._reader.per_arm:
+            state, column = state.theta, 0
+        if not isinstance(state, Lanes | Rows):
+            return {}
+        mean, root = arm_posterior(state, column)
+        std = np.sqrt(variance * (root**2).sum(axis=1))
+        names = self._reader.names or [f"x{i}" for i in range(mean.size)]
+        columns = zip(names, mean.tolist(), std.tolist(), strict=True)
+        return {key: value for n, m, s in columns for key, value in ((n, m), (f"{n}_std", s))}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one file: settings, what was learned, open decisions, randomness.
+
+        The file is there whole or not at all, whatever happens meanwhile. A transformer is not
+        saved; `load` asks for it.
+        """
+        with self._saving:
+            with self._lock:
+                values, arrays = self._snapshot()
+            storage.write(path, values, arrays)
+
+    def _snapshot(self) -> tuple[dict[str, Any], Arrays]:
+        self._available(None)
+        waiting, roster, rng = list(self._open.values()), self._roster, self._rng
+        # Removed arms too, as long as decisions for them are open.
+        gone = dict.fromkeys(d.arm for d in waiting if d.arm.column == REMOVED)
+        records = [*roster.records.values(), *gone]
+        number = {record: i for i, record in enumerate(records)}
+        memory = roster.memory
+        contexts = np.array([d.context for d in waiting], dtype=np.float64)
+        parts = {
+            "state": roster.state,
+            "memory": (memory.clock, memory.aged) if isinstance(memory, Fading) else (),
+            "columns": np.array([r.column for r in records], dtype=np.int64),
+            "pulls": np.array([r.pulls for r in records], dtype=np.int64),
+            "chosen": np.array([r.chosen for r in records], dtype=np.int64),
+            "totals": np.array([r.total for r in records], dtype=np.float64),
+            "open_arms": np.array([number[d.arm] for d in waiting], dtype=np.int64),
+            "open_times": np.array([d.time for d in waiting], dtype=np.float64),
+            "open_contexts": contexts.reshape(len(waiting), *(self._reader.shape or (0,))),
+        }
+        arrays: Arrays = []
+        values = {
+            "model": pack_object(self.model, arrays),
+            "policy": pack_object(self.policy, arrays),
+            "settings": {
+                "features": self._reader.names,
+                "forgetting": self.forgetting,
+                "streaming": self._reader.streaming,
+                "max_open": self.max_open,
+                "keep_beliefs": self.keep_beliefs,
+            },
+            "transformer": self._reader.transformer is not None,
+            "arms": [record.name for record in records],
+            "state_columns": self.model.arms(roster.state),
+            "parts": {name: pack(part, arrays) for name, part in parts.items()},
+            "open": list(self._open),
+            "counts": [self._steps, self._decisions, self._dropped, self._checksum],
+            "random": rng.bit_generator.state,
+        }
+        return values, [array.copy() for array in arrays]
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        model: Model | None = None,
+        policy: Any = None,
+        transformer: Any = None,
+        clock: Callable[[], float] = time.time,
+    ) -> "Agent":
+        """The agent that a file holds; it makes the decisions the saved one would have made.
+
+        Parameters
+        ----------
+        path
+            A file that `save` wrote. Any other, a damaged one, one of a newer version or of other
+            settings raises a `ValueError` that says so.
+        model, policy
+            What the file must have been saved with. Needed only for classes of your own, which a
+            file cannot contain.
+        transformer
+            The one that the agent was made with; needed if there was one.
+        clock
+            As when an agent is made.
+        """
+        values, arrays = storage.read(path)
+        try:
+            if bool(values["transformer"]) != (transformer is not None):
+                verb = "with" if values["transformer"] else "without"
+                raise WrongSettings(f"was saved {verb} a transformer; load it {verb} it")
+            columns = unpack(values["parts"]["columns"], arrays, _zeros(len(values["arms"])))
+            here = [n for n, c in zip(values["arms"], columns, strict=True) if c != REMOVED]
+            agent = cls(
+                # An agent is not made without arms, but all may have been removed from it.
+                here or ["none"],
+                **values["settings"],
+                model=unpack_object(values["model"], arrays, models, model),
+                policy=unpack_object(values["policy"], arrays, policies, policy),
+                seed=0,
+                transformer=transformer,
+                clock=clock,
+            )
+            agent._restore(values, arrays, columns)
+        except WrongSettings as error:
+            raise ValueError(f"{path} {error}") from None
+        except (ValueError, TypeError, LookupError, OverflowError, AttributeError) as error:
+            raise ValueError(f"{path} does not hold an agent ({error}); use another copy") from None
+        return agent
+
+    def _restore(self, values: dict[str, Any], arrays: Arrays, columns: Integers) -> None:
+        """Take over everything but the settings, checking that it fits together."""
+
+        def part(name: str, template: Any) -> Any:
+            return unpack(values["parts"][name], arrays, template)
+
+        roster, total, count = self._roster, columns.size, _count(values["state_columns"])
+        pulls, chosen = part("pulls", _zeros(total)), part("chosen", _zeros(total))
+        totals = part("totals", np.zeros(total))
+        used = columns[columns != REMOVED]
+        inside = bool(((used >= 0) & (used < count)).all()) and np.unique(used).size == used.size
+        if not inside or (roster.axes is not None and used.size != count):
+            raise ValueError("its arms do not fit the state")
+        if (pulls < 0).any() or (chosen < 0).any():
+            raise ValueError("negative counts")
+        records = []
+        for i, name in enumerate(values["arms"]):
+            record = ArmRecord(name)
+            record.column, record.pulls = int(columns[i]), int(pulls[i])
+            record.chosen, record.total = int(chosen[i]), float(totals[i])
+            records.append(record)
+        roster.records = {r.name: r for r in records if r.column != REMOVED}
+        roster.state = part("state", roster.blank(count))
+        if isinstance(roster.memory, Fading):
+            aged = _zeros(1 if self._reader.per_arm else count)
+            clock, aged = part("memory", (_zeros(1), aged))
+            if (aged < 0).any() or (aged > clock).any():
+                raise ValueError("ages in the future")
+            roster.memory = roster.memory._replace(clock=clock, aged=aged)
+        self._settle()
+
+        ids, shape = values["open"], self._reader.shape or (0,)
+        arms, times = part("open_arms", _zeros(len(ids))), part("open_times", np.zeros(len(ids)))
+        contexts = part("open_contexts", np.zeros((len(ids), *shape)))
+        if (arms < 0).any() or not all(type(id) is str for id in ids):
+            raise ValueError("open decisions that were not made here")
+        for id, arm, context, when in zip(ids, arms, contexts, times.tolist(), strict=True):
+            self._open[id] = _Open(records[arm], context.copy(), when)
+        counts = [_count(value) for value in values["counts"]]
+        self._steps, self._decisions, self._dropped, self._checksum = counts
+        self._rng.bit_generator.state = values["random"]
+
+
+def _zeros(count: int) -> Integers:
+    return np.zeros(count, dtype=np.int64)
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(f"{value!r} where a count belongs")
+    return value
+
+
+def _named_model(
+    features: int | Sequence[str] | None, model: Model | None
+) -> tuple[tuple[str, ...] | None, Model]:
+    """The features' names, if they have any, and the model."""
+    if isinstance(features, str):
+        raise TypeError(f"features is their number or a list of names, such as [{features!r}]")
+    names = tuple(features) if isinstance(features, Sequence) else None
+    if names is not None and len(set(names)) < len(names):
+        raise ValueError("a feature is named twice; give each a name of its own")
+    number = features if names is None else len(names)
+    if model is None:
+        if not isinstance(number, int):
+            raise ValueError("say how many features a context has, or give a model")
+        return names, NIGLinear(number)
+    if not isinstance(model, Model):
+        raise TypeError("model must be an instance of a tsucb.Model, such as tsucb.NIGLinear(5)")
+    expected = model.context_shape(1)[-1:]
+    if number is not None and expected != (number,):
+        raise ValueError(
+            f"{type(model).__name__} has contexts of shape {expected}, but {number} features were "
+            "given; leave features away or make them agree"
+        )
+    return names, model

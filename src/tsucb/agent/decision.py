@@ -1,0 +1,140 @@
+"""A decision of a live agent, and why it was made."""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tsucb.belief import Belief, Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Arm = str | int
+
+
+class Decision:
+    """The arm to play now, and the id under which to report its reward.
+
+    `id` is a string; `arm` is the name of the arm. `explain()` says why.
+    """
+
+    __slots__ = ("_belief", "_index", "_names", "_policy", "_rows", "_target", "arm", "id")
+
+    def __init__(
+        self,
+        id: str,
+        names: tuple[Arm, ...],
+        index: int,
+        rows: Floats | None,
+        target: float,
+        policy: Any,
+        belief: Belief | None,
+    ) -> None:
+        self.id = id
+        self.arm = names[index]
+        self._names = names
+        self._index = index
+        self._rows = rows
+        self._target = target
+        self._policy = policy
+        self._belief = belief
+
+    def __repr__(self) -> str:
+        return f"Decision(id={self.id!r}, arm={self.arm!r})"
+
+    @property
+    def probability(self) -> float:
+        """The probability with which the policy would choose this arm again, given its belief.
+
+        Needs an agent with `keep_beliefs=True`.
+        """
+        if self._rows is None:
+            return 1.0  # one of the first pulls, which are not random
+        if self._belief is None:
+            raise ValueError(
+                "this agent does not keep its beliefs, so the probability is not known; "
+                "make it with keep_beliefs=True"
+            )
+        return float(self._policy.probabilities(self._belief)[self._index])
+
+    def explain(self) -> "Explanation":
+        """What the policy saw of every arm that was available, as it was then."""
+        n = len(self._names)
+        rows = np.full((4, n), math.nan) if self._rows is None else self._rows
+        mean, std, estimate, radius = rows
+        return Explanation(
+            self._names, self._index, str(self._policy), mean, std, estimate, radius, self._target
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """What a policy saw when it decided; prints as a table.
+
+    Parameters
+    ----------
+    arms, chosen
+        The n arms that were available, and which of them was chosen, as an index.
+    policy
+        The policy's name.
+    mean, std, estimate, radius
+        The belief about every arm's mean reward (n,); see `tsucb.belief`. NaN for the first pulls
+        of an arm that a model asks for, which no belief decides.
+    target
+        f̃, the sampled mean reward of the best arm; NaN for policies other than TS-UCB.
+    """
+
+    arms: tuple[Arm, ...]
+    chosen: int
+    policy: str
+    mean: Floats
+    std: Floats
+    estimate: Floats
+    radius: Floats
+    target: float
+
+    @property
+    def ratio(self) -> Floats:
+        """Ψ(a) = (f̃ − estimate) / radius, of which TS-UCB plays the smallest (n,).
+
+        Minus infinity for arms that go first: never tried, or certainly as good as f̃.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            psi: Floats = (self.target - self.estimate) / self.radius
+        if not math.isnan(self.target):
+            psi[np.isnan(psi) | (self.radius == np.inf)] = -np.inf
+        return psi
+
+    @property
+    def alpha(self) -> float:
+        """α_t, the UCB factor this decision amounts to: it maximises estimate + α_t · radius.
+
+        Equation `eq:alpha_t` of Baek and Farias (2023); equal to the chosen arm's ratio.
+        """
+        return float(self.ratio[self.chosen])
+
+    def table(self) -> "pd.DataFrame":
+        """One row per arm: mean, std, estimate, radius, ratio, and whether it was chosen."""
+        import pandas as pd
+
+        columns = {
+            "mean": self.mean,
+            "std": self.std,
+            "estimate": self.estimate,
+            "radius": self.radius,
+            "ratio": self.ratio,
+        }
+        if math.isnan(self.target):
+            del columns["ratio"]
+        table = pd.DataFrame(columns, index=pd.Index(self.arms, name="arm"))
+        table["chosen"] = ["<" if i == self.chosen else "" for i in range(len(self.arms))]
+        return table
+
+    def __str__(self) -> str:
+        if np.isnan(self.mean).any():
+            return f"{self.arms[self.chosen]!r} was pulled because its model asks for first pulls"
+        lines = [f"{self.policy} chose {self.arms[self.chosen]!r}"]
+        if not math.isnan(self.target):
+            lines[0] += f": f̃ = {self.target:.4g}, α_t = {self.alpha:.4g}"
+        return "\n".join([*lines, self.table().to_string(float_format="{:.4g}".format)])

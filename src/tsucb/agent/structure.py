@@ -1,0 +1,121 @@
+"""Values made of numbers, arrays and tuples of them: states, models, policies.
+
+They are taken apart into JSON and arrays to be saved, and put together again by a template that
+says what belongs where: a file never says which code to run.
+"""
+
+import inspect
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = list[NDArray[Any]]
+
+
+class WrongSettings(Exception):
+    """A file that is sound, but not what it was loaded as."""
+
+
+def leaves(value: Any) -> Iterator[NDArray[Any]]:
+    """The arrays in a value of nested tuples, in order."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from leaves(part)
+
+
+def refilled(template: Any, arrays: Iterator[NDArray[Any]]) -> Any:
+    """A value of nested named tuples like the template, with other arrays in it."""
+    if isinstance(template, np.ndarray):
+        return next(arrays)
+    return type(template)._make([refilled(part, arrays) for part in template])
+
+
+def pack(value: Any, arrays: Arrays) -> Any:
+    """The value as JSON; its arrays are appended to the list."""
+    if isinstance(value, np.ndarray):
+        arrays.append(value)
+        return {"array": len(arrays) - 1}
+    if isinstance(value, tuple):
+        return [pack(part, arrays) for part in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(
+        f"a {type(value).__name__} cannot be saved; a model's state and settings must consist of "
+        "numbers, arrays and tuples of them"
+    )
+
+
+def unpack(packed: Any, arrays: Arrays, template: Any) -> Any:
+    """The packed value, which must have the structure, types and shapes of the template."""
+    if isinstance(template, np.ndarray):
+        array = arrays[packed["array"]]
+        if array.shape != template.shape or array.dtype != template.dtype:
+            raise ValueError(
+                f"an array of {array.dtype} {array.shape} where {template.dtype} "
+                f"{template.shape} belongs"
+            )
+        if not np.isfinite(array).all():
+            raise ValueError("an array with entries that are not finite")
+        return array
+    if isinstance(template, tuple):
+        if not isinstance(packed, list) or len(packed) != len(template):
+            raise ValueError(f"{len(template)} parts were expected")
+        parts = [unpack(p, arrays, t) for p, t in zip(packed, template, strict=True)]
+        return type(template)._make(parts) if hasattr(template, "_make") else tuple(parts)
+    if isinstance(template, float) and type(packed) in (int, float):
+        return float(packed)
+    if type(packed) is not type(template):
+        raise ValueError(f"{packed!r} where a {type(template).__name__} belongs")
+    return packed
+
+
+def pack_object(thing: Any, arrays: Arrays) -> dict[str, Any]:
+    """A model or policy as its class's name and its fields."""
+    fields = thing._asdict() if hasattr(thing, "_asdict") else {}
+    return {
+        "class": type(thing).__name__,
+        "fields": {name: pack(value, arrays) for name, value in fields.items()},
+    }
+
+
+def unpack_object(saved: dict[str, Any], arrays: Arrays, package: ModuleType, given: Any) -> Any:
+    """A model or policy of this package as it was saved; or the one given, if it is the same."""
+    name, fields = saved["class"], saved["fields"]
+    if given is None:
+        if name not in package.__all__:
+            raise WrongSettings(
+                f"was saved with {name}, which is not part of tsucb; give it to load"
+            )
+        cls = getattr(package, name)
+        # What the constructor takes, it checks; the rest must look like what it makes of them.
+        accepted = inspect.signature(cls.__new__).parameters
+        plain = {k: v for k, v in fields.items() if k in accepted and not isinstance(v, dict)}
+        template = cls(**plain)
+        return unpack([fields[k] for k in template._fields], arrays, template)
+    ours: Arrays = []
+    mine = pack_object(given, ours)
+    if mine["class"] != name or not _same(mine["fields"], ours, fields, arrays):
+        raise WrongSettings(
+            f"was saved with other settings: its {name} differs from the {type(given).__name__} "
+            "given; load it without, or with the same"
+        )
+    return given
+
+
+def _same(first: Any, arrays: Arrays, second: Any, others: Arrays) -> bool:
+    """Whether two packed values are equal, arrays included."""
+    if isinstance(first, dict) and isinstance(second, dict) and first.keys() == second.keys():
+        if "array" in first:
+            return bool(np.array_equal(arrays[first["array"]], others[second["array"]]))
+        return all(_same(first[k], arrays, second[k], others) for k in first)
+    if isinstance(first, list) and isinstance(second, list):
+        pairs = zip(first, second, strict=False)
+        return len(first) == len(second) and all(_same(a, arrays, b, others) for a, b in pairs)
+    return type(first) is type(second) and bool(first == second)
