@@ -11,13 +11,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
-from tsucb.belief import Floats, Integers
-from tsucb.models.k_armed import ArmTotals
-from tsucb.models.model import Model
-from tsucb.models.nig_linear import NIGLinear
-from tsucb.models.regressions import Lanes, Rows, arm_posterior
-from tsucb.policies.ts_ucb import TSUCB
-from tsucb.simulate import MODEL, POLICY, stream
 
 from tsucb import models, policies
 from tsucb.agent import storage
@@ -27,6 +20,13 @@ from tsucb.agent.forgetting import Fading
 from tsucb.agent.online import Calls, bind, is_compiled, weigh
 from tsucb.agent.roster import NEW, REMOVED, ArmRecord, Roster
 from tsucb.agent.structure import Arrays, WrongSettings, pack, pack_object, unpack, unpack_object
+from tsucb.belief import Floats, Integers
+from tsucb.models.k_armed import ArmTotals
+from tsucb.models.model import Model
+from tsucb.models.nig_linear import NIGLinear
+from tsucb.models.regressions import Lanes, Rows, arm_posterior
+from tsucb.policies.ts_ucb import TSUCB
+from tsucb.simulate import MODEL, POLICY, stream
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from tsucb.belief import Floats
-from tsucb.models.model import Model
 
 from tsucb.agent.decision import Arm
+from tsucb.belief import Floats
+from tsucb.models.model import Model
 
 Context = Any  # a vector, a mapping of feature names to numbers, or whatever a transformer takes
 

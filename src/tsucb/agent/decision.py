@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from tsucb.belief import Belief, Floats
 
 if TYPE_CHECKING:

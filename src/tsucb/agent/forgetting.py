@@ -11,6 +11,7 @@ Reference: Kulhavý and Zarrop (1993), "On a general concept of forgetting".
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+
 from tsucb.belief import Floats, Integers
 from tsucb.compiled import generic, implementations, implements, inlined
 from tsucb.models.contextual_linear import ContextualLinear

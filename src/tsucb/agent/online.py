@@ -13,14 +13,14 @@ import numba
 import numpy as np
 from numba import types
 from numba.experimental import structref
+
+from tsucb.agent.forgetting import Memory, grow_older
 from tsucb.belief import Belief
 from tsucb.compiled import compiled, generic, implementations, implements
 from tsucb.exact import best_mean
 from tsucb.models.model import believe, update
 from tsucb.policies.rule import choose
 from tsucb.policies.ts_ucb import TSUCB, least_ratio
-
-from tsucb.agent.forgetting import Memory, grow_older
 
 
 @structref.register

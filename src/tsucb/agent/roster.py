@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from tsucb.belief import Integers
-from tsucb.models.model import Model
 
 from tsucb.agent.contexts import listed
 from tsucb.agent.decision import Arm
 from tsucb.agent.forgetting import Fading, memory
 from tsucb.agent.structure import leaves, refilled
+from tsucb.belief import Integers
+from tsucb.models.model import Model
 
 NEW, REMOVED = -1, -2  # columns of arms that are not in the state yet, or no longer
 
