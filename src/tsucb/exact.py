@@ -165,74 +165,92 @@ def _(belief, x):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def mesh(belief, longest=np.inf):  # type: ignore[no-untyped-def]
-    """The arms that can be best, the nodes and their weights, and where it all starts.
-
-    Parameters
-    ----------
-    longest
-        No panel is longer than this: for integrands with a scale of their own.
+def outline(belief):  # type: ignore[no-untyped-def]
+    """The arms that can be best, and the range in which the best can lie.
 
     Returns
     -------
     arms
         Indices of the arms that matter and are not certain.
-    nodes, weights
-        Values of u, ascending, and what each counts in an integral over u.
-    floor
-        The lowest u: at least one arm is above it but for negligible chance.
+    high, scale
+        The end of each one's window, and its scale.
+    floor, ceiling
+        The range: outside it, F is 0 or 1 but for negligible chance.
     certain
         Whether `floor` is the value of an arm without any spread, which F jumps at.
     """
     total = belief.mean.size
-    low, high, scale = np.empty(total), np.empty(total), np.empty(total)
+    arms = np.empty(total, np.int64)
+    high, scale = np.empty(total), np.empty(total)
     floor = -np.inf
     for a in range(total):
-        low[a], high[a], scale[a] = window(belief, a)
-        floor = max(floor, low[a])
-    arms = np.empty(total, np.int64)
+        floor = max(floor, window(belief, a)[0])
     count = 0
-    certain = False
     ceiling = floor
+    certain = False
     for a in range(total):
-        if high[a] > floor:
-            arms[count] = a
+        low, end, spread = window(belief, a)
+        if end > floor:
+            arms[count], high[count], scale[count] = a, end, spread
+            ceiling = max(ceiling, end)
             count += 1
-            ceiling = max(ceiling, high[a])
-        elif low[a] == floor:
+        elif low == floor:
             certain = True
-    arms = arms[:count]
+    arms, high, scale = arms[:count], high[:count], scale[:count]
+    # With many arms, even the best of them may not begin here.
+    while not certain:
+        after = floor + narrowest(high, scale, floor)
+        if best_cdf(belief, arms, after) > TAIL:
+            break
+        floor = after
+    return arms, high, scale, floor, ceiling, certain
+
+
+@inlined
+def narrowest(high, scale, u):  # type: ignore[no-untyped-def]
+    """The smallest scale of the arms whose window reaches beyond u."""
+    smallest = np.inf
+    for k in range(high.size):
+        if high[k] > u:
+            smallest = min(smallest, scale[k])
+    return smallest
+
+
+@inlined
+def panels(high, scale, start, stop, longest):  # type: ignore[no-untyped-def]
+    """Gauss–Legendre nodes and weights from `start` to `stop`, as fine as the arms there ask for.
+
+    No panel is longer than `longest`: for integrands with a scale of their own.
+    """
     # The best of many arms varies less than one of them. Tuned on equal arms, the worst case:
     # E[max] to 1e-8 and gains to 1e-6 with 32 to 40 nodes, for 2 to 200 arms.
-    width = WIDTH * max(count, 1) ** -0.2
+    width = WIDTH * max(high.size, 1) ** -0.2
     edges = np.empty(64)
-    panels = 0
-    edge = floor
-    edges[0] = floor
-    while edge < ceiling:
-        narrowest = np.inf
-        for a in arms:
-            if high[a] > edge:
-                narrowest = min(narrowest, scale[a])
-        if panels == 0 and not certain and best_cdf(belief, arms, edge + narrowest) < TAIL:
-            edge += narrowest  # many arms: nothing has happened yet
-            edges[0] = edge
-            continue
-        length = min(width * narrowest, longest)
-        edge += length
-        if edge + 0.3 * length > ceiling:
-            edge = ceiling
-        panels += 1
-        if panels == edges.size:
-            edges = np.concatenate((edges, np.empty(edges.size)))
-        edges[panels] = edge
-    nodes, weights = np.empty(panels * NODES), np.empty(panels * NODES)
-    for p in range(panels):
+    edges[0] = start
+    count = 0
+    while edges[count] < stop:
+        length = min(width * narrowest(high, scale, edges[count]), longest)
+        count += 1
+        if count == edges.size:
+            edges = np.append(edges, edges)
+        edges[count] = edges[count - 1] + length
+        if edges[count] + 0.3 * length > stop:
+            edges[count] = stop
+    nodes, weights = np.empty(count * NODES), np.empty(count * NODES)
+    for p in range(count):
         length = edges[p + 1] - edges[p]
         for i in range(NODES):
             nodes[p * NODES + i] = edges[p] + length * (0.5 + POINTS[i])
             weights[p * NODES + i] = length * WEIGHTS[i]
-    return arms, nodes, weights, edges[0], certain
+    return nodes, weights
+
+
+@inlined
+def mesh(belief):  # type: ignore[no-untyped-def]
+    """The arms that matter, nodes and weights over the whole range, its floor, and `certain`."""
+    arms, high, scale, floor, ceiling, certain = outline(belief)
+    nodes, weights = panels(high, scale, floor, ceiling, np.inf)
+    return arms, nodes, weights, floor, certain
 
 
 @inlined
@@ -301,9 +319,20 @@ def best_probabilities(belief):  # type: ignore[no-untyped-def]
             out[arms[k]] += weights[i] * best[i] * hazard[k, i]
     if certain:
         at_floor = best_cdf(belief, arms, floor)
-        settled = np.array([window(belief, a)[:2] == (floor, floor) for a in range(out.size)])
-        out[settled] = at_floor / settled.sum()
+        ties = 0
+        for a in range(out.size):
+            ties += is_certain(belief, a, floor)
+        for a in range(out.size):
+            if is_certain(belief, a, floor):
+                out[a] = at_floor / ties
     return out / out.sum()
+
+
+@inlined
+def is_certain(belief, arm, value):  # type: ignore[no-untyped-def]
+    """Whether the arm has that value without any spread."""
+    low, high, _ = window(belief, arm)
+    return low == value and high == value
 
 
 @compiled

@@ -12,10 +12,22 @@ import math
 import numpy as np
 
 from tsucb.compiled import compiled, inlined
-from tsucb.exact import best_cdf, expected_best, hazards, mesh, reward_at, variable_at
+from tsucb.exact import (
+    NODES,
+    POINTS,
+    best_cdf,
+    expected_best,
+    hazards,
+    narrowest,
+    outline,
+    panels,
+    reward_at,
+    variable_at,
+)
 
 FREQUENCIES = 2048  # at most so many terms of the Fourier series
 NEGLIGIBLE = 1e-12  # of the characteristic function
+STAGE = 200.0  # length of a stage in units of the narrowest arm's scale
 PHASE = 8.0  # radians that the oscillation may turn in one panel of 8 nodes: an error of 1e-8
 
 
@@ -39,32 +51,26 @@ def ts_ucb_probabilities(belief, samples):  # type: ignore[no-untyped-def]
     if samples == np.inf:
         share(estimate, radius, expected_best(belief), 1.0, out)
         return out
-    arms, nodes, _, floor, certain = mesh(belief)
+    arms, _, _, floor, ceiling, certain = outline(belief)
     low = reward_at(belief, floor)[0]
-    if nodes.size > 0:
-        high = reward_at(belief, nodes[-1])[0]
-        points = breakpoints(estimate, radius, low, high)
+    none_better = best_cdf(belief, arms, floor) if certain else 0.0
+    if arms.size > 0:
+        points = breakpoints(estimate, radius, low, reward_at(belief, ceiling)[0])
         below = np.empty(points.size)
         if samples == 1:
-            start = best_cdf(belief, arms, floor)
             for i in range(points.size):
-                below[i] = best_cdf(belief, arms, variable_at(belief, points[i])) - start
+                u = variable_at(belief, points[i])
+                below[i] = best_cdf(belief, arms, u) - none_better
         else:
             average_cdf(belief, samples, points, below)
         below[0] = 0.0
-        below[-1] = 1.0 - at_floor(belief, arms, floor, certain) ** samples
+        below[-1] = 1.0 - none_better**samples
         for i in range(points.size - 1):
             middle = 0.5 * (points[i] + points[i + 1])
             share(estimate, radius, middle, max(below[i + 1] - below[i], 0.0), out)
     if certain:
-        share(estimate, radius, low, at_floor(belief, arms, floor, certain) ** samples, out)
+        share(estimate, radius, low, none_better**samples, out)
     return out / out.sum()
-
-
-@inlined
-def at_floor(belief, arms, floor, certain):  # type: ignore[no-untyped-def]
-    """P(no arm exceeds the certain one); zero where there is none."""
-    return best_cdf(belief, arms, floor) if certain else 0.0
 
 
 @inlined
@@ -134,80 +140,117 @@ def ratio(f, estimate, radius):  # type: ignore[no-untyped-def]
 
 @inlined
 def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
-    """P(certain < f̃ ≤ point) for f̃ the average of m draws of the best arm's mean reward.
+    """P(floor < f̃ ≤ point) for f̃ the average of m draws of the best arm's mean reward.
 
     With φ the characteristic function of one draw, the average has φ(t/m)ᵐ, and
     P(f̃ ≤ x) = 1/2 − Σⱼ Im(φ(tⱼ/m)ᵐ e^(−i tⱼ x)) / (π (j + 1/2)) with tⱼ = (j + 1/2) 2π / period,
-    up to the chance that f̃ lies further than the period from x. A certain arm is left out of the
-    sum, as a jump would not let it converge.
+    up to the chance that f̃ lies further than the period from x.
+
+    Narrow arms would ask for more frequencies than wide ones leave room for; so the range is
+    taken in stages, each at most STAGE times as long as the narrowest arm in it. A stage adds the
+    chance that all m draws are below its end, but not all below its beginning: φ of what is below
+    the end, to the m-th power, less that of what is below the beginning. A certain arm is what is
+    below the beginning of the first stage.
 
     Reference: Davies (1973), "Numerical inversion of a characteristic function".
     """
-    longest = np.inf
-    for _ in range(2):
-        arms, nodes, weights, floor, certain = mesh(belief, longest)
-        best, hazard = hazards(belief, arms, nodes)
-        atom = at_floor(belief, arms, floor, certain)
-        size = nodes.size + 1
-        value, mass = np.empty(size), np.empty(size)
-        value[-1], mass[-1] = reward_at(belief, floor)[0], atom
-        for i in range(nodes.size):
-            value[i] = reward_at(belief, nodes[i])[0]
-            mass[i] = weights[i] * best[i] * hazard[:, i].sum()
-        mass /= mass.sum()
-        mean = (mass * value).sum()
-        variance = (mass * (value - mean) ** 2).sum()
-        # Bernstein's inequality: beyond this distance f̃ falls with chance 1e-10 at most.
-        bound = 23.0 * (value.max() - mean) / (3.0 * samples)
-        reach = bound + math.sqrt(bound * bound + 46.0 * variance / samples)
-        low, high = max(mean - reach, value[-1]), min(mean + reach, value.max())
-        step = 2.0 * math.pi / (high - low)
-        last = fourier_sum(value - mean, mass, samples, step, points - mean, out)
-        turn = step * last / samples * (nodes[-1] - floor) / max(nodes.size / 8, 1.0)
-        longest = PHASE * samples / (step * last)
-        if turn <= PHASE:
-            break
-    for i in range(points.size):
-        total = 1.0 - atom**samples
-        if points[i] <= low:
-            out[i] = 0.0
-        elif points[i] >= high:
-            out[i] = total
-        else:
-            out[i] = min(max(0.5 * total - out[i] / math.pi, 0.0), total)
+    arms, high, scale, floor, ceiling, certain = outline(belief)
+    value = np.array([reward_at(belief, floor)[0]])
+    mass = np.array([best_cdf(belief, arms, floor) if certain else 0.0])
+    term = np.empty(points.size)
+    out[:] = 0.0
+    start = floor
+    while start < ceiling:
+        stop = start + STAGE * narrowest(high, scale, start)
+        stop = stop if stop < ceiling else ceiling
+        longest = np.inf
+        frequency = 0.0
+        before = value.size
+        earlier_value, earlier_mass = value, mass
+        for _ in range(3):
+            nodes, weights = panels(high, scale, start, stop, longest)
+            best, hazard = hazards(belief, arms, nodes)
+            value = np.concatenate((earlier_value, np.empty(nodes.size)))
+            mass = np.concatenate((earlier_mass, np.empty(nodes.size)))
+            for i in range(nodes.size):
+                value[before + i] = reward_at(belief, nodes[i])[0]
+                mass[before + i] = weights[i] * best[i] * hazard[:, i].sum()
+            total = mass.sum()
+            mean = (mass * value).sum() / total
+            variance = (mass * (value - mean) ** 2).sum() / total
+            if frequency == 0.0:  # a first guess at where φᵐ vanishes, for the length of panels
+                frequency = 8.0 / math.sqrt(variance * samples)
+                if longest_panel(nodes) <= PHASE / frequency:
+                    longest = np.inf
+                else:
+                    longest = PHASE / frequency
+                    continue
+            # Bernstein's inequality: beyond this distance f̃ falls with chance 1e-10 at most.
+            bound = 23.0 * (value[-1] - value[0]) / (3.0 * samples)
+            reach = bound + math.sqrt(bound * bound + 46.0 * variance / samples)
+            low, top = max(mean - reach, value[0]), min(mean + reach, value[-1])
+            step = 2.0 * math.pi / (top - low)
+            last = fourier_sum(value - mean, mass, before, samples, step, points - mean, term)
+            frequency = step * last / samples
+            longest = PHASE / frequency
+            if longest_panel(nodes) <= 1.2 * longest:
+                break
+        gained = total**samples - earlier_mass.sum() ** samples
+        for i in range(points.size):
+            if points[i] >= top:
+                out[i] += gained
+            elif points[i] > low:
+                out[i] += min(max(0.5 * gained - term[i] / math.pi, 0.0), gained)
+        start = stop
 
 
 @inlined
-def fourier_sum(value, mass, samples, step, points, out):  # type: ignore[no-untyped-def]
-    """The sum over frequencies at every point; returns the number of terms that counted."""
+def longest_panel(nodes):  # type: ignore[no-untyped-def]
+    """The length of the longest panel, from the distance of its two middle nodes."""
+    longest = 0.0
+    for i in range(NODES // 2, nodes.size, NODES):
+        longest = max(longest, nodes[i] - nodes[i - 1])
+    return longest / (POINTS[NODES // 2] - POINTS[NODES // 2 - 1])
+
+
+@inlined
+def fourier_sum(value, mass, before, samples, step, points, out):  # type: ignore[no-untyped-def]
+    """The sum over frequencies at every point; returns the number of terms that counted.
+
+    The first `before` masses are those below the beginning of the stage.
+    """
     out[:] = 0.0
-    size = value.size
     angle = step / samples
     cosine, sine = np.cos(0.5 * angle * value), np.sin(0.5 * angle * value)
     turn_cosine, turn_sine = np.cos(angle * value), np.sin(angle * value)
     quiet = 0
     for j in range(FREQUENCIES):
-        real, imaginary = 0.0, 0.0
-        for i in range(size):
-            real += mass[i] * cosine[i]
-            imaginary += mass[i] * sine[i]
-        for i in range(size):
+        old_real, old_imaginary = power(mass[:before], cosine, sine, samples)
+        real, imaginary = power(mass, cosine, sine, samples)
+        real -= old_real
+        imaginary -= old_imaginary
+        for i in range(value.size):
             c = cosine[i] * turn_cosine[i] - sine[i] * turn_sine[i]
             sine[i] = cosine[i] * turn_sine[i] + sine[i] * turn_cosine[i]
             cosine[i] = c
-        modulus = (real * real + imaginary * imaginary) ** (0.5 * samples)
-        phase = samples * math.atan2(imaginary, real)
-        jump = mass[-1] ** samples
-        jump_phase = (j + 0.5) * step * value[-1]
         # Fade the last terms out, should the series still be going on there.
         fade = math.exp(-30.0 * ((j + 0.5) / FREQUENCIES) ** 8) / (j + 0.5)
         for i in range(points.size):
             shift = (j + 0.5) * step * points[i]
-            term = modulus * math.sin(phase - shift)
-            if jump > 0.0:
-                term -= jump * math.sin(jump_phase - shift)
-            out[i] += fade * term
-        quiet = quiet + 1 if modulus < NEGLIGIBLE else 0
+            out[i] += fade * (imaginary * math.cos(shift) - real * math.sin(shift))
+        quiet = quiet + 1 if abs(real) + abs(imaginary) < NEGLIGIBLE else 0
         if quiet == 16:
             return j + 1.0 - quiet
     return float(FREQUENCIES)
+
+
+@inlined
+def power(mass, cosine, sine, samples):  # type: ignore[no-untyped-def]
+    """Real and imaginary part of (Σ mass (cosine + i sine))ᵐ."""
+    real, imaginary = 0.0, 0.0
+    for i in range(mass.size):
+        real += mass[i] * cosine[i]
+        imaginary += mass[i] * sine[i]
+    modulus = (real * real + imaginary * imaginary) ** (0.5 * samples)
+    phase = samples * math.atan2(imaginary, real)
+    return modulus * math.cos(phase), modulus * math.sin(phase)
