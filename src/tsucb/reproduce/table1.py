@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -142,9 +143,12 @@ class Table1(Experiment):
         """Read every day into the cache, and fit its click model."""
         from tsucb.news import check_day, day_clicks
 
-        for path in self.files():
+        def prepare_day(path: Path) -> None:
             check_day(path, strict=self.strict)
             day_clicks(path, impressions=self.impressions)
+
+        with ThreadPoolExecutor(self.workers()) as pool:
+            list(pool.map(prepare_day, self.files()))
 
     def cells(self) -> Sequence[Cell]:
         return [(day,) for day in range(1, self.days + 1)]
