@@ -35,7 +35,7 @@ def tsucb() -> list[Policy | Loop]:
             model = tsucb.ContextualLinear(problem.features)
             agent = tsucb.Agent(list(range(problem.arms)), model=model, policy=rule, seed=seed)
             contexts = list(problem.contexts)
-            open_decision: list[tsucb.Decision] = []
+            open_decision: list[Any] = []
 
             def choose(t: int) -> Any:
                 decision = agent.choose(contexts[t])
