@@ -80,9 +80,13 @@ def _clean():
 
 
 DICE = Dice.at("quick")
-FILES = {"settings.json", "runs.parquet", "summary.csv", "times.csv", "report.html"} | {
+TABLES = {"summary.csv", "claims.csv", "times.csv"}
+FILES = TABLES | {
+    "settings.json",
+    "runs.parquet",
     "throws.png",
     "throws.svg",
+    "report.html",
     "tasks",
 }
 

@@ -73,7 +73,7 @@ class Figure1(Experiment):
     title: ClassVar[str] = "Figure 1: synthetic contextual bandits"
     axes: ClassVar[tuple[str, ...]] = ("arms", "noise")
     scales: ClassVar[dict[str, dict[str, Any]]] = {
-        "quick": {"runs": 10, "policies": (*POLICIES[:-1], "IDS(100)")},
+        "quick": {"runs": 12, "policies": (*POLICIES[:-1], "IDS(100)")},
         "full": {"runs": 200, "policies": POLICIES},
     }
 
@@ -127,14 +127,18 @@ class Figure1(Experiment):
     def steps(self, cell: Cell) -> int:
         return self.horizon
 
-    def cost(self, task: Task) -> float:
-        """A fixed part per step, and one per arm and posterior draw."""
-        match = re.search(r"\((\d+)\)", task.policy)
+    def seconds(self, cell: Cell, policy: str) -> float:
+        """Of one run on one core, as measured: a fixed part per step, one per arm and draw."""
+        match = re.search(r"\((\d+)\)", policy)
         draws = int(match[1]) if match else 1
-        return len(task.runs) * self.horizon * (1.5 + int(task.cell[0]) * (0.02 + 0.012 * draws))
+        return 1e-6 * self.horizon * (1.5 + int(cell[0]) * (0.02 + 0.012 * draws))
+
+    def cost(self, task: Task) -> float:
+        return len(task.runs) * self.seconds(task.cell, task.policy)
 
     def block(self, cell: Cell, policy: str) -> int:
-        return 5 if policy.startswith("IDS") else 20
+        """As many runs as take about ten seconds: little is lost when a task is."""
+        return max(1, min(20, round(10 / self.seconds(cell, policy))))
 
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
         table = relative_regret(rows, ["arms", "noise"])

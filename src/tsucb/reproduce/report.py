@@ -34,18 +34,20 @@ def verdict(claim: Claim) -> str:
 
 def write_results(folder: Folder) -> Result:
     """Write runs.parquet, the tables, the figures and report.html from the finished tasks."""
+    import pandas as pd
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     experiment = folder.experiment
     rows, times = folder.rows()
     summary = experiment.summary(rows)
-    tables = {"summary": summary, **experiment.tables(rows), "times": times}
+    tables = {"summary": summary, **experiment.tables(rows)}
     claims = experiment.claims(rows, summary)
+    judged = pd.DataFrame([(*c[:3], AGREEMENT[c.agrees][0]) for c in claims], columns=Claim._fields)
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pandas(rows, preserve_index=False), sink)
     folder.write("runs.parquet", sink.getvalue().to_pybytes())
-    for name, table in tables.items():
+    for name, table in {**tables, "claims": judged, "times": times}.items():
         folder.write(f"{name}.csv", table.to_csv(index=False, float_format="%.10g"))
     parts = []
     for figure in experiment.figures(rows, summary):
@@ -57,7 +59,7 @@ def write_results(folder: Folder) -> Result:
         folder.write(f"{figure.name}.svg", variants["light", False])
         folder.write(f"{figure.name}.png", picture(figure, "light", False, "png"))
         parts.append(embedded(figure, variants))
-    folder.write("report.html", page(folder, tables, claims, parts))
+    folder.write("report.html", page(folder, tables, claims, parts, float(times.seconds.sum())))
     return Result(rows, summary, claims)
 
 
@@ -106,11 +108,14 @@ pre { overflow-x: auto; font-size: 0.85rem; }
 
 
 def page(
-    folder: Folder, tables: dict[str, pd.DataFrame], claims: list[Claim], figures: list[str]
+    folder: Folder,
+    tables: dict[str, pd.DataFrame],
+    claims: list[Claim],
+    figures: list[str],
+    seconds: float,
 ) -> str:
     """The report: a single file that opens without network, on any width, in light and dark."""
     experiment = folder.experiment
-    seconds = float(tables["times"].seconds.sum())
     judged = [c for c in claims if c.agrees is not None]
     settings = json.loads((folder.path / "settings.json").read_text())
     notes = "".join(f"<p>{html.escape(note)}</p>" for note in experiment.notes())
@@ -128,11 +133,10 @@ def page(
         "<h2>Numbers</h2>",
     ]
     for name, table in tables.items():
-        if name != "times":
-            parts.append(
-                f"<details><summary>{name}.csv, {len(table):,} rows</summary>"
-                f'<div class="scroll">{plain_table(table)}</div></details>'
-            )
+        parts.append(
+            f"<details><summary>{name}.csv, {len(table):,} rows</summary>"
+            f'<div class="scroll">{plain_table(table)}</div></details>'
+        )
     parts += [
         "<details><summary>Settings</summary>"
         f"<pre>{html.escape(json.dumps(settings, indent=2, ensure_ascii=False))}</pre></details>",
