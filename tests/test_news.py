@@ -50,19 +50,30 @@ def test_fields_of_a_line(tmp_path: Path) -> None:
     assert not day.generated
 
 
+@pytest.mark.parametrize("change", [("\n", " \r\n"), (" |", "  |"), (" ", "\t"), (" 9 ", "  9 ")])
+def test_other_blanks_between_fields_are_fine(tmp_path: Path, change: tuple[str, str]) -> None:
+    usual = f"{GOOD}\n{CLICK}\n"
+    day = read_day(write(tmp_path, [usual.replace(*change)], end=""), strict=True)
+    again = read_day(write(tmp_path, [usual], end=""), strict=True)
+    assert day.features.tolist() == again.features.tolist()
+    assert day.article.tolist() == again.article.tolist()
+    assert len(day) == 2
+
+
 @pytest.mark.parametrize(
     ("line", "kind"),
     [
         ("", log.FIELD),
         (" " + GOOD, log.FIELD),
-        (GOOD + " ", log.FIELD),
+        (GOOD + " x", log.FIELD),
+        (GOOD + "|", log.FIELD),
         (GOOD.replace("1317513291", "-5"), log.FIELD),
         (GOOD.replace(" 0 ", " 2 "), log.FIELD),
         (GOOD.replace(" 0 ", " 01 "), log.FIELD),
         (GOOD.replace("|user", "|usr"), log.FIELD),
         (GOOD.replace("1 9 11 136 ", ""), log.FIELD),
         (GOOD.replace(" 9 ", " x "), log.FIELD),
-        (GOOD.replace(" 9 ", "  "), log.FIELD),
+        (GOOD.replace("|user ", "|user"), log.FIELD),
         (GOOD.replace("id-560620 0", "560620 0"), log.FIELD),
         (GOOD.replace("id-555224", "id-"), log.FIELD),
         (GOOD.replace("id-555224", "id-1234567890"), log.FIELD),

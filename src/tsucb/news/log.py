@@ -426,6 +426,20 @@ def article_number(text: NDArray[np.uint8], i: int) -> tuple[int, int]:
 
 
 @inlined
+def skip_blanks(text: NDArray[np.uint8], i: int) -> int:
+    """Where the spaces, tabs and carriage returns that begin at i end."""
+    while text[i] == 32 or text[i] == 9 or text[i] == 13:
+        i += 1
+    return i
+
+
+@inlined
+def ends_field(text: NDArray[np.uint8], i: int) -> bool:
+    """Whether a field ends at i: a blank or the end of the line is there."""
+    return bool(text[i] == 32 or text[i] == 10 or text[i] == 9 or text[i] == 13)
+
+
+@inlined
 def parse_line(
     text: NDArray[np.uint8], i: int, row: int, used: int, visits: Visits, pools: Pools
 ) -> tuple[int, int, int]:
@@ -434,33 +448,33 @@ def parse_line(
     A line ends with a line feed, which no field contains, so no check can run past its end.
     """
     time, end = number(text, i)
-    if end == i or text[end] != 32:
+    if end == i or not ends_field(text, end):
         return FIELD, end, used
-    i = end + 1
+    i = skip_blanks(text, end)
     article, end = article_number(text, i)
-    if end == i or text[end] != 32:
+    if end == i or not ends_field(text, end):
         return FIELD, end, used
-    i = end + 1
-    if (text[i] != 48 and text[i] != 49) or text[i + 1] != 32:
+    i = skip_blanks(text, end)
+    click, end = number(text, i)
+    if end != i + 1 or click > 1 or not ends_field(text, end):
         return FIELD, i, used
-    click = text[i] - 48
-    i += 2
+    i = skip_blanks(text, end)
     for letter in (124, 117, 115, 101, 114):  # |user
         if text[i] != letter:
             return FIELD, i, used
         i += 1
+    if not ends_field(text, i):
+        return FIELD, i, used
+    i = skip_blanks(text, i)
     low, high, top = np.uint64(0), np.uint64(0), np.uint64(0)  # the features seen, as bits
-    one = np.uint64(1)
     begin = used
-    while text[i] == 32 and text[i + 1] != 124:
-        i += 1
+    while text[i] != 124 and text[i] != 10:
         feature, end = number(text, i)
-        if end == i or (text[end] != 32 and text[end] != 10):
+        if end == i or not ends_field(text, end):
             return FIELD, end, used
         if not 1 <= feature <= FEATURES:
             return FEATURE, end, used
-        i = end
-        bit = one << np.uint64(feature & 63)
+        bit = np.uint64(1) << np.uint64(feature & 63)
         word = low if feature < 64 else (high if feature < 128 else top)
         if word & bit:
             return FEATURE, end, used
@@ -472,17 +486,18 @@ def parse_line(
             top |= bit
         visits.features[used] = feature - 1
         used += 1
+        i = skip_blanks(text, end)
     if used == begin:
         return FIELD, i, used
     shown = False
     first = pools.ends[pools.size[0]]
     last = first
-    while text[i] == 32 and text[i + 1] == 124:
-        i += 2
+    while text[i] == 124:
+        i += 1
         member, end = article_number(text, i)
-        if end == i or (text[end] != 32 and text[end] != 10):
+        if end == i or not ends_field(text, end):
             return FIELD, end, used
-        i = end
+        i = skip_blanks(text, end)
         shown |= member == article
         if last == len(pools.articles):
             return FULL, i, used
