@@ -13,8 +13,6 @@ import numpy as np
 
 from tsucb.compiled import compiled, inlined
 from tsucb.exact import (
-    NODES,
-    POINTS,
     best_cdf,
     expected_best,
     hazards,
@@ -155,67 +153,60 @@ def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
     Reference: Davies (1973), "Numerical inversion of a characteristic function".
     """
     arms, high, scale, floor, ceiling, certain = outline(belief)
-    value = np.array([reward_at(belief, floor)[0]])
-    mass = np.array([best_cdf(belief, arms, floor) if certain else 0.0])
-    term = np.empty(points.size)
+    old_value = np.array([reward_at(belief, floor)[0]])
+    old_mass = np.array([best_cdf(belief, arms, floor) if certain else 0.0])
+    terms = np.empty(points.size)
     out[:] = 0.0
     start = floor
     while start < ceiling:
-        stop = start + STAGE * narrowest(high, scale, start)
-        stop = stop if stop < ceiling else ceiling
-        longest = np.inf
-        frequency = 0.0
-        before = value.size
-        earlier_value, earlier_mass = value, mass
-        for _ in range(3):
-            nodes, weights = panels(high, scale, start, stop, longest)
-            best, hazard = hazards(belief, arms, nodes)
-            value = np.concatenate((earlier_value, np.empty(nodes.size)))
-            mass = np.concatenate((earlier_mass, np.empty(nodes.size)))
-            for i in range(nodes.size):
-                value[before + i] = reward_at(belief, nodes[i])[0]
-                mass[before + i] = weights[i] * best[i] * hazard[:, i].sum()
-            total = mass.sum()
-            mean = (mass * value).sum() / total
-            variance = (mass * (value - mean) ** 2).sum() / total
-            if frequency == 0.0:  # a first guess at where φᵐ vanishes, for the length of panels
-                frequency = 8.0 / math.sqrt(variance * samples)
-                if longest_panel(nodes) <= PHASE / frequency:
-                    longest = np.inf
-                else:
-                    longest = PHASE / frequency
-                    continue
-            # Bernstein's inequality: beyond this distance f̃ falls with chance 1e-10 at most.
-            bound = 23.0 * (value[-1] - value[0]) / (3.0 * samples)
-            reach = bound + math.sqrt(bound * bound + 46.0 * variance / samples)
-            low, top = max(mean - reach, value[0]), min(mean + reach, value[-1])
-            step = 2.0 * math.pi / (top - low)
-            last = fourier_sum(value - mean, mass, before, samples, step, points - mean, term)
-            frequency = step * last / samples
-            longest = PHASE / frequency
-            if longest_panel(nodes) <= 1.2 * longest:
+        stop = min(start + STAGE * narrowest(high, scale, start), ceiling)
+        nodes, weights = panels(high, scale, start, stop, np.inf)
+        value, mass = joined(belief, arms, nodes, weights, old_value, old_mass)
+        total = mass.sum()
+        mean = (mass * value).sum() / total
+        variance = (mass * (value - mean) ** 2).sum() / total
+        # Bernstein's inequality: beyond this distance f̃ falls with chance 1e-10 at most.
+        bound = 23.0 * (value[-1] - value[0]) / (3.0 * samples)
+        reach = bound + math.sqrt(bound * bound + 46.0 * variance / samples)
+        low, top = max(mean - reach, value[0]), min(mean + reach, value[-1])
+        step = 2.0 * math.pi / (top - low)
+        # φᵐ vanishes beyond about 8 standard deviations of f̃; further if some arms are narrow.
+        count = int(8.0 * math.sqrt(samples / variance) / step) + 16
+        while True:
+            count = min(count, FREQUENCIES)
+            nodes, weights = panels(high, scale, start, stop, PHASE * samples / (step * count))
+            value, mass = joined(belief, arms, nodes, weights, old_value, old_mass)
+            vanished = fourier_sum(
+                value - mean, mass, old_mass.size, samples, step, count, points - mean, terms
+            )
+            if vanished or count == FREQUENCIES:
                 break
-        gained = total**samples - earlier_mass.sum() ** samples
+            count *= 3
+        gained = total**samples - old_mass.sum() ** samples
         for i in range(points.size):
             if points[i] >= top:
                 out[i] += gained
             elif points[i] > low:
-                out[i] += min(max(0.5 * gained - term[i] / math.pi, 0.0), gained)
-        start = stop
+                out[i] += min(max(0.5 * gained - terms[i] / math.pi, 0.0), gained)
+        old_value, old_mass, start = value, mass, stop
 
 
 @inlined
-def longest_panel(nodes):  # type: ignore[no-untyped-def]
-    """The length of the longest panel, from the distance of its two middle nodes."""
-    longest = 0.0
-    for i in range(NODES // 2, nodes.size, NODES):
-        longest = max(longest, nodes[i] - nodes[i - 1])
-    return longest / (POINTS[NODES // 2] - POINTS[NODES // 2 - 1])
+def joined(belief, arms, nodes, weights, old_value, old_mass):  # type: ignore[no-untyped-def]
+    """Rewards and probabilities of the best arm at the nodes, after those of earlier stages."""
+    before = old_value.size
+    value, mass = np.empty(before + nodes.size), np.empty(before + nodes.size)
+    value[:before], mass[:before] = old_value, old_mass
+    best, hazard = hazards(belief, arms, nodes)
+    for i in range(nodes.size):
+        value[before + i] = reward_at(belief, nodes[i])[0]
+        mass[before + i] = weights[i] * best[i] * hazard[:, i].sum()
+    return value, mass
 
 
 @inlined
-def fourier_sum(value, mass, before, samples, step, points, out):  # type: ignore[no-untyped-def]
-    """The sum over frequencies at every point; returns the number of terms that counted.
+def fourier_sum(value, mass, before, samples, step, count, points, out):  # type: ignore[no-untyped-def]
+    """Sum `count` frequencies at every point; returns whether the last ones were negligible.
 
     The first `before` masses are those below the beginning of the stage.
     """
@@ -224,7 +215,7 @@ def fourier_sum(value, mass, before, samples, step, points, out):  # type: ignor
     cosine, sine = np.cos(0.5 * angle * value), np.sin(0.5 * angle * value)
     turn_cosine, turn_sine = np.cos(angle * value), np.sin(angle * value)
     quiet = 0
-    for j in range(FREQUENCIES):
+    for j in range(count):
         old_real, old_imaginary = power(mass[:before], cosine, sine, samples)
         real, imaginary = power(mass, cosine, sine, samples)
         real -= old_real
@@ -239,9 +230,9 @@ def fourier_sum(value, mass, before, samples, step, points, out):  # type: ignor
             shift = (j + 0.5) * step * points[i]
             out[i] += fade * (imaginary * math.cos(shift) - real * math.sin(shift))
         quiet = quiet + 1 if abs(real) + abs(imaginary) < NEGLIGIBLE else 0
-        if quiet == 16:
-            return j + 1.0 - quiet
-    return float(FREQUENCIES)
+        if quiet == 8:
+            return True
+    return False
 
 
 @inlined
