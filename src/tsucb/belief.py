@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tsucb.compiled import compiled, generic, implements
+from tsucb.normals import burst, normal
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -275,23 +276,24 @@ def draw(belief: Any, rng: np.random.Generator, out: Floats) -> None:
 @implements(draw, GaussianBelief)
 def _(belief, rng, out):  # type: ignore[no-untyped-def]
     mean, std = belief.mean, belief.std
+    state = burst(rng)
     for a in range(mean.size):
-        out[a] = mean[a] + std[a] * rng.standard_normal()
+        z, state = normal(state)
+        out[a] = mean[a] + std[a] * z
 
 
 @implements(draw, JointGaussianBelief)
 def _(belief, rng, out):  # type: ignore[no-untyped-def]
-    arms, rank = belief.factor.shape
+    factor = belief.factor
+    arms, rank = factor.shape
     out[:] = belief.mean
+    state = burst(rng)
     z = np.empty(rank)
     for i in range(rank):
-        z[i] = rng.standard_normal()
+        z[i], state = normal(state)
     for a in range(arms):
-        row = belief.factor[a]
-        total = 0.0
         for i in range(rank):
-            total += row[i] * z[i]
-        out[a] += total
+            out[a] += factor[a, i] * z[i]
 
 
 @implements(draw, BetaBelief)
@@ -310,9 +312,11 @@ def draw_best(belief: Any, rng: np.random.Generator) -> float:
 @implements(draw_best, GaussianBelief)
 def _(belief, rng):  # type: ignore[no-untyped-def]
     mean, std = belief.mean, belief.std
+    state = burst(rng)
     best = -np.inf
     for a in range(mean.size):
-        best = max(best, mean[a] + std[a] * rng.standard_normal())
+        z, state = normal(state)
+        best = max(best, mean[a] + std[a] * z)
     return best
 
 

@@ -89,9 +89,16 @@ def inlined(function: F) -> F:
     return result
 
 
-def implementations(function: Callable[..., Any]) -> dict[type, Callable[..., Any]]:
+Condition = Callable[..., bool]
+
+
+def implementations(
+    function: Callable[..., Any],
+) -> dict[type, list[tuple[Condition, Callable[..., Any]]]]:
     """The compiled implementations of a `generic` function, by class."""
-    table: dict[type, Callable[..., Any]] = function.__dict__.setdefault("implementations", {})
+    table: dict[type, list[tuple[Condition, Callable[..., Any]]]] = function.__dict__.setdefault(
+        "implementations", {}
+    )
     return table
 
 
@@ -108,7 +115,10 @@ def generic(function: F, inline: str = "never") -> F:
         first = arguments[0]
         if not isinstance(first, types.BaseNamedTuple):
             return None
-        return table.get(first.instance_class)
+        for condition, implementation in table.get(first.instance_class, []):
+            if condition(*arguments):
+                return implementation
+        return None
 
     return function
 
@@ -122,12 +132,23 @@ def generic_inlined(function: F) -> F:
     return generic(function, inline="always")
 
 
-def implements(function: Callable[..., Any], *classes: type) -> Callable[[F], F]:
-    """Register the compiled implementation of a `generic` function for the classes given."""
+def implements(
+    function: Callable[..., Any], *classes: type, where: Condition = lambda *_: True
+) -> Callable[[F], F]:
+    """Register the compiled implementation of a `generic` function for the classes given.
+
+    Of several for one class, the first registered is taken whose `where` holds for the Numba
+    types of the arguments; the others are then not compiled.
+    """
 
     def register(implementation: F) -> F:
         for cls in classes:
-            implementations(function)[cls] = implementation
+            implementations(function).setdefault(cls, []).append((where, implementation))
         return implementation
 
     return register
+
+
+def second_is_real(first: Any, second: Any, *rest: Any) -> bool:
+    """Whether the second argument is a float, as `math.inf` is, and not a whole number."""
+    return isinstance(second, types.Float)

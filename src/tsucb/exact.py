@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tsucb.belief import BetaBelief, GaussianBelief, JointGaussianBelief, draw_best
-from tsucb.compiled import compiled, generic, implements, inlined
+from tsucb.compiled import compiled, generic, implements, inlined, second_is_real
 from tsucb.special import beta_front, beta_tails, normal_cdf, normal_pdf
 
 REACH = 6.0  # an arm's window: so many standard deviations to each side
@@ -390,14 +390,19 @@ def best_mean(belief, samples, rng):  # type: ignore[no-untyped-def]
     raise NotImplementedError  # called from compiled code only
 
 
-@implements(best_mean, GaussianBelief, BetaBelief)
+@implements(best_mean, GaussianBelief, BetaBelief, where=second_is_real)
 def _(belief, samples, rng):  # type: ignore[no-untyped-def]
-    return expected_best(belief) if samples == np.inf else sampled_best(belief, samples, rng)
+    return expected_best(belief)
 
 
-@implements(best_mean, JointGaussianBelief)
+@implements(best_mean, JointGaussianBelief, where=second_is_real)
 def _(belief, samples, rng):  # type: ignore[no-untyped-def]
-    return sampled_best(belief, min(samples, JOINT_DRAWS), rng)
+    return sampled_best(belief, JOINT_DRAWS, rng)
+
+
+@implements(best_mean, GaussianBelief, BetaBelief, JointGaussianBelief)
+def _(belief, samples, rng):  # type: ignore[no-untyped-def]
+    return sampled_best(belief, samples, rng)
 
 
 @inlined

@@ -10,6 +10,7 @@ import numpy as np
 
 from tsucb.belief import Floats, Integers
 from tsucb.compiled import compiled, generic, generic_inlined, inlined
+from tsucb.normals import burst, normal
 
 
 class World(NamedTuple):
@@ -104,8 +105,10 @@ def draw_available(probability, world, rng):  # type: ignore[no-untyped-def]
 @inlined
 def fill_normal(out, scale, rng):  # type: ignore[no-untyped-def]
     """Independent normals with standard deviation `scale`."""
+    state = burst(rng)
     for i in range(out.size):
-        out[i] = scale * rng.standard_normal()
+        z, state = normal(state)
+        out[i] = scale * z
 
 
 @compiled

@@ -188,10 +188,8 @@ def draw_unit_arms(world, rng):  # type: ignore[no-untyped-def]
 def _(environment, rng):  # type: ignore[no-untyped-def]
     arms, d = environment.arms, environment.features
     beta = np.empty((d, arms))  # the arm last, for the same reason as in the model
-    scale = math.sqrt(environment.prior_variance)
-    for k in range(arms):
-        for i in range(d):
-            beta[i, k] = scale * rng.standard_normal()
+    for i in range(d):
+        fill_normal(beta[i], math.sqrt(environment.prior_variance), rng)
     return World(beta, np.empty(d), np.empty(arms), np.arange(arms), np.zeros(1))
 
 

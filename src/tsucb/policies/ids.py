@@ -5,8 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tsucb.belief import Belief, BetaBelief, GaussianBelief, JointGaussianBelief, draw
-from tsucb.compiled import generic, implements, inlined
+from tsucb.belief import (
+    Belief,
+    BetaBelief,
+    GaussianBelief,
+    JointGaussianBelief,
+    draw,
+)
+from tsucb.compiled import generic, implements, inlined, second_is_real
 from tsucb.exact import JOINT_DRAWS, regret_and_gain
 from tsucb.policies.rule import Policy, choose, probabilities, sample_count, tied
 
@@ -71,16 +77,19 @@ def weigh(belief, samples, rng):  # type: ignore[no-untyped-def]
     raise NotImplementedError  # called from compiled code only
 
 
-@implements(weigh, GaussianBelief, BetaBelief)
+@implements(weigh, GaussianBelief, BetaBelief, where=second_is_real)
 def _(belief, samples, rng):  # type: ignore[no-untyped-def]
-    if samples == np.inf:
-        return regret_and_gain(belief)
-    return sampled_regret_and_gain(belief, int(samples), rng)
+    return regret_and_gain(belief)
 
 
-@implements(weigh, JointGaussianBelief)
+@implements(weigh, JointGaussianBelief, where=second_is_real)
 def _(belief, samples, rng):  # type: ignore[no-untyped-def]
-    return sampled_regret_and_gain(belief, int(min(samples, JOINT_DRAWS)), rng)
+    return sampled_regret_and_gain(belief, JOINT_DRAWS, rng)
+
+
+@implements(weigh, GaussianBelief, BetaBelief, JointGaussianBelief)
+def _(belief, samples, rng):  # type: ignore[no-untyped-def]
+    return sampled_regret_and_gain(belief, samples, rng)
 
 
 @inlined

@@ -1,0 +1,98 @@
+"""Normal draws in bulk, for compiled code: three times as fast as one call of the generator each.
+
+A decision takes one number from the `numpy.random.Generator`, which seeds a burst: a SplitMix64
+counter, turned into normals by the ziggurat. All of it is arithmetic on registers, whereas a call
+of the generator goes through a function pointer that the compiler cannot see through. Bursts of
+different decisions start at independent points of a cycle of 2⁶⁴.
+
+    state = burst(rng)
+    z, state = normal(state)
+
+References: Steele, Lea and Flood (2014), "Fast splittable pseudorandom number generators";
+Marsaglia and Tsang (2000), "The ziggurat method for generating random variables".
+"""
+
+import math
+
+import numpy as np
+
+from tsucb.compiled import inlined
+
+LAYERS = 256
+EDGE = 3.6541528853610088  # where the tail begins, for 256 layers
+AREA = 0.00492867323399141  # of every layer
+MANTISSA = 2.0**52
+
+# Layer i has 2⁵² cells of WIDTH[i] to each side of 0; the first SURE[i] are under the curve.
+WIDTH = np.empty(LAYERS)
+SURE = np.empty(LAYERS, dtype=np.int64)
+HEIGHT = np.empty(LAYERS)
+
+
+def _fill_tables() -> None:
+    base = AREA / math.exp(-0.5 * EDGE * EDGE)
+    WIDTH[0], WIDTH[-1] = base / MANTISSA, EDGE / MANTISSA
+    HEIGHT[0], HEIGHT[-1] = 1.0, math.exp(-0.5 * EDGE * EDGE)
+    SURE[0], SURE[1] = int(EDGE / base * MANTISSA), 0
+    outer = EDGE
+    for i in range(LAYERS - 2, 0, -1):
+        inner = math.sqrt(-2.0 * math.log(AREA / outer + math.exp(-0.5 * outer * outer)))
+        SURE[i + 1] = int(inner / outer * MANTISSA)
+        WIDTH[i], HEIGHT[i] = inner / MANTISSA, math.exp(-0.5 * inner * inner)
+        outer = inner
+
+
+_fill_tables()
+
+
+@inlined
+def burst(rng):  # type: ignore[no-untyped-def]
+    """The start of a burst, from one draw of the generator."""
+    return np.uint64(rng.random() * 2.0**53) * np.uint64(0xD1342543DE82EF95)
+
+
+@inlined
+def bits(state):  # type: ignore[no-untyped-def]
+    """SplitMix64: 64 random bits, and the next state."""
+    state += np.uint64(0x9E3779B97F4A7C15)
+    z = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31)), state
+
+
+@inlined
+def uniform(state):  # type: ignore[no-untyped-def]
+    """A uniform number in (0, 1], and the next state."""
+    r, state = bits(state)
+    return (np.float64(r >> np.uint64(11)) + 1.0) * 2.0**-53, state
+
+
+@inlined
+def normal(state):  # type: ignore[no-untyped-def]
+    """A standard normal, and the next state."""
+    r, state = bits(state)
+    layer, cell = np.int64(r & np.uint64(255)), np.int64(r) >> 11
+    if abs(cell) < SURE[layer]:
+        return cell * WIDTH[layer], state
+    return rare(layer, cell, state)
+
+
+@inlined
+def rare(layer, cell, state):  # type: ignore[no-untyped-def]
+    """The one draw in a hundred that falls into the tail or on the edge of a layer."""
+    while True:
+        x = cell * WIDTH[layer]
+        if abs(cell) < SURE[layer]:
+            return x, state
+        if layer == 0:
+            while True:
+                u, state = uniform(state)
+                v, state = uniform(state)
+                beyond = -math.log(u) / EDGE
+                if -2.0 * math.log(v) > beyond * beyond:
+                    return (EDGE + beyond if cell > 0 else -EDGE - beyond), state
+        u, state = uniform(state)
+        if HEIGHT[layer] + u * (HEIGHT[layer - 1] - HEIGHT[layer]) < math.exp(-0.5 * x * x):
+            return x, state
+        r, state = bits(state)
+        layer, cell = np.int64(r & np.uint64(255)), np.int64(r) >> 11

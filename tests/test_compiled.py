@@ -1,0 +1,63 @@
+"""The cache of compiled code: found again, and never stale."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import tsucb
+from tsucb.compiled import cache_folder, sources
+
+PACKAGE = Path(tsucb.__file__).parent
+
+FIRST_STEP = """
+import tsucb
+from tsucb.special import normal_cdf
+normal_cdf(1.0)
+print(sum(normal_cdf.stats.cache_hits.values()), tsucb.compiled.kernel_folder())
+"""
+
+
+def first_step(package: Path, cache: Path) -> list[str]:
+    environment = os.environ | {"PYTHONPATH": str(package.parent), "TSUCB_CACHE": str(cache)}
+    out = subprocess.run(
+        [sys.executable, "-c", FIRST_STEP], env=environment, capture_output=True, text=True
+    )
+    assert out.returncode == 0, out.stderr
+    return out.stdout.split()
+
+
+def test_a_second_process_compiles_nothing_and_an_edited_source_is_never_stale(tmp_path):
+    package = tmp_path / "tsucb"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    hits, folder = first_step(package, tmp_path / "cache")
+    assert hits == "0"
+    assert first_step(package, tmp_path / "cache") == ["1", folder]
+    with (package / "belief.py").open("a") as file:  # not the file of the function that is called
+        file.write("# edited\n")
+    hits, other = first_step(package, tmp_path / "cache")
+    assert hits == "0"
+    assert other != folder
+
+
+def test_compiled_code_depends_only_on_sources_that_are_hashed():
+    """What a kernel imports from the package must change the name of the cache folder too."""
+    hashed = {path.relative_to(PACKAGE.parent).with_suffix("").as_posix() for path in sources()}
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tsucb."):
+                module = str(node.module).replace(".", "/")
+                if module + ".py" not in {h + ".py" for h in hashed}:
+                    inside = [f"{module}/{alias.name}" for alias in node.names]
+                    assert all(name in hashed for name in inside), (path.name, node.module)
+
+
+def test_the_cache_folder_can_be_chosen(monkeypatch, tmp_path):
+    monkeypatch.setenv("TSUCB_CACHE", str(tmp_path))
+    assert cache_folder() == tmp_path
+    monkeypatch.delenv("TSUCB_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    if sys.platform.startswith("linux"):
+        assert cache_folder() == tmp_path / "tsucb"

@@ -1,0 +1,282 @@
+"""Policies on beliefs made by hand, and the paper's statements as properties."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tsucb
+from tsucb.belief import draw
+from tsucb.policies.ids import best_mixture, information_ratio, sampled_regret_and_gain
+from tsucb.propensity import ratio
+
+ALL = [
+    tsucb.Thompson(),
+    tsucb.TSUCB(1),
+    tsucb.TSUCB(7),
+    tsucb.Greedy(),
+    tsucb.Random(),
+    tsucb.IDS(50),
+    tsucb.HoeffdingUCB(horizon=1000),
+    tsucb.UCB1(),
+    tsucb.OFUL(),
+    tsucb.ChiSquaredUCB(),
+    tsucb.BayesUCB(),
+]
+BELIEFS = [
+    tsucb.GaussianBelief([0.1, 0.2, 0.3], [1.0, 0.5, 0.1], pulls=[1, 4, 9], step=15),
+    tsucb.JointGaussianBelief([0.1, 0.2], [[1.0, 0.0], [0.5, 0.5]], pulls=[3, 3], step=7),
+    tsucb.BetaBelief([1.0, 3.0, 2.0], [2.0, 1.0, 2.0], pulls=[1, 2, 2], step=6),
+]
+
+finite = st.floats(-5, 5, allow_nan=False)
+spread = st.floats(1e-3, 5)
+
+
+@st.composite
+def gaussian_beliefs(draw_value, most=8):
+    n = draw_value(st.integers(1, most))
+    values = [draw_value(st.lists(kind, min_size=n, max_size=n)) for kind in (finite, spread)]
+    return tsucb.GaussianBelief(*values)
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def ts_ucb_decision(belief, samples, seed):
+    """The arm TS-UCB plays, and the f̃ it used: the policy draws f̃ first, so does this."""
+    stream, means, f = rng(seed), np.empty(belief.mean.size), 0.0
+    for _ in range(samples):
+        draw(belief, stream, means)
+        f += means.max() / samples
+    return tsucb.TSUCB(samples).choose(belief, rng(seed)), f
+
+
+@pytest.mark.parametrize("belief", BELIEFS, ids=lambda b: type(b).__name__)
+@pytest.mark.parametrize("policy", ALL, ids=str)
+def test_every_policy_plays_an_arm_of_every_belief_and_repeats_itself(policy, belief):
+    arms = {policy.choose(belief, rng(seed)) for seed in range(20)}
+    assert arms <= set(range(belief.mean.size))
+    assert policy.choose(belief, rng(3)) == policy.choose(belief, rng(3))
+
+
+@pytest.mark.parametrize("policy", ALL, ids=str)
+def test_ties_are_broken_uniformly(policy):
+    belief = tsucb.GaussianBelief([1.0] * 4, [0.5] * 4, pulls=[5] * 4, step=21)
+    stream = rng(1)
+    counts = np.bincount([policy.choose(belief, stream) for _ in range(4000)], minlength=4)
+    # χ² with 3 degrees of freedom: above 24.6 with probability 2e-5, for eleven policies.
+    assert ((counts - 1000) ** 2 / 1000).sum() < 24.6
+
+
+def test_names_are_the_papers():
+    names = [p.name for p in (tsucb.Thompson(), tsucb.TSUCB(1), tsucb.TSUCB(100), tsucb.IDS(1000))]
+    assert names == ["TS", "TS-UCB(1)", "TS-UCB(100)", "IDS(1000)"]
+    assert {str(p) for p in (tsucb.OFUL(), tsucb.ChiSquaredUCB(), tsucb.HoeffdingUCB(9))} == {"UCB"}
+    assert str(tsucb.Greedy()) == "Greedy"
+
+
+# The paper's statements.
+
+
+@given(gaussian_beliefs(), st.integers(0, 1000), st.randoms(use_true_random=False))
+def test_no_distribution_over_arms_beats_ts_ucb(belief, seed, random):
+    """Lemma `lem:random`: Ψ of TS-UCB's arm is at most Ψ̄ of any distribution."""
+    arm, f = ts_ucb_decision(belief, 3, seed)
+    psi = (f - belief.estimate[arm]) / belief.radius[arm]
+    weights = np.array([random.uniform(0.01, 1) for _ in belief.mean])
+    mixed = (f * weights.sum() - weights @ belief.estimate) / (weights @ belief.radius)
+    assert psi <= mixed + 1e-9 * max(1, abs(mixed))
+
+
+@given(gaussian_beliefs(), st.integers(0, 1000))
+def test_ts_ucb_is_a_ucb_rule_with_its_own_factor(belief, seed):
+    """Equation `eq:alpha_t`: with α = Ψ(arm), its bound is f̃ and no other bound is higher."""
+    arm, f = ts_ucb_decision(belief, 2, seed)
+    alpha = (f - belief.estimate[arm]) / belief.radius[arm]
+    bounds = belief.estimate + alpha * belief.radius
+    tolerance = 1e-9 * max(1.0, abs(f), abs(alpha) * belief.radius.max())
+    assert bounds[arm] == pytest.approx(f, abs=tolerance)
+    assert (bounds <= f + tolerance).all()
+
+
+@given(gaussian_beliefs(), st.sampled_from([0.25, 2.0, 1024.0]), st.integers(0, 100))
+def test_the_scale_of_the_radius_cancels(belief, factor, seed):
+    # Powers of two scale without rounding, so not even ties move.
+    scaled = tsucb.GaussianBelief(belief.mean, belief.std, radius=factor * belief.radius)
+    policy = tsucb.TSUCB(2)
+    assert policy.choose(belief, rng(seed)) == policy.choose(scaled, rng(seed))
+
+
+@given(gaussian_beliefs(), st.integers(0, 1000))
+def test_an_arm_with_a_bound_above_f_is_preferred(belief, seed):
+    """From the proof of Lemma `lem:ucbratioone2`."""
+    arm, f = ts_ucb_decision(belief, 1, seed)
+    upper = belief.estimate + belief.radius
+    if (upper >= f).any():
+        assert upper[arm] >= f - 1e-9 * max(1, abs(f))
+
+
+@settings(max_examples=20)
+@given(gaussian_beliefs(), st.integers(0, 1000))
+def test_many_samples_remove_the_randomness(belief, seed):
+    """With m → ∞ every choice is a minimiser of the ratio at f = E[max]."""
+    z = rng(9).standard_normal((200_000, belief.mean.size))
+    f = (belief.mean + belief.std * z).max(axis=1)
+    arm = tsucb.TSUCB(20_000).choose(belief, rng(seed))
+    # Both averages err by a few standard errors: six of each, for a false alarm below 1e-8.
+    slack = 6 * f.std() * (1 / np.sqrt(20_000) + 1 / np.sqrt(f.size)) / belief.radius
+    psi = (f.mean() - belief.estimate) / belief.radius
+    assert psi[arm] - slack[arm] <= (psi + slack).min()
+
+
+@given(st.lists(st.tuples(st.floats(-3, 0), spread), min_size=1, max_size=5), st.integers(0, 99))
+def test_a_certain_best_arm_is_played(others, seed):
+    mean, std = [list(column) for column in zip(*others, strict=True)]
+    belief = tsucb.GaussianBelief([*mean, 100.0], [*std, 0.0])
+    for policy in (tsucb.TSUCB(3), tsucb.Thompson(), tsucb.IDS(20), tsucb.Greedy()):
+        assert policy.choose(belief, rng(seed)) == len(mean)
+
+
+def test_k_armed_ts_ucb_has_the_simple_form_of_the_paper():
+    """Equation `eq:karmsimpleform`: the arm minimises √N (f̃ − μ̂)."""
+    model, stream = tsucb.BernoulliArms(), rng(4)
+    for seed in range(200):
+        n = int(stream.integers(2, 8))
+        pulled = np.concatenate([np.arange(n), stream.integers(n, size=30)])
+        rewards = (stream.random(pulled.size) < 0.4).astype(float)
+        state = model.fit(n, None, pulled, rewards)
+        belief = model.belief(state, rng=stream)
+        arm, f = ts_ucb_decision(belief, 1, seed)
+        counts = np.bincount(pulled, minlength=n)
+        average = np.bincount(pulled, rewards, minlength=n) / counts
+        scores = np.sqrt(counts) * (f - average)
+        assert scores[arm] == pytest.approx(scores.min(), abs=1e-12)
+
+
+def test_the_ratio_at_its_limits():
+    assert ratio(1.0, 0.5, 0.25) == 2.0
+    assert ratio(1.0, 1.0, 0.0) == -np.inf  # certain and best
+    assert ratio(1.0, 0.5, 0.0) == np.inf  # certain and worse
+    assert ratio(1.0, 0.0, np.inf) == -np.inf  # never tried
+
+
+# UCB, worked by hand.
+
+
+def test_hoeffding_and_ucb1_bounds():
+    belief = tsucb.BetaBelief([1, 1], [1, 1], estimate=[0.5, 0.6], pulls=[10, 100], step=111)
+    # 0.5 + √(3 ln 1000 / 10) = 1.94 against 0.6 + √(3 ln 1000 / 100) = 1.06
+    assert tsucb.HoeffdingUCB(1000).choose(belief, rng()) == 0
+    near = tsucb.BetaBelief(
+        [1, 1], [1, 1], estimate=[0.5, 0.6], pulls=[10_000, 10_000], step=20_001
+    )
+    assert tsucb.UCB1().choose(near, rng()) == 1
+    untried = tsucb.BetaBelief([1, 1], [1, 1], estimate=[0.0, 0.9], pulls=[0, 50], step=51)
+    assert tsucb.UCB1().choose(untried, rng()) == 0
+
+
+def test_oful_uses_information_and_the_prior():
+    # Widths √(info + 2 ln(1/δ)) + S/prior_std with δ = 1e-4: 4.292 + 1 and √(9 + 18.42) + 1 = 6.236
+    belief = tsucb.GaussianBelief([0.0, 0.0], [1.0, 0.86], information=[0.0, 9.0])
+    assert tsucb.OFUL().choose(belief, rng()) == 1  # 5.292 against 5.363
+    belief = tsucb.GaussianBelief([0.0, 0.0], [1.0, 0.84], information=[0.0, 9.0])
+    assert tsucb.OFUL().choose(belief, rng()) == 0  # 5.292 against 5.238
+
+
+def test_chi_squared_and_bayes_ucb_against_scipy():
+    from scipy.stats import beta, chi2
+
+    width = np.sqrt(chi2.ppf(1 - 1 / 100, 50))
+    for step, winner in ((width * 1.001, 0), (width * 0.999, 1)):
+        belief = tsucb.GaussianBelief([0.0, step], [1.0, 0.0], step=99, dimension=50)
+        assert tsucb.ChiSquaredUCB().choose(belief, rng()) == (1 if winner == 0 else 0)
+    bound = beta.ppf(1 - 1 / 50, 3, 4)
+    narrow = 1e9  # a Beta this narrow is as good as certain
+    for factor, winner in ((0.999, 0), (1.001, 1)):
+        level = bound * factor
+        belief = tsucb.BetaBelief([3.0, level * narrow], [4.0, (1 - level) * narrow], step=50)
+        assert tsucb.BayesUCB().choose(belief, rng()) == winner
+
+
+# IDS.
+
+
+@given(st.lists(st.tuples(st.floats(0, 3), st.floats(0, 3)), min_size=1, max_size=6))
+def test_the_best_mixture_against_a_grid(arms):
+    regret, gain = (np.array(column) for column in zip(*arms, strict=True))
+    chance = best_mixture(regret, gain)
+    assert chance.sum() == pytest.approx(1, abs=1e-12)
+    value = information_ratio(chance @ regret, chance @ gain)
+    grid = np.linspace(0, 1, 201)
+    for i in range(len(arms)):
+        for j in range(len(arms)):
+            losses = grid * regret[i] + (1 - grid) * regret[j]
+            gains = grid * gain[i] + (1 - grid) * gain[j]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratios = np.where(losses == 0, 0, losses**2 / gains)
+            assert value <= ratios.min() + 1e-9
+
+
+def test_ids_information_gain_is_the_variance_of_the_conditional_mean():
+    belief = tsucb.GaussianBelief([0.0, 0.3, 0.1], [1.0, 0.4, 0.8])
+    regret, gain = sampled_regret_and_gain(belief, 40_000, rng(5))
+    draws = belief.mean + belief.std * rng(6).standard_normal((400_000, 3))
+    best = draws.argmax(axis=1)
+    expected = np.zeros(3)
+    for b in range(3):
+        conditional = draws[best == b].mean(axis=0)
+        expected += (best == b).mean() * (conditional - belief.mean) ** 2
+    # Both estimates have standard errors of about 1 %.
+    np.testing.assert_allclose(gain, expected, rtol=0.06)
+    np.testing.assert_allclose(regret, draws.max(axis=1).mean() - belief.mean, rtol=0.04)
+
+
+def test_drawing_rewards_has_the_law_of_drawing_parameters():
+    """K numbers N(xᵀμ, xᵀΣx), or K vectors β and their products with x: the same law."""
+    from scipy.stats import ks_2samp
+
+    model, stream = tsucb.ContextualLinear(features=3, noise=0.5), rng(7)
+    pulled, contexts = stream.integers(4, size=20), stream.normal(size=(20, 3))
+    state = model.fit(4, contexts, pulled, stream.normal(size=20))
+    x = np.array([0.5, -1.0, 2.0])
+    belief = model.belief(state, x, rng=stream)
+    direct = np.empty((20_000, 4))
+    for row in direct:
+        draw(belief, stream, row)
+    from tsucb.models.regressions import arm_posterior
+
+    for arm in range(4):
+        mean, root = arm_posterior(state, arm)
+        vectors = mean + stream.normal(size=(20_000, 3)) @ root.T
+        # 4 tests at level 1e-5.
+        assert ks_2samp(direct[:, arm], vectors @ x).pvalue > 1e-5
+    correlation = np.corrcoef(direct.T) - np.eye(4)
+    assert abs(correlation).max() < 5 / np.sqrt(20_000)  # 6 pairs, false alarm 4e-6
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: tsucb.TSUCB(0), "samples must be"),
+        (lambda: tsucb.TSUCB(1.5), "samples must be"),
+        (lambda: tsucb.IDS(-1), "samples must be"),
+        (lambda: tsucb.OFUL(delta=0), "delta must"),
+        (lambda: tsucb.HoeffdingUCB(horizon=0), "horizon must"),
+        (lambda: tsucb.BayesUCB(c=-1), "c must"),
+        (lambda: tsucb.GaussianBelief([], []), "non-empty"),
+        (lambda: tsucb.GaussianBelief([1, 2], [1]), "one per arm"),
+        (lambda: tsucb.GaussianBelief([1, np.nan], [1, 1]), "NaN"),
+        (lambda: tsucb.GaussianBelief([1, 2], [1, -1]), "must not be negative"),
+        (lambda: tsucb.GaussianBelief([1], [1], step=0), "count from 1"),
+        (lambda: tsucb.BetaBelief([1, 0], [1, 1]), "positive"),
+        (lambda: tsucb.JointGaussianBelief([1, 2], [[1.0]]), "one row"),
+    ],
+)
+def test_bad_input_is_refused_with_a_sentence(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
