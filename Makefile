@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help reproduce test lint types unit bench clean
+.PHONY: help reproduce test lint types unit bench bench-peers docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -38,6 +38,16 @@ unit: .venv/test ## the tests
 
 bench: .venv/core ## speed of the compiled loop, as ratios to hand-written code
 	@$(BIN)/python benchmarks/engine.py
+
+bench-peers: .venv/core ## speed and regret beside other libraries, each in its own environment
+	@$(BIN)/python benchmarks/peers/compare.py
+
+.venv/docs: .venv/test
+	@$(PIP) install --editable '.[test,docs]'
+	@touch $@
+
+docs: .venv/docs ## build the documentation into site/
+	@$(BIN)/mkdocs build --strict --quiet
 
 clean: ## remove the virtual environment and all caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache results site
