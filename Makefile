@@ -40,7 +40,7 @@ bench: .venv/core ## speed of the compiled loop, as ratios to hand-written code
 	@$(BIN)/python benchmarks/engine.py
 
 bench-peers: .venv/core ## speed and regret beside other libraries, each in its own environment
-	@$(BIN)/python benchmarks/peers
+	@$(BIN)/python -m benchmarks.peers
 
 .venv/docs: .venv/test
 	@$(PIP) install --editable '.[test,docs]'

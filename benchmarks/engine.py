@@ -144,7 +144,9 @@ def main() -> None:
 
     cores = len(os.sched_getaffinity(0))
     one = fastest(lambda: simulated(10, tsucb.TSUCB(1), 20_000, 1, 2 * cores), 5, time.perf_counter)
-    many = fastest(lambda: simulated(10, tsucb.TSUCB(1), 20_000, cores, 2 * cores), 5, time.perf_counter)
+    many = fastest(
+        lambda: simulated(10, tsucb.TSUCB(1), 20_000, cores, 2 * cores), 5, time.perf_counter
+    )
     print(f"\nThreads: {cores} workers are {one / many:.2f} times as fast as one")
 
     code = (
