@@ -55,7 +55,8 @@ def is_compiled(model: Any, policy: Any) -> bool:
 
 def bind(policy: Any, model: Any, state: Any, rng: np.random.Generator, memory: Memory) -> Calls:
     """Machine code for this policy, model and state; state and memory are changed in place."""
-    implementations(weigh).setdefault(type(policy), _weigh_nothing)
+    if type(policy) not in implementations(weigh):
+        implements(weigh, type(policy))(_weigh_nothing)
     bound = _bind(policy, model, state, rng, memory)
     shape = model.context_shape(1)
     kind = types.Array(types.float64, max(len(shape), 1), "C")
