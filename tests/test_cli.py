@@ -27,6 +27,13 @@ def test_help_names_the_commands(capsys):
         assert f"--{option}" in out
 
 
+def test_the_version_is_printed(capsys):
+    import tsucb
+
+    assert answer(["--version"]) == 0
+    assert capsys.readouterr().out == f"tsucb {tsucb.__version__}\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

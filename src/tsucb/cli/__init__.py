@@ -6,32 +6,39 @@ so that `tsucb --help` answers at once.
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
-from importlib.util import find_spec
+from typing import Annotated
 
 import typer
 
-from tsucb.cli.reproduce import app as reproduce_app
+import tsucb
+from tsucb.cli import data, reproduce
+from tsucb.cli.evaluate import evaluate
+from tsucb.cli.news import make_news
+from tsucb.cli.simulate import simulate
 
 app = typer.Typer(
     name="tsucb",
-    help="TS-UCB: bandits that improve on Thompson sampling at no extra cost.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(reproduce_app, name="reproduce")
-for _name in ("simulate", "evaluate"):
-    if find_spec(f"tsucb.cli.{_name}"):
-        _module = importlib.import_module(f"tsucb.cli.{_name}")
-        app.command(_name)(getattr(_module, _name))
-if find_spec("tsucb.cli.data"):
-    _data = importlib.import_module("tsucb.cli.data")
-    app.add_typer(_data.app, name="data")
-    if find_spec("tsucb.cli.news"):
-        _data.app.command("make-news")(importlib.import_module("tsucb.cli.news").make_news)
+app.add_typer(reproduce.app, name="reproduce")
+app.command()(simulate)
+app.command()(evaluate)
+app.add_typer(data.app, name="data")
+data.app.command("make-news")(make_news)
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """TS-UCB: bandits that improve on Thompson sampling at no extra cost."""
+    if version:
+        print(f"tsucb {tsucb.__version__}")
+        raise typer.Exit
 
 
 def main() -> None:
@@ -45,6 +52,8 @@ def answer(arguments: list[str]) -> int:
         code = app(arguments, prog_name="tsucb", standalone_mode=False)
     except (ValueError, TypeError, OSError) as error:
         return refuse(sentence(error))
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
     except Exception as error:
         # The parser's own errors; their class has moved between releases of typer and click.
         if not hasattr(error, "format_message"):

@@ -76,8 +76,8 @@ def percent_colours(percent: NDArray[np.float64]) -> NDArray[np.float64]:
     """Colours (…, 4) of percentages of a baseline: blue below 100, white at it, red above.
 
     The scale is logarithmic, so that half and twice the regret are equally far from white, and
-    ends at 40 % and 250 %. Both sides grow darker with the distance: in grey, darkness is distance
-    and the printed number says which side.
+    ends at 40 % and 250 %. Both sides grow darker with the distance: in grey, darkness is distance,
+    and the number, bold above 100, says which side.
     """
     import matplotlib
 
@@ -109,9 +109,9 @@ def heat_map(
     for i, j in np.ndindex(percent.shape):
         value = percent[i, j]
         text = "–" if np.isnan(value) else f"{value:.0f}" if value >= 999.5 else f"{value:.1f}"
-        axes.text(
-            j, i, text, ha="center", va="center", fontsize=9, color=readable_on(colours[i, j])
-        )
+        weight = "bold" if value > 100 else "normal"
+        look: Any = {"color": readable_on(colours[i, j]), "fontweight": weight, "fontsize": 9}
+        axes.text(j, i, text, ha="center", va="center", **look)
     axes.set_xticks(range(len(columns)), [str(c) for c in columns])
     axes.set_yticks(range(len(rows)), [str(r) for r in rows])
     axes.tick_params(length=0)

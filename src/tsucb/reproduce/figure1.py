@@ -171,7 +171,7 @@ class Figure1(Experiment):
                     "figure1",
                     "Regret as a percentage of Thompson sampling’s",
                     f"Mean over {self.runs} runs, each paired with the run of TS in the same "
-                    "world. Below 100 (blue) a policy loses less than TS, above (red) more.",
+                    "world. Below 100 (blue) a policy loses less than TS, above (red, bold) more.",
                     lambda narrow: draw_heat_maps(summary, others, narrow),
                 )
             )
