@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help reproduce test lint types unit bench bench-peers docs clean
+.PHONY: help reproduce test lint types unit bench bench-peers docs figures clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -39,15 +39,21 @@ unit: .venv/test ## the tests
 bench: .venv/core ## speed of the compiled loop, as ratios to hand-written code
 	@$(BIN)/python benchmarks/engine.py
 
-bench-peers: .venv/core ## speed and regret beside other libraries, each in its own environment
-	@$(BIN)/python -m benchmarks.peers
+bench-peers: .venv/core ## speed and regret beside other bandit libraries (15 minutes, downloads them)
+	@$(BIN)/python -m benchmarks.peers --out results/peers
 
-.venv/docs: .venv/test
-	@$(PIP) install --editable '.[test,docs]'
+.venv/docs: .venv/core
+	@echo "installing the documentation tools into .venv ..."
+	@$(PIP) install --editable '.[docs]'
 	@touch $@
 
-docs: .venv/docs ## build the documentation into site/
-	@$(BIN)/mkdocs build --strict --quiet
+docs: .venv/docs ## the documentation, into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
+figures: .venv/core ## draw the pictures and fill the tables of the documentation
+	@$(BIN)/python docs/figures/draw.py
+	@$(BIN)/python docs/tables.py
 
 clean: ## remove the virtual environment and all caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache results site
