@@ -31,14 +31,22 @@ app.add_typer(data.app, name="data")
 data.app.command("make-news")(make_news)
 
 
-@app.callback()
-def options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-) -> None:
-    """TS-UCB: bandits that improve on Thompson sampling at no extra cost."""
-    if version:
+def print_version(wanted: bool) -> None:
+    """Print the version and leave."""
+    if wanted:
         print(f"tsucb {tsucb.__version__}")
         raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option("--version", help="Print the version.", callback=print_version, is_eager=True),
+]
+
+
+@app.callback()
+def options(version: Version = False) -> None:
+    """TS-UCB: bandits that improve on Thompson sampling at no extra cost."""
 
 
 def main() -> None:
@@ -60,11 +68,7 @@ def answer(arguments: list[str]) -> int:
             raise
         return refuse(error.format_message())
     if code == 130:
-        print(
-            "\ntsucb: interrupted; the same command continues where this one stopped",
-            file=sys.stderr,
-            flush=True,
-        )
+        print("tsucb: interrupted", file=sys.stderr, flush=True)
         # Running tasks cannot be stopped from outside their threads, and nothing waits for them.
         os._exit(130)
     return int(code or 0)

@@ -75,7 +75,11 @@ def carry_out(
     console.print(f"[bold]{experiment.title}[/bold]")
     for note in experiment.notes():
         console.print(note, markup=False)
-    result = reproduce(experiment, out, workers=workers, cluster=cluster, console=console)
+    try:
+        result = reproduce(experiment, out, workers=workers, cluster=cluster, console=console)
+    except KeyboardInterrupt:
+        typer.echo("The same command continues where this one stopped.", err=True)
+        raise
     show_claims(console, result.claims)
     console.print(f"Report: {out / 'report.html'} · numbers: {out / 'summary.csv'}", soft_wrap=True)
 
