@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -201,6 +202,26 @@ def test_what_a_crash_left_half_written_is_ignored_and_removed(tmp_path):
     leftovers[1].write_text("half")
     reproduce(DICE, tmp_path, workers=1)
     assert not any(p.exists() for p in leftovers)
+
+
+@pytest.mark.parametrize("call", ["mkdir", "replace", "open"])
+def test_killed_while_the_folder_is_made_it_can_start_again(tmp_path, monkeypatch, call):
+    """Whichever of the first calls is the last, what it leaves is no foreign folder."""
+    owner, name = {"mkdir": (Path, "mkdir"), "replace": (os, "replace"), "open": (Path, "open")}[
+        call
+    ]
+    original = getattr(owner, name)
+
+    def last(*arguments, **options):
+        original(*arguments, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(owner, name, last)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(DICE, tmp_path / "out", workers=1)
+    monkeypatch.undo()
+    reproduce(DICE, tmp_path / "out", workers=1)
+    assert (tmp_path / "out" / "summary.csv").exists()
 
 
 def test_a_damaged_task_is_named(tmp_path):

@@ -54,12 +54,13 @@ class Folder:
             raise ValueError(
                 f"{path} holds other files and no settings.json; give --out a new or empty folder"
             )
-        (path / "tasks").mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
         self._lock = self._hold()
         for leftover in path.rglob(f"*{ASIDE}"):
             leftover.unlink()
-        if not found.exists():
+        if not found.exists():  # before anything else: a folder without it is foreign
             self.write("settings.json", json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+        (path / "tasks").mkdir(exist_ok=True)
 
     def _compare(self, found: Path, settings: dict[str, Any]) -> None:
         try:
