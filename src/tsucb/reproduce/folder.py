@@ -56,11 +56,16 @@ class Folder:
             )
         path.mkdir(parents=True, exist_ok=True)
         self._lock = self._hold()
-        for leftover in path.rglob(f"*{ASIDE}"):
-            leftover.unlink()
-        if not found.exists():  # before anything else: a folder without it is foreign
-            self.write("settings.json", json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
-        (path / "tasks").mkdir(exist_ok=True)
+        try:
+            for leftover in path.rglob(f"*{ASIDE}"):
+                leftover.unlink()
+            if not found.exists():  # before anything else: a folder without it is foreign
+                text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
+                self.write("settings.json", text)
+            (path / "tasks").mkdir(exist_ok=True)
+        except BaseException:
+            self.close()
+            raise
 
     def _compare(self, found: Path, settings: dict[str, Any]) -> None:
         try:
