@@ -207,9 +207,6 @@ def test_what_a_crash_left_half_written_is_ignored_and_removed(tmp_path):
 @pytest.mark.parametrize(("owner", "name"), [(Path, "mkdir"), (os, "replace")])
 def test_killed_while_the_folder_is_made_it_can_start_again(tmp_path, monkeypatch, owner, name):
     """Whichever of the first calls is the last, what it leaves is no foreign folder."""
-    owner, name = {"mkdir": (Path, "mkdir"), "replace": (os, "replace"), "open": (Path, "open")}[
-        call
-    ]
     original = getattr(owner, name)
 
     def last(*arguments, **options):
