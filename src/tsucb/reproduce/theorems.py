@@ -104,21 +104,26 @@ class Theorems(Experiment):
         ]
         return super().tasks() + lemmas
 
-    def block(self, cell: Cell, policy: str) -> int:
-        return 5
-
     def steps(self, cell: Cell) -> int:
         return self.horizon if cell[0] in THEOREMS else BATCH * int(cell[1])
 
-    def cost(self, task: Task) -> float:
-        kind, size = str(task.cell[0]), int(task.cell[1])
+    def seconds(self, cell: Cell, policy: str) -> float:
+        """Of one run on one core, as measured: a fixed part per step, one per arm and draw."""
+        kind, size = str(cell[0]), int(cell[1])
         if kind in LEMMAS:
             step = 0.02 if kind == LEMMAS[0] else 1.0
         else:
-            draws = float(task.policy[7:-1]) if task.policy.startswith("TS-UCB(") else 1.0
+            draws = float(policy[7:-1]) if policy.startswith("TS-UCB(") else 1.0
             arms = size if kind == "theorem 1" else LINEAR_ARMS * (0.1 + size / 100)
             step = 1.5 + arms * (0.05 + 0.05 * draws)
-        return step * self.steps(task.cell) * len(task.runs)
+        return 1e-6 * step * self.steps(cell)
+
+    def cost(self, task: Task) -> float:
+        return len(task.runs) * self.seconds(task.cell, task.policy)
+
+    def block(self, cell: Cell, policy: str) -> int:
+        """As many runs as take about ten seconds."""
+        return max(1, min(20, round(10 / self.seconds(cell, policy))))
 
     def checkpoints(self) -> NDArray[np.int64]:
         """The horizons: six in every decade from 100 to T."""
