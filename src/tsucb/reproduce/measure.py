@@ -132,4 +132,6 @@ def reproduce(
                 finished = future.result()
                 folder.store(task, finished.rows, finished.seconds)
                 progress.done(task)
+        if console is not None:
+            console.print("Drawing the figures and writing the report ...")
         return write_results(folder)

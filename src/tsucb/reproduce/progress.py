@@ -94,10 +94,12 @@ class Progress:
         elapsed = time.monotonic() - self.start
         share = self.cost_done / max(self.cost_done + self.cost_left, 1e-9)
         bar = "━" * round(20 * share) + "╌" * (20 - round(20 * share))
-        left = duration(elapsed * (1 - share) / share) if share > 0 else "?"
-        speed = self.steps / max(elapsed, 1e-9)
-        return (
+        counts = (
             f"{bar} {self.cells - len(self.open)}/{self.cells} cells · "
-            f"{self.finished:,}/{self.total:,} tasks · {speed:,.0f} steps/s · "
-            + (f"{left} left" if self.open else duration(elapsed))
+            f"{self.finished:,}/{self.total:,} tasks · "
         )
+        if not self.cost_done:
+            return counts + f"starting, {duration(elapsed)} (the first time, code is compiled)"
+        speed = self.steps / max(elapsed, 1e-9)
+        left = f"{duration(elapsed * (1 - share) / share)} left" if self.open else duration(elapsed)
+        return counts + f"{speed:,.0f} steps/s · {left}"
