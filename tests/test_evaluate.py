@@ -133,6 +133,14 @@ def test_initial_pulls_come_first() -> None:
     assert found.kept[:2].tolist() == [1, 2]
 
 
+def test_no_lift_where_a_ratio_means_nothing() -> None:
+    for rewards in ([-1.0, 0.5, 0.25, 0.5], [0.0, 0.0, 0.0, 0.0]):
+        data = LoggedData([0, 0, 0, 0], rewards, None, uniform=True)
+        found = replay(data, tsucb.BernoulliArms(empirical=False), tsucb.TSUCB(1))
+        assert found.rate == np.mean(rewards)
+        assert np.isnan(found.lift)
+
+
 def test_only_available_arms_are_picked() -> None:
     data = LoggedData(
         [0, 1, 0, 1], [1, 1, 1, 1], None, available=([[0], [1, 2]], [0, 1, 0, 1]), uniform=True

@@ -143,7 +143,8 @@ class Replay:
     kept : indices of those that count (see `replay`)
     rate, low, high : mean reward of the policy, and its 95 % interval
     logged_rate : mean reward of the logging policy
-    lift, lift_low, lift_high : rate / logged_rate − 1, and its 95 % interval
+    lift, lift_low, lift_high : rate / logged_rate − 1, and its 95 % interval; NaN where rewards
+        can be negative or the policy earned nothing
     """
 
     policy: str
@@ -244,10 +245,13 @@ def estimates(log: LoggedData, policy: str, matched: int, kept: Integers) -> Rep
     rate, error, low, high = rate_interval(log.reward[kept])
     # The logging policy plays arm a with probability π: its rate is the plain mean of the log.
     logged, logged_error, *_ = rate_interval(log.reward)
-    ratio = rate / logged if logged else math.nan
-    # To first order, relative errors add up in squares; the kept events are few among all.
-    spread = math.exp(NORMAL * math.hypot(error / rate, logged_error / logged)) if ratio else 1.0
-    lift = (ratio - 1, ratio / spread - 1, ratio * spread - 1)
+    if log.reward.min() < 0 or not rate > 0:  # a ratio of rates would mean nothing
+        lift = (math.nan,) * 3
+    else:
+        ratio = rate / logged
+        # To first order, relative errors add up in squares; the kept events are few among all.
+        spread = math.exp(NORMAL * math.hypot(error / rate, logged_error / logged))
+        lift = (ratio - 1, ratio / spread - 1, ratio * spread - 1)
     return Replay(policy, len(log.arm), matched, kept, rate, low, high, logged, *lift)
 
 

@@ -105,7 +105,9 @@ def evaluate(
                     f"{found.low:.5f}–{found.high:.5f}",
                     f"{found.matched:,}",
                     f"{found.kept.size:,}",
-                    f"{found.lift:+.1%} ({found.lift_low:+.1%} to {found.lift_high:+.1%})",
+                    f"{found.lift:+.1%} ({found.lift_low:+.1%} to {found.lift_high:+.1%})"
+                    if found.lift == found.lift
+                    else "–",
                 )
             )
     if out is not None:
