@@ -37,8 +37,7 @@ PACKAGES: dict[str, list[list[str]]] = {
 }
 
 INSTALL_SECONDS = 300
-TOTAL_SECONDS = 14 * 60  # of the whole run, installing included
-LIBRARY_SECONDS = 100
+MINUTES = 14.0  # of the whole run, installing included
 ONE_CORE = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
@@ -123,6 +122,9 @@ def main() -> None:
     """Install, measure, report."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("results/peers"), metavar="DIR")
+    parser.add_argument(
+        "--minutes", type=float, default=MINUTES, help="for everything (default: %(default)g)"
+    )
     parser.add_argument("--only", help="comma-separated names of libraries", metavar="NAMES")
     options = parser.parse_args()
     known = ["tsucb", *PACKAGES]
@@ -145,9 +147,9 @@ def main() -> None:
         if python is None:
             remarks[name] = reason
         else:
-            spare = TOTAL_SECONDS - (time.perf_counter() - begin)
+            spare = 60 * options.minutes - (time.perf_counter() - begin)
             versions[name] = version(name, python)
-            found, remarks[name] = measure(name, python, min(LIBRARY_SECONDS, spare / left))
+            found, remarks[name] = measure(name, python, max(1.0, spare / left))
             rows += [{"library": name, "version": versions[name], **row} for row in found]
         state = f"{sum(row['library'] == name for row in rows)} results"
         print(f"{name:18} {state}  {remarks[name]}", flush=True)
