@@ -17,12 +17,13 @@ from tsucb.agent import storage
 from tsucb.agent.contexts import Context, Reader, check_finite
 from tsucb.agent.decision import Arm, Decision
 from tsucb.agent.forgetting import Fading
-from tsucb.agent.online import Calls, bind, is_compiled, weigh
+from tsucb.agent.online import Decider, Learner, decider, is_compiled, learner, weigh
 from tsucb.agent.roster import NEW, REMOVED, ArmRecord, Roster
 from tsucb.agent.structure import Arrays, WrongSettings, pack, pack_object, unpack, unpack_object
 from tsucb.belief import Floats, Integers
 from tsucb.models.k_armed import ArmTotals
 from tsucb.models.model import Model
+from tsucb.models.neural_linear import NeuralLinear
 from tsucb.models.nig_linear import NIGLinear
 from tsucb.models.regressions import Lanes, Rows, arm_posterior
 from tsucb.policies.ts_ucb import TSUCB
@@ -30,6 +31,12 @@ from tsucb.simulate import MODEL, POLICY, stream
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# What a file may name; nothing else is made from it.
+MODELS = [*(cls for cls in vars(models).values() if isinstance(cls, type)), NeuralLinear]
+POLICIES = [cls for cls in vars(policies).values() if isinstance(cls, type)]
+# What can go wrong in putting an agent together from values that do not fit.
+MISFITS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError)
 
 
 class UnknownDecision(LookupError):
@@ -124,13 +131,12 @@ class Agent:
         self._roster = Roster(self.model, arms, self.forgetting, own)
         self._rng = stream(entropy, 0, POLICY)
 
-        compiled = is_compiled(self.model, self.policy)
-        self._decides_fast = compiled and not self.keep_beliefs
+        self._decides_fast = is_compiled(self.model, self.policy) and not self.keep_beliefs
         # A model that trains between updates does so in plain Python.
-        self._learns_fast = compiled and type(self.model).absorb is Model.absorb
-        if isinstance(self._roster.memory, Fading) and not self._learns_fast:
-            raise ValueError(f"forgetting needs a policy of this package, not {self.policy}")
-        self._calls: Calls | None = None  # bound to the current state
+        self._learns_fast = is_compiled(self.model) and type(self.model).absorb is Model.absorb
+        # Machine code bound to the current state, made when it is first needed.
+        self._decider: Decider | None = None
+        self._learner: Learner | None = None
         self._open: OrderedDict[str, _Open] = OrderedDict()
         self._steps = 0  # decisions and observations
         self._decisions = 0
@@ -208,13 +214,7 @@ class Agent:
 
     def _settle(self) -> None:
         self._roster.settle()
-        self._calls = None
-
-    def _bound(self) -> Calls:
-        if self._calls is None:
-            roster = self._roster
-            self._calls = bind(self.policy, self.model, roster.state, self._rng, roster.memory)
-        return self._calls
+        self._decider = self._learner = None
 
     def _decide(self, x: Floats, names: tuple[Arm, ...], columns: Integers) -> Decision:
         if not names:
@@ -225,13 +225,15 @@ class Agent:
             check_finite(x)
         else:
             given = self._placed(x, columns) if self._reader.per_arm else x
+            state = self._roster.state
             if self._decides_fast:
+                if self._decider is None:
+                    self._decider = decider(self.policy, self.model, state, self._rng)
                 rows = np.empty((4, len(names)))
-                index, target = self._bound().decide(given, columns, step, rows)
+                index, target = self._decider(given, columns, step, rows)
                 if index < 0:
                     check_finite(x)
             else:
-                state = self._roster.state
                 belief = self.model.belief(state, given, columns, step=step, rng=self._rng)
                 index, target = weigh(self.policy, belief, self._rng)
                 rows = np.array([belief.mean, belief.std, belief.estimate, belief.radius])
@@ -320,7 +322,9 @@ class Agent:
         if self._reader.per_arm:
             x = self._placed(x[None], np.array([record.column]))
         if self._learns_fast:
-            self._bound().learn(x, record.column, value)
+            if self._learner is None:
+                self._learner = learner(self.model, self._roster.state, self._roster.memory)
+            self._learner(x, record.column, value)
         else:
             self.model.update(self._roster.state, x, record.column, value)
         record.pulls += 1
@@ -531,8 +535,8 @@ class Agent:
                 # An agent is not made without arms, but all may have been removed from it.
                 here or ["none"],
                 **values["settings"],
-                model=unpack_object(values["model"], arrays, models, model),
-                policy=unpack_object(values["policy"], arrays, policies, policy),
+                model=unpack_object(values["model"], arrays, MODELS, model),
+                policy=unpack_object(values["policy"], arrays, POLICIES, policy),
                 seed=0,
                 transformer=transformer,
                 clock=clock,
@@ -540,7 +544,7 @@ class Agent:
             agent._restore(values, arrays, columns)
         except WrongSettings as error:
             raise ValueError(f"{path} {error}") from None
-        except (ValueError, TypeError, LookupError, OverflowError, AttributeError) as error:
+        except MISFITS as error:
             raise ValueError(f"{path} does not hold an agent ({error}); use another copy") from None
         return agent
 
@@ -555,7 +559,9 @@ class Agent:
         totals = part("totals", np.zeros(total))
         used = columns[columns != REMOVED]
         inside = bool(((used >= 0) & (used < count)).all()) and np.unique(used).size == used.size
-        if not inside or (roster.axes is not None and used.size != count):
+        # Never make room for more columns than the file has numbers.
+        room = sum(array.size for array in arrays)
+        if not inside or count > room or (roster.axes is not None and used.size != count):
             raise ValueError("its arms do not fit the state")
         if (pulls < 0).any() or (chosen < 0).any():
             raise ValueError("negative counts")

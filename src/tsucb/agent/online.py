@@ -7,7 +7,7 @@ handed over once, as a `Bound` structure, and the machine code for its type is c
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numba
 import numpy as np
@@ -15,12 +15,15 @@ from numba import types
 from numba.experimental import structref
 
 from tsucb.agent.forgetting import Memory, grow_older
-from tsucb.belief import Belief
+from tsucb.belief import Belief, Floats, Integers
 from tsucb.compiled import compiled, generic, implementations, implements
 from tsucb.exact import best_mean
 from tsucb.models.model import believe, update
 from tsucb.policies.rule import choose
 from tsucb.policies.ts_ucb import TSUCB, least_ratio
+
+Decider: TypeAlias = Callable[[Floats, Integers, int, Floats], tuple[int, float]]
+Learner: TypeAlias = Callable[[Floats, int, float], None]
 
 
 @structref.register
@@ -29,45 +32,49 @@ class BoundType(types.StructRef):  # type: ignore[misc]
 
 
 class Bound(structref.StructRefProxy):  # type: ignore[misc]
-    """Policy, model, state and generator, kept where compiled code finds them."""
+    """What stays the same from call to call, kept where compiled code finds it."""
 
 
 structref.define_boxing(BoundType, Bound)
-structref.define_constructor(Bound, BoundType, ["policy", "model", "state", "rng", "memory"])
+structref.define_constructor(Bound, BoundType, ["first", "model", "state", "last"])
+
+_VECTOR, _COLUMNS = types.Array(types.float64, 1, "C"), types.Array(types.int64, 1, "C")
+_MATRIX = types.Array(types.float64, 2, "C")
 
 
-class Calls(NamedTuple):
-    """What an agent calls.
+def is_compiled(model: Any, policy: Any = None) -> bool:
+    """Whether the model, and the policy if one is given, have compiled implementations."""
+    return type(model) in implementations(believe) and (
+        policy is None or type(policy) in implementations(choose)
+    )
 
-    `decide(context, arms, step, rows)` returns the index of the arm and f̃ (NaN for policies without
-    it), and fills `rows` (4, n) with mean, std, estimate and radius of the arms; the index is −1 if
-    the context is not finite. `learn(context, arm, reward)` updates the state.
+
+def decider(policy: Any, model: Any, state: Any, rng: np.random.Generator) -> Decider:
+    """Machine code that decides from this state.
+
+    It takes a context, the available arms' columns, the step and `rows` (4, n), which it fills with
+    mean, std, estimate and radius of the arms. It returns the index of the arm, −1 if the context
+    is not finite, and f̃, NaN for policies that have none.
     """
-
-    decide: Callable[..., tuple[int, float]]
-    learn: Callable[..., None]
-
-
-def is_compiled(model: Any, policy: Any) -> bool:
-    """Whether both have compiled implementations."""
-    return type(model) in implementations(believe) and type(policy) in implementations(choose)
-
-
-def bind(policy: Any, model: Any, state: Any, rng: np.random.Generator, memory: Memory) -> Calls:
-    """Machine code for this policy, model and state; state and memory are changed in place."""
     if type(policy) not in implementations(weigh):
         implements(weigh, type(policy))(_weigh_nothing)
-    bound = _bind(policy, model, state, rng, memory)
-    shape = model.context_shape(1)
-    kind = types.Array(types.float64, max(len(shape), 1), "C")
-    columns, rows = types.Array(types.int64, 1, "C"), types.Array(types.float64, 2, "C")
-    this = numba.typeof(bound)
-    decide = _decide.compile((this, kind, columns, types.int64, rows))  # type: ignore[attr-defined]
-    learn = _learn.compile((this, kind, types.int64, types.float64))  # type: ignore[attr-defined]
-    return Calls(
-        lambda context, arms, step, rows: decide(bound, context, arms, step, rows),
-        lambda context, arm, reward: learn(bound, context, arm, reward),
-    )
+    bound = _bind(policy, model, state, rng)
+    arguments = (numba.typeof(bound), _kind(model), _COLUMNS, types.int64, _MATRIX)
+    call = _decide.compile(arguments)  # type: ignore[attr-defined]
+    return lambda context, arms, step, rows: call(bound, context, arms, step, rows)
+
+
+def learner(model: Any, state: Any, memory: Memory) -> Learner:
+    """Machine code that learns from a context, an arm's column and a reward, into this state."""
+    bound = _bind(memory, model, state, None)
+    arguments = (numba.typeof(bound), _kind(model), types.int64, types.float64)
+    call = _learn.compile(arguments)  # type: ignore[attr-defined]
+    return lambda context, arm, reward: call(bound, context, arm, reward)
+
+
+def _kind(model: Any) -> Any:
+    """Numba's type of the model's contexts."""
+    return _MATRIX if len(model.context_shape(1)) == 2 else _VECTOR
 
 
 @generic
@@ -95,8 +102,8 @@ def _weigh(policy, belief, rng):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _bind(policy, model, state, rng, memory):  # type: ignore[no-untyped-def]
-    return Bound(policy, model, state, rng, memory)
+def _bind(first, model, state, last):  # type: ignore[no-untyped-def]
+    return Bound(first, model, state, last)
 
 
 @compiled
@@ -104,14 +111,15 @@ def _decide(bound, context, arms, step, rows):  # type: ignore[no-untyped-def]
     for x in context.flat:
         if not np.isfinite(x):
             return -1, np.nan
-    belief = believe(bound.model, bound.state, context, arms, step, bound.rng)
+    policy, rng = bound.first, bound.last
+    belief = believe(bound.model, bound.state, context, arms, step, rng)
     for a in range(arms.size):
         rows[0, a], rows[1, a] = belief.mean[a], belief.std[a]
         rows[2, a], rows[3, a] = belief.estimate[a], belief.radius[a]
-    return weigh(bound.policy, belief, bound.rng)
+    return weigh(policy, belief, rng)
 
 
 @compiled
 def _learn(bound, context, arm, reward):  # type: ignore[no-untyped-def]
-    grow_older(bound.memory, bound.model, bound.state, arm)
+    grow_older(bound.first, bound.model, bound.state, arm)
     update(bound.model, bound.state, context, arm, reward)

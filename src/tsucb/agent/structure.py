@@ -5,8 +5,7 @@ says what belongs where: a file never says which code to run.
 """
 
 import inspect
-from collections.abc import Iterator
-from types import ModuleType
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -85,19 +84,21 @@ def pack_object(thing: Any, arrays: Arrays) -> dict[str, Any]:
     }
 
 
-def unpack_object(saved: dict[str, Any], arrays: Arrays, package: ModuleType, given: Any) -> Any:
-    """A model or policy of this package as it was saved; or the one given, if it is the same."""
+def unpack_object(
+    saved: dict[str, Any], arrays: Arrays, classes: Iterable[type], given: Any
+) -> Any:
+    """A model or policy of one of the classes as it was saved; or the one given, if the same."""
     name, fields = saved["class"], saved["fields"]
     if given is None:
-        if name not in package.__all__:
+        cls = next((cls for cls in classes if cls.__name__ == name), None)
+        if cls is None:
             raise WrongSettings(
                 f"was saved with {name}, which is not part of tsucb; give it to load"
             )
-        cls = getattr(package, name)
         # What the constructor takes, it checks; the rest must look like what it makes of them.
         accepted = inspect.signature(cls.__new__).parameters
         plain = {k: v for k, v in fields.items() if k in accepted and not isinstance(v, dict)}
-        template = cls(**plain)
+        template: Any = cls(**plain)
         return unpack([fields[k] for k in template._fields], arrays, template)
     ours: Arrays = []
     mine = pack_object(given, ours)
