@@ -13,6 +13,7 @@ MARK = re.compile(r"^::: (\S+)$", re.MULTILINE)
 PARAMETERS = re.compile(r"^Parameters\n-+\n((?:\S.*\n(?: +.*\n|\n(?= ))*)+)", re.MULTILINE)
 PARAMETER = re.compile(r"^(\S.*)\n((?: +.*\n|\n(?= ))*)", re.MULTILINE)
 EXAMPLE = re.compile(r"^>>> .*(?:\n\S.*)*", re.MULTILINE)
+SECTION = re.compile(r"^(\w+)\n-{3,}$", re.MULTILINE)
 REFERENCE = re.compile(r"^Reference: ((?:.+\n?)+)", re.MULTILINE)
 
 
@@ -24,7 +25,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def document(name: str) -> str:
     """The Markdown of a public name."""
     thing = find(name)
-    short = name.removeprefix("tsucb.")
+    short = name.rpartition(".")[2]
     parts = [f"## {short}", signature(name, thing), prose(inspect.getdoc(thing) or "")]
     if inspect.isclass(thing):
         for member, value in vars(thing).items():
@@ -95,13 +96,14 @@ def plain(annotation: str) -> str:
     text = re.sub(r"(?:numpy\.)?(?:ndarray|NDArray)\[.*?(?:float|int)64\]+", "ndarray", annotation)
     if "_SupportsArray" in text or "Buffer" in text:  # ArrayLike, spelled out
         text = re.sub(r": .*?(?= =|$)", ": ArrayLike", text)
+    text = re.sub(r"<(?:built-in )?(?:function|method) (\S+).*?>", r"\1", text)
     return re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Za-z])", "", text).replace('"', "").replace("'", "")
 
 
 def prose(docstring: str) -> str:
     """A docstring as Markdown: parameters as a list, examples as code, the reference last."""
     text = docstring + "\n"
-    text = PARAMETERS.sub(parameter_list, text)
+    text = SECTION.sub(r"**\1**\n", PARAMETERS.sub(parameter_list, text))
     text = EXAMPLE.sub(lambda example: f"```pycon\n{example[0]}\n```", text)
     return REFERENCE.sub(lambda reference: f"*Reference:* {reference[1]}", text).strip()
 

@@ -22,19 +22,23 @@ def markdown(header: list[str], rows: list[list[str]], text_columns: int = 1) ->
 
 
 def choosing() -> str:
-    """Regret in per cent of TS on small problems, with the mean regret of TS."""
+    """Mean and median regret in per cent of those of TS, on small problems."""
     results = pd.read_csv(RESULTS / "choosing.csv")
     policies = ["TS-UCB(1)", "TS-UCB(100)", "Greedy", "UCB"]
     rows = []
     for problem, group in results.groupby("problem", sort=False):
         table = group.set_index("policy")
-        best = table.regret_mean.idxmin()
-        cells = [f"{table.percent_of_means[p]:.0f}" for p in policies]
+        mean = 100 * table.regret_mean / table.regret_mean["TS"]
+        median = 100 * table.regret_median / table.regret_median["TS"]
         rows.append(
-            [str(problem), "**100**" if best == "TS" else "100"]
-            + [f"**{x}**" if p == best else x for p, x in zip(policies, cells, strict=True)]
+            [str(problem)]
+            + [
+                f"{'**' * (p == mean.idxmin())}{mean[p]:.0f}{'**' * (p == mean.idxmin())} "
+                f"({'**' * (p == median.idxmin())}{median[p]:.0f}{'**' * (p == median.idxmin())})"
+                for p in policies
+            ]
         )
-    return markdown(["problem", "TS", *policies], rows)
+    return markdown(["problem", *policies], rows)
 
 
 def peers_speed() -> str:

@@ -100,7 +100,7 @@ def anchors(page: Path) -> set[str]:
     """The anchors of the headings of a page, those of generated reference entries included."""
     text = page.read_text()
     names = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
-    names += [name.removeprefix("tsucb.") for name in re.findall(r"^::: (\S+)$", text, re.M)]
+    names += re.findall(r"^::: (?:\w+\.)*(\w+)$", text, re.M)
     return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", n).strip().lower()) for n in names}
 
 
