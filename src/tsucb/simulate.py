@@ -328,7 +328,8 @@ class Simulation:
         Cumulative regret (P, R, C).
 
     >>> import numpy as np
-    >>> result = Simulation(("TS", "UCB"), (0, 1), np.array([100]), np.array([[[4], [6]], [[2], [3]]]))
+    >>> regret = np.array([[[4.0], [6.0]], [[2.0], [3.0]]])
+    >>> result = Simulation(("TS", "UCB"), (0, 1), np.array([100]), regret)
     >>> float(result.summary(baseline="TS").loc["UCB", "percent"])
     50.0
     """
