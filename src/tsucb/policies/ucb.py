@@ -163,7 +163,8 @@ def _(policy, belief):  # type: ignore[no-untyped-def]
 
 @implements(bounds, UCB1)
 def _(policy, belief):  # type: ignore[no-untyped-def]
-    return belief.estimate + np.sqrt(2 * math.log(belief.step) / belief.pulls)
+    t = max(belief.step, 2)  # log 1 = 0 would leave the bound of an untried arm undefined
+    return belief.estimate + np.sqrt(2 * math.log(t) / belief.pulls)
 
 
 @implements(bounds, OFUL)
