@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 from scipy import stats
 
 import tsucb
 from tsucb.reproduce.drawing import style, theme
+from tsucb.reproduce.figure1 import draw_heat_maps
 
 FOLDER = Path(__file__).parent
 
@@ -208,8 +210,15 @@ def sampling() -> Figure:
     return figure
 
 
+def figure1() -> Figure:
+    """The paper's Figure 1 from the results of the full run."""
+    summary = pd.read_csv(FOLDER.parent / "results" / "figure1.csv")
+    policies = ["TS-UCB(1)", "TS-UCB(100)", "IDS(1000)", "Greedy", "UCB"]
+    return draw_heat_maps(summary, policies, narrow=False)
+
+
 PICTURES: dict[str, Callable[[], Figure]] = {
-    draw.__name__: draw for draw in (race, regret, envelope, alpha, sampling)
+    draw.__name__: draw for draw in (race, regret, envelope, alpha, sampling, figure1)
 }
 
 
