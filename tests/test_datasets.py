@@ -283,15 +283,18 @@ def test_fetching_can_verify_a_beginning_and_convert(tmp_path: Path, server: str
 
 def test_a_wrong_checksum_leaves_nothing_behind(tmp_path: Path, server: str) -> None:
     (tmp_path / "web" / "a").write_bytes(b"not it")
-    with pytest.raises(ValueError, match=r"its checksum differs.*download .*/a by hand and put it"):
+    with pytest.raises(
+        ValueError, match=r"its checksum differs.*download .*/a by hand, and put it"
+    ):
         files.fetch_file(described("a", f"{server}/a", b"it"), tmp_path / "data")
     assert not list((tmp_path / "data").iterdir())
 
 
 def test_no_network_says_what_to_do_by_hand(tmp_path: Path, server: str) -> None:
-    for url in ("http://127.0.0.1:9/a", f"{server}/absent"):
+    for url, reason in (("http://127.0.0.1:9/a", "ConnectionError"), (f"{server}/b", "404")):
         with pytest.raises(
-            ConnectionError, match=r"cannot reach .* by hand and put it at .*data/a"
+            ConnectionError,
+            match=rf"cannot reach {url} \({reason}.*by hand, and put it at .*data/a",
         ):
             files.fetch_file(described("a", url, b"it"), tmp_path / "data")
 
@@ -300,9 +303,9 @@ def test_jester_is_made_from_the_zipped_excel_file(monkeypatch: pytest.MonkeyPat
     import io
     import zipfile
 
-    import xlrd
-
     from tsucb.datasets.jester import csv_from_archive
+
+    xlrd = pytest.importorskip("xlrd", reason="reads the Excel file: pip install 'tsucb[data]'")
 
     class Sheet:
         nrows = 2

@@ -90,7 +90,8 @@ def fetch_file(file: File, folder: Path) -> Path:
             "downloading needs pooch; install it with: pip install 'tsucb[data]'"
         ) from None
 
-    by_hand = f"download {file.url} by hand and put it at {folder / file.name}"
+    what = "save the table in it as CSV, and put that" if file.convert else "and put it"
+    by_hand = f"download {file.url} by hand, {what} at {folder / file.name}"
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-") as aside:
         part = Path(aside) / file.name
@@ -98,7 +99,8 @@ def fetch_file(file: File, folder: Path) -> Path:
         try:
             download(file.url, str(part), None)
         except OSError as error:  # every error of requests is one
-            reason = str(error).split("\n")[0][:200]
+            answered = getattr(error, "response", None) is not None
+            reason = str(error) if answered else type(error).__name__
             raise ConnectionError(f"cannot reach {file.url} ({reason}); {by_hand}") from None
         if file.convert is not None:
             part.write_bytes(file.convert(part.read_bytes()))
