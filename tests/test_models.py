@@ -66,7 +66,9 @@ def test_order_does_not_matter(case):
     model, contexts, pulled, rewards = case
     order = rng(2).permutation(30)
     first = model.fit(3, contexts, pulled, rewards)
-    second = model.fit(3, None if contexts is None else contexts[order], pulled[order], rewards[order])
+    second = model.fit(
+        3, None if contexts is None else contexts[order], pulled[order], rewards[order]
+    )
     context = None if contexts is None else contexts[0]
     for field in ("mean", "std", "pulls", "information"):
         one, two = (getattr(model.belief(s, context, rng=rng()), field) for s in (first, second))

@@ -207,7 +207,8 @@ def test_progress_counts_every_step():
 
 def test_ctrl_c_stops_cleanly():
     script = textwrap.dedent("""
-        import sys, tsucb
+        import signal, tsucb
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
         bandit = tsucb.ContextualLinearBandit(arms=4, features=3)
         tsucb.simulate(bandit, bandit.model(), [tsucb.TSUCB(1)], horizon=60, runs=1)
         print("ready", flush=True)
