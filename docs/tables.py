@@ -63,8 +63,8 @@ def table2() -> str:
             apart = ours.ci95_low > theirs + half or ours.ci95_high < theirs - half
             width = (ours.ci95_high - ours.ci95_low) / 2
             cells.append(
-                f"{ours.percent_of_ts:.1f} ± {width:.1f}<br>({theirs:.1f} ± {half:.1f})"
-                + " ✗" * bool(apart)
+                f"{ours.percent_of_ts:.1f}&nbsp;±&nbsp;{width:.1f}<br>"
+                f"({theirs:.1f}&nbsp;±&nbsp;{half:.1f})" + "&nbsp;✗" * bool(apart)
             )
         rows.append(cells)
     return markdown(["dataset", *policies], rows)

@@ -44,7 +44,9 @@ def write(rows: Rows, about: About, out: Path) -> None:
     replace(out / "peers.md", markdown(table, about))
     for name in ("light", "dark"):
         with theme(name):
-            draw_growth(table).savefig(out / f"growth-{name}.svg", transparent=True)
+            for form, narrow in (("growth", False), ("growth-narrow", True)):
+                options: Any = {"transparent": True, "metadata": {"Date": None}}
+                draw_growth(table, narrow).savefig(out / f"{form}-{name}.svg", **options)
 
 
 def replace(path: Path, text: str) -> None:
@@ -134,19 +136,19 @@ def cell(group: pd.DataFrame) -> str:
     return f"{value:,.2f}" if value < 10 else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
 
 
-def draw_growth(table: pd.DataFrame) -> Any:
-    """Time against K and against d, on logarithmic scales."""
+def draw_growth(table: pd.DataFrame, narrow: bool) -> Any:
+    """Time against K and against d, on logarithmic scales; narrow for phones."""
     from matplotlib.figure import Figure
 
     rows = {
         "Thompson sampling and TS-UCB": ["Thompson sampling", "TS-UCB"],
         "LinUCB, and Vowpal Wabbit's explorers": ["LinUCB", "other"],
     }
-    figure = Figure(figsize=(9, 7.5), layout="constrained")
+    figure = Figure(figsize=(4.4, 16) if narrow else (9, 7.5), layout="constrained")
     parts: Any = figure.subfigures(2, 1)
     for part, (title, kinds) in zip(parts, rows.items(), strict=True):
         part.suptitle(title, fontsize=10, fontweight="bold", x=0.01, ha="left")
-        grid: Any = part.subplots(1, 2, sharey=True)
+        grid: Any = part.subplots(*((2, 1) if narrow else (1, 2)), sharey=True)
         for axes, size, other in zip(grid, ("arms", "features"), ("features", "arms"), strict=True):
             letter, fixed = ("K", "d") if size == "arms" else ("d", "K")
             series = table[(table.measure == f"growth with {letter}") & table.kind.isin(kinds)]
@@ -159,9 +161,10 @@ def draw_growth(table: pd.DataFrame) -> Any:
                 )
             axes.set(xscale="log", yscale="log", xlabel=f"{size} {letter}")
             axes.set_title(f"{fixed} = {series[other].iloc[0]}", fontweight="normal")
-        grid[0].set_ylabel("µs a decision")
+        for axes in grid if narrow else grid[:1]:
+            axes.set_ylabel("µs a decision")
         handles, labels = grid[0].get_legend_handles_labels()
-        part.legend(handles, labels, loc="outside right center")
+        part.legend(handles, labels, loc=f"outside {'lower' if narrow else 'right'} center")
     return figure
 
 

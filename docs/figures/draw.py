@@ -210,16 +210,16 @@ def sampling() -> Figure:
     return figure
 
 
-def figure1() -> Figure:
+def figure1(narrow: bool = False) -> Figure:
     """The paper's Figure 1 from the results of the full run."""
     summary = pd.read_csv(FOLDER.parent / "results" / "figure1.csv")
     policies = ["TS-UCB(1)", "TS-UCB(100)", "IDS(1000)", "Greedy", "UCB"]
-    return draw_heat_maps(summary, policies, narrow=False)
+    return draw_heat_maps(summary, policies, narrow)
 
 
 PICTURES: dict[str, Callable[[], Figure]] = {
     draw.__name__: draw for draw in (race, regret, envelope, alpha, sampling, figure1)
-}
+} | {"figure1-narrow": functools.partial(figure1, narrow=True)}  # for phones
 
 
 def main(names: list[str]) -> None:
