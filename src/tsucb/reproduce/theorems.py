@@ -275,7 +275,7 @@ class Theorems(Experiment):
                 share = float((100 * here.ci95_high / here.bound).max())
                 claims.append(
                     Claim(
-                        f"{theorem.capitalize()}: the Bayes regret of {policy} is below the bound "
+                        f"{titled(theorem)}: the Bayes regret of {policy} is below the bound "
                         f"at every horizon",
                         "below 100 % of it",
                         f"at most {share:.1f} % of it (upper end of 95 %)",
@@ -289,10 +289,12 @@ class Theorems(Experiment):
             slower = bool(worst.ci95_low <= worst.exponent_of_bound)
             claims.append(
                 Claim(
-                    f"{theorem.capitalize()}: the regret of TS-UCB grows no faster than {form}",
+                    f"{titled(theorem)}: the regret of TS-UCB grows no faster than {form}",
                     f"T to the power {worst.exponent_of_bound:.2f} in the last decade",
-                    f"at most {worst.exponent:.2f} ({worst.policy}, {worst.setting})"
-                    + ("" if slower else "; too short a horizon to tell" * short),
+                    f"largest {worst.exponent:.2f}, 95 % interval {worst.ci95_low:.2f} to "
+                    f"{worst.ci95_high:.2f} ({worst.policy}, {worst.setting})"
+                    + "; too short a horizon to tell"
+                    * (short and not slower),
                     None if short and not slower else slower,
                 )
             )
@@ -302,7 +304,7 @@ class Theorems(Experiment):
                 longest = here.iloc[-1]
                 claims.append(
                     Claim(
-                        f"{lemma.capitalize()}: a mean lies {side} its bound {sign}(A) with "
+                        f"{titled(lemma)}: a mean lies {side} its bound {sign}(A) with "
                         "probability at most T⁻³",
                         f"{longest.bound:.1e} at T = {longest.horizon}",
                         f"{longest.escapes} of {longest.replications:,} runs, so at most "
@@ -311,6 +313,15 @@ class Theorems(Experiment):
                     )
                 )
         return claims
+
+
+def titled(name: str) -> str:
+    """The name with a capital at its beginning, and those it has.
+
+    >>> titled("lemma 1, K-armed")
+    'Lemma 1, K-armed'
+    """
+    return name[:1].upper() + name[1:]
 
 
 def draw_regret(
@@ -339,7 +350,7 @@ def draw_regret(
         line = here[here.policy == policies[0]]
         look = style("bound") | {"linewidth": 2.5}
         panel.plot(line.horizon, line.bound, **look)
-        panel.set(xscale="log", yscale="log", title=f"{experiment.capitalize()}, {setting}")
+        panel.set(xscale="log", yscale="log", title=f"{titled(experiment)}, {setting}")
         panel.set_ylim(bottom=max(0.5, here.bayes_regret.min() / 2))
     figure.supxlabel("horizon T", fontsize=9)
     figure.supylabel("Bayes regret", fontsize=9)
