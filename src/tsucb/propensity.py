@@ -160,9 +160,9 @@ def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
     start = floor
     while start < ceiling:
         stop = min(start + STAGE * narrowest(high, scale, start), ceiling)
+        total = best_cdf(belief, arms, stop) if stop < ceiling else 1.0
         nodes, weights = panels(high, scale, start, stop, np.inf)
-        value, mass = joined(belief, arms, nodes, weights, old_value, old_mass)
-        total = mass.sum()
+        value, mass = joined(belief, arms, nodes, weights, total, old_value, old_mass)
         mean = (mass * value).sum() / total
         variance = (mass * (value - mean) ** 2).sum() / total
         # Bernstein's inequality: beyond this distance f̃ falls with chance 1e-10 at most.
@@ -175,7 +175,7 @@ def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
         while True:
             count = min(count, FREQUENCIES)
             nodes, weights = panels(high, scale, start, stop, PHASE * samples / (step * count))
-            value, mass = joined(belief, arms, nodes, weights, old_value, old_mass)
+            value, mass = joined(belief, arms, nodes, weights, total, old_value, old_mass)
             vanished = fourier_sum(
                 value - mean, mass, old_mass.size, samples, step, count, points - mean, terms
             )
@@ -192,8 +192,11 @@ def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def joined(belief, arms, nodes, weights, old_value, old_mass):  # type: ignore[no-untyped-def]
-    """Rewards and probabilities of the best arm at the nodes, after those of earlier stages."""
+def joined(belief, arms, nodes, weights, below, old_value, old_mass):  # type: ignore[no-untyped-def]
+    """Rewards and probabilities of the best arm at the nodes, after those of earlier stages.
+
+    `below` is the probability of all of them.
+    """
     before = old_value.size
     value, mass = np.empty(before + nodes.size), np.empty(before + nodes.size)
     value[:before], mass[:before] = old_value, old_mass
@@ -201,6 +204,8 @@ def joined(belief, arms, nodes, weights, old_value, old_mass):  # type: ignore[n
     for i in range(nodes.size):
         value[before + i] = reward_at(belief, nodes[i])[0]
         mass[before + i] = weights[i] * best[i] * hazard[:, i].sum()
+    # Their sum is known, and m-fold products would multiply the error of the quadrature by m.
+    mass[before:] *= (below - old_mass.sum()) / mass[before:].sum()
     return value, mass
 
 
