@@ -258,8 +258,8 @@ class Theorems(Experiment):
                 "theorems",
                 "Bayes regret against the bounds",
                 f"Mean over {self.runs} runs with 95 % bands, on logarithmic axes; above all, the "
-                "bound on TS-UCB. Top: K Bernoulli arms (Theorem 1). Bottom: unit vectors in d "
-                "dimensions (Theorem 2).",
+                "bound on TS-UCB. Theorem 1: K Bernoulli arms. Theorem 2: unit vectors in d "
+                "dimensions.",
                 lambda narrow: draw_regret(summary, self.policies, narrow),
             )
         ]
@@ -308,7 +308,7 @@ class Theorems(Experiment):
                         "probability at most T⁻³",
                         f"{longest.bound:.1e} at T = {longest.horizon}",
                         f"{longest.escapes} of {longest.replications:,} runs, so at most "
-                        f"{longest.upper95:.1e}; came within {longest.closest:.2f} radii",
+                        f"{longest.upper95:.1e}; the farthest was {longest.closest:.2f} radii away",
                         bool((here.upper95 <= here.bound).all()),
                     )
                 )
