@@ -151,10 +151,10 @@ def regret_curves(
     curves : of each policy the regret of every run at these steps, (runs, n)
     """
     steps = np.append(0, steps)
-    for policy, regret in curves.items():
+    for position, (policy, regret) in enumerate(curves.items()):
         regret = np.pad(regret, ((0, 0), (1, 0)))
         mean, look = regret.mean(axis=0), style(policy)
-        axes.plot(steps, mean, **look)
+        axes.plot(steps, mean, zorder=3 - 0.01 * position, **look)  # the first named on top
         if len(regret) > 1:
             width = 1.96 * regret.std(axis=0, ddof=1) / np.sqrt(len(regret))
             axes.fill_between(
