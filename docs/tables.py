@@ -45,9 +45,37 @@ def choosing() -> str:
 
 def figure1_claims() -> str:
     """Every sentence of Section 4.1.1 that can be checked."""
-    claims = pd.read_csv(RESULTS / "figure1-claims.csv")
+    return claims_table("figure1-claims.csv")
+
+
+def theorems_claims() -> str:
+    """What the theorems and their lemma say, and what was measured."""
+    return claims_table("theorems-claims.csv")
+
+
+def claims_table(name: str) -> str:
+    """The claims that an experiment checked."""
+    claims = pd.read_csv(RESULTS / name)
     rows = [[c.statement, c.paper, c.measured, c.agrees] for c in claims.itertuples()]
     return markdown(["the paper says", "its figure", "measured", "agrees"], rows, 4)
+
+
+def news() -> str:
+    """Table 1 on a generated log, all days together, and the paper's line on the real one."""
+    parts = [pd.read_csv(RESULTS / f"table1{ending}.csv") for ending in ("", "-ids")]
+    results = pd.concat(parts).drop_duplicates(["day", "policy"])
+    overall = results[(results.day == "overall") & (results.policy != "TS")]
+    generated = [
+        f"{r.percent_of_ts:.1f} ± {(r.ci95_high - r.ci95_low) / 2:.1f}"
+        for r in overall.itertuples()
+    ]
+    return markdown(
+        ["", *overall.policy],
+        [
+            ["generated log", *generated],
+            ["the paper, on Yahoo!'s log", *(f"{x:.1f}" for x in overall.paper_percent)],
+        ],
+    )
 
 
 def table2() -> str:
@@ -142,6 +170,8 @@ TABLES: dict[str, Callable[[], str]] = {
     for make in (
         choosing,
         figure1_claims,
+        theorems_claims,
+        news,
         table2,
         table2_medians,
         peers_speed,
@@ -152,8 +182,15 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def fill(text: str) -> str:
-    """The text of a page with its tables made anew."""
-    return MARK.sub(lambda mark: mark[1] + TABLES[mark[2]]() + mark[3], text)
+    """The text of a page with its tables made anew, where their results are there."""
+
+    def table(mark: re.Match[str]) -> str:
+        try:
+            return mark[1] + TABLES[mark[2]]() + mark[3]
+        except FileNotFoundError:
+            return mark[0]
+
+    return MARK.sub(table, text)
 
 
 if __name__ == "__main__":
