@@ -1,0 +1,1 @@
+"""The agent inside other libraries' interfaces: one file per library, which must be installed."""
