@@ -100,7 +100,7 @@ def test_horizon_longer_than_the_run_is_refused(day: Day, truth: ClickModel) -> 
 
 
 def test_overall_line_of_the_paper_is_the_mean_of_its_days() -> None:
-    assert set(PAPER) == set(POLICIES)
+    assert set(PAPER) > set(POLICIES)
     for values in PAPER.values():
         assert len(values) == DAYS + 1
         assert np.mean(values[:DAYS]) == pytest.approx(values[DAYS], abs=0.07)  # all are rounded
