@@ -79,29 +79,34 @@ def draw() -> None:
 
 
 def picture() -> Figure:
-    """Regret against cost, one panel per cell."""
-    figure = Figure(figsize=(7, 3.4), layout="constrained")
-    for axes, (arms, noise) in zip(figure.subplots(1, len(CELLS)), CELLS, strict=True):
+    """Regret of every policy with its cost beside it, one panel per cell."""
+    figure = Figure(figsize=(7, 3), layout="constrained")
+    panels = figure.subplots(1, len(CELLS), sharey=True)
+    for axes, (arms, noise) in zip(panels, CELLS, strict=True):
         baseline = np.load(result_of(arms, noise, "TS"))["regret"]
-        for name in SHOWN:
+        for row, name in enumerate(SHOWN):
             with np.load(result_of(arms, noise, name)) as kept:
                 percent, _, low, high = mean_interval(percent_of(kept["regret"], baseline))
                 cost = float(kept["seconds"]) * 1e6
             colour = style(name)["color"]
             axes.errorbar(
-                cost, percent, [[percent - low], [high - percent]], fmt="o", ms=7, capsize=3,
+                percent, row, xerr=[[percent - low], [high - percent]], fmt="o", ms=7, capsize=3,
                 color=colour, mfc="none" if name.endswith("(∞)") else colour, mew=2,
             )  # fmt: skip
             axes.annotate(
-                name, (cost, high), (0, 4), textcoords="offset points", ha="center", fontsize=7
-            )
+                f"{cost:.3g} µs", (1.0, row), xycoords=("axes fraction", "data"),
+                ha="right", va="center", fontsize=8,
+            )  # fmt: skip
+        start, end = axes.get_xlim()
         axes.set(
-            xscale="log",
-            xlabel="processor time of a step, µs",
+            xlim=(start, end + 0.3 * (end - start)),  # room for the times
+            xlabel="regret, % of Thompson sampling's",
             title=f"{arms} arms, noise {noise:g}",
+            yticks=range(len(SHOWN)),
+            yticklabels=SHOWN,
         )
-        axes.margins(x=0.18, y=0.15)
-    figure.axes[0].set_ylabel("regret, % of Thompson sampling's")
+        axes.grid(axis="y", visible=False)
+    panels[0].invert_yaxis()
     return figure
 
 
