@@ -1,14 +1,15 @@
 """The agent: chooses arms, learns from late rewards, saves and loads itself."""
 
+import functools
 import math
 import os
 import threading
 import time
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from zlib import crc32
 
 import numpy as np
 
@@ -43,12 +44,8 @@ class UnknownDecision(LookupError):
     """A reward for a decision that is not open: never made, or closed before."""
 
 
-class _Open(NamedTuple):
-    """A decision that waits for its reward."""
-
-    arm: ArmRecord
-    context: Floats
-    time: float
+# A decision that waits for its reward: its arm, its context, and when it was made.
+_Open: TypeAlias = tuple[ArmRecord, Floats, float]
 
 
 class Agent:
@@ -126,22 +123,22 @@ class Agent:
         self.forgetting, self.max_open = float(forgetting), int(max_open)
         self.keep_beliefs, self._clock = bool(keep_beliefs), clock
         self._reader = Reader(self.model, names, transformer, streaming)
+        self._per_arm = self._reader.per_arm
         # The streams of run 0 of a simulation: with instant rewards the agent plays the same arms.
         own = stream(entropy, 0, MODEL) if hasattr(self.model, "trainer") else None
         self._roster = Roster(self.model, arms, self.forgetting, own)
         self._rng = stream(entropy, 0, POLICY)
 
         self._decides_fast = is_compiled(self.model, self.policy) and not self.keep_beliefs
-        # A model that trains between updates does so in plain Python.
-        self._learns_fast = is_compiled(self.model) and type(self.model).absorb is Model.absorb
+        self._first_pulls = self.model.initial_pulls
+        self._restricted = type(self.model).check_rewards is not Model.check_rewards
         # Machine code bound to the current state, made when it is first needed.
         self._decider: Decider | None = None
         self._learner: Learner | None = None
         self._open: OrderedDict[str, _Open] = OrderedDict()
-        self._steps = 0  # decisions and observations
-        self._decisions = 0
+        self._decisions = self._observations = 0  # the latter were no decisions
         self._dropped = 0
-        self._checksum = 0  # of all decisions, see `_id`
+        self._checksum = 0  # of all decisions
         self._lock, self._saving = threading.Lock(), threading.Lock()
 
     @property
@@ -184,7 +181,7 @@ class Agent:
         arms
             The arms available now, all by default.
         """
-        x = None if self._reader.per_arm else self._reader.vector(context)
+        x = None if self._per_arm else self._reader.vector(context)
         with self._lock:
             names, columns = self._available(arms)
             if x is None:
@@ -198,7 +195,7 @@ class Agent:
 
         The same as choosing one by one; the contexts may also be a matrix or a table.
         """
-        if self._reader.per_arm or not self._reader.shape:
+        if self._per_arm or not self._reader.shape:
             return [self.choose(context, arms) for context in contexts]
         matrix = self._reader.matrix(contexts)
         with self._lock:
@@ -210,51 +207,59 @@ class Agent:
         if self._roster.everyone is None:
             self._settle()
         assert self._roster.everyone is not None
-        return self._roster.everyone if arms is None else (tuple(arms), self._roster.columns(arms))
+        available = (
+            self._roster.everyone if arms is None else (tuple(arms), self._roster.columns(arms))
+        )
+        if not available[0]:
+            raise ValueError("no arm is available; add one, or list at least one")
+        return available
 
     def _settle(self) -> None:
         self._roster.settle()
         self._decider = self._learner = None
 
     def _decide(self, x: Floats, names: tuple[Arm, ...], columns: Integers) -> Decision:
-        if not names:
-            raise ValueError("no arm is available; add one, or list at least one")
-        rows, belief, target, step = None, None, math.nan, self._steps + 1
-        index = self._first_pull(names) if self.model.initial_pulls else -1
-        if index >= 0:
+        rows, belief, target, index = None, None, math.nan, -1
+        step = self._decisions + self._observations + 1
+        if self._first_pulls:
+            index = self._first_pull(names)
             check_finite(x)
-        else:
-            given = self._placed(x, columns) if self._reader.per_arm else x
-            state = self._roster.state
+        if index < 0:
+            given = self._placed(x, columns) if self._per_arm else x
             if self._decides_fast:
                 if self._decider is None:
-                    self._decider = decider(self.policy, self.model, state, self._rng)
+                    self._decider = decider(self.policy, self.model, self._roster.state, self._rng)
                 rows = np.empty((4, len(names)))
                 index, target = self._decider(given, columns, step, rows)
                 if index < 0:
                     check_finite(x)
             else:
+                state = self._roster.state
                 belief = self.model.belief(state, given, columns, step=step, rng=self._rng)
                 index, target = weigh(self.policy, belief, self._rng)
                 rows = np.array([belief.mean, belief.std, belief.estimate, belief.radius])
+                belief = belief if self.keep_beliefs else None
         record = self._roster.records[names[index]]
         record.chosen += 1
-        self._steps += 1
         self._decisions += 1
-        context = x[index].copy() if self._reader.per_arm else x
-        id = self._id(record, context)
-        self._open[id] = _Open(record, context, self._clock())
+        context = x[index].copy() if self._per_arm else x
+        # The id is the decision's number and a checksum over all decisions up to it. A process that
+        # was killed and goes on from an older file numbers its decisions anew; the checksum keeps a
+        # reward for one that was lost from being taken for another's, as decisions with the same
+        # id have the same arm and context.
+        self._checksum = crc32(context, crc32(record.token, self._checksum))  # type: ignore[arg-type]
+        id = f"{self._decisions}-{self._checksum}"
+        self._open[id] = record, context, self._clock()
         if len(self._open) > self.max_open:
             self._open.popitem(last=False)
             self._dropped += 1
-        kept = belief if self.keep_beliefs else None
-        return Decision(id, names, index, rows, target, self.policy, kept)
+        return Decision(id, record.name, (names, index, rows, target, self.policy, belief))
 
     def _first_pull(self, names: tuple[Arm, ...]) -> int:
         """The least chosen arm if the model wants it pulled before the policy decides, else −1."""
         chosen = [self._roster.records[name].chosen for name in names]
         least = min(chosen)
-        return chosen.index(least) if least < self.model.initial_pulls else -1
+        return chosen.index(least) if least < self._first_pulls else -1
 
     def _placed(self, rows: Floats, columns: Integers) -> Floats:
         """The arms' feature vectors where the model looks for them: in the rows of its columns."""
@@ -264,19 +269,6 @@ class Agent:
         matrix = np.zeros((count, *self._reader.shape))
         matrix[columns] = rows
         return matrix
-
-    def _id(self, record: ArmRecord, context: Floats) -> str:
-        """The decision's number and a checksum over all decisions up to it.
-
-        A process that was killed and goes on from an older file numbers its decisions anew. The
-        checksum keeps a reward for one that was lost from being taken for another's: decisions
-        with the same id have the same arm and context.
-        """
-        self._checksum = zlib.crc32(
-            context,  # type: ignore[arg-type]  # an array is a buffer
-            zlib.crc32(record.token, self._checksum),
-        )
-        return f"{self._decisions}-{self._checksum:08x}"
 
     def reward(self, id: str, reward: float) -> bool:
         """Learn the reward of a decision, in the context in which it was made, and close it.
@@ -290,14 +282,14 @@ class Agent:
             decision = self._open.pop(id, None)
             if decision is None:
                 self._refuse(id)
-            return self._close(decision, value)
+            return self._close(*decision, value)
 
     def _checked(self, reward: float) -> float:
         """A reward as a number that the model can learn from."""
         value = float(reward)
         if not math.isfinite(value):
             raise ValueError(f"a reward must be a finite number, not {reward}")
-        if type(self.model).check_rewards is not Model.check_rewards:
+        if self._restricted:
             self.model.check_rewards(np.array([value]))
         return value
 
@@ -310,25 +302,29 @@ class Agent:
             )
         raise UnknownDecision(f"decision {id!r} was never made by this agent; check the id")
 
-    def _close(self, decision: _Open, value: float) -> bool:
-        if decision.arm.column == REMOVED:
+    def _close(self, record: ArmRecord, context: Floats, _: float, value: float) -> bool:
+        if record.column == REMOVED:
             return False
-        self._learn(decision.arm, decision.context, value)
+        self._learn(record, context, value)
         return True
 
     def _learn(self, record: ArmRecord, x: Floats, value: float) -> None:
         if record.column == NEW:
             self._settle()
-        if self._reader.per_arm:
+        if self._learner is None:
+            self._learner = self._bound_learner()
+        if self._per_arm:
             x = self._placed(x[None], np.array([record.column]))
-        if self._learns_fast:
-            if self._learner is None:
-                self._learner = learner(self.model, self._roster.state, self._roster.memory)
-            self._learner(x, record.column, value)
-        else:
-            self.model.update(self._roster.state, x, record.column, value)
+        self._learner(x, record.column, value)
         record.pulls += 1
         record.total += value
+
+    def _bound_learner(self) -> Learner:
+        state = self._roster.state
+        # A model that trains between updates does so in plain Python.
+        if is_compiled(self.model) and type(self.model).absorb is Model.absorb:
+            return learner(self.model, state, self._roster.memory)
+        return functools.partial(self.model.update, state)
 
     def expire(self, older_than: float | timedelta, reward: float | None = None) -> int:
         """Close the decisions older than so many seconds, and return how many there were.
@@ -346,11 +342,11 @@ class Agent:
         count = 0
         with self._lock:
             before = self._clock() - age
-            while self._open and next(iter(self._open.values())).time < before:
+            while self._open and next(iter(self._open.values()))[2] < before:
                 _, decision = self._open.popitem(last=False)
                 count += 1
                 if value is not None:
-                    self._close(decision, value)
+                    self._close(*decision, value)
         return count
 
     def update(self, context: Context, arm: Arm, reward: float) -> None:
@@ -398,7 +394,7 @@ class Agent:
 
     def _observe(self, record: ArmRecord, x: Floats, value: float) -> None:
         record.chosen += 1
-        self._steps += 1
+        self._observations += 1
         self._learn(record, x, value)
 
     def arms_summary(self) -> "pd.DataFrame":
@@ -410,12 +406,12 @@ class Agent:
         import pandas as pd
 
         with self._lock:
-            self._available(None)
+            self._settle()
             records = self._roster.records
             waiting = dict.fromkeys(records.values(), 0)
-            for decision in self._open.values():
-                if decision.arm in waiting:
-                    waiting[decision.arm] += 1
+            for record, _, _ in self._open.values():
+                if record in waiting:
+                    waiting[record] += 1
             rows = {
                 name: {
                     "pulls": record.pulls,
@@ -437,7 +433,7 @@ class Agent:
             # The expectation of the noise's variance; it has none up to shape 1.
             variance = state.scale[column] / (shape - 1) if shape > 1 else math.inf
             state = state.regressions
-        elif self._reader.per_arm:
+        elif self._per_arm:
             state, column = state.theta, 0
         if not isinstance(state, Lanes | Rows):
             return {}
@@ -459,14 +455,14 @@ class Agent:
             storage.write(path, values, arrays)
 
     def _snapshot(self) -> tuple[dict[str, Any], Arrays]:
-        self._available(None)
+        self._settle()
         waiting, roster, rng = list(self._open.values()), self._roster, self._rng
         # Removed arms too, as long as decisions for them are open.
-        gone = dict.fromkeys(d.arm for d in waiting if d.arm.column == REMOVED)
+        gone = dict.fromkeys(record for record, _, _ in waiting if record.column == REMOVED)
         records = [*roster.records.values(), *gone]
         number = {record: i for i, record in enumerate(records)}
         memory = roster.memory
-        contexts = np.array([d.context for d in waiting], dtype=np.float64)
+        contexts = np.array([context for _, context, _ in waiting], dtype=np.float64)
         parts = {
             "state": roster.state,
             "memory": (memory.clock, memory.aged) if isinstance(memory, Fading) else (),
@@ -474,8 +470,8 @@ class Agent:
             "pulls": np.array([r.pulls for r in records], dtype=np.int64),
             "chosen": np.array([r.chosen for r in records], dtype=np.int64),
             "totals": np.array([r.total for r in records], dtype=np.float64),
-            "open_arms": np.array([number[d.arm] for d in waiting], dtype=np.int64),
-            "open_times": np.array([d.time for d in waiting], dtype=np.float64),
+            "open_arms": np.array([number[record] for record, _, _ in waiting], dtype=np.int64),
+            "open_times": np.array([when for _, _, when in waiting], dtype=np.float64),
             "open_contexts": contexts.reshape(len(waiting), *(self._reader.shape or (0,))),
         }
         arrays: Arrays = []
@@ -494,7 +490,7 @@ class Agent:
             "state_columns": self.model.arms(roster.state),
             "parts": {name: pack(part, arrays) for name, part in parts.items()},
             "open": list(self._open),
-            "counts": [self._steps, self._decisions, self._dropped, self._checksum],
+            "counts": [self._observations, self._decisions, self._dropped, self._checksum],
             "random": rng.bit_generator.state,
         }
         return values, [array.copy() for array in arrays]
@@ -574,7 +570,7 @@ class Agent:
         roster.records = {r.name: r for r in records if r.column != REMOVED}
         roster.state = part("state", roster.blank(count))
         if isinstance(roster.memory, Fading):
-            aged = _zeros(1 if self._reader.per_arm else count)
+            aged = _zeros(1 if self._per_arm else count)
             clock, aged = part("memory", (_zeros(1), aged))
             if (aged < 0).any() or (aged > clock).any():
                 raise ValueError("ages in the future")
@@ -587,9 +583,9 @@ class Agent:
         if (arms < 0).any() or not all(type(id) is str for id in ids):
             raise ValueError("open decisions that were not made here")
         for id, arm, context, when in zip(ids, arms, contexts, times.tolist(), strict=True):
-            self._open[id] = _Open(records[arm], context.copy(), when)
+            self._open[id] = records[arm], context.copy(), when
         counts = [_count(value) for value in values["counts"]]
-        self._steps, self._decisions, self._dropped, self._checksum = counts
+        self._observations, self._decisions, self._dropped, self._checksum = counts
         self._rng.bit_generator.state = values["random"]
 
 

@@ -12,6 +12,8 @@ from tsucb.models.model import Model
 
 Context = Any  # a vector, a mapping of feature names to numbers, or whatever a transformer takes
 
+_ARRAY, _FLOAT = np.ndarray, np.dtype(np.float64)
+
 
 class Reader:
     """Reads the contexts of one agent.
@@ -38,17 +40,14 @@ class Reader:
         self.names, self.transformer, self.streaming = names, transformer, bool(streaming)
         self.per_arm = len(shape) == 2
         self.shape = shape[-1:]  # of the vector that is learned from: (d,), or () for none
+        self._accepted = self.shape if transformer is None else None  # arrays taken as they are
         self._learning = threading.Lock()
 
     def vector(self, context: Context) -> Floats:
         """One context as a new vector; `check_finite` is left to the caller."""
-        if (
-            type(context) is np.ndarray
-            and context.shape == self.shape
-            and self.transformer is None
-            and context.dtype.kind in "fiub"
-        ):
-            return context.astype(np.float64)
+        # The common case first, in the fastest way: the agent's own arithmetic takes 3 µs.
+        if type(context) is _ARRAY and context.dtype is _FLOAT and context.shape == self._accepted:
+            return context.copy()
         if not self.shape:
             if context is not None:
                 raise ValueError(f"{self.model_name} takes no context; leave it away")

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 Arm = str | int
 
+# The arms available and which was chosen; mean, std, estimate and radius of each (4, n), None for
+# first pulls; f̃, NaN for policies without; the policy; its belief, if it was kept.
+Why: TypeAlias = tuple[tuple[Arm, ...], int, Floats | None, float, Any, Belief | None]
+
 
 class Decision:
     """The arm to play now, and the id under which to report its reward.
@@ -20,26 +24,12 @@ class Decision:
     `id` is a string; `arm` is the name of the arm. `explain()` says why.
     """
 
-    __slots__ = ("_belief", "_index", "_names", "_policy", "_rows", "_target", "arm", "id")
+    __slots__ = ("_why", "arm", "id")
 
-    def __init__(
-        self,
-        id: str,
-        names: tuple[Arm, ...],
-        index: int,
-        rows: Floats | None,
-        target: float,
-        policy: Any,
-        belief: Belief | None,
-    ) -> None:
+    def __init__(self, id: str, arm: Arm, why: "Why") -> None:
         self.id = id
-        self.arm = names[index]
-        self._names = names
-        self._index = index
-        self._rows = rows
-        self._target = target
-        self._policy = policy
-        self._belief = belief
+        self.arm = arm
+        self._why = why
 
     def __repr__(self) -> str:
         return f"Decision(id={self.id!r}, arm={self.arm!r})"
@@ -50,23 +40,23 @@ class Decision:
 
         Needs an agent with `keep_beliefs=True`.
         """
-        if self._rows is None:
+        _, index, rows, _, policy, belief = self._why
+        if rows is None:
             return 1.0  # one of the first pulls, which are not random
-        if self._belief is None:
+        if belief is None:
             raise ValueError(
                 "this agent does not keep its beliefs, so the probability is not known; "
                 "make it with keep_beliefs=True"
             )
-        return float(self._policy.probabilities(self._belief)[self._index])
+        return float(policy.probabilities(belief)[index])
 
     def explain(self) -> "Explanation":
         """What the policy saw of every arm that was available, as it was then."""
-        n = len(self._names)
-        rows = np.full((4, n), math.nan) if self._rows is None else self._rows
+        names, index, rows, target, policy, _ = self._why
+        if rows is None:
+            rows = np.full((4, len(names)), math.nan)
         mean, std, estimate, radius = rows
-        return Explanation(
-            self._names, self._index, str(self._policy), mean, std, estimate, radius, self._target
-        )
+        return Explanation(names, index, str(policy), mean, std, estimate, radius, target)
 
 
 @dataclass(frozen=True, eq=False)

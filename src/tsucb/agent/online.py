@@ -5,6 +5,7 @@ every argument's type, and takes a random generator apart, at each call. So what
 handed over once, as a `Bound` structure, and the machine code for its type is called directly.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -61,7 +62,7 @@ def decider(policy: Any, model: Any, state: Any, rng: np.random.Generator) -> De
     bound = _bind(policy, model, state, rng)
     arguments = (numba.typeof(bound), _kind(model), _COLUMNS, types.int64, _MATRIX)
     call = _decide.compile(arguments)  # type: ignore[attr-defined]
-    return lambda context, arms, step, rows: call(bound, context, arms, step, rows)
+    return functools.partial(call, bound)
 
 
 def learner(model: Any, state: Any, memory: Memory) -> Learner:
@@ -69,7 +70,7 @@ def learner(model: Any, state: Any, memory: Memory) -> Learner:
     bound = _bind(memory, model, state, None)
     arguments = (numba.typeof(bound), _kind(model), types.int64, types.float64)
     call = _learn.compile(arguments)  # type: ignore[attr-defined]
-    return lambda context, arm, reward: call(bound, context, arm, reward)
+    return functools.partial(call, bound)
 
 
 def _kind(model: Any) -> Any:
@@ -108,8 +109,9 @@ def _bind(first, model, state, last):  # type: ignore[no-untyped-def]
 
 @compiled
 def _decide(bound, context, arms, step, rows):  # type: ignore[no-untyped-def]
-    for x in context.flat:
-        if not np.isfinite(x):
+    values = context.reshape(-1)
+    for i in range(values.size):
+        if not np.isfinite(values[i]):
             return -1, np.nan
     policy, rng = bound.first, bound.last
     belief = believe(bound.model, bound.state, context, arms, step, rng)
