@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import tsucb
-from tsucb.compiled import cache_folder, sources
+from tsucb.compiled import sources
+from tsucb.folders import cache_folder
 
 PACKAGE = Path(tsucb.__file__).parent
 

@@ -9,7 +9,15 @@ from tsucb.environments import (
     LinearBandit,
     WheelBandit,
 )
-from tsucb.models import BernoulliArms, ContextualLinear, GaussianArms, Linear, Model, NIGLinear
+from tsucb.models import (
+    BernoulliArms,
+    ContextualLinear,
+    GaussianArms,
+    Linear,
+    Model,
+    NeuralLinear,
+    NIGLinear,
+)
 from tsucb.policies import (
     IDS,
     OFUL,
@@ -51,6 +59,7 @@ __all__ = [
     "LinearBandit",
     "Model",
     "NIGLinear",
+    "NeuralLinear",
     "Policy",
     "Random",
     "Simulation",

@@ -8,8 +8,8 @@ cache folder is named after a hash of all sources that hold compiled code.
 """
 
 import functools
+import getpass
 import hashlib
-import os
 import platform
 import sys
 import tempfile
@@ -22,6 +22,8 @@ import numba
 from numba import types
 from numba.extending import overload
 
+from tsucb.folders import cache_folder
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Sums may be reordered (that is what lets them use vector instructions), but infinities and NaN
@@ -30,19 +32,6 @@ OPTIONS: dict[str, Any] = {
     "fastmath": {"reassoc", "contract", "nsz", "arcp"},
     "error_model": "numpy",
 }
-
-
-def cache_folder() -> Path:
-    """The user's cache folder for this package: `TSUCB_CACHE`, or the platform's usual place."""
-    if chosen := os.environ.get("TSUCB_CACHE"):
-        return Path(chosen)
-    if sys.platform == "win32":
-        root = os.environ.get("LOCALAPPDATA", str(Path.home()))
-    elif sys.platform == "darwin":
-        root = str(Path.home() / "Library" / "Caches")
-    else:
-        root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(root) / "tsucb"
 
 
 def sources() -> list[Path]:
@@ -60,15 +49,16 @@ def kernel_folder() -> Path:
     for version in (numba.__version__, llvmlite.__version__, sys.version, platform.machine()):
         digest.update(version.encode())
     for path in sources():
-        digest.update(str(path.name).encode() + b"\0" + path.read_bytes())
-    name = f"kernels-{digest.hexdigest()[:16]}"
-    for root in (cache_folder(), Path(tempfile.gettempdir()) / f"tsucb-{os.getuid()}"):
+        name = path.relative_to(Path(__file__).parent).as_posix()
+        digest.update(name.encode() + b"\0" + path.read_bytes())
+    for root in (cache_folder(), Path(tempfile.gettempdir()) / f"tsucb-{getpass.getuser()}"):
+        folder = root / f"kernels-{digest.hexdigest()[:16]}"
         try:
-            (root / name).mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=root / name).close()
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
         except OSError:  # a read-only home: fall back to the temporary folder
             continue
-        return root / name
+        return folder
     raise OSError(f"cannot write compiled code to {cache_folder()}; set TSUCB_CACHE to a folder")
 
 

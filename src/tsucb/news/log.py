@@ -24,7 +24,8 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.compiled import cache_folder, compiled, inlined
+from tsucb.compiled import compiled, inlined
+from tsucb.folders import cache_folder
 
 if TYPE_CHECKING:
     import pyarrow

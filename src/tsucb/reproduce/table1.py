@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from tsucb.compiled import cache_folder
+from tsucb.folders import cache_folder
 from tsucb.reproduce.drawing import heat_map, new_figure, regret_curves
 from tsucb.reproduce.experiment import (
     Cell,
