@@ -33,11 +33,14 @@ class BoundType(types.StructRef):  # type: ignore[misc]
 
 
 class Bound(structref.StructRefProxy):  # type: ignore[misc]
-    """What stays the same from call to call, kept where compiled code finds it."""
+    """What stays the same from call to call, kept where compiled code finds it.
+
+    `by` is the policy that decides, or the memory that learns; the latter needs no `rng`.
+    """
 
 
 structref.define_boxing(BoundType, Bound)
-structref.define_constructor(Bound, BoundType, ["first", "model", "state", "last"])
+structref.define_constructor(Bound, BoundType, ["by", "model", "state", "rng"])
 
 _VECTOR, _COLUMNS = types.Array(types.float64, 1, "C"), types.Array(types.int64, 1, "C")
 _MATRIX = types.Array(types.float64, 2, "C")
@@ -103,8 +106,8 @@ def _weigh(policy, belief, rng):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _bind(first, model, state, last):  # type: ignore[no-untyped-def]
-    return Bound(first, model, state, last)
+def _bind(by, model, state, rng):  # type: ignore[no-untyped-def]
+    return Bound(by, model, state, rng)
 
 
 @compiled
@@ -113,7 +116,7 @@ def _decide(bound, context, arms, step, rows):  # type: ignore[no-untyped-def]
     for i in range(values.size):
         if not np.isfinite(values[i]):
             return -1, np.nan
-    policy, rng = bound.first, bound.last
+    policy, rng = bound.by, bound.rng
     belief = believe(bound.model, bound.state, context, arms, step, rng)
     for a in range(arms.size):
         rows[0, a], rows[1, a] = belief.mean[a], belief.std[a]
@@ -123,5 +126,5 @@ def _decide(bound, context, arms, step, rows):  # type: ignore[no-untyped-def]
 
 @compiled
 def _learn(bound, context, arm, reward):  # type: ignore[no-untyped-def]
-    grow_older(bound.first, bound.model, bound.state, arm)
+    grow_older(bound.by, bound.model, bound.state, arm)
     update(bound.model, bound.state, context, arm, reward)
