@@ -146,6 +146,12 @@ def peers_ratios() -> str:
     )
 
 
+def peers_about() -> str:
+    """Machine and versions."""
+    machine, versions = (RESULTS / "peers" / "peers.md").read_text().split("\n\n")[:2]
+    return f"{machine} {versions}\n"
+
+
 def peers_regret() -> str:
     """Regret of every library in per cent of exact Thompson sampling's, on the same runs."""
     results = pd.read_csv(RESULTS / "peers" / "peers.csv")
@@ -177,6 +183,7 @@ TABLES: dict[str, Callable[[], str]] = {
         peers_speed,
         peers_ratios,
         peers_regret,
+        peers_about,
     )
 }
 
