@@ -24,7 +24,6 @@ from tsucb.agent.structure import Arrays, WrongSettings, pack, pack_object, unpa
 from tsucb.belief import Floats, Integers
 from tsucb.models.k_armed import ArmTotals
 from tsucb.models.model import Model
-from tsucb.models.neural_linear import NeuralLinear
 from tsucb.models.nig_linear import NIGLinear
 from tsucb.models.regressions import Lanes, Rows, arm_posterior
 from tsucb.policies.ts_ucb import TSUCB
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # What a file may name; nothing else is made from it.
-MODELS = [*(cls for cls in vars(models).values() if isinstance(cls, type)), NeuralLinear]
+MODELS = [cls for cls in vars(models).values() if isinstance(cls, type)]
 POLICIES = [cls for cls in vars(policies).values() if isinstance(cls, type)]
 # What can go wrong in putting an agent together from values that do not fit.
 MISFITS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError)
