@@ -98,7 +98,7 @@ def picture(earned: dict[str, np.ndarray]) -> Figure:
         (3 * REQUESTS // 4, "restart"),
     ):
         axes.axvline(t, lw=0.8, ls=":", color=style("TS")["color"])
-        axes.annotate(text, (t, bottom + 0.97 * (top - bottom)), (-4, 0), ha="right", va="top",
+        axes.annotate(text, (t, bottom + 0.97 * (top - bottom)), (4, 0), ha="left", va="top",
                       textcoords="offset points", rotation=90, fontsize=8)  # fmt: skip
     axes.set(xlabel="request", ylabel='"helpful"s beyond uniform choice', xlim=(0, REQUESTS))
     axes.legend(loc="upper left")
