@@ -1,6 +1,5 @@
 """The cache of compiled code: found again, and never stale."""
 
-import ast
 import os
 import shutil
 import subprocess
@@ -8,7 +7,6 @@ import sys
 from pathlib import Path
 
 import tsucb
-from tsucb.compiled import sources
 from tsucb.folders import cache_folder
 
 PACKAGE = Path(tsucb.__file__).parent
@@ -41,18 +39,6 @@ def test_a_second_process_compiles_nothing_and_an_edited_source_is_never_stale(t
     hits, other = first_step(package, tmp_path / "cache")
     assert hits == "0"
     assert other != folder
-
-
-def test_compiled_code_depends_only_on_sources_that_are_hashed():
-    """What a kernel imports from the package must change the name of the cache folder too."""
-    hashed = {path.relative_to(PACKAGE.parent).with_suffix("").as_posix() for path in sources()}
-    for path in sources():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tsucb."):
-                module = str(node.module).replace(".", "/")
-                if module + ".py" not in {h + ".py" for h in hashed}:
-                    inside = [f"{module}/{alias.name}" for alias in node.names]
-                    assert all(name in hashed for name in inside), (path.name, node.module)
 
 
 def test_the_cache_folder_can_be_chosen(monkeypatch, tmp_path):

@@ -124,7 +124,11 @@ def test_gzip_of_several_members_and_padding(tmp_path: Path) -> None:
     assert day.problems == ()
 
 
-@pytest.mark.parametrize("content", [b"", b"not gzip", gzip.compress(b""), gzip.compress(b"x\n")])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"not gzip", gzip.compress(b""), gzip.compress(b"x\n")],
+    ids=["empty", "no gzip", "empty gzip", "no line"],
+)
 def test_day_without_a_good_line_is_an_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "ydata-fp-td-clicks-v2_0.20111002.gz"
     path.write_bytes(content)

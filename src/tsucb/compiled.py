@@ -4,7 +4,7 @@ Two facts of Numba shape this file. A compiled function that receives other comp
 arguments misses the disk cache in every process; so policies, models and environments are named
 tuples, and a `generic` function picks the implementation by the class of its first argument. And
 the disk cache does not notice a change in *another* file that a cached function calls; so the
-cache folder is named after a hash of all sources that hold compiled code.
+cache folder is named after a hash of the package's sources.
 """
 
 import functools
@@ -34,23 +34,15 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def sources() -> list[Path]:
-    """The package's files that hold compiled code: those that import this module, and itself."""
-    package = Path(__file__).parent
-    return [p for p in sorted(package.rglob("*.py")) if b"tsucb.compiled" in p.read_bytes()] + [
-        Path(__file__)
-    ]
-
-
 @functools.cache
 def kernel_folder() -> Path:
-    """Where machine code is cached: one folder for each state of the compiled sources."""
+    """Where machine code is cached: one folder for each state of the package's sources."""
+    package = Path(__file__).parent
     digest = hashlib.sha256()
     for version in (numba.__version__, llvmlite.__version__, sys.version, platform.machine()):
         digest.update(version.encode())
-    for path in sources():
-        name = path.relative_to(Path(__file__).parent).as_posix()
-        digest.update(name.encode() + b"\0" + path.read_bytes())
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
     for root in (cache_folder(), Path(tempfile.gettempdir()) / f"tsucb-{getpass.getuser()}"):
         folder = root / f"kernels-{digest.hexdigest()[:16]}"
         try:
