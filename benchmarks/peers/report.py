@@ -160,6 +160,8 @@ def draw_growth(table: pd.DataFrame, narrow: bool) -> Any:
                     **look(str(library), str(policy)),
                 )
             axes.set(xscale="log", yscale="log", xlabel=f"{size} {letter}")
+            if series.empty:  # all libraries were cut off before
+                continue
             axes.set_title(f"{fixed} = {series[other].iloc[0]}", fontweight="normal")
         for axes in grid if narrow else grid[:1]:
             axes.set_ylabel("µs a decision")
