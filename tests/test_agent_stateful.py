@@ -16,7 +16,7 @@ from tsucb.agent import UnknownDecision
 from tsucb.simulate import POLICY, stream
 
 MODEL = tsucb.NIGLinear(2)
-SAMPLES = 2
+RULE = tsucb.TSUCB(2)
 MAX_OPEN = 6
 
 
@@ -30,7 +30,7 @@ class Arm:
 
 
 class ReferenceAgent:
-    """NIGLinear and TS-UCB by the formulas, from all data, at every decision."""
+    """NIGLinear by the formulas, from all data, at every decision."""
 
     def __init__(self, names, seed, forgetting):
         self.arms = {name: Arm() for name in names}
@@ -68,13 +68,8 @@ class ReferenceAgent:
                 for _, covariance, a, b in posteriors
             ]
         )
-        draws = [
-            max(e + r * self.rng.standard_normal() for e, r in zip(estimate, radius, strict=True))
-            for _ in range(SAMPLES)
-        ]
-        if (radius == 0).all():  # a context of zeros: all arms are alike
-            return None, estimate, radius
-        return names[int(np.argmin((np.mean(draws) - estimate) / radius))], estimate, radius
+        belief = tsucb.GaussianBelief(mean=estimate, std=radius)
+        return names[RULE.choose(belief, self.rng)], estimate, radius
 
     def remember(self, id, name, x):
         self.open[id] = (self.arms[name], x, self.time)
@@ -121,7 +116,7 @@ class AgentMachine(RuleBasedStateMachine):
         self.agent = tsucb.Agent(
             first,
             model=MODEL,
-            policy=tsucb.TSUCB(SAMPLES),
+            policy=RULE,
             seed=seed,
             forgetting=self.forgetting,
             max_open=MAX_OPEN,
