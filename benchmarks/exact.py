@@ -24,7 +24,7 @@ POLICIES = (
     tsucb.IDS(1000),
     tsucb.IDS(math.inf),
 )
-ARMS, STEPS, ROUNDS, REPEATS = (10, 60), 60, 3, 5
+ARMS, STEPS, ROUNDS, REPEATS = (10, 60), 60, 3, 20
 
 
 @compiled

@@ -247,10 +247,22 @@ def panels(high, scale, start, stop, longest):  # type: ignore[no-untyped-def]
 
 @inlined
 def mesh(belief):  # type: ignore[no-untyped-def]
-    """The arms that matter, nodes and weights over the whole range, its floor, and `certain`."""
+    """The arms that matter, nodes and weights over the whole range, its floor, and `certain`.
+
+    And for each arm the number of nodes inside its window: beyond, its F is one.
+    """
     arms, high, scale, floor, ceiling, certain = outline(belief)
     nodes, weights = panels(high, scale, floor, ceiling, np.inf)
-    return arms, nodes, weights, floor, certain
+    return arms, nodes, weights, inside(high, nodes), floor, certain
+
+
+@inlined
+def inside(high, nodes):  # type: ignore[no-untyped-def]
+    """How many of the nodes, which ascend, are below the end of each arm's window."""
+    count = np.empty(high.size, np.int64)
+    for k in range(high.size):
+        count[k] = np.searchsorted(nodes, high[k])
+    return count
 
 
 @inlined
@@ -270,13 +282,13 @@ def expected_best(belief):  # type: ignore[no-untyped-def]
     >>> round(expected_best(GaussianBelief(mean=[0.0, 0.0], std=[1.0, 1.0])), 6)  # 1/√π
     0.56419
     """
-    arms, nodes, weights, floor, certain = mesh(belief)
+    arms, nodes, weights, ends, floor, certain = mesh(belief)
     if arms.size == 1 and not certain:
         return belief.mean[arms[0]]
     best = np.ones(nodes.size)
-    for a in arms:
-        for i in range(nodes.size):
-            best[i] *= law(belief, a, nodes[i])[0]
+    for k in range(arms.size):
+        for i in range(ends[k]):
+            best[i] *= law(belief, arms[k], nodes[i])[0]
     return mean_above(belief, floor, nodes, weights, best)
 
 
@@ -290,13 +302,13 @@ def mean_above(belief, floor, nodes, weights, best):  # type: ignore[no-untyped-
 
 
 @inlined
-def hazards(belief, arms, nodes):  # type: ignore[no-untyped-def]
-    """F at every node, and λ of every arm at every node."""
+def hazards(belief, arms, nodes, ends):  # type: ignore[no-untyped-def]
+    """F at every node, and λ of every arm at every node; zero beyond the arm's last node."""
     best = np.ones(nodes.size)
-    hazard = np.empty((arms.size, nodes.size))
+    hazard = np.zeros((arms.size, nodes.size))
     for k in range(arms.size):
         row = hazard[k]
-        for i in range(nodes.size):
+        for i in range(ends[k]):
             cdf, pdf = law(belief, arms[k], nodes[i])
             best[i] *= cdf
             row[i] = pdf / cdf
@@ -311,11 +323,11 @@ def best_probabilities(belief):  # type: ignore[no-untyped-def]
     >>> best_probabilities(GaussianBelief(mean=[0.0, 0.0, -99.0], std=[1.0, 1.0, 1.0]))
     array([0.5, 0.5, 0. ])
     """
-    arms, nodes, weights, floor, certain = mesh(belief)
+    arms, nodes, weights, ends, floor, certain = mesh(belief)
     out = np.zeros(belief.mean.size)
-    best, hazard = hazards(belief, arms, nodes)
+    best, hazard = hazards(belief, arms, nodes, ends)
     for k in range(arms.size):
-        for i in range(nodes.size):
+        for i in range(ends[k]):
             out[arms[k]] += weights[i] * best[i] * hazard[k, i]
     if certain:
         at_floor = best_cdf(belief, arms, floor)
@@ -347,22 +359,22 @@ def regret_and_gain(belief):  # type: ignore[no-untyped-def]
     >>> gain.round(6)  # 1/π: E[f | best] = 1/√π
     array([0.31831, 0.31831])
     """
-    arms, nodes, weights, floor, certain = mesh(belief)
+    arms, nodes, weights, ends, floor, certain = mesh(belief)
     count = arms.size
-    best, hazard = hazards(belief, arms, nodes)
+    best, hazard = hazards(belief, arms, nodes, ends)
     regret = mean_above(belief, floor, nodes, weights, best) - belief.mean
     probability = np.zeros(count)
     own = np.zeros(count)  # Σ over b ≠ a of S(a, b)
     spread = np.zeros(count)  # Σ over b ≠ a of S(a, b)² / P(b best)
     weighted = np.empty((count, nodes.size))
     for k in range(count):
-        for i in range(nodes.size):
+        for i in range(ends[k]):
             weighted[k, i] = weights[i] * best[i] * hazard[k, i]
             probability[k] += weighted[k, i]
     for k in range(count):
         for j in range(k):
             joint = 0.0
-            for i in range(nodes.size):
+            for i in range(min(ends[j], ends[k])):
                 joint += weighted[k, i] * hazard[j, i]
             own[k] += joint
             own[j] += joint
@@ -370,7 +382,7 @@ def regret_and_gain(belief):  # type: ignore[no-untyped-def]
                 spread[k] += joint * joint / probability[j]
                 spread[j] += joint * joint / probability[k]
     if certain:  # one more arm that may be best, with all of its density at the floor
-        at_floor, slope = hazards(belief, arms, np.array([floor]))
+        at_floor, slope = hazards(belief, arms, np.array([floor]), np.ones(count, np.int64))
         for k in range(count):
             own[k] += at_floor[0] * slope[k, 0]
             spread[k] += at_floor[0] * slope[k, 0] ** 2

@@ -16,6 +16,7 @@ from tsucb.exact import (
     best_cdf,
     expected_best,
     hazards,
+    inside,
     narrowest,
     outline,
     panels,
@@ -162,7 +163,7 @@ def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
         stop = min(start + STAGE * narrowest(high, scale, start), ceiling)
         total = best_cdf(belief, arms, stop) if stop < ceiling else 1.0
         nodes, weights = panels(high, scale, start, stop, np.inf)
-        value, mass = joined(belief, arms, nodes, weights, total, old_value, old_mass)
+        value, mass = joined(belief, arms, high, nodes, weights, total, old_value, old_mass)
         mean = (mass * value).sum() / total
         variance = (mass * (value - mean) ** 2).sum() / total
         # Bernstein's inequality: beyond this distance f̃ falls with chance 1e-10 at most.
@@ -175,7 +176,7 @@ def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
         while True:
             count = min(count, FREQUENCIES)
             nodes, weights = panels(high, scale, start, stop, PHASE * samples / (step * count))
-            value, mass = joined(belief, arms, nodes, weights, total, old_value, old_mass)
+            value, mass = joined(belief, arms, high, nodes, weights, total, old_value, old_mass)
             vanished = fourier_sum(
                 value - mean, mass, old_mass.size, samples, step, count, points - mean, terms
             )
@@ -192,7 +193,7 @@ def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def joined(belief, arms, nodes, weights, below, old_value, old_mass):  # type: ignore[no-untyped-def]
+def joined(belief, arms, high, nodes, weights, below, old_value, old_mass):  # type: ignore[no-untyped-def]
     """Rewards and probabilities of the best arm at the nodes, after those of earlier stages.
 
     `below` is the probability of all of them.
@@ -200,7 +201,7 @@ def joined(belief, arms, nodes, weights, below, old_value, old_mass):  # type: i
     before = old_value.size
     value, mass = np.empty(before + nodes.size), np.empty(before + nodes.size)
     value[:before], mass[:before] = old_value, old_mass
-    best, hazard = hazards(belief, arms, nodes)
+    best, hazard = hazards(belief, arms, nodes, inside(high, nodes))
     for i in range(nodes.size):
         value[before + i] = reward_at(belief, nodes[i])[0]
         mass[before + i] = weights[i] * best[i] * hazard[:, i].sum()

@@ -125,6 +125,6 @@ def sample_count(value: float) -> float:
 
 def whole_number(name: str, value: float, least: int) -> int:
     """The value as an integer of at least `least`, or a sentence on what is wrong."""
-    if isinstance(value, bool) or int(value) != value or value < least:
+    if isinstance(value, bool) or not math.isfinite(value) or value != int(value) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, but it is {value!r}")
     return int(value)
