@@ -41,6 +41,31 @@ def test_a_second_process_compiles_nothing_and_an_edited_source_is_never_stale(t
     assert other != folder
 
 
+FOREIGN_CLASS = """
+from typing import NamedTuple
+import numpy as np, tsucb
+from tsucb.compiled import implements
+from tsucb.policies.rule import Policy, choose
+if {own}:
+    class Mine(Policy, NamedTuple("Mine", [])): pass
+    @implements(choose, Mine)
+    def _(policy, belief, rng): return 0
+    Mine.__module__ = "nowhere"
+belief = tsucb.GaussianBelief([0.0], [1.0])
+print((Mine() if {own} else tsucb.Greedy()).choose(belief, np.random.default_rng(0)))
+"""
+
+
+def test_a_class_of_a_script_does_not_spoil_the_cache_for_the_next_program(tmp_path):
+    environment = os.environ | {"TSUCB_CACHE": str(tmp_path)}
+    for own in (False, True, False):
+        script = FOREIGN_CLASS.format(own=own)
+        out = subprocess.run(
+            [sys.executable, "-c", script], env=environment, capture_output=True, text=True
+        )
+        assert out.stdout == "0\n", out.stderr
+
+
 def test_the_cache_folder_can_be_chosen(monkeypatch, tmp_path):
     monkeypatch.setenv("TSUCB_CACHE", str(tmp_path))
     assert cache_folder() == tmp_path

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import llvmlite
 import numba
 from numba import types
+from numba.core.caching import FunctionCache
 from numba.extending import overload
 
 from tsucb.folders import cache_folder
@@ -54,12 +55,34 @@ def kernel_folder() -> Path:
     raise OSError(f"cannot write compiled code to {cache_folder()}; set TSUCB_CACHE to a folder")
 
 
+class OwnClassesCache(FunctionCache):  # type: ignore[misc]
+    """A disk cache without classes from outside the package.
+
+    The index of the cache holds the classes of the arguments. One from a user's script could not
+    be found by the next program, which would then fail to read the whole index.
+    """
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep the machine code for these argument types, if all classes are the package's."""
+        if all(_is_own(kind) for kind in getattr(sig, "args", sig)):
+            super().save_overload(sig, data)
+
+
+def _is_own(kind: Any) -> bool:
+    if isinstance(kind, types.BaseNamedTuple):
+        if kind.instance_class.__module__.partition(".")[0] != "tsucb":
+            return False
+        return all(_is_own(field) for field in kind.types)
+    return True
+
+
 def compiled(function: F) -> F:
     """Compile a function on its first call; keep the machine code on disk; release the GIL."""
+    result: F = numba.njit(nogil=True, **OPTIONS)(function)
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(kernel_folder())
     try:
-        result: F = numba.njit(cache=True, nogil=True, **OPTIONS)(function)
+        result.__dict__["_cache"] = OwnClassesCache(function)
     finally:
         numba.config.CACHE_DIR = before
     return result
