@@ -1,0 +1,210 @@
+"""The probability of every arm, for every policy, against what the policy does."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import special
+
+import tsucb
+from tsucb.policies.rule import _counts
+
+RNG = np.random.default_rng(12)
+POLICIES = [
+    (tsucb.Thompson(), 1_000_000),
+    (tsucb.TSUCB(1), 1_000_000),
+    (tsucb.TSUCB(2), 400_000),
+    (tsucb.TSUCB(10), 100_000),
+    (tsucb.TSUCB(100), 10_000),
+    (tsucb.TSUCB(math.inf), 20_000),
+    (tsucb.IDS(math.inf), 20_000),
+    (tsucb.Greedy(), 100_000),
+    (tsucb.Random(), 1_000_000),
+    (tsucb.HoeffdingUCB(horizon=100), 100_000),
+    (tsucb.UCB1(), 100_000),
+    (tsucb.OFUL(), 100_000),
+    (tsucb.ChiSquaredUCB(), 100_000),
+    (tsucb.BayesUCB(), 100_000),
+]
+
+
+def contested(mean, std, pivot):
+    """Radii for which the ratios of all arms meet near a pivot: every arm has its chance."""
+    return np.abs(pivot - np.asarray(mean)) * RNG.uniform(0.8, 1.2, len(mean))
+
+
+def normals(arms, **fields):
+    mean, std = RNG.normal(size=arms) * 0.5, RNG.uniform(0.1, 1.0, arms)
+    radius = contested(mean, std, (mean + std).max() + 0.2)
+    pulls = RNG.integers(0, 3, arms)
+    return tsucb.GaussianBelief(mean, std, radius=radius, pulls=pulls, step=9, **fields)
+
+
+def betas(arms):
+    alpha, beta = RNG.integers(1, 20, arms), RNG.integers(1, 20, arms)
+    mean = alpha / (alpha + beta)
+    return tsucb.BetaBelief(alpha, beta, radius=contested(mean, None, mean.max() + 0.1))
+
+
+NORMALS = {
+    "two": normals(2),
+    "five": normals(5),
+    "twelve": normals(12),
+    "equal": tsucb.GaussianBelief(np.zeros(4), np.ones(4)),
+    "certain": tsucb.GaussianBelief([0.0, 0.3, 0.3, -0.2], [1.0, 0.0, 0.0, 0.5]),
+    "certain, with a radius": tsucb.GaussianBelief([0, 0.3], [1, 0], radius=[1.0, 0.3]),
+    "untried": tsucb.GaussianBelief([0.0, 0.3, 0.3], [1, 0, 0], radius=[np.inf, 0, 0]),
+    "narrow beside wide": tsucb.GaussianBelief([0.0, 0.1], [1.0, 1e-6]),
+    "nothing to learn": tsucb.GaussianBelief([0.5, 0.5, 0.1], np.zeros(3)),
+}
+BETAS = {
+    "Betas": betas(5),
+    "Jeffreys": tsucb.BetaBelief([0.5, 0.5, 1.0], [0.5, 0.5, 1.0], radius=[0.3, 0.2, 0.5]),
+}
+
+
+CASES = {
+    **{
+        f"{policy.name}, {kind}": (policy, choices, belief)
+        for policy, choices in POLICIES
+        for kind, belief in NORMALS.items()
+    },
+    **{  # the other policies know nothing of the law of a belief
+        f"{policy.name}, {kind}": (policy, choices, belief)
+        for policy, choices in POLICIES[:7]
+        for kind, belief in BETAS.items()
+    },
+}
+
+
+@pytest.mark.parametrize(("policy", "choices", "belief"), CASES.values(), ids=CASES)
+def test_frequency_of_choices(policy: tsucb.Policy, choices: int, belief: tsucb.Belief) -> None:
+    found = policy.probabilities(belief)
+    assert policy.is_exact(belief)
+    assert found.sum() == pytest.approx(1.0, abs=1e-12)
+    assert np.all(found >= 0)
+    frequency = _counts(policy, belief, np.random.default_rng(5), choices) / choices
+    # About 400 free numbers at 5 standard errors: false alarms 1 in 4,000. Where the normal
+    # approximation is poor (few expected choices), five choices more are let through.
+    error = np.sqrt(found * (1 - found) / choices)
+    assert np.all(np.abs(frequency - found) <= 5 * error + 5 * (found > 0) / choices)
+
+
+def average_by_convolution(belief, samples, cells=1 << 15):
+    """TS-UCB(m) with f̃ rounded to a fine grid, its distribution by fast Fourier transform."""
+    mean, std = belief.mean, belief.std
+    low, high = (mean - 7.5 * std).max(), (mean + 7.5 * std).max()
+    edges = np.linspace(low, high, cells + 1)
+    best = np.exp(special.log_ndtr((edges[:, None] - mean) / std).sum(axis=1))
+    size = 1 << math.ceil(math.log2(cells * samples + 1))
+    chance = np.fft.irfft(np.fft.rfft(np.diff(best), size) ** samples, size)
+    width = (high - low) / cells / samples
+    middle = low + width * (samples / 2 + np.arange(size))
+    below = np.r_[0.0, np.cumsum(chance)]
+    winner = ((middle[:, None] - belief.estimate) / belief.radius).argmin(axis=1)
+    out = np.zeros(mean.size)
+    last = 0.0
+    for i in np.flatnonzero(np.diff(winner)):
+        a, b = winner[i], winner[i + 1]
+        ratio = belief.radius[a] / (belief.radius[b] - belief.radius[a])
+        crossing = belief.estimate[a] + (belief.estimate[a] - belief.estimate[b]) * ratio
+        here = np.interp(crossing, np.r_[middle - width / 2, middle[-1] + width / 2], below)
+        out[a] += here - last
+        last = here
+    out[winner[-1]] += 1.0 - last
+    return out
+
+
+@pytest.mark.parametrize("samples", [1, 2, 5, 30])
+@pytest.mark.parametrize("spread", [1, 10, 100])
+def test_average_of_draws(samples: int, spread: float) -> None:
+    """The stated error, 1e-6, where spreads differ by a factor of 100 at most."""
+    rng = np.random.default_rng(8)
+    for arms in (2, 4, 9):
+        std = spread ** -rng.uniform(0, 1, arms)
+        std[:2] = 1, 1 / spread
+        mean = rng.normal(size=arms) * 0.5 * std
+        belief = tsucb.GaussianBelief(
+            mean, std, radius=contested(mean, std, mean.max() + std.max())
+        )
+        found = tsucb.TSUCB(samples).probabilities(belief)
+        np.testing.assert_allclose(found, average_by_convolution(belief, samples), atol=1e-6)
+
+
+@pytest.mark.parametrize("samples", [2, 10])
+def test_average_of_draws_of_all_sizes(samples: int) -> None:
+    """The stated error, 1e-3, where spreads differ by any factor."""
+    rng, choices = np.random.default_rng(9), 100_000
+    for _ in range(5):
+        std = 10 ** -np.r_[rng.uniform(0, 6, 2), 6.0]
+        mean = rng.normal(size=3) * std
+        mean[2] = (mean + 0.5 * std)[:2].max()
+        belief = tsucb.GaussianBelief(mean, std)
+        policy = tsucb.TSUCB(samples)
+        found = policy.probabilities(belief)
+        frequency = _counts(policy, belief, rng, choices) / choices
+        # 30 numbers at 5 standard errors: false alarms 1 in 50,000
+        assert np.all(np.abs(frequency - found) < 1e-3 + 5 * np.sqrt(found * (1 - found) / choices))
+
+
+@given(
+    st.lists(st.tuples(st.floats(-3, 3), st.floats(0, 2), st.floats(0, 2)), min_size=1, max_size=8),
+    st.sampled_from([policy for policy, _ in POLICIES[:7]]),
+)
+@settings(max_examples=100, deadline=None)
+def test_probabilities_sum_to_one(arms, policy) -> None:
+    mean, std, radius = np.array(arms).T
+    found = policy.probabilities(tsucb.GaussianBelief(mean, std, radius=radius))
+    assert found.shape == mean.shape
+    assert found.sum() == pytest.approx(1.0, abs=1e-12)
+    assert np.all(found >= 0)
+
+
+def test_joint_beliefs_and_sampled_ids_are_sampled() -> None:
+    joint = tsucb.JointGaussianBelief([0.0, 0.1], [[1.0, 0.5], [0.5, 1.0]])
+    # f(0) − f(1) ~ N(−0.1, 0.5)
+    first = special.ndtr(-0.1 / math.sqrt(0.5))
+    policy = tsucb.Thompson()
+    assert not policy.is_exact(joint)
+    found = policy.probabilities(joint, np.random.default_rng(0), repetitions=100_000)
+    assert found[0] == pytest.approx(first, abs=5 * 0.5 / math.sqrt(100_000))  # 5 standard errors
+    assert found.sum() == pytest.approx(1.0, abs=1e-12)
+    np.testing.assert_array_equal(policy.probabilities(joint), policy.probabilities(joint))
+    independent = tsucb.GaussianBelief([0.0, 0.1], [1.0, 0.5])
+    assert not tsucb.IDS(10).is_exact(independent)
+    assert not tsucb.TSUCB(10).is_exact(joint)
+    assert not tsucb.IDS(math.inf).is_exact(joint)
+    assert tsucb.Greedy().is_exact(joint)
+    assert tsucb.IDS(10).probabilities(independent, repetitions=100).min() > 0
+
+
+def test_infinite_samples_of_joint_arms_agree_with_independent_ones() -> None:
+    """A diagonal factor is the independent case, sampled: the same arm where it is clear-cut."""
+    mean, std = np.array([0.0, 0.3, 0.5]), np.array([1.0, 0.6, 0.1])
+    joint = tsucb.JointGaussianBelief(mean, np.diag(std))
+    independent = tsucb.GaussianBelief(mean, std)
+    for policy in (tsucb.TSUCB(math.inf), tsucb.IDS(math.inf)):
+        choices = {policy.choose(joint, np.random.default_rng(seed)) for seed in range(20)}
+        assert choices <= set(np.flatnonzero(policy.probabilities(independent)))
+
+
+def test_names_and_refusals() -> None:
+    assert tsucb.TSUCB(math.inf).name == "TS-UCB(∞)"
+    assert tsucb.IDS(samples=math.inf).name == "IDS(∞)"
+    for wrong in (0, -math.inf, 1.5, math.nan):
+        with pytest.raises(ValueError, match="samples must be"):
+            tsucb.TSUCB(wrong)
+
+
+class LastArm(tsucb.Policy):
+    """Written in plain Python, as a user would."""
+
+    def choose(self, belief, rng):
+        return belief.mean.size - 1
+
+
+def test_a_policy_of_ones_own_is_repeated() -> None:
+    found = LastArm().probabilities(tsucb.GaussianBelief([0, 1], [1, 1]), repetitions=99)
+    np.testing.assert_allclose(found, [0.005, 0.995])
