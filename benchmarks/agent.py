@@ -1,4 +1,3 @@
-# mypy: disable-error-code="import-not-found"
 """Speed of the live agent: `python benchmarks/agent.py`, and how it grows with K and d.
 
 Each time is CPU time of the fastest of several stretches. With `--peers FOLDER`, where FOLDER has a
@@ -18,24 +17,16 @@ import numpy as np
 
 import tsucb
 
-PEERS = {"vowpalwabbit": 2_000, "obp": 500, "contextualbandits": 100, "mabwiser": 100}
-HERE = Path(__file__).parent
+PEERS = ("vowpalwabbit", "obp", "contextualbandits", "mabwiser")
+ROOT = Path(__file__).parents[1]
 
 # Runs in a peer's own environment: times each of its policies on K = 10, d = 10.
 TIME_A_PEER = """
-import json, sys, time
-sys.path.insert(0, sys.argv[1])
-import libraries, problem
-drawn = problem.draw(10, 10, 4_000, 0)
-for policy in getattr(libraries, sys.argv[2])():
-    learner = policy.make(drawn, 0)
-    problem.pull_each_arm_once(learner, drawn)
-    steps, times = int(sys.argv[3]), []
-    for _ in range(5):
-        begin = time.process_time()
-        problem.play(learner, drawn, range(10, 10 + steps))
-        times.append((time.process_time() - begin) / steps)
-    print(json.dumps([policy.name, policy.kind, min(times) * 1e6]))
+import json, sys
+from benchmarks.peers import libraries
+from benchmarks.peers.measure import microseconds
+for policy in getattr(libraries, sys.argv[1])():
+    print(json.dumps([policy.name, policy.kind, microseconds(policy, 10, 10)[0]]))
 """
 
 
@@ -70,13 +61,14 @@ def decision_time(arms: int, features: int, policy: tsucb.Policy, steps: int) ->
 def peer_times(folder: Path) -> list[tuple[str, str, str, float]]:
     """Library, policy, kind and microseconds of every peer whose environment is there."""
     rows = []
-    for library, steps in PEERS.items():
+    for library in PEERS:
         python = folder / library / "bin" / "python"
         if not python.exists():
             print(f"{library}: no environment at {python}", file=sys.stderr)
             continue
         done = subprocess.run(
-            [str(python), "-c", TIME_A_PEER, str(HERE / "peers"), library, str(steps)],
+            [str(python), "-c", TIME_A_PEER, library],
+            cwd=ROOT,
             capture_output=True,
             text=True,
         )
@@ -99,7 +91,7 @@ def main() -> None:
         print(f"  tsucb {name:32} {microseconds:10.1f} µs")
     if options.peers:
         for library, name, kind, microseconds in peer_times(options.peers):
-            ratios = ", ".join(f"{microseconds / t:.0f} × {n}" for n, t in ours.items())
+            ratios = ", ".join(f"{microseconds / t:.1f} × {n}" for n, t in ours.items())
             print(f"  {library} {name} ({kind}): {microseconds:.1f} µs = {ratios}")
         again = {p: decision_time(10, 10, p, 2_000) for p in (tsucb.TSUCB(1), tsucb.TSUCB(100))}
         print("  once more: " + ", ".join(f"{p.name} {t:.1f} µs" for p, t in again.items()))
