@@ -35,7 +35,7 @@ def ts_ucb_probabilities(belief, samples):  # type: ignore[no-untyped-def]
     """P(arm is chosen) by TS-UCB with that many samples, for independent arms.
 
     Exact with one sample and with infinitely many. With others the error is below 1e-6 where the
-    largest spread of the arms that can be best is at most 30 times the smallest, and below 1e-3
+    largest spread of the arms that can be best is at most 100 times the smallest, and below 1e-3
     where it is more.
 
     >>> from tsucb import GaussianBelief
