@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import numpy as np
 import pytest
@@ -221,13 +222,20 @@ def test_ctrl_c_stops_cleanly():
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
     ) as child:
         assert child.stdout is not None
-        assert child.stdout.readline() == "ready\\n"
-        import time
+        try:
+            assert child.stdout.readline() == "ready\n"
+            time.sleep(0.5)
+            os.kill(child.pid, signal.SIGINT)
+            assert child.communicate(timeout=60)[0] == "stopped\n"
+        finally:
+            child.kill()
+    assert child.returncode == 0
 
-        time.sleep(0.5)
-        os.kill(child.pid, signal.SIGINT)
-        assert child.communicate(timeout=60)[0] == "stopped\\n"
-        assert child.returncode == 0
+
+def test_fewer_steps_than_checkpoints():
+    result = played(horizon=7)
+    assert result.checkpoints.tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert np.isfinite(result.regret).all()
 
 
 # Bad input.

@@ -261,7 +261,8 @@ def _checkpoints(horizon: int, checkpoints: int | Sequence[int]) -> Integers:
     if isinstance(checkpoints, int | np.integer):
         if checkpoints < 1:
             raise ValueError(f"at least one checkpoint is needed, but {checkpoints} were asked for")
-        return np.unique(np.linspace(0, horizon, checkpoints + 1).round().astype(np.int64)[1:])
+        spaced = np.linspace(0, horizon, min(checkpoints, horizon) + 1)[1:]
+        return np.unique(spaced.round().astype(np.int64))
     marks = np.unique(np.asarray(checkpoints, dtype=np.int64))
     if marks.size == 0 or marks[0] < 1 or marks[-1] > horizon:
         raise ValueError(f"checkpoints must be steps from 1 to the horizon {horizon}")

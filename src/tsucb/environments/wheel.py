@@ -40,7 +40,7 @@ class WheelBandit(
     >>> wheel, rng = WheelBandit(delta=0.5), np.random.default_rng(0)
     >>> context, means, available = wheel.advance(wheel.begin(rng), 1, rng)
     >>> context.shape, means
-    ((2,), array([1.2, 1. , 1. , 1. , 1. ]))
+    ((2,), array([ 1.2,  1. ,  1. , 50. ,  1. ]))
 
     Reference: Riquelme, Tucker and Snoek (2018), Section 5.4.
     """

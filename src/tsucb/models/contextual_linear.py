@@ -40,7 +40,8 @@ class ContextualLinear(
     prior_covariance
         Covariance of every βₖ: a variance, a vector of variances (d,), or a matrix (d, d).
 
-    >>>     >>> model = ContextualLinear(features=2, noise=0.5)
+    >>> import numpy as np
+    >>> model = ContextualLinear(features=2, noise=0.5)
     >>> state = model.start(arms=3)
     >>> model.update(state, context=[1.0, 0.0], arm=2, reward=1.0)
     >>> model.belief(state, [1.0, 0.0], rng=np.random.default_rng(0)).mean
