@@ -1,6 +1,7 @@
 """TS-UCB: Bayesian bandits that improve on Thompson sampling at no extra cost."""
 
-from tsucb.agent import Agent
+from typing import TYPE_CHECKING, Any
+
 from tsucb.belief import Belief, BetaBelief, GaussianBelief, JointGaussianBelief
 from tsucb.environments import (
     ContextualLinearBandit,
@@ -32,6 +33,9 @@ from tsucb.policies import (
     Thompson,
 )
 from tsucb.simulate import Simulation, simulate
+
+if TYPE_CHECKING:
+    from tsucb.agent import Agent
 
 __version__ = "0.1.0"
 
@@ -67,3 +71,12 @@ __all__ = [
     "WheelBandit",
     "simulate",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The agent is loaded when it is asked for: a simulation starts faster without it."""
+    if name == "Agent":
+        from tsucb.agent import Agent
+
+        return Agent
+    raise AttributeError(f"module 'tsucb' has no attribute {name!r}")

@@ -5,6 +5,7 @@ compiled; with a class of your own, written in plain Python, the very same code 
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -300,13 +301,13 @@ def _reporting(
     if callable(progress):
         yield progress
         return
+    if not progress or not sys.stderr.isatty():
+        yield lambda steps: None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    if not progress or not console.is_terminal:
-        yield lambda steps: None
-        return
     columns = (BarColumn(), TextColumn("{task.percentage:3.0f} %"), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=total)
