@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tsucb.belief import Floats, Integers
-from tsucb.compiled import compiled
+from tsucb.compiled import compiled, implementations
 from tsucb.models.model import Model, believe, update
 from tsucb.policies.rule import choose
 from tsucb.simulate import least_pulled, mean_interval
@@ -204,7 +204,7 @@ def replay(
     pulls = np.zeros(log.arms, dtype=np.int64)
     kept, counts = np.empty(len(log.arm), dtype=np.int64), np.zeros(2, dtype=np.int64)
     floor, initial_pulls = log.propensity.min(), int(getattr(model, "initial_pulls", 0))
-    native = type(model) in believe.implementations and type(policy) in choose.implementations  # type: ignore[attr-defined]
+    native = type(model) in implementations(believe) and type(policy) in implementations(choose)
     loop = go_through if native else go_through.py_func  # type: ignore[attr-defined]
     for first in range(0, len(log.arm), CHUNK):
         last = min(first + CHUNK, len(log.arm))
