@@ -21,13 +21,13 @@ import numpy as np
 from tsucb.belief import Floats, Integers
 from tsucb.compiled import compiled, generic, implements, inlined
 
-# At ten arms rows are already faster from 16 features on, at sixty lanes are still 2.5 times
-# faster at 20: `make bench` prints both.
+# Lanes predict faster up to 40 features and more, but rows learn faster: `make bench` prints both.
 MOST_LANE_FEATURES = 20
+MOST_COMPONENTS = 1000  # of v at a time: 8 kB
 
 
 class Lanes(NamedTuple):
-    """The arm last: root[j, i, k] is row i, column j of arm k's root; mean[i, k]."""
+    """The arm last: root[i, j, k] is row i, column j of arm k's root; mean[i, k]."""
 
     root: Floats
     mean: Floats
@@ -51,7 +51,7 @@ def start(arms: int, mean: Floats, root: Floats) -> Regressions:
     """K regressions that have seen nothing: every arm has the same prior N(mean, root rootᵀ)."""
     pulls, information = np.zeros(arms, dtype=np.int64), np.zeros(arms)
     if mean.size <= MOST_LANE_FEATURES:
-        lanes = np.repeat(root.T[:, :, None], arms, axis=2)
+        lanes = np.repeat(root[:, :, None], arms, axis=2)
         return Lanes(lanes, np.repeat(mean[:, None], arms, axis=1), pulls, information)
     return Rows(np.tile(root, (arms, 1, 1)), np.tile(mean, (arms, 1)), pulls, information)
 
@@ -71,14 +71,14 @@ def concatenate(first: Regressions, second: Regressions) -> Regressions:
 def arm_posterior(state: Regressions, arm: int) -> tuple[Floats, Floats]:
     """Mean (d,) and square root (d, d) of one arm's posterior, as copies."""
     if isinstance(state, Lanes):
-        return state.mean[:, arm].copy(), state.root[:, :, arm].T.copy()
+        return state.mean[:, arm].copy(), state.root[:, :, arm].copy()
     return state.mean[arm].copy(), state.root[arm].copy()
 
 
 def set_arm_posterior(state: Regressions, arm: int, mean: Floats, root: Floats) -> None:
     """Replace one arm's posterior by N(mean, root rootᵀ)."""
     if isinstance(state, Lanes):
-        state.mean[:, arm], state.root[:, :, arm] = mean, root.T
+        state.mean[:, arm], state.root[:, :, arm] = mean, root
     else:
         state.mean[arm], state.root[arm] = mean, root
 
@@ -86,7 +86,7 @@ def set_arm_posterior(state: Regressions, arm: int, mean: Floats, root: Floats) 
 def set_posteriors(state: Regressions, mean: Floats, root: Floats) -> None:
     """Replace all posteriors: arm k's by N(mean[k], root[k] root[k]ᵀ)."""
     if isinstance(state, Lanes):
-        state.mean[:], state.root[:] = mean.T, root.transpose(2, 1, 0)
+        state.mean[:], state.root[:] = mean.T, root.transpose(1, 2, 0)
     else:
         state.mean[:], state.root[:] = mean, root
 
@@ -110,38 +110,47 @@ def learn(
 @implements(predict, Lanes)
 def _(state, context, arms):  # type: ignore[no-untyped-def]
     features, _, count = state.root.shape
-    # One allocation for all three: at ten arms it costs as much as the arithmetic.
-    mean, std, v = np.zeros((3, arms.size))
+    mean, std = np.zeros((2, arms.size))
+    root, center = state.root, state.mean
     if not everyone(arms, count):
         for a in range(arms.size):
             k = arms[a]
             variance = 0.0
             for j in range(features):
-                mean[a] += context[j] * state.mean[j, k]
+                mean[a] += context[j] * center[j, k]
                 component = 0.0
                 for i in range(features):
-                    component += context[i] * state.root[j, i, k]
+                    component += context[i] * root[i, j, k]
                 variance += component * component
             std[a] = np.sqrt(variance)
         return mean, std
-    # Indices instead of row views: a view costs two updates of a reference count.
-    root, center = state.root, state.mean
-    for j in range(features):
-        x = context[j]
+    for i in range(features):
+        x = context[i]
         for k in range(count):
-            mean[k] += x * center[j, k]
-            v[k] = 0.0
+            mean[k] += x * center[i, k]
+    # v = rootᵀ context of all arms, a few columns at a time: loops over several columns are long
+    # even for few arms, yet v stays in the fastest cache.
+    columns = min(features, max(1, MOST_COMPONENTS // count))
+    v = np.empty((columns, count))
+    flat, wide = v.reshape(-1), root.reshape(features, features * count)
+    for first in range(0, features, columns):
+        columns = min(columns, features - first)
+        begin, size = first * count, columns * count
+        for c in range(size):
+            flat[c] = 0.0
         # Two rows at a time: half the traffic through v.
         for i in range(0, features - 1, 2):
             x, y = context[i], context[i + 1]
-            for k in range(count):
-                v[k] += x * root[j, i, k] + y * root[j, i + 1, k]
+            row, next_row = wide[i, begin : begin + size], wide[i + 1, begin : begin + size]
+            for c in range(size):
+                flat[c] += x * row[c] + y * next_row[c]
         if features % 2 == 1:
-            x = context[features - 1]
+            x, row = context[features - 1], wide[features - 1, begin : begin + size]
+            for c in range(size):
+                flat[c] += x * row[c]
+        for j in range(columns):
             for k in range(count):
-                v[k] += x * root[j, features - 1, k]
-        for k in range(count):
-            std[k] += v[k] * v[k]
+                std[k] += v[j, k] * v[j, k]
     for k in range(count):
         std[k] = np.sqrt(std[k])
     return mean, std
@@ -149,16 +158,18 @@ def _(state, context, arms):  # type: ignore[no-untyped-def]
 
 @implements(predict, Rows)
 def _(state, context, arms):  # type: ignore[no-untyped-def]
-    features = state.mean.shape[1]
+    features = context.size
+    root, center = state.root, state.mean
     mean, std = np.empty((2, arms.size))
     v = np.empty(features)
+    used = np.flatnonzero(context)
     for a in range(arms.size):
-        root, center = state.root[arms[a]], state.mean[arms[a]]
-        _transposed_product(root, context, v)
+        k = arms[a]
+        _transposed_product(root, k, context, used, v)
         expected = 0.0
         variance = 0.0
         for i in range(features):
-            expected += context[i] * center[i]
+            expected += context[i] * center[k, i]
             variance += v[i] * v[i]
         mean[a] = expected
         std[a] = np.sqrt(variance)
@@ -175,17 +186,17 @@ def _(state, arm, context, reward, noise_variance):  # type: ignore[no-untyped-d
         surprise -= context[j] * mean[j, arm]
         component = 0.0
         for i in range(features):
-            component += context[i] * root[j, i, arm]
+            component += context[i] * root[i, j, arm]
         v[j] = component
     spread, shrink = _shrinkage(v, noise_variance)
     for j in range(features):
         for i in range(features):
-            e[i] += root[j, i, arm] * v[j]
+            e[i] += root[i, j, arm] * v[j]
     for j in range(features):
         mean[j, arm] += e[j] * surprise / (spread + noise_variance)
         step = shrink * v[j]
         for i in range(features):
-            root[j, i, arm] -= step * e[i]
+            root[i, j, arm] -= step * e[i]
     state.pulls[arm] += 1
     state.information[arm] += np.log1p(spread / noise_variance)
     return surprise, spread
@@ -196,7 +207,7 @@ def _(state, arm, context, reward, noise_variance):  # type: ignore[no-untyped-d
     features = context.size
     root, mean = state.root[arm], state.mean[arm]
     v = np.empty(features)
-    _transposed_product(root, context, v)
+    _transposed_product(state.root, arm, context, np.flatnonzero(context), v)
     surprise = reward
     for i in range(features):
         surprise -= context[i] * mean[i]
@@ -235,15 +246,21 @@ def everyone(arms, count):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _transposed_product(root, context, v):  # type: ignore[no-untyped-def]
-    """v = rootᵀ context, over the features that are not zero."""
-    v[:] = 0.0
-    for i in range(context.size):
-        x = context[i]
-        if x != 0.0:
-            row = root[i]
-            for j in range(v.size):
-                v[j] += x * row[j]
+def _transposed_product(root, arm, context, used, v):  # type: ignore[no-untyped-def]
+    """v = root[arm]ᵀ context, over the features that are not zero."""
+    for j in range(v.size):
+        v[j] = 0.0
+    # Indices instead of views, which cost two updates of a reference count each; two rows at a
+    # time: half the traffic through v.
+    for n in range(0, used.size - 1, 2):
+        i, next_i = used[n], used[n + 1]
+        x, y = context[i], context[next_i]
+        for j in range(v.size):
+            v[j] += x * root[arm, i, j] + y * root[arm, next_i, j]
+    if used.size % 2 == 1:
+        i = used[-1]
+        for j in range(v.size):
+            v[j] += context[i] * root[arm, i, j]
 
 
 @inlined
