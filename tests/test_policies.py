@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tsucb
+from tsucb.agent.online import weigh
 from tsucb.belief import draw
 from tsucb.policies.ids import best_mixture, information_ratio, sampled_regret_and_gain
 from tsucb.propensity import ratio
@@ -45,12 +46,10 @@ def rng(seed=0):
 
 
 def ts_ucb_decision(belief, samples, seed):
-    """The arm TS-UCB plays, and the f̃ it used: the policy draws f̃ first, so does this."""
-    stream, means, f = rng(seed), np.empty(belief.mean.size), 0.0
-    for _ in range(samples):
-        draw(belief, stream, means)
-        f += means.max() / samples
-    return tsucb.TSUCB(samples).choose(belief, rng(seed)), f
+    """The arm TS-UCB plays, and the f̃ it used."""
+    arm, f = weigh(tsucb.TSUCB(samples), belief, rng(seed))
+    assert arm == tsucb.TSUCB(samples).choose(belief, rng(seed))
+    return arm, f
 
 
 @pytest.mark.parametrize("belief", BELIEFS, ids=lambda b: type(b).__name__)

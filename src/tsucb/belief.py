@@ -302,36 +302,6 @@ def _(belief, rng, out):  # type: ignore[no-untyped-def]
         out[a] = rng.beta(belief.alpha[a], belief.beta[a])
 
 
-@generic
-def draw_best(belief: Any, rng: np.random.Generator) -> float:
-    """The mean reward of the best arm in one draw."""
-    best: float = _draw_best(belief, rng)
-    return best
-
-
-@implements(draw_best, GaussianBelief)
-def _(belief, rng):  # type: ignore[no-untyped-def]
-    mean, std = belief.mean, belief.std
-    state = burst(rng)
-    best = -np.inf
-    for a in range(mean.size):
-        z, state = normal(state)
-        best = max(best, mean[a] + std[a] * z)
-    return best
-
-
-@implements(draw_best, JointGaussianBelief, BetaBelief)
-def _(belief, rng):  # type: ignore[no-untyped-def]
-    means = np.empty(belief.mean.size)
-    draw(belief, rng, means)
-    return means.max()
-
-
-@compiled
-def _draw_best(belief, rng):  # type: ignore[no-untyped-def]
-    return draw_best(belief, rng)
-
-
 @compiled
 def _draw(belief, rng, out):  # type: ignore[no-untyped-def]
     draw(belief, rng, out)

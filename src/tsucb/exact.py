@@ -22,8 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from tsucb.belief import BetaBelief, GaussianBelief, JointGaussianBelief, draw_best
+from tsucb.belief import BetaBelief, GaussianBelief, JointGaussianBelief
 from tsucb.compiled import compiled, generic, implements, inlined, second_is_real
+from tsucb.sampled import average_best
 from tsucb.special import beta_front, beta_tails, normal_cdf, normal_pdf
 
 REACH = 6.0  # an arm's window: so many standard deviations to each side
@@ -409,17 +410,9 @@ def _(belief, samples, rng):  # type: ignore[no-untyped-def]
 
 @implements(best_mean, JointGaussianBelief, where=second_is_real)
 def _(belief, samples, rng):  # type: ignore[no-untyped-def]
-    return sampled_best(belief, JOINT_DRAWS, rng)
+    return average_best(belief, JOINT_DRAWS, rng)
 
 
 @implements(best_mean, GaussianBelief, BetaBelief, JointGaussianBelief)
 def _(belief, samples, rng):  # type: ignore[no-untyped-def]
-    return sampled_best(belief, samples, rng)
-
-
-@inlined
-def sampled_best(belief, samples, rng):  # type: ignore[no-untyped-def]
-    total = 0.0
-    for _ in range(int(samples)):
-        total += draw_best(belief, rng)
-    return total / samples
+    return average_best(belief, samples, rng)
