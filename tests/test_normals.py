@@ -4,7 +4,7 @@ import numba
 import numpy as np
 from scipy import stats
 
-from tsucb.normals import EDGE, burst, normal
+from tsucb.normals import EDGE, burst, gamma, normal
 
 
 @numba.njit
@@ -44,3 +44,21 @@ def test_neighbours_are_uncorrelated_within_and_between_bursts():
 
 def test_the_same_generator_gives_the_same_burst():
     np.testing.assert_array_equal(draws(100, 4, 1000), draws(100, 4, 1000))
+
+
+@numba.njit
+def fill_gammas(out, shape, rng):
+    for i in range(0, out.size, 10):
+        state = burst(rng)
+        for j in range(i, i + 10):
+            out[j], state = gamma(shape, state)
+
+
+def test_gammas_have_their_law():
+    out = np.empty(1_000_000)
+    for seed, shape in enumerate((1.0, 1.5, 6.0, 100.5, 50_000.0)):
+        fill_gammas(out, shape, np.random.default_rng(seed))
+        # Each of the checks has a false alarm of 1e-5 or less (4.5 standard errors).
+        assert stats.kstest(out, stats.gamma(shape).cdf).pvalue > 1e-5
+        assert abs(out.mean() - shape) < 4.5 * np.sqrt(shape / out.size)
+        assert abs(out.var() / shape - 1) < 4.5 * np.sqrt((2 + 6 / shape) / out.size)

@@ -10,6 +10,7 @@ from tsucb.compiled import implements
 from tsucb.models import regressions
 from tsucb.models.model import Model, believe, gaussian_prior, positive, update
 from tsucb.models.regressions import Regressions, evidence, learn, predict
+from tsucb.normals import burst, gamma
 
 
 class NIGState(NamedTuple):
@@ -109,9 +110,14 @@ class NIGLinear(
 def _(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     mean, std = predict(state.regressions, context, arms)
     pulls, information = evidence(state.regressions, arms)
+    random = burst(rng)
     for a in range(arms.size):
-        variance = state.scale[arms[a]] / rng.standard_gamma(model.shape + pulls[a] / 2)
-        std[a] *= np.sqrt(variance)
+        shape = model.shape + pulls[a] / 2
+        if shape >= 1.0:
+            precision, random = gamma(shape, random)
+        else:
+            precision = rng.standard_gamma(shape)
+        std[a] *= np.sqrt(state.scale[arms[a]] / precision)
     return GaussianBelief(
         mean, std, mean, std, pulls, information, step, model.features, model.prior_std
     )
