@@ -51,8 +51,11 @@ if {own}:
     @implements(choose, Mine)
     def _(policy, belief, rng): return 0
     Mine.__module__ = "nowhere"
+policy = Mine() if {own} else tsucb.Greedy()
 belief = tsucb.GaussianBelief([0.0], [1.0])
-print((Mine() if {own} else tsucb.Greedy()).choose(belief, np.random.default_rng(0)))
+agent = tsucb.Agent(["one"], 2, policy=policy, seed=0)
+agent.reward(agent.choose([1.0, 2.0]).id, 1.0)
+print(policy.choose(belief, np.random.default_rng(0)))
 """
 
 

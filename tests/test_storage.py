@@ -97,9 +97,10 @@ def test_foreign_and_newer_files(saved, tmp_path):
         path.write_bytes(foreign)
         with pytest.raises(ValueError, match="not a file of this library"):
             tsucb.Agent.load(path)
-    path.write_bytes(saved.read_bytes().replace(b"tsucb 1\n", b"tsucb 2\n", 1))
-    with pytest.raises(ValueError, match=r"newer version of this library \(format 2.*upgrade"):
-        tsucb.Agent.load(path)
+    for version, answer in ((3, r"newer version .* \(format 3.*upgrade"), (1, "first release")):
+        path.write_bytes(saved.read_bytes().replace(b"tsucb 2\n", b"tsucb %d\n" % version, 1))
+        with pytest.raises(ValueError, match=answer):
+            tsucb.Agent.load(path)
     with pytest.raises(FileNotFoundError):
         tsucb.Agent.load(tmp_path / "nowhere")
 

@@ -73,12 +73,16 @@ def _is_own(kind: Any) -> bool:
         if kind.instance_class.__module__.partition(".")[0] != "tsucb":
             return False
         return all(_is_own(field) for field in kind.types)
+    if isinstance(kind, types.TypeRef):
+        return _is_own(kind.instance_type)
+    if isinstance(kind, types.StructRef):
+        return all(_is_own(field) for field in kind.field_dict.values())
     return True
 
 
-def compiled(function: F) -> F:
+def compiled(function: F, nogil: bool = True) -> F:
     """Compile a function on its first call; keep the machine code on disk; release the GIL."""
-    result: F = numba.njit(nogil=True, **OPTIONS)(function)
+    result: F = numba.njit(nogil=nogil, **OPTIONS)(function)
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(kernel_folder())
     try:

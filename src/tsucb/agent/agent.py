@@ -1,12 +1,11 @@
 """The agent: chooses arms, learns from late rewards, saves and loads itself."""
 
-import functools
+import itertools
 import math
 import os
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from zlib import crc32
@@ -15,11 +14,19 @@ import numpy as np
 
 from tsucb import models, policies
 from tsucb.agent import storage
-from tsucb.agent.contexts import Context, Reader, check_finite
-from tsucb.agent.decision import Arm, Decision
+from tsucb.agent.contexts import Arm, Context, Reader, check_finite
+from tsucb.agent.decision import Decision
 from tsucb.agent.forgetting import Fading
-from tsucb.agent.online import Decider, Learner, decider, is_compiled, learner, weigh
-from tsucb.agent.roster import NEW, REMOVED, ArmRecord, Roster
+from tsucb.agent.online import (
+    Decider,
+    Learner,
+    decider,
+    is_compiled,
+    learner,
+    unpacked,
+    weigh,
+)
+from tsucb.agent.roster import NEW, REMOVED, ArmRecord, Offer, Roster
 from tsucb.agent.structure import Arrays, WrongSettings, pack, pack_object, unpack, unpack_object
 from tsucb.belief import Floats, Integers
 from tsucb.models.k_armed import ArmTotals
@@ -43,8 +50,8 @@ class UnknownDecision(LookupError):
     """A reward for a decision that is not open: never made, or closed before."""
 
 
-# A decision that waits for its reward: its arm, its context, and when it was made.
-_Open: TypeAlias = tuple[ArmRecord, Floats, float]
+# A decision that waits for its reward: its arm, the bytes of its context, and when it was made.
+_Open: TypeAlias = tuple[ArmRecord, bytes, float]
 
 
 class Agent:
@@ -131,10 +138,13 @@ class Agent:
         self._decides_fast = is_compiled(self.model, self.policy) and not self.keep_beliefs
         self._first_pulls = self.model.initial_pulls
         self._restricted = type(self.model).check_rewards is not Model.check_rewards
-        # Machine code bound to the current state, made when it is first needed.
+        # Machine code bound to the current state, made when it is first needed, and where a
+        # decision leaves what it saw.
         self._decider: Decider | None = None
         self._learner: Learner | None = None
-        self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._seen = np.empty(0)
+        self._open: dict[str, _Open] = {}
+        self._oldest: Iterator[str] = iter(())  # ids of open decisions, of closed ones too
         self._decisions = self._observations = 0  # the latter were no decisions
         self._dropped = 0
         self._checksum = 0  # of all decisions
@@ -180,12 +190,17 @@ class Agent:
         arms
             The arms available now, all by default.
         """
-        x = None if self._per_arm else self._reader.vector(context)
-        with self._lock:
-            names, columns = self._available(arms)
+        x = None if self._per_arm else self._reader.packed(context)
+        self._lock.acquire()  # here and in `reward`, as `with` takes twice as long
+        try:
+            offer = self._roster.everyone or self._settled()
+            if arms is not None:
+                offer = self._roster.offer(arms)
             if x is None:
-                x = self._reader.rows(context, names)
-            return self._decide(x, names, columns)
+                x = self._reader.rows(context, offer.names).tobytes()
+            return self._decide(x, offer)
+        finally:
+            self._lock.release()
 
     def choose_many(
         self, contexts: Sequence[Context], arms: Sequence[Arm] | None = None
@@ -198,76 +213,91 @@ class Agent:
             return [self.choose(context, arms) for context in contexts]
         matrix = self._reader.matrix(contexts)
         with self._lock:
-            names, columns = self._available(arms)
-            return [self._decide(x.copy(), names, columns) for x in matrix]
+            offer = self._roster.everyone or self._settled()
+            if arms is not None:
+                offer = self._roster.offer(arms)
+            return [self._decide(x.tobytes(), offer) for x in matrix]
 
-    def _available(self, arms: Sequence[Arm] | None) -> tuple[tuple[Arm, ...], Integers]:
-        """Names and columns of the arms to choose from."""
-        if self._roster.everyone is None:
-            self._settle()
-        assert self._roster.everyone is not None
-        available = (
-            self._roster.everyone if arms is None else (tuple(arms), self._roster.columns(arms))
-        )
-        if not available[0]:
-            raise ValueError("no arm is available; add one, or list at least one")
-        return available
-
-    def _settle(self) -> None:
-        self._roster.settle()
+    def _settled(self) -> Offer:
+        """All arms, once those added and removed are in the state."""
         self._decider = self._learner = None
+        return self._roster.settle()
 
-    def _decide(self, x: Floats, names: tuple[Arm, ...], columns: Integers) -> Decision:
-        rows, belief, target, index = None, None, math.nan, -1
+    def _decide(self, x: bytes, offer: Offer) -> Decision:
+        records, columns = offer
+        if not records:
+            raise ValueError("no arm is available; add one, or list at least one")
+        seen, belief, index = None, None, -1
         step = self._decisions + self._observations + 1
         if self._first_pulls:
-            index = self._first_pull(names)
-            check_finite(x)
+            check_finite(np.frombuffer(x))
+            index = self._first_pull(records)
         if index < 0:
             given = self._placed(x, columns) if self._per_arm else x
             if self._decides_fast:
-                if self._decider is None:
-                    self._decider = decider(self.policy, self.model, self._roster.state, self._rng)
-                rows = np.empty((4, len(names)))
-                index, target = self._decider(given, columns, step, rows)
+                decide = self._decider or self._bound_decider()
+                index = decide(given, columns, step)
                 if index < 0:
-                    check_finite(x)
+                    check_finite(np.frombuffer(x))
+                if offer is self._roster.everyone:
+                    seen = self._seen.tobytes()
+                else:
+                    seen = self._seen[: 4 * len(records) + 1].tobytes()
             else:
+                check_finite(np.frombuffer(x))
                 state = self._roster.state
-                belief = self.model.belief(state, given, columns, step=step, rng=self._rng)
+                context = unpacked(self.model, state, given)
+                belief = self.model.belief(state, context, columns, step=step, rng=self._rng)
                 index, target = weigh(self.policy, belief, self._rng)
-                rows = np.array([belief.mean, belief.std, belief.estimate, belief.radius])
+                each = belief.mean, belief.std, belief.estimate, belief.radius
+                seen = np.concatenate([(target,), *each]).tobytes()
                 belief = belief if self.keep_beliefs else None
-        record = self._roster.records[names[index]]
+        if self._per_arm:
+            width = len(x) // len(records)
+            x = x[index * width : (index + 1) * width]
+        record = records[index]
         record.chosen += 1
         self._decisions += 1
-        context = x[index].copy() if self._per_arm else x
         # The id is the decision's number and a checksum over all decisions up to it. A process that
         # was killed and goes on from an older file numbers its decisions anew; the checksum keeps a
         # reward for one that was lost from being taken for another's, as decisions with the same
         # id have the same arm and context.
-        self._checksum = crc32(context, crc32(record.token, self._checksum))  # type: ignore[arg-type]
+        self._checksum = crc32(x, self._checksum ^ record.mark)
         id = f"{self._decisions}-{self._checksum}"
-        self._open[id] = record, context, self._clock()
+        self._open[id] = record, x, self._clock()
         if len(self._open) > self.max_open:
-            self._open.popitem(last=False)
-            self._dropped += 1
-        return Decision(id, record.name, (names, index, rows, target, self.policy, belief))
+            self._drop_oldest()
+        return Decision(id, record.name, offer, self.policy, seen, belief)
 
-    def _first_pull(self, names: tuple[Arm, ...]) -> int:
+    def _drop_oldest(self) -> None:
+        # Not the first key of the dictionary: to find that takes long once many were deleted.
+        while True:
+            for id in self._oldest:
+                if self._open.pop(id, None):
+                    self._dropped += 1
+                    return
+            self._oldest = iter(list(self._open))
+
+    def _bound_decider(self) -> Decider:
+        state = self._roster.state
+        self._seen = np.empty(4 * len(self._roster.records) + 1)
+        self._decider = decider(self.policy, self.model, state, self._rng, self._seen)
+        return self._decider
+
+    def _first_pull(self, records: Sequence[ArmRecord]) -> int:
         """The least chosen arm if the model wants it pulled before the policy decides, else −1."""
-        chosen = [self._roster.records[name].chosen for name in names]
+        chosen = [record.chosen for record in records]
         least = min(chosen)
         return chosen.index(least) if least < self._first_pulls else -1
 
-    def _placed(self, rows: Floats, columns: Integers) -> Floats:
+    def _placed(self, rows: bytes, columns: Integers) -> bytes:
         """The arms' feature vectors where the model looks for them: in the rows of its columns."""
         count = self.model.arms(self._roster.state)
-        if len(rows) == count and (columns == np.arange(count)).all():
+        if columns.size == count and (columns == np.arange(count)).all():
             return rows
         matrix = np.zeros((count, *self._reader.shape))
-        matrix[columns] = rows
-        return matrix
+        matrix[columns] = np.frombuffer(rows).reshape(columns.size, -1)
+        return matrix.tobytes()
 
     def reward(self, id: str, reward: float) -> bool:
         """Learn the reward of a decision, in the context in which it was made, and close it.
@@ -277,11 +307,15 @@ class Agent:
         `UnknownDecision` and changes nothing.
         """
         value = self._checked(reward)
-        with self._lock:
+        self._lock.acquire()
+        try:
             decision = self._open.pop(id, None)
             if decision is None:
                 self._refuse(id)
-            return self._close(*decision, value)
+            record, context, _ = decision
+            return self._learn(record, context, value)
+        finally:
+            self._lock.release()
 
     def _checked(self, reward: float) -> float:
         """A reward as a number that the model can learn from."""
@@ -301,29 +335,36 @@ class Agent:
             )
         raise UnknownDecision(f"decision {id!r} was never made by this agent; check the id")
 
-    def _close(self, record: ArmRecord, context: Floats, _: float, value: float) -> bool:
+    def _learn(self, record: ArmRecord, context: bytes, value: float) -> bool:
         if record.column == REMOVED:
             return False
-        self._learn(record, context, value)
-        return True
-
-    def _learn(self, record: ArmRecord, x: Floats, value: float) -> None:
         if record.column == NEW:
-            self._settle()
-        if self._learner is None:
-            self._learner = self._bound_learner()
-        if self._per_arm:
-            x = self._placed(x[None], np.array([record.column]))
-        self._learner(x, record.column, value)
+            self._settled()
+        learn = self._learner or self._bound_learner()
+        learn(context, record.column, value)
         record.pulls += 1
         record.total += value
+        return True
 
     def _bound_learner(self) -> Learner:
-        state = self._roster.state
+        model, state = self.model, self._roster.state
+        learn: Learner
         # A model that trains between updates does so in plain Python.
-        if is_compiled(self.model) and type(self.model).absorb is Model.absorb:
-            return learner(self.model, state, self._roster.memory)
-        return functools.partial(self.model.update, state)
+        if is_compiled(model) and type(model).absorb is Model.absorb:
+            learn = learner(model, state, self._roster.memory)
+        else:
+
+            def learn(context: bytes, column: int, value: float) -> None:
+                model.update(state, unpacked(model, state, context), column, value)
+
+        if self._per_arm:
+            plain = learn
+
+            def learn(context: bytes, column: int, value: float) -> None:
+                plain(self._placed(context, np.array([column])), column, value)
+
+        self._learner = learn
+        return learn
 
     def expire(self, older_than: float | timedelta, reward: float | None = None) -> int:
         """Close the decisions older than so many seconds, and return how many there were.
@@ -338,15 +379,14 @@ class Agent:
         """
         age = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
         value = None if reward is None else self._checked(reward)
-        count = 0
         with self._lock:
             before = self._clock() - age
-            while self._open and next(iter(self._open.values()))[2] < before:
-                _, decision = self._open.popitem(last=False)
-                count += 1
+            old = [*itertools.takewhile(lambda id: self._open[id][2] < before, self._open)]
+            for id in old:
+                record, context, _ = self._open.pop(id)
                 if value is not None:
-                    self._close(*decision, value)
-        return count
+                    self._learn(record, context, value)
+        return len(old)
 
     def update(self, context: Context, arm: Arm, reward: float) -> None:
         """Learn from an observation that was no decision of this agent.
@@ -354,7 +394,6 @@ class Agent:
         For `Linear` the context is the feature vector of the arm.
         """
         x, value = self._reader.vector(context), self._checked(reward)
-        check_finite(x)
         with self._lock:
             self._observe(self._roster[arm], x, value)
 
@@ -394,7 +433,7 @@ class Agent:
     def _observe(self, record: ArmRecord, x: Floats, value: float) -> None:
         record.chosen += 1
         self._observations += 1
-        self._learn(record, x, value)
+        self._learn(record, x.tobytes(), value)
 
     def arms_summary(self) -> "pd.DataFrame":
         """One row per arm: pulls, open decisions, mean reward, and the posterior.
@@ -405,7 +444,7 @@ class Agent:
         import pandas as pd
 
         with self._lock:
-            self._settle()
+            self._settled()
             records = self._roster.records
             waiting = dict.fromkeys(records.values(), 0)
             for record, _, _ in self._open.values():
@@ -454,14 +493,14 @@ class Agent:
             storage.write(path, values, arrays)
 
     def _snapshot(self) -> tuple[dict[str, Any], Arrays]:
-        self._settle()
+        self._settled()
         waiting, roster, rng = list(self._open.values()), self._roster, self._rng
         # Removed arms too, as long as decisions for them are open.
         gone = dict.fromkeys(record for record, _, _ in waiting if record.column == REMOVED)
         records = [*roster.records.values(), *gone]
         number = {record: i for i, record in enumerate(records)}
         memory = roster.memory
-        contexts = np.array([context for _, context, _ in waiting], dtype=np.float64)
+        contexts = np.frombuffer(b"".join(context for _, context, _ in waiting))
         parts = {
             "state": roster.state,
             "memory": (memory.clock, memory.aged) if isinstance(memory, Fading) else (),
@@ -574,7 +613,7 @@ class Agent:
             if (aged < 0).any() or (aged > clock).any():
                 raise ValueError("ages in the future")
             roster.memory = roster.memory._replace(clock=clock, aged=aged)
-        self._settle()
+        self._settled()
 
         ids, shape = values["open"], self._reader.shape or (0,)
         arms, times = part("open_arms", _zeros(len(ids))), part("open_times", np.zeros(len(ids)))
@@ -582,7 +621,7 @@ class Agent:
         if (arms < 0).any() or not all(type(id) is str for id in ids):
             raise ValueError("open decisions that were not made here")
         for id, arm, context, when in zip(ids, arms, contexts, times.tolist(), strict=True):
-            self._open[id] = records[arm], context.copy(), when
+            self._open[id] = records[arm], context.tobytes(), when
         counts = [_count(value) for value in values["counts"]]
         self._observations, self._decisions, self._dropped, self._checksum = counts
         self._rng.bit_generator.state = values["random"]

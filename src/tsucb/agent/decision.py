@@ -2,20 +2,16 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tsucb.agent.contexts import Arm
+from tsucb.agent.roster import Offer
 from tsucb.belief import Belief, Floats
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Arm = str | int
-
-# The arms available and which was chosen; mean, std, estimate and radius of each (4, n), None for
-# first pulls; f̃, NaN for policies without; the policy; its belief, if it was kept.
-Why: TypeAlias = tuple[tuple[Arm, ...], int, Floats | None, float, Any, Belief | None]
 
 
 class Decision:
@@ -24,12 +20,26 @@ class Decision:
     `id` is a string; `arm` is the name of the arm. `explain()` says why.
     """
 
-    __slots__ = ("_why", "arm", "id")
+    __slots__ = ("_belief", "_offer", "_policy", "_seen", "arm", "id")
 
-    def __init__(self, id: str, arm: Arm, why: "Why") -> None:
+    def __init__(
+        self,
+        id: str,
+        arm: Arm,
+        offer: Offer,
+        policy: Any,
+        seen: bytes | None,
+        belief: Belief | None,
+    ) -> None:
         self.id = id
         self.arm = arm
-        self._why = why
+        # The arms available, and who chose among them.
+        self._offer = offer
+        self._policy = policy
+        # f̃, NaN for policies without it, and mean, std, estimate and radius of every arm, as the
+        # bytes of 4n + 1 numbers; None for first pulls. The belief itself, if it was kept.
+        self._seen = seen
+        self._belief = belief
 
     def __repr__(self) -> str:
         return f"Decision(id={self.id!r}, arm={self.arm!r})"
@@ -40,23 +50,25 @@ class Decision:
 
         Needs an agent with `keep_beliefs=True`.
         """
-        _, index, rows, _, policy, belief = self._why
-        if rows is None:
+        if self._seen is None:
             return 1.0  # one of the first pulls, which are not random
-        if belief is None:
+        if self._belief is None:
             raise ValueError(
                 "this agent does not keep its beliefs, so the probability is not known; "
                 "make it with keep_beliefs=True"
             )
-        return float(policy.probabilities(belief)[index])
+        return float(self._policy.probabilities(self._belief)[self._offer.names.index(self.arm)])
 
     def explain(self) -> "Explanation":
         """What the policy saw of every arm that was available, as it was then."""
-        names, index, rows, target, policy, _ = self._why
-        if rows is None:
-            rows = np.full((4, len(names)), math.nan)
-        mean, std, estimate, radius = rows
-        return Explanation(names, index, str(policy), mean, std, estimate, radius, target)
+        names = self._offer.names
+        if self._seen is None:
+            seen = np.full(4 * len(names) + 1, math.nan)
+        else:
+            seen = np.frombuffer(self._seen)
+        mean, std, estimate, radius = seen[1:].reshape(4, -1)
+        chosen, target = names.index(self.arm), float(seen[0])
+        return Explanation(names, chosen, str(self._policy), mean, std, estimate, radius, target)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,8 @@
 
 Handing arguments over to compiled code costs more than deciding among ten arms: Numba finds out
 every argument's type, and takes a random generator apart, at each call. So what stays the same is
-handed over once, as a `Bound` structure, and the machine code for its type is called directly.
+handed over once, as a `Bound` structure, and the machine code for its type is called directly, with
+the address of the structure.
 """
 
 import functools
@@ -13,7 +14,9 @@ from typing import Any, TypeAlias
 import numba
 import numpy as np
 from numba import types
+from numba.core import cgutils
 from numba.experimental import structref
+from numba.extending import intrinsic
 
 from tsucb.agent.forgetting import Memory, grow_older
 from tsucb.belief import Belief, Floats, Integers
@@ -23,8 +26,9 @@ from tsucb.models.model import believe, update
 from tsucb.policies.rule import choose
 from tsucb.policies.ts_ucb import TSUCB, least_ratio
 
-Decider: TypeAlias = Callable[[Floats, Integers, int, Floats], tuple[int, float]]
-Learner: TypeAlias = Callable[[Floats, int, float], None]
+# Contexts are handed over as the bytes of their numbers, as the agent remembers them.
+Decider: TypeAlias = Callable[[bytes, Integers, int], int]
+Learner: TypeAlias = Callable[[bytes, int, float], None]
 
 
 @structref.register
@@ -35,15 +39,20 @@ class BoundType(types.StructRef):  # type: ignore[misc]
 class Bound(structref.StructRefProxy):  # type: ignore[misc]
     """What stays the same from call to call, kept where compiled code finds it.
 
-    `by` is the policy that decides, or the memory that learns; the latter needs no `rng`.
+    `by` is the policy that decides, or the memory that learns; `shape` is that of a context. Only
+    deciding needs `rng`, and `seen`, where it leaves what it saw.
     """
 
 
 structref.define_boxing(BoundType, Bound)
-structref.define_constructor(Bound, BoundType, ["by", "model", "state", "rng"])
+structref.define_constructor(Bound, BoundType, ["by", "model", "state", "shape", "rng", "seen"])
 
-_VECTOR, _COLUMNS = types.Array(types.float64, 1, "C"), types.Array(types.int64, 1, "C")
-_MATRIX = types.Array(types.float64, 2, "C")
+# These calls are short. To give up the interpreter's lock would take a tenth of their time, and the
+# agent's own lock would then be held until another thread gives it back.
+keeping_gil = functools.partial(compiled, nogil=False)
+
+_CONTEXT = types.Bytes(types.uint8, 1, "C", readonly=True)
+_COLUMNS = types.Array(types.int64, 1, "C")
 
 
 def is_compiled(model: Any, policy: Any = None) -> bool:
@@ -53,32 +62,44 @@ def is_compiled(model: Any, policy: Any = None) -> bool:
     )
 
 
-def decider(policy: Any, model: Any, state: Any, rng: np.random.Generator) -> Decider:
+def decider(policy: Any, model: Any, state: Any, rng: np.random.Generator, seen: Floats) -> Decider:
     """Machine code that decides from this state.
 
-    It takes a context, the available arms' columns, the step and `rows` (4, n), which it fills with
-    mean, std, estimate and radius of the arms. It returns the index of the arm, −1 if the context
-    is not finite, and f̃, NaN for policies that have none.
+    It takes a context, the available arms' columns and the step, and returns the index of the arm,
+    or −1 if the context is not finite. What it saw of n arms is left in the first 4n + 1 entries of
+    `seen`: f̃, NaN for policies that have none, and every arm's mean, std, estimate and radius.
     """
     if type(policy) not in implementations(weigh):
         implements(weigh, type(policy))(_weigh_nothing)
-    bound = _bind(policy, model, state, rng)
-    arguments = (numba.typeof(bound), _kind(model), _COLUMNS, types.int64, _MATRIX)
-    call = _decide.compile(arguments)  # type: ignore[attr-defined]
-    return functools.partial(call, bound)
+    bound = _bind(policy, model, state, _shape(model, state), rng, seen)
+    call: Decider = _call(_decide, bound, _CONTEXT, _COLUMNS, types.int64)
+    return call
 
 
 def learner(model: Any, state: Any, memory: Memory) -> Learner:
     """Machine code that learns from a context, an arm's column and a reward, into this state."""
-    bound = _bind(memory, model, state, None)
-    arguments = (numba.typeof(bound), _kind(model), types.int64, types.float64)
-    call = _learn.compile(arguments)  # type: ignore[attr-defined]
-    return functools.partial(call, bound)
+    bound = _bind(memory, model, state, _shape(model, state), None, None)
+    call: Learner = _call(_learn, bound, _CONTEXT, types.int64, types.float64)
+    return call
 
 
-def _kind(model: Any) -> Any:
-    """Numba's type of the model's contexts."""
-    return _MATRIX if len(model.context_shape(1)) == 2 else _VECTOR
+def _call(function: Any, bound: Bound, *arguments: Any) -> Any:
+    """The machine code of a function for this structure and further arguments of these types."""
+    kind = numba.typeof(bound)
+    code = function.compile((types.int64, types.TypeRef(kind), *arguments))
+    call = functools.partial(code, _address(bound), kind)
+    call.__dict__["bound"] = bound  # an address alone does not keep it
+    return call
+
+
+def unpacked(model: Any, state: Any, context: bytes) -> Floats:
+    """A context as a model takes it in plain Python."""
+    return np.frombuffer(context).reshape(_shape(model, state))
+
+
+def _shape(model: Any, state: Any) -> tuple[int, ...]:
+    """The shape of a context; an empty vector stands for none."""
+    return model.context_shape(model.arms(state)) or (0,)
 
 
 @generic
@@ -106,25 +127,61 @@ def _weigh(policy, belief, rng):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _bind(by, model, state, rng):  # type: ignore[no-untyped-def]
-    return Bound(by, model, state, rng)
+def _bind(by, model, state, shape, rng, seen):  # type: ignore[no-untyped-def]
+    return Bound(by, model, state, shape, rng, seen)
 
 
 @compiled
-def _decide(bound, context, arms, step, rows):  # type: ignore[no-untyped-def]
-    values = context.reshape(-1)
+def _address(bound):  # type: ignore[no-untyped-def]
+    return address_of(bound)
+
+
+@intrinsic
+def address_of(_, bound):  # type: ignore[no-untyped-def]
+    """Where a `Bound` is."""
+
+    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        value = cgutils.create_struct_proxy(bound)(context, builder, value=arguments[0])
+        return builder.ptrtoint(value.meminfo, context.get_value_type(types.int64))
+
+    return types.int64(bound), code
+
+
+@intrinsic
+def bound_at(_, address, kind):  # type: ignore[no-untyped-def]
+    """The `Bound` of this type that is at an address."""
+    bound = kind.instance_type
+
+    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        value = cgutils.create_struct_proxy(bound)(context, builder)
+        value.meminfo = builder.inttoptr(arguments[0], value.meminfo.type)
+        context.nrt.incref(builder, bound, value._getvalue())
+        return value._getvalue()
+
+    return bound(address, kind), code
+
+
+@keeping_gil
+def _decide(address, kind, context, arms, step):  # type: ignore[no-untyped-def]
+    bound = bound_at(address, kind)
+    values = np.frombuffer(context, np.float64)
     for i in range(values.size):
         if not np.isfinite(values[i]):
-            return -1, np.nan
-    policy, rng = bound.by, bound.rng
-    belief = believe(bound.model, bound.state, context, arms, step, rng)
-    for a in range(arms.size):
-        rows[0, a], rows[1, a] = belief.mean[a], belief.std[a]
-        rows[2, a], rows[3, a] = belief.estimate[a], belief.radius[a]
-    return weigh(policy, belief, rng)
+            return -1
+    rng, seen, n = bound.rng, bound.seen, arms.size
+    belief = believe(bound.model, bound.state, values.reshape(bound.shape), arms, step, rng)
+    for a in range(n):
+        seen[1 + a] = belief.mean[a]
+        seen[1 + n + a] = belief.std[a]
+        seen[1 + 2 * n + a] = belief.estimate[a]
+        seen[1 + 3 * n + a] = belief.radius[a]
+    arm, seen[0] = weigh(bound.by, belief, rng)
+    return arm
 
 
-@compiled
-def _learn(bound, context, arm, reward):  # type: ignore[no-untyped-def]
+@keeping_gil
+def _learn(address, kind, context, arm, reward):  # type: ignore[no-untyped-def]
+    bound = bound_at(address, kind)
+    x = np.frombuffer(context, np.float64).reshape(bound.shape)
     grow_older(bound.by, bound.model, bound.state, arm)
-    update(bound.model, bound.state, context, arm, reward)
+    update(bound.model, bound.state, x, arm, reward)

@@ -1,12 +1,12 @@
 """Which arms there are, and where the model's state has them."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 
-from tsucb.agent.contexts import listed
-from tsucb.agent.decision import Arm
+from tsucb.agent.contexts import Arm, listed
 from tsucb.agent.forgetting import Fading, memory
 from tsucb.agent.structure import leaves, refilled
 from tsucb.belief import Integers
@@ -18,15 +18,27 @@ NEW, REMOVED = -1, -2  # columns of arms that are not in the state yet, or no lo
 class ArmRecord:
     """What the agent itself knows of an arm; what the model knows is in a column of its state."""
 
-    __slots__ = ("chosen", "column", "name", "pulls", "token", "total")
+    __slots__ = ("chosen", "column", "mark", "name", "pulls", "total")
 
     def __init__(self, name: Arm) -> None:
-        self.name = name
-        self.token = repr(name).encode()
+        self.name = name  # never changes, as decisions rely on
+        self.mark = crc32(repr(name).encode())  # the same in every process, unlike a hash
         self.column = NEW
         self.pulls = 0  # rewards learned from
         self.total = 0.0  # their sum
         self.chosen = 0  # decisions for it, and rewards learned without one
+
+
+class Offer(NamedTuple):
+    """Arms to choose from, and the columns of the state that belong to them."""
+
+    records: tuple[ArmRecord, ...]
+    columns: Integers
+
+    @property
+    def names(self) -> tuple[Arm, ...]:
+        """The names of the arms."""
+        return tuple(record.name for record in self.records)
 
 
 class Roster:
@@ -68,8 +80,8 @@ class Roster:
         self.axes = arm_axes(model)
         for column, record in enumerate(self.records.values()):
             record.column = column
-        # Names and columns of all arms, None while the state is not settled.
-        self.everyone: tuple[tuple[Arm, ...], Integers] | None = None
+        # All arms, None while the state is not settled.
+        self.everyone: Offer | None = None
         self.settle()
 
     def add(self, name: Arm) -> None:
@@ -95,16 +107,16 @@ class Roster:
             raise ValueError(f"there is no arm {name!r}; the arms are {known}")
         return record
 
-    def columns(self, arms: Sequence[Arm]) -> Integers:
-        """The columns of some arms, in their order."""
+    def offer(self, arms: Sequence[Arm]) -> Offer:
+        """Some of the arms, in this order."""
         if isinstance(arms, str):
             raise TypeError(f"arms must be a list of names, such as [{arms!r}]")
         if len(set(arms)) < len(arms):
             raise ValueError("an arm is listed twice among those available; list each once")
-        return np.array([self[name].column for name in arms], dtype=np.int64)
+        return _offer([self[name] for name in arms])
 
-    def settle(self) -> None:
-        """Take removed arms out of the state and new ones into it."""
+    def settle(self) -> Offer:
+        """Take removed arms out of the state and new ones into it; all that there are then."""
         records = list(self.records.values())
         old = [record for record in records if record.column != NEW]
         count = self.model.arms(self.state)
@@ -124,8 +136,8 @@ class Roster:
             if isinstance(self.memory, Fading) and not self._shared:
                 now = np.full(len(new), self.memory.clock[0])
                 self.memory = self.memory._replace(aged=np.append(self.memory.aged, now))
-        columns = np.array([record.column for record in records], dtype=np.int64)
-        self.everyone = tuple(self.records), columns
+        self.everyone = _offer(records)
+        return self.everyone
 
     def blank(self, columns: int) -> Any:
         """A state before any data, with so many columns."""
@@ -154,6 +166,10 @@ class Roster:
     def _shared(self) -> bool:
         """Whether all arms share their parameters, and so their age."""
         return len(self.model.context_shape(1)) == 2
+
+
+def _offer(records: list[ArmRecord]) -> Offer:
+    return Offer(tuple(records), np.array([record.column for record in records], dtype=np.int64))
 
 
 def arm_axes(model: Model) -> tuple[int | None, ...] | None:

@@ -1,6 +1,6 @@
 """A file format for arrays and plain values that cannot execute anything.
 
-    tsucb 1\\n          what it is, and the version of the format
+    tsucb 2\\n          what it is, and the version of the format
     8 bytes            length of the header, little-endian
     the header         JSON: the values, and type and shape of every array
     the arrays         raw, little-endian, one after the other
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-VERSION = 1
+VERSION = 2
 _KINDS = ("<f8", "<f4", "<i8", "<i4", "<u4")
 _CHECKSUM = 32
 _LENGTH = 8
@@ -71,7 +71,12 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[NDArray[Any
     if int(version) > VERSION:
         raise ValueError(
             f"{path} was written by a newer version of this library (format {int(version)}, this "
-            f"one reads up to {VERSION}); upgrade tsucb to read it"
+            f"one reads {VERSION}); upgrade tsucb to read it"
+        )
+    if int(version) < VERSION:
+        raise ValueError(
+            f"{path} was written before the first release (format {int(version)}, this one reads "
+            f"{VERSION}); make the agent anew and `fit` it to its history"
         )
     body, checksum = data[:-_CHECKSUM], data[-_CHECKSUM:]
     if hashlib.sha256(body).digest() != checksum:
