@@ -24,7 +24,7 @@ class Problem(NamedTuple):
 
     contexts: np.ndarray  # (steps, d)
     means: np.ndarray  # (steps, K): the mean reward of each arm
-    noise: np.ndarray  # (steps,)
+    rewards: list[list[float]]  # (steps, K): with noise, as plain numbers
 
     @property
     def arms(self) -> int:
@@ -69,17 +69,18 @@ def draw(arms: int, features: int, steps: int, seed: int) -> Problem:
     rng = np.random.default_rng(seed)
     coefficients = rng.standard_normal((features, arms))
     contexts = rng.standard_normal((steps, features)) / (features * NOISE)
-    return Problem(contexts, contexts @ coefficients, rng.standard_normal(steps))
+    means = contexts @ coefficients
+    return Problem(contexts, means, (means + rng.standard_normal((steps, 1))).tolist())
 
 
 def play(learner: Learner, problem: Problem, steps: range) -> list[int]:
     """Let the learner decide these steps: the arms it chose."""
-    means, noise = problem.means, problem.noise
+    rewards = problem.rewards
     choose, update, arms = learner.choose, learner.update, []
     for step in steps:
-        t = step % len(noise)
+        t = step % len(rewards)
         arm = choose(t)
-        update(t, arm, float(means[t, arm] + noise[t]))
+        update(t, arm, rewards[t][arm])
         arms.append(arm)
     return arms
 
@@ -90,7 +91,7 @@ def pull_each_arm_once(learner: Learner, problem: Problem, seconds: float = math
     When only speed matters, stop after so many seconds and leave the other arms unseen.
     """
     arms = range(problem.arms)
-    rewards = problem.means[arms, arms] + problem.noise[: problem.arms]
+    rewards = np.array([problem.rewards[arm][arm] for arm in arms])
     stop = time.perf_counter() + seconds
     if learner.begin is not None:
         learner.begin(rewards)
