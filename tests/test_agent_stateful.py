@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import tsucb
 from tsucb.agent import UnknownDecision
+from tsucb.normals import burst, gamma
 from tsucb.simulate import POLICY, stream
 
 MODEL = tsucb.NIGLinear(2)
@@ -27,6 +29,14 @@ class Arm:
     seen: list = field(default_factory=list)
     aged: int = 0
     removed: bool = False
+
+
+@numba.njit
+def gammas(shapes, rng):
+    out, state = np.empty(shapes.size), burst(rng)
+    for i in range(shapes.size):
+        out[i], state = gamma(shapes[i], state)
+    return out
 
 
 class ReferenceAgent:
@@ -62,10 +72,11 @@ class ReferenceAgent:
         self.settle()
         posteriors = [self.posterior(self.arms[name]) for name in names]
         estimate = np.array([x @ mean for mean, *_ in posteriors])
+        precisions = gammas(np.array([a for _, _, a, _ in posteriors]), self.rng)
         radius = np.array(
             [
-                math.sqrt(b / self.rng.standard_gamma(a) * (x @ covariance @ x))
-                for _, covariance, a, b in posteriors
+                math.sqrt(b / precision * (x @ covariance @ x))
+                for (_, covariance, _, b), precision in zip(posteriors, precisions, strict=True)
             ]
         )
         belief = tsucb.GaussianBelief(mean=estimate, std=radius)

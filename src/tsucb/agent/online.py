@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 
 from tsucb.agent.forgetting import Memory, grow_older
 from tsucb.belief import Belief, Floats, Integers
-from tsucb.compiled import compiled, generic, implementations, implements
+from tsucb.compiled import compiled, generic, implementations, implements, inlined
 from tsucb.exact import best_mean
 from tsucb.models.model import believe, update
 from tsucb.policies.rule import choose
@@ -163,25 +163,37 @@ def bound_at(_, address, kind):  # type: ignore[no-untyped-def]
 
 @keeping_gil
 def _decide(address, kind, context, arms, step):  # type: ignore[no-untyped-def]
-    bound = bound_at(address, kind)
-    values = np.frombuffer(context, np.float64)
+    b = bound_at(address, kind)
+    return decide(b.by, b.model, b.state, b.shape, b.rng, b.seen, context, arms, step)
+
+
+@keeping_gil
+def _learn(address, kind, context, arm, reward):  # type: ignore[no-untyped-def]
+    b = bound_at(address, kind)
+    learn(b.by, b.model, b.state, b.shape, context, arm, reward)
+
+
+# Functions of their own, because arrays that are not arguments look to Numba's removal of dead code
+# as if nobody could see what is written to them.
+
+
+@inlined
+def decide(policy, model, state, shape, rng, seen, context, arms, step):  # type: ignore[no-untyped-def]
+    values, n = np.frombuffer(context, np.float64), arms.size
     for i in range(values.size):
         if not np.isfinite(values[i]):
             return -1
-    rng, seen, n = bound.rng, bound.seen, arms.size
-    belief = believe(bound.model, bound.state, values.reshape(bound.shape), arms, step, rng)
+    belief = believe(model, state, values.reshape(shape), arms, step, rng)
     for a in range(n):
         seen[1 + a] = belief.mean[a]
         seen[1 + n + a] = belief.std[a]
         seen[1 + 2 * n + a] = belief.estimate[a]
         seen[1 + 3 * n + a] = belief.radius[a]
-    arm, seen[0] = weigh(bound.by, belief, rng)
+    arm, seen[0] = weigh(policy, belief, rng)
     return arm
 
 
-@keeping_gil
-def _learn(address, kind, context, arm, reward):  # type: ignore[no-untyped-def]
-    bound = bound_at(address, kind)
-    x = np.frombuffer(context, np.float64).reshape(bound.shape)
-    grow_older(bound.by, bound.model, bound.state, arm)
-    update(bound.model, bound.state, x, arm, reward)
+@inlined
+def learn(memory, model, state, shape, context, arm, reward):  # type: ignore[no-untyped-def]
+    grow_older(memory, model, state, arm)
+    update(model, state, np.frombuffer(context, np.float64).reshape(shape), arm, reward)
