@@ -111,6 +111,27 @@ def table2_medians() -> str:
     )
 
 
+def table2_ties() -> str:
+    """Greedy in per cent of TS, run by run, with ties broken at random and to the first arm."""
+    runs = pd.read_csv(RESULTS / "table2-ties.csv")
+    rows = []
+    for dataset, group in runs.groupby("dataset"):
+        line = [str(dataset)]
+        for policy in ("Greedy", "Greedy(first)"):
+            percent = 100 * group[policy] / group["TS"]
+            line.append(f"{percent.mean():.1f} ± {1.96 * percent.sem():.1f}")
+        mean, half_width = PAPER[str(dataset)]["Greedy"]
+        rows.append([*line, f"{mean:.1f} ± {half_width:.1f}"])
+    return markdown(["", "ties at random", "ties to the first arm", "the paper"], rows)
+
+
+def table2_growth() -> str:
+    """Seconds for one policy on one dataset, over runs and horizon."""
+    times = pd.read_csv(RESULTS / "table2-growth.csv")
+    rows = [[f"{r.runs}", f"{r.horizon:,}", f"{r.seconds:.0f}"] for r in times.itertuples()]
+    return markdown(["runs", "steps", "seconds"], rows, 0)
+
+
 def peers_speed() -> str:
     """Microseconds a decision of every library at the three sizes."""
     results = pd.read_csv(RESULTS / "peers" / "peers.csv")
@@ -180,6 +201,8 @@ TABLES: dict[str, Callable[[], str]] = {
         news,
         table2,
         table2_medians,
+        table2_ties,
+        table2_growth,
         peers_speed,
         peers_ratios,
         peers_regret,

@@ -17,6 +17,7 @@ from scipy import stats
 import tsucb
 from tsucb.reproduce.drawing import style, theme
 from tsucb.reproduce.figure1 import draw_heat_maps
+from tsucb.reproduce.theorems import draw_regret
 
 FOLDER = Path(__file__).parent
 
@@ -217,9 +218,18 @@ def figure1(narrow: bool = False) -> Figure:
     return draw_heat_maps(summary, policies, narrow)
 
 
+def theorems(narrow: bool = False) -> Figure:
+    """Bayes regret below the bounds, from the results of the full run."""
+    summary = pd.read_csv(FOLDER.parent / "results" / "theorems.csv")
+    policies = ["TS", "TS-UCB(1)", "TS-UCB(10)", "TS-UCB(100)", "UCB"]
+    return draw_regret(summary[summary.experiment.str.startswith("theorem")], policies, narrow)
+
+
 PICTURES: dict[str, Callable[[], Figure]] = {
-    draw.__name__: draw for draw in (race, regret, envelope, alpha, sampling, figure1)
-} | {"figure1-narrow": functools.partial(figure1, narrow=True)}  # for phones
+    draw.__name__: draw for draw in (race, regret, envelope, alpha, sampling, figure1, theorems)
+} | {  # for phones
+    f"{draw.__name__}-narrow": functools.partial(draw, narrow=True) for draw in (figure1, theorems)
+}
 
 
 def main(names: list[str]) -> None:
