@@ -98,8 +98,8 @@ def main() -> None:
 
     print("\nchoose + reward with TS-UCB(1)")
     for arms, features, steps in (
-        *((k, 20, max(3, 20_000 // k)) for k in (10, 100, 1_000, 10_000)),
-        *((10, d, max(3, 20_000 // d)) for d in (10, 30, 100, 300, 1_000)),
+        *((k, 20, max(20, 20_000 // k)) for k in (10, 100, 1_000, 10_000)),
+        *((10, d, max(20, 20_000 // d)) for d in (10, 30, 100, 300, 1_000)),
     ):
         microseconds = decision_time(arms, features, tsucb.TSUCB(1), min(steps, 2_000))
         print(f"  K = {arms:6,}  d = {features:5,} {microseconds:12,.1f} µs")

@@ -80,7 +80,7 @@ MODELS = [
 POLICIES = [
     tsucb.TSUCB(math.inf),
     tsucb.OFUL(),
-    tsucb.Greedy(),
+    tsucb.Greedy(first=True),
     tsucb.Random(),
 ]
 

@@ -74,6 +74,7 @@ def test_names_are_the_papers():
     assert names == ["TS", "TS-UCB(1)", "TS-UCB(100)", "IDS(1000)"]
     assert {str(p) for p in (tsucb.OFUL(), tsucb.ChiSquaredUCB(), tsucb.HoeffdingUCB(9))} == {"UCB"}
     assert str(tsucb.Greedy()) == "Greedy"
+    assert str(tsucb.Greedy(first=True)) == "Greedy(first)"
 
 
 # The paper's statements.
@@ -87,6 +88,13 @@ def test_no_distribution_over_arms_beats_ts_ucb(belief, seed, random):
     weights = np.array([random.uniform(0.01, 1) for _ in belief.mean])
     mixed = (f * weights.sum() - weights @ belief.estimate) / (weights @ belief.radius)
     assert psi <= mixed + 1e-9 * max(1, abs(mixed))
+
+
+def test_greedy_can_play_the_first_of_equal_arms():
+    belief = tsucb.GaussianBelief([0.0, 1.0, 1.0], [1.0, 1.0, 1.0])
+    policy = tsucb.Greedy(first=True)
+    assert {policy.choose(belief, rng(seed)) for seed in range(50)} == {1}
+    assert policy.probabilities(belief).tolist() == [0.0, 1.0, 0.0]
 
 
 @given(gaussian_beliefs(), st.integers(0, 1000))

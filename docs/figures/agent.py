@@ -17,7 +17,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import tsucb
-from tsucb.agent import UnknownDecision
 from tsucb.reproduce.drawing import style, theme
 
 FEATURES = ["constant", "code", "long", "follow_up", "foreign"]
@@ -50,7 +49,7 @@ def run(policy: tsucb.Policy, seed: int, folder: Path) -> np.ndarray:
     for t in range(REQUESTS):
         now += rng.exponential(10.0)  # seconds until the next request
         while feedback and feedback[0][0] <= now:
-            with suppress(UnknownDecision):  # it came after its decision had expired
+            with suppress(tsucb.UnknownDecision):  # it came after its decision had expired
                 agent.reward(heapq.heappop(feedback)[1], 1.0)
         agent.expire(older_than=30 * MINUTE, reward=0.0)  # no "helpful" came
 

@@ -35,7 +35,7 @@ from tsucb.policies import (
 from tsucb.simulate import Simulation, simulate
 
 if TYPE_CHECKING:
-    from tsucb.agent import Agent
+    from tsucb.agent import Agent, UnknownDecision
 
 __version__ = "0.1.0"
 
@@ -68,6 +68,7 @@ __all__ = [
     "Random",
     "Simulation",
     "Thompson",
+    "UnknownDecision",
     "WheelBandit",
     "simulate",
 ]
@@ -75,8 +76,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """The agent is loaded when it is asked for: a simulation starts faster without it."""
-    if name == "Agent":
-        from tsucb.agent import Agent
+    if name in ("Agent", "UnknownDecision"):
+        from tsucb import agent
 
-        return Agent
+        return getattr(agent, name)
     raise AttributeError(f"module 'tsucb' has no attribute {name!r}")

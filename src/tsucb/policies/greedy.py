@@ -8,8 +8,14 @@ from tsucb.compiled import implements
 from tsucb.policies.rule import Policy, choose, largest, probabilities, tied
 
 
-class Greedy(Policy, NamedTuple("Greedy", [])):
+class Greedy(Policy, NamedTuple("Greedy", [("first", bool)])):
     """Play the arm with the largest posterior mean, and never explore on purpose.
+
+    Parameters
+    ----------
+    first
+        Play the first of several equally good arms instead of one of them at random. It may then
+        never try the others; the paper's greedy did so.
 
     >>> import numpy as np, tsucb
     >>> Greedy().choose(tsucb.GaussianBelief(mean=[0.1, 0.3], std=[9, 1]), np.random.default_rng(0))
@@ -17,6 +23,13 @@ class Greedy(Policy, NamedTuple("Greedy", [])):
     """
 
     __slots__ = ()
+
+    def __new__(cls, first: bool = False) -> "Greedy":
+        return super().__new__(cls, bool(first))
+
+    @property
+    def name(self) -> str:
+        return "Greedy(first)" if self.first else "Greedy"
 
 
 class Random(Policy, NamedTuple("Random", [])):
@@ -32,7 +45,7 @@ class Random(Policy, NamedTuple("Random", [])):
 
 @implements(choose, Greedy)
 def _(policy, belief, rng):  # type: ignore[no-untyped-def]
-    return largest(belief.mean, rng)
+    return belief.mean.argmax() if policy.first else largest(belief.mean, rng)
 
 
 @implements(choose, Random)
@@ -42,6 +55,10 @@ def _(policy, belief, rng):  # type: ignore[no-untyped-def]
 
 @implements(probabilities, Greedy)
 def _(policy, belief):  # type: ignore[no-untyped-def]
+    if policy.first:
+        chances = np.zeros(belief.mean.size)
+        chances[belief.mean.argmax()] = 1.0
+        return chances
     return tied(belief.mean)
 
 

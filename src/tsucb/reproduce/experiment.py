@@ -199,7 +199,7 @@ class Experiment(ABC):
 
 
 def named_policy(name: str, **special: Policy) -> Policy:
-    """The policy of a printed name: TS, Greedy, Random, TS-UCB(m), IDS(m), or a special one.
+    """The policy of a printed name: TS, Greedy, Greedy(first), TS-UCB(m), … or a special one.
 
     Parameters
     ----------
@@ -216,10 +216,16 @@ def named_policy(name: str, **special: Policy) -> Policy:
     if match := re.fullmatch(r"(TS-UCB|IDS)\((\d+|∞)\)", name):
         samples = math.inf if match[2] == "∞" else int(match[2])
         return policies.TSUCB(samples) if match[1] == "TS-UCB" else policies.IDS(samples)
-    for policy in (policies.Thompson(), policies.Greedy(), policies.Random()):
+    plain = (
+        policies.Thompson(),
+        policies.Greedy(),
+        policies.Greedy(first=True),
+        policies.Random(),
+    )
+    for policy in plain:
         if policy.name == name:
             return policy
-    known = ", ".join(["TS", "TS-UCB(m)", "Greedy", "IDS(m)", "Random", *special])
+    known = ", ".join(["TS-UCB(m)", "IDS(m)", *(policy.name for policy in plain), *special])
     raise ValueError(
         f"unknown policy {name!r}; give one of {known}, m being a number of samples or ∞"
     )

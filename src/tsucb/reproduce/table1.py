@@ -26,7 +26,7 @@ from tsucb.reproduce.experiment import (
     relative_regret,
 )
 from tsucb.reproduce.figure1 import curve_rows
-from tsucb.reproduce.table2 import FIRST, FirstGreedy
+from tsucb.reproduce.table2 import FIRST
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -102,8 +102,7 @@ class Table1(Experiment):
         """The policy of a printed name; UCB is the Bayesian one with a chi-squared quantile."""
         from tsucb import ChiSquaredUCB
 
-        special: dict[str, Any] = {"UCB": ChiSquaredUCB(), FIRST: FirstGreedy()}
-        return named_policy(name, **special)
+        return named_policy(name, UCB=ChiSquaredUCB())
 
     def settings(self) -> dict[str, Any]:
         """What decides the numbers: the files of the log are known by name and size."""

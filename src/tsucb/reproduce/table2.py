@@ -7,12 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from tsucb.compiled import implements
-from tsucb.policies.rule import Policy, choose
 from tsucb.reproduce.drawing import new_figure, regret_curves, style
 from tsucb.reproduce.experiment import (
     Cell,
@@ -57,21 +55,6 @@ PAPER: dict[str, dict[str, tuple[float, float]]] = {
 FIRST = "Greedy(first)"
 
 LOADING = Lock()  # tasks are threads; a dataset is read once
-
-
-class FirstGreedy(Policy, NamedTuple("FirstGreedy", [])):
-    """Greedy that plays the first of several equally good arms, and so may never try the others."""
-
-    __slots__ = ()
-
-    @property
-    def name(self) -> str:
-        return FIRST
-
-
-@implements(choose, FirstGreedy)
-def _(policy, belief, rng):  # type: ignore[no-untyped-def]
-    return int(np.argmax(belief.mean))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +104,7 @@ class Table2(Experiment):
         """The policy of a printed name; UCB is the Bayesian one with a chi-squared quantile."""
         from tsucb import ChiSquaredUCB
 
-        special: dict[str, Any] = {"UCB": ChiSquaredUCB(), FIRST: FirstGreedy()}
-        return named_policy(name, **special)
+        return named_policy(name, UCB=ChiSquaredUCB())
 
     def cells(self) -> Sequence[Cell]:
         return [(name,) for name in self.datasets]
