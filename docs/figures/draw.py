@@ -228,7 +228,8 @@ def theorems(narrow: bool = False) -> Figure:
 PICTURES: dict[str, Callable[[], Figure]] = {
     draw.__name__: draw for draw in (race, regret, envelope, alpha, sampling, figure1, theorems)
 } | {  # for phones
-    f"{draw.__name__}-narrow": functools.partial(draw, narrow=True) for draw in (figure1, theorems)
+    "figure1-narrow": functools.partial(figure1, narrow=True),
+    "theorems-narrow": functools.partial(theorems, narrow=True),
 }
 
 

@@ -73,8 +73,6 @@ def _is_own(kind: Any) -> bool:
         if kind.instance_class.__module__.partition(".")[0] != "tsucb":
             return False
         return all(_is_own(field) for field in kind.types)
-    if isinstance(kind, types.TypeRef):
-        return _is_own(kind.instance_type)
     if isinstance(kind, types.StructRef):
         return all(_is_own(field) for field in kind.field_dict.values())
     return True

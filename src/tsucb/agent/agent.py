@@ -47,7 +47,14 @@ MISFITS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, 
 
 
 class UnknownDecision(LookupError):
-    """A reward for a decision that is not open: never made, or closed before."""
+    """A reward for a decision that is not open: never made, or closed before.
+
+    >>> import tsucb
+    >>> agent = tsucb.Agent(arms=["red", "blue"], features=1, seed=0)
+    >>> agent.reward("7-123", 1.0)
+    Traceback (most recent call last):
+    tsucb.agent.agent.UnknownDecision: decision '7-123' was never made by this agent; check the id
+    """
 
 
 # A decision that waits for its reward: its arm, the bytes of its context, and when it was made.

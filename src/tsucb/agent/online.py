@@ -16,11 +16,11 @@ import numpy as np
 from numba import types
 from numba.core import cgutils
 from numba.experimental import structref
-from numba.extending import intrinsic
+from numba.extending import NativeValue, intrinsic, unbox
 
 from tsucb.agent.forgetting import Memory, grow_older
 from tsucb.belief import Belief, Floats, Integers
-from tsucb.compiled import compiled, generic, implementations, implements, inlined
+from tsucb.compiled import compiled, generic, implementations, implements
 from tsucb.exact import best_mean
 from tsucb.models.model import believe, update
 from tsucb.policies.rule import choose
@@ -50,6 +50,21 @@ structref.define_constructor(Bound, BoundType, ["by", "model", "state", "shape",
 # These calls are short. To give up the interpreter's lock would take a tenth of their time, and the
 # agent's own lock would then be held until another thread gives it back.
 keeping_gil = functools.partial(compiled, nogil=False)
+
+
+@structref.register
+class AddressType(types.StructRef):  # type: ignore[misc]
+    """Numba's type of a `Bound` that is handed over as its address."""
+
+
+@unbox(AddressType)
+def _(kind, address, c):  # type: ignore[no-untyped-def]
+    value = cgutils.create_struct_proxy(kind)(c.context, c.builder)
+    pointer = c.pyapi.long_as_longlong(address)
+    value.meminfo = c.builder.inttoptr(pointer, value.meminfo.type)
+    c.context.nrt.incref(c.builder, kind, value._getvalue())  # given back after the call
+    return NativeValue(value._getvalue())
+
 
 _CONTEXT = types.Bytes(types.uint8, 1, "C", readonly=True)
 _COLUMNS = types.Array(types.int64, 1, "C")
@@ -85,9 +100,9 @@ def learner(model: Any, state: Any, memory: Memory) -> Learner:
 
 def _call(function: Any, bound: Bound, *arguments: Any) -> Any:
     """The machine code of a function for this structure and further arguments of these types."""
-    kind = numba.typeof(bound)
-    code = function.compile((types.int64, types.TypeRef(kind), *arguments))
-    call = functools.partial(code, _address(bound), kind)
+    kind = AddressType(numba.typeof(bound).field_dict.items())
+    code = function.compile((kind, *arguments))
+    call = functools.partial(code, _address(bound))
     call.__dict__["bound"] = bound  # an address alone does not keep it
     return call
 
@@ -147,53 +162,25 @@ def address_of(_, bound):  # type: ignore[no-untyped-def]
     return types.int64(bound), code
 
 
-@intrinsic
-def bound_at(_, address, kind):  # type: ignore[no-untyped-def]
-    """The `Bound` of this type that is at an address."""
-    bound = kind.instance_type
-
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        value = cgutils.create_struct_proxy(bound)(context, builder)
-        value.meminfo = builder.inttoptr(arguments[0], value.meminfo.type)
-        context.nrt.incref(builder, bound, value._getvalue())
-        return value._getvalue()
-
-    return bound(address, kind), code
-
-
 @keeping_gil
-def _decide(address, kind, context, arms, step):  # type: ignore[no-untyped-def]
-    b = bound_at(address, kind)
-    return decide(b.by, b.model, b.state, b.shape, b.rng, b.seen, context, arms, step)
-
-
-@keeping_gil
-def _learn(address, kind, context, arm, reward):  # type: ignore[no-untyped-def]
-    b = bound_at(address, kind)
-    learn(b.by, b.model, b.state, b.shape, context, arm, reward)
-
-
-# Functions of their own, because arrays that are not arguments look to Numba's removal of dead code
-# as if nobody could see what is written to them.
-
-
-@inlined
-def decide(policy, model, state, shape, rng, seen, context, arms, step):  # type: ignore[no-untyped-def]
+def _decide(bound, context, arms, step):  # type: ignore[no-untyped-def]
     values, n = np.frombuffer(context, np.float64), arms.size
     for i in range(values.size):
         if not np.isfinite(values[i]):
             return -1
-    belief = believe(model, state, values.reshape(shape), arms, step, rng)
+    rng, seen = bound.rng, bound.seen
+    belief = believe(bound.model, bound.state, values.reshape(bound.shape), arms, step, rng)
     for a in range(n):
         seen[1 + a] = belief.mean[a]
         seen[1 + n + a] = belief.std[a]
         seen[1 + 2 * n + a] = belief.estimate[a]
         seen[1 + 3 * n + a] = belief.radius[a]
-    arm, seen[0] = weigh(policy, belief, rng)
+    arm, seen[0] = weigh(bound.by, belief, rng)
     return arm
 
 
-@inlined
-def learn(memory, model, state, shape, context, arm, reward):  # type: ignore[no-untyped-def]
-    grow_older(memory, model, state, arm)
-    update(model, state, np.frombuffer(context, np.float64).reshape(shape), arm, reward)
+@keeping_gil
+def _learn(bound, context, arm, reward):  # type: ignore[no-untyped-def]
+    x = np.frombuffer(context, np.float64).reshape(bound.shape)
+    grow_older(bound.by, bound.model, bound.state, arm)
+    update(bound.model, bound.state, x, arm, reward)
