@@ -47,14 +47,14 @@ class Bound(structref.StructRefProxy):  # type: ignore[misc]
 structref.define_boxing(BoundType, Bound)
 structref.define_constructor(Bound, BoundType, ["by", "model", "state", "shape", "rng", "seen"])
 
-# These calls are short. To give up the interpreter's lock would take a tenth of their time, and the
-# agent's own lock would then be held until another thread gives it back.
-keeping_gil = functools.partial(compiled, nogil=False)
-
 
 @structref.register
 class AddressType(types.StructRef):  # type: ignore[misc]
-    """Numba's type of a `Bound` that is handed over as its address."""
+    """Numba's type of a `Bound` that is handed over as its address.
+
+    A type, not a call that finds the structure at an address: Numba's removal of dead code drops
+    what is written to arrays that do not come from an argument.
+    """
 
 
 @unbox(AddressType)
@@ -68,6 +68,10 @@ def _(kind, address, c):  # type: ignore[no-untyped-def]
 
 _CONTEXT = types.Bytes(types.uint8, 1, "C", readonly=True)
 _COLUMNS = types.Array(types.int64, 1, "C")
+
+# These calls are short. To give up the interpreter's lock would take a tenth of their time, and the
+# agent's own lock would then be held until another thread gives it back.
+keeping_gil = functools.partial(compiled, nogil=False)
 
 
 def is_compiled(model: Any, policy: Any = None) -> bool:
