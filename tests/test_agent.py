@@ -1,5 +1,6 @@
 """The agent, driven as an application would drive it."""
 
+import enum
 import math
 import threading
 from datetime import timedelta
@@ -593,3 +594,72 @@ def test_threads_neither_corrupt_nor_lose_anything():
         rewards = np.array([reward for _, reward in own])
         exact = np.linalg.solve(0.25 * np.eye(2) + xs.T @ xs, xs.T @ rewards)
         np.testing.assert_allclose(summary.loc[name, ["x0", "x1"]], exact, atol=1e-9)
+
+
+def test_a_lost_decision_is_never_taken_for_one_of_another_arm(tmp_path):
+    """Also without contexts, whatever the order of the arms."""
+    path = tmp_path / "agent"
+    tsucb.Agent(["a", "b"], model=tsucb.BernoulliArms(), seed=0).save(path)
+    first, second = (tsucb.Agent.load(path) for _ in range(2))
+    first.choose(arms=["a"])
+    lost = first.choose(arms=["b"])
+    second.choose(arms=["b"])
+    second.choose(arms=["a"])
+    with pytest.raises(tsucb.UnknownDecision):
+        second.reward(lost.id, 1.0)
+
+
+def test_huge_numbers_are_refused_and_large_ones_survive_a_file(tmp_path):
+    agent = make()
+    for context, reward in (([1e160, 0.0], 1.0), ([1.0, 0.0], 1e160)):
+        with pytest.raises(ValueError, match="1e\\+100"):
+            agent.update(context, "red", reward)
+    with pytest.raises(ValueError, match="1e\\+100"):
+        agent.choose(np.array([1e160, 0.0]))
+    for _ in range(3):
+        agent.update([1e100, -1e100], "red", 1e100)
+    agent.save(tmp_path / "agent")
+    assert np.isfinite(
+        tsucb.Agent.load(tmp_path / "agent").choose([1e100, 1.0]).explain().std
+    ).all()
+
+
+def test_decisions_expire_by_their_own_age_when_the_clock_steps_back():
+    now = [1000.0]
+    agent = make(clock=lambda: now[0])
+    agent.choose([1.0, 0.0])
+    now[0] = 0.0
+    agent.choose([1.0, 0.0])
+    now[0] = 500.0
+    assert agent.expire(100) == 1
+
+
+def test_names_become_plain_strings_and_integers(tmp_path):
+    arms = enum.Enum("arms", {"one": "a", "two": "b"}, type=str)
+    agent = tsucb.Agent(list(arms), np.int64(1), seed=np.int64(3))
+    assert agent.arms == ("a", "b")
+    assert type(agent.arms[0]) is str
+    assert agent.choose([1.0], arms=[arms.two]).arm == "b"
+    agent.save(tmp_path / "agent")
+    assert tsucb.Agent.load(tmp_path / "agent").choose([1.0]).id == agent.choose([1.0]).id
+    with pytest.raises(TypeError, match="named by strings"):
+        tsucb.Agent(["a"], [("x", 1)])
+    with pytest.raises(TypeError, match="give the id"):
+        agent.reward(agent.choose([1.0]), 1.0)
+    with pytest.raises(tsucb.UnknownDecision):
+        agent.reward("9" * 5000 + "-1", 1.0)
+
+
+def test_a_transformer_gets_the_rows_of_a_table():
+    feature_extraction = pytest.importorskip("sklearn.feature_extraction")
+    rows = [{"one": 1, "device": "phone"}, {"one": 1, "device": "tablet"}]
+    encoder = feature_extraction.DictVectorizer().fit(rows)
+    history = {"one": [1, 1], "device": ["phone", "tablet"], "arm": ["a", "b"], "reward": [1, 0]}
+    agents = [tsucb.Agent(["a", "b"], 3, transformer=encoder, seed=0) for _ in range(2)]
+    agents[0].fit(history)
+    agents[1].fit(pd.DataFrame(history))
+    chosen = [
+        [decision.id for decision in agent.choose_many(contexts)]
+        for agent, contexts in zip(agents, (iter(rows), pd.DataFrame(rows)), strict=True)
+    ]
+    assert chosen[0] == chosen[1]

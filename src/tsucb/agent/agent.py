@@ -1,7 +1,7 @@
 """The agent: chooses arms, learns from late rewards, saves and loads itself."""
 
-import itertools
 import math
+import operator
 import os
 import threading
 import time
@@ -14,7 +14,7 @@ import numpy as np
 
 from tsucb import models, policies
 from tsucb.agent import storage
-from tsucb.agent.contexts import Arm, Context, Reader, check_finite
+from tsucb.agent.contexts import LARGEST, Arm, Context, Reader, check_finite
 from tsucb.agent.decision import Decision
 from tsucb.agent.forgetting import Fading
 from tsucb.agent.online import (
@@ -131,6 +131,7 @@ class Agent:
         if max_open != int(max_open) or max_open < 1:
             raise ValueError(f"max_open must be a whole number of at least 1, not {max_open}")
         entropy = np.random.SeedSequence().entropy if seed is None else seed
+        entropy = operator.index(entropy) if isinstance(entropy, np.integer) else entropy
         if not isinstance(entropy, int) or entropy < 0:
             raise ValueError(f"seed must be a whole number of at least 0, but it is {seed!r}")
         self.forgetting, self.max_open = float(forgetting), int(max_open)
@@ -218,6 +219,8 @@ class Agent:
         """
         if self._per_arm or not self._reader.shape:
             return [self.choose(context, arms) for context in contexts]
+        if not hasattr(contexts, "__len__"):
+            contexts = list(contexts)
         matrix = self._reader.matrix(contexts)
         with self._lock:
             offer = self._roster.everyone or self._settled()
@@ -269,7 +272,7 @@ class Agent:
         # was killed and goes on from an older file numbers its decisions anew; the checksum keeps a
         # reward for one that was lost from being taken for another's, as decisions with the same
         # id have the same arm and context.
-        self._checksum = crc32(x, self._checksum ^ record.mark)
+        self._checksum = crc32(x, crc32(record.token, self._checksum))
         id = f"{self._decisions}-{self._checksum}"
         self._open[id] = record, x, self._clock()
         if len(self._open) > self.max_open:
@@ -327,18 +330,22 @@ class Agent:
     def _checked(self, reward: float) -> float:
         """A reward as a number that the model can learn from."""
         value = float(reward)
-        if not math.isfinite(value):
-            raise ValueError(f"a reward must be a finite number, not {reward}")
+        if not abs(value) <= LARGEST:
+            raise ValueError(
+                f"a reward must be a finite number, at most ±{LARGEST:g}, not {reward}"
+            )
         if self._restricted:
             self.model.check_rewards(np.array([value]))
         return value
 
     def _refuse(self, id: str) -> NoReturn:
+        if isinstance(id, Decision):
+            raise TypeError(f"give the id of the decision, {id.id!r}, instead of the decision")
         number = str(id).partition("-")[0]
-        if number.isdecimal() and 0 < int(number) <= self._decisions:
+        if number.isdecimal() and len(number) < 20 and 0 < int(number) <= self._decisions:
             raise UnknownDecision(
-                f"decision {id!r} is not open: it was rewarded, expired or dropped before, or lost "
-                "when an older file was loaded"
+                f"decision {id!r} is not open: it was rewarded, expired or dropped before, lost "
+                "when an older file was loaded, or never made by this agent"
             )
         raise UnknownDecision(f"decision {id!r} was never made by this agent; check the id")
 
@@ -388,7 +395,7 @@ class Agent:
         value = None if reward is None else self._checked(reward)
         with self._lock:
             before = self._clock() - age
-            old = [*itertools.takewhile(lambda id: self._open[id][2] < before, self._open)]
+            old = [id for id, (_, _, when) in self._open.items() if when < before]
             for id in old:
                 record, context, _ = self._open.pop(id)
                 if value is not None:
@@ -650,7 +657,11 @@ def _named_model(
     """The features' names, if they have any, and the model."""
     if isinstance(features, str):
         raise TypeError(f"features is their number or a list of names, such as [{features!r}]")
-    names = tuple(features) if isinstance(features, Sequence) else None
+    if isinstance(features, np.integer):
+        features = int(features)
+    names = None if features is None or isinstance(features, int) else tuple(features)
+    if names is not None and not all(isinstance(name, str) for name in names):
+        raise TypeError(f"features are named by strings, not by {names}")
     if names is not None and len(set(names)) < len(names):
         raise ValueError("a feature is named twice; give each a name of its own")
     number = features if names is None else len(names)

@@ -12,6 +12,8 @@ from tsucb.models.model import Model
 Arm = str | int
 Context = Any  # a vector, a mapping of feature names to numbers, or whatever a transformer takes
 
+LARGEST = 1e100  # of rewards and features: products of two and their sums must stay finite
+
 _ARRAY, _FLOAT = np.ndarray, np.dtype(np.float64)
 
 
@@ -64,7 +66,8 @@ class Reader:
     def matrix(self, contexts: Any) -> Floats:
         """Several contexts (a list, matrix or table) as a new, finite matrix, one row each."""
         if self.transformer is not None:
-            rows = self._transform(contexts)
+            table = hasattr(contexts, "columns")
+            rows = self._transform(records(contexts, contexts.columns) if table else contexts)
         elif hasattr(contexts, "columns"):
             rows = np.column_stack([contexts[name] for name in self.needed_names()])
         elif isinstance(contexts, np.ndarray):
@@ -116,7 +119,7 @@ class Reader:
             return None, arms, rewards
         if self.transformer is not None:
             others = [name for name in present if name not in (arm, reward)]
-            return table[others], arms, rewards
+            return records(table, others), arms, rewards
         absent = [name for name in self.needed_names() if name not in present]
         if absent:
             raise ValueError(f"the history has no column for the features {listed(absent)}")
@@ -153,9 +156,19 @@ class Reader:
 
 
 def check_finite(context: Floats) -> None:
-    """Complain about a context with NaN or infinity."""
-    if not np.isfinite(context).all():
-        raise ValueError("the context contains NaN or infinity; every entry must be finite")
+    """Complain about a context with NaN, infinity, or numbers near it."""
+    if not (np.abs(context) <= LARGEST).all():
+        raise ValueError(
+            "the context contains NaN or infinity; every entry must be finite, and at most "
+            f"±{LARGEST:g}"
+        )
+
+
+def records(table: Any, names: Iterable[str]) -> list[dict[str, Any]]:
+    """The rows of some columns of a table, as pandas, polars or a mapping has it."""
+    names = list(names)
+    columns = (np.asarray(table[name]).tolist() for name in names)
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def listed(names: Iterable[Any]) -> str:

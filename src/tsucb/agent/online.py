@@ -18,6 +18,7 @@ from numba.core import cgutils
 from numba.experimental import structref
 from numba.extending import NativeValue, intrinsic, unbox
 
+from tsucb.agent.contexts import LARGEST
 from tsucb.agent.forgetting import Memory, grow_older
 from tsucb.belief import Belief, Floats, Integers
 from tsucb.compiled import compiled, generic, implementations, implements
@@ -85,8 +86,9 @@ def decider(policy: Any, model: Any, state: Any, rng: np.random.Generator, seen:
     """Machine code that decides from this state.
 
     It takes a context, the available arms' columns and the step, and returns the index of the arm,
-    or −1 if the context is not finite. What it saw of n arms is left in the first 4n + 1 entries of
-    `seen`: f̃, NaN for policies that have none, and every arm's mean, std, estimate and radius.
+    or −1 if `check_finite` would complain. What it saw of n arms is left in the first 4n + 1
+    entries of `seen`: f̃, NaN for policies that have none, and every arm's mean, std, estimate and
+    radius.
     """
     if type(policy) not in implementations(weigh):
         implements(weigh, type(policy))(_weigh_nothing)
@@ -170,7 +172,7 @@ def address_of(_, bound):  # type: ignore[no-untyped-def]
 def _decide(bound, context, arms, step):  # type: ignore[no-untyped-def]
     values, n = np.frombuffer(context, np.float64), arms.size
     for i in range(values.size):
-        if not np.isfinite(values[i]):
+        if not abs(values[i]) <= LARGEST:
             return -1
     rng, seen = bound.rng, bound.seen
     belief = believe(bound.model, bound.state, values.reshape(bound.shape), arms, step, rng)

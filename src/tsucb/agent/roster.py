@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import numpy as np
 
@@ -18,11 +17,11 @@ NEW, REMOVED = -1, -2  # columns of arms that are not in the state yet, or no lo
 class ArmRecord:
     """What the agent itself knows of an arm; what the model knows is in a column of its state."""
 
-    __slots__ = ("chosen", "column", "mark", "name", "pulls", "total")
+    __slots__ = ("chosen", "column", "name", "pulls", "token", "total")
 
     def __init__(self, name: Arm) -> None:
         self.name = name  # never changes, as decisions rely on
-        self.mark = crc32(repr(name).encode())  # the same in every process, unlike a hash
+        self.token = repr(name).encode()
         self.column = NEW
         self.pulls = 0  # rewards learned from
         self.total = 0.0  # their sum
@@ -89,6 +88,8 @@ class Roster:
         plain = name.item() if isinstance(name, np.generic) else name
         if isinstance(plain, bool) or not isinstance(plain, str | int):
             raise TypeError(f"an arm is named by a string or an integer, not by {name!r}")
+        # Members of enumerations become what a file can hold: the plain string or integer.
+        plain = str.__str__(plain) if isinstance(plain, str) else int(plain)
         if plain in self.records:
             raise ValueError(f"there is an arm {plain!r} already; choose another name")
         self.records[plain] = ArmRecord(plain)
