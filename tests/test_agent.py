@@ -632,6 +632,8 @@ def test_decisions_expire_by_their_own_age_when_the_clock_steps_back():
     agent.choose([1.0, 0.0])
     now[0] = 500.0
     assert agent.expire(100) == 1
+    with pytest.raises(ValueError, match="age in seconds"):
+        agent.expire(math.nan)
 
 
 def test_names_become_plain_strings_and_integers(tmp_path):
@@ -663,3 +665,5 @@ def test_a_transformer_gets_the_rows_of_a_table():
         for agent, contexts in zip(agents, (iter(rows), pd.DataFrame(rows)), strict=True)
     ]
     assert chosen[0] == chosen[1]
+    with pytest.raises(ValueError, match="no column for the features 'device'"):
+        tsucb.Agent(["a"], ["one", "device"]).choose_many(pd.DataFrame({"one": [1.0]}))

@@ -103,6 +103,8 @@ def test_foreign_and_newer_files(saved, tmp_path):
             tsucb.Agent.load(path)
     with pytest.raises(FileNotFoundError):
         tsucb.Agent.load(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        tsucb.Agent(["a"], 1).save(tmp_path / "nowhere" / "file")
 
 
 def test_other_settings_are_refused(saved):

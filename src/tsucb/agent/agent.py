@@ -392,6 +392,8 @@ class Agent:
             nothing from them.
         """
         age = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
+        if math.isnan(age):
+            raise ValueError("older_than must be an age in seconds, not NaN")
         value = None if reward is None else self._checked(reward)
         with self._lock:
             before = self._clock() - age

@@ -69,7 +69,7 @@ class Reader:
             table = hasattr(contexts, "columns")
             rows = self._transform(records(contexts, contexts.columns) if table else contexts)
         elif hasattr(contexts, "columns"):
-            rows = np.column_stack([contexts[name] for name in self.needed_names()])
+            rows = self._features(contexts)
         elif isinstance(contexts, np.ndarray):
             rows = contexts
         else:
@@ -120,11 +120,15 @@ class Reader:
         if self.transformer is not None:
             others = [name for name in present if name not in (arm, reward)]
             return records(table, others), arms, rewards
-        absent = [name for name in self.needed_names() if name not in present]
+        return self._features(table), arms, rewards
+
+    def _features(self, table: Any) -> Any:
+        """The columns of the features, side by side."""
+        names, present = self.needed_names(), getattr(table, "columns", table)
+        absent = [name for name in names if name not in present]
         if absent:
-            raise ValueError(f"the history has no column for the features {listed(absent)}")
-        features = [np.asarray(table[name]) for name in self.needed_names()]
-        return np.column_stack(features), arms, rewards
+            raise ValueError(f"the table has no column for the features {listed(absent)}")
+        return np.column_stack([np.asarray(table[name]) for name in names])
 
     def needed_names(self) -> tuple[str, ...]:
         """The features' names, or a sentence on how to give them."""

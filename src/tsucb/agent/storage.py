@@ -34,6 +34,8 @@ def write(path: str | os.PathLike[str], values: dict[str, Any], arrays: list[Any
     shapes = [[part.dtype.str, *part.shape] for part in parts]
     header = json.dumps({"arrays": shapes, "values": values}).encode()
     digest = hashlib.sha256()
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {target.parent}; make it before saving there")
     handle, aside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
