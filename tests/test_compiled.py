@@ -5,9 +5,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
+
+import numba
+import numpy as np
 
 import tsucb
+from tsucb.agent.online import _bind
+from tsucb.compiled import _is_own
 from tsucb.folders import cache_folder
+from tsucb.policies.rule import Policy
 
 PACKAGE = Path(tsucb.__file__).parent
 
@@ -67,6 +74,17 @@ def test_a_class_of_a_script_does_not_spoil_the_cache_for_the_next_program(tmp_p
             [sys.executable, "-c", script], env=environment, capture_output=True, text=True
         )
         assert out.stdout == "0\n", out.stderr
+
+
+class Foreign(Policy, NamedTuple("Foreign", [])):
+    """A class from outside the package."""
+
+
+def test_a_structure_that_holds_a_class_of_a_script_is_not_cached():
+    model = tsucb.NIGLinear(2)
+    for policy, own in ((tsucb.Greedy(), True), (Foreign(), False)):
+        bound = _bind(policy, model, model.start(1), (2,), np.random.default_rng(0), np.empty(5))
+        assert _is_own(numba.typeof(bound)) is own
 
 
 def test_the_cache_folder_can_be_chosen(monkeypatch, tmp_path):

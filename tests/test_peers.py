@@ -35,7 +35,9 @@ def test_the_problem_is_the_papers_in_units_of_its_noise() -> None:
     assert problem.arms == 20
     assert problem.features == 10
     assert problem.contexts.std() == pytest.approx(1 / (10 * 0.5), rel=0.02)
-    assert (problem.rewards - problem.means).std() == pytest.approx(1.0, rel=0.03)
+    noise = problem.rewards - problem.means
+    assert noise.std() == pytest.approx(1.0, rel=0.03)
+    assert noise == pytest.approx(noise[:, :1].repeat(20, axis=1))  # the same for all arms
     assert (draw(20, 10, 20_000, seed=3).means == problem.means).all()
 
 

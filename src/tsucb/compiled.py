@@ -79,7 +79,7 @@ def _is_own(kind: Any) -> bool:
 
 
 def compiled(function: F, nogil: bool = True) -> F:
-    """Compile a function on its first call; keep the machine code on disk; release the GIL."""
+    """Compile a function on its first call; keep the machine code on disk; drop the GIL, or not."""
     result: F = numba.njit(nogil=nogil, **OPTIONS)(function)
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(kernel_folder())

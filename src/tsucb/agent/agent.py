@@ -1,12 +1,12 @@
 """The agent: chooses arms, learns from late rewards, saves and loads itself."""
 
 import math
-import operator
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import timedelta
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from zlib import crc32
 
@@ -33,6 +33,7 @@ from tsucb.models.k_armed import ArmTotals
 from tsucb.models.model import Model
 from tsucb.models.nig_linear import NIGLinear
 from tsucb.models.regressions import Lanes, Rows, arm_posterior
+from tsucb.policies.rule import whole_number
 from tsucb.policies.ts_ucb import TSUCB
 from tsucb.simulate import MODEL, POLICY, stream
 
@@ -128,13 +129,12 @@ class Agent:
         self.policy = TSUCB(100) if policy is None else policy
         if isinstance(self.policy, type) or not callable(getattr(self.policy, "choose", None)):
             raise TypeError("policy must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
-        if max_open != int(max_open) or max_open < 1:
-            raise ValueError(f"max_open must be a whole number of at least 1, not {max_open}")
         entropy = np.random.SeedSequence().entropy if seed is None else seed
-        entropy = operator.index(entropy) if isinstance(entropy, np.integer) else entropy
-        if not isinstance(entropy, int) or entropy < 0:
+        if not isinstance(entropy, int | np.integer) or entropy < 0:
             raise ValueError(f"seed must be a whole number of at least 0, but it is {seed!r}")
-        self.forgetting, self.max_open = float(forgetting), int(max_open)
+        entropy = int(entropy)
+        self.forgetting = float(forgetting)
+        self.max_open = whole_number("max_open", max_open, least=1)
         self.keep_beliefs, self._clock = bool(keep_beliefs), clock
         self._reader = Reader(self.model, names, transformer, streaming)
         self._per_arm = self._reader.per_arm
@@ -152,7 +152,8 @@ class Agent:
         self._learner: Learner | None = None
         self._seen = np.empty(0)
         self._open: dict[str, _Open] = {}
-        self._oldest: Iterator[str] = iter(())  # ids of open decisions, of closed ones too
+        # Ids in the order of their decisions, for dropping the oldest; some may be closed.
+        self._oldest: Iterator[str] = iter(())
         self._decisions = self._observations = 0  # the latter were no decisions
         self._dropped = 0
         self._checksum = 0  # of all decisions
@@ -329,7 +330,10 @@ class Agent:
 
     def _checked(self, reward: float) -> float:
         """A reward as a number that the model can learn from."""
-        value = float(reward)
+        try:
+            value = float(reward)
+        except (TypeError, ValueError):
+            raise TypeError(f"a reward must be a number, not {reward!r}") from None
         if not abs(value) <= LARGEST:
             raise ValueError(
                 f"a reward must be a finite number, at most ±{LARGEST:g}, not {reward}"
@@ -392,8 +396,8 @@ class Agent:
             nothing from them.
         """
         age = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
-        if math.isnan(age):
-            raise ValueError("older_than must be an age in seconds, not NaN")
+        if not isinstance(age, Real) or math.isnan(age):
+            raise ValueError(f"older_than must be an age in seconds, not {older_than!r}")
         value = None if reward is None else self._checked(reward)
         with self._lock:
             before = self._clock() - age
@@ -424,9 +428,9 @@ class Agent:
         arm, reward
             Names of the columns.
         """
-        if not isinstance(history, tuple | list):
+        if isinstance(history, Mapping) or hasattr(history, "columns"):
             history = self._reader.columns(history, arm, reward)
-        if len(history) != 3:
+        if not isinstance(history, tuple | list) or len(history) != 3:
             raise ValueError("a history is a table, or three arrays: contexts, arms, rewards")
         contexts, arms, rewards = history
         names = np.asarray(arms).tolist() if isinstance(arms, np.ndarray) else list(arms)
@@ -653,6 +657,16 @@ def _count(value: Any) -> int:
     return value
 
 
+def _feature_names(features: Any) -> tuple[str, ...]:
+    # A set has no order, so its vectors would differ from process to process.
+    if isinstance(features, Set) or not isinstance(features, Iterable):
+        raise TypeError(f"features is their number or a list of names, not {features!r}")
+    names = tuple(features)
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"features are named by strings, not by {names}")
+    return tuple(str(name) for name in names)
+
+
 def _named_model(
     features: int | Sequence[str] | None, model: Model | None
 ) -> tuple[tuple[str, ...] | None, Model]:
@@ -661,9 +675,7 @@ def _named_model(
         raise TypeError(f"features is their number or a list of names, such as [{features!r}]")
     if isinstance(features, np.integer):
         features = int(features)
-    names = None if features is None or isinstance(features, int) else tuple(features)
-    if names is not None and not all(isinstance(name, str) for name in names):
-        raise TypeError(f"features are named by strings, not by {names}")
+    names = None if features is None or isinstance(features, int) else _feature_names(features)
     if names is not None and len(set(names)) < len(names):
         raise ValueError("a feature is named twice; give each a name of its own")
     number = features if names is None else len(names)

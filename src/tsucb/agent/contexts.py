@@ -163,8 +163,8 @@ def check_finite(context: Floats) -> None:
     """Complain about a context with NaN, infinity, or numbers near it."""
     if not (np.abs(context) <= LARGEST).all():
         raise ValueError(
-            "the context contains NaN or infinity; every entry must be finite, and at most "
-            f"±{LARGEST:g}"
+            f"the context contains NaN or infinity, or a number beyond ±{LARGEST:g}; every entry "
+            "must be finite"
         )
 
 

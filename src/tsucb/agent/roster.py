@@ -66,7 +66,7 @@ class Roster:
     ) -> None:
         self.model = model
         self.records: dict[Arm, ArmRecord] = {}
-        if isinstance(names, str):
+        if isinstance(names, str) or not isinstance(names, Iterable):
             raise TypeError(f"arms must be a list of names, such as [{names!r}]")
         for name in names:
             self.add(name)

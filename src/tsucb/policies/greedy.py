@@ -25,7 +25,9 @@ class Greedy(Policy, NamedTuple("Greedy", [("first", bool)])):
     __slots__ = ()
 
     def __new__(cls, first: bool = False) -> "Greedy":
-        return super().__new__(cls, bool(first))
+        if not isinstance(first, bool):
+            raise TypeError(f"first must be True or False, not {first!r}")
+        return super().__new__(cls, first)
 
     @property
     def name(self) -> str:

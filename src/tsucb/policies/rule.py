@@ -1,6 +1,7 @@
 """What every policy shares: a name, a rule, and fair ties."""
 
 import math
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,7 @@ def sample_count(value: float) -> float:
 
 def whole_number(name: str, value: float, least: int) -> int:
     """The value as an integer of at least `least`, or a sentence on what is wrong."""
-    if isinstance(value, bool) or not math.isfinite(value) or value != int(value) or value < least:
+    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or value != int(value) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, but it is {value!r}")
     return int(value)
