@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 import tsucb
-from tsucb.belief import Belief
+from tsucb.beliefs.belief import Belief
 from tsucb.compiled import compiled
-from tsucb.policies.rule import choose
+from tsucb.policies.policy import choose
 
 POLICIES = (
     tsucb.Thompson(),

@@ -12,7 +12,7 @@ import pytest
 
 import tsucb
 from tsucb.agent import UnknownDecision
-from tsucb.simulate import WORLD, stream
+from tsucb.simulation.simulate import WORLD, stream
 
 ARMS = ["red", "green", "blue"]
 
@@ -127,7 +127,7 @@ def test_keeping_beliefs_changes_no_decision():
 
 def test_neural_linear(tmp_path):
     pytest.importorskip("jax")
-    neural = pytest.importorskip("tsucb.models.neural_linear")
+    neural = pytest.importorskip("tsucb.models.neural.neural_linear")
     model = neural.NeuralLinear(2, (4, 3), memory=40, interval=10, batches=5, batch_size=8)
     agent = tsucb.Agent(ARMS, model=model, policy=tsucb.TSUCB(1), seed=0, keep_beliefs=True)
     rng = np.random.default_rng(0)

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import tsucb
 from tsucb.agent import UnknownDecision
-from tsucb.normals import burst, gamma
-from tsucb.simulate import POLICY, stream
+from tsucb.numeric.bursts import burst, gamma
+from tsucb.simulation.simulate import POLICY, stream
 
 MODEL = tsucb.NIGLinear(2)
 RULE = tsucb.TSUCB(2)

@@ -75,8 +75,8 @@ def test_a_cluster_that_does_not_answer_is_one_sentence(tmp_path, capsys):
 
 
 def test_a_worker_of_another_version_is_refused():
-    from tsucb.reproduce.figure1 import Figure1
-    from tsucb.reproduce.measure import measure
+    from tsucb.experiments.measure import measure
+    from tsucb.experiments.paper.figure1 import Figure1
 
     experiment = Figure1.at("quick")
     with pytest.raises(ValueError, match="install the same version"):

@@ -11,16 +11,16 @@ import numba
 import numpy as np
 
 import tsucb
-from tsucb.agent.online import _bind
+from tsucb.agent.calls import _bind
 from tsucb.compiled import _is_own
-from tsucb.folders import cache_folder
-from tsucb.policies.rule import Policy
+from tsucb.files import cache_folder
+from tsucb.policies.policy import Policy
 
 PACKAGE = Path(tsucb.__file__).parent
 
 FIRST_STEP = """
 import tsucb
-from tsucb.special import normal_cdf
+from tsucb.numeric.special import normal_cdf
 normal_cdf(1.0)
 print(sum(normal_cdf.stats.cache_hits.values()), tsucb.compiled.kernel_folder())
 """
@@ -52,7 +52,7 @@ FOREIGN_CLASS = """
 from typing import NamedTuple
 import numpy as np, tsucb
 from tsucb.compiled import implements
-from tsucb.policies.rule import Policy, choose
+from tsucb.policies.policy import Policy, choose
 if {own}:
     class Mine(Policy, NamedTuple("Mine", [])): pass
     @implements(choose, Mine)

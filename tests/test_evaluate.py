@@ -9,8 +9,9 @@ import pytest
 
 import tsucb
 from tsucb.cli import answer
-from tsucb.evaluate import LoggedData, news_events, rate_interval, read_events, replay
+from tsucb.logs.replay import LoggedData, news_events, read_events, replay
 from tsucb.news import ClickModel, log, make_news, read_day
+from tsucb.statistics import rate_interval
 
 RATES = np.array([0.2, 0.5, 0.8])
 

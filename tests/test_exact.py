@@ -8,7 +8,7 @@ import pytest
 from scipy import integrate, special, stats
 
 import tsucb
-from tsucb.exact import best_probabilities, expected_best, regret_and_gain
+from tsucb.beliefs.best import best_probabilities, expected_best, regret_and_gain
 
 RNG = np.random.default_rng(20)
 GAUSSIAN = {

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import tsucb
-from tsucb.environments.tabular import ClassificationBandit
-from tsucb.models.neural_linear import NeuralLinear, NeuralState
+from tsucb.datasets.bandits import ClassificationBandit
+from tsucb.models.neural.neural_linear import NeuralLinear, NeuralState
 from tsucb.models.regressions import arm_posterior
 
 jax = pytest.importorskip("jax", reason="NeuralLinear trains with JAX: pip install 'tsucb[deep]'")
@@ -276,6 +276,6 @@ def test_bad_observations_leave_the_state_untouched() -> None:
 
 def test_without_jax_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
-    monkeypatch.delitem(sys.modules, "tsucb.models.training", raising=False)
+    monkeypatch.delitem(sys.modules, "tsucb.models.neural.training", raising=False)
     with pytest.raises(ValueError, match=r"needs JAX and optax; install .*tsucb\[deep\]"):
         small().trainer([small().start(ARMS)])

@@ -4,7 +4,7 @@ import numba
 import numpy as np
 from scipy import stats
 
-from tsucb.normals import EDGE, burst, gamma, normal
+from tsucb.numeric.bursts import EDGE, burst, gamma, normal
 
 
 @numba.njit

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tsucb
-from tsucb.offpolicy import doubly_robust, inverse_propensity, target_probabilities
+from tsucb.logs.estimators import doubly_robust, inverse_propensity, target_probabilities
 
 
 def logged_run(steps: int, seed: int):

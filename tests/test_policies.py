@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tsucb
-from tsucb.agent.online import weigh
-from tsucb.belief import draw
+from tsucb.agent.calls import weigh
+from tsucb.beliefs.belief import draw
 from tsucb.policies.ids import best_mixture, information_ratio, sampled_regret_and_gain
-from tsucb.propensity import ratio
+from tsucb.policies.ts_ucb_probabilities import ratio
 
 ALL = [
     tsucb.Thompson(),

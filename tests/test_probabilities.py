@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 import tsucb
-from tsucb.policies.rule import _counts
+from tsucb.policies.policy import _counts
 
 RNG = np.random.default_rng(12)
 POLICIES = [

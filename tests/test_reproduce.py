@@ -15,15 +15,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tsucb.reproduce import Claim, Experiment, Figure, Task, reproduce
-from tsucb.reproduce.bounds import RidgeLinear, _count, k_armed_escapes, linear_escapes
-from tsucb.reproduce.drawing import heat_map, new_figure, percent_colours, readable_on, theme
-from tsucb.reproduce.experiment import named_policy, relative_regret
-from tsucb.reproduce.figure1 import INSTANCES, POLICIES, Figure1, parse_cell
-from tsucb.reproduce.folder import ASIDE
-from tsucb.reproduce.progress import Progress
-from tsucb.reproduce.section_4_1_1 import check_claims
-from tsucb.reproduce.theorems import Theorems
+from tsucb.experiments import Claim, Experiment, Figure, Task, reproduce
+from tsucb.experiments.drawing import heat_map, new_figure, percent_colours, readable_on, theme
+from tsucb.experiments.experiment import named_policy, relative_regret
+from tsucb.experiments.folder import ASIDE
+from tsucb.experiments.paper.bounds import RidgeLinear, _count, k_armed_escapes, linear_escapes
+from tsucb.experiments.paper.figure1 import INSTANCES, POLICIES, Figure1, parse_cell
+from tsucb.experiments.paper.figure1_claims import check_claims
+from tsucb.experiments.paper.theorems import Theorems
+from tsucb.experiments.progress import Progress
 
 measured: list[tuple[Any, ...]] = []  # the tasks that Dice has measured
 broken: set[tuple[Any, ...]] = set()  # the tasks in which it fails
@@ -186,7 +186,7 @@ def test_a_file_is_no_folder(tmp_path):
 
 
 def test_a_folder_is_used_by_one_process_at_a_time(tmp_path):
-    from tsucb.reproduce.folder import Folder
+    from tsucb.experiments.folder import Folder
 
     holder = Folder(tmp_path, DICE)
     with pytest.raises(ValueError, match="in use by another process"):

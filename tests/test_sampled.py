@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 import tsucb
-from tsucb.sampled import FAR, MANY, average_best
+from tsucb.beliefs.sampling import FAR, MANY, average_best
 
 COUNT = 100_000
 # Mean and standard deviation of every arm, and what is special about them.

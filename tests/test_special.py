@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import special, stats
 
-from tsucb.special import (
+from tsucb.numeric.special import (
     beta_cdf,
     beta_pdf,
     beta_quantile_upper,

@@ -9,17 +9,17 @@ import pytest
 
 import tsucb
 from tsucb.cli import answer
-from tsucb.environments.news import NewsBandit
+from tsucb.experiments import reproduce
+from tsucb.experiments.paper.table1 import DAYS, OVERALL, PAPER, POLICIES, Table1
 from tsucb.news import ClickModel, Day, log_files, make_news, read_day
-from tsucb.reproduce import reproduce
-from tsucb.reproduce.table1 import DAYS, OVERALL, PAPER, POLICIES, Table1
+from tsucb.news.bandit import NewsBandit
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("news")
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("tsucb.news.log", "tsucb.reproduce.table1"):
+        for module in ("tsucb.news.log", "tsucb.experiments.paper.table1"):
             patch.setattr(f"{module}.cache_folder", lambda: path / "cache")
         make_news(path, days=2, lines=20_000, seed=5)
         yield path

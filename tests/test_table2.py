@@ -9,9 +9,9 @@ import pytest
 
 from tsucb import GaussianBelief
 from tsucb.cli import answer
-from tsucb.environments.tabular import PortfolioBandit
-from tsucb.reproduce import reproduce, table2
-from tsucb.reproduce.table2 import PAPER, POLICIES, Table2
+from tsucb.datasets.bandits import PortfolioBandit
+from tsucb.experiments import reproduce, table2
+from tsucb.experiments.paper.table2 import PAPER, POLICIES, Table2
 
 pytest.importorskip("jax", reason="NeuralLinear trains with JAX: pip install 'tsucb[deep]'")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from tsucb.reproduce.drawing import theme
+from tsucb.experiments.drawing import theme
 
 Rows = list[dict[str, Any]]
 

@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import tsucb
-from tsucb.reproduce.drawing import style, theme
+from tsucb.experiments.drawing import style, theme
 
 FEATURES = ["constant", "code", "long", "follow_up", "foreign"]
 # How each prompt's chance of a "helpful" depends on the request.

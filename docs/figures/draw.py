@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 import tsucb
-from tsucb.reproduce.drawing import style, theme
-from tsucb.reproduce.figure1 import draw_heat_maps
-from tsucb.reproduce.theorems import draw_regret
+from tsucb.experiments.drawing import style, theme
+from tsucb.experiments.paper.figure1 import draw_heat_maps
+from tsucb.experiments.paper.theorems import draw_regret
 
 FOLDER = Path(__file__).parent
 

@@ -15,9 +15,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import tsucb
-from tsucb.belief import Floats
-from tsucb.reproduce.drawing import style, theme
-from tsucb.simulate import mean_interval, percent_of
+from tsucb.experiments.drawing import style, theme
+from tsucb.numeric.arrays import Floats
+from tsucb.statistics import mean_interval, percent_of
 
 CELLS = ((5, 0.5), (20, 1.0))
 POLICIES = (

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tsucb.belief import Belief, BetaBelief, GaussianBelief, JointGaussianBelief
+from tsucb.beliefs.belief import Belief, BetaBelief, GaussianBelief, JointGaussianBelief
 from tsucb.environments import (
     ContextualLinearBandit,
     Environment,
@@ -32,7 +32,7 @@ from tsucb.policies import (
     Random,
     Thompson,
 )
-from tsucb.simulate import Simulation, simulate
+from tsucb.simulation.simulate import Simulation, simulate
 
 if TYPE_CHECKING:
     from tsucb.agent import Agent, UnknownDecision

@@ -23,7 +23,7 @@ from numba import types
 from numba.core.caching import FunctionCache
 from numba.extending import overload
 
-from tsucb.folders import cache_folder
+from tsucb.files import cache_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tsucb.belief import Floats, Integers
+from tsucb.numeric.arrays import Floats, Integers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

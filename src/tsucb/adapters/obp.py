@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from obp.policy.base import BaseContextualPolicy
 
 from tsucb.agent import Agent
-from tsucb.belief import Floats
+from tsucb.numeric.arrays import Floats
 
 
 @dataclass

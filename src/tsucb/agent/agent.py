@@ -14,28 +14,20 @@ import numpy as np
 
 from tsucb import models, policies
 from tsucb.agent import storage
+from tsucb.agent.calls import Decider, Learner, decider, is_compiled, learner, unpacked, weigh
 from tsucb.agent.contexts import LARGEST, Arm, Context, Reader, check_finite
 from tsucb.agent.decision import Decision
-from tsucb.agent.forgetting import Fading
-from tsucb.agent.online import (
-    Decider,
-    Learner,
-    decider,
-    is_compiled,
-    learner,
-    unpacked,
-    weigh,
-)
 from tsucb.agent.roster import NEW, REMOVED, ArmRecord, Offer, Roster
 from tsucb.agent.structure import Arrays, WrongSettings, pack, pack_object, unpack, unpack_object
-from tsucb.belief import Floats, Integers
+from tsucb.checks import whole_number
+from tsucb.models.forgetting import Fading
 from tsucb.models.k_armed import ArmTotals
 from tsucb.models.model import Model
 from tsucb.models.nig_linear import NIGLinear
 from tsucb.models.regressions import Lanes, Rows, arm_posterior
-from tsucb.policies.rule import whole_number
+from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.ts_ucb import TSUCB
-from tsucb.simulate import MODEL, POLICY, stream
+from tsucb.simulation.simulate import MODEL, POLICY, stream
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,7 +75,7 @@ class Agent:
         Changes everything random; the same seed and calls give the same decisions. None: arbitrary.
     forgetting
         γ: with every reward, all earlier ones come to count γ times as much, and the posterior
-        moves as much towards the prior (see `tsucb.agent.forgetting`). 1 never forgets; 0.999
+        moves as much towards the prior (see `tsucb.models.forgetting`). 1 never forgets; 0.999
         remembers about the last 1,000 rewards.
     transformer
         Turns contexts into vectors: anything with scikit-learn's `transform`, which is given a list

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tsucb.belief import Floats
 from tsucb.models.model import Model
+from tsucb.numeric.arrays import Floats
 
 Arm = str | int
 Context = Any  # a vector, a mapping of feature names to numbers, or whatever a transformer takes

@@ -8,7 +8,8 @@ import numpy as np
 
 from tsucb.agent.contexts import Arm
 from tsucb.agent.roster import Offer
-from tsucb.belief import Belief, Floats
+from tsucb.beliefs.belief import Belief
+from tsucb.numeric.arrays import Floats
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +83,7 @@ class Explanation:
     policy
         The policy's name.
     mean, std, estimate, radius
-        The belief about every arm's mean reward (n,); see `tsucb.belief`. NaN for the first pulls
+        The belief about every arm's mean reward (n,); see `tsucb.beliefs`. NaN for the first pulls
         of an arm that a model asks for, which no belief decides.
     target
         f̃, the sampled mean reward of the best arm; NaN for policies other than TS-UCB.

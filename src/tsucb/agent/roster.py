@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tsucb.agent.contexts import Arm, listed
-from tsucb.agent.forgetting import Fading, memory
 from tsucb.agent.structure import leaves, refilled
-from tsucb.belief import Integers
+from tsucb.models.forgetting import Fading, memory
 from tsucb.models.model import Model
+from tsucb.numeric.arrays import Integers
 
 NEW, REMOVED = -1, -2  # columns of arms that are not in the state yet, or no longer
 

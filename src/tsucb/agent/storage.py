@@ -14,12 +14,13 @@ deceive can pass it, and is then checked for shapes and ranges like any other in
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tsucb.files import written_whole
 
 VERSION = 2
 _KINDS = ("<f8", "<f4", "<i8", "<i4", "<u4")
@@ -29,38 +30,16 @@ _LENGTH = 8
 
 def write(path: str | os.PathLike[str], values: dict[str, Any], arrays: list[Any]) -> None:
     """Write values that JSON knows, and arrays, to one file."""
-    target = Path(path)
     parts = [np.ascontiguousarray(a, dtype=a.dtype.newbyteorder("<")) for a in arrays]
     shapes = [[part.dtype.str, *part.shape] for part in parts]
     header = json.dumps({"arrays": shapes, "values": values}).encode()
     digest = hashlib.sha256()
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {target.parent}; make it before saving there")
-    handle, aside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            first = f"tsucb {VERSION}\n".encode() + len(header).to_bytes(_LENGTH, "little")
-            for piece in (first, header, *(part.tobytes() for part in parts)):
-                digest.update(piece)
-                file.write(piece)
-            file.write(digest.digest())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, target)
-    except BaseException:
-        Path(aside).unlink(missing_ok=True)
-        raise
-    _flush_folder(target.parent)
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make the renaming itself survive a power failure, where the system can."""
-    if hasattr(os, "O_DIRECTORY"):
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    with written_whole(path) as file:
+        first = f"tsucb {VERSION}\n".encode() + len(header).to_bytes(_LENGTH, "little")
+        for piece in (first, header, *(part.tobytes() for part in parts)):
+            digest.update(piece)
+            file.write(piece)
+        file.write(digest.digest())
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[NDArray[Any]]]:

@@ -12,7 +12,7 @@ from tsucb.cli.reproduce import SeedOption, listed
 from tsucb.cli.simulate import ModelName, make_model, usual_ucb
 
 if TYPE_CHECKING:
-    from tsucb.evaluate import LoggedData
+    from tsucb.logs.replay import LoggedData
 
 
 def evaluate(
@@ -65,9 +65,9 @@ def evaluate(
 
     import pandas as pd
 
-    from tsucb.evaluate import read_events, replay
-    from tsucb.reproduce.experiment import named_policy
-    from tsucb.reproduce.folder import write_file
+    from tsucb.experiments.experiment import named_policy
+    from tsucb.files import write_whole
+    from tsucb.logs.replay import read_events, replay
 
     names = [name for text in policy or ["TS,TS-UCB(1)"] for name in listed(text) or ()]
     if log.is_dir() or (log.suffix == ".gz" and not log.name.endswith(".csv.gz")):
@@ -111,12 +111,12 @@ def evaluate(
                 )
             )
     if out is not None:
-        write_file(out, pd.DataFrame(rows).to_csv(index=False))
+        write_whole(out, pd.DataFrame(rows).to_csv(index=False))
 
 
 def news_days(path: Path, strict: bool) -> Iterator[tuple[str, LoggedData]]:
     """The days of a news log, one after the other."""
-    from tsucb.evaluate import news_events
+    from tsucb.logs.replay import news_events
     from tsucb.news import log_files, read_day
 
     for file in log_files(path) if path.is_dir() else [path]:

@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tsucb.reproduce import Claim, Experiment
+    from tsucb.experiments import Claim, Experiment
 
 app = typer.Typer(
     help="Reproduce an experiment of the paper and compare with its figures.",
@@ -68,7 +68,7 @@ def carry_out(
     """Measure the experiment into its folder, with progress, and end with the claims."""
     from rich.console import Console
 
-    from tsucb.reproduce import reproduce
+    from tsucb.experiments import reproduce
 
     out = out or Path("results") / experiment.name
     console = Console(highlight=False)
@@ -90,7 +90,7 @@ def show_claims(console: Console, claims: list[Claim]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from tsucb.reproduce.report import verdict
+    from tsucb.experiments.report import verdict
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, width=min(console.width, 120))
     table.add_column("claim of the paper", ratio=5)
@@ -120,7 +120,7 @@ def figure1(
     cluster: ClusterOption = None,
 ) -> None:
     """Figure 1: 25 synthetic linear contextual bandits, six policies."""
-    from tsucb.reproduce.figure1 import Figure1, parse_cell
+    from tsucb.experiments.paper.figure1 import Figure1, parse_cell
 
     experiment = Figure1.at(
         scale,
@@ -151,7 +151,7 @@ def table1(
     cluster: ClusterOption = None,
 ) -> None:
     """Table 1: personalised news from a click log."""
-    from tsucb.reproduce.table1 import Table1
+    from tsucb.experiments.paper.table1 import Table1
 
     experiment = Table1.at(
         scale,
@@ -181,7 +181,7 @@ def table2(
     cluster: ClusterOption = None,
 ) -> None:
     """Table 2: Neural-Linear on seven real datasets."""
-    from tsucb.reproduce.table2 import Table2
+    from tsucb.experiments.paper.table2 import Table2
 
     experiment = Table2.at(
         scale,
@@ -206,7 +206,7 @@ def theorems(
     cluster: ClusterOption = None,
 ) -> None:
     """Theorems 1 and 2: Bayes regret against its bounds, and how often the bounds fail."""
-    from tsucb.reproduce.theorems import Theorems
+    from tsucb.experiments.paper.theorems import Theorems
 
     experiment = Theorems.at(scale, runs=runs, seed=seed, policies=listed(policies))
     carry_out(experiment, out, workers, cluster)

@@ -60,7 +60,7 @@ def simulate(
     from rich.table import Table
 
     import tsucb
-    from tsucb.reproduce.experiment import named_policy
+    from tsucb.experiments.experiment import named_policy
 
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"--out {out} must end in .png, .svg or .pdf")
@@ -140,7 +140,7 @@ def make_model(name: ModelName, environment: Any, noise: float, horizon: int) ->
             return tsucb.Linear(features, noise, prior_covariance=1 / max(features, 1))
         case ModelName.contextual:
             return tsucb.ContextualLinear(features, noise, prior_covariance=1 / max(features, 1))
-    from tsucb.models.neural_linear import NeuralLinear
+    from tsucb.models.neural.neural_linear import NeuralLinear
 
     return NeuralLinear(features, memory=horizon)
 
@@ -158,8 +158,8 @@ def usual_ucb(model: Any, horizon: int) -> Any:
 
 def save_figure(result: Any, out: Path) -> None:
     """The regret curves as a file."""
-    from tsucb.reproduce.drawing import new_figure, regret_curves, theme
-    from tsucb.reproduce.folder import write_file
+    from tsucb.experiments.drawing import new_figure, regret_curves, theme
+    from tsucb.files import write_whole
 
     sink = io.BytesIO()
     with theme("light"):
@@ -171,4 +171,4 @@ def save_figure(result: Any, out: Path) -> None:
         axes.legend()
         figure.savefig(sink, format=out.suffix[1:], dpi=160)
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_file(out, sink.getvalue())
+    write_whole(out, sink.getvalue())

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
+from tsucb.datasets.bandits import ClassificationBandit
 from tsucb.datasets.dataset import Dataset
 from tsucb.datasets.files import File, existing_file
 from tsucb.datasets.text import Text, one_hot, standardise
-from tsucb.environments.tabular import ClassificationBandit
 
 FILE = File(
     name="USCensus1990.data.txt",

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from tsucb.folders import cache_folder
+from tsucb.files import cache_folder
 
 
 class File(NamedTuple):

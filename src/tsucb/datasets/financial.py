@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
+from tsucb.datasets.bandits import PortfolioBandit
 from tsucb.datasets.dataset import Dataset
 from tsucb.datasets.files import File, existing_file
 from tsucb.datasets.text import Text
-from tsucb.environments.tabular import PortfolioBandit
 
 FILE = File(
     name="raw_stock_contexts",

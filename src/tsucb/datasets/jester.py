@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from tsucb.datasets.bandits import JesterBandit
 from tsucb.datasets.dataset import Dataset
 from tsucb.datasets.files import File, existing_file
 from tsucb.datasets.text import Text
-from tsucb.environments.tabular import JesterBandit
 
 JOKES = 40
 NOT_RATED = 99

@@ -3,23 +3,13 @@
 from tsucb.environments.environment import Environment, World
 from tsucb.environments.k_armed import KArmedBandit
 from tsucb.environments.linear import ContextualLinearBandit, LinearBandit
-from tsucb.environments.tabular import (
-    ClassificationBandit,
-    JesterBandit,
-    MushroomBandit,
-    PortfolioBandit,
-)
 from tsucb.environments.wheel import WheelBandit
 
 __all__ = [
-    "ClassificationBandit",
     "ContextualLinearBandit",
     "Environment",
-    "JesterBandit",
     "KArmedBandit",
     "LinearBandit",
-    "MushroomBandit",
-    "PortfolioBandit",
     "WheelBandit",
     "World",
 ]

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsucb.belief import Floats, Integers
 from tsucb.compiled import compiled, generic, generic_inlined, inlined
-from tsucb.normals import burst, normal
+from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.bursts import burst, normal
 
 
 class World(NamedTuple):

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tsucb.checks import positive
 from tsucb.compiled import implements, inlined
 from tsucb.environments.environment import (
     Environment,
@@ -19,7 +20,6 @@ from tsucb.environments.environment import (
 )
 from tsucb.models.contextual_linear import ContextualLinear
 from tsucb.models.linear import Linear
-from tsucb.models.model import positive
 
 
 class LinearBandit(

@@ -4,7 +4,7 @@ from tsucb.models.contextual_linear import ContextualLinear
 from tsucb.models.k_armed import BernoulliArms, GaussianArms
 from tsucb.models.linear import Linear
 from tsucb.models.model import Model
-from tsucb.models.neural_linear import NeuralLinear
+from tsucb.models.neural.neural_linear import NeuralLinear
 from tsucb.models.nig_linear import NIGLinear
 
 __all__ = [

@@ -4,11 +4,13 @@ from typing import NamedTuple
 
 from numpy.typing import ArrayLike
 
-from tsucb.belief import Floats, GaussianBelief
+from tsucb.beliefs.belief import GaussianBelief
+from tsucb.checks import positive
 from tsucb.compiled import implements
 from tsucb.models import regressions
-from tsucb.models.model import Model, believe, gaussian_prior, positive, update
+from tsucb.models.model import Model, believe, gaussian_prior, update
 from tsucb.models.regressions import Regressions, evidence, learn, predict
+from tsucb.numeric.arrays import Floats
 
 
 class ContextualLinear(

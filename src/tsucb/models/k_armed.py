@@ -4,9 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tsucb.belief import BetaBelief, Floats, GaussianBelief, Integers
+from tsucb.beliefs.belief import BetaBelief, GaussianBelief
+from tsucb.checks import positive
 from tsucb.compiled import implements, inlined
-from tsucb.models.model import Model, believe, positive, update
+from tsucb.models.model import Model, believe, update
+from tsucb.numeric.arrays import Floats, Integers
 
 
 class ArmTotals(NamedTuple):

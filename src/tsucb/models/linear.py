@@ -5,10 +5,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tsucb.belief import Floats, Integers, JointGaussianBelief
+from tsucb.beliefs.belief import JointGaussianBelief
+from tsucb.checks import positive
 from tsucb.compiled import implements
-from tsucb.models.model import Model, believe, gaussian_prior, positive, update
+from tsucb.models.model import Model, believe, gaussian_prior, update
 from tsucb.models.regressions import Rows, learn
+from tsucb.numeric.arrays import Floats, Integers
 
 
 class LinearState(NamedTuple):

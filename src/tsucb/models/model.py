@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tsucb.belief import Belief, Floats, Integers
+from tsucb.beliefs.belief import Belief
 from tsucb.compiled import compiled, generic_inlined
+from tsucb.numeric.arrays import Floats, Integers
 
 
 @generic_inlined
@@ -164,13 +165,6 @@ def state_pulls(state: Any) -> Integers:
     """How often each arm was played."""
     pulls: Integers = state.pulls
     return pulls
-
-
-def positive(name: str, value: float) -> float:
-    """The value as a positive finite number, or a sentence on what is wrong."""
-    if not 0 < value < np.inf:
-        raise ValueError(f"{name} must be positive and finite, but it is {value}")
-    return float(value)
 
 
 def gaussian_prior(

@@ -5,12 +5,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tsucb.belief import Floats, GaussianBelief, Integers
+from tsucb.beliefs.belief import GaussianBelief
+from tsucb.checks import positive
 from tsucb.compiled import implements
 from tsucb.models import regressions
-from tsucb.models.model import Model, believe, gaussian_prior, positive, update
+from tsucb.models.model import Model, believe, gaussian_prior, update
 from tsucb.models.regressions import Regressions, evidence, learn, predict
-from tsucb.normals import burst, gamma
+from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.bursts import burst, gamma
 
 
 class NIGState(NamedTuple):

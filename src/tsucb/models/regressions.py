@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tsucb.belief import Floats, Integers
 from tsucb.compiled import compiled, generic, implements, inlined
+from tsucb.numeric.arrays import Floats, Integers
 
 # Up to 40 features, with 10 and with 60 arms, lanes were the faster at predicting and rows, from 20
 # features on, at learning; rows also skip zeros, of which long contexts often have many.

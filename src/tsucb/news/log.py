@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsucb.compiled import compiled, inlined
-from tsucb.folders import cache_folder
+from tsucb.files import cache_folder
 
 if TYPE_CHECKING:
     import pyarrow

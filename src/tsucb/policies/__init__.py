@@ -2,7 +2,7 @@
 
 from tsucb.policies.greedy import Greedy, Random
 from tsucb.policies.ids import IDS
-from tsucb.policies.rule import Policy, choose
+from tsucb.policies.policy import Policy, choose
 from tsucb.policies.thompson import Thompson
 from tsucb.policies.ts_ucb import TSUCB
 from tsucb.policies.ucb import OFUL, UCB1, BayesUCB, ChiSquaredUCB, HoeffdingUCB

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tsucb.compiled import implements
-from tsucb.policies.rule import Policy, choose, largest, probabilities, tied
+from tsucb.policies.policy import Policy, choose, largest, probabilities, tied
 
 
 class Greedy(Policy, NamedTuple("Greedy", [("first", bool)])):

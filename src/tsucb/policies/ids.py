@@ -5,16 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tsucb.belief import (
-    Belief,
-    BetaBelief,
-    GaussianBelief,
-    JointGaussianBelief,
-    draw,
-)
+from tsucb.beliefs.belief import Belief, BetaBelief, GaussianBelief, JointGaussianBelief, draw
+from tsucb.beliefs.best import JOINT_DRAWS, regret_and_gain
 from tsucb.compiled import generic, implements, inlined, second_is_real
-from tsucb.exact import JOINT_DRAWS, regret_and_gain
-from tsucb.policies.rule import Policy, choose, probabilities, sample_count, tied
+from tsucb.policies.policy import Policy, choose, probabilities, sample_count, tied
 
 
 class IDS(Policy, NamedTuple("IDS", [("samples", float)])):

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tsucb.belief import Belief, JointGaussianBelief, draw
+from tsucb.beliefs.belief import Belief, JointGaussianBelief, draw
+from tsucb.beliefs.best import best_probabilities
 from tsucb.compiled import implements
-from tsucb.exact import best_probabilities
-from tsucb.policies.rule import Policy, choose, largest, probabilities
+from tsucb.policies.policy import Policy, choose, largest, probabilities
 
 
 class Thompson(Policy, NamedTuple("Thompson", [])):

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tsucb.belief import Belief, JointGaussianBelief
+from tsucb.beliefs.belief import Belief, JointGaussianBelief
+from tsucb.beliefs.best import best_mean
 from tsucb.compiled import implements, inlined
-from tsucb.exact import best_mean
-from tsucb.policies.rule import Policy, choose, probabilities, sample_count
-from tsucb.propensity import ratio, ts_ucb_probabilities
+from tsucb.policies.policy import Policy, choose, probabilities, sample_count
+from tsucb.policies.ts_ucb_probabilities import ratio, ts_ucb_probabilities
 
 
 class TSUCB(Policy, NamedTuple("TSUCB", [("samples", float)])):

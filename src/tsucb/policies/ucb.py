@@ -8,14 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tsucb.belief import BetaBelief, GaussianBelief, JointGaussianBelief
+from tsucb.beliefs.belief import BetaBelief, GaussianBelief, JointGaussianBelief
+from tsucb.checks import whole_number
 from tsucb.compiled import generic, implements
-from tsucb.policies.rule import Policy, choose, largest, probabilities, tied, whole_number
-from tsucb.special import (
+from tsucb.numeric.special import (
     beta_quantile_upper,
     chi_squared_quantile_upper,
     normal_quantile_upper,
 )
+from tsucb.policies.policy import Policy, choose, largest, probabilities, tied
 
 
 class HoeffdingUCB(Policy, NamedTuple("HoeffdingUCB", [("horizon", int)])):

@@ -1,0 +1,10 @@
+"""The paper's experiments, each from one command to a report next to the paper's own figures.
+
+An `Experiment` says what is measured; `reproduce` measures it, on this machine or on a cluster,
+into a folder that survives being killed at any moment.
+"""
+
+from tsucb.experiments.experiment import Claim, Experiment, Figure, Task
+from tsucb.experiments.measure import reproduce
+
+__all__ = ["Claim", "Experiment", "Figure", "Task", "reproduce"]

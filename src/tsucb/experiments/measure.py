@@ -1,0 +1,137 @@
+"""Measure an experiment: on the cores of this machine, or on a Dask cluster, with one loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import tsucb
+from tsucb.experiments.experiment import Claim, Experiment, Task
+from tsucb.experiments.folder import Folder
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+
+class Finished(NamedTuple):
+    """What a task brings back."""
+
+    rows: pd.DataFrame
+    seconds: float
+
+
+class Result(NamedTuple):
+    """A measured experiment: one row per run, the summary table, and the claims."""
+
+    rows: pd.DataFrame
+    summary: pd.DataFrame
+    claims: list[Claim]
+
+
+def measure(experiment: Experiment, task: Task, version: str) -> Finished:
+    """Run one task, here or on a worker, which must have the same version of this package."""
+    if tsucb.__version__ != version:
+        raise ValueError(
+            f"a worker has tsucb {tsucb.__version__}, but the experiment is of tsucb {version}; "
+            "install the same version on all workers"
+        )
+    start = time.perf_counter()
+    rows = experiment.run(task.cell, task.policy, task.runs)
+    return Finished(rows, time.perf_counter() - start)
+
+
+@contextmanager
+def executor(workers: int, cluster: str | None) -> Iterator[Executor]:
+    """Where tasks run: threads (the compiled loop releases the GIL), or a Dask cluster.
+
+    On an error or an interrupt, what has not started is called off.
+    """
+    if cluster is None:
+        pool = ThreadPoolExecutor(workers, thread_name_prefix="task")
+        try:
+            yield pool
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+    else:
+        client = connect(cluster)
+        pool = client.get_executor(pure=False)  # never a result of an older version
+        try:
+            yield pool
+        except CancelledError:
+            raise ConnectionError(
+                f"the Dask cluster at {cluster} went away; start it again, and the same command "
+                "continues where this one stopped"
+            ) from None
+        finally:
+            pool.shutdown(wait=False)
+            client.close()
+
+
+def connect(address: str):  # type: ignore[no-untyped-def]  # distributed is optional
+    """A client of the Dask scheduler at the address."""
+    import logging
+
+    try:
+        import distributed
+    except ImportError:
+        raise ValueError(
+            "--cluster needs Dask; install it with: pip install 'tsucb[cluster]'"
+        ) from None
+    # Whatever goes wrong with the cluster is said here, in one sentence.
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+    try:
+        return distributed.Client(address, timeout=10, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"no Dask scheduler answers at {address!r} ({error}); start one with "
+            "'dask scheduler' and give its address, such as tcp://10.0.0.1:8786"
+        ) from None
+
+
+def reproduce(
+    experiment: Experiment,
+    out: Path | str,
+    *,
+    workers: int | None = None,
+    cluster: str | None = None,
+    console: Console | None = None,
+) -> Result:
+    """Measure what is missing in the folder `out`, then write its tables, figures and report.
+
+    Parameters
+    ----------
+    experiment : what to measure
+    out : a new folder, or one of the same settings, which is continued
+    workers : tasks at once on this machine; the experiment's own choice if None
+    cluster : address of a Dask scheduler to run the tasks there instead
+    console : where progress is shown; nowhere if None
+    """
+    from tsucb.experiments.progress import Progress
+    from tsucb.experiments.report import write_results
+
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers must be at least 1, but it is {workers}")
+    with (
+        executor(workers or experiment.workers(), cluster) as pool,
+        closing(Folder(Path(out), experiment)) as folder,
+    ):
+        experiment.prepare()
+        # The longest first, so that no core is left waiting for one at the end.
+        pending = sorted(folder.pending(), key=experiment.cost, reverse=True)
+        with Progress(experiment, pending, console) as progress:
+            running: dict[Future[Finished], Task] = {
+                pool.submit(measure, experiment, task, tsucb.__version__): task for task in pending
+            }
+            for future in as_completed(running):
+                task = running.pop(future)
+                finished = future.result()
+                folder.store(task, finished.rows, finished.seconds)
+                progress.done(task)
+        if console is not None:
+            console.print("Drawing the figures and writing the report ...")
+        return write_results(folder)

@@ -1,0 +1,1 @@
+"""Logged data: reading it, replaying policies over it, and estimating what others had earned."""

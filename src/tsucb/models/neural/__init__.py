@@ -1,0 +1,1 @@
+"""Models with a network in front, which JAX trains."""
