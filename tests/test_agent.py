@@ -12,7 +12,7 @@ import pytest
 
 import tsucb
 from tsucb.agent import UnknownDecision
-from tsucb.simulation.simulate import WORLD, stream
+from tsucb.streams import WORLD, stream
 
 ARMS = ["red", "green", "blue"]
 

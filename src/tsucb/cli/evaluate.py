@@ -12,7 +12,7 @@ from tsucb.cli.reproduce import SeedOption, listed
 from tsucb.cli.simulate import ModelName, make_model, usual_ucb
 
 if TYPE_CHECKING:
-    from tsucb.logs.replay import LoggedData
+    from tsucb.logs import LoggedData
 
 
 def evaluate(
@@ -67,7 +67,7 @@ def evaluate(
 
     from tsucb.experiments.experiment import named_policy
     from tsucb.files import write_whole
-    from tsucb.logs.replay import read_events, replay
+    from tsucb.logs import read_events, replay
 
     names = [name for text in policy or ["TS,TS-UCB(1)"] for name in listed(text) or ()]
     if log.is_dir() or (log.suffix == ".gz" and not log.name.endswith(".csv.gz")):
@@ -116,8 +116,8 @@ def evaluate(
 
 def news_days(path: Path, strict: bool) -> Iterator[tuple[str, LoggedData]]:
     """The days of a news log, one after the other."""
-    from tsucb.logs.replay import news_events
     from tsucb.news import log_files, read_day
+    from tsucb.news.events import news_events
 
     for file in log_files(path) if path.is_dir() else [path]:
         day = read_day(file, strict=strict)

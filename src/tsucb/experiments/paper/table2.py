@@ -137,7 +137,7 @@ class Table2(Experiment):
 
     def prepare(self) -> None:
         """Read every dataset, and see that JAX is there and the horizon fits."""
-        from tsucb.models import training  # noqa: F401  (says what to install where JAX is missing
+        from tsucb.models.neural import training  # noqa: F401  (says what to install where JAX is missing
 
         for name in self.datasets:
             rows, steps = getattr(self.environment(name), "longest", np.inf), self.steps((name,))
