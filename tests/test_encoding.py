@@ -171,6 +171,13 @@ def test_width_grows_in_blocks_and_spare_columns_are_zero():
     assert sorted(set(widths)) == [16, 24, 36, 54, 81, 121, 181, 271, 406]
 
 
+def test_width_stops_short_of_columns_that_will_not_come():
+    encoder = Encoder(most_columns=100)
+    for i in range(300):
+        encoder.encode({"a": f"{i}"})
+    assert (len(encoder.names), encoder.width) == (101, 116)
+
+
 def test_peeking_learns_nothing():
     encoder = Encoder()
     assert encoder.peek({"a": 1.0}).size == encoder.peek([1.0]).size == 0

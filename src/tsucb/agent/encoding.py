@@ -416,11 +416,17 @@ class Encoder:
         """Make vectors long enough, with room for more where more is to be expected."""
         used, width = len(self._columns), self.width
         if not width:
-            plain = all(kind == "number" for _, kind, _ in self._columns)
-            width = max(used, 1) if plain and used else max(used + used // 2, SMALLEST_BLOCK)
+            plain = used and all(kind == "number" for _, kind, _ in self._columns)
+            width = used if plain else self._next_width(used)
         while width < used:
-            width = max(width + width // 2, SMALLEST_BLOCK)
+            width = self._next_width(width)
         self._resize(width)
+
+    def _next_width(self, width: int) -> int:
+        # Few columns come after the last of the categories: the model's work is quadratic in them.
+        last = self.most_columns + SMALLEST_BLOCK
+        wider = max(width + width // 2, SMALLEST_BLOCK)
+        return min(wider, last) if width < last else wider
 
     def _resize(self, width: int) -> None:
         if width != self.width:
