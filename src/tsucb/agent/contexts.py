@@ -68,12 +68,15 @@ class Reader:
         if context is None:
             raise ValueError(f"{self.model_name} needs a context; give one")
         if self._row is not None:
-            return self._checked([self._row(context)], 1)[0]
-        if hasattr(context, "columns") or np.ndim(context) == 2:
+            rows = self._checked([self._row(context)], 1)
+        elif hasattr(context, "columns") or np.ndim(context) == 2:
             if len(context) != 1:
                 raise ValueError(f"a context is one row, but {len(context)} were given")
-            return self.matrix(context)[0]
-        return self.matrix([context])[0]
+            rows = self.matrix(context)
+        else:
+            rows = self.matrix([context])
+        vector: Floats = rows[0]
+        return vector
 
     def matrix(self, contexts: Any) -> Floats:
         """Several contexts (a list, matrix or table) as a new, finite matrix, one row each."""
