@@ -15,15 +15,28 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tsucb.experiments import Claim, Experiment, Figure, Task, reproduce
+import tsucb
+from tsucb.experiments import (
+    Check,
+    Claim,
+    Experiment,
+    Figure,
+    Finding,
+    Task,
+    check_claims,
+    reproduce,
+)
 from tsucb.experiments.drawing import heat_map, new_figure, percent_colours, readable_on, theme
-from tsucb.experiments.experiment import named_policy, relative_regret
+from tsucb.experiments.experiment import relative_regret
 from tsucb.experiments.folder import ASIDE
 from tsucb.experiments.paper.bounds import RidgeLinear, _count, k_armed_escapes, linear_escapes
 from tsucb.experiments.paper.figure1 import INSTANCES, POLICIES, Figure1, parse_cell
-from tsucb.experiments.paper.figure1_claims import check_claims
+from tsucb.experiments.paper.figure1_claims import CHECKS, Percentages, section_4_1_1
 from tsucb.experiments.paper.theorems import Theorems
+from tsucb.experiments.paper.theorems_claims import Evidence, section_3
 from tsucb.experiments.progress import Progress
+from tsucb.figures import regret_curves
+from tsucb.policies.names import named_policy, usual_ucb
 
 measured: list[tuple[Any, ...]] = []  # the tasks that Dice has measured
 broken: set[tuple[Any, ...]] = set()  # the tasks in which it fails
@@ -286,16 +299,85 @@ def test_relative_regret_is_the_mean_of_paired_ratios():
     assert alone.regret_mean == 3.5
 
 
-def test_policies_are_found_by_the_names_they_print():
-    import tsucb
+def test_a_baseline_without_regret_gives_no_percentage_anywhere():
+    """Not infinite here and NaN there."""
+    regret = np.array([[[0.0], [2.0]], [[1.0], [1.0]]])
+    simulation = tsucb.Simulation(("TS", "UCB"), (0, 1), np.array([10]), regret)
+    rows = pd.DataFrame(
+        {"day": 1, "policy": ["TS", "TS", "UCB", "UCB"], "run": [0, 1, 0, 1],
+         "regret": regret[:, :, 0].ravel()}
+    )  # fmt: skip
+    table = relative_regret(rows, ["day"]).set_index("policy")
+    assert np.isnan(table.percent_of_ts["UCB"])
+    assert np.isnan(simulation.summary(baseline="TS").percent["UCB"])
+    rows = invented_rows({"TS": 0, "TS-UCB(1)": 1})
+    assert np.isnan(Percentages(rows, INSTANCES, ("TS", "TS-UCB(1)")).mean("TS-UCB(1)")).all()
 
+
+# Names
+
+
+def test_policies_are_found_by_the_names_they_print():
     sampled = (tsucb.TSUCB(7), tsucb.IDS(20), tsucb.TSUCB(np.inf), tsucb.IDS(np.inf))
-    for policy in (*sampled, tsucb.Thompson(), tsucb.Greedy(), tsucb.Random()):
+    plain = (tsucb.Thompson(), tsucb.Greedy(), tsucb.Greedy(first=True), tsucb.Random())
+    for policy in (*sampled, *plain):
         assert named_policy(policy.name) == policy
     assert named_policy("UCB", UCB=tsucb.OFUL()) == tsucb.OFUL()
-    for wrong in ("UCB", "ts", "TS-UCB", "TS-UCB(0)", "IDS(-1)", ""):
-        with pytest.raises(ValueError, match=r"unknown policy|at least 1"):
+    for wrong in ("UCB", "ts", "TS-UCB", "TS-UCB(٣)", "IDS(-1)", "", 10_000 * "x"):
+        with pytest.raises(ValueError, match="unknown policy") as error:
             named_policy(wrong)
+        assert len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize("number", ["0", "10000001", "9" * 20, "9" * 100_000])
+@pytest.mark.parametrize("kind", ["TS-UCB", "IDS"])
+def test_absurd_numbers_of_samples_are_one_sentence(kind, number):
+    with pytest.raises(ValueError, match=r"at least 1 and at most 10,000,000, or ∞") as error:
+        named_policy(f"{kind}({number})")
+    assert len(str(error.value)) < 200
+    assert named_policy(f"{kind}(10000000)").samples == 10_000_000
+
+
+def test_the_usual_ucb_of_a_model_is_the_papers():
+    for model in (tsucb.BernoulliArms(), tsucb.GaussianArms(1.0)):
+        assert usual_ucb(model, 100) == tsucb.HoeffdingUCB(100)
+    for model in (tsucb.Linear(3, 1.0), tsucb.ContextualLinear(3, 1.0)):
+        assert usual_ucb(model, 100) == tsucb.OFUL()
+    for model in (tsucb.NIGLinear(3), tsucb.NeuralLinear(3, memory=100)):
+        assert usual_ucb(model, 100) == tsucb.ChiSquaredUCB()
+
+
+# Claims
+
+
+def test_a_check_without_what_it_needs_or_with_a_doubt_is_undecided():
+    def find(evidence):
+        return Finding(f"{evidence:.1f}", evidence > 1)
+
+    checks = [
+        Check("a is more", "> 1", ("a",), find),
+        Check("b is more", "> 1", ("a", "b", "c"), find),
+        Check("a is 2.5", "2.5", ("a",), find, exact=True),
+    ]
+    claims = check_claims(checks, 2.0, {"a"}, doubt=lambda check: "too short" * check.exact)
+    assert claims == [
+        Claim("a is more", "> 1", "2.0", True),
+        Claim("b is more", "> 1", "not measured: b, c", None),
+        Claim("a is 2.5", "2.5", "2.0; too short", None),
+    ]
+
+
+def test_the_results_in_the_documentation_are_of_these_claims():
+    folder = Path(__file__).parents[1] / "docs" / "results"
+    written = pd.read_csv(folder / "figure1-claims.csv")
+    assert list(written.statement) == [check.statement for check in CHECKS]
+    assert list(written.paper) == [check.paper for check in CHECKS]
+    written = pd.read_csv(folder / "theorems-claims.csv")
+    frames = [pd.read_csv(folder / f"theorems{x}.csv") for x in ("", "-exponents", "-escapes")]
+    claims = section_3(Evidence(*frames, 100_000), Theorems.at("full").policies)
+    assert list(written.statement) == [claim.statement for claim in claims]
+    assert list(written.measured) == [claim.measured for claim in claims]
+    assert list(written.agrees) == [{True: "yes", False: "no"}[c.agrees] for c in claims]
 
 
 # Figure 1
@@ -344,7 +426,7 @@ def invented_rows(percent: dict[str, float], runs: int = 3) -> pd.DataFrame:
 
 def test_claims_of_section_4_1_1_agree_where_they_should():
     percent = {"TS": 100, "TS-UCB(1)": 67.9, "TS-UCB(100)": 66.6, "IDS(1000)": 70.3}
-    claims = check_claims(invented_rows(percent), INSTANCES, tuple(percent))
+    claims = section_4_1_1(invented_rows(percent), INSTANCES, tuple(percent))
     verdicts = {claim.statement: claim for claim in claims}
     assert verdicts["Over the 25 instances, regret of TS-UCB(1) in % of that of TS"].agrees is True
     assert verdicts["On average, excess regret of IDS over TS-UCB(100)"].agrees is True
@@ -358,16 +440,16 @@ def test_claims_of_section_4_1_1_agree_where_they_should():
 
 def test_claims_of_section_4_1_1_disagree_where_they_should():
     percent = {"TS": 100, "TS-UCB(1)": 80, "TS-UCB(100)": 101, "Greedy": 90, "UCB": 90}
-    claims = check_claims(invented_rows(percent), INSTANCES, tuple(percent))
+    claims = section_4_1_1(invented_rows(percent), INSTANCES, tuple(percent))
     assert not any(claim.agrees for claim in claims if "TS-UCB(100)" in claim.statement)
     assert sum(claim.agrees is False for claim in claims) >= 10
 
 
 def test_claims_need_all_cells_and_the_papers_ids():
     rows = invented_rows({"TS": 100, "TS-UCB(1)": 67.9, "IDS(100)": 70.3})
-    some = check_claims(rows, INSTANCES[:3], ("TS", "TS-UCB(1)", "IDS(100)"))
+    some = section_4_1_1(rows, INSTANCES[:3], ("TS", "TS-UCB(1)", "IDS(100)"))
     assert all(claim.agrees is None for claim in some)
-    every = check_claims(rows, INSTANCES, ("TS", "TS-UCB(1)", "IDS(100)"))
+    every = section_4_1_1(rows, INSTANCES, ("TS", "TS-UCB(1)", "IDS(100)"))
     ids = next(c for c in every if c.statement == "On average, excess regret of IDS over TS-UCB(1)")
     assert ids.agrees is None
     assert "IDS(100)" in ids.measured
@@ -395,8 +477,6 @@ def test_figure_1_from_end_to_end(tmp_path):
 
 
 def test_ridge_bounds_are_those_of_the_paper():
-    import tsucb
-
     rng = np.random.default_rng(0)
     d, arms = 3, 4
     model = RidgeLinear(tsucb.Linear(d, noise=1.0, prior_covariance=1 / (16 * d)))
@@ -449,7 +529,31 @@ def test_theorems_from_end_to_end(tmp_path):
     assert (tmp_path / "theorems.svg").exists()
 
 
+def test_theorems_can_be_measured_without_ts_ucb(tmp_path):
+    experiment = Theorems.at(
+        "quick", runs=2, horizon=1000, arms=(3,), features=(2,), policies=("TS",),
+        short_horizons=(5,),
+    )  # fmt: skip
+    claims = reproduce(experiment, tmp_path, workers=2).claims
+    assert [c.agrees for c in claims if c.statement.startswith("Theorem")] == [None, None]
+    assert "not measured: TS-UCB" in claims[0].measured
+
+
 # What readers see
+
+
+def test_regret_curves_begin_at_zero_and_tell_policies_apart():
+    curves = {name: np.ones((3, 2)) for name in ("TS", "mine", "yours")}
+    with theme("dark"):
+        axes = regret_curves(np.array([10, 20]), curves, new_figure(4, 3).subplots(), labels=False)
+    lines = axes.get_lines()
+    assert [line.get_label() for line in lines] == list(curves)
+    assert all((line.get_xdata()[0], line.get_ydata()[0]) == (0, 0) for line in lines)
+    looks = {(line.get_color(), line.get_linestyle()) for line in lines}
+    assert len(looks) == 3
+    assert lines[0].get_color() != "#000000"  # black on dark would not be seen
+    assert axes.get_legend() is None
+    assert axes.get_xlabel() == ""
 
 
 def test_heat_maps_are_readable_in_grey():

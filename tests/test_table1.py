@@ -10,7 +10,8 @@ import pytest
 import tsucb
 from tsucb.cli import answer
 from tsucb.experiments import reproduce
-from tsucb.experiments.paper.table1 import DAYS, OVERALL, PAPER, POLICIES, Table1
+from tsucb.experiments.paper.table1 import Table1
+from tsucb.experiments.paper.table1_claims import DAYS, OVERALL, PAPER, POLICIES
 from tsucb.news import ClickModel, Day, log_files, make_news, read_day
 from tsucb.news.bandit import NewsBandit
 

@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tsucb.experiments import Claim, Experiment, reproduce
+from tsucb.experiments.paper.figure1 import Figure1, parse_cell
+from tsucb.experiments.paper.table1 import Table1
+from tsucb.experiments.paper.table2 import Table2
+from tsucb.experiments.paper.theorems import Theorems
+from tsucb.experiments.report import verdict
+
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from tsucb.experiments import Claim, Experiment
 
 app = typer.Typer(
     help="Reproduce an experiment of the paper and compare with its figures.",
@@ -68,8 +73,6 @@ def carry_out(
     """Measure the experiment into its folder, with progress, and end with the claims."""
     from rich.console import Console
 
-    from tsucb.experiments import reproduce
-
     out = out or Path("results") / experiment.name
     console = Console(highlight=False)
     console.print(f"[bold]{experiment.title}[/bold]")
@@ -89,8 +92,6 @@ def show_claims(console: Console, claims: list[Claim]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
-
-    from tsucb.experiments.report import verdict
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, width=min(console.width, 120))
     table.add_column("claim of the paper", ratio=5)
@@ -120,8 +121,6 @@ def figure1(
     cluster: ClusterOption = None,
 ) -> None:
     """Figure 1: 25 synthetic linear contextual bandits, six policies."""
-    from tsucb.experiments.paper.figure1 import Figure1, parse_cell
-
     experiment = Figure1.at(
         scale,
         runs=runs,
@@ -151,8 +150,6 @@ def table1(
     cluster: ClusterOption = None,
 ) -> None:
     """Table 1: personalised news from a click log."""
-    from tsucb.experiments.paper.table1 import Table1
-
     experiment = Table1.at(
         scale,
         log=log and str(log),
@@ -181,8 +178,6 @@ def table2(
     cluster: ClusterOption = None,
 ) -> None:
     """Table 2: Neural-Linear on seven real datasets."""
-    from tsucb.experiments.paper.table2 import Table2
-
     experiment = Table2.at(
         scale,
         datasets=listed(datasets),
@@ -206,7 +201,5 @@ def theorems(
     cluster: ClusterOption = None,
 ) -> None:
     """Theorems 1 and 2: Bayes regret against its bounds, and how often the bounds fail."""
-    from tsucb.experiments.paper.theorems import Theorems
-
     experiment = Theorems.at(scale, runs=runs, seed=seed, policies=listed(policies))
     carry_out(experiment, out, workers, cluster)

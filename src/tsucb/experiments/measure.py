@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import tsucb
-from tsucb.experiments.experiment import Claim, Experiment, Task
+from tsucb.experiments.experiment import Experiment, Task
 from tsucb.experiments.folder import Folder
+from tsucb.experiments.progress import Progress
+from tsucb.experiments.report import Result, write_results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,14 +25,6 @@ class Finished(NamedTuple):
 
     rows: pd.DataFrame
     seconds: float
-
-
-class Result(NamedTuple):
-    """A measured experiment: one row per run, the summary table, and the claims."""
-
-    rows: pd.DataFrame
-    summary: pd.DataFrame
-    claims: list[Claim]
 
 
 def measure(experiment: Experiment, task: Task, version: str) -> Finished:
@@ -111,9 +105,6 @@ def reproduce(
     cluster : address of a Dask scheduler to run the tasks there instead
     console : where progress is shown; nowhere if None
     """
-    from tsucb.experiments.progress import Progress
-    from tsucb.experiments.report import write_results
-
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1, but it is {workers}")
     with (

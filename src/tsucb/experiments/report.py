@@ -7,19 +7,27 @@ import html
 import io
 import json
 import platform
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import tsucb
+from tsucb.experiments.claims import Claim
 from tsucb.experiments.drawing import PALETTES, theme
-from tsucb.experiments.experiment import Claim, Figure
+from tsucb.experiments.experiment import Figure
 from tsucb.experiments.folder import Folder
-from tsucb.experiments.measure import Result
 from tsucb.experiments.progress import duration
 
 if TYPE_CHECKING:
     import pandas as pd
 
 AGREEMENT = {True: ("yes", "✓"), False: ("no", "✗"), None: ("open", "–")}
+
+
+class Result(NamedTuple):
+    """A measured experiment: one row per run, the summary table, and the claims."""
+
+    rows: pd.DataFrame
+    summary: pd.DataFrame
+    claims: list[Claim]
 
 
 def verdict(claim: Claim) -> str:
