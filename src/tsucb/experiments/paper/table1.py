@@ -28,6 +28,7 @@ from tsucb.figures import regret_curves
 from tsucb.files import cache_folder
 from tsucb.news import check_day, day_clicks, is_generated, log_files, make_news, read_day
 from tsucb.news.bandit import NewsBandit
+from tsucb.news.prepared import gzip_checksum
 from tsucb.policies import ChiSquaredUCB
 from tsucb.policies.names import named_policy, samples_of
 from tsucb.simulation.simulate import simulate
@@ -92,11 +93,14 @@ class Table1(Experiment):
         return named_policy(name, UCB=ChiSquaredUCB())
 
     def settings(self) -> dict[str, Any]:
-        """What decides the numbers: the files of the log are known by name and size."""
+        """What decides the numbers: files of the log are known by name, size and checksum."""
         if self.log is None:
             log = f"generated, {self.lines} lines a day"
         else:
-            log = ", ".join(f"{path.name} ({path.stat().st_size} bytes)" for path in self.files())
+            log = ", ".join(
+                f"{path.name} ({path.stat().st_size} bytes, checksum {gzip_checksum(path)})"
+                for path in self.files()
+            )
         return super().settings() | {"generated": self.generated, "log": log}
 
     @property
