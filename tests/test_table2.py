@@ -9,7 +9,7 @@ import pytest
 
 from tsucb import GaussianBelief
 from tsucb.cli import answer
-from tsucb.datasets.bandits import PortfolioBandit
+from tsucb.datasets.financial import PortfolioBandit
 from tsucb.experiments import reproduce
 from tsucb.experiments.paper import table2
 from tsucb.experiments.paper.table2 import Table2
