@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import tsucb
@@ -26,9 +28,10 @@ from tsucb.experiments import (
     check_claims,
     reproduce,
 )
+from tsucb.experiments.code import code_identity
 from tsucb.experiments.drawing import heat_map, new_figure, percent_colours, readable_on, theme
 from tsucb.experiments.experiment import relative_regret
-from tsucb.experiments.folder import ASIDE
+from tsucb.experiments.folder import ASIDE, Folder, checksum_of
 from tsucb.experiments.paper.bounds import RidgeLinear, _count, k_armed_escapes, linear_escapes
 from tsucb.experiments.paper.figure1 import INSTANCES, POLICIES, Figure1, parse_cell
 from tsucb.experiments.paper.figure1_claims import CHECKS, Percentages, section_4_1_1
@@ -171,11 +174,60 @@ def test_a_folder_of_other_settings_is_refused_and_left_alone(tmp_path, other):
     assert everything(tmp_path) == before
 
 
-def test_a_folder_of_another_version_is_refused(tmp_path, monkeypatch):
-    reproduce(DICE, tmp_path, workers=1)
-    monkeypatch.setattr("tsucb.__version__", "99.0")
-    with pytest.raises(ValueError, match=r"tsucb is .*, not \"99.0\""):
+def half_measured(folder: Path) -> None:
+    broken.add(((6,), "TS", 2))
+    with pytest.raises(RuntimeError, match="fell off"):
+        reproduce(DICE, folder, workers=1)
+    broken.clear()
+
+
+def with_other_code(monkeypatch):
+    for module in ("folder", "measure"):
+        monkeypatch.setattr(f"tsucb.experiments.{module}.code_identity", lambda: "0" * 16)
+
+
+def test_a_folder_half_measured_by_other_code_is_refused_and_left_alone(tmp_path, monkeypatch):
+    half_measured(tmp_path)
+    before = everything(tmp_path)
+    with_other_code(monkeypatch)
+    with pytest.raises(ValueError, match=r"other code of tsucb .* --continue-other-code"):
         reproduce(DICE, tmp_path)
+    assert everything(tmp_path) == before
+    reproduce(DICE, tmp_path, other_code=True)
+    page = (tmp_path / "report.html").read_text()
+    assert "Measured by 2 states of the code" in page
+    assert "0" * 16 in page
+    assert code_identity() in page
+
+
+def test_a_folder_measured_by_other_code_can_be_reported(tmp_path, monkeypatch):
+    reproduce(DICE, tmp_path, workers=1)
+    before = (tmp_path / "summary.csv").read_bytes()
+    measured.clear()
+    with_other_code(monkeypatch)
+    reproduce(DICE, tmp_path)
+    assert not measured
+    assert (tmp_path / "summary.csv").read_bytes() == before
+    page = (tmp_path / "report.html").read_text()
+    assert code_identity() in page  # whose numbers they are
+    assert "0" * 16 not in page
+
+
+def test_a_folder_that_other_code_only_began_is_taken_over(tmp_path, monkeypatch):
+    Folder(tmp_path, DICE).close()
+    with_other_code(monkeypatch)
+    reproduce(DICE, tmp_path)
+    assert json.loads((tmp_path / "settings.json").read_text())["code"] == "0" * 16
+
+
+def test_the_identity_of_the_code_is_that_of_its_sources(tmp_path, monkeypatch):
+    package = tmp_path / "tsucb"
+    shutil.copytree(Path(tsucb.__file__).parent, package)
+    monkeypatch.setattr(tsucb, "__file__", str(package / "__init__.py"))
+    same = code_identity.__wrapped__()
+    assert same == code_identity()
+    (package / "policies" / "ids.py").write_text("x = 1\n")
+    assert code_identity.__wrapped__() != same
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '"settings"'])
@@ -199,8 +251,6 @@ def test_a_file_is_no_folder(tmp_path):
 
 
 def test_a_folder_is_used_by_one_process_at_a_time(tmp_path):
-    from tsucb.experiments.folder import Folder
-
     holder = Folder(tmp_path, DICE)
     with pytest.raises(ValueError, match="in use by another process"):
         reproduce(DICE, tmp_path)
@@ -234,12 +284,77 @@ def test_killed_while_the_folder_is_made_it_can_start_again(tmp_path, monkeypatc
     assert (tmp_path / "out" / "summary.csv").exists()
 
 
-def test_a_damaged_task_is_named(tmp_path):
-    reproduce(DICE, tmp_path, workers=1)
+# Results that would change silently
+
+
+def test_a_damaged_task_is_named_before_anything_is_measured(tmp_path):
+    half_measured(tmp_path)
+    measured.clear()
     path = next((tmp_path / "tasks").iterdir())
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(ValueError, match=re.escape(path.name)):
+    with pytest.raises(ValueError, match=rf"{re.escape(path.name)} is damaged .*checksum differs"):
         reproduce(DICE, tmp_path)
+    assert not measured
+    path.unlink()
+    reproduce(DICE, tmp_path, workers=1)
+
+
+def test_no_flipped_bit_of_a_task_goes_unnoticed(tmp_path):
+    reproduce(DICE, tmp_path, workers=1)
+    path = sorted((tmp_path / "tasks").iterdir())[0]
+    content = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for place in [0, len(content) - 1, *rng.integers(len(content), size=20)]:
+        spoilt = bytearray(content)
+        spoilt[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(spoilt)
+        with pytest.raises(ValueError, match="its checksum differs"):
+            reproduce(DICE, tmp_path)
+    path.write_bytes(content)
+    reproduce(DICE, tmp_path)
+
+
+def replaced(folder: Path, key: str, content: bytes) -> None:
+    """Another file in place of a task's, with the checksum that fits it."""
+    [path] = (folder / "tasks").glob(f"{key}.*.parquet")
+    path.unlink()
+    (folder / "tasks" / f"{key}.{checksum_of(content)}.parquet").write_bytes(content)
+
+
+def test_a_task_in_place_of_another_is_refused(tmp_path):
+    reproduce(DICE, tmp_path, workers=1)
+    [other] = (tmp_path / "tasks").glob("2_TS_0-1.*")
+    replaced(tmp_path, "6_TS_0-1", other.read_bytes())
+    with pytest.raises(ValueError, match=r"6_TS_0-1.* is damaged \(it is another task's\)"):
+        reproduce(DICE, tmp_path)
+
+
+def test_a_task_with_other_runs_is_refused(tmp_path):
+    reproduce(DICE, tmp_path, workers=1)
+    [path] = (tmp_path / "tasks").glob("2_TS_0-1.*")
+    table = pq.read_table(path)
+    for rows in (table.slice(0, 1), pa.concat_tables([table, table])):
+        pq.write_table(rows, tmp_path / "part")
+        replaced(tmp_path, "2_TS_0-1", (tmp_path / "part").read_bytes())
+        with pytest.raises(ValueError, match="its runs are not the task's"):
+            reproduce(DICE, tmp_path)
+
+
+def test_two_files_of_one_task_are_refused(tmp_path):
+    reproduce(DICE, tmp_path, workers=1)
+    [path] = (tmp_path / "tasks").glob("2_TS_0-1.*")
+    pq.write_table(pq.read_table(path).slice(0, 1), tmp_path / "part")
+    content = (tmp_path / "part").read_bytes()
+    (tmp_path / "tasks" / f"2_TS_0-1.{checksum_of(content)}.parquet").write_bytes(content)
+    with pytest.raises(ValueError, match="is of the same task"):
+        reproduce(DICE, tmp_path)
+
+
+def test_a_worker_that_brings_back_too_few_runs_is_noticed(tmp_path, monkeypatch):
+    run = Dice.run
+    monkeypatch.setattr(Dice, "run", lambda self, *task: run(self, *task)[:1])
+    with pytest.raises(ValueError, match="brought back other runs"):
+        reproduce(DICE, tmp_path, workers=1)
 
 
 def test_keys_of_tasks_are_distinct_file_names():

@@ -55,6 +55,14 @@ ClusterOption = Annotated[
     str | None, typer.Option(help="Address of a Dask scheduler to run on, tcp://HOST:PORT.")
 ]
 
+OtherCodeOption = Annotated[
+    bool,
+    typer.Option(
+        "--continue-other-code",
+        help="Continue results that another state of this package has begun, mixing both.",
+    ),
+]
+
 
 def listed(text: str | None) -> tuple[str, ...] | None:
     """The parts of a comma-separated list.
@@ -68,7 +76,11 @@ def listed(text: str | None) -> tuple[str, ...] | None:
 
 
 def carry_out(
-    experiment: Experiment, out: Path | None, workers: int | None, cluster: str | None
+    experiment: Experiment,
+    out: Path | None,
+    workers: int | None,
+    cluster: str | None,
+    other_code: bool,
 ) -> None:
     """Measure the experiment into its folder, with progress, and end with the claims."""
     from rich.console import Console
@@ -79,7 +91,14 @@ def carry_out(
     for note in experiment.notes():
         console.print(note, markup=False)
     try:
-        result = reproduce(experiment, out, workers=workers, cluster=cluster, console=console)
+        result = reproduce(
+            experiment,
+            out,
+            workers=workers,
+            cluster=cluster,
+            other_code=other_code,
+            console=console,
+        )
     except KeyboardInterrupt:
         typer.echo("The same command continues where this one stopped.", err=True)
         raise
@@ -119,6 +138,7 @@ def figure1(
     out: OutOption = None,
     workers: WorkersOption = None,
     cluster: ClusterOption = None,
+    continue_other_code: OtherCodeOption = False,
 ) -> None:
     """Figure 1: 25 synthetic linear contextual bandits, six policies."""
     experiment = Figure1.at(
@@ -129,7 +149,7 @@ def figure1(
         policies=listed(policies),
         prior=prior.value,
     )
-    carry_out(experiment, out, workers, cluster)
+    carry_out(experiment, out, workers, cluster, continue_other_code)
 
 
 @app.command()
@@ -148,6 +168,7 @@ def table1(
     out: OutOption = None,
     workers: WorkersOption = None,
     cluster: ClusterOption = None,
+    continue_other_code: OtherCodeOption = False,
 ) -> None:
     """Table 1: personalised news from a click log."""
     experiment = Table1.at(
@@ -161,7 +182,7 @@ def table1(
     )
     typer.echo("Reading the log and fitting click models, unless the cache has them ...", err=True)
     experiment.prepare()
-    carry_out(experiment, out, workers, cluster)
+    carry_out(experiment, out, workers, cluster, continue_other_code)
 
 
 @app.command()
@@ -176,6 +197,7 @@ def table2(
     out: OutOption = None,
     workers: WorkersOption = None,
     cluster: ClusterOption = None,
+    continue_other_code: OtherCodeOption = False,
 ) -> None:
     """Table 2: Neural-Linear on seven real datasets."""
     experiment = Table2.at(
@@ -187,7 +209,7 @@ def table2(
         seed=seed,
         policies=listed(policies),
     )
-    carry_out(experiment, out, workers, cluster)
+    carry_out(experiment, out, workers, cluster, continue_other_code)
 
 
 @app.command()
@@ -199,7 +221,8 @@ def theorems(
     out: OutOption = None,
     workers: WorkersOption = None,
     cluster: ClusterOption = None,
+    continue_other_code: OtherCodeOption = False,
 ) -> None:
     """Theorems 1 and 2: Bayes regret against its bounds, and how often the bounds fail."""
     experiment = Theorems.at(scale, runs=runs, seed=seed, policies=listed(policies))
-    carry_out(experiment, out, workers, cluster)
+    carry_out(experiment, out, workers, cluster, continue_other_code)

@@ -41,7 +41,8 @@ def csv_from_archive(path: Path) -> bytes:
             members = [m for m in files.infolist() if m.filename.endswith(".xls")]
             if len(members) != 1 or members[0].file_size > MOST_BYTES:
                 raise ValueError(
-                    f"the archive of jester holds no single Excel file of up to {MOST_BYTES:,} bytes"
+                    "the archive of jester holds no single Excel file of up to "
+                    f"{MOST_BYTES:,} bytes"
                 )
             sheet = xlrd.open_workbook(file_contents=files.read(members[0])).sheet_by_index(0)
     except (zipfile.BadZipFile, zlib.error, xlrd.XLRDError) as error:
