@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -75,16 +76,19 @@ def evaluate(
                 "how were the arms logged? say --uniform if each available arm was equally "
                 "likely, or --propensity COLUMN for the column with their probabilities"
             )
-        events = read_events(
-            log,
-            arm=arm,
-            reward=reward,
-            contexts=listed(context),
-            available=available,
-            propensity=propensity,
-            uniform=uniform,
-            intercept=intercept,
-        )
+        try:
+            events = read_events(
+                log,
+                arm=arm,
+                reward=reward,
+                contexts=listed(context),
+                available=available,
+                propensity=propensity,
+                uniform=uniform,
+                intercept=intercept,
+            )
+        except (EOFError, zlib.error) as error:
+            raise ValueError(f"{log} is truncated or damaged: {error}") from None
         parts = iter([(log.name, events)])
     rows = []
     typer.echo(line("log", "policy", "rate", "95 % interval", "matched", "kept", "lift"))

@@ -12,6 +12,7 @@ import typer
 
 import tsucb
 from tsucb import datasets
+from tsucb.cli.limits import bounded, check_memory
 from tsucb.cli.reproduce import SeedOption, listed
 from tsucb.experiments.drawing import new_figure, theme
 from tsucb.figures import regret_curves
@@ -67,6 +68,16 @@ def simulate(
 
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"--out {out} must end in .png, .svg or .pdf")
+    bounded("arms", arms, most=1_000_000)
+    bounded("features", features, most=1_000_000)
+    bounded("horizon", horizon, most=1_000_000_000)
+    bounded("runs", runs, most=1_000_000)
+    if workers is not None:
+        bounded("workers", workers, most=1_000)
+    if environment in SYNTHETIC[2:4]:
+        matrices = arms if environment == "contextual-linear" else 1
+        counts = f"{arms:,} arms with {features:,} features"
+        check_memory(counts, 8.0 * features * (2 * matrices * features + arms))
     bandit = make_environment(environment, arms, features, noise, delta, data_dir)
     learner = make_model(model, bandit, noise, horizon)
     special = {

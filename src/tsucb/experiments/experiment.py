@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Cell = tuple[str | int | float, ...]
+MOST_RUNS = 1_000_000
 
 
 class Task(NamedTuple):
@@ -91,8 +92,8 @@ class Experiment(ABC):
     scales: ClassVar[dict[str, dict[str, Any]]]
 
     def __post_init__(self) -> None:
-        if self.runs < 1:
-            raise ValueError(f"runs must be at least 1, but it is {self.runs}")
+        if not 1 <= self.runs <= MOST_RUNS:
+            raise ValueError(f"runs must be at least 1, at most {MOST_RUNS:,}, not {self.runs:,}")
         if self.seed < 0:
             raise ValueError(f"seed must not be negative, but it is {self.seed}")
         if not self.policies:

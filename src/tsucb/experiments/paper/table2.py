@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HORIZON = 10_000
+MOST_STEPS = 1_000_000  # every step stays in memory, to train on
 FINANCIAL_HORIZON = 3_000  # the paper's, for the 3,713 rows of that dataset
 RUNS = 200
 POINTS = 50  # of a regret curve
@@ -87,8 +88,10 @@ class Table2(Experiment):
                 raise ValueError(f"unknown dataset {name!r}; the datasets are {', '.join(known)}")
         if not self.datasets or len(set(self.datasets)) < len(self.datasets):
             raise ValueError("name at least one dataset, and none twice")
-        if self.horizon is not None and self.horizon < 1:
-            raise ValueError(f"horizon must be at least 1, but it is {self.horizon}")
+        if self.horizon is not None and not 1 <= self.horizon <= MOST_STEPS:
+            raise ValueError(
+                f"horizon must be at least 1, at most {MOST_STEPS:,}, not {self.horizon:,}"
+            )
         for policy in self.policies:
             self.policy(policy)
 
