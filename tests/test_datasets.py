@@ -14,7 +14,7 @@ import pytest
 
 from tsucb import datasets
 from tsucb.cli import answer
-from tsucb.datasets import DATASETS, files, jester
+from tsucb.datasets import DATASETS, files, financial, jester, mushroom
 from tsucb.datasets.text import one_hot, standardise
 
 FOLDER = os.environ.get("TSUCB_DATA")
@@ -144,6 +144,64 @@ def test_jester_keeps_users_who_rated_the_most_rated_jokes(tmp_path: Path) -> No
 def test_financial_contexts_are_raw(tmp_path: Path) -> None:
     environment = DATASETS["financial"].read(write(tmp_path, "financial"))
     np.testing.assert_allclose(environment.contexts[3], 0.3 + np.arange(21))
+
+
+# The bandits
+
+
+def steps(bandit, count: int, seed: int = 0):  # type: ignore[no-untyped-def]
+    """The world of a run, and copies of context, means and available arms of its first steps."""
+    rng = np.random.default_rng(seed)
+    world = bandit.begin(rng)
+    for step in range(1, count + 1):
+        context, means, available = bandit.advance(world, step, rng)
+        assert available.tolist() == list(range(bandit.arms))
+        yield world, context.copy(), means.copy()
+
+
+def test_mushrooms_pay_5_or_harm_half_of_the_time() -> None:
+    bandit = mushroom.MushroomBandit([[1.0, 0.0], [0.0, 1.0]], edible=[True, False])
+    bitten = []
+    for world, context, means in steps(bandit, 4_000):
+        if context[0]:
+            assert means.tolist() == [0, 5]
+            assert bandit.reward(world, 1) == 5
+        else:
+            assert means.tolist() == [0, -15]
+            bitten.append(bandit.reward(world, 1))
+        assert bandit.reward(world, 0) == 0
+    assert set(bitten) == {-35, 5}
+    # Binomial with ½ both: 4.5 standard deviations, false alarm 7e-6 each
+    assert abs(len(bitten) - 2_000) < 4.5 * np.sqrt(1_000)
+    assert abs(bitten.count(5) - len(bitten) / 2) < 4.5 * np.sqrt(len(bitten) / 4)
+
+
+def test_jester_pays_the_ratings_of_jokes_that_are_not_in_the_context() -> None:
+    ratings = np.arange(5)[:, None] * 100 + np.arange(12)
+    bandit = jester.JesterBandit(ratings)
+    users, orders = set(), set()
+    for seed in range(3):
+        for world, context, means in steps(bandit, 5, seed):
+            seen = np.concatenate([context, means])
+            assert sorted(seen) == ratings[int(seen[0] // 100)].tolist()
+            assert [bandit.reward(world, arm) for arm in range(8)] == means.tolist()
+            users.add((seed, seen[0] // 100))
+            orders.add((seed, *(seen % 100)))
+    assert len(users) == 15  # every user once in a run
+    assert len(orders) == 3  # the jokes in one order in a run, and another in the next
+
+
+def test_portfolios_pay_their_stocks_and_noise_that_grows() -> None:
+    returns = np.random.default_rng(1).standard_normal((4_000, 3))
+    bandit = financial.PortfolioBandit(returns)
+    noise = []
+    for world, context, means in steps(bandit, 4_000):
+        weights = world.parameters.reshape(8, 3)
+        np.testing.assert_allclose(means, weights @ context, rtol=1e-12, atol=1e-12)
+        noise.append([bandit.reward(world, arm) - means[arm] for arm in range(8)])
+    np.testing.assert_allclose(np.linalg.norm(weights, axis=1), 1)
+    # The relative error of a standard deviation from 4,000 normals is 1/√8000; 4.5 of them
+    np.testing.assert_allclose(np.std(noise, axis=0), 0.01 * np.arange(1, 9), rtol=4.5 / 89)
 
 
 @pytest.mark.parametrize(
