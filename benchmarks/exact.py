@@ -45,7 +45,7 @@ def beliefs(arms: int) -> list[Belief]:
         context, _, _ = bandit.advance(world, t + 1, rng)
         belief = model.belief(state, context, rng=rng)
         met.append(belief)
-        arm = tsucb.TSUCB(1).choose(belief, rng)
+        arm = tsucb.TSUCB(1).choose(belief, rng).arm
         model.update(state, context, arm, bandit.reward(world, arm))
     return met
 

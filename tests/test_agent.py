@@ -12,13 +12,18 @@ import pytest
 
 import tsucb
 from tsucb.agent import UnknownDecision
-from tsucb.simulation.simulate import WORLD, stream
+from tsucb.streams import WORLD, stream
 
 ARMS = ["red", "green", "blue"]
 
 
 def make(**options):
-    return tsucb.Agent(**({"arms": ARMS, "features": 2, "seed": 0} | options))
+    """An agent whose posterior is known in closed form."""
+    given = {"arms": ARMS, "features": 2, "seed": 0} | options
+    if "model" not in given:
+        features = given["features"]
+        given["model"] = tsucb.NIGLinear(features if isinstance(features, int) else len(features))
+    return tsucb.Agent(**given)
 
 
 def context_for(agent, rng, arms=None):
@@ -29,14 +34,12 @@ def context_for(agent, rng, arms=None):
 
 def coefficients(agent):
     """Posterior means of the coefficients, by arm."""
-    table = agent.arms_summary()
-    return table[["x0", "x1"]]
+    return agent.coefficients()["mean"].unstack(sort=False)
 
 
-def test_defaults_are_those_of_the_paper():
-    agent = make()
-    assert isinstance(agent.model, tsucb.NIGLinear)
-    assert agent.policy == tsucb.TSUCB(100)
+def knowledge(agent):
+    """Everything that was learned, as one table."""
+    return agent.coefficients().unstack(sort=False).join(agent.arms_summary())
 
 
 def test_same_seed_same_decisions():
@@ -107,7 +110,7 @@ def test_models_and_policies(model, policy, tmp_path):
     other = tsucb.Agent.load(tmp_path / "agent.tsucb")
     more = [context_for(agent, rng) for _ in range(10)]
     assert [agent.choose(x).id for x in more] == [other.choose(x).id for x in more]
-    assert agent.arms_summary().equals(other.arms_summary())
+    assert knowledge(agent).equals(knowledge(other))
 
 
 def test_keeping_beliefs_changes_no_decision():
@@ -256,7 +259,7 @@ def test_scikit_learn_transforms_contexts(tmp_path):
     assert other.choose(examples[0]).id == agent.choose(examples[0]).id
     plain = make(features=3)
     plain.update([1.0, 0.0, 5.0], decision.arm, 1.0)
-    assert agent.arms_summary().x2.equals(plain.arms_summary().x2)
+    assert coefficients(agent).x2.equals(coefficients(plain).x2)
 
 
 def test_streaming_transformers_learn():
@@ -311,7 +314,7 @@ def test_a_removed_arm_learns_nothing_even_if_its_name_returns():
     summary = agent.arms_summary()
     assert list(summary.index) == ["green", "red"]
     assert summary.pulls.tolist() == [0, 0]
-    assert summary.x0.tolist() == [0.0, 0.0]
+    assert coefficients(agent).x0.tolist() == [0.0, 0.0]
 
 
 def test_expiry():
@@ -449,14 +452,15 @@ def test_warm_start_from_arrays_and_tables():
     one_by_one = make(features=["age", "hour"])
     for x, name, reward in zip(xs, names, rewards, strict=True):
         one_by_one.update(x, str(name), reward)
-    expected = one_by_one.arms_summary()
+    expected = knowledge(one_by_one)
     for table in (columns, pd.DataFrame(columns), pl.DataFrame(columns)):
         agent = make(features=["age", "hour"])
         agent.fit(table, arm="offer", reward="paid")
-        assert agent.arms_summary().equals(expected)
+        pd.testing.assert_frame_equal(knowledge(agent), expected, rtol=1e-12)
     agent = make(features=["age", "hour"])
     agent.fit((xs, names, rewards))
-    assert agent.arms_summary().equals(expected)
+    learned = knowledge(agent)
+    pd.testing.assert_frame_equal(learned, expected, rtol=1e-12)
 
     for wrong, message in (
         ((xs, names), "three arrays"),
@@ -469,7 +473,7 @@ def test_warm_start_from_arrays_and_tables():
     ):
         with pytest.raises(ValueError, match=message):
             agent.fit(wrong)
-    assert agent.arms_summary().equals(expected)  # nothing was learned from any of them
+    assert knowledge(agent).equals(learned)  # nothing was learned from any of them
     assert agent.choose(xs[0]).id == one_by_one.choose(xs[0]).id
 
     counts = tsucb.Agent(ARMS, model=tsucb.BernoulliArms(), seed=0)
@@ -487,17 +491,14 @@ def test_what_is_not_seen_returns_to_the_prior(model):
     rng = np.random.default_rng(0)
     x = rng.normal(size=2) if model.context_shape(1) else None
     other = np.zeros(2) if isinstance(model, tsucb.Linear) else x
-    fresh = tsucb.Agent(["red", "green"], model=model, seed=0).arms_summary()
+    fresh = tsucb.Agent(["red", "green"], model=model, seed=0).coefficients()
     for _ in range(50):
         agent.update(x, "red", 1.0)
-    known = agent.arms_summary().loc["red"].filter(like="std")
-    assert (known <= fresh.loc["red"].filter(like="std") * 1.01).all()
+    assert (agent.coefficients().loc["red", "std"] <= fresh.loc["red", "std"] * 1.01).all()
     for _ in range(400):
         agent.update(other, "green", 0.0)
-    old, new = (
-        table.loc["red"].drop(["pulls", "mean_reward"]) for table in (agent.arms_summary(), fresh)
-    )
-    np.testing.assert_allclose(old.to_numpy(float), new.to_numpy(float), atol=1e-6)
+    old, new = (table.loc["red"].to_numpy() for table in (agent.coefficients(), fresh))
+    np.testing.assert_allclose(old, new, atol=1e-6)
 
 
 def test_forgetting_follows_a_change():
@@ -556,9 +557,10 @@ def test_summary():
     row = agent.arms_summary().loc["green"]
     assert row[["pulls", "open", "mean_reward"]].tolist() == [1, 1, 2.0]
     # One observation: precision 1.25, mean 2/1.25; a = 6.5, b = 6 + (4 − 1.25 · 1.6²)/2.
-    assert row.age == pytest.approx(1.6)
-    assert row.age_std == pytest.approx(math.sqrt((6 + (4 - 1.25 * 1.6**2) / 2) / 5.5 / 1.25))
-    assert row.hour_std == pytest.approx(math.sqrt((6 + (4 - 1.25 * 1.6**2) / 2) / 5.5 / 0.25))
+    age, hour = (agent.coefficients().loc["green", name] for name in ("age", "hour"))
+    assert age["mean"] == pytest.approx(1.6)
+    assert age["std"] == pytest.approx(math.sqrt((6 + (4 - 1.25 * 1.6**2) / 2) / 5.5 / 1.25))
+    assert hour["std"] == pytest.approx(math.sqrt((6 + (4 - 1.25 * 1.6**2) / 2) / 5.5 / 0.25))
     assert list(agent.arms_summary().index) == ARMS
 
 
@@ -598,12 +600,13 @@ def test_threads_neither_corrupt_nor_lose_anything():
     summary = agent.arms_summary()
     assert summary.pulls.sum() == len(seen) == 1800
     assert len(summary) == 3 + 6 * 6
+    learned = coefficients(agent)
     for name in summary.index:
         own = [(x, reward) for x, arm, reward in seen if arm == name]
         xs = np.array([x for x, _ in own]).reshape(-1, 2)
         rewards = np.array([reward for _, reward in own])
         exact = np.linalg.solve(0.25 * np.eye(2) + xs.T @ xs, xs.T @ rewards)
-        np.testing.assert_allclose(summary.loc[name, ["x0", "x1"]], exact, atol=1e-9)
+        np.testing.assert_allclose(learned.loc[name], exact, atol=1e-9)
 
 
 def test_a_lost_decision_is_never_taken_for_one_of_another_arm(tmp_path):

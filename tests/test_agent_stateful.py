@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import tsucb
 from tsucb.agent import UnknownDecision
 from tsucb.numeric.bursts import burst, gamma
-from tsucb.simulation.simulate import POLICY, stream
+from tsucb.streams import POLICY, stream
 
 MODEL = tsucb.NIGLinear(2)
 RULE = tsucb.TSUCB(2)
@@ -80,7 +80,7 @@ class ReferenceAgent:
             ]
         )
         belief = tsucb.GaussianBelief(mean=estimate, std=radius)
-        return names[RULE.choose(belief, self.rng)], estimate, radius
+        return names[RULE.choose(belief, self.rng).arm], estimate, radius
 
     def remember(self, id, name, x):
         self.open[id] = (self.arms[name], x, self.time)

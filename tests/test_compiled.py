@@ -1,90 +1,175 @@
-"""The cache of compiled code: found again, and never stale."""
+"""The cache of compiled code: found again, never stale, private, and never in the way."""
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
-import numba
-import numpy as np
+import pytest
 
 import tsucb
-from tsucb.agent.calls import _bind
-from tsucb.compiled import _is_own
+from tsucb import kernels
+from tsucb.compiled import MissingImplementation, generic, hook, implements, offers
 from tsucb.files import cache_folder
-from tsucb.policies.policy import Policy
 
 PACKAGE = Path(tsucb.__file__).parent
 
 FIRST_STEP = """
 import tsucb
 from tsucb.numeric.special import normal_cdf
-normal_cdf(1.0)
-print(sum(normal_cdf.stats.cache_hits.values()), tsucb.compiled.kernel_folder())
+assert abs(normal_cdf(1.0) - 0.8413447460685429) < 1e-15
+print(sum(normal_cdf.stats.cache_hits.values()), normal_cdf.stats.cache_path)
 """
 
 
-def first_step(package: Path, cache: Path) -> list[str]:
-    environment = os.environ | {"PYTHONPATH": str(package.parent), "TSUCB_CACHE": str(cache)}
+def run_python(script: str, **environment: str) -> str:
     out = subprocess.run(
-        [sys.executable, "-c", FIRST_STEP], env=environment, capture_output=True, text=True
+        [sys.executable, "-c", script],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
     )
     assert out.returncode == 0, out.stderr
-    return out.stdout.split()
+    return out.stdout
+
+
+def first_step(cache: Path, package: Path = PACKAGE) -> list[str]:
+    found = run_python(FIRST_STEP, PYTHONPATH=str(package.parent), TSUCB_CACHE=str(cache))
+    return found.split()
 
 
 def test_a_second_process_compiles_nothing_and_an_edited_source_is_never_stale(tmp_path):
-    package = tmp_path / "tsucb"
+    package, cache = tmp_path / "tsucb", tmp_path / "cache"
     shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
-    hits, folder = first_step(package, tmp_path / "cache")
+    hits, folder = first_step(cache, package)
     assert hits == "0"
-    assert first_step(package, tmp_path / "cache") == ["1", folder]
-    with (package / "belief.py").open("a") as file:  # not the file of the function that is called
+    assert first_step(cache, package) == ["1", folder]
+    for part in ("cli/__init__.py", "experiments/report.py"):  # nothing is compiled from these
+        with (package / part).open("a") as file:
+            file.write("# edited\n")
+    assert first_step(cache, package) == ["1", folder]
+    with (package / "beliefs/law.py").open("a") as file:  # not the file of the function called
         file.write("# edited\n")
-    hits, other = first_step(package, tmp_path / "cache")
+    hits, other = first_step(cache, package)
     assert hits == "0"
     assert other != folder
 
 
-FOREIGN_CLASS = """
+@pytest.mark.parametrize("damage", [b"", b"nonsense", None])
+def test_a_damaged_cache_is_compiled_anew(tmp_path, damage):
+    first_step(tmp_path)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    for path in files:
+        path.write_bytes(path.read_bytes()[:-9] if damage is None else damage)
+    assert first_step(tmp_path)[0] == "0"
+    assert first_step(tmp_path)[0] == "1"  # and is whole again
+
+
+def test_flipped_bits_in_machine_code_are_noticed(tmp_path):
+    first_step(tmp_path)
+    for path in tmp_path.rglob("*.nbc"):
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 16
+        path.write_bytes(data)
+    assert first_step(tmp_path)[0] == "0"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+def test_a_folder_that_others_can_write_to_is_not_trusted(tmp_path):
+    _, folder = first_step(tmp_path)
+    os.chmod(folder, 0o777)
+    hits, other = first_step(tmp_path)
+    assert hits == "0"
+    assert other != folder
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+def test_a_folder_is_private_only_if_nobody_else_can_change_it_or_put_another_in_its_place(
+    tmp_path,
+):
+    folder = tmp_path / "a" / "b"
+    folder.mkdir(parents=True, mode=0o700)
+    assert kernels._is_private(folder)
+    os.chmod(folder.parent, 0o777)  # somebody else could rename b away
+    assert not kernels._is_private(folder)
+    os.chmod(folder.parent, 0o777 | stat.S_ISVTX)
+    assert kernels._is_private(folder)
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    assert not kernels._is_private(link)
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="users are POSIX's")
+def test_a_folder_of_another_user_is_not_trusted(tmp_path, monkeypatch):
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
+    if folder.stat().st_uid != 0:  # root's folders are trusted
+        assert not kernels._is_private(folder)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="users are POSIX's")
+@pytest.mark.parametrize("cache", ["/proc/nowhere", ""])
+def test_without_home_or_a_place_to_write_it_still_runs(cache):
+    script = f"import os\nfor name in ('HOME', 'XDG_CACHE_HOME'): os.environ.pop(name, None)\n{FIRST_STEP}"
+    script = "import pwd\npwd.getpwuid = lambda uid: {}[uid]\n" + script  # no entry there either
+    assert run_python(script, TSUCB_CACHE=cache).split()[0] == "0"
+
+
+def test_old_folders_go(tmp_path):
+    _, folder = first_step(tmp_path)
+    old, young = tmp_path / "kernels-old", tmp_path / "kernels-young"
+    old.mkdir()
+    young.mkdir()
+    os.utime(old, (0, 0))
+    first_step(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([Path(folder).name, young.name])
+
+
+THEIRS = """
 from typing import NamedTuple
-import numpy as np, tsucb
 from tsucb.compiled import implements
-from tsucb.policies.policy import Policy, choose
-if {own}:
-    class Mine(Policy, NamedTuple("Mine", [])): pass
-    @implements(choose, Mine)
-    def _(policy, belief, rng): return 0
-    Mine.__module__ = "nowhere"
-policy = Mine() if {own} else tsucb.Greedy()
-belief = tsucb.GaussianBelief([0.0], [1.0])
-agent = tsucb.Agent(["one"], 2, policy=policy, seed=0)
-agent.reward(agent.choose([1.0, 2.0]).id, 1.0)
-print(policy.choose(belief, np.random.default_rng(0)))
+from tsucb.policies.policy import Choice, Policy, choose
+
+class Last(Policy, NamedTuple("Last", [])):
+    __slots__ = ()
+
+@implements(choose, Last)
+def choose_last(policy, belief, rng):
+    return Choice(belief.mean.size - {back}, 0.5)
+"""
+USE = """
+import numpy as np, tsucb
+{imports}
+belief = tsucb.GaussianBelief([0.0, 0.0, 0.0], [1.0, 1.0, 1.0])
+before = tsucb.policies.policy.count_choices.stats.cache_hits
+counts = {policy}.probabilities(belief, repetitions=9)
+hits = tsucb.policies.policy.count_choices.stats.cache_hits
+print(counts.argmax(), sum(hits.values()))
 """
 
 
-def test_a_class_of_a_script_does_not_spoil_the_cache_for_the_next_program(tmp_path):
-    environment = os.environ | {"TSUCB_CACHE": str(tmp_path)}
-    for own in (False, True, False):
-        script = FOREIGN_CLASS.format(own=own)
-        out = subprocess.run(
-            [sys.executable, "-c", script], env=environment, capture_output=True, text=True
-        )
-        assert out.stdout == "0\n", out.stderr
+def test_classes_of_other_packages_are_cached_while_their_source_stays_the_same(tmp_path):
+    (tmp_path / "theirs.py").write_text(THEIRS.format(back=1))
+    script = USE.format(imports="from theirs import Last", policy="Last()")
+    environment = {"TSUCB_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+    assert run_python(script, **environment) == "2 0\n"
+    assert run_python(script, **environment) == "2 1\n"
+    (tmp_path / "theirs.py").write_text(THEIRS.format(back=2))
+    assert run_python(script, **environment) == "1 0\n"
 
 
-class Foreign(Policy, NamedTuple("Foreign", [])):
-    """A class from outside the package."""
-
-
-def test_a_structure_that_holds_a_class_of_a_script_is_not_cached():
-    model = tsucb.NIGLinear(2)
-    for policy, own in ((tsucb.Greedy(), True), (Foreign(), False)):
-        bound = _bind(policy, model, model.start(1), (2,), np.random.default_rng(0), np.empty(5))
-        assert _is_own(numba.typeof(bound)) is own
+def test_a_class_of_a_script_is_not_cached_and_spoils_nothing(tmp_path):
+    script = USE.format(imports=THEIRS.format(back=1), policy="Last()")
+    for _ in range(2):
+        assert run_python(script, TSUCB_CACHE=str(tmp_path)) == "2 0\n"
+    (tmp_path / "theirs.py").write_text(THEIRS.format(back=1))
+    other = USE.format(imports="from theirs import Last", policy="Last()")
+    environment = {"TSUCB_CACHE": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    assert run_python(other, **environment) == "2 0\n"
 
 
 def test_the_cache_folder_can_be_chosen(monkeypatch, tmp_path):
@@ -94,3 +179,40 @@ def test_the_cache_folder_can_be_chosen(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     if sys.platform.startswith("linux"):
         assert cache_folder() == tmp_path / "tsucb"
+
+
+def test_implementations_are_inherited_unless_the_plain_method_is_defined_anew():
+    class Parent:
+        pass
+
+    class Child(Parent):
+        pass
+
+    class Other(Parent):
+        def answer(self):
+            return "plain"
+
+    @generic
+    def answer(thing):
+        return thing.answer()
+
+    implements(answer, Parent)(lambda thing: "compiled")
+    assert offers(answer, Child)
+    assert not offers(answer, Other)
+    assert answer(Other()) == "plain"
+
+
+def test_what_is_missing_is_said_in_a_sentence():
+    @hook
+    def needed(thing, size):
+        """Nobody has it."""
+
+    class Thing:
+        pass
+
+    with pytest.raises(
+        MissingImplementation, match=r"Thing has no needed\(thing, size\); write one"
+    ):
+        needed(Thing(), 3)
+    with pytest.raises(TypeError, match="not a generic function"):
+        implements(len, Thing)

@@ -9,8 +9,9 @@ import pytest
 
 import tsucb
 from tsucb.cli import answer
-from tsucb.logs.replay import LoggedData, news_events, read_events, replay
+from tsucb.logs import LoggedData, read_events, replay
 from tsucb.news import ClickModel, make_news, prepared, read_day
+from tsucb.news.events import news_events
 from tsucb.statistics import rate_interval
 
 RATES = np.array([0.2, 0.5, 0.8])
@@ -30,7 +31,7 @@ def live(steps: int, seed: int) -> float:
     state = model.start(3)
     total = 0.0
     for _ in range(steps):
-        arm = policy.choose(model.belief(state, rng=rng), rng)
+        arm = policy.choose(model.belief(state, rng=rng), rng).arm
         reward = float(rng.random() < RATES[arm])
         model.update(state, None, arm, reward)
         total += reward
@@ -107,7 +108,7 @@ class OwnPolicy:
     name = "own"
 
     def choose(self, belief: Any, rng: np.random.Generator) -> int:
-        return tsucb.TSUCB(1).choose(belief, rng)
+        return tsucb.TSUCB(1).choose(belief, rng).arm
 
 
 def test_plain_python_policy_replays_as_the_compiled_one() -> None:

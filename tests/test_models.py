@@ -154,7 +154,7 @@ def test_regressions_equal_the_direct_solution(features):
 
 
 def test_normal_inverse_gamma_equals_the_papers_equations():
-    """Equations `eq:bayesian_structure1` and `eq:bayesian_structure2`, with μ₀ = 0."""
+    """Equations (9) and (10), with μ₀ = 0."""
     model = tsucb.NIGLinear(5, shape=6.0, scale=6.0, prior_precision=0.25)
     x, pulled, y = history(1, 5, 60)
     state = model.fit(1, x, pulled, y)

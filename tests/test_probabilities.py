@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy import special
 
 import tsucb
-from tsucb.policies.policy import _counts
+from tsucb.compiled import held
+from tsucb.policies.policy import count_choices
 
 RNG = np.random.default_rng(12)
 POLICIES = [
@@ -85,7 +86,7 @@ def test_frequency_of_choices(policy: tsucb.Policy, choices: int, belief: tsucb.
     assert policy.is_exact(belief)
     assert found.sum() == pytest.approx(1.0, abs=1e-12)
     assert np.all(found >= 0)
-    frequency = _counts(policy, belief, np.random.default_rng(5), choices) / choices
+    frequency = count_choices(policy, belief, held(np.random.default_rng(5)), choices) / choices
     # About 400 free numbers at 5 standard errors: false alarms 1 in 4,000. Where the normal
     # approximation is poor (few expected choices), five choices more are let through.
     error = np.sqrt(found * (1 - found) / choices)
@@ -144,7 +145,7 @@ def test_average_of_draws_of_all_sizes(samples: int) -> None:
         belief = tsucb.GaussianBelief(mean, std)
         policy = tsucb.TSUCB(samples)
         found = policy.probabilities(belief)
-        frequency = _counts(policy, belief, rng, choices) / choices
+        frequency = count_choices(policy, belief, held(rng), choices) / choices
         # 30 numbers at 5 standard errors: false alarms 1 in 50,000
         assert np.all(np.abs(frequency - found) < 1e-3 + 5 * np.sqrt(found * (1 - found) / choices))
 
@@ -186,7 +187,7 @@ def test_infinite_samples_of_joint_arms_agree_with_independent_ones() -> None:
     joint = tsucb.JointGaussianBelief(mean, np.diag(std))
     independent = tsucb.GaussianBelief(mean, std)
     for policy in (tsucb.TSUCB(math.inf), tsucb.IDS(math.inf)):
-        choices = {policy.choose(joint, np.random.default_rng(seed)) for seed in range(20)}
+        choices = {policy.choose(joint, np.random.default_rng(seed)).arm for seed in range(20)}
         assert choices <= set(np.flatnonzero(policy.probabilities(independent)))
 
 

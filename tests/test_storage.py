@@ -53,6 +53,7 @@ def test_everything_continues(saved):
     assert loaded.arms == original.arms == (7, "blue")
     assert loaded.open_decisions == original.open_decisions
     assert loaded.arms_summary().equals(original.arms_summary())
+    assert loaded.coefficients().equals(original.coefficients())
     for step in range(20):
         x = [step / 20, -1.0]
         one, two = original.choose(x), loaded.choose(x)

@@ -173,8 +173,8 @@ def test_the_papers_greedy_takes_the_first_of_equal_arms() -> None:
     assert policy.name == "Greedy(first)"
     belief = GaussianBelief(mean=[-1.0, 0.0, 0.0], std=[1.0, 1.0, 1.0])
     rng = np.random.default_rng(0)
-    assert {policy.choose(belief, rng) for _ in range(20)} == {1}
-    assert {experiment.policy("Greedy").choose(belief, rng) for _ in range(20)} == {1, 2}
+    assert {policy.choose(belief, rng).arm for _ in range(20)} == {1}
+    assert {experiment.policy("Greedy").choose(belief, rng).arm for _ in range(20)} == {1, 2}
     rows = made_up(experiment)
     claim = experiment.claims(rows, experiment.summary(rows))[0]
     assert (claim.paper, claim.agrees) == ("317.5 ± 27.8", True)

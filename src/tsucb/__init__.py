@@ -1,8 +1,15 @@
 """TS-UCB: Bayesian bandits that improve on Thompson sampling at no extra cost."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tsucb.beliefs.belief import Belief, BetaBelief, GaussianBelief, JointGaussianBelief
+from tsucb.beliefs import (
+    Belief,
+    BetaBelief,
+    GammaBelief,
+    GaussianBelief,
+    JointGaussianBelief,
+    SampleBelief,
+)
 from tsucb.environments import (
     ContextualLinearBandit,
     Environment,
@@ -13,11 +20,13 @@ from tsucb.environments import (
 from tsucb.models import (
     BernoulliArms,
     ContextualLinear,
+    Forgetting,
     GaussianArms,
     Linear,
     Model,
     NeuralLinear,
     NIGLinear,
+    PoissonArms,
 )
 from tsucb.policies import (
     IDS,
@@ -26,18 +35,19 @@ from tsucb.policies import (
     UCB1,
     BayesUCB,
     ChiSquaredUCB,
+    Choice,
     Greedy,
     HoeffdingUCB,
     Policy,
     Random,
     Thompson,
 )
-from tsucb.simulation.simulate import Simulation, simulate
-
-if TYPE_CHECKING:
-    from tsucb.agent import Agent, UnknownDecision
+from tsucb.simulation import Simulation, simulate
 
 __version__ = "0.1.0"
+
+# The agent is loaded when it is asked for: a simulation starts faster without it.
+_LATER = ("Agent", "UnknownDecision")
 
 __all__ = [
     "IDS",
@@ -50,9 +60,12 @@ __all__ = [
     "BernoulliArms",
     "BetaBelief",
     "ChiSquaredUCB",
+    "Choice",
     "ContextualLinear",
     "ContextualLinearBandit",
     "Environment",
+    "Forgetting",
+    "GammaBelief",
     "GaussianArms",
     "GaussianBelief",
     "Greedy",
@@ -64,8 +77,10 @@ __all__ = [
     "Model",
     "NIGLinear",
     "NeuralLinear",
+    "PoissonArms",
     "Policy",
     "Random",
+    "SampleBelief",
     "Simulation",
     "Thompson",
     "UnknownDecision",
@@ -75,9 +90,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The agent is loaded when it is asked for: a simulation starts faster without it."""
-    if name in ("Agent", "UnknownDecision"):
+    if name in _LATER:
         from tsucb import agent
 
         return getattr(agent, name)
     raise AttributeError(f"module 'tsucb' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

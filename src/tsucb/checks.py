@@ -3,6 +3,8 @@
 import math
 from numbers import Real
 
+LARGEST = 1e100  # of rewards and features: products of two and their sums must stay finite
+
 
 def whole_number(name: str, value: float, least: int = 1) -> int:
     """The value as an integer of at least `least`, or a sentence on what is wrong.

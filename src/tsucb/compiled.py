@@ -1,31 +1,38 @@
-"""Compile functions with Numba, choose them by type, and never run a stale one from the cache.
+"""Compile functions with Numba and choose them by class, here and in packages from outside.
 
-Two facts of Numba shape this file. A compiled function that receives other compiled functions as
-arguments misses the disk cache in every process; so policies, models and environments are named
-tuples, and a `generic` function picks the implementation by the class of its first argument. And
-the disk cache does not notice a change in *another* file that a cached function calls; so the
-cache folder is named after a hash of the package's sources.
+Two decorators make the package open. A `generic` function is called by everyone and does nothing
+itself; `implements(function, *classes)` says what it does for some classes of its first argument:
+
+    @generic
+    def choose(policy, belief, rng):
+        return policy.choose(belief, rng)  # for classes without a compiled implementation
+
+    @implements(choose, Greedy)
+    def choose_greedy(policy, belief, rng):
+        return Choice(belief.mean.argmax(), np.nan)
+
+In compiled code the implementation of the argument's class, or of the nearest of its ancestors, is
+compiled in. In plain Python the same implementation runs compiled; where there is none, the body of
+the generic function does. Arguments are chosen by type, not handed over as functions, because a
+compiled function that receives others as arguments misses Numba's disk cache in every process.
 """
 
 import functools
-import getpass
-import hashlib
-import platform
-import sys
-import tempfile
+import inspect
+import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
-import llvmlite
 import numba
+import numpy as np
 from numba import types
-from numba.core.caching import FunctionCache
+from numba.experimental import structref
 from numba.extending import overload
 
-from tsucb.files import cache_folder
+from tsucb.kernels import KernelCache
 
 F = TypeVar("F", bound=Callable[..., Any])
+Condition = Callable[..., bool]
 
 # Sums may be reordered (that is what lets them use vector instructions), but infinities and NaN
 # keep their meaning: an untried arm has an infinite radius. Division by zero gives infinity.
@@ -35,58 +42,14 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-@functools.cache
-def kernel_folder() -> Path:
-    """Where machine code is cached: one folder for each state of the package's sources."""
-    package = Path(__file__).parent
-    digest = hashlib.sha256()
-    for version in (numba.__version__, llvmlite.__version__, sys.version, platform.machine()):
-        digest.update(version.encode())
-    for path in sorted(package.rglob("*.py")):
-        digest.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
-    for root in (cache_folder(), Path(tempfile.gettempdir()) / f"tsucb-{getpass.getuser()}"):
-        folder = root / f"kernels-{digest.hexdigest()[:16]}"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=folder).close()
-        except OSError:  # a read-only home: fall back to the temporary folder
-            continue
-        return folder
-    raise OSError(f"cannot write compiled code to {cache_folder()}; set TSUCB_CACHE to a folder")
-
-
-class OwnClassesCache(FunctionCache):  # type: ignore[misc]
-    """A disk cache without classes from outside the package.
-
-    The index of the cache holds the classes of the arguments. One from a user's script could not
-    be found by the next program, which would then fail to read the whole index.
-    """
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep the machine code for these argument types, if all classes are the package's."""
-        if all(_is_own(kind) for kind in getattr(sig, "args", sig)):
-            super().save_overload(sig, data)
-
-
-def _is_own(kind: Any) -> bool:
-    if isinstance(kind, types.BaseNamedTuple):
-        if kind.instance_class.__module__.partition(".")[0] != "tsucb":
-            return False
-        return all(_is_own(field) for field in kind.types)
-    if isinstance(kind, types.StructRef):
-        return all(_is_own(field) for field in kind.field_dict.values())
-    return True
+class MissingImplementation(TypeError):
+    """A class lacks what was asked of it; the message says which function to implement."""
 
 
 def compiled(function: F, nogil: bool = True) -> F:
     """Compile a function on its first call; keep the machine code on disk; drop the GIL, or not."""
     result: F = numba.njit(nogil=nogil, **OPTIONS)(function)
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(kernel_folder())
-    try:
-        result.__dict__["_cache"] = OwnClassesCache(function)
-    finally:
-        numba.config.CACHE_DIR = before
+    result.__dict__["_cache"] = KernelCache(function)
     return result
 
 
@@ -96,47 +59,72 @@ def inlined(function: F) -> F:
     return result
 
 
-Condition = Callable[..., bool]
+def generic(function: F, inline: str = "never", plain: bool = True, method: str | None = None) -> F:
+    """Let every class say what `function(first, …)` does for it; see the top of this file.
 
-
-def implementations(
-    function: Callable[..., Any],
-) -> dict[type, list[tuple[Condition, Callable[..., Any]]]]:
-    """The compiled implementations of a `generic` function, by class."""
-    table: dict[type, list[tuple[Condition, Callable[..., Any]]]] = function.__dict__.setdefault(
-        "implementations", {}
-    )
-    return table
-
-
-def generic(function: F, inline: str = "never") -> F:
-    """Let compiled code call `function(first, …)`, implemented for each class of `first`.
-
-    In plain Python the function itself runs, typically `return first.method(…)`. In compiled
-    code the implementation registered with `@implements(function, cls)` is compiled in.
+    `method` is the name of the method that does the same in plain Python, if not the function's.
     """
-    table = implementations(function)
+    names = list(inspect.signature(function).parameters)
 
-    @overload(function, jit_options=OPTIONS, strict=False, inline=inline)
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        cls = kind_of(arguments[0])
+        return (function if plain and not offers(call, cls) else machine)(*arguments)
+
+    def machine(*arguments: Any) -> Any:
+        cls = kind_of(arguments[0])
+        if not offers(call, cls):
+            raise missing(cls)
+        return entry(*arguments)
+
+    def missing(cls: type) -> MissingImplementation:
+        alternative = f", or give it a method {call.__dict__['method']}" if plain else ""
+        return MissingImplementation(
+            f"{cls.__qualname__} has no {call.__name__}({', '.join(names)}); write one and register"
+            f" it with @implements({call.__module__}.{call.__name__}, {cls.__name__}){alternative}"
+        )
+
+    call.__dict__.update(implementations={}, method=method or function.__name__, machine=machine)
+    entry = _entry(call, names)
+
+    @overload(call, jit_options=OPTIONS, strict=False, inline=inline)
     def pick(*arguments: Any) -> Callable[..., Any] | None:
-        first = arguments[0]
-        if not isinstance(first, types.BaseNamedTuple):
+        cls = class_of(arguments[0])
+        if cls is None:
             return None
-        for condition, implementation in table.get(first.instance_class, []):
+        for condition, implementation in _candidates(call, cls):
             if condition(*arguments):
                 return implementation
-        return None
+        raise missing(cls)
 
-    return function
+    return call  # type: ignore[return-value]
 
 
-def generic_inlined(function: F) -> F:
+def hook(function: F) -> F:
+    """A `generic` function for compiled implementations only: it has no body."""
+    return generic(function, plain=False)
+
+
+def generic_inlined(method: str) -> Callable[[F], F]:
     """A `generic` function whose body is copied to where it is called.
 
     For the few that the loop calls at every step: the reference counts of all the arrays in their
     arguments then need no upkeep (15 % of a step at ten arms), at the price of slower compilation.
     """
-    return generic(function, inline="always")
+    return functools.partial(generic, inline="always", method=method)
+
+
+def shared(function: F) -> F:
+    """A function that is copied into compiled code, and in plain Python is just itself.
+
+    For what a compiled loop and an interpreted one have in common.
+    """
+
+    @overload(function, jit_options=OPTIONS, strict=False, inline="always")
+    def copy(*arguments: Any) -> Callable[..., Any]:
+        return function
+
+    return function
 
 
 def implements(
@@ -144,16 +132,125 @@ def implements(
 ) -> Callable[[F], F]:
     """Register the compiled implementation of a `generic` function for the classes given.
 
-    Of several for one class, the first registered is taken whose `where` holds for the Numba
-    types of the arguments; the others are then not compiled.
+    A class inherits the implementations of its ancestors. Of several for one class, the first
+    registered is taken whose `where` holds for the Numba types of the arguments; the others are
+    then not compiled.
     """
+    table = getattr(function, "implementations", None)
+    if table is None:
+        raise TypeError(f"{function.__name__} is not a generic function; it cannot be implemented")
 
     def register(implementation: F) -> F:
         for cls in classes:
-            implementations(function).setdefault(cls, []).append((where, implementation))
+            table.setdefault(cls, []).append((where, implementation))
         return implementation
 
     return register
+
+
+def run(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call the compiled implementation of a `generic` function, or say that there is none."""
+    return function.__dict__["machine"](*arguments)
+
+
+def offers(function: Callable[..., Any], cls: type) -> bool:
+    """Whether the class, or an ancestor of it, implements the `generic` function compiled.
+
+    Not if the method that does the same in plain Python is defined anew below that ancestor.
+    """
+    table, method = function.__dict__["implementations"], function.__dict__["method"]
+    for ancestor in cls.__mro__:
+        if ancestor in table:
+            return True
+        if method in vars(ancestor):
+            return False
+    return False
+
+
+def kind_of(value: Any) -> type:
+    """The class by which implementations are chosen: the value's own, or that of its `law`."""
+    cls = type(value)
+    chooser = getattr(cls, "chosen_by", None)
+    return type(getattr(value, chooser)) if chooser else cls
+
+
+def class_of(kind: Any) -> Any:
+    """The same for a Numba type; None if it is not that of a named tuple."""
+    if not isinstance(kind, types.BaseNamedTuple):
+        return None
+    cls: type = kind.instance_class
+    chooser = getattr(cls, "chosen_by", None)
+    return class_of(kind.types[kind.fields.index(chooser)]) if chooser else cls
+
+
+def _candidates(
+    function: Callable[..., Any], cls: type
+) -> list[tuple[Condition, Callable[..., Any]]]:
+    """The implementations for a class, its own before those of its ancestors."""
+    table = function.__dict__["implementations"]
+    return [each for ancestor in cls.__mro__ for each in table.get(ancestor, [])]
+
+
+@structref.register
+class HeldType(types.StructRef):  # type: ignore[misc]
+    """Numba's type of a `Held`."""
+
+
+class Held(structref.StructRefProxy):  # type: ignore[misc]
+    """A random generator that has been handed over to compiled code."""
+
+
+structref.define_boxing(HeldType, Held)
+structref.define_constructor(Held, HeldType, ["rng"])
+
+
+class Plain:
+    """A random generator as plain Python takes it; `Held` is its counterpart."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+
+
+@functools.lru_cache(maxsize=64)
+def held(rng: np.random.Generator) -> Held:
+    """The generator for compiled code, handed over once.
+
+    Numba takes a generator apart by running Python code, and crashes if a signal handler raises
+    there, as Ctrl-C does. Handlers run in the main thread only; so this happens in another.
+    """
+    result: list[Held] = []
+    thread = threading.Thread(target=lambda: result.append(_hold(rng)))
+    thread.start()
+    thread.join()
+    return result[0]
+
+
+@compiled
+def _hold(rng):  # type: ignore[no-untyped-def]
+    return Held(rng)
+
+
+def _entry(function: Callable[..., Any], names: list[str]) -> Callable[..., Any]:
+    """How plain Python calls a generic function's implementations: compiled for each class.
+
+    The source of its one line is written here, as Numba cannot inline calls with *arguments, and a
+    generator arrives held.
+    """
+    passed = ", ".join(f"{name}.rng" if name == "rng" else name for name in names)
+    source = f"def {function.__name__}({', '.join(names)}):\n    return call({passed})\n"
+    place: dict[str, Any] = {"call": function, "__name__": function.__module__}
+    exec(compile(source, inspect.getfile(function), "exec"), place)
+    code = place[function.__name__]
+    code.__qualname__ = f"{function.__qualname__}.entry"
+    machine: Callable[..., Any] = compiled(code)
+    if "rng" not in names:
+        return machine
+    at = names.index("rng")
+
+    def entry(*arguments: Any) -> Any:
+        return machine(*arguments[:at], held(arguments[at]), *arguments[at + 1 :])
+
+    return entry
 
 
 def second_is_real(first: Any, second: Any, *rest: Any) -> bool:

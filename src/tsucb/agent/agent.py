@@ -4,39 +4,50 @@ import math
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import timedelta
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
-from zlib import crc32
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from tsucb import models, policies
-from tsucb.agent import storage
-from tsucb.agent.calls import Decider, Learner, decider, is_compiled, learner, unpacked, weigh
-from tsucb.agent.contexts import LARGEST, Arm, Context, Reader, check_finite
+from tsucb.agent import snapshot, storage
+from tsucb.agent.calls import (
+    CLOSED,
+    DECIDED,
+    DECISIONS,
+    NOT_FINITE,
+    NOTHING,
+    OBSERVATIONS,
+    PENDING,
+    Calls,
+    make_calls,
+    record_closed,
+    undo_decision,
+)
+from tsucb.agent.contexts import Arm, Context, Reader, check_finite
 from tsucb.agent.decision import Decision
-from tsucb.agent.roster import NEW, REMOVED, ArmRecord, Offer, Roster
-from tsucb.agent.structure import Arrays, WrongSettings, pack, pack_object, unpack, unpack_object
-from tsucb.checks import whole_number
-from tsucb.models.forgetting import Fading
-from tsucb.models.k_armed import ArmTotals
-from tsucb.models.model import Model
+from tsucb.agent.roster import (
+    ArmRecord,
+    Offer,
+    Roster,
+    arm_axes,
+    plain_name,
+    record_of,
+    records_of,
+)
+from tsucb.checks import LARGEST, between, whole_number
+from tsucb.models.forgetting import Forgetting
+from tsucb.models.model import Model, learn_many
 from tsucb.models.nig_linear import NIGLinear
-from tsucb.models.regressions import Lanes, Rows, arm_posterior
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.ts_ucb import TSUCB
-from tsucb.simulation.simulate import MODEL, POLICY, stream
+from tsucb.step import runs_compiled, start
+from tsucb.streams import POLICY, stream
 
 if TYPE_CHECKING:
     import pandas as pd
-
-# What a file may name; nothing else is made from it.
-MODELS = [cls for cls in vars(models).values() if isinstance(cls, type)]
-POLICIES = [cls for cls in vars(policies).values() if isinstance(cls, type)]
-# What can go wrong in putting an agent together from values that do not fit.
-MISFITS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError)
 
 
 class UnknownDecision(LookupError):
@@ -50,16 +61,12 @@ class UnknownDecision(LookupError):
     """
 
 
-# A decision that waits for its reward: its arm, the bytes of its context, and when it was made.
-_Open: TypeAlias = tuple[ArmRecord, bytes, float]
-
-
 class Agent:
     """Chooses arms and learns from their rewards, in a process that runs for a long time.
 
     All methods may be called from many threads. One lock guards everything an agent knows; it is
     held while a decision is computed or a reward learned, not while a context is converted or a
-    file is written.
+    file is written. An exception from outside, such as Ctrl-C, finds every call done or not done.
 
     Parameters
     ----------
@@ -74,9 +81,8 @@ class Agent:
     seed
         Changes everything random; the same seed and calls give the same decisions. None: arbitrary.
     forgetting
-        γ: with every reward, all earlier ones come to count γ times as much, and the posterior
-        moves as much towards the prior (see `tsucb.models.forgetting`). 1 never forgets; 0.999
-        remembers about the last 1,000 rewards.
+        γ: with every reward, all earlier ones come to count γ times as much (see
+        `tsucb.Forgetting`). 1 never forgets; 0.999 remembers about the last 1,000 rewards.
     transformer
         Turns contexts into vectors: anything with scikit-learn's `transform`, which is given a list
         of contexts.
@@ -117,59 +123,61 @@ class Agent:
         keep_beliefs: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        names, self.model = _named_model(features, model)
+        names, plain = _named_model(features, model)
+        self.forgetting = between("forgetting", forgetting, 0, 1)
+        self.model = plain if self.forgetting == 1 else Forgetting(plain, self.forgetting)
         self.policy = TSUCB(100) if policy is None else policy
         if isinstance(self.policy, type) or not callable(getattr(self.policy, "choose", None)):
             raise TypeError("policy must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
         entropy = np.random.SeedSequence().entropy if seed is None else seed
         if not isinstance(entropy, int | np.integer) or entropy < 0:
             raise ValueError(f"seed must be a whole number of at least 0, but it is {seed!r}")
-        entropy = int(entropy)
-        self.forgetting = float(forgetting)
         self.max_open = whole_number("max_open", max_open, least=1)
         self.keep_beliefs, self._clock = bool(keep_beliefs), clock
         self._reader = Reader(self.model, names, transformer, streaming)
         self._per_arm = self._reader.per_arm
-        # The streams of run 0 of a simulation: with instant rewards the agent plays the same arms.
-        own = stream(entropy, 0, MODEL) if hasattr(self.model, "trainer") else None
-        self._roster = Roster(self.model, arms, self.forgetting, own)
-        self._rng = stream(entropy, 0, POLICY)
+        self._restricted = type(plain).check_rewards is not Model.check_rewards
 
-        self._decides_fast = is_compiled(self.model, self.policy) and not self.keep_beliefs
-        self._first_pulls = self.model.initial_pulls
-        self._restricted = type(self.model).check_rewards is not Model.check_rewards
-        # Machine code bound to the current state, made when it is first needed, and where a
-        # decision leaves what it saw.
-        self._decider: Decider | None = None
-        self._learner: Learner | None = None
-        self._seen = np.empty(0)
-        self._open: dict[str, _Open] = {}
+        self._records = _named_records(arms)  # the arms as they are to be, by name
+        self._axes = arm_axes(self.model)
+        # The streams of run 0 of a simulation: with instant rewards the agent plays the same arms.
+        state = start(self.model, len(self._records), int(entropy), 0)
+        self._roster = Roster.start(self.model, self._records.values(), state)
+        self._settled = True  # whether the roster has the arms as they are to be
+        self._rng = stream(int(entropy), 0, POLICY)
+        self._rewarding: str | None = None  # the decision whose reward is being learned
         # Ids in the order of their decisions, for dropping the oldest; some may be closed.
         self._oldest: Iterator[str] = iter(())
-        self._decisions = self._observations = 0  # the latter were no decisions
-        self._dropped = 0
-        self._checksum = 0  # of all decisions
-        self._lock, self._saving = threading.Lock(), threading.Lock()
+        self._lock, self._saving = threading.RLock(), threading.RLock()
+        _AGENTS.add(self)
+
+    # What it knows
 
     @property
     def arms(self) -> tuple[Arm, ...]:
         """The arms' names, in the order they were added."""
-        return tuple(self._roster.records)
+        return tuple(self._records)
 
     @property
     def open_decisions(self) -> int:
         """How many decisions wait for a reward; never more than `max_open`."""
-        return len(self._open)
+        return len(self._roster.open)
 
     @property
     def dropped(self) -> int:
         """How many decisions were dropped because more than `max_open` waited."""
-        return self._dropped
+        with self._lock:
+            roster = self._current()
+            return int(_dropped(roster))
 
     def add_arm(self, name: Arm) -> None:
         """Add an arm, about which nothing but the prior is known."""
+        plain = plain_name(name)
         with self._lock:
-            self._roster.add(name)
+            if plain in self._records:
+                raise ValueError(f"there is an arm {plain!r} already; choose another name")
+            self._settled = False  # first: an interrupt in between costs time, nothing else
+            self._records[plain] = ArmRecord(plain)
 
     def remove_arm(self, name: Arm) -> None:
         """Forget an arm. Rewards that still come for it are not learned from.
@@ -177,7 +185,11 @@ class Agent:
         An arm added later under the same name is a new one.
         """
         with self._lock:
-            self._roster.remove(name)
+            record = record_of(name, self._records)
+            self._settled = False
+            del self._records[record.name]
+
+    # Deciding
 
     def choose(self, context: Context = None, arms: Sequence[Arm] | None = None) -> Decision:
         """Choose an arm.
@@ -192,16 +204,14 @@ class Agent:
             The arms available now, all by default.
         """
         x = None if self._per_arm else self._reader.packed(context)
-        self._lock.acquire()  # here and in `reward`, as `with` takes twice as long
-        try:
-            offer = self._roster.everyone or self._settled()
-            if arms is not None:
-                offer = self._roster.offer(arms)
+        if self._lock._is_owned():  # type: ignore[attr-defined]
+            _refuse_reentry()
+        with self._lock:
+            roster = self._current()
+            offer = self._offer(roster, arms)
             if x is None:
                 x = self._reader.rows(context, offer.names).tobytes()
-            return self._decide(x, offer)
-        finally:
-            self._lock.release()
+            return self._decide(roster, x, offer)
 
     def choose_many(
         self, contexts: Sequence[Context], arms: Sequence[Arm] | None = None
@@ -216,91 +226,82 @@ class Agent:
             contexts = list(contexts)
         matrix = self._reader.matrix(contexts)
         with self._lock:
-            offer = self._roster.everyone or self._settled()
-            if arms is not None:
-                offer = self._roster.offer(arms)
-            return [self._decide(x.tobytes(), offer) for x in matrix]
+            roster = self._current()
+            offer = self._offer(roster, arms)
+            return [self._decide(roster, x.tobytes(), offer) for x in matrix]
 
-    def _settled(self) -> Offer:
-        """All arms, once those added and removed are in the state."""
-        self._decider = self._learner = None
-        return self._roster.settle()
+    def _current(self) -> Roster:
+        """The roster with nothing half done in it, and the arms as they are to be."""
+        roster = self._roster
+        if roster.books.counts[PENDING]:
+            self._recover(roster)
+        if not self._settled:
+            roster = roster.with_arms(self.model, self._records.values(), self._axes)
+            self._roster = roster
+            self._settled = True
+        return roster
 
-    def _decide(self, x: bytes, offer: Offer) -> Decision:
+    def _recover(self, roster: Roster) -> None:
+        """Finish what an interrupted call has done, or undo it; an interrupt here does no harm."""
+        books = roster.books
+        if books.counts[PENDING] == DECIDED:  # nobody has heard of the decision
+            roster.open.pop(_id(int(books.counts[DECISIONS]), int(books.checksum[0])), None)
+            undo_decision(books)
+        else:
+            if self._rewarding is not None:
+                roster.open.pop(self._rewarding, None)
+            books.counts[PENDING] = NOTHING
+
+    def _offer(self, roster: Roster, arms: Sequence[Arm] | None) -> Offer:
+        if arms is None:
+            return roster.everyone
+        return roster.offer(records_of(arms, self._records))
+
+    def _decide(self, roster: Roster, x: bytes, offer: Offer) -> Decision:
         records, columns = offer
         if not records:
             raise ValueError("no arm is available; add one, or list at least one")
-        seen, belief, index = None, None, -1
-        step = self._decisions + self._observations + 1
-        if self._first_pulls:
+        if len(roster.open) >= self.max_open:
+            self._drop_oldest(roster)
+        calls = roster.calls or self._bound(roster)
+        given = self._placed(roster, x, columns) if self._per_arm else x
+        place, number, checksum = calls.decide(given, columns)
+        if place == NOT_FINITE:
             check_finite(np.frombuffer(x))
-            index = self._first_pull(records)
-        if index < 0:
-            given = self._placed(x, columns) if self._per_arm else x
-            if self._decides_fast:
-                decide = self._decider or self._bound_decider()
-                index = decide(given, columns, step)
-                if index < 0:
-                    check_finite(np.frombuffer(x))
-                if offer is self._roster.everyone:
-                    seen = self._seen.tobytes()
-                else:
-                    seen = self._seen[: 4 * len(records) + 1].tobytes()
-            else:
-                check_finite(np.frombuffer(x))
-                state = self._roster.state
-                context = unpacked(self.model, state, given)
-                belief = self.model.belief(state, context, columns, step=step, rng=self._rng)
-                index, target = weigh(self.policy, belief, self._rng)
-                each = belief.mean, belief.std, belief.estimate, belief.radius
-                seen = np.concatenate([(target,), *each]).tobytes()
-                belief = belief if self.keep_beliefs else None
+        record = records[place]
         if self._per_arm:
             width = len(x) // len(records)
-            x = x[index * width : (index + 1) * width]
-        record = records[index]
-        record.chosen += 1
-        self._decisions += 1
-        # The id is the decision's number and a checksum over all decisions up to it. A process that
-        # was killed and goes on from an older file numbers its decisions anew; the checksum keeps a
-        # reward for one that was lost from being taken for another's, as decisions with the same
-        # id have the same arm and context.
-        self._checksum = crc32(x, crc32(record.token, self._checksum))
-        id = f"{self._decisions}-{self._checksum}"
-        self._open[id] = record, x, self._clock()
-        if len(self._open) > self.max_open:
-            self._drop_oldest()
-        return Decision(id, record.name, offer, self.policy, seen, belief)
+            x = x[place * width : (place + 1) * width]
+        id = _id(number, checksum)
+        roster.open[id] = record, x, self._clock()
+        seen = roster.seen[: 4 * len(records) + 1].tobytes()
+        decision = Decision(id, record.name, offer, self.policy, seen, calls.belief)
+        roster.books.counts[PENDING] = NOTHING
+        return decision
 
-    def _drop_oldest(self) -> None:
+    def _drop_oldest(self, roster: Roster) -> None:
         # Not the first key of the dictionary: to find that takes long once many were deleted.
         while True:
             for id in self._oldest:
-                if self._open.pop(id, None):
-                    self._dropped += 1
+                if roster.open.pop(id, None):
                     return
-            self._oldest = iter(list(self._open))
+            self._oldest = iter(list(roster.open))
 
-    def _bound_decider(self) -> Decider:
-        state = self._roster.state
-        self._seen = np.empty(4 * len(self._roster.records) + 1)
-        self._decider = decider(self.policy, self.model, state, self._rng, self._seen)
-        return self._decider
+    def _bound(self, roster: Roster) -> Calls:
+        given = roster.state, roster.books, self._rng, roster.seen, self.keep_beliefs
+        roster.calls = make_calls(self.policy, self.model, *given)
+        return roster.calls
 
-    def _first_pull(self, records: Sequence[ArmRecord]) -> int:
-        """The least chosen arm if the model wants it pulled before the policy decides, else −1."""
-        chosen = [record.chosen for record in records]
-        least = min(chosen)
-        return chosen.index(least) if least < self._first_pulls else -1
-
-    def _placed(self, rows: bytes, columns: Integers) -> bytes:
+    def _placed(self, roster: Roster, rows: bytes, columns: Integers) -> bytes:
         """The arms' feature vectors where the model looks for them: in the rows of its columns."""
-        count = self.model.arms(self._roster.state)
+        count = roster.books.chosen.size
         if columns.size == count and (columns == np.arange(count)).all():
             return rows
         matrix = np.zeros((count, *self._reader.shape))
         matrix[columns] = np.frombuffer(rows).reshape(columns.size, -1)
         return matrix.tobytes()
+
+    # Learning
 
     def reward(self, id: str, reward: float) -> bool:
         """Learn the reward of a decision, in the context in which it was made, and close it.
@@ -310,15 +311,39 @@ class Agent:
         `UnknownDecision` and changes nothing.
         """
         value = self._checked(reward)
-        self._lock.acquire()
-        try:
-            decision = self._open.pop(id, None)
+        if self._lock._is_owned():  # type: ignore[attr-defined]
+            _refuse_reentry()
+        with self._lock:
+            roster = self._current()
+            decision = roster.open.get(id)
             if decision is None:
-                self._refuse(id)
+                self._refuse(roster, id)
             record, context, _ = decision
-            return self._learn(record, context, value)
-        finally:
-            self._lock.release()
+            column = roster.columns.get(record)
+            self._rewarding = id
+            if column is None:
+                record_closed(roster.books)
+            else:
+                self._learn(roster, column, context, value, counted=False)
+            del roster.open[id]
+            roster.books.counts[PENDING] = NOTHING
+            return column is not None
+
+    def _learn(
+        self, roster: Roster, column: int, context: bytes, value: float, counted: bool
+    ) -> None:
+        if self._per_arm:
+            context = self._placed(roster, context, np.array([column]))
+        calls = roster.calls or self._bound(roster)
+        if calls.learn(context, column, value, counted):
+            self._train(roster)
+
+    def _train(self, roster: Roster) -> None:
+        """Train a copy of the state, which then takes the place of the old one."""
+        trained = roster.copied()
+        self.model.trainer([trained.state])()
+        trained.books = roster.books
+        self._roster = trained
 
     def _checked(self, reward: float) -> float:
         """A reward as a number that the model can learn from."""
@@ -334,47 +359,16 @@ class Agent:
             self.model.check_rewards(np.array([value]))
         return value
 
-    def _refuse(self, id: str) -> NoReturn:
+    def _refuse(self, roster: Roster, id: str) -> NoReturn:
         if isinstance(id, Decision):
             raise TypeError(f"give the id of the decision, {id.id!r}, instead of the decision")
-        number = str(id).partition("-")[0]
-        if number.isdecimal() and len(number) < 20 and 0 < int(number) <= self._decisions:
+        number, decisions = str(id).partition("-")[0], roster.books.counts[DECISIONS]
+        if number.isdecimal() and len(number) < 20 and 0 < int(number) <= decisions:
             raise UnknownDecision(
                 f"decision {id!r} is not open: it was rewarded, expired or dropped before, lost "
                 "when an older file was loaded, or never made by this agent"
             )
         raise UnknownDecision(f"decision {id!r} was never made by this agent; check the id")
-
-    def _learn(self, record: ArmRecord, context: bytes, value: float) -> bool:
-        if record.column == REMOVED:
-            return False
-        if record.column == NEW:
-            self._settled()
-        learn = self._learner or self._bound_learner()
-        learn(context, record.column, value)
-        record.pulls += 1
-        record.total += value
-        return True
-
-    def _bound_learner(self) -> Learner:
-        model, state = self.model, self._roster.state
-        learn: Learner
-        # A model that trains between updates does so in plain Python.
-        if is_compiled(model) and type(model).absorb is Model.absorb:
-            learn = learner(model, state, self._roster.memory)
-        else:
-
-            def learn(context: bytes, column: int, value: float) -> None:
-                model.update(state, unpacked(model, state, context), column, value)
-
-        if self._per_arm:
-            plain = learn
-
-            def learn(context: bytes, column: int, value: float) -> None:
-                plain(self._placed(context, np.array([column])), column, value)
-
-        self._learner = learn
-        return learn
 
     def expire(self, older_than: float | timedelta, reward: float | None = None) -> int:
         """Close the decisions older than so many seconds, and return how many there were.
@@ -392,12 +386,19 @@ class Agent:
             raise ValueError(f"older_than must be an age in seconds, not {older_than!r}")
         value = None if reward is None else self._checked(reward)
         with self._lock:
+            roster = self._current()
             before = self._clock() - age
-            old = [id for id, (_, _, when) in self._open.items() if when < before]
-            for id in old:
-                record, context, _ = self._open.pop(id)
-                if value is not None:
-                    self._learn(record, context, value)
+            old = [decision for decision in roster.open.values() if decision[2] < before]
+            if not old:
+                return 0
+            after = roster.copied({id: d for id, d in roster.open.items() if not d[2] < before})
+            if value is None:
+                after.books.counts[CLOSED] += len(old)
+            else:
+                known = [(after.columns[r], x) for r, x, _ in old if r in after.columns]
+                self._learn_all(after, known, [value] * len(known), counted=False)
+                after.books.counts[CLOSED] += len(old) - len(known)
+            self._roster = after
         return len(old)
 
     def update(self, context: Context, arm: Arm, reward: float) -> None:
@@ -407,7 +408,11 @@ class Agent:
         """
         x, value = self._reader.vector(context), self._checked(reward)
         with self._lock:
-            self._observe(self._roster[arm], x, value)
+            record = record_of(arm, self._records)
+            roster = self._current()
+            self._rewarding = None
+            self._learn(roster, roster.columns[record], x.tobytes(), value, counted=True)
+            roster.books.counts[PENDING] = NOTHING
 
     def fit(self, history: Any, *, arm: str = "arm", reward: str = "reward") -> None:
         """Learn from logged data, in its order. Everything is checked before anything is learned.
@@ -438,112 +443,89 @@ class Agent:
                 "match; give one of each per observation"
             )
         with self._lock:
-            records = [self._roster[name] for name in names]
-            for record, x, value in zip(records, vectors, values, strict=True):
-                self._observe(record, x, value)
+            records = [record_of(name, self._records) for name in names]
+            after = self._current().copied()
+            pairs = [(after.columns[r], x.tobytes()) for r, x in zip(records, vectors, strict=True)]
+            self._learn_all(after, pairs, values, counted=True)
+            self._roster = after
 
-    def _observe(self, record: ArmRecord, x: Floats, value: float) -> None:
-        record.chosen += 1
-        self._observations += 1
-        self._learn(record, x.tobytes(), value)
+    def _learn_all(
+        self, roster: Roster, pairs: list[tuple[int, bytes]], values: list[float], counted: bool
+    ) -> None:
+        """Learn several rewards into a roster that is not in use yet."""
+        columns = np.array([column for column, _ in pairs], dtype=np.int64)
+        rewards = np.array(values, dtype=np.float64)
+        if self._per_arm or not runs_compiled(self.model):
+            given = [(c, self._placed(roster, x, np.array([c])) if self._per_arm else x)
+                     for c, x in pairs]  # fmt: skip
+            for (column, x), value in zip(given, values, strict=True):
+                self.model.update(roster.state, self._unpacked(roster, x), column, value)
+        else:
+            shape = self.model.context_shape(roster.books.chosen.size) or (0,)
+            contexts = np.frombuffer(b"".join(x for _, x in pairs)).reshape(len(pairs), *shape)
+            learn_many(self.model, roster.state, contexts, columns, rewards)
+        np.add.at(roster.books.pulls, columns, 1)
+        np.add.at(roster.books.totals, columns, rewards)
+        if counted:
+            np.add.at(roster.books.chosen, columns, 1)
+        roster.books.counts[OBSERVATIONS if counted else CLOSED] += len(pairs)
+
+    def _unpacked(self, roster: Roster, context: bytes) -> Floats:
+        shape = self.model.context_shape(roster.books.chosen.size) or (0,)
+        return np.frombuffer(context).reshape(shape)
+
+    # Looking at it
 
     def arms_summary(self) -> "pd.DataFrame":
-        """One row per arm: pulls, open decisions, mean reward, and the posterior.
+        """One row per arm: pulls, open decisions, mean reward; `coefficients` has the posterior."""
+        import pandas as pd
 
-        The posterior is mean and standard deviation of the arm's mean reward for K-armed models,
-        and of every coefficient for linear ones.
+        with self._lock:
+            roster = self._current()
+            waiting = dict.fromkeys(roster.columns, 0)
+            for record, _, _ in roster.open.values():
+                if record in waiting:
+                    waiting[record] += 1
+            columns = roster.everyone.columns
+            pulls, totals = roster.books.pulls[columns], roster.books.totals[columns]
+        with np.errstate(invalid="ignore"):
+            data = {"pulls": pulls, "open": list(waiting.values()), "mean_reward": totals / pulls}
+        names = [record.name for record in waiting]
+        return pd.DataFrame(data, index=pd.Index(names, name="arm", dtype=object))
+
+    def coefficients(self) -> "pd.DataFrame":
+        """Mean and standard deviation of every parameter of every arm under the posterior.
+
+        One row for each arm and feature; for K-armed models the one parameter is the arm's mean
+        reward. Empty for networks.
         """
         import pandas as pd
 
         with self._lock:
-            self._settled()
-            records = self._roster.records
-            waiting = dict.fromkeys(records.values(), 0)
-            for record, _, _ in self._open.values():
-                if record in waiting:
-                    waiting[record] += 1
-            rows = {
-                name: {
-                    "pulls": record.pulls,
-                    "open": waiting[record],
-                    "mean_reward": record.total / record.pulls if record.pulls else math.nan,
-                    **self._posterior(record.column),
-                }
-                for name, record in records.items()
-            }
-        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("arm")
+            roster = self._current()
+            names = self._reader.names or [f"x{i}" for i in range(sum(self._reader.shape))]
+            rows = []
+            for record, column in roster.columns.items():
+                mean, std = self.model.coefficients(roster.state, column)
+                labels = names if len(names) == mean.size else self.model.parameter_names(names)
+                for label, m, s in zip(labels, mean.tolist(), std.tolist(), strict=True):
+                    rows.append((record.name, label, m, s))
+        table = pd.DataFrame(rows, columns=["arm", "feature", "mean", "std"])
+        return table.set_index(["arm", "feature"])
 
-    def _posterior(self, column: int) -> dict[str, float]:
-        state, variance = self._roster.state, 1.0
-        if isinstance(state, ArmTotals):
-            belief = self.model.belief(state, None, [column], rng=self._rng)
-            return {"mean": float(belief.mean[0]), "std": float(belief.std[0])}
-        if isinstance(self.model, NIGLinear):
-            shape = self.model.shape + state.pulls[column] / 2
-            # The expectation of the noise's variance; it has none up to shape 1.
-            variance = state.scale[column] / (shape - 1) if shape > 1 else math.inf
-            state = state.regressions
-        elif self._per_arm:
-            state, column = state.theta, 0
-        if not isinstance(state, Lanes | Rows):
-            return {}
-        mean, root = arm_posterior(state, column)
-        std = np.sqrt(variance * (root**2).sum(axis=1))
-        names = self._reader.names or [f"x{i}" for i in range(mean.size)]
-        columns = zip(names, mean.tolist(), std.tolist(), strict=True)
-        return {key: value for n, m, s in columns for key, value in ((n, m), (f"{n}_std", s))}
+    # Files
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one file: settings, what was learned, open decisions, randomness.
 
-        The file is there whole or not at all, whatever happens meanwhile. A transformer is not
-        saved; `load` asks for it.
+        The file is there whole or not at all, whatever happens meanwhile; it may also be called
+        from a signal handler. A transformer is not saved; `load` asks for it.
         """
         with self._saving:
             with self._lock:
-                values, arrays = self._snapshot()
+                values, arrays = snapshot.taken(self, self._roster)
+            snapshot.check(values, arrays)
             storage.write(path, values, arrays)
-
-    def _snapshot(self) -> tuple[dict[str, Any], Arrays]:
-        self._settled()
-        waiting, roster, rng = list(self._open.values()), self._roster, self._rng
-        # Removed arms too, as long as decisions for them are open.
-        gone = dict.fromkeys(record for record, _, _ in waiting if record.column == REMOVED)
-        records = [*roster.records.values(), *gone]
-        number = {record: i for i, record in enumerate(records)}
-        memory = roster.memory
-        contexts = np.frombuffer(b"".join(context for _, context, _ in waiting))
-        parts = {
-            "state": roster.state,
-            "memory": (memory.clock, memory.aged) if isinstance(memory, Fading) else (),
-            "columns": np.array([r.column for r in records], dtype=np.int64),
-            "pulls": np.array([r.pulls for r in records], dtype=np.int64),
-            "chosen": np.array([r.chosen for r in records], dtype=np.int64),
-            "totals": np.array([r.total for r in records], dtype=np.float64),
-            "open_arms": np.array([number[record] for record, _, _ in waiting], dtype=np.int64),
-            "open_times": np.array([when for _, _, when in waiting], dtype=np.float64),
-            "open_contexts": contexts.reshape(len(waiting), *(self._reader.shape or (0,))),
-        }
-        arrays: Arrays = []
-        values = {
-            "model": pack_object(self.model, arrays),
-            "policy": pack_object(self.policy, arrays),
-            "settings": {
-                "features": self._reader.names,
-                "forgetting": self.forgetting,
-                "streaming": self._reader.streaming,
-                "max_open": self.max_open,
-                "keep_beliefs": self.keep_beliefs,
-            },
-            "transformer": self._reader.transformer is not None,
-            "arms": [record.name for record in records],
-            "state_columns": self.model.arms(roster.state),
-            "parts": {name: pack(part, arrays) for name, part in parts.items()},
-            "open": list(self._open),
-            "counts": [self._observations, self._decisions, self._dropped, self._checksum],
-            "random": rng.bit_generator.state,
-        }
-        return values, [array.copy() for array in arrays]
 
     @classmethod
     def load(
@@ -571,82 +553,80 @@ class Agent:
             As when an agent is made.
         """
         values, arrays = storage.read(path)
-        try:
-            if bool(values["transformer"]) != (transformer is not None):
-                verb = "with" if values["transformer"] else "without"
-                raise WrongSettings(f"was saved {verb} a transformer; load it {verb} it")
-            columns = unpack(values["parts"]["columns"], arrays, _zeros(len(values["arms"])))
-            here = [n for n, c in zip(values["arms"], columns, strict=True) if c != REMOVED]
-            agent = cls(
-                # An agent is not made without arms, but all may have been removed from it.
-                here or ["none"],
-                **values["settings"],
-                model=unpack_object(values["model"], arrays, MODELS, model),
-                policy=unpack_object(values["policy"], arrays, POLICIES, policy),
-                seed=0,
-                transformer=transformer,
-                clock=clock,
-            )
-            agent._restore(values, arrays, columns)
-        except WrongSettings as error:
-            raise ValueError(f"{path} {error}") from None
-        except MISFITS as error:
-            raise ValueError(f"{path} does not hold an agent ({error}); use another copy") from None
-        return agent
+        return snapshot.restored(cls, path, values, arrays, model, policy, transformer, clock)
 
-    def _restore(self, values: dict[str, Any], arrays: Arrays, columns: Integers) -> None:
-        """Take over everything but the settings, checking that it fits together."""
-
-        def part(name: str, template: Any) -> Any:
-            return unpack(values["parts"][name], arrays, template)
-
-        roster, total, count = self._roster, columns.size, _count(values["state_columns"])
-        pulls, chosen = part("pulls", _zeros(total)), part("chosen", _zeros(total))
-        totals = part("totals", np.zeros(total))
-        used = columns[columns != REMOVED]
-        inside = bool(((used >= 0) & (used < count)).all()) and np.unique(used).size == used.size
-        # Never make room for more columns than the file has numbers.
-        room = sum(array.size for array in arrays)
-        if not inside or count > room or (roster.axes is not None and used.size != count):
-            raise ValueError("its arms do not fit the state")
-        if (pulls < 0).any() or (chosen < 0).any():
-            raise ValueError("negative counts")
-        records = []
-        for i, name in enumerate(values["arms"]):
-            record = ArmRecord(name)
-            record.column, record.pulls = int(columns[i]), int(pulls[i])
-            record.chosen, record.total = int(chosen[i]), float(totals[i])
-            records.append(record)
-        roster.records = {r.name: r for r in records if r.column != REMOVED}
-        roster.state = part("state", roster.blank(count))
-        if isinstance(roster.memory, Fading):
-            aged = _zeros(1 if self._per_arm else count)
-            clock, aged = part("memory", (_zeros(1), aged))
-            if (aged < 0).any() or (aged > clock).any():
-                raise ValueError("ages in the future")
-            roster.memory = roster.memory._replace(clock=clock, aged=aged)
-        self._settled()
-
-        ids, shape = values["open"], self._reader.shape or (0,)
-        arms, times = part("open_arms", _zeros(len(ids))), part("open_times", np.zeros(len(ids)))
-        contexts = part("open_contexts", np.zeros((len(ids), *shape)))
-        if (arms < 0).any() or not all(type(id) is str for id in ids):
-            raise ValueError("open decisions that were not made here")
-        for id, arm, context, when in zip(ids, arms, contexts, times.tolist(), strict=True):
-            self._open[id] = records[arm], context.tobytes(), when
-        counts = [_count(value) for value in values["counts"]]
-        self._observations, self._decisions, self._dropped, self._checksum = counts
-        self._rng.bit_generator.state = values["random"]
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an agent cannot be pickled; save it to a file and load that")
 
 
-def _zeros(count: int) -> Integers:
-    return np.zeros(count, dtype=np.int64)
+def _id(number: int, checksum: int) -> str:
+    # The number of the decision and a checksum over all decisions up to it. A process that was
+    # killed and goes on from an older file numbers its decisions anew; the checksum keeps a reward
+    # for one that was lost from being taken for another's, as decisions with the same id have the
+    # same arm and context.
+    return f"{number}-{checksum:x}"
 
 
-def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 2**63:
-        raise ValueError(f"{value!r} where a count belongs")
-    return value
+def _dropped(roster: Roster) -> int:
+    counts = roster.books.counts
+    return int(counts[DECISIONS] - counts[CLOSED]) - len(roster.open)
+
+
+def _refuse_reentry() -> NoReturn:
+    raise RuntimeError(
+        "the agent was called from a signal handler in the middle of another call; only save can be"
+    )
+
+
+# All agents of this process, for forks.
+_AGENTS: "weakref.WeakSet[Agent]" = weakref.WeakSet()
+_held: list[Agent] = []
+
+
+def _before_fork() -> None:
+    """Wait until no other thread is in the middle of a call."""
+    _held[:] = list(_AGENTS)
+    for agent in _held:
+        agent._lock.acquire()
+
+
+def _after_fork_in_parent() -> None:
+    while _held:
+        _held.pop()._lock.release()
+
+
+def _after_fork_in_child() -> None:
+    """The child goes on from the same state with draws and ids of its own."""
+    for agent in _held:
+        words = [int(word) for word in np.random.SeedSequence().generate_state(4)]
+        agent._rng = np.random.default_rng(words)
+        agent._roster.calls = None
+        agent._roster.books.checksum[0] ^= np.uint64(words[0] << 32 | words[1])
+        agent._saving = threading.RLock()
+    _after_fork_in_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )
+
+
+def _named_records(arms: Iterable[Arm]) -> dict[Arm, ArmRecord]:
+    """Arms by their names."""
+    if isinstance(arms, str) or not isinstance(arms, Iterable):
+        raise TypeError(f"arms must be a list of names, such as [{arms!r}]")
+    records: dict[Arm, ArmRecord] = {}
+    for name in arms:
+        plain = plain_name(name)
+        if plain in records:
+            raise ValueError(f"there is an arm {plain!r} already; choose another name")
+        records[plain] = ArmRecord(plain)
+    if not records:
+        raise ValueError("an agent needs at least one arm; give their names")
+    return records
 
 
 def _feature_names(features: Any) -> tuple[str, ...]:

@@ -1,15 +1,15 @@
-"""The compiled calls of a live agent: one for a decision, one for a reward.
+"""The two calls that change a live agent: one for a decision, one for a reward.
 
-Handing arguments over to compiled code costs more than deciding among ten arms: Numba finds out
-every argument's type, and takes a random generator apart, at each call. So what stays the same is
-handed over once, as a `Bound` structure, and the machine code for its type is called directly, with
-the address of the structure.
+Each is a single call of compiled code, so an interrupt finds the agent before it or after it, never
+in between. And each is fast: handing arguments over costs more than deciding among ten arms, as
+Numba finds out every argument's type and takes a random generator apart at each call. So what stays
+the same is handed over once, as a `Bound` structure, and the machine code for its type is called
+directly, with the address of the structure. `PlainCalls` does the same in plain Python, for models
+and policies without compiled implementations.
 """
 
 import functools
-import math
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 import numba
 import numpy as np
@@ -17,20 +17,217 @@ from numba import types
 from numba.core import cgutils
 from numba.experimental import structref
 from numba.extending import NativeValue, intrinsic, unbox
+from numpy.typing import NDArray
 
-from tsucb.agent.contexts import LARGEST
 from tsucb.beliefs.belief import Belief
-from tsucb.beliefs.best import best_mean
-from tsucb.compiled import compiled, generic, implementations, implements
-from tsucb.models.forgetting import Memory, grow_older
-from tsucb.models.model import believe, update
+from tsucb.checks import LARGEST
+from tsucb.compiled import compiled, held, inlined, shared
+from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers
-from tsucb.policies.policy import choose
-from tsucb.policies.ts_ucb import TSUCB, least_ratio
+from tsucb.policies.policy import Choice, choose
+from tsucb.step import initial_pulls, next_arm, runs_compiled
 
-# Contexts are handed over as the bytes of their numbers, as the agent remembers them.
-Decider: TypeAlias = Callable[[bytes, Integers, int], int]
-Learner: TypeAlias = Callable[[bytes, int, float], None]
+# Places in `Books.counts`.
+DECISIONS, OBSERVATIONS, CLOSED, PENDING, COLUMN = range(5)
+# What a call has done that the agent has not yet taken note of.
+NOTHING, DECIDED, LEARNED = range(3)
+NOT_FINITE = -1
+
+FNV_PRIME = 0x100000001B3
+
+
+class Books(NamedTuple):
+    """The counts that deciding and learning keep, beside the state of the model.
+
+    `counts` (5,) are numbered above; `checksum` (2,) is that of all decisions, and of all but the
+    last. For every column of the state: `tokens` tell the arms apart, `chosen` counts decisions for
+    the arm (and rewards learned without one), `pulls` and `totals` the rewards learned.
+    """
+
+    counts: Integers
+    checksum: NDArray[np.uint64]
+    tokens: NDArray[np.uint64]
+    chosen: Integers
+    pulls: Integers
+    totals: Floats
+
+
+class Calls(Protocol):
+    """Deciding and learning as the agent calls them. Contexts are the bytes of their numbers."""
+
+    def decide(self, context: bytes, columns: Integers) -> tuple[int, int, int]:
+        """The index of the arm among the columns, the decision's number, and its checksum.
+
+        The index is `NOT_FINITE` where a context has an entry that is not; nothing has happened.
+        """
+
+    def learn(self, context: bytes, column: int, reward: float, counted: bool) -> bool:
+        """Learn a reward, of a decision or else one to be counted; whether training is due now."""
+
+    @property
+    def belief(self) -> Belief | None:
+        """The belief of the last decision, if it was kept."""
+
+
+def make_calls(
+    policy: Any, model: Any, state: Any, books: Books, rng: np.random.Generator, seen: Floats,
+    keep_beliefs: bool,
+) -> Calls:  # fmt: skip
+    """The calls for this state; `seen` is where a decision leaves what `next_arm` saw."""
+    kind = CompiledCalls if runs_compiled(model, policy) and not keep_beliefs else PlainCalls
+    return kind(policy, model, state, books, rng, seen)
+
+
+@shared
+def record_decision(books, values, columns, place):  # type: ignore[no-untyped-def]
+    """Count a decision, and take it into the checksum."""
+    counts, checksum = books.counts, books.checksum
+    column = columns[place]
+    counts[COLUMN] = column
+    checksum[1] = checksum[0]
+    checksum[0] = hashed(checksum[0], books.tokens[column], values)
+    books.chosen[column] += 1
+    counts[DECISIONS] += 1
+    counts[PENDING] = DECIDED
+
+
+@shared
+def record_reward(books, column, reward, counted):  # type: ignore[no-untyped-def]
+    """Count a reward, and the decision it stands for if there was none."""
+    books.pulls[column] += 1
+    books.totals[column] += reward
+    if counted:
+        books.chosen[column] += 1
+        books.counts[OBSERVATIONS] += 1
+    else:
+        books.counts[CLOSED] += 1
+    books.counts[PENDING] = LEARNED
+
+
+@compiled
+def record_closed(books):  # type: ignore[no-untyped-def]
+    """Count a decision whose reward teaches nothing."""
+    books.counts[CLOSED] += 1
+    books.counts[PENDING] = LEARNED
+
+
+@compiled
+def undo_decision(books):  # type: ignore[no-untyped-def]
+    """Take back a decision that nobody was told of."""
+    books.chosen[books.counts[COLUMN]] -= 1
+    books.counts[DECISIONS] -= 1
+    books.checksum[0] = books.checksum[1]
+    books.counts[PENDING] = NOTHING
+
+
+@inlined
+def hashed(checksum, token, values):  # type: ignore[no-untyped-def]
+    """The checksum with one more decision: FNV-1a over 64-bit words."""
+    words = values.view(np.uint64)
+    result = (checksum ^ token) * np.uint64(FNV_PRIME)
+    for i in range(words.size):
+        result = (result ^ words[i]) * np.uint64(FNV_PRIME)
+        result ^= result >> np.uint64(32)
+    return result
+
+
+@inlined
+def all_finite(values):  # type: ignore[no-untyped-def]
+    """Whether every entry is finite and not too large to compute with."""
+    wrong = 0
+    for i in range(values.size):
+        wrong += not abs(values[i]) <= LARGEST
+    return wrong == 0
+
+
+def context_shape(model: Any, state: Any) -> tuple[int, ...]:
+    """The shape of a context; an empty vector stands for none."""
+    return model.context_shape(model.arms(state)) or (0,)
+
+
+class PlainCalls:
+    """`Calls` in plain Python; it can also keep the belief of the last decision."""
+
+    def __init__(self, policy: Any, model: Any, state: Any, books: Books,
+                 rng: np.random.Generator, seen: Floats) -> None:  # fmt: skip
+        self.policy, self.model, self.state, self.books = Watched(policy), model, state, books
+        self.rng, self.seen = rng, seen
+        self.shape = context_shape(model, state)
+
+    def decide(self, context: bytes, columns: Integers) -> tuple[int, int, int]:
+        """See `Calls`."""
+        values, counts = np.frombuffer(context), self.books.counts
+        if not all_finite(values):
+            return NOT_FINITE, 0, 0
+        step = int(counts[DECISIONS] + counts[OBSERVATIONS]) + 1
+        self.policy.belief = None
+        choice = next_arm(
+            self.model, self.state, self.policy, values.reshape(self.shape), columns,
+            self.books.chosen, initial_pulls(self.model), step, self.rng, self.seen,
+        )  # fmt: skip
+        _record_decision(self.books, values, columns, choice.arm)
+        return int(choice.arm), int(counts[DECISIONS]), int(self.books.checksum[0])
+
+    def learn(self, context: bytes, column: int, reward: float, counted: bool) -> bool:
+        """See `Calls`."""
+        x = np.frombuffer(context).reshape(self.shape)
+        update(self.model, self.state, x, column, reward)
+        _record_reward(self.books, column, reward, counted)
+        return bool(training_due(self.model, self.state))
+
+    @property
+    def belief(self) -> Belief | None:
+        """See `Calls`."""
+        return self.policy.belief
+
+
+class Watched:
+    """A policy that remembers the belief it last chose from."""
+
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy
+        self.belief: Belief | None = None
+
+    def choose(self, belief: Belief, rng: np.random.Generator) -> Choice:
+        """What the policy chooses."""
+        self.belief = belief
+        return choose(self.policy, belief, rng)
+
+
+@compiled
+def _record_decision(books, values, columns, place):  # type: ignore[no-untyped-def]
+    record_decision(books, values, columns, place)
+
+
+@compiled
+def _record_reward(books, column, reward, counted):  # type: ignore[no-untyped-def]
+    record_reward(books, column, reward, counted)
+
+
+class CompiledCalls:
+    """`Calls` as machine code."""
+
+    def __init__(self, policy: Any, model: Any, state: Any, books: Books,
+                 rng: np.random.Generator, seen: Floats) -> None:  # fmt: skip
+        self.bound = _bind(
+            policy, model, state, context_shape(model, state), initial_pulls(model), books,
+            held(rng), seen,
+        )  # fmt: skip
+        self._address = _address(self.bound)
+        kind = AddressType(numba.typeof(self.bound).field_dict.items())
+        code = _decide.compile((kind, _CONTEXT, _COLUMNS))  # type: ignore[attr-defined]
+        self.decide = functools.partial(code, self._address)
+        self._kind = kind
+
+    @property
+    def belief(self) -> None:
+        """Machine code keeps none."""
+
+    @functools.cached_property
+    def learn(self) -> Any:
+        """See `Calls`; compiled when the first reward comes."""
+        arguments = (self._kind, _CONTEXT, types.int64, types.float64, types.boolean)
+        return functools.partial(_learn.compile(arguments), self._address)  # type: ignore[attr-defined]
 
 
 @structref.register
@@ -39,15 +236,15 @@ class BoundType(types.StructRef):  # type: ignore[misc]
 
 
 class Bound(structref.StructRefProxy):  # type: ignore[misc]
-    """What stays the same from call to call, kept where compiled code finds it.
-
-    `by` is the policy that decides, or the memory that learns; `shape` is that of a context. Only
-    deciding needs `rng`, and `seen`, where it leaves what it saw.
-    """
+    """What stays the same from call to call, kept where compiled code finds it."""
 
 
 structref.define_boxing(BoundType, Bound)
-structref.define_constructor(Bound, BoundType, ["by", "model", "state", "shape", "rng", "seen"])
+structref.define_constructor(
+    Bound,
+    BoundType,
+    ["policy", "model", "state", "shape", "first_pulls", "books", "stream", "seen"],
+)
 
 
 @structref.register
@@ -60,7 +257,7 @@ class AddressType(types.StructRef):  # type: ignore[misc]
 
 
 @unbox(AddressType)
-def _(kind, address, c):  # type: ignore[no-untyped-def]
+def unbox_address(kind, address, c):  # type: ignore[no-untyped-def]
     value = cgutils.create_struct_proxy(kind)(c.context, c.builder)
     pointer = c.pyapi.long_as_longlong(address)
     value.meminfo = c.builder.inttoptr(pointer, value.meminfo.type)
@@ -76,81 +273,9 @@ _COLUMNS = types.Array(types.int64, 1, "C")
 keeping_gil = functools.partial(compiled, nogil=False)
 
 
-def is_compiled(model: Any, policy: Any = None) -> bool:
-    """Whether the model, and the policy if one is given, have compiled implementations."""
-    return type(model) in implementations(believe) and (
-        policy is None or type(policy) in implementations(choose)
-    )
-
-
-def decider(policy: Any, model: Any, state: Any, rng: np.random.Generator, seen: Floats) -> Decider:
-    """Machine code that decides from this state.
-
-    It takes a context, the available arms' columns and the step, and returns the index of the arm,
-    or −1 if `check_finite` would complain. What it saw of n arms is left in the first 4n + 1
-    entries of `seen`: f̃, NaN for policies that have none, and every arm's mean, std, estimate and
-    radius.
-    """
-    if type(policy) not in implementations(weigh):
-        implements(weigh, type(policy))(_weigh_nothing)
-    bound = _bind(policy, model, state, _shape(model, state), rng, seen)
-    call: Decider = _call(_decide, bound, _CONTEXT, _COLUMNS, types.int64)
-    return call
-
-
-def learner(model: Any, state: Any, memory: Memory) -> Learner:
-    """Machine code that learns from a context, an arm's column and a reward, into this state."""
-    bound = _bind(memory, model, state, _shape(model, state), None, None)
-    call: Learner = _call(_learn, bound, _CONTEXT, types.int64, types.float64)
-    return call
-
-
-def _call(function: Any, bound: Bound, *arguments: Any) -> Any:
-    """The machine code of a function for this structure and further arguments of these types."""
-    kind = AddressType(numba.typeof(bound).field_dict.items())
-    code = function.compile((kind, *arguments))
-    call = functools.partial(code, _address(bound))
-    call.__dict__["bound"] = bound  # an address alone does not keep it
-    return call
-
-
-def unpacked(model: Any, state: Any, context: bytes) -> Floats:
-    """A context as a model takes it in plain Python."""
-    return np.frombuffer(context).reshape(_shape(model, state))
-
-
-def _shape(model: Any, state: Any) -> tuple[int, ...]:
-    """The shape of a context; an empty vector stands for none."""
-    return model.context_shape(model.arms(state)) or (0,)
-
-
-@generic
-def weigh(policy: Any, belief: Belief, rng: np.random.Generator) -> tuple[int, float]:
-    """The arm to play, as an index into the belief's arms, and the f̃ it was weighed against."""
-    if isinstance(policy, TSUCB):
-        arm, f = _weigh(policy, belief, rng)
-        return arm, f
-    return int(policy.choose(belief, rng)), math.nan
-
-
-@implements(weigh, TSUCB)
-def _(policy, belief, rng):  # type: ignore[no-untyped-def]
-    f = best_mean(belief, policy.samples, rng)
-    return least_ratio(belief, f, rng), f
-
-
-def _weigh_nothing(policy, belief, rng):  # type: ignore[no-untyped-def]
-    return choose(policy, belief, rng), np.nan
-
-
 @compiled
-def _weigh(policy, belief, rng):  # type: ignore[no-untyped-def]
-    return weigh(policy, belief, rng)
-
-
-@compiled
-def _bind(by, model, state, shape, rng, seen):  # type: ignore[no-untyped-def]
-    return Bound(by, model, state, shape, rng, seen)
+def _bind(policy, model, state, shape, first_pulls, books, stream, seen):  # type: ignore[no-untyped-def]
+    return Bound(policy, model, state, shape, first_pulls, books, stream, seen)
 
 
 @compiled
@@ -170,24 +295,22 @@ def address_of(_, bound):  # type: ignore[no-untyped-def]
 
 
 @keeping_gil
-def _decide(bound, context, arms, step):  # type: ignore[no-untyped-def]
-    values, n = np.frombuffer(context, np.float64), arms.size
-    for i in range(values.size):
-        if not abs(values[i]) <= LARGEST:
-            return -1
-    rng, seen = bound.rng, bound.seen
-    belief = believe(bound.model, bound.state, values.reshape(bound.shape), arms, step, rng)
-    for a in range(n):
-        seen[1 + a] = belief.mean[a]
-        seen[1 + n + a] = belief.std[a]
-        seen[1 + 2 * n + a] = belief.estimate[a]
-        seen[1 + 3 * n + a] = belief.radius[a]
-    arm, seen[0] = weigh(bound.by, belief, rng)
-    return arm
+def _decide(bound, context, columns):  # type: ignore[no-untyped-def]
+    values, books = np.frombuffer(context, np.float64), bound.books
+    if not all_finite(values):
+        return NOT_FINITE, 0, np.uint64(0)
+    step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
+    choice = next_arm(
+        bound.model, bound.state, bound.policy, values.reshape(bound.shape), columns,
+        books.chosen, bound.first_pulls, step, bound.stream.rng, bound.seen,
+    )  # fmt: skip
+    record_decision(books, values, columns, choice.arm)
+    return choice.arm, books.counts[DECISIONS], books.checksum[0]
 
 
 @keeping_gil
-def _learn(bound, context, arm, reward):  # type: ignore[no-untyped-def]
+def _learn(bound, context, column, reward, counted):  # type: ignore[no-untyped-def]
     x = np.frombuffer(context, np.float64).reshape(bound.shape)
-    grow_older(bound.by, bound.model, bound.state, arm)
-    update(bound.model, bound.state, x, arm, reward)
+    update(bound.model, bound.state, x, column, reward)
+    record_reward(bound.books, column, reward, counted)
+    return training_due(bound.model, bound.state)

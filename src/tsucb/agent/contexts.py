@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from tsucb.checks import LARGEST
 from tsucb.models.model import Model
 from tsucb.numeric.arrays import Floats
 
 Arm = str | int
 Context = Any  # a vector, a mapping of feature names to numbers, or whatever a transformer takes
-
-LARGEST = 1e100  # of rewards and features: products of two and their sums must stay finite
 
 _ARRAY, _FLOAT = np.ndarray, np.dtype(np.float64)
 
@@ -104,6 +103,10 @@ class Reader:
                 "arms: a matrix with one row per arm, or a mapping of arms to vectors"
             )
         return self.matrix(context)
+
+    def check_stored(self, contexts: Floats) -> None:
+        """Complain about contexts of a file that could not have been read here."""
+        check_finite(contexts)
 
     def columns(self, table: Any, arm: str, reward: str) -> tuple[Any, Sequence[Any], Any]:
         """Contexts, arms and rewards of a table, as pandas, polars or a mapping has it."""

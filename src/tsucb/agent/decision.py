@@ -114,7 +114,7 @@ class Explanation:
     def alpha(self) -> float:
         """α_t, the UCB factor this decision amounts to: it maximises estimate + α_t · radius.
 
-        Equation `eq:alpha_t` of Baek and Farias (2023); equal to the chosen arm's ratio.
+        Equation (3) of Baek and Farias (2023); equal to the chosen arm's ratio.
         """
         return float(self.ratio[self.chosen])
 

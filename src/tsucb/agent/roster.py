@@ -1,31 +1,26 @@
 """Which arms there are, and where the model's state has them."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from tsucb.agent.calls import Books, Calls
 from tsucb.agent.contexts import Arm, listed
-from tsucb.agent.structure import leaves, refilled
-from tsucb.models.forgetting import Fading, memory
 from tsucb.models.model import Model
 from tsucb.numeric.arrays import Integers
-
-NEW, REMOVED = -1, -2  # columns of arms that are not in the state yet, or no longer
+from tsucb.structure import leaves, refilled
 
 
 class ArmRecord:
-    """What the agent itself knows of an arm; what the model knows is in a column of its state."""
+    """An arm, from when it is added until it is removed; another of the same name is another."""
 
-    __slots__ = ("chosen", "column", "name", "pulls", "token", "total")
+    __slots__ = ("name", "token")
 
     def __init__(self, name: Arm) -> None:
-        self.name = name  # never changes, as decisions rely on
-        self.token = repr(name).encode()
-        self.column = NEW
-        self.pulls = 0  # rewards learned from
-        self.total = 0.0  # their sum
-        self.chosen = 0  # decisions for it, and rewards learned without one
+        self.name = name
+        self.token = int.from_bytes(blake2b(repr(name).encode(), digest_size=8).digest(), "little")
 
 
 class Offer(NamedTuple):
@@ -40,137 +35,132 @@ class Offer(NamedTuple):
         return tuple(record.name for record in self.records)
 
 
-class Roster:
-    """The arms of an agent, and the state of its model with a column for each.
+# A decision that waits for its reward: its arm, the bytes of its context, and when it was made.
+Open: TypeAlias = tuple[ArmRecord, bytes, float]
 
-    Adding and removing arms is noted at once but changes the state only in `settle`, before the
-    next decision: that copies the state, which is as much work as deciding among all arms, however
-    many came and went.
+
+class Roster:
+    """Everything an agent knows: arms, the model's state, counts, and open decisions.
+
+    What happens one by one (a decision, a reward) changes the arrays in it. What changes more (arms
+    that come and go, a history) makes another roster, which then takes the place of this one: so an
+    interrupt finds the old or the new, never a mixture.
 
     Parameters
     ----------
-    model, forgetting
-        As in `Agent`.
-    names
-        Of the arms.
-    rng
-        For models that start at random, None for others.
+    columns
+        Where the state has each arm, in the order in which the arms were added.
+    state, books
+        Of the model, and the counts that go with it: one entry for each column.
+    open
+        Decisions by their ids, in the order in which they were made.
     """
 
     def __init__(
-        self,
-        model: Model,
-        names: Iterable[Arm],
-        forgetting: float,
-        rng: np.random.Generator | None,
+        self, columns: dict[ArmRecord, int], state: Any, books: Books, open: dict[str, Open]
     ) -> None:
-        self.model = model
-        self.records: dict[Arm, ArmRecord] = {}
-        if isinstance(names, str) or not isinstance(names, Iterable):
-            raise TypeError(f"arms must be a list of names, such as [{names!r}]")
-        for name in names:
-            self.add(name)
-        count = len(self.records)
-        if not count:
-            raise ValueError("an agent needs at least one arm; give their names")
-        self.memory = memory(model, forgetting, count)
-        own = () if rng is None else (rng,)
-        self.state = self.fadable(model.start(count, *own))
-        self.axes = arm_axes(model)
-        for column, record in enumerate(self.records.values()):
-            record.column = column
-        # All arms, None while the state is not settled.
-        self.everyone: Offer | None = None
-        self.settle()
+        self.columns, self.state, self.books, self.open = columns, state, books, open
+        self.everyone = self.offer(columns)
+        # Where a decision leaves what it saw, and the calls bound to all this; made when needed.
+        self.seen = np.empty(4 * max(books.chosen.size, 1) + 1)
+        self.calls: Calls | None = None
 
-    def add(self, name: Arm) -> None:
-        """Add an arm at the end."""
-        plain = name.item() if isinstance(name, np.generic) else name
-        if isinstance(plain, bool) or not isinstance(plain, str | int):
-            raise TypeError(f"an arm is named by a string or an integer, not by {name!r}")
-        # Members of enumerations become what a file can hold: the plain string or integer.
-        plain = str.__str__(plain) if isinstance(plain, str) else int(plain)
-        if plain in self.records:
-            raise ValueError(f"there is an arm {plain!r} already; choose another name")
-        self.records[plain] = ArmRecord(plain)
-        self.everyone = None
+    @classmethod
+    def start(cls, model: Model, records: Iterable[ArmRecord], state: Any) -> "Roster":
+        """Before any data."""
+        columns = {record: i for i, record in enumerate(records)}
+        return cls(columns, state, blank_books(columns), {})
 
-    def remove(self, name: Arm) -> None:
-        """Remove an arm; its record, which open decisions may hold, says so."""
-        self[name].column = REMOVED
-        del self.records[name]
-        self.everyone = None
-
-    def __getitem__(self, name: Arm) -> ArmRecord:
-        record = self.records.get(name)
-        if record is None:
-            known = listed(self.records) or "none at all"
-            raise ValueError(f"there is no arm {name!r}; the arms are {known}")
-        return record
-
-    def offer(self, arms: Sequence[Arm]) -> Offer:
+    def offer(self, records: Iterable[ArmRecord]) -> Offer:
         """Some of the arms, in this order."""
-        if isinstance(arms, str):
-            raise TypeError(f"arms must be a list of names, such as [{arms!r}]")
-        if len(set(arms)) < len(arms):
-            raise ValueError("an arm is listed twice among those available; list each once")
-        return _offer([self[name] for name in arms])
+        some = tuple(records)
+        return Offer(some, np.array([self.columns[record] for record in some], dtype=np.int64))
 
-    def settle(self) -> Offer:
-        """Take removed arms out of the state and new ones into it; all that there are then."""
-        records = list(self.records.values())
-        old = [record for record in records if record.column != NEW]
-        count = self.model.arms(self.state)
-        if self.axes is not None and len(old) < count:
-            kept = [record.column for record in old]
-            self.state = self._taken(self.state, kept)
-            if isinstance(self.memory, Fading) and not self._shared:
-                self.memory = self.memory._replace(aged=self.memory.aged[kept])
-            for column, record in enumerate(old):
-                record.column = column
-            count = len(old)
-        new = records[len(old) :]
+    def copied(self, open: dict[str, Open] | None = None) -> "Roster":
+        """Another roster with arrays of its own."""
+        state = refilled(self.state, (array.copy() for array in leaves(self.state)))
+        books = Books._make(array.copy() for array in self.books)
+        return Roster(self.columns, state, books, self.open if open is None else open)
+
+    def with_arms(
+        self, model: Model, records: Iterable[ArmRecord], axes: tuple[int | None, ...] | None
+    ) -> "Roster":
+        """Another roster with these arms: some leave the state, some are new to it.
+
+        That copies the state, which is as much work as deciding among all arms, however many came
+        and went. Where `axes` is None the columns of those that leave stay where they are.
+        """
+        records = list(records)
+        old = [record for record in records if record in self.columns]
+        new = [record for record in records if record not in self.columns]
+        state, books = self.state, self.books
+        columns = {record: self.columns[record] for record in old}
+        if axes is not None and len(old) < len(self.columns):
+            kept = np.array(list(columns.values()), dtype=np.int64)
+            state = taken(state, kept, axes)
+            books = books._replace(**{name: getattr(books, name)[kept] for name in PER_COLUMN})
+            columns = {record: i for i, record in enumerate(old)}
+        count = books.chosen.size
         if new:
-            self.state = self.fadable(self.model.extend(self.state, len(new)))
-            for column, record in enumerate(new, start=count):
-                record.column = column
-            if isinstance(self.memory, Fading) and not self._shared:
-                now = np.full(len(new), self.memory.clock[0])
-                self.memory = self.memory._replace(aged=np.append(self.memory.aged, now))
-        self.everyone = _offer(records)
-        return self.everyone
-
-    def blank(self, columns: int) -> Any:
-        """A state before any data, with so many columns."""
-        state = self.fadable(self.model.start(max(columns, 1)))
-        return state if columns else self._taken(state, [])
-
-    def fadable(self, state: Any) -> Any:
-        """The state, with counts of pulls that can fade where there is forgetting."""
-        if not isinstance(self.memory, Fading):
-            return state
-        parts = (x.astype(np.float64) if x.dtype == np.int64 else x for x in leaves(state))
-        return refilled(state, parts)
-
-    def _taken(self, state: Any, columns: list[int]) -> Any:
-        """The state of some columns only."""
-        if self.axes is None:
-            raise ValueError(f"the arms of {type(self.model).__name__} cannot be separated")
-        index = np.array(columns, dtype=np.int64)
-        parts = (
-            x if axis is None else np.take(x, index, axis)
-            for x, axis in zip(leaves(state), self.axes, strict=True)
-        )
-        return refilled(state, parts)
-
-    @property
-    def _shared(self) -> bool:
-        """Whether all arms share their parameters, and so their age."""
-        return len(self.model.context_shape(1)) == 2
+            state = model.extend(state, len(new))
+            added = blank_books(new)
+            joined = {n: np.append(getattr(books, n), getattr(added, n)) for n in PER_COLUMN}
+            books = books._replace(**joined)
+            columns |= {record: count + i for i, record in enumerate(new)}
+        return Roster({r: columns[r] for r in records}, state, books, self.open)
 
 
-def _offer(records: list[ArmRecord]) -> Offer:
-    return Offer(tuple(records), np.array([record.column for record in records], dtype=np.int64))
+PER_COLUMN = ("tokens", "chosen", "pulls", "totals")
+
+
+def blank_books(records: Iterable[ArmRecord]) -> Books:
+    """The counts before any data, for these arms."""
+    tokens = np.array([record.token for record in records], dtype=np.uint64)
+    n = tokens.size
+    return Books(
+        np.zeros(5, dtype=np.int64),
+        np.zeros(2, dtype=np.uint64),
+        tokens,
+        np.zeros(n, dtype=np.int64),
+        np.zeros(n, dtype=np.int64),
+        np.zeros(n),
+    )
+
+
+def record_of(name: Arm, records: Mapping[Arm, ArmRecord]) -> ArmRecord:
+    """The arm of a name, or a sentence that lists the arms."""
+    record = records.get(name) if isinstance(name, str | int | np.generic) else None
+    if record is None:
+        known = listed(records) or "none at all"
+        raise ValueError(f"there is no arm {name!r}; the arms are {known}")
+    return record
+
+
+def records_of(names: Sequence[Arm], records: Mapping[Arm, ArmRecord]) -> list[ArmRecord]:
+    """The arms of several names, each once."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise TypeError(f"arms must be a list of names, such as [{names!r}]")
+    found = [record_of(name, records) for name in names]
+    if len(set(found)) < len(found):
+        raise ValueError("an arm is listed twice among those available; list each once")
+    return found
+
+
+def plain_name(name: Arm) -> Arm:
+    """A name as a file can hold it: plain, also for an enumeration's member."""
+    plain = name.item() if isinstance(name, np.generic) else name
+    if isinstance(plain, bool) or not isinstance(plain, str | int):
+        raise TypeError(f"an arm is named by a string or an integer, not by {name!r}")
+    return str.__str__(plain) if isinstance(plain, str) else int(plain)
+
+
+def taken(state: Any, columns: Integers, axes: tuple[int | None, ...]) -> Any:
+    """The state of some columns only."""
+    parts = (
+        x if axis is None else np.take(x, columns, axis)
+        for x, axis in zip(leaves(state), axes, strict=True)
+    )
+    return refilled(state, parts)
 
 
 def arm_axes(model: Model) -> tuple[int | None, ...] | None:

@@ -1,5 +1,25 @@
 """What a model tells a policy: the law of the arms' mean rewards, one file per law."""
 
-from tsucb.beliefs.belief import Belief, BetaBelief, GaussianBelief, JointGaussianBelief
+from tsucb.beliefs.belief import Belief
+from tsucb.beliefs.beta import Beta, BetaBelief
+from tsucb.beliefs.gamma import Gamma, GammaBelief
+from tsucb.beliefs.gaussian import Gaussian, GaussianBelief
+from tsucb.beliefs.joint_gaussian import JointGaussian, JointGaussianBelief
+from tsucb.beliefs.law import IndependentLaw, Law
+from tsucb.beliefs.samples import SampleBelief, Samples
 
-__all__ = ["Belief", "BetaBelief", "GaussianBelief", "JointGaussianBelief"]
+__all__ = [
+    "Belief",
+    "Beta",
+    "BetaBelief",
+    "Gamma",
+    "GammaBelief",
+    "Gaussian",
+    "GaussianBelief",
+    "IndependentLaw",
+    "JointGaussian",
+    "JointGaussianBelief",
+    "Law",
+    "SampleBelief",
+    "Samples",
+]

@@ -17,152 +17,50 @@ as wide as the narrowest arm that is not yet behind it allows. An arm that ends 
 left out; that changes F by at most TAIL there and E[max] by at most 2e-10 of the arm's spread.
 """
 
-import math
 from typing import Any
 
 import numpy as np
 
-from tsucb.beliefs.belief import BetaBelief, GaussianBelief, JointGaussianBelief
-from tsucb.beliefs.sampling import average_best
-from tsucb.compiled import compiled, generic, implements, inlined, second_is_real
-from tsucb.numeric.special import beta_front, beta_tails, normal_cdf, normal_pdf
+from tsucb.beliefs.law import IndependentLaw, distribution, lean, reward_at, window
+from tsucb.compiled import hook, implements, inlined
+from tsucb.numeric.arrays import Floats
 
-REACH = 6.0  # an arm's window: so many standard deviations to each side
 TAIL = 1e-9  # the chance that a normal leaves its window on one side
-JOINT_DRAWS = 10_000  # in place of an integral, where arms are jointly normal
 NODES = 8  # Gauss–Legendre nodes in one panel
 WIDTH = 3.3  # width of a panel in units of the narrowest arm's scale, before the number of arms
 
 POINTS, WEIGHTS = (0.5 * array for array in np.polynomial.legendre.leggauss(NODES))
 
-# Φ and φ on a grid, for a Taylor series around the nearest point: five terms err by 1e-11, and
-# cost a fraction of the error function.
-GRID = 32.0
-GRID_LOW, GRID_HIGH = -7.0, 9.0
-_grid = np.arange(GRID_LOW, GRID_HIGH + 1.5 / GRID, 1.0 / GRID)
-CDF_GRID = np.array([normal_cdf.py_func(z) for z in _grid])  # type: ignore[attr-defined]
-PDF_GRID = np.array([normal_pdf.py_func(z) for z in _grid])  # type: ignore[attr-defined]
 
+@hook
+def expected_best(belief: Any) -> float:
+    """E[max over arms].
 
-@generic
-def window(belief: Any, arm: int) -> tuple[float, float, float]:
-    """Where the arm's mean reward lies but for negligible chance, and the scale of its law in u."""
-    raise NotImplementedError  # called from compiled code only
-
-
-@generic
-def law(belief: Any, arm: int, u: float) -> tuple[float, float]:
-    """The arm's distribution function and density (with respect to u) at u, inside its window."""
-    raise NotImplementedError
-
-
-@generic
-def pull(belief: Any, arm: int) -> float:
-    """g: E[f(a) | f(a) ≤ x] = mean(a) − g(a) λ_a."""
-    raise NotImplementedError
-
-
-@generic
-def reward_at(belief: Any, u: float) -> tuple[float, float]:
-    """The reward x at u, and dx/du."""
-    raise NotImplementedError
-
-
-@generic
-def variable_at(belief: Any, x: float) -> float:
-    """The u at which the reward is x."""
-    raise NotImplementedError
-
-
-@implements(window, GaussianBelief)
-def _(belief, arm):  # type: ignore[no-untyped-def]
-    mean, std = belief.mean[arm], belief.std[arm]
-    return mean - REACH * std, mean + REACH * std, std
-
-
-@implements(law, GaussianBelief)
-def _(belief, arm, u):  # type: ignore[no-untyped-def]
-    std = belief.std[arm]
-    z = (u - belief.mean[arm]) / std
-    z = min(max(z, GRID_LOW), GRID_HIGH)
-    i = int((z - GRID_LOW) * GRID + 0.5)
-    c = GRID_LOW + i / GRID
-    d = z - c
-    p = PDF_GRID[i]
-    cdf = CDF_GRID[i] + p * d * (
-        1.0 - d / 2.0 * (c - d / 3.0 * (c * c - 1.0 - d / 4.0 * (c * c * c - 3.0 * c)))
-    )
-    e = -d * (c + 0.5 * d)
-    pdf = p * (1.0 + e * (1.0 + e / 2.0 * (1.0 + e / 3.0 * (1.0 + e / 4.0))))
-    return cdf, pdf / std
-
-
-@implements(pull, GaussianBelief)
-def _(belief, arm):  # type: ignore[no-untyped-def]
-    return belief.std[arm] ** 2
-
-
-@implements(reward_at, GaussianBelief)
-def _(belief, u):  # type: ignore[no-untyped-def]
-    return u, 1.0
-
-
-@implements(variable_at, GaussianBelief)
-def _(belief, x):  # type: ignore[no-untyped-def]
-    return x
-
-
-@inlined
-def beta_edge(alpha: float, beta: float, side: float) -> float:
-    """How far from its mode, to one side, the logit of a Beta falls to exp(−REACH²/2) of it.
-
-    With m = alpha/n and n = alpha + beta, the density at a distance v falls by the factor
-    exp(−D), D(v) = n log(1 − m + m eᵛ) − alpha v; D is n times a relative entropy, and exp(−D)
-    bounds the chance of going beyond v (Chernoff). Newton's method: D is convex.
+    >>> from tsucb import GaussianBelief
+    >>> round(expected_best(GaussianBelief(mean=[0.0, 0.0], std=[1.0, 1.0])), 6)  # 1/√π
+    0.56419
     """
-    n = alpha + beta
-    m = alpha / n
-    v = side * REACH * math.sqrt(1.0 / alpha + 1.0 / beta)
-    for _ in range(8):
-        e = m * math.exp(min(v, 700.0))
-        excess = n * math.log(1.0 - m + e) - alpha * v - 0.5 * REACH * REACH
-        v -= excess / (n * e / (1.0 - m + e) - alpha)
-        if abs(excess) < 0.1:
-            break
-    return v
 
 
-@implements(window, BetaBelief)
-def _(belief, arm):  # type: ignore[no-untyped-def]
-    alpha, beta = belief.alpha[arm], belief.beta[arm]
-    mode = math.log(alpha / beta)
-    low = max(mode + beta_edge(alpha, beta, -1.0), -700.0)
-    high = min(mode + beta_edge(alpha, beta, 1.0), 700.0)
-    # The logit bends on a scale of one even where the law is wider.
-    return low, high, min(math.sqrt(1.0 / alpha + 1.0 / beta), 1.0)
+@hook
+def best_probabilities(belief: Any) -> Floats:
+    """P(arm is best) for every arm; arms that are best together share it equally.
+
+    >>> from tsucb import GaussianBelief
+    >>> best_probabilities(GaussianBelief(mean=[0.0, 0.0, -99.0], std=[1.0, 1.0, 1.0]))
+    array([0.5, 0.5, 0. ])
+    """
 
 
-@implements(law, BetaBelief)
-def _(belief, arm, u):  # type: ignore[no-untyped-def]
-    alpha, beta = belief.alpha[arm], belief.beta[arm]
-    x, y = 1.0 / (1.0 + math.exp(-u)), 1.0 / (1.0 + math.exp(u))
-    return beta_tails(x, y, alpha, beta)[0], beta_front(x, y, alpha, beta)
+@hook
+def regret_and_gain(belief: Any) -> tuple[Floats, Floats]:
+    """What IDS weighs: E[max] − mean(a), and the variance of E[f(a) | which arm is best].
 
-
-@implements(pull, BetaBelief)
-def _(belief, arm):  # type: ignore[no-untyped-def]
-    return 1.0 / (belief.alpha[arm] + belief.beta[arm])
-
-
-@implements(reward_at, BetaBelief)
-def _(belief, u):  # type: ignore[no-untyped-def]
-    x, y = 1.0 / (1.0 + math.exp(-u)), 1.0 / (1.0 + math.exp(u))
-    return x, x * y
-
-
-@implements(variable_at, BetaBelief)
-def _(belief, x):  # type: ignore[no-untyped-def]
-    return math.log(x / (1.0 - x))
+    >>> from tsucb import GaussianBelief
+    >>> regret, gain = regret_and_gain(GaussianBelief(mean=[0.0, 0.0], std=[1.0, 1.0]))
+    >>> gain.round(6)  # 1/π: E[f | best] = 1/√π
+    array([0.31831, 0.31831])
+    """
 
 
 @inlined
@@ -218,7 +116,7 @@ def narrowest(high, scale, u):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def panels(high, scale, start, stop, longest):  # type: ignore[no-untyped-def]
+def nodes_between(high, scale, start, stop, longest):  # type: ignore[no-untyped-def]
     """Gauss–Legendre nodes and weights from `start` to `stop`, as fine as the arms there ask for.
 
     No panel is longer than `longest`: for integrands with a scale of their own.
@@ -253,7 +151,7 @@ def mesh(belief):  # type: ignore[no-untyped-def]
     And for each arm the number of nodes inside its window: beyond, its F is one.
     """
     arms, high, scale, floor, ceiling, certain = outline(belief)
-    nodes, weights = panels(high, scale, floor, ceiling, np.inf)
+    nodes, weights = nodes_between(high, scale, floor, ceiling, np.inf)
     return arms, nodes, weights, inside(high, nodes), floor, certain
 
 
@@ -271,25 +169,20 @@ def best_cdf(belief, arms, u):  # type: ignore[no-untyped-def]
     """F(u), over the arms given."""
     product = 1.0
     for a in arms:
-        product *= law(belief, a, u)[0]
+        product *= distribution(belief, a, u)[0]
     return product
 
 
-@compiled
-def expected_best(belief):  # type: ignore[no-untyped-def]
-    """E[max over arms], from floor + ∫ (1 − F) dx.
-
-    >>> from tsucb import GaussianBelief
-    >>> round(expected_best(GaussianBelief(mean=[0.0, 0.0], std=[1.0, 1.0])), 6)  # 1/√π
-    0.56419
-    """
+@implements(expected_best, IndependentLaw)
+def integrate_best(belief):  # type: ignore[no-untyped-def]
+    """floor + ∫ (1 − F) dx."""
     arms, nodes, weights, ends, floor, certain = mesh(belief)
     if arms.size == 1 and not certain:
         return belief.mean[arms[0]]
     best = np.ones(nodes.size)
     for k in range(arms.size):
         for i in range(ends[k]):
-            best[i] *= law(belief, arms[k], nodes[i])[0]
+            best[i] *= distribution(belief, arms[k], nodes[i])[0]
     return mean_above(belief, floor, nodes, weights, best)
 
 
@@ -310,20 +203,14 @@ def hazards(belief, arms, nodes, ends):  # type: ignore[no-untyped-def]
     for k in range(arms.size):
         row = hazard[k]
         for i in range(ends[k]):
-            cdf, pdf = law(belief, arms[k], nodes[i])
+            cdf, pdf = distribution(belief, arms[k], nodes[i])
             best[i] *= cdf
             row[i] = pdf / cdf
     return best, hazard
 
 
-@compiled
-def best_probabilities(belief):  # type: ignore[no-untyped-def]
-    """P(arm is best) for every arm; arms that are best together share it equally.
-
-    >>> from tsucb import GaussianBelief
-    >>> best_probabilities(GaussianBelief(mean=[0.0, 0.0, -99.0], std=[1.0, 1.0, 1.0]))
-    array([0.5, 0.5, 0. ])
-    """
+@implements(best_probabilities, IndependentLaw)
+def integrate_best_probabilities(belief):  # type: ignore[no-untyped-def]
     arms, nodes, weights, ends, floor, certain = mesh(belief)
     out = np.zeros(belief.mean.size)
     best, hazard = hazards(belief, arms, nodes, ends)
@@ -348,17 +235,10 @@ def is_certain(belief, arm, value):  # type: ignore[no-untyped-def]
     return low == value and high == value
 
 
-@compiled
-def regret_and_gain(belief):  # type: ignore[no-untyped-def]
-    """What IDS weighs: E[max] − mean(a), and the variance of E[f(a) | which arm is best].
-
-    With S(a, b) = ∫ F λ_a λ_b du the deviation E[f(a); b best] − mean(a) P(b best) is −g(a) S(a, b)
-    for b ≠ a, and what makes them sum to zero for b = a.
-
-    >>> from tsucb import GaussianBelief
-    >>> regret, gain = regret_and_gain(GaussianBelief(mean=[0.0, 0.0], std=[1.0, 1.0]))
-    >>> gain.round(6)  # 1/π: E[f | best] = 1/√π
-    array([0.31831, 0.31831])
+@implements(regret_and_gain, IndependentLaw)
+def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
+    """With S(a, b) = ∫ F λ_a λ_b du the deviation E[f(a); b best] − mean(a) P(b best) is
+    −g(a) S(a, b) for b ≠ a, and what makes them sum to zero for b = a.
     """
     arms, nodes, weights, ends, floor, certain = mesh(belief)
     count = arms.size
@@ -391,28 +271,40 @@ def regret_and_gain(belief):  # type: ignore[no-untyped-def]
     for k in range(count):
         if own[k] > 0.0:
             spread[k] += own[k] ** 2 / probability[k]
-        gain[arms[k]] = pull(belief, arms[k]) ** 2 * spread[k]
+        gain[arms[k]] = lean(belief, arms[k]) ** 2 * spread[k]
     for a in range(regret.size):
         regret[a] = max(regret[a], 0.0)  # rounding: the expected maximum is above every mean
     return regret, gain
 
 
-@generic
-def best_mean(belief, samples, rng):  # type: ignore[no-untyped-def]
-    """f̃: the best arm's mean reward, averaged over posterior draws; its expectation for ∞."""
-    raise NotImplementedError  # called from compiled code only
+@inlined
+def add_win(means, wins, totals):  # type: ignore[no-untyped-def]
+    """Count a draw for the arm that is best in it; returns that arm's mean reward.
+
+    Row b of `totals` is the sum of the draws in which arm b is best.
+    """
+    b = means.argmax()
+    wins[b] += 1.0
+    totals[b] += means
+    return means[b]
 
 
-@implements(best_mean, GaussianBelief, BetaBelief, where=second_is_real)
-def _(belief, samples, rng):  # type: ignore[no-untyped-def]
-    return expected_best(belief)
+@inlined
+def gain_of_wins(mean, wins, totals, best):  # type: ignore[no-untyped-def]
+    """Regret and gain from draws: how often each arm was best, and the sums of those draws.
 
-
-@implements(best_mean, JointGaussianBelief, where=second_is_real)
-def _(belief, samples, rng):  # type: ignore[no-untyped-def]
-    return average_best(belief, JOINT_DRAWS, rng)
-
-
-@implements(best_mean, GaussianBelief, BetaBelief, JointGaussianBelief)
-def _(belief, samples, rng):  # type: ignore[no-untyped-def]
-    return average_best(belief, samples, rng)
+    Row b of `totals` is the sum of the draws in which arm b is best; `best` is the sum over all
+    draws of the best arm's.
+    """
+    arms = mean.size
+    samples = wins.sum()
+    regret, gain = np.empty(arms), np.zeros(arms)
+    for a in range(arms):
+        # The sampled best may fall below an exact mean by chance; a regret is never negative.
+        regret[a] = max(best / samples - mean[a], 0.0)
+    for b in range(arms):
+        if wins[b] > 0:
+            row = totals[b]
+            for a in range(arms):
+                gain[a] += wins[b] / samples * (row[a] / wins[b] - mean[a]) ** 2
+    return regret, gain

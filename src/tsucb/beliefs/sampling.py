@@ -1,4 +1,6 @@
-"""f̃ by sampling: the mean reward of the best arm, averaged over m draws from the posterior.
+"""Expectations over the best arm by sampling, with exact ones where they are asked for and offered.
+
+f̃ is the mean reward of the best arm, averaged over m draws from the posterior.
 
 For many draws of independent normals, not all of them need to be made. The best so far of each of
 the m draws is kept, and the arms are gone through one by one. To an arm that reaches the lowest of
@@ -17,23 +19,84 @@ import math
 from typing import Any
 
 import numpy as np
+from numba import types
 
-from tsucb.beliefs.belief import BetaBelief, GaussianBelief, JointGaussianBelief, draw
-from tsucb.compiled import generic, implements, inlined
+from tsucb.beliefs.best import add_win, expected_best, gain_of_wins, regret_and_gain
+from tsucb.beliefs.gaussian import Gaussian
+from tsucb.beliefs.law import Law, draw
+from tsucb.compiled import class_of, hook, implements, inlined, offers
+from tsucb.numeric.arrays import Floats
 from tsucb.numeric.bursts import burst, normal, uniform
 
 FAR = 1.5  # from here on the excesses are rare enough to be faster than draws
 MANY = 10  # draws, from which on all this pays
+STAND_IN = 10_000  # draws in place of an integral that a law does not offer
+QUANTILE_DRAWS = 1_000  # in place of a quantile that it does not offer
 
 
-@generic
+def exactly(function: Any) -> Any:
+    """The condition that infinitely many samples are wanted, and the law offers the integral."""
+
+    def condition(belief: Any, samples: Any, rng: Any) -> bool:
+        return isinstance(samples, types.Float) and offers(function, class_of(belief))
+
+    return condition
+
+
+@hook
+def f_tilde(belief: Any, samples: float, rng: np.random.Generator) -> float:
+    """f̃: the best arm's mean reward, averaged over posterior draws; its expectation for ∞."""
+
+
+@implements(f_tilde, Law, where=exactly(expected_best))
+def exact_f_tilde(belief, samples, rng):  # type: ignore[no-untyped-def]
+    return expected_best(belief)
+
+
+@implements(f_tilde, Law)
+def sampled_f_tilde(belief, samples, rng):  # type: ignore[no-untyped-def]
+    return average_best(belief, STAND_IN if samples == np.inf else int(samples), rng)
+
+
+@hook
+def estimated_regret_and_gain(
+    belief: Any, samples: float, rng: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """What IDS weighs of every arm, from posterior draws; exactly for ∞."""
+
+
+@implements(estimated_regret_and_gain, Law, where=exactly(regret_and_gain))
+def exact_regret_and_gain(belief, samples, rng):  # type: ignore[no-untyped-def]
+    return regret_and_gain(belief)
+
+
+@implements(estimated_regret_and_gain, Law)
+def sampled_regret_and_gain(belief, samples, rng):  # type: ignore[no-untyped-def]
+    arms = belief.mean.size
+    means, wins, totals, best = np.empty(arms), np.zeros(arms), np.zeros((arms, arms)), 0.0
+    for _ in range(STAND_IN if samples == np.inf else int(samples)):
+        draw(belief, rng, means)
+        best += add_win(means, wins, totals)
+    return gain_of_wins(belief.mean, wins, totals, best)
+
+
+@inlined
+def sampled_upper_quantiles(belief, tail, rng, out):  # type: ignore[no-untyped-def]
+    """`upper_quantiles` from draws."""
+    draws = np.empty((QUANTILE_DRAWS, out.size))
+    for i in range(QUANTILE_DRAWS):
+        draw(belief, rng, draws[i])
+    for a in range(out.size):
+        out[a] = np.quantile(draws[:, a], 1.0 - tail)
+
+
+@hook
 def average_best(belief: Any, samples: int, rng: np.random.Generator) -> float:
     """The mean reward of the best arm, averaged over so many draws."""
-    raise NotImplementedError  # called from compiled code only
 
 
-@implements(average_best, GaussianBelief)
-def _(belief, samples, rng):  # type: ignore[no-untyped-def]
+@implements(average_best, Gaussian)
+def average_best_gaussian(belief, samples, rng):  # type: ignore[no-untyped-def]
     mean, std = belief.mean, belief.std
     state = burst(rng)
     if samples < MANY:
@@ -58,8 +121,8 @@ def _(belief, samples, rng):  # type: ignore[no-untyped-def]
     return best.mean()
 
 
-@implements(average_best, JointGaussianBelief, BetaBelief)
-def _(belief, samples, rng):  # type: ignore[no-untyped-def]
+@implements(average_best, Law)
+def average_best_of_draws(belief, samples, rng):  # type: ignore[no-untyped-def]
     means = np.empty(belief.mean.size)
     total = 0.0
     for _ in range(samples):

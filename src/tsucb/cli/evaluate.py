@@ -14,8 +14,9 @@ import typer
 from tsucb.cli.reproduce import SeedOption, listed
 from tsucb.cli.simulate import ModelName, make_model
 from tsucb.files import write_whole
-from tsucb.logs.replay import LoggedData, news_events, read_events, replay
+from tsucb.logs import LoggedData, read_events, replay
 from tsucb.news import log_files, read_day
+from tsucb.news.events import news_events
 from tsucb.policies.names import named_policy, usual_ucb
 
 

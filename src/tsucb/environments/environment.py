@@ -4,11 +4,12 @@ Everything random at a step (context, available arms, noise) is drawn before the
 whatever the arm is, so all policies that run on the same stream meet the same world.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsucb.compiled import compiled, generic, generic_inlined, inlined
+from tsucb.compiled import generic, generic_inlined, inlined, run
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.bursts import burst, normal
 
@@ -29,7 +30,7 @@ def begin(environment: Any, rng: np.random.Generator) -> Any:
     return environment.begin(rng)
 
 
-@generic_inlined
+@generic_inlined(method="advance")
 def advance(
     environment: Any, world: Any, step: int, rng: np.random.Generator
 ) -> tuple[Any, Floats, Integers]:
@@ -38,14 +39,19 @@ def advance(
     return context, means, available
 
 
-@generic
+@functools.partial(generic, method="reward")
 def pay(environment: Any, world: Any, arm: int) -> float:
     """The noisy reward of an arm at the current step."""
     return float(environment.reward(world, arm))
 
 
 class Environment:
-    """A bandit problem to play against."""
+    """A bandit problem to play against.
+
+    One of your own is a named tuple that derives from this class, with `arms` and `context_shape`.
+    Either it has the methods `begin`, `advance` and `reward` in plain Python, or `implements`
+    registers compiled ones for `begin`, `advance` and `pay`.
+    """
 
     __slots__ = ()
 
@@ -54,37 +60,22 @@ class Environment:
     @property
     def context_shape(self) -> tuple[int, ...]:
         """The shape of a step's context; () for none."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must have a property context_shape")
 
     def begin(self, rng: np.random.Generator) -> Any:
         """Draw the unknown parameters of a new run."""
-        return _begin(self, rng)
+        return run(begin, self, rng)
 
     def advance(
         self, world: Any, step: int, rng: np.random.Generator
     ) -> tuple[Floats, Floats, Integers]:
         """Draw a step: its context, the mean reward of every arm (K,), the available arms."""
-        context, means, available = _advance(self, world, step, rng)
+        context, means, available = run(advance, self, world, step, rng)
         return context, means, available
 
     def reward(self, world: Any, arm: int) -> float:
         """The noisy reward of an arm at the current step."""
-        return float(_pay(self, world, arm))
-
-
-def check_sizes(arms: int, features: int = 1) -> tuple[int, int]:
-    """Both as whole numbers of at least one, or a sentence on what is wrong."""
-    for name, value in (("arms", arms), ("features", features)):
-        if value != int(value) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, but it is {value}")
-    return int(arms), int(features)
-
-
-def check_availability(probability: float) -> float:
-    """The probability that an arm is available, or a sentence on what is wrong."""
-    if not 0 < probability <= 1:
-        raise ValueError(f"availability must be above 0 and at most 1, but it is {probability}")
-    return float(probability)
+        return float(run(pay, self, world, arm))
 
 
 @inlined
@@ -109,18 +100,3 @@ def fill_normal(out, scale, rng):  # type: ignore[no-untyped-def]
     for i in range(out.size):
         z, state = normal(state)
         out[i] = scale * z
-
-
-@compiled
-def _begin(environment, rng):  # type: ignore[no-untyped-def]
-    return begin(environment, rng)
-
-
-@compiled
-def _advance(environment, world, step, rng):  # type: ignore[no-untyped-def]
-    return advance(environment, world, step, rng)
-
-
-@compiled
-def _pay(environment, world, arm):  # type: ignore[no-untyped-def]
-    return pay(environment, world, arm)

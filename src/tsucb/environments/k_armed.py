@@ -4,18 +4,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsucb.compiled import generic, implements
+from tsucb.checks import between, whole_number
+from tsucb.compiled import hook, implements
 from tsucb.environments.environment import (
     Environment,
     World,
     advance,
     begin,
-    check_availability,
-    check_sizes,
     draw_available,
     pay,
 )
-from tsucb.models.k_armed import BernoulliArms, GaussianArms
+from tsucb.models.k_armed import BernoulliArms, GaussianArms, PoissonArms
+from tsucb.numeric.special import normal_quantile
 
 
 class KArmedBandit(
@@ -29,7 +29,7 @@ class KArmedBandit(
     arms
         K.
     prior
-        `BernoulliArms` or `GaussianArms`: where means and rewards come from.
+        `BernoulliArms`, `PoissonArms` or `GaussianArms`: where means and rewards come from.
     availability
         Probability with which an arm can be played at a step.
 
@@ -46,14 +46,17 @@ class KArmedBandit(
     def __new__(
         cls,
         arms: int,
-        prior: BernoulliArms | GaussianArms = BernoulliArms(),  # noqa: B008  (immutable)
+        prior: BernoulliArms | PoissonArms | GaussianArms = BernoulliArms(),  # noqa: B008  (immutable)
         availability: float = 1.0,
     ) -> "KArmedBandit":
-        if not isinstance(prior, BernoulliArms | GaussianArms):
+        if not isinstance(prior, BernoulliArms | PoissonArms | GaussianArms):
             raise TypeError(
-                f"the prior must be BernoulliArms or GaussianArms, not {type(prior).__name__}"
+                "the prior must be BernoulliArms, PoissonArms or GaussianArms, not "
+                f"{type(prior).__name__}"
             )
-        return super().__new__(cls, check_sizes(arms)[0], prior, check_availability(availability))
+        return super().__new__(
+            cls, whole_number("arms", arms), prior, between("availability", availability, 0, 1)
+        )
 
     @property
     def context_shape(self) -> tuple[int, ...]:
@@ -61,56 +64,73 @@ class KArmedBandit(
         return ()
 
 
-@generic
+@hook
 def draw_mean(prior: Any, rng: np.random.Generator) -> float:
     """An arm's mean reward, from the prior."""
-    raise NotImplementedError  # called from compiled code only
 
 
 @implements(draw_mean, BernoulliArms)
-def _(prior, rng):  # type: ignore[no-untyped-def]
+def draw_mean_bernoulli(prior, rng):  # type: ignore[no-untyped-def]
     return rng.beta(prior.alpha, prior.beta)
 
 
+@implements(draw_mean, PoissonArms)
+def draw_mean_poisson(prior, rng):  # type: ignore[no-untyped-def]
+    return rng.standard_gamma(prior.shape) / prior.rate
+
+
 @implements(draw_mean, GaussianArms)
-def _(prior, rng):  # type: ignore[no-untyped-def]
+def draw_mean_gaussian(prior, rng):  # type: ignore[no-untyped-def]
     return prior.prior_mean + prior.prior_std * rng.standard_normal()
 
 
-@generic
+@hook
 def draw_noise(prior: Any, rng: np.random.Generator) -> float:
     """A step's noise."""
-    raise NotImplementedError  # called from compiled code only
 
 
-@implements(draw_noise, BernoulliArms)
-def _(prior, rng):  # type: ignore[no-untyped-def]
+@implements(draw_noise, BernoulliArms, PoissonArms)
+def draw_noise_uniform(prior, rng):  # type: ignore[no-untyped-def]
     return rng.random()
 
 
 @implements(draw_noise, GaussianArms)
-def _(prior, rng):  # type: ignore[no-untyped-def]
+def draw_noise_gaussian(prior, rng):  # type: ignore[no-untyped-def]
     return prior.noise * rng.standard_normal()
 
 
-@generic
+@hook
 def noisy(prior: Any, mean: float, noise: float) -> float:
     """The reward that mean and noise make."""
-    raise NotImplementedError  # called from compiled code only
 
 
 @implements(noisy, BernoulliArms)
-def _(prior, mean, noise):  # type: ignore[no-untyped-def]
+def noisy_bernoulli(prior, mean, noise):  # type: ignore[no-untyped-def]
     return 1.0 if noise < mean else 0.0
 
 
+@implements(noisy, PoissonArms)
+def noisy_poisson(prior, mean, noise):  # type: ignore[no-untyped-def]
+    """The count at which the distribution function of a Poisson reaches the noise."""
+    # For large means the sum would run long and underflow: there a normal is as good.
+    if mean > 500.0:
+        return max(0.0, np.floor(mean + 0.5 + np.sqrt(mean) * normal_quantile(noise)))
+    count, term = 0.0, np.exp(-mean)
+    total = term
+    while total < noise and term > 1e-20 * total:
+        count += 1.0
+        term *= mean / count
+        total += term
+    return count
+
+
 @implements(noisy, GaussianArms)
-def _(prior, mean, noise):  # type: ignore[no-untyped-def]
+def noisy_gaussian(prior, mean, noise):  # type: ignore[no-untyped-def]
     return mean + noise
 
 
 @implements(begin, KArmedBandit)
-def _(environment, rng):  # type: ignore[no-untyped-def]
+def begin_k_armed(environment, rng):  # type: ignore[no-untyped-def]
     means = np.empty(environment.arms)
     for a in range(environment.arms):
         means[a] = draw_mean(environment.prior, rng)
@@ -118,11 +138,11 @@ def _(environment, rng):  # type: ignore[no-untyped-def]
 
 
 @implements(advance, KArmedBandit)
-def _(environment, world, step, rng):  # type: ignore[no-untyped-def]
+def advance_k_armed(environment, world, step, rng):  # type: ignore[no-untyped-def]
     world.noise[0] = draw_noise(environment.prior, rng)
     return world.context, world.means, draw_available(environment.availability, world, rng)
 
 
 @implements(pay, KArmedBandit)
-def _(environment, world, arm):  # type: ignore[no-untyped-def]
+def pay_k_armed(environment, world, arm):  # type: ignore[no-untyped-def]
     return noisy(environment.prior, world.means[arm], world.noise[0])

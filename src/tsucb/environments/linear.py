@@ -5,15 +5,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tsucb.checks import positive
+from tsucb.checks import between, positive, whole_number
 from tsucb.compiled import implements, inlined
 from tsucb.environments.environment import (
     Environment,
     World,
     advance,
     begin,
-    check_availability,
-    check_sizes,
     draw_available,
     fill_normal,
     pay,
@@ -68,7 +66,7 @@ class LinearBandit(
         redraw: bool = False,
         availability: float = 1.0,
     ) -> "LinearBandit":
-        arms, features = check_sizes(arms, features)
+        arms, features = whole_number("arms", arms), whole_number("features", features)
         variance = 1 / features if prior_variance is None else prior_variance
         return super().__new__(
             cls,
@@ -77,7 +75,7 @@ class LinearBandit(
             positive("noise", noise),
             positive("prior_variance", variance),
             bool(redraw),
-            check_availability(availability),
+            between("availability", availability, 0, 1),
         )
 
     @property
@@ -135,7 +133,7 @@ class ContextualLinearBandit(
         prior_variance: float | None = None,
         availability: float = 1.0,
     ) -> "ContextualLinearBandit":
-        arms, features = check_sizes(arms, features)
+        arms, features = whole_number("arms", arms), whole_number("features", features)
         variance = 1 / features if prior_variance is None else prior_variance
         return super().__new__(
             cls,
@@ -143,7 +141,7 @@ class ContextualLinearBandit(
             features,
             positive("noise", noise),
             positive("prior_variance", variance),
-            check_availability(availability),
+            between("availability", availability, 0, 1),
         )
 
     @property
@@ -157,7 +155,7 @@ class ContextualLinearBandit(
 
 
 @implements(begin, LinearBandit)
-def _(environment, rng):  # type: ignore[no-untyped-def]
+def begin_linear(environment, rng):  # type: ignore[no-untyped-def]
     arms, d = environment.arms, environment.features
     theta = np.empty((1, d))
     fill_normal(theta[0], math.sqrt(environment.prior_variance), rng)
@@ -167,7 +165,7 @@ def _(environment, rng):  # type: ignore[no-untyped-def]
 
 
 @implements(advance, LinearBandit)
-def _(environment, world, step, rng):  # type: ignore[no-untyped-def]
+def advance_linear(environment, world, step, rng):  # type: ignore[no-untyped-def]
     if environment.redraw:
         draw_unit_arms(world, rng)
     world.noise[0] = environment.noise * rng.standard_normal()
@@ -185,7 +183,7 @@ def draw_unit_arms(world, rng):  # type: ignore[no-untyped-def]
 
 
 @implements(begin, ContextualLinearBandit)
-def _(environment, rng):  # type: ignore[no-untyped-def]
+def begin_contextual_linear(environment, rng):  # type: ignore[no-untyped-def]
     arms, d = environment.arms, environment.features
     beta = np.empty((d, arms))  # the arm last, for the same reason as in the model
     for i in range(d):
@@ -194,7 +192,7 @@ def _(environment, rng):  # type: ignore[no-untyped-def]
 
 
 @implements(advance, ContextualLinearBandit)
-def _(environment, world, step, rng):  # type: ignore[no-untyped-def]
+def advance_contextual_linear(environment, world, step, rng):  # type: ignore[no-untyped-def]
     d = environment.features
     fill_normal(world.context, 1 / math.sqrt(d), rng)
     world.noise[0] = environment.noise * rng.standard_normal()
@@ -208,5 +206,5 @@ def _(environment, world, step, rng):  # type: ignore[no-untyped-def]
 
 
 @implements(pay, LinearBandit, ContextualLinearBandit)
-def _(environment, world, arm):  # type: ignore[no-untyped-def]
+def pay_both(environment, world, arm):  # type: ignore[no-untyped-def]
     return world.means[arm] + world.noise[0]

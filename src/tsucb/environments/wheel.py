@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tsucb.checks import between
 from tsucb.compiled import implements
 from tsucb.environments.environment import (
     Environment,
     World,
     advance,
     begin,
-    check_availability,
     draw_available,
     pay,
 )
@@ -50,7 +50,7 @@ class WheelBandit(
     def __new__(cls, delta: float = 0.5, availability: float = 1.0) -> "WheelBandit":
         if not 0 < delta < 1:
             raise ValueError(f"delta must lie between 0 and 1, but it is {delta}")
-        return super().__new__(cls, 5, float(delta), check_availability(availability))
+        return super().__new__(cls, 5, float(delta), between("availability", availability, 0, 1))
 
     @property
     def context_shape(self) -> tuple[int, ...]:
@@ -59,12 +59,12 @@ class WheelBandit(
 
 
 @implements(begin, WheelBandit)
-def _(environment, rng):  # type: ignore[no-untyped-def]
+def begin_wheel(environment, rng):  # type: ignore[no-untyped-def]
     return World(np.zeros(0), np.empty(2), np.empty(5), np.arange(5), np.zeros(1))
 
 
 @implements(advance, WheelBandit)
-def _(environment, world, step, rng):  # type: ignore[no-untyped-def]
+def advance_wheel(environment, world, step, rng):  # type: ignore[no-untyped-def]
     radius, angle = math.sqrt(rng.random()), 2 * math.pi * rng.random()
     x, y = radius * math.cos(angle), radius * math.sin(angle)
     world.context[0], world.context[1] = x, y
@@ -77,5 +77,5 @@ def _(environment, world, step, rng):  # type: ignore[no-untyped-def]
 
 
 @implements(pay, WheelBandit)
-def _(environment, world, arm):  # type: ignore[no-untyped-def]
+def pay_wheel(environment, world, arm):  # type: ignore[no-untyped-def]
     return world.means[arm] + world.noise[0]

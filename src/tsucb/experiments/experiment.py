@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from tsucb.cores import cores
 from tsucb.experiments.claims import Claim
+from tsucb.simulation import cores
 from tsucb.statistics import mean_interval, percent_of
 
 if TYPE_CHECKING:

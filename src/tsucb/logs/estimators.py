@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from tsucb.models.model import Model
 from tsucb.numeric.arrays import Floats
+from tsucb.statistics import mean_interval
 
 
 class Estimate(NamedTuple):
@@ -76,8 +77,6 @@ def doubly_robust(
 
     Reference: Dudík, Langford and Li (2011), "Doubly robust policy evaluation and learning".
     """
-    from tsucb.statistics import mean_interval
-
     played = np.asarray(arm, dtype=np.int64)
     rewards, chosen, chances, guess = (
         np.asarray(values, dtype=np.float64) for values in (reward, propensity, target, predicted)

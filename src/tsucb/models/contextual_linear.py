@@ -2,14 +2,23 @@
 
 from typing import NamedTuple
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from tsucb.beliefs.belief import GaussianBelief
+from tsucb.beliefs.belief import Belief
+from tsucb.beliefs.gaussian import Gaussian
 from tsucb.checks import positive
 from tsucb.compiled import implements
 from tsucb.models import regressions
-from tsucb.models.model import Model, believe, gaussian_prior, update
-from tsucb.models.regressions import Regressions, evidence, learn, predict
+from tsucb.models.model import (
+    Model,
+    believe,
+    check_arm_count,
+    forget,
+    gaussian_prior,
+    update,
+)
+from tsucb.models.regressions import Regressions, evidence, learn, observe_prior, predict
 from tsucb.numeric.arrays import Floats
 
 
@@ -64,15 +73,22 @@ class ContextualLinear(
         d, mean, root, smallest = gaussian_prior(features, prior_mean, prior_covariance)
         return super().__new__(cls, d, positive("noise", noise), mean, root, smallest)
 
-    def start(self, arms: int) -> Regressions:
+    def start(self, arms: int, rng: np.random.Generator | None = None) -> Regressions:
         """The state before any data: K regressions at the prior."""
-        if arms < 1:
-            raise ValueError(f"a bandit needs at least one arm, but {arms} were asked for")
+        arms = check_arm_count(arms)
         return regressions.start(arms, self.prior_mean, self.prior_root)
 
     def extend(self, state: Regressions, arms: int) -> Regressions:
         """A state with further arms at the end, each with the prior."""
         return regressions.concatenate(state, self.start(arms))
+
+    def coefficients(self, state: Regressions, arm: int) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of every coefficient."""
+        return regressions.coefficients(state, arm)
+
+    def check_state(self, state: Regressions, rewards: int) -> None:
+        """Raise a ValueError for posteriors that data cannot have led to."""
+        regressions.check(state, rewards, self.prior_root)
 
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """One vector (d,), the same for all arms."""
@@ -80,14 +96,19 @@ class ContextualLinear(
 
 
 @implements(believe, ContextualLinear)
-def _(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+def believe_contextual_linear(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     mean, std = predict(state, context, arms)
     pulls, information = evidence(state, arms)
-    return GaussianBelief(
-        mean, std, mean, std, pulls, information, step, model.features, model.prior_std
+    return Belief(
+        Gaussian(), mean, std, mean, std, pulls, information, step, model.features, model.prior_std
     )
 
 
 @implements(update, ContextualLinear)
-def _(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
+def update_contextual_linear(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     learn(state, arm, context, reward, model.noise * model.noise)
+
+
+@implements(forget, ContextualLinear)
+def forget_contextual_linear(model, state, part, weight):  # type: ignore[no-untyped-def]
+    observe_prior(state, part, weight, model.prior_root, model.prior_mean)

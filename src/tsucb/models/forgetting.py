@@ -8,162 +8,137 @@ of becoming improper, as it would if its precision were just multiplied by γ.
 Reference: Kulhavý and Zarrop (1993), "On a general concept of forgetting".
 """
 
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsucb.compiled import generic, implementations, implements, inlined
-from tsucb.models.contextual_linear import ContextualLinear
-from tsucb.models.k_armed import BernoulliArms, GaussianArms
-from tsucb.models.linear import Linear
-from tsucb.models.nig_linear import NIGLinear
-from tsucb.models.regressions import Lanes, Rows, learn
+from tsucb.checks import between
+from tsucb.compiled import implements, offers
+from tsucb.models.model import Model, believe, forget, update
 from tsucb.numeric.arrays import Floats, Integers
+from tsucb.structure import leaves, refilled
 
 # A part that has not been looked at for very long keeps this weight: less cannot be told from the
 # prior, and the weight must not become zero.
 LEAST_WEIGHT = 1e-9
 
 
-class Permanent(NamedTuple):
-    """A memory in which everything counts the same for ever."""
+class ForgettingState(NamedTuple):
+    """The state of the model that forgets, and when each part of it last did.
 
-
-class Fading(NamedTuple):
-    """A memory that forgets: how fast, and when each part of a state last did.
-
-    `factor` is γ, `clock` (1,) the number of rewards so far, and `aged` its value when each part
-    last forgot: one entry per arm, or a single one where the arms share their parameters.
-    `rows` (d, d) and `targets` (d,) are a linear model's prior as d observations of noise 1.
+    `clock` (1,) is the number of rewards so far, and `aged` its value when each part last forgot:
+    one entry per arm, or a single one where the arms share their parameters.
     """
 
-    factor: float
+    inner: Any
     clock: Integers
     aged: Integers
-    rows: Floats
-    targets: Floats
+
+    @property
+    def pulls(self) -> Floats:
+        """How often each arm was played, the earlier the less."""
+        pulls: Floats = self.inner.pulls
+        return pulls
 
 
-Memory: TypeAlias = Permanent | Fading
+class Forgetting(Model, NamedTuple("Forgetting", [("model", Model), ("gamma", float)])):
+    """Any model, with every reward making all earlier ones count γ times as much.
+
+    Parameters
+    ----------
+    model
+        What forgets: any of `tsucb.models` but `NeuralLinear`, or a model of your own that
+        implements `forget`.
+    gamma
+        γ: 0.999 remembers about the last 1,000 rewards.
+
+    >>> import numpy as np, tsucb
+    >>> model = Forgetting(tsucb.BernoulliArms(empirical=False), gamma=0.5)
+    >>> state = model.fit(arms=1, contexts=None, pulled=[0, 0], rewards=[1, 0])
+    >>> model.belief(state, rng=np.random.default_rng(0)).mean.round(3)  # (1 + ½) / (2 + 1½)
+    array([0.429])
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, model: Model, gamma: float) -> "Forgetting":
+        if not offers(forget, type(model)):
+            raise ValueError(
+                f"{type(model).__name__} cannot forget; use a model that implements forget, such "
+                "as NIGLinear"
+            )
+        return super().__new__(cls, model, between("gamma", gamma, 0, 1))
+
+    @property
+    def initial_pulls(self) -> int:  # type: ignore[override]
+        """As many as the model wants."""
+        return self.model.initial_pulls
+
+    @property
+    def shares_parameters(self) -> bool:  # type: ignore[override]
+        """As the model does."""
+        return self.model.shares_parameters
+
+    def start(self, arms: int, rng: np.random.Generator | None = None) -> ForgettingState:
+        """The state before any data."""
+        inner = fadable(self.model.start(arms, rng))
+        parts = 1 if self.shares_parameters else arms
+        return ForgettingState(inner, np.zeros(1, dtype=np.int64), np.zeros(parts, dtype=np.int64))
+
+    def extend(self, state: ForgettingState, arms: int) -> ForgettingState:
+        """A state with further arms at the end, which have nothing to forget yet."""
+        aged = state.aged
+        if not self.shares_parameters:
+            aged = np.append(aged, np.full(arms, state.clock[0]))
+        return ForgettingState(fadable(self.model.extend(state.inner, arms)), state.clock, aged)
+
+    def context_shape(self, arms: int) -> tuple[int, ...]:
+        """As the model's."""
+        return self.model.context_shape(arms)
+
+    def coefficients(self, state: ForgettingState, arm: int) -> tuple[Floats, Floats]:
+        """As the model's."""
+        return self.model.coefficients(state.inner, arm)
+
+    def parameter_names(self, features: Sequence[str]) -> Sequence[str]:
+        """As the model's."""
+        return self.model.parameter_names(features)
+
+    def check_state(self, state: ForgettingState, rewards: int) -> None:
+        """As the model does, and no part may have forgotten in the future."""
+        self.model.check_state(state.inner, rewards)
+        if (state.clock < 0).any() or (state.aged < 0).any() or (state.aged > state.clock).any():
+            raise ValueError("ages in the future")
+
+    def check_rewards(self, rewards: Floats) -> Floats:
+        """As the model does."""
+        return self.model.check_rewards(rewards)
 
 
-def memory(model: Any, factor: float, arms: int) -> Memory:
-    """A fresh memory for a model: `Permanent` if the factor is 1."""
-    if not 0 < factor <= 1:
-        raise ValueError(f"forgetting must lie above 0 and at most be 1, but it is {factor}")
-    if factor == 1:
-        return Permanent()
-    if type(model) not in implementations(forget):
-        raise ValueError(
-            f"{type(model).__name__} cannot forget; leave forgetting at 1, or use one of "
-            + ", ".join(cls.__name__ for cls in implementations(forget))
-        )
-    rows = targets = np.zeros(0)
-    if hasattr(model, "prior_root"):
-        rows = np.ascontiguousarray(np.linalg.inv(model.prior_root))
-        targets = rows @ model.prior_mean
-    parts = 1 if isinstance(model, Linear) else arms
-    return Fading(
-        float(factor), np.zeros(1, dtype=np.int64), np.zeros(parts, dtype=np.int64), rows, targets
-    )
+def fadable(state: Any) -> Any:
+    """The state, with counts of pulls that can fade."""
+    parts = (x.astype(np.float64) if x.dtype == np.int64 else x for x in leaves(state))
+    return refilled(state, parts)
 
 
-@generic
-def grow_older(memory: Any, model: Any, state: Any, arm: int) -> None:
-    """Let an arm forget what is due before it learns, and one other arm in turn.
+@implements(believe, Forgetting)
+def believe_forgetting(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+    return believe(model.model, state.inner, context, arms, step, rng)
+
+
+@implements(update, Forgetting)
+def update_forgetting(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
+    """Let the arm forget what is due before it learns, and one other arm in turn.
 
     So every observation of an arm has its exact weight γⁿ whenever the arm learns, and an arm that
     is never played still widens, at most K rewards late, at a cost that does not grow with K.
     """
-    raise NotImplementedError  # called from compiled code only
-
-
-@implements(grow_older, Permanent)
-def _(memory, model, state, arm):  # type: ignore[no-untyped-def]
-    pass
-
-
-@implements(grow_older, Fading)
-def _(memory, model, state, arm):  # type: ignore[no-untyped-def]
-    memory.clock[0] += 1
-    parts = memory.aged.size
-    for part in (arm if parts > 1 else 0, memory.clock[0] % parts):
-        passed = memory.clock[0] - memory.aged[part]
-        if passed > 0:
-            weight = max(memory.factor**passed, LEAST_WEIGHT)
-            forget(model, state, part, weight, memory)
-            memory.aged[part] = memory.clock[0]
-
-
-@generic
-def forget(model: Any, state: Any, part: int, weight: float, memory: Fading) -> None:
-    """Move one part of the state towards the prior, in place; weight is γⁿ."""
-    raise NotImplementedError  # called from compiled code only
-
-
-@implements(forget, BernoulliArms, GaussianArms)
-def _(model, state, part, weight, memory):  # type: ignore[no-untyped-def]
-    state.pulls[part] *= weight
-    state.rewards[part] *= weight
-
-
-@implements(forget, ContextualLinear)
-def _(model, state, part, weight, memory):  # type: ignore[no-untyped-def]
-    observe_prior(state, part, weight, memory)
-
-
-@implements(forget, NIGLinear)
-def _(model, state, part, weight, memory):  # type: ignore[no-untyped-def]
-    distance = observe_prior(state.regressions, part, weight, memory)
-    state.scale[part] += (1.0 - weight) * (model.scale - state.scale[part]) + 0.5 * distance
-
-
-@implements(forget, Linear)
-def _(model, state, part, weight, memory):  # type: ignore[no-untyped-def]
-    observe_prior(state.theta, 0, weight, memory)
-    for a in range(state.pulls.size):
-        state.pulls[a] *= weight
-
-
-@inlined
-def observe_prior(regressions, part, weight, memory):  # type: ignore[no-untyped-def]
-    """N(μ, SSᵀ) ← N(μ, SSᵀ)^γ · prior^(1−γ): widen S to S/√γ, then observe the prior.
-
-    The prior's precision is Σᵢ rᵢrᵢᵀ with rᵢ the rows of its root's inverse, so its power 1−γ is
-    worth d observations rᵢᵀβ = rᵢᵀμ₀ of variance 1/(1−γ). Returns how surprising they were, in
-    their standard deviations, squared and summed.
-    """
-    pulls = regressions.pulls[part] * weight
-    widen(regressions, part, 1.0 / np.sqrt(weight))
-    regressions.information[part] += memory.targets.size * np.log(weight)
-    variance = 1.0 / (1.0 - weight)
-    distance = 0.0
-    for i in range(memory.targets.size):
-        surprise, spread = learn(regressions, part, memory.rows[i], memory.targets[i], variance)
-        distance += surprise * surprise / (spread + variance)
-    # Rounding must not turn an arm that is back at its prior into one that knows less.
-    regressions.information[part] = max(0.0, regressions.information[part])
-    regressions.pulls[part] = pulls
-    return distance
-
-
-@generic
-def widen(regressions: Any, part: int, factor: float) -> None:
-    """Multiply one arm's root by a factor."""
-    raise NotImplementedError  # called from compiled code only
-
-
-@implements(widen, Lanes)
-def _(regressions, part, factor):  # type: ignore[no-untyped-def]
-    root = regressions.root
-    for j in range(root.shape[0]):
-        for i in range(root.shape[1]):
-            root[j, i, part] *= factor
-
-
-@implements(widen, Rows)
-def _(regressions, part, factor):  # type: ignore[no-untyped-def]
-    root = regressions.root
-    for i in range(root.shape[1]):
-        for j in range(root.shape[2]):
-            root[part, i, j] *= factor
+    state.clock[0] += 1
+    parts = state.aged.size
+    for part in (arm if parts > 1 else 0, state.clock[0] % parts):
+        passed = state.clock[0] - state.aged[part]
+        if passed > 0 and model.gamma < 1.0:
+            forget(model.model, state.inner, part, max(model.gamma**passed, LEAST_WEIGHT))
+        state.aged[part] = state.clock[0]
+    update(model.model, state.inner, context, arm, reward)

@@ -1,13 +1,17 @@
-"""K independent arms without context: Bernoulli or Gaussian rewards."""
+"""K independent arms without context: successes, counts or normal rewards."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from tsucb.beliefs.belief import BetaBelief, GaussianBelief
+from tsucb.beliefs.belief import Belief
+from tsucb.beliefs.beta import Beta
+from tsucb.beliefs.gamma import Gamma
+from tsucb.beliefs.gaussian import Gaussian
 from tsucb.checks import positive
 from tsucb.compiled import implements, inlined
-from tsucb.models.model import Model, believe, update
+from tsucb.models.model import Model, believe, check_arm_count, forget, update
 from tsucb.numeric.arrays import Floats, Integers
 
 
@@ -19,7 +23,7 @@ class ArmTotals(NamedTuple):
 
 
 class KArmed(Model):
-    """What both K-armed models share: no context, and counts as a state."""
+    """What the K-armed models share: no context, and totals as a state."""
 
     __slots__ = ()
     empirical: bool
@@ -28,10 +32,9 @@ class KArmed(Model):
     def initial_pulls(self) -> int:  # type: ignore[override]
         return 1 if self.empirical else 0
 
-    def start(self, arms: int) -> ArmTotals:
+    def start(self, arms: int, rng: np.random.Generator | None = None) -> ArmTotals:
         """The state before any data."""
-        if arms < 1:
-            raise ValueError(f"a bandit needs at least one arm, but {arms} were asked for")
+        arms = check_arm_count(arms)
         return ArmTotals(np.zeros(arms, dtype=np.int64), np.zeros(arms))
 
     def extend(self, state: ArmTotals, arms: int) -> ArmTotals:
@@ -42,6 +45,23 @@ class KArmed(Model):
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """K-armed models have no context."""
         return ()
+
+    def coefficients(self, state: ArmTotals, arm: int) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of the arm's mean reward."""
+        belief = self.belief(state, None, [arm], rng=np.random.default_rng(0))
+        return belief.mean, belief.std
+
+    def parameter_names(self, features: Sequence[str]) -> Sequence[str]:
+        """The one parameter is the mean reward."""
+        return ["mean reward"]
+
+    def check_state(self, state: ArmTotals, rewards: int) -> None:
+        """Totals must be those of rewards that could have come."""
+        if (state.pulls < 0).any() or (state.pulls > rewards).any():
+            raise ValueError("counts of pulls that cannot be")
+        self.check_rewards(state.rewards[state.pulls > 0] / state.pulls[state.pulls > 0])
+        if (state.rewards[state.pulls == 0] != 0).any():
+            raise ValueError("rewards without pulls")
 
 
 class BernoulliArms(
@@ -57,7 +77,7 @@ class BernoulliArms(
     alpha, beta
         The Beta prior of every arm.
     empirical
-        True: estimate and radius are the paper's, the average reward and 1/√N (`eq:karmucb`
+        True: estimate and radius are the paper's, the average reward and 1/√N (equation (4)
         without the factor √(3 log T), which cancels in TS-UCB), and every arm is pulled once
         first. False: posterior mean and standard deviation, as in the linear models.
 
@@ -83,6 +103,44 @@ class BernoulliArms(
         """The rewards, or a sentence on what is wrong with them."""
         if not ((rewards >= 0) & (rewards <= 1)).all():
             raise ValueError("a Bernoulli reward lies between 0 and 1; rescale the rewards")
+        return rewards
+
+
+class PoissonArms(
+    KArmed, NamedTuple("PoissonArms", [("shape", float), ("rate", float), ("empirical", bool)])
+):
+    """Arms that pay counts (orders, calls) with unknown rates, independent gammas a priori.
+
+    The posterior is Gamma(shape + Σ r, rate + N); its mean is (shape + Σ r) / (rate + N). A reward
+    need not be whole, but not negative.
+
+    Parameters
+    ----------
+    shape, rate
+        The gamma prior of every arm's rate; its mean is shape / rate.
+    empirical
+        Estimate and radius as in `BernoulliArms`.
+
+    >>> import numpy as np
+    >>> model = PoissonArms()
+    >>> state = model.fit(arms=2, contexts=None, pulled=[0, 0, 1], rewards=[4, 1, 0])
+    >>> model.belief(state, rng=np.random.default_rng(0)).mean
+    array([2. , 0.5])
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls, shape: float = 1.0, rate: float = 1.0, empirical: bool = False
+    ) -> "PoissonArms":
+        return super().__new__(
+            cls, positive("shape", shape), positive("rate", rate), bool(empirical)
+        )
+
+    def check_rewards(self, rewards: Floats) -> Floats:
+        """The rewards, or a sentence on what is wrong with them."""
+        if not ((rewards >= 0) & (rewards < np.inf)).all():
+            raise ValueError("a count must not be negative nor infinite; check the rewards")
         return rewards
 
 
@@ -132,7 +190,7 @@ class GaussianArms(
 
 
 @implements(believe, BernoulliArms)
-def _(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+def believe_bernoulli(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     n = arms.size
     alpha, beta, mean, std = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     estimate, radius, information = np.empty(n), np.empty(n), np.empty(n)
@@ -148,13 +206,33 @@ def _(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
             model.empirical, state.rewards[arms[a]], pulls[a], mean[a], std[a]
         )
     prior_std = np.sqrt(model.alpha * model.beta / (prior + 1)) / prior
-    return BetaBelief(
-        alpha, beta, mean, std, estimate, radius, pulls, information, step, 1, prior_std
+    return Belief(
+        Beta(alpha, beta), mean, std, estimate, radius, pulls, information, step, 1, prior_std
+    )
+
+
+@implements(believe, PoissonArms)
+def believe_poisson(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+    n = arms.size
+    shape, rate, mean, std = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    estimate, radius, information = np.empty(n), np.empty(n), np.empty(n)
+    pulls = state.pulls[arms]
+    for a in range(n):
+        total = state.rewards[arms[a]]
+        shape[a] = model.shape + total
+        rate[a] = model.rate + pulls[a]
+        mean[a] = shape[a] / rate[a]
+        std[a] = np.sqrt(shape[a]) / rate[a]
+        information[a] = np.log1p(pulls[a] / model.rate)
+        estimate[a], radius[a] = _interval(model.empirical, total, pulls[a], mean[a], std[a])
+    prior_std = np.sqrt(model.shape) / model.rate
+    return Belief(
+        Gamma(shape, rate), mean, std, estimate, radius, pulls, information, step, 1, prior_std
     )
 
 
 @implements(believe, GaussianArms)
-def _(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+def believe_gaussian(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     n = arms.size
     mean, std, estimate, radius = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     information = np.empty(n)
@@ -167,7 +245,9 @@ def _(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
         std[a] = model.noise / np.sqrt(weight + pulls[a])
         information[a] = np.log1p(pulls[a] / weight)
         estimate[a], radius[a] = _interval(model.empirical, total, pulls[a], mean[a], std[a])
-    return GaussianBelief(mean, std, estimate, radius, pulls, information, step, 1, model.prior_std)
+    return Belief(
+        Gaussian(), mean, std, estimate, radius, pulls, information, step, 1, model.prior_std
+    )
 
 
 @inlined
@@ -178,7 +258,13 @@ def _interval(empirical, total, pulls, mean, std):  # type: ignore[no-untyped-de
     return (total / pulls if pulls > 0 else 0.0), 1.0 / np.sqrt(pulls)
 
 
-@implements(update, BernoulliArms, GaussianArms)
-def _(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
+@implements(update, KArmed)
+def update_totals(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     state.pulls[arm] += 1
     state.rewards[arm] += reward
+
+
+@implements(forget, KArmed)
+def forget_totals(model, state, part, weight):  # type: ignore[no-untyped-def]
+    state.pulls[part] *= weight
+    state.rewards[part] *= weight

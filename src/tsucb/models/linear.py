@@ -5,11 +5,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tsucb.beliefs.belief import JointGaussianBelief
+from tsucb.beliefs.belief import Belief
+from tsucb.beliefs.joint_gaussian import JointGaussian
 from tsucb.checks import positive
 from tsucb.compiled import implements
-from tsucb.models.model import Model, believe, gaussian_prior, update
-from tsucb.models.regressions import Rows, learn
+from tsucb.models import regressions
+from tsucb.models.model import (
+    Model,
+    believe,
+    check_arm_count,
+    forget,
+    gaussian_prior,
+    update,
+)
+from tsucb.models.regressions import Rows, learn, observe_prior
 from tsucb.numeric.arrays import Floats, Integers
 
 
@@ -61,6 +70,8 @@ class Linear(
 
     __slots__ = ()
 
+    shares_parameters = True
+
     def __new__(
         cls,
         features: int,
@@ -71,10 +82,9 @@ class Linear(
         d, mean, root, smallest = gaussian_prior(features, prior_mean, prior_covariance)
         return super().__new__(cls, d, positive("noise", noise), mean, root, smallest)
 
-    def start(self, arms: int) -> LinearState:
+    def start(self, arms: int, rng: np.random.Generator | None = None) -> LinearState:
         """The state before any data: θ at the prior."""
-        if arms < 1:
-            raise ValueError(f"a bandit needs at least one arm, but {arms} were asked for")
+        arms = check_arm_count(arms)
         theta = Rows(
             self.prior_root[None].copy(),
             self.prior_mean[None].copy(),
@@ -87,13 +97,23 @@ class Linear(
         """A state with further arms at the end; what is known of θ stays."""
         return LinearState(state.theta, np.append(state.pulls, np.zeros(arms, dtype=np.int64)))
 
+    def coefficients(self, state: LinearState, arm: int) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of every entry of θ, the same for all arms."""
+        return regressions.coefficients(state.theta, 0)
+
+    def check_state(self, state: LinearState, rewards: int) -> None:
+        """Raise a ValueError for a posterior that data cannot have led to."""
+        regressions.check(state.theta, rewards, self.prior_root)
+        if (state.pulls < 0).any() or (state.pulls > rewards).any():
+            raise ValueError("counts of pulls that cannot be")
+
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """A feature vector for every arm: (K, d)."""
         return (arms, self.features)
 
 
 @implements(believe, Linear)
-def _(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+def believe_linear(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     n, d = arms.size, model.features
     root, center = state.theta.root[0], state.theta.mean[0]
     mean, std, factor = np.zeros(n), np.zeros(n), np.zeros((n, d))
@@ -108,12 +128,19 @@ def _(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
         std[a] = np.sqrt(std[a])
     information = np.full(n, state.theta.information[0])
     pulls = state.pulls[arms]
-    return JointGaussianBelief(
-        mean, factor, std, mean, std, pulls, information, step, d, model.prior_std
+    return Belief(
+        JointGaussian(factor), mean, std, mean, std, pulls, information, step, d, model.prior_std
     )
 
 
 @implements(update, Linear)
-def _(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
+def update_linear(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     learn(state.theta, 0, context[arm], reward, model.noise * model.noise)
     state.pulls[arm] += 1
+
+
+@implements(forget, Linear)
+def forget_linear(model, state, part, weight):  # type: ignore[no-untyped-def]
+    observe_prior(state.theta, 0, weight, model.prior_root, model.prior_mean)
+    for a in range(state.pulls.size):
+        state.pulls[a] *= weight

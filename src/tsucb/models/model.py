@@ -2,19 +2,30 @@
 
 A model holds hyper-parameters only. What it has learned is a state, a named tuple of arrays that
 `start` makes and `update` changes in place; keep, copy or save it as you like.
+
+What a model implements:
+
+| function | does | |
+|---|---|---|
+| `believe(model, state, context, arms, step, rng)` | the belief about some arms | needed |
+| `update(model, state, context, arm, reward)` | learn from one reward, in place | needed |
+| `forget(model, state, part, weight)` | move towards the prior | for `Forgetting` |
+| `training_due(model, state)` | whether to call `trainer` now | for networks |
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief
-from tsucb.compiled import compiled, generic_inlined
+from tsucb.checks import whole_number
+from tsucb.compiled import compiled, generic, generic_inlined, hook, implements, run
 from tsucb.numeric.arrays import Floats, Integers
 
 
-@generic_inlined
+@generic_inlined(method="belief")
 def believe(
     model: Any, state: Any, context: Any, arms: Integers, step: int, rng: np.random.Generator
 ) -> Belief:
@@ -23,10 +34,24 @@ def believe(
     return belief
 
 
-@generic_inlined
+@generic_inlined(method="update")
 def update(model: Any, state: Any, context: Any, arm: int, reward: float) -> None:
     """Learn from one reward, in place."""
     model.update(state, context, arm, reward)
+
+
+@hook
+def forget(model: Any, state: Any, part: int, weight: float) -> None:
+    """Move one part of the state towards the prior, in place: earlier rewards count `weight`.
+
+    A part is an arm, or the whole state of a model whose arms share their parameters.
+    """
+
+
+@generic
+def training_due(model: Any, state: Any) -> bool:
+    """Whether the model wants to train now, before it learns or believes anything more."""
+    return hasattr(model, "training_due") and bool(model.training_due(state))
 
 
 class Model:
@@ -37,17 +62,32 @@ class Model:
     # How often every arm is pulled before the policy decides, for models that need it.
     initial_pulls: int = 0
 
-    def start(self, arms: int) -> Any:
-        """The state before any data: every arm has the prior."""
-        raise NotImplementedError
+    # Whether the arms share all parameters, so that the state has a single part.
+    shares_parameters: bool = False
+
+    def start(self, arms: int, rng: np.random.Generator | None = None) -> Any:
+        """The state before any data: every arm has the prior.
+
+        Parameters
+        ----------
+        arms
+            K.
+        rng
+            For models that start at random; the same state every time without.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must have a method start(arms, rng)")
 
     def extend(self, state: Any, arms: int) -> Any:
         """A state with further arms at the end, each with the prior."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must have a method extend(state, arms)")
 
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """The shape of one step's context for this number of arms; () for none."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must have a method context_shape(arms)")
+
+    def trainer(self, states: Sequence[Any]) -> Callable[[], None]:
+        """What trains the models of these states together, in place, whenever it is called."""
+        raise NotImplementedError(f"{type(self).__name__} does not train")
 
     def belief(
         self,
@@ -77,7 +117,7 @@ class Model:
         available = self.check_arms(np.arange(count) if arms is None else arms, count)
         x = self.check_context(context, count)
         t = int(state_pulls(state).sum()) + 1 if step is None else step
-        belief: Belief = _believe(self, state, x, available, t, rng)
+        belief: Belief = run(believe, self, state, x, available, t, rng)
         return belief
 
     def update(
@@ -100,11 +140,7 @@ class Model:
         if shape:
             given = np.asarray(context, dtype=np.float64)
             contexts[:] = self.check_context(given, count, observations=arms.size)
-        self.absorb(state, contexts, arms.astype(np.int64), rewards)
-
-    def absorb(self, state: Any, contexts: Floats, arms: Integers, rewards: Floats) -> None:
-        """Learn from observations that have been checked, one row each."""
-        _update_many(self, state, contexts, arms, rewards)
+        learn_many(self, state, contexts, arms.astype(np.int64), rewards)
 
     def fit(
         self, arms: int, contexts: ArrayLike | None, pulled: ArrayLike, rewards: ArrayLike
@@ -113,6 +149,20 @@ class Model:
         state = self.start(arms)
         self.update(state, contexts, pulled, rewards)
         return state
+
+    def coefficients(self, state: Any, arm: int) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of every parameter of an arm; none by default."""
+        return np.zeros(0), np.zeros(0)
+
+    def parameter_names(self, features: Sequence[str]) -> Sequence[str]:
+        """The names of an arm's parameters, given those of the features."""
+        return features
+
+    def check_state(self, state: Any, rewards: int) -> None:
+        """Raise a ValueError if a state, of the right shapes and finite, cannot have come about.
+
+        For files, which may be damaged or made to deceive; `rewards` is how many were learned from.
+        """
 
     def arms(self, state: Any) -> int:
         """The number of arms in a state."""
@@ -175,9 +225,7 @@ def gaussian_prior(
     Returns d, the mean (d,), the lower Cholesky root of the covariance (d, d), and the smallest
     standard deviation in any direction.
     """
-    if features != int(features) or features < 1:
-        raise ValueError(f"features must be a whole number of at least 1, but it is {features}")
-    d = int(features)
+    d = whole_number("features", features)
     center, spread = np.asarray(mean, dtype=np.float64), np.asarray(covariance, dtype=np.float64)
     if center.shape not in ((), (d,)) or not np.isfinite(center).all():
         raise ValueError(f"prior_mean must be a finite number or vector of length {d}")
@@ -196,12 +244,36 @@ def gaussian_prior(
     return d, np.broadcast_to(center, d).copy(), root, float(np.sqrt(smallest))
 
 
-@compiled
-def _believe(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
-    return believe(model, state, context, arms, step, rng)
+@implements(training_due, Model)
+def never_training(model, state):  # type: ignore[no-untyped-def]
+    return False
+
+
+def trains(model: Any) -> bool:
+    """Whether the model has something to train between steps."""
+    return isinstance(model, Model) and type(model).trainer is not Model.trainer
+
+
+def learn_many(model: Any, state: Any, contexts: Floats, arms: Integers, rewards: Floats) -> None:
+    """Learn from observations that have been checked, in their order, training when it is due."""
+    done, train = 0, None
+    while done < arms.size:
+        done = update_until_due(model, state, contexts, arms, rewards, done)
+        if training_due(model, state):
+            train = train or model.trainer([state])
+            train()
 
 
 @compiled
-def _update_many(model, state, contexts, arms, rewards):  # type: ignore[no-untyped-def]
-    for i in range(arms.size):
+def update_until_due(model, state, contexts, arms, rewards, first):  # type: ignore[no-untyped-def]
+    """Learn from observation `first` on, until training is due; the number of the next one."""
+    for i in range(first, arms.size):
         update(model, state, contexts[i], arms[i], rewards[i])
+        if training_due(model, state):
+            return i + 1
+    return arms.size
+
+
+def check_arm_count(arms: int) -> int:
+    """The number of arms of a bandit, or a sentence on what is wrong."""
+    return whole_number("the number of arms", arms)

@@ -5,12 +5,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tsucb.beliefs.belief import GaussianBelief
+from tsucb.beliefs.belief import Belief
+from tsucb.beliefs.gaussian import Gaussian
 from tsucb.checks import positive
 from tsucb.compiled import implements
 from tsucb.models import regressions
-from tsucb.models.model import Model, believe, gaussian_prior, update
-from tsucb.models.regressions import Regressions, evidence, learn, predict
+from tsucb.models.model import (
+    Model,
+    believe,
+    check_arm_count,
+    forget,
+    gaussian_prior,
+    update,
+)
+from tsucb.models.regressions import Regressions, evidence, learn, observe_prior, predict
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.bursts import burst, gamma
 
@@ -43,9 +51,9 @@ class NIGLinear(
 ):
     """Arm k pays xᵀβₖ plus normal noise of unknown variance σₖ²: Normal-Inverse-Gamma.
 
-    σₖ² ~ InverseGamma(aₜ, bₜ) and βₖ | σₖ² ~ N(μₜ, σₖ² Σₜ), equations `eq:bayesian_structure1`
-    and `eq:bayesian_structure2`. As in the paper, each belief draws one σ̃² per arm and uses
-    N(xᵀμₜ, σ̃² xᵀΣₜx): estimate, radius and all samples of that step.
+    σₖ² ~ InverseGamma(aₜ, bₜ) and βₖ | σₖ² ~ N(μₜ, σₖ² Σₜ), equations (9)
+    and (10). As in the paper, each belief draws one σ̃² per arm and uses N(xᵀμₜ, σ̃² xᵀΣₜx):
+    estimate, radius and all samples of that step.
 
     Parameters
     ----------
@@ -87,10 +95,9 @@ class NIGLinear(
             cls, d, positive("shape", shape), positive("scale", scale), mean, root, smallest
         )
 
-    def start(self, arms: int) -> NIGState:
+    def start(self, arms: int, rng: np.random.Generator | None = None) -> NIGState:
         """The state before any data: K regressions at the prior."""
-        if arms < 1:
-            raise ValueError(f"a bandit needs at least one arm, but {arms} were asked for")
+        arms = check_arm_count(arms)
         return NIGState(
             regressions.start(arms, self.prior_mean, self.prior_root), np.full(arms, self.scale)
         )
@@ -103,13 +110,28 @@ class NIGLinear(
             np.concatenate((state.scale, new.scale)),
         )
 
+    def coefficients(self, state: NIGState, arm: int) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of every coefficient."""
+        mean, std = regressions.coefficients(state.regressions, arm)
+        shape = self.shape + state.pulls[arm] / 2
+        # The expectation of the noise's variance; it has none up to shape 1.
+        variance = state.scale[arm] / (shape - 1) if shape > 1 else np.inf
+        return mean, std * np.sqrt(variance)
+
+    def check_state(self, state: NIGState, rewards: int) -> None:
+        """Raise a ValueError for posteriors that data cannot have led to."""
+        regressions.check(state.regressions, rewards, self.prior_root)
+        # Up to rounding, the scale only ever grows; forgetting takes it back towards the prior's.
+        if not (state.scale >= 1e-9 * self.scale).all():
+            raise ValueError("a scale of the noise that cannot be")
+
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """One vector (d,), the same for all arms."""
         return (self.features,)
 
 
 @implements(believe, NIGLinear)
-def _(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+def believe_nig_linear(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     mean, std = predict(state.regressions, context, arms)
     pulls, information = evidence(state.regressions, arms)
     random = burst(rng)
@@ -120,13 +142,19 @@ def _(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
         else:
             precision = rng.standard_gamma(shape)
         std[a] *= np.sqrt(state.scale[arms[a]] / precision)
-    return GaussianBelief(
-        mean, std, mean, std, pulls, information, step, model.features, model.prior_std
+    return Belief(
+        Gaussian(), mean, std, mean, std, pulls, information, step, model.features, model.prior_std
     )
 
 
 @implements(update, NIGLinear)
-def _(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
+def update_nig_linear(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     # The closed form of bₜ subtracts large numbers; step by step it only ever grows.
     surprise, spread = learn(state.regressions, arm, context, reward, 1.0)
     state.scale[arm] += 0.5 * surprise * surprise / (1.0 + spread)
+
+
+@implements(forget, NIGLinear)
+def forget_nig_linear(model, state, part, weight):  # type: ignore[no-untyped-def]
+    distance = observe_prior(state.regressions, part, weight, model.prior_root, model.prior_mean)
+    state.scale[part] += (1.0 - weight) * (model.scale - state.scale[part]) + 0.5 * distance

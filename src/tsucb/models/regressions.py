@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tsucb.compiled import compiled, generic, implements, inlined
+from tsucb.checks import LARGEST
+from tsucb.compiled import hook, implements, inlined
 from tsucb.numeric.arrays import Floats, Integers
 
 # Up to 40 features, with 10 and with 60 arms, lanes were the faster at predicting and rows, from 20
@@ -76,6 +77,25 @@ def arm_posterior(state: Regressions, arm: int) -> tuple[Floats, Floats]:
     return state.mean[arm].copy(), state.root[arm].copy()
 
 
+def coefficients(state: Regressions, arm: int) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of one arm's every parameter."""
+    mean, root = arm_posterior(state, arm)
+    return mean, np.sqrt((root**2).sum(axis=1))
+
+
+def check(state: Regressions, rewards: int, prior_root: Floats) -> None:
+    """Raise a ValueError for posteriors that data cannot have led to from this prior."""
+    if (state.pulls < 0).any() or (state.pulls > rewards).any():
+        raise ValueError("counts of pulls that cannot be")
+    if (state.information < 0).any() or (state.information > 1e9).any():
+        raise ValueError("information that cannot be")
+    axes = (0, 1) if isinstance(state, Lanes) else (1, 2)
+    # Data only ever lowers the total variance.
+    spread, most = (state.root**2).sum(axis=axes), (prior_root**2).sum()
+    if not (spread <= 1.000001 * most).all() or not (np.abs(state.mean) <= LARGEST).all():
+        raise ValueError("a posterior wider than its prior, or too far from it")
+
+
 def set_arm_posterior(state: Regressions, arm: int, mean: Floats, root: Floats) -> None:
     """Replace one arm's posterior by N(mean, root rootᵀ)."""
     if isinstance(state, Lanes):
@@ -92,24 +112,25 @@ def set_posteriors(state: Regressions, mean: Floats, root: Floats) -> None:
         state.mean[:], state.root[:] = mean, root
 
 
-@generic
+@hook
 def predict(state: Any, context: Floats, arms: Integers) -> tuple[Floats, Floats]:
     """The given arms' expected rewards at the context, and their standard deviations."""
-    mean, std = _predict(state, context, arms)
-    return mean, std
 
 
-@generic
+@hook
 def learn(
     state: Any, arm: int, context: Floats, reward: float, noise_variance: float
 ) -> tuple[float, float]:
     """Absorb one observation; return the surprise y − xᵀmean and the spread xᵀΣx before it."""
-    surprise, spread = _learn(state, arm, context, reward, noise_variance)
-    return surprise, spread
+
+
+@hook
+def widen(regressions: Any, part: int, factor: float) -> None:
+    """Multiply one arm's root by a factor."""
 
 
 @implements(predict, Lanes)
-def _(state, context, arms):  # type: ignore[no-untyped-def]
+def predict_lanes(state, context, arms):  # type: ignore[no-untyped-def]
     features, _, count = state.root.shape
     mean, std = np.zeros((2, arms.size))
     root, center = state.root, state.mean
@@ -158,7 +179,7 @@ def _(state, context, arms):  # type: ignore[no-untyped-def]
 
 
 @implements(predict, Rows)
-def _(state, context, arms):  # type: ignore[no-untyped-def]
+def predict_rows(state, context, arms):  # type: ignore[no-untyped-def]
     features = context.size
     root, center = state.root, state.mean
     mean, std = np.empty((2, arms.size))
@@ -178,7 +199,7 @@ def _(state, context, arms):  # type: ignore[no-untyped-def]
 
 
 @implements(learn, Lanes)
-def _(state, arm, context, reward, noise_variance):  # type: ignore[no-untyped-def]
+def learn_lanes(state, arm, context, reward, noise_variance):  # type: ignore[no-untyped-def]
     features = context.size
     root, mean = state.root, state.mean
     v, e = np.zeros((2, features))
@@ -204,7 +225,7 @@ def _(state, arm, context, reward, noise_variance):  # type: ignore[no-untyped-d
 
 
 @implements(learn, Rows)
-def _(state, arm, context, reward, noise_variance):  # type: ignore[no-untyped-def]
+def learn_rows(state, arm, context, reward, noise_variance):  # type: ignore[no-untyped-def]
     features = context.size
     root, mean = state.root[arm], state.mean[arm]
     v = np.empty(features)
@@ -274,11 +295,54 @@ def _shrinkage(v, noise_variance):  # type: ignore[no-untyped-def]
     return spread, 1.0 / (total + np.sqrt(noise_variance * total))
 
 
-@compiled
-def _predict(state, context, arms):  # type: ignore[no-untyped-def]
-    return predict(state, context, arms)
+@implements(widen, Lanes)
+def widen_lanes(regressions, part, factor):  # type: ignore[no-untyped-def]
+    root = regressions.root
+    for j in range(root.shape[0]):
+        for i in range(root.shape[1]):
+            root[j, i, part] *= factor
 
 
-@compiled
-def _learn(state, arm, context, reward, noise_variance):  # type: ignore[no-untyped-def]
-    return learn(state, arm, context, reward, noise_variance)
+@implements(widen, Rows)
+def widen_rows(regressions, part, factor):  # type: ignore[no-untyped-def]
+    root = regressions.root
+    for i in range(root.shape[1]):
+        for j in range(root.shape[2]):
+            root[part, i, j] *= factor
+
+
+@inlined
+def observe_prior(regressions, part, weight, prior_root, prior_mean):  # type: ignore[no-untyped-def]
+    """N(μ, SSᵀ) ← N(μ, SSᵀ)^γ · prior^(1−γ): widen S to S/√γ, then observe the prior.
+
+    The prior's precision is Σᵢ rᵢrᵢᵀ with rᵢ the rows of its root's inverse, so its power 1−γ is
+    worth d observations rᵢᵀβ = rᵢᵀμ₀ of variance 1/(1−γ). Returns how surprising they were, in
+    their standard deviations, squared and summed.
+    """
+    pulls, features = regressions.pulls[part] * weight, prior_mean.size
+    widen(regressions, part, 1.0 / np.sqrt(weight))
+    regressions.information[part] += features * np.log(weight)
+    variance = 1.0 / (1.0 - weight)
+    distance = 0.0
+    row = np.empty(features)
+    for i in range(features):
+        inverse_row(prior_root, i, row)
+        target = (row * prior_mean).sum()
+        surprise, spread = learn(regressions, part, row, target, variance)
+        distance += surprise * surprise / (spread + variance)
+    # Rounding must not turn an arm that is back at its prior into one that knows less.
+    regressions.information[part] = max(0.0, regressions.information[part])
+    regressions.pulls[part] = pulls
+    return distance
+
+
+@inlined
+def inverse_row(root, i, row):  # type: ignore[no-untyped-def]
+    """Row i of the inverse of a lower triangular root: rᵀ root = eᵢᵀ, solved from its end."""
+    row[:] = 0.0
+    row[i] = 1.0 / root[i, i]
+    for j in range(i - 1, -1, -1):
+        total = 0.0
+        for k in range(j + 1, i + 1):
+            total += row[k] * root[k, j]
+        row[j] = -total / root[j, j]

@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 
 from tsucb.checks import whole_number
 from tsucb.compiled import compiled, inlined
-from tsucb.cores import cores
 from tsucb.files import written_whole
 from tsucb.news.clicks import ClickModel
 from tsucb.news.day import FEATURES, GENERATED, NAME
+from tsucb.simulation import cores
 
 USERS = 50_000
 SEGMENTS = 12

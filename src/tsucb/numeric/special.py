@@ -143,6 +143,12 @@ def deviance(x: float, mean: float) -> float:
 
 
 @compiled
+def gamma_front(shape: float, x: float) -> float:
+    """x^shape e^−x / Γ(shape + 1), by Stirling's formula: no difference of large logarithms."""
+    return math.exp(-stirling_error(shape) - deviance(shape, x)) / (ROOT_2_PI * math.sqrt(shape))
+
+
+@compiled
 def gamma_tails(shape: float, x: float) -> tuple[float, float]:
     """P(X ≤ x) and P(X > x) for X ~ Gamma(shape, 1), the smaller one with relative accuracy.
 
@@ -153,8 +159,7 @@ def gamma_tails(shape: float, x: float) -> tuple[float, float]:
         return 0.0, 1.0
     if x == math.inf:
         return 1.0, 0.0
-    # x^shape e^−x / Γ(shape + 1), by Stirling's formula: no difference of large logarithms.
-    front = math.exp(-stirling_error(shape) - deviance(shape, x)) / (ROOT_2_PI * math.sqrt(shape))
+    front = gamma_front(shape, x)
     if x < shape + 1.0:
         term = 1.0
         total = 1.0

@@ -1,8 +1,9 @@
 """Rules that turn a belief into an arm: one file per policy."""
 
+from tsucb.policies import ts_ucb_probabilities
 from tsucb.policies.greedy import Greedy, Random
 from tsucb.policies.ids import IDS
-from tsucb.policies.policy import Policy, choose
+from tsucb.policies.policy import Choice, Policy, choose
 from tsucb.policies.thompson import Thompson
 from tsucb.policies.ts_ucb import TSUCB
 from tsucb.policies.ucb import OFUL, UCB1, BayesUCB, ChiSquaredUCB, HoeffdingUCB
@@ -14,10 +15,12 @@ __all__ = [
     "UCB1",
     "BayesUCB",
     "ChiSquaredUCB",
+    "Choice",
     "Greedy",
     "HoeffdingUCB",
     "Policy",
     "Random",
     "Thompson",
     "choose",
+    "ts_ucb_probabilities",
 ]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tsucb.compiled import implements
-from tsucb.policies.policy import Policy, choose, largest, probabilities, tied
+from tsucb.policies.policy import Choice, Policy, choose, largest, probabilities, tied
 
 
 class Greedy(Policy, NamedTuple("Greedy", [("first", bool)])):
@@ -19,10 +19,12 @@ class Greedy(Policy, NamedTuple("Greedy", [("first", bool)])):
 
     >>> import numpy as np, tsucb
     >>> Greedy().choose(tsucb.GaussianBelief(mean=[0.1, 0.3], std=[9, 1]), np.random.default_rng(0))
-    1
+    Choice(arm=1, target=0.3)
     """
 
     __slots__ = ()
+
+    target_name = "largest mean"
 
     def __new__(cls, first: bool = False) -> "Greedy":
         if not isinstance(first, bool):
@@ -38,7 +40,7 @@ class Random(Policy, NamedTuple("Random", [])):
     """Play every available arm with the same probability.
 
     >>> import numpy as np, tsucb
-    >>> Random().choose(tsucb.GaussianBelief(mean=[0, 1], std=[1, 1]), np.random.default_rng(0))
+    >>> Random().choose(tsucb.GaussianBelief(mean=[0, 1], std=[1, 1]), np.random.default_rng(0)).arm
     1
     """
 
@@ -46,17 +48,20 @@ class Random(Policy, NamedTuple("Random", [])):
 
 
 @implements(choose, Greedy)
-def _(policy, belief, rng):  # type: ignore[no-untyped-def]
-    return belief.mean.argmax() if policy.first else largest(belief.mean, rng)
+def choose_greedy(policy, belief, rng):  # type: ignore[no-untyped-def]
+    if not policy.first:
+        return largest(belief.mean, rng)
+    arm = int(belief.mean.argmax())
+    return Choice(arm, belief.mean[arm])
 
 
 @implements(choose, Random)
-def _(policy, belief, rng):  # type: ignore[no-untyped-def]
-    return int(rng.random() * belief.mean.size)
+def choose_random(policy, belief, rng):  # type: ignore[no-untyped-def]
+    return Choice(int(rng.random() * belief.mean.size), np.nan)
 
 
 @implements(probabilities, Greedy)
-def _(policy, belief):  # type: ignore[no-untyped-def]
+def probabilities_greedy(policy, belief):  # type: ignore[no-untyped-def]
     if policy.first:
         chances = np.zeros(belief.mean.size)
         chances[belief.mean.argmax()] = 1.0
@@ -65,5 +70,5 @@ def _(policy, belief):  # type: ignore[no-untyped-def]
 
 
 @implements(probabilities, Random)
-def _(policy, belief):  # type: ignore[no-untyped-def]
+def probabilities_random(policy, belief):  # type: ignore[no-untyped-def]
     return np.full(belief.mean.size, 1 / belief.mean.size)

@@ -5,10 +5,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tsucb.beliefs.belief import Belief, BetaBelief, GaussianBelief, JointGaussianBelief, draw
-from tsucb.beliefs.best import JOINT_DRAWS, regret_and_gain
-from tsucb.compiled import generic, implements, inlined, second_is_real
-from tsucb.policies.policy import Policy, choose, probabilities, sample_count, tied
+from tsucb.beliefs.best import regret_and_gain
+from tsucb.beliefs.sampling import estimated_regret_and_gain
+from tsucb.compiled import implements, inlined, offers
+from tsucb.policies.policy import (
+    Choice,
+    Policy,
+    choose,
+    probabilities,
+    sample_count,
+    tied,
+    with_samples,
+)
 
 
 class IDS(Policy, NamedTuple("IDS", [("samples", float)])):
@@ -22,12 +30,12 @@ class IDS(Policy, NamedTuple("IDS", [("samples", float)])):
     ----------
     samples
         m, the number of posterior draws; the paper uses 1,000. With `math.inf` the expectations
-        are exact integrals, many times faster; for jointly normal arms, where there is no such
-        integral, 10,000 draws.
+        are exact integrals, many times faster; where a law offers none, as that of jointly normal
+        arms, 10,000 draws.
 
     >>> import numpy as np, tsucb
     >>> belief = tsucb.GaussianBelief(mean=[0.0, 0.5, -9.0], std=[1.0, 0.01, 0.01])
-    >>> IDS(samples=1000).choose(belief, np.random.default_rng(0)) in (0, 1)
+    >>> IDS(samples=1000).choose(belief, np.random.default_rng(0)).arm in (0, 1)
     True
 
     Reference: Russo and Van Roy (2018), "Learning to optimize via information-directed
@@ -36,86 +44,35 @@ class IDS(Policy, NamedTuple("IDS", [("samples", float)])):
 
     __slots__ = ()
 
+    target_name = "information ratio"
+
     def __new__(cls, samples: float = 1000) -> "IDS":
         return super().__new__(cls, sample_count(samples))
 
     @property
     def name(self) -> str:
-        return "IDS(∞)" if self.samples == math.inf else f"IDS({self.samples})"
+        return with_samples("IDS", self.samples)
 
-    def is_exact(self, belief: Belief) -> bool:
-        return self.samples == math.inf and not isinstance(belief, JointGaussianBelief)
+    def needs_of(self, law: type) -> bool:
+        return self.samples == math.inf and offers(regret_and_gain, law)
 
 
 @implements(choose, IDS)
-def _(policy, belief, rng):  # type: ignore[no-untyped-def]
-    regret, gain = weigh(belief, policy.samples, rng)
+def choose_ids(policy, belief, rng):  # type: ignore[no-untyped-def]
+    regret, gain = estimated_regret_and_gain(belief, policy.samples, rng)
     chance = best_mixture(regret, gain)
     u = rng.random()
     arm = chance.size - 1
     while arm > 0 and u >= chance[arm]:
         u -= chance[arm]
         arm -= 1
-    return arm
+    return Choice(arm, information_ratio((chance * regret).sum(), (chance * gain).sum()))
 
 
 @implements(probabilities, IDS)
-def _(policy, belief):  # type: ignore[no-untyped-def]
+def probabilities_ids(policy, belief):  # type: ignore[no-untyped-def]
     regret, gain = regret_and_gain(belief)
     return best_mixture(regret, gain)
-
-
-@generic
-def weigh(belief, samples, rng):  # type: ignore[no-untyped-def]
-    """Δ(a) and the information gain of every arm."""
-    raise NotImplementedError  # called from compiled code only
-
-
-@implements(weigh, GaussianBelief, BetaBelief, where=second_is_real)
-def _(belief, samples, rng):  # type: ignore[no-untyped-def]
-    return regret_and_gain(belief)
-
-
-@implements(weigh, JointGaussianBelief, where=second_is_real)
-def _(belief, samples, rng):  # type: ignore[no-untyped-def]
-    return sampled_regret_and_gain(belief, JOINT_DRAWS, rng)
-
-
-@implements(weigh, GaussianBelief, BetaBelief, JointGaussianBelief)
-def _(belief, samples, rng):  # type: ignore[no-untyped-def]
-    return sampled_regret_and_gain(belief, samples, rng)
-
-
-@inlined
-def sampled_regret_and_gain(belief, samples, rng):  # type: ignore[no-untyped-def]
-    """Δ(a) and the variance of E[f(a) | best arm], each over posterior draws."""
-    arms = belief.mean.size
-    means = np.empty(arms)
-    wins = np.zeros(arms)
-    totals = np.zeros((arms, arms))  # row b: the sum of the draws in which arm b is best
-    best = 0.0
-    for _ in range(samples):
-        draw(belief, rng, means)
-        b = 0
-        for a in range(1, arms):
-            if means[a] > means[b]:
-                b = a
-        best += means[b]
-        wins[b] += 1
-        row = totals[b]
-        for a in range(arms):
-            row[a] += means[a]
-    regret = np.empty(arms)
-    gain = np.zeros(arms)
-    for a in range(arms):
-        # The sampled best may fall below an exact mean by chance; a regret is never negative.
-        regret[a] = max(best / samples - belief.mean[a], 0.0)
-    for b in range(arms):
-        if wins[b] > 0:
-            row = totals[b]
-            for a in range(arms):
-                gain[a] += wins[b] / samples * (row[a] / wins[b] - belief.mean[a]) ** 2
-    return regret, gain
 
 
 @inlined

@@ -66,8 +66,10 @@ def usual_ucb(model: Any, horizon: int) -> Policy:
     """What the paper calls UCB for this kind of model.
 
     Arms without features have the bound of Hoeffding, linear models that know their noise that of
-    OFUL, and those that learn it the Bayesian one with a chi-squared quantile.
+    OFUL, and those that learn it the Bayesian one with a chi-squared quantile; one that forgets
+    has that of the model it forgets with.
     """
+    model = getattr(model, "model", model)
     if not hasattr(model, "features"):
         return HoeffdingUCB(horizon)
     return OFUL() if hasattr(model, "noise") else ChiSquaredUCB()

@@ -1,26 +1,37 @@
-"""What every policy shares: a name, a rule, and fair ties."""
+"""What every policy shares: a name, a rule that gives its reason, and fair ties."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import whole_number
-from tsucb.compiled import compiled, generic, generic_inlined, implementations, inlined
+from tsucb.compiled import compiled, generic_inlined, held, hook, inlined, kind_of, offers, run
 from tsucb.numeric.arrays import Floats
 
 
-@generic_inlined
-def choose(policy: Any, belief: Any, rng: np.random.Generator) -> int:
-    """The arm that the policy plays, as an index into the arms of the belief."""
-    return int(policy.choose(belief, rng))
+class Choice(NamedTuple):
+    """The arm to play, as an index into the arms of the belief, and what it was weighed against.
+
+    `target` is f̃ for TS-UCB, the best draw for Thompson sampling, the largest bound for UCB, the
+    information ratio for IDS; NaN for a policy that weighs nothing.
+    """
+
+    arm: int
+    target: float
 
 
-@generic
+@generic_inlined(method="choose")
+def choose(policy: Any, belief: Any, rng: np.random.Generator) -> Choice:
+    """What the policy plays, and why."""
+    choice = policy.choose(belief, rng)
+    return choice if isinstance(choice, Choice) else Choice(int(choice), math.nan)
+
+
+@hook
 def probabilities(policy: Any, belief: Any) -> Floats:
     """The probability with which the policy plays each arm, where there is a formula for it."""
-    return np.asarray(policy.probabilities(belief))
 
 
 class Policy:
@@ -28,22 +39,37 @@ class Policy:
 
     A policy holds hyper-parameters only: whatever was learned is in the belief, whatever is
     random comes from `rng`. Ties are broken uniformly at random.
+
+    A policy of your own is a named tuple that derives from this class. Either it has a method
+    `choose(belief, rng)` in plain Python, or `implements(choose, …)` registers a compiled one.
     """
 
     __slots__ = ()
+
+    # What `Choice.target` is, for explanations.
+    target_name = "target"
 
     @property
     def name(self) -> str:
         """The name the paper prints."""
         return type(self).__name__
 
-    def choose(self, belief: Belief, rng: np.random.Generator) -> int:
-        """The arm to play, as an index into the arms of the belief."""
-        return int(_choose(self, belief, rng))
+    def choose(self, belief: Belief, rng: np.random.Generator) -> Choice:
+        """The arm to play, as an index into the arms of the belief, and its reason."""
+        choice = run(choose, self, belief, rng)
+        return Choice(int(choice.arm), float(choice.target))
 
     def is_exact(self, belief: Belief) -> bool:
         """Whether `probabilities(belief)` is computed by a formula, not from repeated choices."""
-        return type(self) in implementations(probabilities)
+        return (
+            offers(probabilities, type(self))
+            and self.needs_of(kind_of(belief))
+            and bool(np.isfinite(belief.std).all())
+        )
+
+    def needs_of(self, law: type) -> bool:
+        """Whether a law offers what the formula for the probabilities needs."""
+        return True
 
     def probabilities(
         self, belief: Belief, rng: np.random.Generator | None = None, repetitions: int = 10_000
@@ -68,10 +94,14 @@ class Policy:
         array([0.1461, 0.1461, 0.7079])
         """
         if self.is_exact(belief):
-            return np.asarray(_probabilities(self, belief))
+            return np.asarray(probabilities(self, belief))
         stream = np.random.default_rng(0) if rng is None else rng
-        loop = _counts if type(self) in implementations(choose) else _counts.py_func  # type: ignore[attr-defined]
-        counts: Floats = loop(self, belief, stream, repetitions)
+        if offers(choose, type(self)):
+            counts: Floats = count_choices(self, belief, held(stream), repetitions)
+        else:
+            counts = np.zeros(belief.mean.size)
+            for _ in range(repetitions):
+                counts[choose(self, belief, stream).arm] += 1.0
         return (counts + 1 / counts.size) / (repetitions + 1)
 
     def __str__(self) -> str:
@@ -79,47 +109,53 @@ class Policy:
 
 
 @compiled
-def _choose(policy, belief, rng):  # type: ignore[no-untyped-def]
-    return choose(policy, belief, rng)
-
-
-@compiled
-def _probabilities(policy, belief):  # type: ignore[no-untyped-def]
-    return probabilities(policy, belief)
-
-
-@compiled
-def _counts(policy, belief, rng, repetitions):  # type: ignore[no-untyped-def]
+def count_choices(policy, belief, stream, repetitions):  # type: ignore[no-untyped-def]
+    """How often each arm is chosen."""
     counts = np.zeros(belief.mean.size)
     for _ in range(repetitions):
-        counts[choose(policy, belief, rng)] += 1.0
+        counts[choose(policy, belief, stream.rng).arm] += 1.0
     return counts
 
 
 @inlined
-def largest(scores: Floats, rng: np.random.Generator) -> int:
-    """The index of the largest score; each of several equal ones with the same probability."""
-    winner = 0
+def winner(scores, sign, rng):  # type: ignore[no-untyped-def]
+    """The index of the largest sign · score; each of several equal ones with the same chance."""
+    best = 0
     ties = 1
     for a in range(1, scores.size):
-        if scores[a] > scores[winner]:
-            winner = a
+        if sign * scores[a] > sign * scores[best]:
+            best = a
             ties = 1
-        elif scores[a] == scores[winner]:
+        elif scores[a] == scores[best]:
             ties += 1
             if rng.random() * ties < 1.0:
-                winner = a
-    return winner
+                best = a
+    return best
 
 
 @inlined
-def tied(scores: Floats) -> Floats:
+def largest(scores, rng):  # type: ignore[no-untyped-def]
+    """The largest score's arm, as a choice with that score for its reason."""
+    arm = winner(scores, 1.0, rng)
+    return Choice(arm, scores[arm])
+
+
+@inlined
+def tied(scores):  # type: ignore[no-untyped-def]
     """The probability with which `largest` returns each index."""
     best = scores == scores.max()
-    shares: Floats = best / best.sum()
-    return shares
+    return best / best.sum()
 
 
 def sample_count(value: float) -> float:
     """The number of posterior samples: a whole number, or `math.inf` for exact integrals."""
     return value if value == math.inf else whole_number("samples", value, least=1)
+
+
+def with_samples(name: str, samples: float) -> str:
+    """A policy's name with its number of samples.
+
+    >>> with_samples("TS-UCB", 100), with_samples("IDS", math.inf)
+    ('TS-UCB(100)', 'IDS(∞)')
+    """
+    return f"{name}(∞)" if samples == math.inf else f"{name}({samples})"

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tsucb.beliefs.belief import Belief, JointGaussianBelief
-from tsucb.beliefs.best import best_mean
-from tsucb.compiled import implements, inlined
-from tsucb.policies.policy import Policy, choose, probabilities, sample_count
-from tsucb.policies.ts_ucb_probabilities import ratio, ts_ucb_probabilities
+from tsucb.beliefs.best import expected_best
+from tsucb.beliefs.law import IndependentLaw
+from tsucb.beliefs.sampling import f_tilde
+from tsucb.compiled import implements, inlined, offers
+from tsucb.policies.policy import Choice, Policy, choose, sample_count, winner, with_samples
 
 
 class TSUCB(Policy, NamedTuple("TSUCB", [("samples", float)])):
@@ -23,52 +23,48 @@ class TSUCB(Policy, NamedTuple("TSUCB", [("samples", float)])):
     ----------
     samples
         m, the number of posterior draws in f̃; 1 costs what Thompson sampling costs, 100 is a
-        little better. With `math.inf` f̃ is the exact expectation, an integral; for jointly
-        normal arms, where there is no such integral, 10,000 draws.
+        little better. With `math.inf` f̃ is the exact expectation, an integral; where a law offers
+        none, as that of jointly normal arms, 10,000 draws.
 
     >>> import numpy as np, tsucb
     >>> belief = tsucb.GaussianBelief(mean=[0.0, 0.5], std=[1.0, 0.01])
-    >>> TSUCB(samples=100).choose(belief, np.random.default_rng(0))
+    >>> TSUCB(samples=100).choose(belief, np.random.default_rng(0)).arm
     0
 
     Reference: Baek and Farias (2023), "TS-UCB: Improving on Thompson Sampling With Little to No
-    Additional Computation", Section 3, equation `eq:defratio1`.
+    Additional Computation", Section 3, equation (1).
     """
 
     __slots__ = ()
+
+    target_name = "f̃"
 
     def __new__(cls, samples: float = 100) -> "TSUCB":
         return super().__new__(cls, sample_count(samples))
 
     @property
     def name(self) -> str:
-        return "TS-UCB(∞)" if self.samples == math.inf else f"TS-UCB({self.samples})"
+        return with_samples("TS-UCB", self.samples)
 
-    def is_exact(self, belief: Belief) -> bool:
-        return not isinstance(belief, JointGaussianBelief)
+    def needs_of(self, law: type) -> bool:
+        return issubclass(law, IndependentLaw) or (
+            self.samples == math.inf and offers(expected_best, law)
+        )
 
 
 @implements(choose, TSUCB)
-def _(policy, belief, rng):  # type: ignore[no-untyped-def]
-    return least_ratio(belief, best_mean(belief, policy.samples, rng), rng)
+def choose_ts_ucb(policy, belief, rng):  # type: ignore[no-untyped-def]
+    f = f_tilde(belief, policy.samples, rng)
+    return Choice(winner(ratios(belief, f), -1.0, rng), f)
 
 
 @inlined
-def least_ratio(belief, f, rng):  # type: ignore[no-untyped-def]
-    """The arm with the smallest Ψ(a); each of several equal ones with the same probability."""
+def ratios(belief, f):  # type: ignore[no-untyped-def]
+    """Ψ(a) of every arm, of which the smallest is played."""
     estimate, radius = belief.estimate, belief.radius
-    winner, lowest, ties = 0, np.inf, 0
+    psi = np.empty(estimate.size)
     for a in range(estimate.size):
-        psi = ratio(f, estimate[a], radius[a])
-        if psi < lowest:
-            winner, lowest, ties = a, psi, 1
-        elif psi == lowest:
-            ties += 1
-            if rng.random() * ties < 1.0:
-                winner = a
-    return winner
-
-
-@implements(probabilities, TSUCB)
-def _(policy, belief):  # type: ignore[no-untyped-def]
-    return ts_ucb_probabilities(belief, policy.samples)
+        ratio = (f - estimate[a]) / radius[a]
+        # An arm never tried (infinite radius) goes first, as does a certain best one (0 / 0).
+        psi[a] = ratio if radius[a] < np.inf and ratio == ratio else -np.inf
+    return psi

@@ -8,6 +8,7 @@ the m-th power of the characteristic function.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -17,17 +18,34 @@ from tsucb.beliefs.best import (
     hazards,
     inside,
     narrowest,
+    nodes_between,
     outline,
-    panels,
-    reward_at,
-    variable_at,
 )
-from tsucb.compiled import compiled, inlined
+from tsucb.beliefs.law import IndependentLaw, reward_at, variable_at
+from tsucb.compiled import class_of, compiled, implements, inlined
+from tsucb.policies.policy import probabilities, tied
+from tsucb.policies.ts_ucb import TSUCB, ratios
 
 FREQUENCIES = 2048  # at most so many terms of the Fourier series
 NEGLIGIBLE = 1e-12  # of the characteristic function
 STAGE = 200.0  # length of a stage in units of the narrowest arm's scale
 PHASE = 8.0  # radians that the oscillation may turn in one panel of 8 nodes: an error of 1e-8
+
+
+@implements(probabilities, TSUCB, where=lambda policy, belief: not independent(belief))
+def probabilities_of_expectation(policy, belief):  # type: ignore[no-untyped-def]
+    """For a law that offers no more than the expectation of the best."""
+    return tied(-ratios(belief, expected_best(belief)))
+
+
+@implements(probabilities, TSUCB)
+def probabilities_ts_ucb(policy, belief):  # type: ignore[no-untyped-def]
+    return ts_ucb_probabilities(belief, policy.samples)
+
+
+def independent(belief: Any) -> bool:
+    """Whether the belief of a Numba type has independent arms."""
+    return issubclass(class_of(belief), IndependentLaw)
 
 
 @compiled
@@ -48,8 +66,7 @@ def ts_ucb_probabilities(belief, samples):  # type: ignore[no-untyped-def]
     estimate, radius = belief.estimate, belief.radius
     out = np.zeros(estimate.size)
     if samples == np.inf:
-        share(estimate, radius, expected_best(belief), 1.0, out)
-        return out
+        return tied(-ratios(belief, expected_best(belief)))
     arms, _, _, floor, ceiling, certain = outline(belief)
     low = reward_at(belief, floor)[0]
     none_better = best_cdf(belief, arms, floor) if certain else 0.0
@@ -66,27 +83,10 @@ def ts_ucb_probabilities(belief, samples):  # type: ignore[no-untyped-def]
         below[-1] = 1.0 - none_better**samples
         for i in range(points.size - 1):
             middle = 0.5 * (points[i] + points[i + 1])
-            share(estimate, radius, middle, max(below[i + 1] - below[i], 0.0), out)
+            out += max(below[i + 1] - below[i], 0.0) * tied(-ratios(belief, middle))
     if certain:
-        share(estimate, radius, low, none_better**samples, out)
+        out += none_better**samples * tied(-ratios(belief, low))
     return out / out.sum()
-
-
-@inlined
-def share(estimate, radius, f, probability, out):  # type: ignore[no-untyped-def]
-    """Give a probability to the arm with the smallest Ψ at f̃ = f, or in equal parts to several."""
-    lowest = np.inf
-    ties = 0
-    psi = np.empty(estimate.size)
-    for a in range(estimate.size):
-        psi[a] = ratio(f, estimate[a], radius[a])
-        if psi[a] < lowest:
-            lowest, ties = psi[a], 1
-        elif psi[a] == lowest:
-            ties += 1
-    for a in range(estimate.size):
-        if psi[a] == lowest:
-            out[a] += probability / ties
 
 
 @inlined
@@ -131,13 +131,6 @@ def breakpoints(estimate, radius, low, high):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def ratio(f, estimate, radius):  # type: ignore[no-untyped-def]
-    """Ψ(a). An arm never tried (infinite radius) goes first, as does a certain best one (0 / 0)."""
-    psi = (f - estimate) / radius
-    return psi if radius < np.inf and psi == psi else -np.inf
-
-
-@inlined
 def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
     """P(floor < f̃ ≤ point) for f̃ the average of m draws of the best arm's mean reward.
 
@@ -162,8 +155,8 @@ def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
     while start < ceiling:
         stop = min(start + STAGE * narrowest(high, scale, start), ceiling)
         total = best_cdf(belief, arms, stop) if stop < ceiling else 1.0
-        nodes, weights = panels(high, scale, start, stop, np.inf)
-        value, mass = joined(belief, arms, high, nodes, weights, total, old_value, old_mass)
+        nodes, weights = nodes_between(high, scale, start, stop, np.inf)
+        value, mass = masses_so_far(belief, arms, high, nodes, weights, total, old_value, old_mass)
         mean = (mass * value).sum() / total
         variance = (mass * (value - mean) ** 2).sum() / total
         # Bernstein's inequality: beyond this distance f̃ falls with chance 1e-10 at most.
@@ -175,8 +168,12 @@ def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
         count = int(8.0 * math.sqrt(samples / variance) / step) + 16
         while True:
             count = min(count, FREQUENCIES)
-            nodes, weights = panels(high, scale, start, stop, PHASE * samples / (step * count))
-            value, mass = joined(belief, arms, high, nodes, weights, total, old_value, old_mass)
+            nodes, weights = nodes_between(
+                high, scale, start, stop, PHASE * samples / (step * count)
+            )
+            value, mass = masses_so_far(
+                belief, arms, high, nodes, weights, total, old_value, old_mass
+            )
             vanished = fourier_sum(
                 value - mean, mass, old_mass.size, samples, step, count, points - mean, terms
             )
@@ -193,7 +190,7 @@ def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def joined(belief, arms, high, nodes, weights, below, old_value, old_mass):  # type: ignore[no-untyped-def]
+def masses_so_far(belief, arms, high, nodes, weights, below, old_value, old_mass):  # type: ignore[no-untyped-def]
     """Rewards and probabilities of the best arm at the nodes, after those of earlier stages.
 
     `below` is the probability of all of them.

@@ -4,23 +4,28 @@ Each plays the arm with the largest bound. They differ in how wide the bound is.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsucb.beliefs.belief import BetaBelief, GaussianBelief, JointGaussianBelief
+from tsucb.beliefs.law import upper_quantiles
+from tsucb.beliefs.sampling import sampled_upper_quantiles
 from tsucb.checks import whole_number
-from tsucb.compiled import generic, implements
-from tsucb.numeric.special import (
-    beta_quantile_upper,
-    chi_squared_quantile_upper,
-    normal_quantile_upper,
-)
+from tsucb.compiled import class_of, hook, implements, inlined, offers
+from tsucb.numeric.special import chi_squared_quantile_upper
 from tsucb.policies.policy import Policy, choose, largest, probabilities, tied
 
 
-class HoeffdingUCB(Policy, NamedTuple("HoeffdingUCB", [("horizon", int)])):
-    """The K-armed bound of the paper: estimate + √(3 log T / N), equation `eq:karmucb`.
+class UpperBound(Policy):
+    """What these policies share: they play the largest of `bounds`."""
+
+    __slots__ = ()
+
+    target_name = "largest bound"
+
+
+class HoeffdingUCB(UpperBound, NamedTuple("HoeffdingUCB", [("horizon", int)])):
+    """The K-armed bound of the paper: estimate + √(3 log T / N), equation (4).
 
     Parameters
     ----------
@@ -29,7 +34,7 @@ class HoeffdingUCB(Policy, NamedTuple("HoeffdingUCB", [("horizon", int)])):
 
     >>> import numpy as np, tsucb
     >>> belief = tsucb.BetaBelief(alpha=[2, 2], beta=[2, 2], pulls=[10, 1000])
-    >>> HoeffdingUCB(horizon=10_000).choose(belief, np.random.default_rng(0))
+    >>> HoeffdingUCB(horizon=10_000).choose(belief, np.random.default_rng(0)).arm
     0
 
     Reference: Auer, Cesa-Bianchi and Fischer (2002); Baek and Farias (2023), Section 3.2.
@@ -45,12 +50,12 @@ class HoeffdingUCB(Policy, NamedTuple("HoeffdingUCB", [("horizon", int)])):
         return "UCB"
 
 
-class UCB1(Policy, NamedTuple("UCB1", [])):
+class UCB1(UpperBound, NamedTuple("UCB1", [])):
     """Estimate + √(2 log t / N), which needs no horizon.
 
     >>> import numpy as np, tsucb
     >>> belief = tsucb.BetaBelief(alpha=[2, 2], beta=[2, 2], pulls=[10, 1000], step=1011)
-    >>> UCB1().choose(belief, np.random.default_rng(0))
+    >>> UCB1().choose(belief, np.random.default_rng(0)).arm
     0
 
     Reference: Auer, Cesa-Bianchi and Fischer (2002), Figure 1.
@@ -59,7 +64,7 @@ class UCB1(Policy, NamedTuple("UCB1", [])):
     __slots__ = ()
 
 
-class OFUL(Policy, NamedTuple("OFUL", [("delta", float), ("norm_bound", float)])):
+class OFUL(UpperBound, NamedTuple("OFUL", [("delta", float), ("norm_bound", float)])):
     """The UCB of Figure 1: optimism in the face of uncertainty for linear rewards.
 
     The bound is mean + (σ √(2 log(√det V / (δ √det λI))) + √λ S) ‖x‖_{V⁻¹}, with
@@ -74,7 +79,8 @@ class OFUL(Policy, NamedTuple("OFUL", [("delta", float), ("norm_bound", float)])
         S, a bound on the Euclidean norm of the parameters.
 
     >>> import numpy as np, tsucb
-    >>> OFUL().choose(tsucb.GaussianBelief(mean=[0, 0.5], std=[1, 0.1]), np.random.default_rng(0))
+    >>> belief = tsucb.GaussianBelief(mean=[0, 0.5], std=[1, 0.1])
+    >>> OFUL().choose(belief, np.random.default_rng(0)).arm
     0
 
     Reference: Abbasi-Yadkori, Pál and Szepesvári (2011), Theorem 2.
@@ -94,7 +100,7 @@ class OFUL(Policy, NamedTuple("OFUL", [("delta", float), ("norm_bound", float)])
         return "UCB"
 
 
-class ChiSquaredUCB(Policy, NamedTuple("ChiSquaredUCB", [])):
+class ChiSquaredUCB(UpperBound, NamedTuple("ChiSquaredUCB", [])):
     """The UCB of Tables 1 and 2: a Bayesian bound that holds for all of the parameters at once.
 
     The bound is mean + √q · std with q the quantile of a χ² distribution with d degrees of
@@ -102,7 +108,7 @@ class ChiSquaredUCB(Policy, NamedTuple("ChiSquaredUCB", [])):
 
     >>> import numpy as np, tsucb
     >>> belief = tsucb.GaussianBelief(mean=[0, 0.5], std=[1, 0.1], step=100, dimension=50)
-    >>> ChiSquaredUCB().choose(belief, np.random.default_rng(0))
+    >>> ChiSquaredUCB().choose(belief, np.random.default_rng(0)).arm
     0
     """
 
@@ -113,7 +119,7 @@ class ChiSquaredUCB(Policy, NamedTuple("ChiSquaredUCB", [])):
         return "UCB"
 
 
-class BayesUCB(Policy, NamedTuple("BayesUCB", [("c", float)])):
+class BayesUCB(UpperBound, NamedTuple("BayesUCB", [("c", float)])):
     """The quantile of each arm's posterior at 1 − 1/(t logᶜ t).
 
     Parameters
@@ -123,7 +129,7 @@ class BayesUCB(Policy, NamedTuple("BayesUCB", [("c", float)])):
 
     >>> import numpy as np, tsucb
     >>> belief = tsucb.BetaBelief(alpha=[2, 30], beta=[2, 20], step=100)
-    >>> BayesUCB().choose(belief, np.random.default_rng(0))
+    >>> BayesUCB().choose(belief, np.random.default_rng(0)).arm
     0
 
     Reference: Kaufmann, Cappé and Garivier (2012), "On Bayesian upper confidence bounds".
@@ -140,36 +146,38 @@ class BayesUCB(Policy, NamedTuple("BayesUCB", [("c", float)])):
     def name(self) -> str:
         return "Bayes-UCB"
 
-
-@generic
-def bounds(policy, belief):  # type: ignore[no-untyped-def]
-    """The upper confidence bound of every arm."""
-    raise NotImplementedError  # called from compiled code only
+    def needs_of(self, law: type) -> bool:
+        return offers(upper_quantiles, law)
 
 
-@implements(choose, HoeffdingUCB, UCB1, OFUL, ChiSquaredUCB, BayesUCB)
-def _(policy, belief, rng):  # type: ignore[no-untyped-def]
-    return largest(bounds(policy, belief), rng)
+@hook
+def bounds(policy, belief, rng):  # type: ignore[no-untyped-def]
+    """The upper confidence bound of every arm; `rng` is for laws without quantiles."""
 
 
-@implements(probabilities, HoeffdingUCB, UCB1, OFUL, ChiSquaredUCB, BayesUCB)
-def _(policy, belief):  # type: ignore[no-untyped-def]
-    return tied(bounds(policy, belief))
+@implements(choose, UpperBound)
+def choose_largest_bound(policy, belief, rng):  # type: ignore[no-untyped-def]
+    return largest(bounds(policy, belief, rng), rng)
+
+
+@implements(probabilities, UpperBound)
+def probabilities_of_bounds(policy, belief):  # type: ignore[no-untyped-def]
+    return tied(bounds(policy, belief, None))
 
 
 @implements(bounds, HoeffdingUCB)
-def _(policy, belief):  # type: ignore[no-untyped-def]
+def bounds_hoeffding(policy, belief, rng):  # type: ignore[no-untyped-def]
     return belief.estimate + np.sqrt(3 * math.log(policy.horizon) / belief.pulls)
 
 
 @implements(bounds, UCB1)
-def _(policy, belief):  # type: ignore[no-untyped-def]
+def bounds_ucb1(policy, belief, rng):  # type: ignore[no-untyped-def]
     t = max(belief.step, 2)  # log 1 = 0 would leave the bound of an untried arm undefined
     return belief.estimate + np.sqrt(2 * math.log(t) / belief.pulls)
 
 
 @implements(bounds, OFUL)
-def _(policy, belief):  # type: ignore[no-untyped-def]
+def bounds_oful(policy, belief, rng):  # type: ignore[no-untyped-def]
     confidence = 2 * math.log(1 / policy.delta)
     bias = policy.norm_bound / belief.prior_std
     out = np.empty(belief.mean.size)
@@ -180,32 +188,32 @@ def _(policy, belief):  # type: ignore[no-untyped-def]
 
 
 @implements(bounds, ChiSquaredUCB)
-def _(policy, belief):  # type: ignore[no-untyped-def]
+def bounds_chi_squared(policy, belief, rng):  # type: ignore[no-untyped-def]
     width = math.sqrt(chi_squared_quantile_upper(1 / (1 + belief.step), belief.dimension))
     return belief.mean + width * belief.std
 
 
-@implements(bounds, BayesUCB)
-def _(policy, belief):  # type: ignore[no-untyped-def]
-    t = max(belief.step, 2)  # at t = 1 the level is 0 and every bound is minus infinity
-    tail = min(0.5, 1 / (t * math.log(t) ** policy.c))
+def has_quantiles(policy: Any, belief: Any, rng: Any) -> bool:
+    """Whether the law of a belief of this Numba type offers quantiles."""
+    return offers(upper_quantiles, class_of(belief))
+
+
+@implements(bounds, BayesUCB, where=has_quantiles)
+def bounds_bayes(policy, belief, rng):  # type: ignore[no-untyped-def]
     out = np.empty(belief.mean.size)
-    upper_quantiles(belief, tail, out)
+    upper_quantiles(belief, tail_at(belief.step, policy.c), out)
     return out
 
 
-@generic
-def upper_quantiles(belief, tail, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with the value that each arm's mean reward exceeds with probability `tail`."""
-    raise NotImplementedError  # called from compiled code only
+@implements(bounds, BayesUCB)
+def bounds_bayes_sampled(policy, belief, rng):  # type: ignore[no-untyped-def]
+    out = np.empty(belief.mean.size)
+    sampled_upper_quantiles(belief, tail_at(belief.step, policy.c), rng, out)
+    return out
 
 
-@implements(upper_quantiles, GaussianBelief, JointGaussianBelief)
-def _(belief, tail, out):  # type: ignore[no-untyped-def]
-    out[:] = belief.mean + normal_quantile_upper(tail) * belief.std
-
-
-@implements(upper_quantiles, BetaBelief)
-def _(belief, tail, out):  # type: ignore[no-untyped-def]
-    for a in range(out.size):
-        out[a] = beta_quantile_upper(tail, belief.alpha[a], belief.beta[a])
+@inlined
+def tail_at(step, c):  # type: ignore[no-untyped-def]
+    """1/(t logᶜ t)."""
+    t = max(step, 2)  # at t = 1 the level is 0 and every bound is minus infinity
+    return min(0.5, 1 / (t * math.log(t) ** c))

@@ -1,5 +1,6 @@
 """The one loop that every experiment runs through, and its results."""
 
-from tsucb.simulation.simulate import Simulation, simulate
+from tsucb.simulation.result import Simulation
+from tsucb.simulation.simulate import cores, simulate
 
-__all__ = ["Simulation", "simulate"]
+__all__ = ["Simulation", "cores", "simulate"]

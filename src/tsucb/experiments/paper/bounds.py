@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.beliefs.belief import JointGaussianBelief
+from tsucb.beliefs.belief import Belief
 from tsucb.compiled import implements
 from tsucb.models import Linear
 from tsucb.models.linear import LinearState
@@ -49,7 +49,7 @@ class RidgeLinear(Model, NamedTuple("RidgeLinear", [("posterior", Linear), ("rid
         ridge = Linear(posterior.features, posterior.noise, prior_covariance=posterior.noise**2)
         return super().__new__(cls, posterior, ridge)
 
-    def start(self, arms: int) -> RidgeState:
+    def start(self, arms: int, rng: np.random.Generator | None = None) -> RidgeState:
         """The state before any data."""
         return RidgeState(self.posterior.start(arms), self.ridge.start(arms))
 
@@ -62,9 +62,8 @@ class RidgeLinear(Model, NamedTuple("RidgeLinear", [("posterior", Linear), ("rid
 def believe_ridge(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     law = believe(model.posterior, state.posterior, context, arms, step, rng)
     view = believe(model.ridge, state.ridge, context, arms, step, rng)
-    return JointGaussianBelief(
-        law.mean, law.factor, law.std,  # type: ignore[union-attr]
-        view.mean, view.std,
+    return Belief(
+        law.law, law.mean, law.std, view.mean, view.std,
         law.pulls, law.information, law.step, law.dimension, law.prior_std,
     )  # fmt: skip
 

@@ -23,7 +23,7 @@ from tsucb.experiments.paper.figure1_claims import section_4_1_1
 from tsucb.figures import regret_curves
 from tsucb.policies import OFUL
 from tsucb.policies.names import named_policy, samples_of
-from tsucb.simulation.simulate import Simulation, simulate
+from tsucb.simulation import Simulation, simulate
 
 if TYPE_CHECKING:
     import matplotlib.figure

@@ -31,7 +31,7 @@ from tsucb.news.bandit import NewsBandit
 from tsucb.news.prepared import gzip_checksum
 from tsucb.policies import ChiSquaredUCB
 from tsucb.policies.names import named_policy, samples_of
-from tsucb.simulation.simulate import simulate
+from tsucb.simulation import simulate
 
 if TYPE_CHECKING:
     import matplotlib.figure

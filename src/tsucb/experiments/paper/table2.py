@@ -34,7 +34,7 @@ from tsucb.figures import regret_curves, style
 from tsucb.models import NeuralLinear
 from tsucb.policies import ChiSquaredUCB
 from tsucb.policies.names import FIRST, named_policy, samples_of
-from tsucb.simulation.simulate import simulate
+from tsucb.simulation import simulate
 
 if TYPE_CHECKING:
     import matplotlib.figure

@@ -24,7 +24,7 @@ from tsucb.experiments.paper.theorems_claims import LEMMAS, Evidence, section_3,
 from tsucb.figures import style
 from tsucb.policies import OFUL, HoeffdingUCB
 from tsucb.policies.names import named_policy, samples_of
-from tsucb.simulation.simulate import simulate
+from tsucb.simulation import simulate
 from tsucb.statistics import mean_interval
 
 if TYPE_CHECKING:

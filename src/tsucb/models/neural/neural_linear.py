@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tsucb.checks import positive
+from tsucb.checks import positive, whole_number
 from tsucb.compiled import implements, inlined
-from tsucb.models.model import Model, believe, update
+from tsucb.models.model import Model, believe, training_due, update
 from tsucb.models.nig_linear import NIGLinear, NIGState
 from tsucb.numeric.arrays import Floats, Integers
 
@@ -124,7 +124,7 @@ class NeuralLinear(
         scale: float = 6.0,
         prior_precision: ArrayLike = 0.25,
     ) -> "NeuralLinear":
-        widths = tuple(_count("a width in hidden", width) for width in hidden)
+        widths = tuple(whole_number("a width in hidden", width) for width in hidden)
         if not widths:
             raise ValueError("hidden is empty; give at least one hidden layer, such as (50, 50)")
         if not 0 <= moment_decay < 1:
@@ -133,15 +133,15 @@ class NeuralLinear(
             raise ValueError(f"rate_decay must be finite and not negative, not {rate_decay}")
         return super().__new__(
             cls,
-            _count("features", features),
+            whole_number("features", features),
             widths,
-            _count("memory", memory),
-            _count("interval", interval),
-            _count("initial_pulls", initial_pulls, least=0),
+            whole_number("memory", memory),
+            whole_number("interval", interval),
+            whole_number("initial_pulls", initial_pulls, least=0),
             positive("weight_range", weight_range),
             Training(
-                _count("batches", batches),
-                _count("batch_size", batch_size),
+                whole_number("batches", batches),
+                whole_number("batch_size", batch_size),
                 positive("rate", rate),
                 float(rate_decay),
                 float(moment_decay),
@@ -203,28 +203,11 @@ class NeuralLinear(
         widths = (self.features, *self.hidden, arms)
         return tuple(zip(widths[:-1], widths[1:], strict=True))  # noqa: RUF007
 
-    def absorb(self, state: NeuralState, contexts: Floats, arms: Integers, rewards: Floats) -> None:
-        """Learn from observations in their order, training whenever it is due."""
-        start = 0
-        while start < arms.size:
-            stop = start + self.interval - int(state.counts[0]) % self.interval
-            part = slice(start, stop)
-            super().absorb(state, contexts[part], arms[part], rewards[part])
-            if state.counts[0] % self.interval == 0:
-                self.trainer([state])()
-            start = stop
-
     def trainer(self, states: Sequence[NeuralState]) -> Callable[[], None]:
         """What trains the networks of these states together, in place, whenever it is called."""
         from tsucb.models.neural.training import Trainer
 
         return Trainer(self, states)
-
-
-def _count(name: str, value: int, least: int = 1) -> int:
-    if value != int(value) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, but it is {value}")
-    return int(value)
 
 
 @inlined
@@ -248,13 +231,13 @@ def hidden_features(model, parameters, context):  # type: ignore[no-untyped-def]
 
 
 @implements(believe, NeuralLinear)
-def _(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+def believe_neural(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     features = hidden_features(model, state.parameters, context)
     return believe(model.head, state.head, features, arms, step, rng)
 
 
 @implements(update, NeuralLinear)
-def _(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
+def update_neural(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     features = hidden_features(model, state.parameters, context)
     update(model.head, state.head, features, arm, reward)
     place = state.counts[0] % model.memory
@@ -263,3 +246,8 @@ def _(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     state.chosen[place] = arm
     state.rewards[place] = reward
     state.counts[0] += 1
+
+
+@implements(training_due, NeuralLinear)
+def training_due_neural(model, state):  # type: ignore[no-untyped-def]
+    return state.counts[0] % model.interval == 0

@@ -1,0 +1,445 @@
+"""scikit-learn's transformers on dictionaries, without milliseconds per decision.
+
+One call of `ColumnTransformer.transform` takes milliseconds, nearly all of it for checking a table
+and cutting it into columns. What the common steps do to one row is little: `fast_row` reads it off
+the fitted transformer.
+"""
+
+import copy
+import math
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsucb.agent.encoding import LARGEST, values_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+Step = Callable[[list[Any]], list[Any]]  # the cells of a row in, what becomes of them out
+
+CHECKED_ROWS = 3  # the first rows, which are also given to the transformer
+
+
+class _Unusual(Exception):
+    """A transformer or a value that is left to scikit-learn."""
+
+
+def table_of(contexts: Any, columns: Iterable[str] | None = None) -> "pd.DataFrame":
+    """Contexts as a table with stable columns, as a fitted `ColumnTransformer` takes it.
+
+    Parameters
+    ----------
+    contexts
+        One dictionary, a list of them, or a data frame.
+    columns
+        The names of the columns, in order: `transformer.feature_names_in_`. What a context lacks
+        is missing, what is not among them is left out. None: all that any context has.
+
+    >>> table_of([{"age": 30, "city": "Rome"}, {"city": None, "age": 41}])
+       age  city
+    0   30  Rome
+    1   41   NaN
+    """
+    import pandas as pd
+
+    names = None if columns is None else list(columns)
+    if isinstance(contexts, pd.DataFrame):
+        return contexts if names is None else contexts.reindex(columns=names)
+    if hasattr(contexts, "to_dicts"):  # polars
+        contexts = contexts.to_dicts()
+    elif isinstance(contexts, Mapping | pd.Series):
+        contexts = [contexts]
+    rows = [context if type(context) is dict else values_of(context)[0] for context in contexts]
+    if names is None:
+        names = list(dict.fromkeys(name for row in rows for name in row))
+    table = {}
+    for name in names:
+        values = [_plain(row.get(name)) for row in rows]
+        # A column without any value would be numbers, which encoders of strings do not take.
+        empty = all(isinstance(value, float) and math.isnan(value) for value in values)
+        table[name] = pd.Series(values, dtype=object if empty else None)
+    return pd.DataFrame(table, index=range(len(rows)), columns=names)
+
+
+def fast_row(transformer: Any) -> "RowTransform":
+    """A function that does to one context what a fitted transformer does to a table.
+
+    Compiled are `ColumnTransformer` and `Pipeline`, nested as you like, of `StandardScaler`,
+    `MinMaxScaler`, `MaxAbsScaler`, `RobustScaler`, `SimpleImputer`, `OneHotEncoder`,
+    `OrdinalEncoder` and 'passthrough'. Everything else goes through `transform`.
+    """
+    return RowTransform(transformer)
+
+
+class RowTransform:
+    """One context in, the vector that a fitted transformer makes of it out.
+
+    The transformer must not learn afterwards. Rows that are out of the ordinary (a string where
+    numbers were, a category that is an error) are given to the transformer itself, so that what it
+    says about them is said; so are the first rows, and if it disagrees about one, all later ones.
+    """
+
+    def __init__(self, transformer: Any) -> None:
+        self.transformer = transformer
+        names = getattr(transformer, "feature_names_in_", None)
+        self.columns: tuple[str, ...] | None = None if names is None else tuple(names)
+        self._step: Step | None
+        self._unchecked = CHECKED_ROWS
+        try:
+            self._step = _compiled(transformer)
+        except _Unusual:
+            self._step = None
+
+    @property
+    def compiled(self) -> bool:
+        """Whether rows avoid `transform`."""
+        return self._step is not None
+
+    def __call__(self, context: Any) -> Floats:
+        step = self._step
+        if step is None:
+            return self._transformed(context)
+        cells = self._cells(context)
+        try:
+            row: Floats = np.frombuffer(array("d", step(cells)))
+        except (_Unusual, TypeError, ValueError, OverflowError):
+            return self._transformed(context)
+        if self._unchecked:
+            expected = self._transformed(context)
+            self._unchecked -= 1
+            if row.shape != expected.shape or not np.allclose(
+                row, expected, rtol=1e-9, atol=1e-12, equal_nan=True
+            ):
+                self._step = None
+            return expected
+        return row
+
+    def _cells(self, context: Any) -> list[Any]:
+        if self.columns is None:
+            values, positional = values_of(context)
+            return [_plain(value) for value in values.values()] if positional else []
+        get = (context if type(context) is dict else self._named(context)).get
+        return [_plain(get(name)) for name in self.columns]
+
+    def _named(self, context: Any) -> dict[str, Any]:
+        values, positional = values_of(context)
+        if positional:
+            raise ValueError(
+                "the transformer was fitted to a table, so a context must have names; give a "
+                f"dictionary with {', '.join(map(repr, (self.columns or ())[:5]))}"
+            )
+        return values
+
+    def _transformed(self, context: Any) -> Floats:
+        if self.columns is None:
+            # As it is: what takes no tables may take lists of dictionaries, or of anything.
+            one_row = getattr(context, "ndim", 1) == 2
+            rows = self.transformer.transform(context if one_row else [context])
+        else:
+            values = context if type(context) is dict else self._named(context)
+            rows = self.transformer.transform(table_of(values, self.columns))
+        rows = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
+        vector: Floats = np.array(rows[0], dtype=np.float64)
+        return vector
+
+
+def learn_and_transform(transformer: Any, contexts: Any) -> Floats:
+    """Let a transformer learn from contexts by `partial_fit`, then transform them.
+
+    Numbers beyond ±1e100 are refused. If the transformer fails, or makes anything but finite
+    numbers of the contexts, it is put back to what it was: one NaN would otherwise stay in its
+    means for good. Copying what it knows costs little beside `partial_fit`. Not to be called from
+    two threads at a time.
+
+    Parameters
+    ----------
+    transformer
+        Anything with scikit-learn's `partial_fit` and `transform`.
+    contexts
+        What these take: a matrix, a table, a list of lists or of dictionaries.
+    """
+    for context in contexts.to_numpy() if hasattr(contexts, "to_numpy") else contexts:
+        values = context.values() if isinstance(context, Mapping) else context
+        if isinstance(values, Iterable) and any(map(_too_large, values)):
+            raise ValueError(
+                f"the context contains infinity or a number beyond ±{LARGEST:g}; every number "
+                "must be finite"
+            )
+    before = copy.deepcopy(vars(transformer))
+    try:
+        transformer.partial_fit(contexts)
+        rows = transformer.transform(contexts)
+        matrix: Floats = np.array(rows.toarray() if hasattr(rows, "toarray") else rows, np.float64)
+        if not (np.abs(matrix) <= LARGEST).all():
+            raise ValueError(
+                "the transformer makes NaN, infinity or a number beyond "
+                f"±{LARGEST:g} of the context; every entry must be finite"
+            )
+    except BaseException:
+        vars(transformer).clear()
+        vars(transformer).update(before)
+        raise
+    return matrix
+
+
+def _too_large(value: Any) -> bool:
+    try:
+        return isinstance(value, Real) and abs(float(value)) > LARGEST
+    except OverflowError:
+        return True
+
+
+def _plain(value: Any) -> Any:
+    """A value as Python has it; all that is missing as NaN."""
+    kind = type(value)
+    if kind is float or kind is str or kind is int:
+        return value
+    if value is None or kind.__name__ in ("NAType", "NaTType"):
+        return math.nan
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _number(cell: Any) -> float:
+    kind = type(cell)
+    if kind is float or kind is int or kind is bool:
+        number = float(cell)
+        if number - number == 0.0 or number != number:
+            return number
+    raise _Unusual
+
+
+def _compiled(transformer: Any) -> Step:
+    """The function of one row that a fitted transformer is."""
+    if transformer is None or transformer == "passthrough":
+        return lambda cells: cells
+    kind = type(transformer)
+    # By name, for not importing scikit-learn; subclasses may do something else.
+    if kind.__module__.partition(".")[0] != "sklearn" or kind.__name__ not in _COMPILERS:
+        raise _Unusual
+    try:
+        return _COMPILERS[kind.__name__](transformer)
+    except (AttributeError, TypeError, ValueError, LookupError):  # not fitted, or another version
+        raise _Unusual from None
+
+
+def _affine(shift: Any, factor: Any, divisor: Any, offset: Any, count: int) -> Step:
+    """(x − shift) · factor / divisor + offset, each an array, or None for doing nothing."""
+
+    def listed(values: Any, nothing: float) -> list[float]:
+        if values is None:
+            return [nothing] * count
+        return np.asarray(values, dtype=np.float64).tolist()  # type: ignore[no-any-return]
+
+    columns = zip(
+        listed(shift, 0.0),
+        listed(factor, 1.0),
+        listed(divisor, 1.0),
+        listed(offset, 0.0),
+        strict=True,
+    )
+    constants = list(columns)
+
+    def step(cells: list[Any]) -> list[Any]:
+        return [
+            (_number(cell) - a) * b / c + d
+            for cell, (a, b, c, d) in zip(cells, constants, strict=True)
+        ]
+
+    return step
+
+
+def _standard_scaler(scaler: Any) -> Step:
+    mean = scaler.mean_ if scaler.with_mean else None
+    scale = scaler.scale_ if scaler.with_std else None
+    return _affine(mean, None, scale, None, scaler.n_features_in_)
+
+
+def _min_max_scaler(scaler: Any) -> Step:
+    if scaler.clip:
+        raise _Unusual
+    return _affine(None, scaler.scale_, None, scaler.min_, scaler.n_features_in_)
+
+
+def _max_abs_scaler(scaler: Any) -> Step:
+    if getattr(scaler, "clip", False):
+        raise _Unusual
+    return _affine(None, None, scaler.scale_, None, scaler.n_features_in_)
+
+
+def _robust_scaler(scaler: Any) -> Step:
+    return _affine(scaler.center_, None, scaler.scale_, None, scaler.n_features_in_)
+
+
+def _simple_imputer(imputer: Any) -> Step:
+    values, missing = imputer.statistics_.tolist(), imputer.missing_values
+    if not (isinstance(missing, float) and missing != missing):
+        raise _Unusual
+    text = all(type(value) is str for value in values)
+    # Features that were never there are dropped, or not, by rules that changed with versions.
+    if not text and any(math.isnan(_number(value)) for value in values):
+        raise _Unusual
+    marked = imputer.indicator_.features_.tolist() if imputer.add_indicator else []
+    if text and marked:
+        raise _Unusual
+
+    def step(cells: list[Any]) -> list[Any]:
+        filled = []
+        for cell, value in zip(cells, values, strict=True):
+            if cell != cell:
+                filled.append(value)
+            elif (type(cell) is str) == text:
+                filled.append(cell if text else _number(cell))
+            else:
+                raise _Unusual
+        return filled + [float(cells[i] != cells[i]) for i in marked]
+
+    return step
+
+
+def _places(categories: NDArray[Any]) -> tuple[dict[Any, int], bool]:
+    """The places of categories, None for what is missing; and whether they are strings."""
+    text = categories.dtype.kind in "OU"
+    places: dict[Any, int] = {}
+    for place, category in enumerate(categories.tolist()):
+        if category is not None and category != category:
+            places[None] = place
+        elif (type(category) is str) == text:
+            places[category] = place
+        else:  # None itself, or mixed kinds
+            raise _Unusual
+    return places, text
+
+
+def _place(cell: Any, places: dict[Any, int], text: bool) -> int | None:
+    """The place of a cell among the categories, None if it is not among them."""
+    if cell != cell:
+        return places.get(None)
+    if (type(cell) is str) != text:
+        raise _Unusual
+    return places.get(cell if text else _number(cell))
+
+
+def _one_hot_encoder(encoder: Any) -> Step:
+    if encoder.min_frequency is not None or encoder.max_categories is not None:
+        raise _Unusual
+    dropped = [None] * len(encoder.categories_)
+    if encoder.drop_idx_ is not None:
+        dropped = encoder.drop_idx_.tolist()
+    # scikit-learn has something to say about all other cases.
+    ignores = encoder.handle_unknown == "ignore" and encoder.drop_idx_ is None
+    blocks, start = [], 0
+    for categories, drop in zip(encoder.categories_, dropped, strict=True):
+        places, text = _places(categories)
+        kept = [place for place in range(len(categories)) if place != drop]
+        columns = {place: start + i for i, place in enumerate(kept)}
+        blocks.append(({key: columns.get(place, -1) for key, place in places.items()}, text))
+        start += len(kept)
+    blank = [0.0] * start
+
+    def step(cells: list[Any]) -> list[Any]:
+        row = blank[:]
+        for cell, (places, text) in zip(cells, blocks, strict=True):
+            place = _place(cell, places, text)
+            if place is None:
+                if not ignores:
+                    raise _Unusual
+            elif place >= 0:
+                row[place] = 1.0
+        return row
+
+    return step
+
+
+def _ordinal_encoder(encoder: Any) -> Step:
+    if encoder.min_frequency is not None or encoder.max_categories is not None:
+        raise _Unusual
+    blocks = [_places(categories) for categories in encoder.categories_]
+    unknown = encoder.unknown_value if encoder.handle_unknown == "use_encoded_value" else None
+    absent = float(encoder.encoded_missing_value)
+
+    def step(cells: list[Any]) -> list[Any]:
+        row: list[Any] = []
+        for cell, (places, text) in zip(cells, blocks, strict=True):
+            place = _place(cell, places, text)
+            if place is None and unknown is None:
+                raise _Unusual
+            if place is None:
+                row.append(unknown)
+            else:
+                row.append(absent if cell != cell else float(place))
+        return row
+
+    return step
+
+
+def _function_transformer(transformer: Any) -> Step:
+    if transformer.func is not None:
+        raise _Unusual
+    return lambda cells: cells
+
+
+def _pipeline(pipeline: Any) -> Step:
+    steps = [_compiled(transformer) for _, transformer in pipeline.steps]
+
+    def step(cells: list[Any]) -> list[Any]:
+        for each in steps:
+            cells = each(cells)
+        return cells
+
+    return step
+
+
+def _column_transformer(transformer: Any) -> Step:
+    names = getattr(transformer, "feature_names_in_", None)
+    known = list(range(transformer.n_features_in_)) if names is None else names.tolist()
+    weights = transformer.transformer_weights or {}
+    blocks = []
+    for name, part, columns in transformer.transformers_:
+        indices = _indices(columns, known)
+        if indices and not (isinstance(part, str) and part == "drop"):
+            blocks.append((indices, _compiled(part), weights.get(name)))
+
+    def step(cells: list[Any]) -> list[Any]:
+        row: list[Any] = []
+        for indices, part, weight in blocks:
+            values = part([cells[i] for i in indices])
+            row += values if weight is None else [value * weight for value in values]
+        return row
+
+    return step
+
+
+def _indices(columns: Any, known: Sequence[Any]) -> list[int]:
+    """The places of the columns that one part of a `ColumnTransformer` takes."""
+    if isinstance(columns, slice):
+        if any(isinstance(end, str) for end in (columns.start, columns.stop)):
+            raise _Unusual  # of names, both ends included
+        return list(range(len(known)))[columns]
+    if isinstance(columns, str) or not hasattr(columns, "__len__"):
+        raise _Unusual  # one column by itself is given without its table
+    chosen = [x.item() if isinstance(x, np.generic) else x for x in columns]
+    if chosen and all(type(x) is bool for x in chosen):
+        return [i for i, taken in enumerate(chosen) if taken]
+    if all(type(x) is int for x in chosen):
+        return [range(len(known))[x] for x in chosen]
+    return [known.index(x) for x in chosen]
+
+
+_COMPILERS: dict[str, Callable[[Any], Step]] = {
+    "StandardScaler": _standard_scaler,
+    "MinMaxScaler": _min_max_scaler,
+    "MaxAbsScaler": _max_abs_scaler,
+    "RobustScaler": _robust_scaler,
+    "SimpleImputer": _simple_imputer,
+    "OneHotEncoder": _one_hot_encoder,
+    "OrdinalEncoder": _ordinal_encoder,
+    "FunctionTransformer": _function_transformer,
+    "Pipeline": _pipeline,
+    "ColumnTransformer": _column_transformer,
+}

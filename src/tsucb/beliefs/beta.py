@@ -1,0 +1,115 @@
+"""Independent Betas: success probabilities."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tsucb.beliefs.belief import Belief, positive_vector
+from tsucb.beliefs.gaussian import REACH
+from tsucb.beliefs.law import (
+    IndependentLaw,
+    distribution,
+    draw,
+    lean,
+    reward_at,
+    upper_quantiles,
+    variable_at,
+    window,
+)
+from tsucb.compiled import implements, inlined
+from tsucb.numeric.arrays import Floats
+from tsucb.numeric.special import beta_front, beta_quantile_upper, beta_tails
+
+
+class Beta(IndependentLaw, NamedTuple("Beta", [("alpha", Floats), ("beta", Floats)])):
+    """Arm a's mean reward is Beta(alpha[a], beta[a]); its integrals are over the logit."""
+
+    __slots__ = ()
+
+
+def BetaBelief(alpha: ArrayLike, beta: ArrayLike, **evidence: Any) -> Belief:
+    """A belief of independent Betas.
+
+    Parameters
+    ----------
+    alpha, beta
+        Of every arm.
+    evidence
+        What else a `Belief` holds.
+
+    >>> BetaBelief(alpha=[1.0, 8.0], beta=[1.0, 2.0]).mean
+    array([0.5, 0.8])
+    """
+    a = positive_vector("alpha", alpha)
+    b = positive_vector("beta", beta, a.size)
+    std = np.sqrt(a * b / (a + b + 1)) / (a + b)
+    return Belief(Beta(a, b), **{"mean": a / (a + b), "std": std} | evidence)
+
+
+@implements(draw, Beta)
+def draw_beta(belief, rng, out):  # type: ignore[no-untyped-def]
+    law = belief.law
+    for a in range(law.alpha.size):
+        out[a] = rng.beta(law.alpha[a], law.beta[a])
+
+
+@implements(upper_quantiles, Beta)
+def upper_quantiles_beta(belief, tail, out):  # type: ignore[no-untyped-def]
+    law = belief.law
+    for a in range(out.size):
+        out[a] = beta_quantile_upper(tail, law.alpha[a], law.beta[a])
+
+
+@inlined
+def beta_edge(alpha: float, beta: float, side: float) -> float:
+    """How far from its mode, to one side, the logit of a Beta falls to exp(−REACH²/2) of it.
+
+    With m = alpha/n and n = alpha + beta, the density at a distance v falls by the factor
+    exp(−D), D(v) = n log(1 − m + m eᵛ) − alpha v; D is n times a relative entropy, and exp(−D)
+    bounds the chance of going beyond v (Chernoff). Newton's method: D is convex.
+    """
+    n = alpha + beta
+    m = alpha / n
+    v = side * REACH * math.sqrt(1.0 / alpha + 1.0 / beta)
+    for _ in range(8):
+        e = m * math.exp(min(v, 700.0))
+        excess = n * math.log(1.0 - m + e) - alpha * v - 0.5 * REACH * REACH
+        v -= excess / (n * e / (1.0 - m + e) - alpha)
+        if abs(excess) < 0.1:
+            break
+    return v
+
+
+@implements(window, Beta)
+def window_beta(belief, arm):  # type: ignore[no-untyped-def]
+    alpha, beta = belief.law.alpha[arm], belief.law.beta[arm]
+    mode = math.log(alpha / beta)
+    low = max(mode + beta_edge(alpha, beta, -1.0), -700.0)
+    high = min(mode + beta_edge(alpha, beta, 1.0), 700.0)
+    # The logit bends on a scale of one even where the law is wider.
+    return low, high, min(math.sqrt(1.0 / alpha + 1.0 / beta), 1.0)
+
+
+@implements(distribution, Beta)
+def distribution_beta(belief, arm, u):  # type: ignore[no-untyped-def]
+    alpha, beta = belief.law.alpha[arm], belief.law.beta[arm]
+    x, y = 1.0 / (1.0 + math.exp(-u)), 1.0 / (1.0 + math.exp(u))
+    return beta_tails(x, y, alpha, beta)[0], beta_front(x, y, alpha, beta)
+
+
+@implements(lean, Beta)
+def lean_beta(belief, arm):  # type: ignore[no-untyped-def]
+    return 1.0 / (belief.law.alpha[arm] + belief.law.beta[arm])
+
+
+@implements(reward_at, Beta)
+def reward_at_beta(belief, u):  # type: ignore[no-untyped-def]
+    x, y = 1.0 / (1.0 + math.exp(-u)), 1.0 / (1.0 + math.exp(u))
+    return x, x * y
+
+
+@implements(variable_at, Beta)
+def variable_at_beta(belief, x):  # type: ignore[no-untyped-def]
+    return math.log(x / (1.0 - x))

@@ -1,0 +1,110 @@
+"""Independent gammas: rates of counts."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tsucb.beliefs.belief import Belief, positive_vector
+from tsucb.beliefs.gaussian import REACH
+from tsucb.beliefs.law import (
+    IndependentLaw,
+    distribution,
+    draw,
+    lean,
+    reward_at,
+    upper_quantiles,
+    variable_at,
+    window,
+)
+from tsucb.compiled import implements, inlined
+from tsucb.numeric.arrays import Floats
+from tsucb.numeric.special import chi_squared_quantile_upper, gamma_front, gamma_tails
+
+
+class Gamma(IndependentLaw, NamedTuple("Gamma", [("shape", Floats), ("rate", Floats)])):
+    """Arm a's mean reward is Gamma(shape[a]) / rate[a]. Its integrals are over the log."""
+
+    __slots__ = ()
+
+
+def GammaBelief(shape: ArrayLike, rate: ArrayLike, **evidence: Any) -> Belief:
+    """A belief of independent gammas.
+
+    Parameters
+    ----------
+    shape, rate
+        Of every arm: its mean is shape / rate.
+    evidence
+        What else a `Belief` holds.
+
+    >>> GammaBelief(shape=[4.0, 9.0], rate=[2.0, 3.0]).mean
+    array([2., 3.])
+    """
+    k = positive_vector("shape", shape)
+    r = positive_vector("rate", rate, k.size)
+    return Belief(Gamma(k, r), **{"mean": k / r, "std": np.sqrt(k) / r} | evidence)
+
+
+@implements(draw, Gamma)
+def draw_gamma(belief, rng, out):  # type: ignore[no-untyped-def]
+    law = belief.law
+    for a in range(out.size):
+        out[a] = rng.standard_gamma(law.shape[a]) / law.rate[a]
+
+
+@implements(upper_quantiles, Gamma)
+def upper_quantiles_gamma(belief, tail, out):  # type: ignore[no-untyped-def]
+    law = belief.law
+    for a in range(out.size):
+        out[a] = 0.5 * chi_squared_quantile_upper(tail, 2.0 * law.shape[a]) / law.rate[a]
+
+
+@inlined
+def gamma_edge(shape: float, side: float) -> float:
+    """How far from its mode, to one side, the log of a gamma falls to exp(−REACH²/2) of it.
+
+    The density at a distance v falls by exp(−D), D(v) = shape (eᵛ − 1 − v), which is convex: so
+    Newton's method converges from outside, and exp(−D) bounds the chance of going beyond v.
+    """
+    v = side * REACH / math.sqrt(shape) - (REACH * REACH / shape if side < 0.0 else 0.0)
+    v = min(v, 5.0 + math.log1p(REACH * REACH / shape))
+    for _ in range(50):
+        e = math.exp(v)
+        excess = shape * (e - 1.0 - v) - 0.5 * REACH * REACH
+        v -= excess / (shape * (e - 1.0))
+        if abs(excess) < 0.1:
+            break
+    return v
+
+
+@implements(window, Gamma)
+def window_gamma(belief, arm):  # type: ignore[no-untyped-def]
+    shape = belief.law.shape[arm]
+    mode = math.log(shape / belief.law.rate[arm])
+    low = max(mode + gamma_edge(shape, -1.0), -700.0)
+    # The logarithm bends on a scale of one even where the law is wider.
+    return low, mode + gamma_edge(shape, 1.0), min(1.0 / math.sqrt(shape), 1.0)
+
+
+@implements(distribution, Gamma)
+def distribution_gamma(belief, arm, u):  # type: ignore[no-untyped-def]
+    shape, x = belief.law.shape[arm], belief.law.rate[arm] * math.exp(u)
+    return gamma_tails(shape, x)[0], shape * gamma_front(shape, x)
+
+
+@implements(lean, Gamma)
+def lean_gamma(belief, arm):  # type: ignore[no-untyped-def]
+    return 1.0 / belief.law.rate[arm]
+
+
+@implements(reward_at, Gamma)
+def reward_at_gamma(belief, u):  # type: ignore[no-untyped-def]
+    x = math.exp(u)
+    return x, x
+
+
+@implements(variable_at, Gamma)
+def variable_at_gamma(belief, x):  # type: ignore[no-untyped-def]
+    return math.log(x)

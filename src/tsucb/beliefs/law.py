@@ -1,0 +1,75 @@
+"""What a law of the arms' mean rewards can be asked for: the hooks that its file implements.
+
+| hook | gives | needed by |
+|---|---|---|
+| `draw` | one draw of every arm's mean reward | everything that samples |
+| `upper_quantiles` | what each arm exceeds with a given probability | `BayesUCB` |
+| `expected_best`, `best_probabilities`, `regret_and_gain` | integrals | exact TS-UCB, TS, IDS |
+
+Only `draw` must be there; a policy that asks for more falls back to sampling where a law does not
+offer it (`tsucb.compiled.offers` tells). A law of *independent* arms that derives from
+`IndependentLaw` gets all three integrals, from five more hooks that describe one arm at a time.
+With u a variable in which the laws of single arms are smooth (the reward itself for normals, its
+logit for Betas, its logarithm for gammas):
+
+| hook | gives |
+|---|---|
+| `window` | where u lies but for negligible chance, and the scale of its law |
+| `distribution` | distribution function and density of u |
+| `lean` | g in E[f \\| f ≤ x] = mean − g · density / distribution function |
+| `reward_at`, `variable_at` | the reward x at u and dx/du; the u at x |
+"""
+
+from typing import Any
+
+import numpy as np
+
+from tsucb.compiled import hook
+from tsucb.numeric.arrays import Floats
+
+
+class Law:
+    """A joint law of the arms' mean rewards: what `draw` draws from."""
+
+    __slots__ = ()
+
+
+class IndependentLaw(Law):
+    """A law under which the arms' mean rewards are independent, each with a density."""
+
+    __slots__ = ()
+
+
+@hook
+def draw(belief: Any, rng: np.random.Generator, out: Floats) -> None:
+    """Fill `out` with one draw of every arm's mean reward."""
+
+
+@hook
+def upper_quantiles(belief: Any, tail: float, out: Floats) -> None:
+    """Fill `out` with the value that each arm's mean reward exceeds with probability `tail`."""
+
+
+@hook
+def window(belief: Any, arm: int) -> tuple[float, float, float]:
+    """Where the arm's u lies but for negligible chance, and the scale of its law."""
+
+
+@hook
+def distribution(belief: Any, arm: int, u: float) -> tuple[float, float]:
+    """The arm's distribution function and density at u, inside its window."""
+
+
+@hook
+def lean(belief: Any, arm: int) -> float:
+    """g: E[f(a) | f(a) ≤ x] = mean(a) − g(a) · density / distribution function at x."""
+
+
+@hook
+def reward_at(belief: Any, u: float) -> tuple[float, float]:
+    """The reward x at u, and dx/du."""
+
+
+@hook
+def variable_at(belief: Any, x: float) -> float:
+    """The u at which the reward is x."""

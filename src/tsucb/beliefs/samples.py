@@ -1,0 +1,87 @@
+"""Any posterior that can only be sampled: an ensemble, a bootstrap, a Markov chain."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tsucb.beliefs.belief import Belief
+from tsucb.beliefs.best import (
+    add_win,
+    best_probabilities,
+    expected_best,
+    gain_of_wins,
+    regret_and_gain,
+)
+from tsucb.beliefs.law import Law, draw, upper_quantiles
+from tsucb.compiled import implements
+from tsucb.numeric.arrays import Floats
+
+
+class Samples(Law, NamedTuple("Samples", [("draws", Floats)])):
+    """The arms' mean rewards are one of the rows of `draws` (S, n), each as likely."""
+
+    __slots__ = ()
+
+
+def SampleBelief(draws: ArrayLike, **evidence: Any) -> Belief:
+    """A belief that is known by draws from it.
+
+    Parameters
+    ----------
+    draws
+        (S, n): S draws of the n arms' mean rewards, such as what the members of an ensemble
+        predict. A policy that draws takes one of them at random; integrals are over all of them.
+    evidence
+        What else a `Belief` holds.
+
+    >>> SampleBelief([[0.0, 1.0], [2.0, 1.0]]).mean
+    array([1., 1.])
+    """
+    matrix = np.array(draws, dtype=np.float64)
+    if matrix.ndim != 2 or 0 in matrix.shape or not np.isfinite(matrix).all():
+        raise ValueError(
+            "draws must be a finite matrix with one row per draw and one column per arm, "
+            f"but its shape is {matrix.shape}"
+        )
+    moments = {"mean": matrix.mean(axis=0), "std": matrix.std(axis=0)}
+    return Belief(Samples(matrix), **moments | evidence)
+
+
+@implements(draw, Samples)
+def draw_samples(belief, rng, out):  # type: ignore[no-untyped-def]
+    draws = belief.law.draws
+    out[:] = draws[int(rng.random() * draws.shape[0])]
+
+
+@implements(upper_quantiles, Samples)
+def upper_quantiles_samples(belief, tail, out):  # type: ignore[no-untyped-def]
+    for a in range(out.size):
+        out[a] = np.quantile(belief.law.draws[:, a], 1.0 - tail)
+
+
+@implements(expected_best, Samples)
+def expected_best_samples(belief):  # type: ignore[no-untyped-def]
+    draws = belief.law.draws
+    total = 0.0
+    for i in range(draws.shape[0]):
+        total += draws[i].max()
+    return total / draws.shape[0]
+
+
+@implements(best_probabilities, Samples)
+def best_probabilities_samples(belief):  # type: ignore[no-untyped-def]
+    out = np.zeros(belief.mean.size)
+    for row in belief.law.draws:
+        best = row == row.max()
+        out += best / best.sum()
+    return out / out.sum()
+
+
+@implements(regret_and_gain, Samples)
+def regret_and_gain_samples(belief):  # type: ignore[no-untyped-def]
+    arms = belief.mean.size
+    wins, totals, best = np.zeros(arms), np.zeros((arms, arms)), 0.0
+    for row in belief.law.draws:
+        best += add_win(row, wins, totals)
+    return gain_of_wins(belief.mean, wins, totals, best)

@@ -1,0 +1,108 @@
+"""Events of a log, checked."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tsucb.numeric.arrays import Floats, Integers
+
+
+class LoggedData(
+    NamedTuple(
+        "LoggedData",
+        [
+            ("contexts", NDArray[Any]),
+            ("arm", Integers),
+            ("reward", Floats),
+            ("propensity", Floats),
+            ("available", Integers),
+            ("ends", Integers),
+            ("which", Integers),
+        ],
+    )
+):
+    """Events of a log: context, logged arm, its reward, and what else could have been played.
+
+    Parameters
+    ----------
+    arm
+        (N,) index of the arm that was played.
+    reward
+        (N,) what it paid.
+    contexts
+        (N, …) of the model's context shape and any real type, or None.
+    available
+        The different sets of available arms, and (N,) which of them each event had; by default
+        every arm that occurs in the log was always available.
+    propensity
+        (N,) probability with which the logging policy played the logged arm.
+    uniform
+        True, in place of `propensity`, if each available arm was played with the same probability.
+
+    >>> log = LoggedData(arm=[0, 1, 1], reward=[1, 0, 1], contexts=None, uniform=True)
+    >>> log.propensity
+    array([0.5, 0.5, 0.5])
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        arm: ArrayLike,
+        reward: ArrayLike,
+        contexts: ArrayLike | None,
+        *,
+        available: tuple[Sequence[ArrayLike], ArrayLike] | None = None,
+        propensity: ArrayLike | None = None,
+        uniform: bool = False,
+    ) -> "LoggedData":
+        arms = np.array(arm, dtype=np.int64)
+        rewards = np.array(reward, dtype=np.float64)
+        n = arms.size
+        x = np.empty((n, 0)) if contexts is None else np.ascontiguousarray(contexts)
+        if n == 0 or arms.shape != (n,) or rewards.shape != (n,) or len(x) != n:
+            raise ValueError(
+                f"arm, reward and contexts must have one row for each event, at least one, but "
+                f"their shapes are {arms.shape}, {rewards.shape} and {x.shape}"
+            )
+        check_events(np.isfinite(rewards), "the reward is not a finite number")
+        finite = np.isfinite(x).reshape(n, -1).all(axis=1) if x.dtype.kind == "f" else True
+        check_events(np.broadcast_to(finite, n), "the context has an entry that is not finite")
+        if available is None:
+            sets, which = [np.unique(arms)], np.zeros(n, dtype=np.int64)
+        else:
+            sets = [np.unique(np.asarray(each, dtype=np.int64)) for each in available[0]]
+            which = np.array(available[1], dtype=np.int64)
+        sizes = np.array([each.size for each in sets])
+        flat, ends = np.concatenate(sets), np.concatenate([[0], np.cumsum(sizes)])
+        # An arm is in its event's set if the pair occurs among all pairs of set and member.
+        span = max(arms.max(), flat.max()) + 1
+        pairs = np.repeat(np.arange(len(sets)), sizes) * span + flat
+        check_events(np.isin(which * span + arms, pairs), "the logged arm was not available")
+        if (propensity is None) != uniform:
+            raise ValueError(
+                "say how the arms were logged: either give the propensity of every event, or "
+                "uniform=True if each available arm was played with the same probability"
+            )
+        chance = 1 / sizes[which] if uniform else np.array(propensity, dtype=np.float64)
+        check_events((chance > 0) & (chance <= 1), "the propensity is not above 0 and at most 1")
+        return super().__new__(cls, x, arms, rewards, chance, flat, ends, which)
+
+    @property
+    def arms(self) -> int:
+        """K: one more than the largest index of an arm."""
+        return int(self.available.max()) + 1
+
+    @property
+    def context_shape(self) -> tuple[int, ...]:
+        """The shape of an event's context; (0,) if there is none."""
+        return self.contexts.shape[1:]
+
+
+def check_events(good: NDArray[np.bool_], wrong: str) -> None:
+    """Raise an error that names the first event at which something is wrong."""
+    if not good.all():
+        bad = np.flatnonzero(~good)
+        raise ValueError(f"at {bad.size} of {good.size} events, first number {bad[0] + 1}: {wrong}")

@@ -1,0 +1,96 @@
+"""The results of a simulation."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tsucb.numeric.arrays import Floats, Integers
+from tsucb.statistics import mean_interval, percent_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """The regret of every policy in every run.
+
+    Parameters
+    ----------
+    policies
+        Names of the P policies.
+    numbers
+        Numbers of the R runs.
+    checkpoints
+        The C steps at which the regret was recorded.
+    regret
+        Cumulative regret (P, R, C).
+    arms
+        The arms that were played (P, R, T), if they were asked for.
+
+    >>> import numpy as np
+    >>> regret = np.array([[[4.0], [6.0]], [[2.0], [3.0]]])
+    >>> result = Simulation(("TS", "UCB"), (0, 1), np.array([100]), regret)
+    >>> float(result.summary(baseline="TS").loc["UCB", "percent"])
+    50.0
+    """
+
+    policies: tuple[str, ...]
+    numbers: tuple[int, ...]
+    checkpoints: Integers
+    regret: Floats
+    arms: Integers | None = None
+
+    @property
+    def runs(self) -> "pd.DataFrame":
+        """A tidy table: policy, run, step, regret."""
+        import pandas as pd
+
+        index = pd.MultiIndex.from_product(
+            (self.policies, self.numbers, self.checkpoints), names=("policy", "run", "step")
+        )
+        return pd.DataFrame({"regret": self.regret.ravel()}, index=index).reset_index()
+
+    def final(self, policy: str) -> Floats:
+        """A policy's regret at the end of every run (R,)."""
+        if policy not in self.policies:
+            raise ValueError(
+                f"there is no policy {policy!r} here; there are {', '.join(self.policies)}"
+            )
+        final: Floats = self.regret[self.policies.index(policy), :, -1]
+        return final
+
+    def summary(self, baseline: str | None = None) -> "pd.DataFrame":
+        """Regret at the horizon: mean, standard error, 95 % interval and median per policy.
+
+        With a baseline also the regret as a percentage of the baseline's: the mean over runs of
+        100 · regret / (baseline's regret in the same run), and its 95 % interval.
+        """
+        import pandas as pd
+
+        rows = {}
+        for policy in self.policies:
+            final = self.final(policy)
+            mean, error, low, high = mean_interval(final)
+            rows[policy] = {
+                "runs": final.size,
+                "regret_mean": mean,
+                "regret_se": error,
+                "ci95_low": low,
+                "ci95_high": high,
+                "regret_median": float(np.median(final)),
+            }
+            if baseline is not None:
+                percent, _, low, high = mean_interval(percent_of(final, self.final(baseline)))
+                rows[policy] |= {"percent": percent, "percent_low": low, "percent_high": high}
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("policy")
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Mean regret over time, with a band of 95 % for the mean."""
+        from tsucb.figures import regret_curves
+
+        return regret_curves(
+            self.checkpoints, dict(zip(self.policies, self.regret, strict=True)), ax
+        )

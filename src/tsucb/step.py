@@ -1,0 +1,80 @@
+"""One step: which arm is next. Simulation, replay and agent all take it from here.
+
+What follows a step is the same for all of them too: `update` learns from the reward, and if
+`training_due` then says so, the model's `trainer` is called before the next step.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from tsucb.compiled import offers, shared
+from tsucb.environments.environment import advance
+from tsucb.models.model import Model, believe
+from tsucb.policies.policy import Choice, choose
+from tsucb.streams import MODEL, stream
+
+NOTHING_SEEN = np.zeros(0)
+
+
+def runs_compiled(model: Any, policy: Any = None, environment: Any = None) -> bool:
+    """Whether all that are given have compiled implementations."""
+    return (
+        offers(believe, type(model))
+        and (policy is None or offers(choose, type(policy)))
+        and (environment is None or offers(advance, type(environment)))
+    )
+
+
+def initial_pulls(model: Any) -> int:
+    """How often every arm is pulled before the policy decides."""
+    return int(getattr(model, "initial_pulls", 0))
+
+
+def start(model: Any, arms: int, seed: int, run: int) -> Any:
+    """The state of a model before any data, with the run's own stream if it takes one."""
+    if isinstance(model, Model):
+        return model.start(arms, stream(seed, run, MODEL))
+    return model.start(arms)
+
+
+@shared
+def next_arm(model, state, policy, context, available, chosen, first_pulls, step, rng, seen):  # type: ignore[no-untyped-def]
+    """Which of the available arms is played, as an index into them, and its reason.
+
+    Parameters
+    ----------
+    chosen
+        (K,) how often each arm was chosen so far.
+    first_pulls
+        How often every arm is chosen before the policy decides, the least chosen first.
+    seen
+        Takes what the policy saw of the n arms, in 4n + 1 entries: the target, then every arm's
+        mean, std, estimate and radius; NaN for first pulls. Empty if nobody wants to know.
+    """
+    if first_pulls > 0:
+        place = least_chosen(chosen, available)
+        if chosen[available[place]] < first_pulls:
+            seen[:] = np.nan
+            return Choice(place, np.nan)
+    belief = believe(model, state, context, available, step, rng)
+    choice = choose(policy, belief, rng)
+    n = available.size
+    if seen.size > 4 * n:
+        seen[0] = choice.target
+        for a in range(n):
+            seen[1 + a] = belief.mean[a]
+            seen[1 + n + a] = belief.std[a]
+            seen[1 + 2 * n + a] = belief.estimate[a]
+            seen[1 + 3 * n + a] = belief.radius[a]
+    return choice
+
+
+@shared
+def least_chosen(chosen, available):  # type: ignore[no-untyped-def]
+    """The first of the available arms that were chosen least, as an index into them."""
+    place = 0
+    for a in range(available.size):
+        if chosen[available[a]] < chosen[available[place]]:
+            place = a
+    return place
