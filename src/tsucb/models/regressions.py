@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tsucb.checks import LARGEST
+from tsucb.checks import LARGEST, within
 from tsucb.compiled import hook, implements, inlined
 from tsucb.numeric.arrays import Floats, Integers
 
@@ -26,6 +26,7 @@ from tsucb.numeric.arrays import Floats, Integers
 # features on, at learning; rows also skip zeros, of which long contexts often have many.
 MOST_LANE_FEATURES = 20
 MOST_COMPONENTS = 1000  # of v at a time: 8 kB
+MOST_COEFFICIENT = LARGEST**2  # a mean's: the largest reward, over the least feature that tells
 
 
 class Lanes(NamedTuple):
@@ -92,7 +93,7 @@ def check(state: Regressions, rewards: int, prior_root: Floats) -> None:
     axes = (0, 1) if isinstance(state, Lanes) else (1, 2)
     # Data only ever lowers the total variance.
     spread, most = (state.root**2).sum(axis=axes), (prior_root**2).sum()
-    if not (spread <= 1.000001 * most).all() or not (np.abs(state.mean) <= LARGEST).all():
+    if not (spread <= 1.001 * most).all() or not within(state.mean, MOST_COEFFICIENT):
         raise ValueError("a posterior wider than its prior, or too far from it")
 
 
