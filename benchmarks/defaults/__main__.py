@@ -3,7 +3,8 @@
 Seven datasets as bandits, with raw and with standardised features and with rescaled rewards; this
 library's agent beside other libraries at their tutorials' settings, on the same contexts and
 rewards. Writes `defaults.csv` (every run), `defaults.md` (tables) and figures. What is finished is
-kept, one file a run under `cells/`, so that an interrupted run goes on where it was.
+kept, one file a run under `cells/`, so that an interrupted run goes on where it was; after a
+change to this library, play it anew with `--again ours`.
 
 Seeds 0 to 9 are for reporting and nothing is chosen by them; develop with seeds from 1000 on.
 """
@@ -95,7 +96,6 @@ class Benchmark:
         self.out, self.steps, self.milliseconds = out, steps, milliseconds
         self.read = lru_cache(maxsize=None)(read)
         self.workers: dict[str, Worker | None] = {}
-        self.remarks: dict[str, str] = {}
         # From how many steps on a contestant is too slow on a dataset, which one seed tells.
         self.slow: dict[tuple[str, ...], int] = {}
         self.stream: tuple[Any, ...] = ()
@@ -106,7 +106,6 @@ class Benchmark:
             python, reason = python_of(library)
             self.workers[library] = None if python is None else Worker(python, library)
             if python is None:
-                self.remarks[library] = reason
                 print(f"{library}: {reason}", flush=True)
         return self.workers[library]
 
@@ -269,7 +268,13 @@ def main(arguments: Sequence[str] | None = None, read: Read = problems.read) -> 
             for n in options.steps if contestant in options.again else []:
                 cell = Cell(dataset, features, rewards, n, contestant.name, seed)
                 cell.path(options.out).unlink(missing_ok=True)
-        benchmark.run(runs)
+        try:
+            benchmark.run(runs)
+        except KeyboardInterrupt:
+            print(
+                "stopped; what is finished is kept, and the same command goes on", file=sys.stderr
+            )
+            sys.exit(130)
     print(
         report.write(
             options.out, options.datasets, options.steps, options.seeds, options.milliseconds

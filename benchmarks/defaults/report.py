@@ -75,6 +75,9 @@ def markdown(table: pd.DataFrame, steps: Sequence[int], milliseconds: float) -> 
     for c in CONTESTANTS:
         if c.name in versions.index:
             lines += [f"| {c.name} | `{c.setting}` | {', '.join(versions[c.name])} |"]
+    mixed = [c.name for c in CONTESTANTS if len(versions.get(c.name, [])) > 1]
+    if mixed:
+        lines += ["", f"**Measured with several versions, play them anew: {', '.join(mixed)}.**"]
     for n in steps:
         now = {problem: found for problem, found in scores.items() if problem[3] == n}
         if not now:
