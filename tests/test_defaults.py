@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # benchmarks are run from the repository, not installed
 
 from benchmarks.defaults import cells, play, problems, scores  # noqa: E402
-from benchmarks.defaults.__main__ import main, numbers  # noqa: E402
+from benchmarks.defaults.__main__ import main, numbers, plan  # noqa: E402
 from benchmarks.defaults.contestants import CONTESTANTS, NAMED, Contestant, Floats  # noqa: E402
 
 
@@ -199,6 +199,18 @@ def test_a_dataset_that_is_not_there_is_said_before_anything_is_played(
         main(["--quick", "--out", str(tmp_path / "out")])
     assert left.value.code == 2
     assert "dataset statlog is not in" in capsys.readouterr().err
+
+
+def test_the_libraries_play_less_unless_all_is_asked_for() -> None:
+    runs = set(plan(["statlog", "adult"], list(problems.SCALES), range(10), CONTESTANTS))
+    library, default = NAMED["river LinUCB"], NAMED["tsucb"]
+    assert (4, "adult", "raw", "as is", library) in runs
+    assert (5, "adult", "raw", "as is", library) not in runs
+    assert (0, "adult", "standardised", "÷100", library) not in runs
+    assert (0, "statlog", "standardised", "÷100", library) in runs
+    assert (9, "adult", "standardised", "÷100", default) in runs
+    every = plan(["adult"], list(problems.SCALES), range(10), CONTESTANTS, thorough=True)
+    assert (9, "adult", "standardised", "÷100", library) in set(every)
 
 
 def test_numbers_and_names() -> None:

@@ -67,7 +67,8 @@ def markdown(table: pd.DataFrame, steps: Sequence[int], milliseconds: float) -> 
     lines = [
         "Rewards in per cent of the best library's on the same problem, with 95 % intervals over "
         "the seeds; the best library is 100 and stands in bold type. Standardised features come "
-        "with a constant. Totals are in the dataset's own units however the rewards were scaled.",
+        "with a constant. Totals are in the dataset's own units however the rewards were scaled. A "
+        "problem that no library played is left out.",
         "",
         "| contestant | settings | version |",
         "|---|---|---|",
