@@ -54,7 +54,7 @@ class AdaptiveState(NamedTuple):
         return self.regressions.pulls
 
 
-GRAIN = 2.0**30  # while all rewards are equal, spreads that differ by less are equal
+GRAIN = 2.0**-36  # of the rewards' spread: arms that differ by less are equal
 
 
 class AdaptiveLinear(Model, NamedTuple("AdaptiveLinear", [("features", int)])):
@@ -207,16 +207,18 @@ def relative(anchor, context):  # type: ignore[no-untyped-def]
 def believe_adaptive(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     learned = state.learned
     mean, std = predict(state.regressions, relative(learned.anchor, context), arms)
+    # Arms with the same history are equal to the last bit, so that chance decides between them and
+    # not rounding, which another unit of the features would change.
+    grain = GRAIN * np.sqrt(learned.clock[SPREAD])
     for a in range(arms.size):
-        mean[a] += learned.anchor[0]
+        mean[a] = np.rint(mean[a] / grain) * grain + learned.anchor[0]
+        std[a] = np.rint(std[a] / grain) * grain
     if learned.clock[KNOWN] == 0.0:
-        # All rewards were equal, and so are the means; only the order of the spreads counts. Arms
-        # never tried come first; and equal spreads must be equal to the last bit, or rounding
-        # would decide instead of chance.
+        # All rewards were equal, and so are the means: arms that were never tried come first.
         widest = std.max()
         for a in range(arms.size):
-            tried = learned.gram[arms[a], 0, 0] > 0.0
-            std[a] = np.rint(std[a] * GRAIN) / GRAIN if tried else 2.0 * widest
+            if learned.gram[arms[a], 0, 0] == 0.0:
+                std[a] = 2.0 * widest
     pulls, information = evidence(state.regressions, arms)
     return Belief(
         Gaussian(), mean, std, mean, std, pulls, information, step, learned.anchor.size, 1.0
