@@ -78,7 +78,7 @@ class Agent:
         with strings and gaps; or none at all. Where the model says it, it is not needed.
     model, policy
         Any of `tsucb.models`, by default `AdaptiveLinear`, for which nothing is to be set; any of
-        `tsucb.policies`, `TSUCB(100)` by default.
+        `tsucb.policies`, `TSUCB(10)` by default.
     seed
         Changes everything random; the same seed and calls give the same decisions. None: arbitrary.
     forgetting
@@ -132,7 +132,7 @@ class Agent:
         self.forgetting = between("forgetting", forgetting, 0, 1)
         self._free = model is None and features is None and transformer is None
         believer = plain if self.forgetting == 1 else Forgetting(plain, self.forgetting)
-        self.policy = TSUCB(100) if policy is None else policy
+        self.policy = TSUCB(10) if policy is None else policy
         if isinstance(self.policy, type) or not callable(getattr(self.policy, "choose", None)):
             raise TypeError("policy must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
         entropy = np.random.SeedSequence().entropy if seed is None else seed
