@@ -104,7 +104,7 @@ def replay(
     train, done = None, 0
     while done < len(log.arm):
         before, last = done, min(done + CHUNK, len(log.arm))
-        done = loop(*given, done, last, chosen, kept, counts, *streams)
+        done = loop(*given, done, last, chosen, kept, counts, NOTHING_SEEN, *streams)
         if done < last or training_due(model, state):
             train = train or model.trainer([state])
             train()
@@ -116,7 +116,7 @@ def replay(
 
 @compiled
 def go_through(log, model, state, policy, first_pulls, floor, first, last, chosen, kept, counts,  # type: ignore[no-untyped-def]
-               policy_stream, keep_stream):  # fmt: skip
+               seen, policy_stream, keep_stream):  # fmt: skip
     """Events first … last − 1, or until the model wants to train; the number of the next event.
 
     counts[0] of them matched so far, counts[1] were kept.
@@ -126,8 +126,7 @@ def go_through(log, model, state, policy, first_pulls, floor, first, last, chose
         context = log.contexts[n].astype(np.float64)
         available = log.available[log.ends[log.which[n]] : log.ends[log.which[n] + 1]]
         choice = next_arm(
-            model, state, policy, context, available, chosen, first_pulls, counts[1] + 1, rng,
-            NOTHING_SEEN,
+            model, state, policy, context, available, chosen, first_pulls, counts[1] + 1, rng, seen
         )  # fmt: skip
         arm = available[choice.arm]
         if arm == log.arm[n]:
