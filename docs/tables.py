@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tsucb.experiments.paper.table2 import PAPER
+from tsucb.experiments.paper.table2_claims import PAPER
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"

@@ -39,7 +39,9 @@ def coefficients(agent):
 
 def knowledge(agent):
     """Everything that was learned, as one table."""
-    return agent.coefficients().unstack(sort=False).join(agent.arms_summary())
+    table = agent.coefficients().unstack(sort=False)
+    table.columns = [" ".join(names) for names in table.columns]
+    return table.join(agent.arms_summary())
 
 
 def test_same_seed_same_decisions():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 import subprocess
@@ -46,7 +47,7 @@ def test_the_version_is_printed(capsys):
         ([*FIGURE1, "--policies", "Foo"], "unknown policy 'Foo'"),
         ([*FIGURE1, "--policies", ","], "at least one policy"),
         ([*FIGURE1, "--scale", "huge"], "huge"),
-        ([*FIGURE1, "--workers", "0"], "workers must be at least 1"),
+        ([*FIGURE1, "--workers", "0"], "workers must be a whole number of at least 1"),
         ([*FIGURE1, "--out", os.devnull], "is a file"),
         ([*FIGURE1, "--out", "/proc/nowhere/x"], "/proc/nowhere"),
         (["reproduce", "figure7"], "figure7"),
@@ -55,6 +56,19 @@ def test_the_version_is_printed(capsys):
         (["simulate", "bernoulli", "--out", "figure.docx"], "must end in"),
         (["simulate", "bernoulli", "--horizon", "2"], "horizon of 2"),
         (["simulate", "bernoulli", "--policies", "TS,TS"], "two policies"),
+        (["simulate", "bernoulli", "--policies", f"TS-UCB({'9' * 20})"], "at most 10,000,000"),
+        ([*FIGURE1, "--policies", "IDS(99999999999999999999)"], "at most 10,000,000"),
+        ([*FIGURE1, "--runs", "99999999999"], "at most 1,000,000"),
+        (["simulate", "bernoulli", "--runs", "9999999999999"], "runs must be at most 1,000,000"),
+        (["simulate", "bernoulli", "--horizon", "9" * 20], "horizon must be at most"),
+        (["simulate", "bernoulli", "--arms", "9" * 20], "arms must be at most"),
+        (["simulate", "bernoulli", "--arms", "0"], "arms must be"),
+        (["simulate", "bernoulli", "--workers", "0"], "workers must be"),
+        (["simulate", "contextual-linear", "--features", "100000"], "GiB of memory"),
+        (["simulate", "linear", "--features", "1000000"], "GiB of memory"),
+        (["simulate", "linear", "--features", "9" * 20], "features must be at most"),
+        (["reproduce", "table2", "--horizon", "9" * 20], "at most 1,000,000"),
+        (["data", "make-news", "news", "--lines", "9" * 20], "1 to 1,000,000,000 lines"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(arguments, said, capsys, tmp_path, monkeypatch):
@@ -74,6 +88,68 @@ def test_a_bug_is_not_dressed_up_as_bad_input(monkeypatch, tmp_path):
     monkeypatch.setattr("tsucb.experiments.paper.figure1.Figure1.run", broken)
     with pytest.raises(ZeroDivisionError):
         answer([*FIGURE1, "--cells", "3:1", "--policies", "TS", "--out", str(tmp_path / "out")])
+
+
+def test_what_the_memory_cannot_hold_is_one_sentence(monkeypatch, capsys):
+    def simulate(*_, **__):
+        raise MemoryError("Unable to allocate 74.5 GiB")
+
+    monkeypatch.setattr("tsucb.simulate", simulate)
+    assert answer(["simulate", "bernoulli"]) == 2
+    error = capsys.readouterr().err
+    assert error == (
+        "tsucb: not enough memory (Unable to allocate 74.5 GiB); give smaller numbers\n"
+    )
+
+
+def test_table2_without_jax_says_what_to_install(monkeypatch, capsys, tmp_path):
+    monkeypatch.setitem(sys.modules, "jax", None)
+    out = tmp_path / "out"
+    assert answer(["reproduce", "table2", "--datasets", "wheel", "--out", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert "pip install 'tsucb[deep]'" in error
+    assert error.count("\n") == 1
+    assert not out.exists()
+
+
+def test_a_truncated_log_is_no_interrupt(tmp_path, capsys):
+    path = tmp_path / "log.csv.gz"
+    whole = gzip.compress(b"arm,reward\n" + b"a,1\nb,0\n" * 1000)
+    for content in (whole[: len(whole) // 2], whole[:40] + b"????" + whole[44:]):
+        path.write_bytes(content)
+        assert answer(["evaluate", str(path), "--uniform"]) == 2
+        error = capsys.readouterr().err
+        assert "log.csv.gz" in error
+        assert error.count("\n") == 1
+
+
+@pytest.mark.xfail(reason="logs.replay.read_events does not look whether there are events")
+def test_a_log_with_nothing_but_a_header_is_one_sentence(tmp_path, capsys):
+    path = tmp_path / "log.csv"
+    path.write_text("arm,reward\n")
+    assert answer(["evaluate", str(path), "--uniform"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_output_that_is_not_utf_8_loses_signs_and_nothing_else(tmp_path):
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
+    work = ["--cells=3:0.05", "--policies=TS", "--runs=2", "--out", tmp_path / "out"]
+    for _ in range(2):  # the second time settings are compared
+        done = subprocess.run([*COMMAND, *FIGURE1, *work], capture_output=True, env=environment)
+        assert done.returncode == 0, done.stderr.decode()
+        assert b"claim of the paper" in done.stdout
+        assert done.stdout.isascii()
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [*COMMAND, "data", "list"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert done.returncode == 1  # as the parser has it
+    assert done.stderr == b""
 
 
 def test_simulate_prints_a_summary_and_saves_a_figure(tmp_path, capsys):
@@ -109,7 +185,7 @@ def test_killed_at_any_moment_it_goes_on_and_ends_with_the_same_bytes(tmp_path):
     end = subprocess.run([*COMMAND, *FIGURE1, *work, killed], capture_output=True, check=True)
     assert f"{finished} of 6 tasks are finished already" in end.stdout.decode()
     assert {p: p.stat().st_mtime_ns for p in kept} == kept  # nothing was done again
-    assert not list(killed.rglob("*.aside"))
+    assert not list(killed.rglob("*.part"))
     assert answer([*FIGURE1, *work, str(whole)]) == 0
     assert (killed / "summary.csv").read_bytes() == (whole / "summary.csv").read_bytes()
 
@@ -128,4 +204,50 @@ def test_an_interrupt_is_answered_at_once(tmp_path):
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "continues" in error.decode()
+    assert "Traceback" not in error.decode()
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys; from tsucb.cli import answer; answer(['--help']); "
+        "print([m for m in ('pandas', 'matplotlib', 'jax', 'sklearn', 'pyarrow', 'distributed', "
+        "'scipy.stats') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert done.stdout.decode().splitlines()[-1] == "[]"
+
+
+def package_is_light() -> bool:
+    """Whether `import tsucb` returns before the compiler is loaded."""
+    code = "import sys, tsucb; sys.exit('numba' in sys.modules)"
+    return subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_an_interrupt_while_the_commands_load_is_answered():
+    """Before there is a `main`, nobody can answer; from then on, everything is loaded inside it."""
+    code = """if True:
+        import builtins, os, signal, sys
+        from tsucb import cli
+        original = builtins.__import__
+        def importing(name, *arguments):
+            if name == "typer":
+                os.kill(os.getpid(), signal.SIGINT)
+            return original(name, *arguments)
+        builtins.__import__ = importing
+        cli.main()
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    assert done.returncode == 130
+    assert done.stderr.decode() == "tsucb: interrupted\n"
+
+
+@pytest.mark.parametrize("moment", [0.15, 0.25, 0.35, 0.45, 0.55])
+def test_an_interrupt_in_the_first_half_second_is_answered(moment, tmp_path):
+    if not package_is_light():
+        pytest.skip("tsucb/__init__.py loads everything before the command line can answer")
+    process = subprocess.Popen([*COMMAND, *FIGURE1, "--out", tmp_path], stderr=subprocess.PIPE)
+    time.sleep(moment)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
     assert "Traceback" not in error.decode()

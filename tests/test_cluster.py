@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tsucb.cli import answer
+from tsucb.experiments import reproduce
+from tsucb.experiments.measure import measure
+from tsucb.experiments.paper.figure1 import Figure1
 
 pytest.importorskip("distributed")
 
@@ -22,11 +27,16 @@ WORK = ["reproduce", "figure1", "--cells=3:0.05,5:1", "--policies=TS", "--runs=1
 def dask(tmp_path):
     """Starts processes of the `dask` command; ends them after the test."""
     processes = []
+    # They must find this module too, for the experiment that is defined here.
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
 
     def start(*arguments: str) -> subprocess.Popen[bytes]:
         with (tmp_path / f"dask-{len(processes)}.log").open("wb") as log:
             command = [sys.executable, "-m", "dask", *arguments, "--no-dashboard"]
-            processes.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=tmp_path))
+            environment = os.environ | {"PYTHONPATH": path}
+            processes.append(
+                subprocess.Popen(command, stdout=log, stderr=log, cwd=tmp_path, env=environment)
+            )
         return processes[-1]
 
     yield start
@@ -74,10 +84,41 @@ def test_a_cluster_that_does_not_answer_is_one_sentence(tmp_path, capsys):
     assert answer([*WORK, "--cluster=nonsense://x", f"--out={out}"]) == 2
 
 
-def test_a_worker_of_another_version_is_refused():
-    from tsucb.experiments.measure import measure
-    from tsucb.experiments.paper.figure1 import Figure1
-
+def test_a_worker_of_other_code_is_refused():
     experiment = Figure1.at("quick")
-    with pytest.raises(ValueError, match="install the same version"):
-        measure(experiment, experiment.tasks()[0], "0.0.0")
+    with pytest.raises(ValueError, match=r"other code of tsucb .* install the same version"):
+        measure(experiment, experiment.tasks()[0], "0.1.0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deadly(Figure1):
+    """An experiment that kills every worker that takes it on."""
+
+    def run(self, cell, policy, runs):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Unknown(Figure1):
+    """An experiment that the cluster's machines do not have."""
+
+
+def test_a_scheduler_that_cannot_read_the_tasks_is_one_sentence(dask, tmp_path, monkeypatch):
+    place = ["--scheduler-file", str(tmp_path / "scheduler.json")]
+    dask("scheduler", "--host", "127.0.0.1", "--port", "0", *place)
+    address = address_in(tmp_path / "scheduler.json")
+    monkeypatch.setattr(Unknown, "__module__", "module_of_another_version")
+    monkeypatch.setitem(sys.modules, "module_of_another_version", sys.modules[__name__])
+    experiment = Unknown.at("quick", instances=((3, 0.05),), policies=("TS",), runs=1)
+    with pytest.raises(ValueError, match="cannot read the tasks"):
+        reproduce(experiment, tmp_path / "out", cluster=address)
+
+
+def test_a_task_that_kills_every_worker_is_one_sentence(dask, tmp_path):
+    place = ["--scheduler-file", str(tmp_path / "scheduler.json")]
+    dask("scheduler", "--host", "127.0.0.1", "--port", "0", *place)
+    address = address_in(tmp_path / "scheduler.json")
+    for _ in range(4):  # a task is given to no more
+        dask("worker", address, "--nthreads", "1", "--no-nanny")
+    experiment = Deadly.at("quick", instances=((3, 0.05),), policies=("TS",), runs=1)
+    with pytest.raises(ConnectionError, match=r"every worker of tcp://.* died.*continues"):
+        reproduce(experiment, tmp_path / "out", cluster=address)

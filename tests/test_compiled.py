@@ -114,9 +114,13 @@ def test_a_folder_of_another_user_is_not_trusted(tmp_path, monkeypatch):
 @pytest.mark.skipif(os.name != "posix", reason="users are POSIX's")
 @pytest.mark.parametrize("cache", ["/proc/nowhere", ""])
 def test_without_home_or_a_place_to_write_it_still_runs(cache):
-    script = f"import os\nfor name in ('HOME', 'XDG_CACHE_HOME'): os.environ.pop(name, None)\n{FIRST_STEP}"
-    script = "import pwd\npwd.getpwuid = lambda uid: {}[uid]\n" + script  # no entry there either
-    assert run_python(script, TSUCB_CACHE=cache).split()[0] == "0"
+    nobody = """
+import os, pwd
+pwd.getpwuid = lambda uid: {}[uid]
+for name in ("HOME", "XDG_CACHE_HOME"):
+    os.environ.pop(name, None)
+"""
+    assert run_python(nobody + FIRST_STEP, TSUCB_CACHE=cache).split()[0] == "0"
 
 
 def test_old_folders_go(tmp_path):

@@ -5,6 +5,8 @@ import hashlib
 import http.server
 import os
 import threading
+import tracemalloc
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 
 from tsucb import datasets
 from tsucb.cli import answer
-from tsucb.datasets import DATASETS, files
+from tsucb.datasets import DATASETS, files, financial, jester, mushroom
 from tsucb.datasets.text import one_hot, standardise
 
 FOLDER = os.environ.get("TSUCB_DATA")
@@ -144,6 +146,64 @@ def test_financial_contexts_are_raw(tmp_path: Path) -> None:
     np.testing.assert_allclose(environment.contexts[3], 0.3 + np.arange(21))
 
 
+# The bandits
+
+
+def steps(bandit, count: int, seed: int = 0):  # type: ignore[no-untyped-def]
+    """The world of a run, and copies of context, means and available arms of its first steps."""
+    rng = np.random.default_rng(seed)
+    world = bandit.begin(rng)
+    for step in range(1, count + 1):
+        context, means, available = bandit.advance(world, step, rng)
+        assert available.tolist() == list(range(bandit.arms))
+        yield world, context.copy(), means.copy()
+
+
+def test_mushrooms_pay_5_or_harm_half_of_the_time() -> None:
+    bandit = mushroom.MushroomBandit([[1.0, 0.0], [0.0, 1.0]], edible=[True, False])
+    bitten = []
+    for world, context, means in steps(bandit, 4_000):
+        if context[0]:
+            assert means.tolist() == [0, 5]
+            assert bandit.reward(world, 1) == 5
+        else:
+            assert means.tolist() == [0, -15]
+            bitten.append(bandit.reward(world, 1))
+        assert bandit.reward(world, 0) == 0
+    assert set(bitten) == {-35, 5}
+    # Binomial with ½ both: 4.5 standard deviations, false alarm 7e-6 each
+    assert abs(len(bitten) - 2_000) < 4.5 * np.sqrt(1_000)
+    assert abs(bitten.count(5) - len(bitten) / 2) < 4.5 * np.sqrt(len(bitten) / 4)
+
+
+def test_jester_pays_the_ratings_of_jokes_that_are_not_in_the_context() -> None:
+    ratings = np.arange(5)[:, None] * 100 + np.arange(12)
+    bandit = jester.JesterBandit(ratings)
+    users, orders = set(), set()
+    for seed in range(3):
+        for world, context, means in steps(bandit, 5, seed):
+            seen = np.concatenate([context, means])
+            assert sorted(seen) == ratings[int(seen[0] // 100)].tolist()
+            assert [bandit.reward(world, arm) for arm in range(8)] == means.tolist()
+            users.add((seed, seen[0] // 100))
+            orders.add((seed, *(seen % 100)))
+    assert len(users) == 15  # every user once in a run
+    assert len(orders) == 3  # the jokes in one order in a run, and another in the next
+
+
+def test_portfolios_pay_their_stocks_and_noise_that_grows() -> None:
+    returns = np.random.default_rng(1).standard_normal((4_000, 3))
+    bandit = financial.PortfolioBandit(returns)
+    noise = []
+    for world, context, means in steps(bandit, 4_000):
+        weights = world.parameters.reshape(8, 3)
+        np.testing.assert_allclose(means, weights @ context, rtol=1e-12, atol=1e-12)
+        noise.append([bandit.reward(world, arm) - means[arm] for arm in range(8)])
+    np.testing.assert_allclose(np.linalg.norm(weights, axis=1), 1)
+    # The relative error of a standard deviation from 4,000 normals is 1/√8000; 4.5 of them
+    np.testing.assert_allclose(np.std(noise, axis=0), 0.01 * np.arange(1, 9), rtol=4.5 / 89)
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new", "message"),
     [
@@ -196,8 +256,41 @@ def test_a_broken_gzip_file_is_an_error(tmp_path: Path, damage) -> None:  # type
 
 def test_a_shortened_dataset_is_refused(tmp_path: Path) -> None:
     write(tmp_path, "statlog")
-    with pytest.raises(ValueError, match=r"give 14 rows where 43,500 were expected: truncated"):
+    with pytest.raises(ValueError, match=r"shuttle.trn is not the file of dataset statlog"):
         datasets.load("statlog", tmp_path)
+
+
+def test_one_altered_digit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same rows, columns and labels, and yet other data."""
+    path = write(tmp_path, "statlog") / "shuttle.trn"
+    content = path.read_bytes()
+    genuine = described("shuttle.trn", "", content)
+    small = DATASETS["statlog"]._replace(files=(genuine,), rows=14, features=9, arms=7)
+    monkeypatch.setitem(DATASETS, "statlog", small)
+    assert datasets.load("statlog", tmp_path).rows == 14
+    path.write_bytes(
+        content.replace(b"\n", b"\r\n") + b"\r\n"
+    )  # the same lines, as Windows has them
+    assert datasets.load("statlog", tmp_path).rows == 14
+    path.write_bytes(content.replace(b"3 0 -3 4", b"3 0 -2 4"))
+    with pytest.raises(ValueError, match=r"its checksum differs.*tsucb data get statlog"):
+        datasets.load("statlog", tmp_path)
+
+
+def test_a_file_that_expands_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    folder = write(tmp_path, "statlog", compress=True)
+    path = folder / "shuttle.trn.gz"
+    with gzip.open(path, "wb", 1) as file:
+        for _ in range(300):
+            file.write(bytes(1 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"shuttle.trn.gz is another file.*1,153,517 were"):
+            datasets.load("statlog", tmp_path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 << 20
 
 
 def test_census_reads_the_first_rows_of_a_longer_file(
@@ -271,13 +364,16 @@ def test_fetching_verifies_and_puts_in_place(tmp_path: Path, server: str) -> Non
     (tmp_path / "web" / "a.gz").write_bytes(gzip.compress(b"1 2\n3 4\n"))
     file = described("a.gz", f"{server}/a.gz", b"1 2\n3 4")
     path = files.fetch_file(file, tmp_path / "data")
-    assert files.read_bytes(path) == b"1 2\n3 4\n"
+    assert files.read_content(file, path) == b"1 2\n3 4\n"
     assert [p.name for p in (tmp_path / "data").iterdir()] == ["a.gz"]
 
 
 def test_fetching_can_verify_a_beginning_and_convert(tmp_path: Path, server: str) -> None:
+    def upper(path: Path) -> bytes:
+        return path.read_bytes().upper()
+
     (tmp_path / "web" / "a").write_bytes(b"abcdef")
-    file = described("a", f"{server}/a", b"ABC", prefix=True, convert=bytes.upper)
+    file = described("a", f"{server}/a", b"ABC", prefix=True, convert=upper)
     assert files.fetch_file(file, tmp_path / "data").read_bytes() == b"ABCDEF"
 
 
@@ -299,12 +395,9 @@ def test_no_network_says_what_to_do_by_hand(tmp_path: Path, server: str) -> None
             files.fetch_file(described("a", url, b"it"), tmp_path / "data")
 
 
-def test_jester_is_made_from_the_zipped_excel_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    import io
-    import zipfile
-
-    from tsucb.datasets.jester import csv_from_archive
-
+def test_jester_is_made_from_the_zipped_excel_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     xlrd = pytest.importorskip("xlrd", reason="reads the Excel file: pip install 'tsucb[data]'")
 
     class Sheet:
@@ -322,10 +415,37 @@ def test_jester_is_made_from_the_zipped_excel_file(monkeypatch: pytest.MonkeyPat
         return Book()
 
     monkeypatch.setattr(xlrd, "open_workbook", open_workbook)
-    archive = io.BytesIO()
+    archive = tmp_path / "archive.zip"
     with zipfile.ZipFile(archive, "w") as zipped:
         zipped.writestr("jester-data-1.xls", b"excel")
-    assert csv_from_archive(archive.getvalue()) == b"74,-7.82,99\n100,4.08,1.5"
+    assert jester.csv_from_archive(archive) == b"74,-7.82,99\n100,4.08,1.5"
+
+
+def test_what_jester_sends_is_not_unpacked_if_it_is_too_large(
+    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    xlrd = pytest.importorskip("xlrd", reason="reads the Excel file: pip install 'tsucb[data]'")
+    monkeypatch.setattr(xlrd, "open_workbook", None)  # is never called
+    monkeypatch.setattr(jester, "MOST_BYTES", 1 << 20)
+    file = jester.FILE._replace(url=f"{server}/bomb.zip")
+    with zipfile.ZipFile(tmp_path / "web" / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as zipped:
+        zipped.writestr("jester-data-1.xls", bytes(1 << 24))
+    with pytest.raises(ValueError, match="no single Excel file of up to 1,048,576 bytes"):
+        files.fetch_file(file, tmp_path / "data")
+    (tmp_path / "web" / "bomb.zip").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="no zipped Excel file"):
+        files.fetch_file(file, tmp_path / "data")
+    assert not list((tmp_path / "data").iterdir())
+
+
+def test_an_endless_download_is_broken_off(
+    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "MOST_BYTES", 1_000)
+    (tmp_path / "web" / "a").write_bytes(bytes(2_000))
+    with pytest.raises(ValueError, match=r"longer than 1,000 bytes: download .*/a by hand"):
+        files.fetch_file(described("a", f"{server}/a", b"it"), tmp_path / "data")
+    assert not list((tmp_path / "data").iterdir())
 
 
 # The command line
@@ -352,15 +472,16 @@ def test_check_names_the_fault_and_leaves_with_2(
     monkeypatch.setenv("TSUCB_CACHE", str(tmp_path / "cache"))
     assert answer(["data", "check"]) == 2
     assert "no dataset is present" in capsys.readouterr().err
+    content = (write(tmp_path, "statlog") / "shuttle.trn").read_bytes()
+    small = (described("shuttle.trn", "", content),)
     monkeypatch.setitem(
-        DATASETS, "statlog", DATASETS["statlog"]._replace(rows=14, features=9, arms=7)
+        DATASETS, "statlog", DATASETS["statlog"]._replace(files=small, rows=14, features=9, arms=7)
     )
-    write(tmp_path, "statlog")
     assert answer(["data", "check"]) == 0
     assert "statlog: 14 rows, 9 features, 7 arms: good" in capsys.readouterr().out
     write(tmp_path, "covertype")
     assert answer(["data", "check"]) == 2
-    assert "covertype: covtype.data.gz" in capsys.readouterr().err
+    assert "covtype.data is not the file of dataset covertype" in capsys.readouterr().err
 
 
 def test_get_fetches_only_what_is_missing(
@@ -402,4 +523,4 @@ def test_real_files(name: str) -> None:
     for file in dataset.files:
         path = files.find_file(folder, file)
         assert path is not None
-        assert files.verify_file(file, path)
+        assert files.is_genuine(file, files.read_content(file, path))

@@ -10,7 +10,7 @@ import pytest
 import tsucb
 from tsucb.cli import answer
 from tsucb.logs import LoggedData, read_events, replay
-from tsucb.news import ClickModel, log, make_news, read_day
+from tsucb.news import ClickModel, make_news, prepared, read_day
 from tsucb.news.events import news_events
 from tsucb.statistics import rate_interval
 
@@ -58,7 +58,7 @@ def test_replay_of_a_learning_policy_equals_playing_it_live(chances: tuple[float
 def news(tmp_path_factory: pytest.TempPathFactory) -> tuple[LoggedData, np.ndarray]:
     folder = tmp_path_factory.mktemp("news")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log, "cache_folder", lambda: folder / "cache")
+        patch.setattr(prepared, "cache_folder", lambda: folder / "cache")
         [path] = make_news(folder, days=1, lines=40_000, seed=1)
         day = read_day(path)
     truth = ClickModel.load(folder / "truth.npz")

@@ -8,6 +8,7 @@ import pytest
 from scipy import integrate, special, stats
 
 import tsucb
+from tsucb.beliefs import Beta
 from tsucb.beliefs.best import best_probabilities, expected_best, regret_and_gain
 
 RNG = np.random.default_rng(20)
@@ -141,8 +142,8 @@ def test_closed_forms_for_two_normals() -> None:
 )
 def test_regret_and_gain_against_a_million_samples(belief: tsucb.Belief) -> None:
     batches, size, rng = 20, 50_000, np.random.default_rng(3)
-    if isinstance(belief, tsucb.BetaBelief):
-        draws = rng.beta(belief.alpha, belief.beta, (batches * size, belief.mean.size))
+    if isinstance(belief.law, Beta):
+        draws = rng.beta(belief.law.alpha, belief.law.beta, (batches * size, belief.mean.size))
     else:
         draws = rng.normal(belief.mean, belief.std, (batches * size, belief.mean.size))
 

@@ -1,13 +1,27 @@
 """The news log: reading, malformed lines, the cache, the generator and the click model."""
 
 import gzip
+import time
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tsucb.news import ClickModel, fit_clicks, log, log_files, make_news, read_day
+from tsucb.news import (
+    ClickModel,
+    Problem,
+    clicks,
+    day_clicks,
+    fit_clicks,
+    log_files,
+    make_news,
+    parser,
+    prepared,
+    read_day,
+    text,
+)
 from tsucb.news.generate import LARGEST, SMALLEST
 
 GOOD = "1317513291 id-560620 0 |user 1 9 11 136 |id-552077 |id-555224 |id-560620"
@@ -16,7 +30,7 @@ CLICK = "1317513292 id-552077 1 |user 1 |id-552077 |id-560620"
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(prepared, "cache_folder", lambda: tmp_path / "cache")
 
 
 @pytest.fixture(scope="module")
@@ -63,27 +77,27 @@ def test_other_blanks_between_fields_are_fine(tmp_path: Path, change: tuple[str,
 @pytest.mark.parametrize(
     ("line", "kind"),
     [
-        ("", log.FIELD),
-        (" " + GOOD, log.FIELD),
-        (GOOD + " x", log.FIELD),
-        (GOOD + "|", log.FIELD),
-        (GOOD.replace("1317513291", "-5"), log.FIELD),
-        (GOOD.replace(" 0 ", " 2 "), log.FIELD),
-        (GOOD.replace(" 0 ", " 01 "), log.FIELD),
-        (GOOD.replace("|user", "|usr"), log.FIELD),
-        (GOOD.replace("1 9 11 136 ", ""), log.FIELD),
-        (GOOD.replace(" 9 ", " x "), log.FIELD),
-        (GOOD.replace("|user ", "|user"), log.FIELD),
-        (GOOD.replace("id-560620 0", "560620 0"), log.FIELD),
-        (GOOD.replace("id-555224", "id-"), log.FIELD),
-        (GOOD.replace("id-555224", "id-1234567890"), log.FIELD),
-        (GOOD.replace("id-555224", "id-552077"), log.FIELD),
-        (GOOD[: GOOD.index(" |id")], log.FIELD),
-        (GOOD.replace("id-560620 0", "id-560621 0"), log.DISPLAYED),
-        (GOOD.replace(" 136 ", " 137 "), log.FEATURE),
-        (GOOD.replace(" 136 ", " 0 "), log.FEATURE),
-        (GOOD.replace(" 136 ", " 99999999999999999999 "), log.FIELD),
-        (GOOD.replace(" 136 ", " 9 "), log.FEATURE),
+        ("", parser.FIELD),
+        (" " + GOOD, parser.FIELD),
+        (GOOD + " x", parser.FIELD),
+        (GOOD + "|", parser.FIELD),
+        (GOOD.replace("1317513291", "-5"), parser.FIELD),
+        (GOOD.replace(" 0 ", " 2 "), parser.FIELD),
+        (GOOD.replace(" 0 ", " 01 "), parser.FIELD),
+        (GOOD.replace("|user", "|usr"), parser.FIELD),
+        (GOOD.replace("1 9 11 136 ", ""), parser.FIELD),
+        (GOOD.replace(" 9 ", " x "), parser.FIELD),
+        (GOOD.replace("|user ", "|user"), parser.FIELD),
+        (GOOD.replace("id-560620 0", "560620 0"), parser.FIELD),
+        (GOOD.replace("id-555224", "id-"), parser.FIELD),
+        (GOOD.replace("id-555224", "id-1234567890"), parser.FIELD),
+        (GOOD.replace("id-555224", "id-552077"), parser.FIELD),
+        (GOOD[: GOOD.index(" |id")], parser.FIELD),
+        (GOOD.replace("id-560620 0", "id-560621 0"), parser.DISPLAYED),
+        (GOOD.replace(" 136 ", " 137 "), parser.FEATURE),
+        (GOOD.replace(" 136 ", " 0 "), parser.FEATURE),
+        (GOOD.replace(" 136 ", " 99999999999999999999 "), parser.FIELD),
+        (GOOD.replace(" 136 ", " 9 "), parser.FEATURE),
     ],
 )
 def test_malformed_line_is_counted_and_skipped(tmp_path: Path, line: str, kind: int) -> None:
@@ -91,7 +105,7 @@ def test_malformed_line_is_counted_and_skipped(tmp_path: Path, line: str, kind: 
     day = read_day(path)
     assert day.article.tolist() == [560620, 552077, 552077]
     assert day.ends.tolist() == [0, 4, 5, 6]
-    assert day.problems == (log.Problem(log.KINDS[kind], 2, 3),)
+    assert day.problems == (Problem(parser.KINDS[kind], 2, 3),)
     for _ in range(2):  # the second time from the cache
         with pytest.raises(ValueError, match=r"2 × .* \(first at line 3\)"):
             read_day(path, strict=True)
@@ -100,7 +114,7 @@ def test_malformed_line_is_counted_and_skipped(tmp_path: Path, line: str, kind: 
 def test_truncated_last_line(tmp_path: Path) -> None:
     day = read_day(write(tmp_path, [CLICK, GOOD[:-3]], end=""))
     assert len(day) == 1
-    assert day.problems == (log.Problem("truncated last line", 1, 2),)
+    assert day.problems == (Problem("truncated last line", 1, 2),)
 
 
 def test_broken_gzip_keeps_what_came_before(tmp_path: Path) -> None:
@@ -109,11 +123,11 @@ def test_broken_gzip_keeps_what_came_before(tmp_path: Path) -> None:
     path.write_bytes(whole[: len(whole) // 2])
     cut = read_day(path)
     assert 0 < len(cut) < 899
-    assert log.Problem("broken gzip", 1, len(cut) + 1) in cut.problems
+    assert Problem("broken gzip", 1, len(cut) + 1) in cut.problems
     path.write_bytes(whole[:-8] + bytes(8))  # a wrong checksum
     spoilt = read_day(path)
     assert len(spoilt) == 899
-    assert spoilt.problems == (log.Problem("broken gzip", 1, 900),)
+    assert spoilt.problems == (Problem("broken gzip", 1, 900),)
 
 
 def test_gzip_of_several_members_and_padding(tmp_path: Path) -> None:
@@ -140,7 +154,7 @@ def test_day_without_a_good_line_is_an_error(tmp_path: Path, content: bytes) -> 
 
 def test_file_without_line_ends_does_not_fill_the_memory(tmp_path: Path) -> None:
     path = tmp_path / "zeros.gz"
-    path.write_bytes(gzip.compress(bytes(2 * log.LONGEST)))
+    path.write_bytes(gzip.compress(bytes(2 * text.LONGEST)))
     with pytest.raises(ValueError, match="no line end within"):
         read_day(path)
 
@@ -159,7 +173,7 @@ def test_changed_source_is_read_again_and_unchanged_is_not(
     assert len(read_day(path)) == 1
     write(tmp_path, [GOOD, CLICK])
     assert len(read_day(path)) == 2
-    monkeypatch.delattr(log, "convert")
+    monkeypatch.delattr(prepared, "prepare")
     assert len(read_day(path)) == 2
     [cached] = (tmp_path / "cache").rglob("*.parquet")
     cached.write_bytes(b"garbage")
@@ -173,9 +187,124 @@ def test_more_pools_than_there_is_room_for(tmp_path: Path) -> None:
     assert len(day.pools) == 3_000
     assert day.pool.tolist() == 2 * list(range(3_000))
     assert all(pool.tolist() == [i + 1, i + 2] for i, pool in enumerate(day.pools))
-    wide = "".join(f" |id-{i}" for i in range(1, 200_001))
-    day = read_day(write(tmp_path, ["1 id-9 0 |user 1" + wide]))
-    assert len(day.pools[0]) == 200_000
+    wide = "".join(f" |id-{i}" for i in range(1, parser.LARGEST + 1))
+    day = read_day(write(tmp_path, 200 * ["1 id-9 0 |user 1" + wide]))
+    assert len(day.pools) == 1
+    assert day.pools[0].tolist() == list(range(1, parser.LARGEST + 1))
+
+
+# Files that ask for too much
+
+
+def test_a_pool_of_descending_ids_takes_no_longer_than_it_is(tmp_path: Path) -> None:
+    """400,000 of them, sorted by insertion, took three minutes."""
+    pool = "".join(f" |id-{i}" for i in range(80_000, 0, -1))
+    long, wide = "1 id-9 0 |user 1" + pool, parser.LARGEST + 1
+    start = time.perf_counter()
+    day = read_day(write(tmp_path, [GOOD, *20 * [long]]))
+    assert time.perf_counter() - start < 10
+    assert len(day) == 1
+    assert day.problems == (Problem("pool of more than 1,000 articles", 20, 2),)
+    short = "".join(f" |id-{i}" for i in range(wide - 1, 0, -1))
+    day = read_day(write(tmp_path, ["1 id-9 0 |user 1" + short]))
+    assert day.pools[0].tolist() == list(range(1, wide))
+
+
+def test_every_visit_may_have_a_pool_of_its_own(tmp_path: Path) -> None:
+    """As metadata, 400,000 pools were more than a Parquet file can be read with."""
+    count = 400_000
+    lines = (f"1 id-{i} 0 |user 1 |id-{i} |id-{i + 500_000} |id-999999" for i in range(count))
+    path = write(tmp_path, lines)
+    day = read_day(path)
+    assert len(day.pools) == len(day) == count
+    assert day.pool.tolist() == list(range(count))
+    assert day.pools[7].tolist() == [7, 500_007, 999_999]
+    assert day.pools[-1].tolist() == [count - 1, count + 499_999, 999_999]
+
+
+def test_pools_of_many_blocks_keep_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text, "BLOCK", 1_000)
+    lines = [f"1 id-{i % 300} 0 |user 1 |id-{i % 300} |id-{300 + i % 7}" for i in range(3_000)]
+    day = read_day(write(tmp_path, [*lines[:50], "x", *lines[50:]]))
+    for i, p in enumerate(day.pool):
+        assert day.pools[p].tolist() == [i % 300, 300 + i % 7]
+    assert len(day.pools) == 2_100
+
+
+def test_an_expansion_bomb_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "SMALL", 1 << 22)
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress((GOOD + "\n").encode() * 200_000))
+    with pytest.raises(ValueError, match="expands to more than 100 times its size"):
+        read_day(path)
+    assert not list((tmp_path / "cache").rglob("*.*"))  # and nothing is left of the copy
+
+
+def test_a_file_of_very_many_members_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "members.gz"
+    path.write_bytes((text.MEMBERS + 1) * gzip.compress(b""))
+    with pytest.raises(ValueError, match="more than 1,000 gzip files"):
+        read_day(path)
+
+
+def test_a_flipped_bit_in_a_copy_is_noticed_and_mended(tmp_path: Path, folder: Path) -> None:
+    path = log_files(folder)[0]
+    whole = read_day(path)
+    [copy] = (tmp_path / "cache").rglob("*.parquet")
+    content = copy.read_bytes()
+    for place in (5_000, len(content) // 2):
+        spoilt = bytearray(content)
+        spoilt[place] ^= 4
+        copy.write_bytes(spoilt)
+        again = read_day(path)
+        for field in ("time", "article", "click", "features", "ends", "pool"):
+            assert np.array_equal(getattr(whole, field), getattr(again, field)), field
+
+
+def test_a_click_model_that_lies_is_refused(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth = ClickModel.load(folder / "truth.npz")
+    for wrong in (
+        truth._replace(articles=truth.articles[::-1]),
+        truth._replace(articles=truth.articles.astype(float)),
+        truth._replace(weights=truth.weights[:, :5]),
+        truth._replace(intercept=np.full_like(truth.intercept, np.nan)),
+    ):
+        wrong.save(tmp_path / "wrong.npz")
+        with pytest.raises(ValueError, match=r"wrong.npz is no click model"):
+            ClickModel.load(tmp_path / "wrong.npz")
+    content = bytearray((folder / "truth.npz").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "flipped.npz").write_bytes(content)
+    (tmp_path / "text.npz").write_bytes(b"nothing")
+    with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("articles.npy", bytes(1 << 26))
+    monkeypatch.setattr(clicks, "LARGEST", 1 << 25)
+    for name in ("flipped.npz", "text.npz", "bomb.npz"):
+        with pytest.raises(ValueError, match=rf"{name} is no click model"):
+            ClickModel.load(tmp_path / name)
+
+
+def test_a_damaged_fit_in_the_cache_is_made_again(tmp_path: Path, folder: Path) -> None:
+    path = log_files(folder)[0]
+    first = day_clicks(path, impressions=1_000)
+    [cached] = (tmp_path / "cache").rglob("*.npz")
+    cached.write_bytes(cached.read_bytes()[:-30])
+    again = day_clicks(path, impressions=1_000)
+    assert np.array_equal(first.weights, again.weights)
+
+
+def test_a_killed_generator_leaves_nothing_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = tmp_path / ".ydata-fp-td-clicks-v2_0.20111002.gz.killed.part"
+    left.write_bytes(b"half")
+    make_news(tmp_path, days=1, lines=10)
+    assert not left.exists()
+    assert len(log_files(tmp_path)) == 1
 
 
 def test_reading_in_small_blocks_changes_nothing(
@@ -183,8 +312,8 @@ def test_reading_in_small_blocks_changes_nothing(
 ) -> None:
     path = log_files(folder)[0]
     whole = read_day(path)
-    monkeypatch.setattr(log, "BLOCK", 10_007)
-    monkeypatch.setattr(log, "VERSION", -1)
+    monkeypatch.setattr(text, "BLOCK", 10_007)
+    monkeypatch.setattr(prepared, "VERSION", -1)
     parts = read_day(path)
     for field in ("time", "article", "click", "features", "ends", "pool"):
         assert np.array_equal(getattr(whole, field), getattr(parts, field)), field
@@ -241,8 +370,13 @@ def test_generator_is_deterministic(folder: Path, tmp_path: Path) -> None:
 
 
 def test_generator_refuses_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="expected 1 to 365 days"):
-        make_news(tmp_path, days=0)
+    for wrong in ({"days": 0}, {"lines": 0}, {"lines": 10**20}):
+        with pytest.raises(ValueError, match="expected 1 to 365 days of 1 to 1,000,000,000 lines"):
+            make_news(tmp_path, **wrong)
+    for wrong in ({"seed": -1}, {"workers": 0}):
+        with pytest.raises(ValueError, match="must be a whole number"):
+            make_news(tmp_path, **wrong)
+    assert not list(tmp_path.iterdir())
 
 
 def test_fitted_click_model_finds_the_truth(folder: Path) -> None:

@@ -13,17 +13,33 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from tsucb.experiments import Claim, Experiment, Figure, Task, reproduce
+import tsucb
+from tsucb.experiments import (
+    Check,
+    Claim,
+    Experiment,
+    Figure,
+    Finding,
+    Task,
+    check_claims,
+    reproduce,
+)
+from tsucb.experiments.code import code_identity
 from tsucb.experiments.drawing import heat_map, new_figure, percent_colours, readable_on, theme
-from tsucb.experiments.experiment import named_policy, relative_regret
-from tsucb.experiments.folder import ASIDE
+from tsucb.experiments.experiment import relative_regret
+from tsucb.experiments.folder import ASIDE, Folder, checksum_of
 from tsucb.experiments.paper.bounds import RidgeLinear, _count, k_armed_escapes, linear_escapes
 from tsucb.experiments.paper.figure1 import INSTANCES, POLICIES, Figure1, parse_cell
-from tsucb.experiments.paper.figure1_claims import check_claims
+from tsucb.experiments.paper.figure1_claims import CHECKS, Percentages, section_4_1_1
 from tsucb.experiments.paper.theorems import Theorems
+from tsucb.experiments.paper.theorems_claims import Evidence, section_3
 from tsucb.experiments.progress import Progress
+from tsucb.figures import regret_curves
+from tsucb.policies.names import named_policy, usual_ucb
 
 measured: list[tuple[Any, ...]] = []  # the tasks that Dice has measured
 broken: set[tuple[Any, ...]] = set()  # the tasks in which it fails
@@ -158,11 +174,60 @@ def test_a_folder_of_other_settings_is_refused_and_left_alone(tmp_path, other):
     assert everything(tmp_path) == before
 
 
-def test_a_folder_of_another_version_is_refused(tmp_path, monkeypatch):
-    reproduce(DICE, tmp_path, workers=1)
-    monkeypatch.setattr("tsucb.__version__", "99.0")
-    with pytest.raises(ValueError, match=r"tsucb is .*, not \"99.0\""):
+def half_measured(folder: Path) -> None:
+    broken.add(((6,), "TS", 2))
+    with pytest.raises(RuntimeError, match="fell off"):
+        reproduce(DICE, folder, workers=1)
+    broken.clear()
+
+
+def with_other_code(monkeypatch):
+    for module in ("folder", "measure"):
+        monkeypatch.setattr(f"tsucb.experiments.{module}.code_identity", lambda: "0" * 16)
+
+
+def test_a_folder_half_measured_by_other_code_is_refused_and_left_alone(tmp_path, monkeypatch):
+    half_measured(tmp_path)
+    before = everything(tmp_path)
+    with_other_code(monkeypatch)
+    with pytest.raises(ValueError, match=r"other code of tsucb .* --continue-other-code"):
         reproduce(DICE, tmp_path)
+    assert everything(tmp_path) == before
+    reproduce(DICE, tmp_path, other_code=True)
+    page = (tmp_path / "report.html").read_text()
+    assert "Measured by 2 states of the code" in page
+    assert "0" * 16 in page
+    assert code_identity() in page
+
+
+def test_a_folder_measured_by_other_code_can_be_reported(tmp_path, monkeypatch):
+    reproduce(DICE, tmp_path, workers=1)
+    before = (tmp_path / "summary.csv").read_bytes()
+    measured.clear()
+    with_other_code(monkeypatch)
+    reproduce(DICE, tmp_path)
+    assert not measured
+    assert (tmp_path / "summary.csv").read_bytes() == before
+    page = (tmp_path / "report.html").read_text()
+    assert code_identity() in page  # whose numbers they are
+    assert "0" * 16 not in page
+
+
+def test_a_folder_that_other_code_only_began_is_taken_over(tmp_path, monkeypatch):
+    Folder(tmp_path, DICE).close()
+    with_other_code(monkeypatch)
+    reproduce(DICE, tmp_path)
+    assert json.loads((tmp_path / "settings.json").read_text())["code"] == "0" * 16
+
+
+def test_the_identity_of_the_code_is_that_of_its_sources(tmp_path, monkeypatch):
+    package = tmp_path / "tsucb"
+    shutil.copytree(Path(tsucb.__file__).parent, package)
+    monkeypatch.setattr(tsucb, "__file__", str(package / "__init__.py"))
+    same = code_identity.__wrapped__()
+    assert same == code_identity()
+    (package / "policies" / "ids.py").write_text("x = 1\n")
+    assert code_identity.__wrapped__() != same
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '"settings"'])
@@ -186,8 +251,6 @@ def test_a_file_is_no_folder(tmp_path):
 
 
 def test_a_folder_is_used_by_one_process_at_a_time(tmp_path):
-    from tsucb.experiments.folder import Folder
-
     holder = Folder(tmp_path, DICE)
     with pytest.raises(ValueError, match="in use by another process"):
         reproduce(DICE, tmp_path)
@@ -221,12 +284,77 @@ def test_killed_while_the_folder_is_made_it_can_start_again(tmp_path, monkeypatc
     assert (tmp_path / "out" / "summary.csv").exists()
 
 
-def test_a_damaged_task_is_named(tmp_path):
-    reproduce(DICE, tmp_path, workers=1)
+# Results that would change silently
+
+
+def test_a_damaged_task_is_named_before_anything_is_measured(tmp_path):
+    half_measured(tmp_path)
+    measured.clear()
     path = next((tmp_path / "tasks").iterdir())
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(ValueError, match=re.escape(path.name)):
+    with pytest.raises(ValueError, match=rf"{re.escape(path.name)} is damaged .*checksum differs"):
         reproduce(DICE, tmp_path)
+    assert not measured
+    path.unlink()
+    reproduce(DICE, tmp_path, workers=1)
+
+
+def test_no_flipped_bit_of_a_task_goes_unnoticed(tmp_path):
+    reproduce(DICE, tmp_path, workers=1)
+    path = sorted((tmp_path / "tasks").iterdir())[0]
+    content = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for place in [0, len(content) - 1, *rng.integers(len(content), size=20)]:
+        spoilt = bytearray(content)
+        spoilt[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(spoilt)
+        with pytest.raises(ValueError, match="its checksum differs"):
+            reproduce(DICE, tmp_path)
+    path.write_bytes(content)
+    reproduce(DICE, tmp_path)
+
+
+def replaced(folder: Path, key: str, content: bytes) -> None:
+    """Another file in place of a task's, with the checksum that fits it."""
+    [path] = (folder / "tasks").glob(f"{key}.*.parquet")
+    path.unlink()
+    (folder / "tasks" / f"{key}.{checksum_of(content)}.parquet").write_bytes(content)
+
+
+def test_a_task_in_place_of_another_is_refused(tmp_path):
+    reproduce(DICE, tmp_path, workers=1)
+    [other] = (tmp_path / "tasks").glob("2_TS_0-1.*")
+    replaced(tmp_path, "6_TS_0-1", other.read_bytes())
+    with pytest.raises(ValueError, match=r"6_TS_0-1.* is damaged \(it is another task's\)"):
+        reproduce(DICE, tmp_path)
+
+
+def test_a_task_with_other_runs_is_refused(tmp_path):
+    reproduce(DICE, tmp_path, workers=1)
+    [path] = (tmp_path / "tasks").glob("2_TS_0-1.*")
+    table = pq.read_table(path)
+    for rows in (table.slice(0, 1), pa.concat_tables([table, table])):
+        pq.write_table(rows, tmp_path / "part")
+        replaced(tmp_path, "2_TS_0-1", (tmp_path / "part").read_bytes())
+        with pytest.raises(ValueError, match="its runs are not the task's"):
+            reproduce(DICE, tmp_path)
+
+
+def test_two_files_of_one_task_are_refused(tmp_path):
+    reproduce(DICE, tmp_path, workers=1)
+    [path] = (tmp_path / "tasks").glob("2_TS_0-1.*")
+    pq.write_table(pq.read_table(path).slice(0, 1), tmp_path / "part")
+    content = (tmp_path / "part").read_bytes()
+    (tmp_path / "tasks" / f"2_TS_0-1.{checksum_of(content)}.parquet").write_bytes(content)
+    with pytest.raises(ValueError, match="is of the same task"):
+        reproduce(DICE, tmp_path)
+
+
+def test_a_worker_that_brings_back_too_few_runs_is_noticed(tmp_path, monkeypatch):
+    run = Dice.run
+    monkeypatch.setattr(Dice, "run", lambda self, *task: run(self, *task)[:1])
+    with pytest.raises(ValueError, match="brought back other runs"):
+        reproduce(DICE, tmp_path, workers=1)
 
 
 def test_keys_of_tasks_are_distinct_file_names():
@@ -286,16 +414,87 @@ def test_relative_regret_is_the_mean_of_paired_ratios():
     assert alone.regret_mean == 3.5
 
 
-def test_policies_are_found_by_the_names_they_print():
-    import tsucb
+def test_a_baseline_without_regret_gives_no_percentage_anywhere():
+    """Not infinite here and NaN there."""
+    regret = np.array([[[0.0], [2.0]], [[1.0], [1.0]]])
+    simulation = tsucb.Simulation(("TS", "UCB"), (0, 1), np.array([10]), regret)
+    rows = pd.DataFrame(
+        {"day": 1, "policy": ["TS", "TS", "UCB", "UCB"], "run": [0, 1, 0, 1],
+         "regret": regret[:, :, 0].ravel()}
+    )  # fmt: skip
+    table = relative_regret(rows, ["day"]).set_index("policy")
+    assert np.isnan(table.percent_of_ts["UCB"])
+    assert np.isnan(simulation.summary(baseline="TS").percent["UCB"])
+    rows = invented_rows({"TS": 0, "TS-UCB(1)": 1})
+    assert np.isnan(Percentages(rows, INSTANCES, ("TS", "TS-UCB(1)")).mean("TS-UCB(1)")).all()
 
+
+# Names
+
+
+def test_policies_are_found_by_the_names_they_print():
     sampled = (tsucb.TSUCB(7), tsucb.IDS(20), tsucb.TSUCB(np.inf), tsucb.IDS(np.inf))
-    for policy in (*sampled, tsucb.Thompson(), tsucb.Greedy(), tsucb.Random()):
+    plain = (tsucb.Thompson(), tsucb.Greedy(), tsucb.Greedy(first=True), tsucb.Random())
+    for policy in (*sampled, *plain):
         assert named_policy(policy.name) == policy
     assert named_policy("UCB", UCB=tsucb.OFUL()) == tsucb.OFUL()
-    for wrong in ("UCB", "ts", "TS-UCB", "TS-UCB(0)", "IDS(-1)", ""):
-        with pytest.raises(ValueError, match=r"unknown policy|at least 1"):
+    for wrong in ("UCB", "ts", "TS-UCB", "TS-UCB(٣)", "IDS(-1)", "", 10_000 * "x"):
+        with pytest.raises(ValueError, match="unknown policy") as error:
             named_policy(wrong)
+        assert len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize("number", ["0", "10000001", "9" * 20, "9" * 100_000])
+@pytest.mark.parametrize("kind", ["TS-UCB", "IDS"])
+def test_absurd_numbers_of_samples_are_one_sentence(kind, number):
+    with pytest.raises(ValueError, match=r"at least 1 and at most 10,000,000, or ∞") as error:
+        named_policy(f"{kind}({number})")
+    assert len(str(error.value)) < 200
+    assert named_policy(f"{kind}(10000000)").samples == 10_000_000
+
+
+def test_the_usual_ucb_of_a_model_is_the_papers():
+    for model in (tsucb.BernoulliArms(), tsucb.GaussianArms(1.0)):
+        assert usual_ucb(model, 100) == tsucb.HoeffdingUCB(100)
+    for model in (tsucb.Linear(3, 1.0), tsucb.ContextualLinear(3, 1.0)):
+        assert usual_ucb(model, 100) == tsucb.OFUL()
+    for model in (tsucb.NIGLinear(3), tsucb.Forgetting(tsucb.NIGLinear(3), 0.9)):
+        assert usual_ucb(model, 100) == tsucb.ChiSquaredUCB()
+    for model in (tsucb.NeuralLinear(3, memory=100),):
+        assert usual_ucb(model, 100) == tsucb.ChiSquaredUCB()
+
+
+# Claims
+
+
+def test_a_check_without_what_it_needs_or_with_a_doubt_is_undecided():
+    def find(evidence):
+        return Finding(f"{evidence:.1f}", evidence > 1)
+
+    checks = [
+        Check("a is more", "> 1", ("a",), find),
+        Check("b is more", "> 1", ("a", "b", "c"), find),
+        Check("a is 2.5", "2.5", ("a",), find, exact=True),
+    ]
+    claims = check_claims(checks, 2.0, {"a"}, doubt=lambda check: "too short" * check.exact)
+    assert claims == [
+        Claim("a is more", "> 1", "2.0", True),
+        Claim("b is more", "> 1", "not measured: b, c", None),
+        Claim("a is 2.5", "2.5", "2.0; too short", None),
+    ]
+
+
+def test_the_results_in_the_documentation_are_of_these_claims():
+    folder = Path(__file__).parents[1] / "docs" / "results"
+    written = pd.read_csv(folder / "figure1-claims.csv")
+    assert list(written.statement) == [check.statement for check in CHECKS]
+    assert list(written.paper) == [check.paper for check in CHECKS]
+    written = pd.read_csv(folder / "theorems-claims.csv")
+    frames = [pd.read_csv(folder / f"theorems{x}.csv") for x in ("", "-exponents", "-escapes")]
+    claims = section_3(Evidence(*frames, 100_000), Theorems.at("full").policies)
+    assert list(written.statement) == [claim.statement for claim in claims]
+    assert list(written.measured) == [claim.measured for claim in claims]
+    assert list(written.agrees) == [{True: "yes", False: "no"}[c.agrees] for c in claims]
 
 
 # Figure 1
@@ -344,7 +543,7 @@ def invented_rows(percent: dict[str, float], runs: int = 3) -> pd.DataFrame:
 
 def test_claims_of_section_4_1_1_agree_where_they_should():
     percent = {"TS": 100, "TS-UCB(1)": 67.9, "TS-UCB(100)": 66.6, "IDS(1000)": 70.3}
-    claims = check_claims(invented_rows(percent), INSTANCES, tuple(percent))
+    claims = section_4_1_1(invented_rows(percent), INSTANCES, tuple(percent))
     verdicts = {claim.statement: claim for claim in claims}
     assert verdicts["Over the 25 instances, regret of TS-UCB(1) in % of that of TS"].agrees is True
     assert verdicts["On average, excess regret of IDS over TS-UCB(100)"].agrees is True
@@ -358,16 +557,16 @@ def test_claims_of_section_4_1_1_agree_where_they_should():
 
 def test_claims_of_section_4_1_1_disagree_where_they_should():
     percent = {"TS": 100, "TS-UCB(1)": 80, "TS-UCB(100)": 101, "Greedy": 90, "UCB": 90}
-    claims = check_claims(invented_rows(percent), INSTANCES, tuple(percent))
+    claims = section_4_1_1(invented_rows(percent), INSTANCES, tuple(percent))
     assert not any(claim.agrees for claim in claims if "TS-UCB(100)" in claim.statement)
     assert sum(claim.agrees is False for claim in claims) >= 10
 
 
 def test_claims_need_all_cells_and_the_papers_ids():
     rows = invented_rows({"TS": 100, "TS-UCB(1)": 67.9, "IDS(100)": 70.3})
-    some = check_claims(rows, INSTANCES[:3], ("TS", "TS-UCB(1)", "IDS(100)"))
+    some = section_4_1_1(rows, INSTANCES[:3], ("TS", "TS-UCB(1)", "IDS(100)"))
     assert all(claim.agrees is None for claim in some)
-    every = check_claims(rows, INSTANCES, ("TS", "TS-UCB(1)", "IDS(100)"))
+    every = section_4_1_1(rows, INSTANCES, ("TS", "TS-UCB(1)", "IDS(100)"))
     ids = next(c for c in every if c.statement == "On average, excess regret of IDS over TS-UCB(1)")
     assert ids.agrees is None
     assert "IDS(100)" in ids.measured
@@ -395,8 +594,6 @@ def test_figure_1_from_end_to_end(tmp_path):
 
 
 def test_ridge_bounds_are_those_of_the_paper():
-    import tsucb
-
     rng = np.random.default_rng(0)
     d, arms = 3, 4
     model = RidgeLinear(tsucb.Linear(d, noise=1.0, prior_covariance=1 / (16 * d)))
@@ -449,7 +646,31 @@ def test_theorems_from_end_to_end(tmp_path):
     assert (tmp_path / "theorems.svg").exists()
 
 
+def test_theorems_can_be_measured_without_ts_ucb(tmp_path):
+    experiment = Theorems.at(
+        "quick", runs=2, horizon=1000, arms=(3,), features=(2,), policies=("TS",),
+        short_horizons=(5,),
+    )  # fmt: skip
+    claims = reproduce(experiment, tmp_path, workers=2).claims
+    assert [c.agrees for c in claims if c.statement.startswith("Theorem")] == [None, None]
+    assert "not measured: TS-UCB" in claims[0].measured
+
+
 # What readers see
+
+
+def test_regret_curves_begin_at_zero_and_tell_policies_apart():
+    curves = {name: np.ones((3, 2)) for name in ("TS", "mine", "yours")}
+    with theme("dark"):
+        axes = regret_curves(np.array([10, 20]), curves, new_figure(4, 3).subplots(), labels=False)
+    lines = axes.get_lines()
+    assert [line.get_label() for line in lines] == list(curves)
+    assert all((line.get_xdata()[0], line.get_ydata()[0]) == (0, 0) for line in lines)
+    looks = {(line.get_color(), line.get_linestyle()) for line in lines}
+    assert len(looks) == 3
+    assert lines[0].get_color() != "#000000"  # black on dark would not be seen
+    assert axes.get_legend() is None
+    assert axes.get_xlabel() == ""
 
 
 def test_heat_maps_are_readable_in_grey():

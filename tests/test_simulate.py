@@ -109,12 +109,16 @@ def test_every_environment_runs_and_learning_pays(environment, model):
 def test_every_arm_is_pulled_once_first():
     environment, model = tsucb.KArmedBandit(7), tsucb.BernoulliArms()
     rng = np.random.default_rng(0)
+    from tsucb.compiled import held
     from tsucb.simulation.loop import play
 
     world, state, pulls = environment.begin(rng), model.start(7), np.zeros(7, dtype=np.int64)
     stop, marks = np.zeros(1, dtype=np.bool_), np.array([7])
+    arms, seen = np.zeros(7, dtype=np.int64), np.zeros(29)
     play(environment, world, model, state, tsucb.TSUCB(1), pulls, model.initial_pulls, 1, 7, 0.0,
-         marks, np.zeros(1), rng, rng, stop)  # fmt: skip
+         marks, np.zeros(1), arms, seen, held(rng), held(rng), stop)  # fmt: skip
+    assert arms.tolist() == list(range(7))
+    assert np.isnan(seen).all()
     assert pulls.tolist() == [1] * 7
 
 

@@ -15,9 +15,10 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 import tsucb
-from tsucb.experiments.drawing import style, theme
+from tsucb.experiments.drawing import theme
 from tsucb.experiments.paper.figure1 import draw_heat_maps
 from tsucb.experiments.paper.theorems import draw_regret
+from tsucb.figures import style
 
 FOLDER = Path(__file__).parent
 

@@ -15,7 +15,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import tsucb
-from tsucb.experiments.drawing import style, theme
+from tsucb.experiments.drawing import theme
+from tsucb.figures import style
 from tsucb.numeric.arrays import Floats
 from tsucb.statistics import mean_interval, percent_of
 

@@ -18,6 +18,7 @@ from tsucb.environments import (
     WheelBandit,
 )
 from tsucb.models import (
+    AdaptiveLinear,
     BernoulliArms,
     ContextualLinear,
     Forgetting,
@@ -54,6 +55,7 @@ __all__ = [
     "OFUL",
     "TSUCB",
     "UCB1",
+    "AdaptiveLinear",
     "Agent",
     "BayesUCB",
     "Belief",

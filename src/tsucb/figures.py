@@ -1,11 +1,12 @@
 """How figures look: one colour and one line style per policy, the same in every figure."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tsucb.numeric.arrays import Floats, Integers
+from tsucb.statistics import NORMAL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,24 +52,53 @@ def line_styles(policies: Iterable[str]) -> dict[str, dict[str, str]]:
     return styles
 
 
-def regret_curves(
-    steps: Integers, curves: Mapping[str, Floats], ax: "Axes | None" = None
-) -> "Axes":
-    """Mean cumulative regret of each policy (R, C) over the steps (C,), with 95 % bands."""
-    import matplotlib.pyplot as plt
+def style(policy: str) -> dict[str, Any]:
+    """Label, colour and dashes of a policy, the same in every figure; black becomes ink."""
+    import matplotlib
 
+    chosen: dict[str, Any] = {"label": policy, **line_styles([policy])[policy]}
+    if chosen["color"] == "#000000":
+        chosen["color"] = matplotlib.rcParams["text.color"]
+    return chosen
+
+
+def regret_curves(
+    steps: Integers | Floats,
+    curves: Mapping[str, Floats],
+    ax: "Axes | None" = None,
+    *,
+    labels: bool = True,
+) -> "Axes":
+    """Mean cumulative regret from step 0 on, one line per policy, with a 95 % band for the mean.
+
+    Parameters
+    ----------
+    steps : (n,)
+    curves : of each policy the regret of every run at these steps, (runs, n)
+    ax : where to draw; a new figure if None
+    labels : whether the axes get their names and a legend
+    """
     if ax is None:
+        import matplotlib.pyplot as plt
+
         ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")[1]
-    styles = line_styles(curves)
-    for policy, regret in curves.items():
-        mean = regret.mean(axis=0)
-        color, line = styles[policy]["color"], styles[policy]["linestyle"]
-        ax.plot(steps, mean, label=policy, linewidth=1.8, color=color, linestyle=line)
+    steps = np.append(0, steps)
+    spare = line_styles(curves)
+    for position, (policy, values) in enumerate(curves.items()):
+        regret = np.pad(values, ((0, 0), (1, 0)))
+        mean, look = regret.mean(axis=0), style(policy)
+        if policy not in _STYLES:
+            look |= spare[policy]  # policies without a style of their own are still told apart
+        ax.plot(steps, mean, zorder=3 - 0.01 * position, **look)  # the first named on top
         if len(regret) > 1:
-            width = 1.96 * regret.std(axis=0, ddof=1) / np.sqrt(len(regret))
-            ax.fill_between(steps, mean - width, mean + width, color=color, alpha=0.15, linewidth=0)
-    ax.set(xlabel="step", ylabel="cumulative regret", xlim=(0, int(steps[-1])))
+            width = NORMAL * regret.std(axis=0, ddof=1) / np.sqrt(len(regret))
+            ax.fill_between(
+                steps, mean - width, mean + width, color=look["color"], alpha=0.15, linewidth=0
+            )
+    ax.set_xlim(0, float(steps[-1]))
     ax.set_ylim(bottom=0)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False)
+    if labels:
+        ax.set(xlabel="step", ylabel="cumulative regret")
+        ax.legend(frameon=False)
     return ax

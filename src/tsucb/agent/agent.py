@@ -26,7 +26,7 @@ from tsucb.agent.calls import (
     record_closed,
     undo_decision,
 )
-from tsucb.agent.contexts import Arm, Context, Reader, check_finite
+from tsucb.agent.contexts import Arm, Context, FreeReader, Reader, check_finite
 from tsucb.agent.decision import Decision
 from tsucb.agent.roster import (
     ArmRecord,
@@ -88,6 +88,9 @@ class Agent:
         of contexts.
     streaming
         Also let the transformer learn from every context by its `partial_fit`, before using it.
+    categories
+        Features whose numbers are codes, such as postcodes, for contexts that the agent reads by
+        itself.
     max_open
         At most so many decisions wait for a reward; beyond it the oldest are dropped.
     keep_beliefs
@@ -119,13 +122,15 @@ class Agent:
         forgetting: float = 1.0,
         transformer: Any = None,
         streaming: bool = False,
+        categories: Sequence[str] = (),
         max_open: int = 100_000,
         keep_beliefs: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         names, plain = _named_model(features, model)
         self.forgetting = between("forgetting", forgetting, 0, 1)
-        self.model = plain if self.forgetting == 1 else Forgetting(plain, self.forgetting)
+        self._free = model is None and features is None and transformer is None
+        believer = plain if self.forgetting == 1 else Forgetting(plain, self.forgetting)
         self.policy = TSUCB(100) if policy is None else policy
         if isinstance(self.policy, type) or not callable(getattr(self.policy, "choose", None)):
             raise TypeError("policy must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
@@ -134,15 +139,24 @@ class Agent:
             raise ValueError(f"seed must be a whole number of at least 0, but it is {seed!r}")
         self.max_open = whole_number("max_open", max_open, least=1)
         self.keep_beliefs, self._clock = bool(keep_beliefs), clock
-        self._reader = Reader(self.model, names, transformer, streaming)
+        self._reader: Reader = (
+            FreeReader(believer, categories)
+            if self._free
+            else Reader(believer, names, transformer, streaming)
+        )
+        if categories and not self._free:
+            raise ValueError(
+                "categories are for contexts that the agent reads by itself; leave features, model "
+                "and transformer away, or categories"
+            )
         self._per_arm = self._reader.per_arm
         self._restricted = type(plain).check_rewards is not Model.check_rewards
 
         self._records = _named_records(arms)  # the arms as they are to be, by name
-        self._axes = arm_axes(self.model)
+        self._axes = arm_axes(believer)
         # The streams of run 0 of a simulation: with instant rewards the agent plays the same arms.
-        state = start(self.model, len(self._records), int(entropy), 0)
-        self._roster = Roster.start(self.model, self._records.values(), state)
+        state = start(believer, len(self._records), int(entropy), 0)
+        self._roster = Roster.start(believer, self._records.values(), state)
         self._settled = True  # whether the roster has the arms as they are to be
         self._rng = stream(int(entropy), 0, POLICY)
         self._rewarding: str | None = None  # the decision whose reward is being learned
@@ -152,6 +166,11 @@ class Agent:
         _AGENTS.add(self)
 
     # What it knows
+
+    @property
+    def model(self) -> Model:
+        """What turns rewards into beliefs."""
+        return self._roster.model
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -208,10 +227,11 @@ class Agent:
             _refuse_reentry()
         with self._lock:
             roster = self._current()
-            offer = self._offer(roster, arms)
             if x is None:
-                x = self._reader.rows(context, offer.names).tobytes()
-            return self._decide(roster, x, offer)
+                x = self._reader.rows(context, self._offer(roster, arms).names).tobytes()
+            elif self._free:
+                roster, x = self._fitted(roster, x)
+            return self._decide(roster, x, self._offer(roster, arms))
 
     def choose_many(
         self, contexts: Sequence[Context], arms: Sequence[Arm] | None = None
@@ -227,6 +247,8 @@ class Agent:
         matrix = self._reader.matrix(contexts)
         with self._lock:
             roster = self._current()
+            if self._free:
+                roster, matrix = self._fitted_rows(roster, matrix)
             offer = self._offer(roster, arms)
             return [self._decide(roster, x.tobytes(), offer) for x in matrix]
 
@@ -236,10 +258,24 @@ class Agent:
         if roster.books.counts[PENDING]:
             self._recover(roster)
         if not self._settled:
-            roster = roster.with_arms(self.model, self._records.values(), self._axes)
+            roster = roster.with_arms(self._records.values(), self._axes)
             self._roster = roster
             self._settled = True
         return roster
+
+    def _fitted(self, roster: Roster, x: bytes) -> tuple[Roster, bytes]:
+        """A context and a roster of the same width: the narrower of the two is widened."""
+        width = 8 * sum(roster.model.context_shape(1))
+        if len(x) > width:
+            roster = self._roster = roster.widened(len(x) // 8)
+        return roster, x + bytes(max(width - len(x), 0))
+
+    def _fitted_rows(self, roster: Roster, matrix: Floats) -> tuple[Roster, Floats]:
+        """The same for several contexts."""
+        have, wanted = sum(roster.model.context_shape(1)), matrix.shape[1]
+        if wanted > have:
+            roster = self._roster = roster.widened(wanted)
+        return roster, np.pad(matrix, ((0, 0), (0, max(have - wanted, 0))))
 
     def _recover(self, roster: Roster) -> None:
         """Finish what an interrupted call has done, or undo it; an interrupt here does no harm."""
@@ -289,7 +325,7 @@ class Agent:
 
     def _bound(self, roster: Roster) -> Calls:
         given = roster.state, roster.books, self._rng, roster.seen, self.keep_beliefs
-        roster.calls = make_calls(self.policy, self.model, *given)
+        roster.calls = make_calls(self.policy, roster.model, *given)
         return roster.calls
 
     def _placed(self, roster: Roster, rows: bytes, columns: Integers) -> bytes:
@@ -341,7 +377,7 @@ class Agent:
     def _train(self, roster: Roster) -> None:
         """Train a copy of the state, which then takes the place of the old one."""
         trained = roster.copied()
-        self.model.trainer([trained.state])()
+        roster.model.trainer([trained.state])()
         trained.books = roster.books
         self._roster = trained
 
@@ -406,12 +442,15 @@ class Agent:
 
         For `Linear` the context is the feature vector of the arm.
         """
-        x, value = self._reader.vector(context), self._checked(reward)
+        record_of(arm, self._records)  # before the reader learns anything from the context
+        x, value = self._reader.vector(context).tobytes(), self._checked(reward)
         with self._lock:
             record = record_of(arm, self._records)
             roster = self._current()
+            if self._free:
+                roster, x = self._fitted(roster, x)
             self._rewarding = None
-            self._learn(roster, roster.columns[record], x.tobytes(), value, counted=True)
+            self._learn(roster, roster.columns[record], x, value, counted=True)
             roster.books.counts[PENDING] = NOTHING
 
     def fit(self, history: Any, *, arm: str = "arm", reward: str = "reward") -> None:
@@ -444,7 +483,10 @@ class Agent:
             )
         with self._lock:
             records = [record_of(name, self._records) for name in names]
-            after = self._current().copied()
+            roster = self._current()
+            if self._free:
+                roster, vectors = self._fitted_rows(roster, vectors)
+            after = roster.copied()
             pairs = [(after.columns[r], x.tobytes()) for r, x in zip(records, vectors, strict=True)]
             self._learn_all(after, pairs, values, counted=True)
             self._roster = after
@@ -455,15 +497,15 @@ class Agent:
         """Learn several rewards into a roster that is not in use yet."""
         columns = np.array([column for column, _ in pairs], dtype=np.int64)
         rewards = np.array(values, dtype=np.float64)
-        if self._per_arm or not runs_compiled(self.model):
+        if self._per_arm or not runs_compiled(roster.model):
             given = [(c, self._placed(roster, x, np.array([c])) if self._per_arm else x)
                      for c, x in pairs]  # fmt: skip
             for (column, x), value in zip(given, values, strict=True):
-                self.model.update(roster.state, self._unpacked(roster, x), column, value)
+                roster.model.update(roster.state, self._unpacked(roster, x), column, value)
         else:
-            shape = self.model.context_shape(roster.books.chosen.size) or (0,)
+            shape = roster.model.context_shape(roster.books.chosen.size) or (0,)
             contexts = np.frombuffer(b"".join(x for _, x in pairs)).reshape(len(pairs), *shape)
-            learn_many(self.model, roster.state, contexts, columns, rewards)
+            learn_many(roster.model, roster.state, contexts, columns, rewards)
         np.add.at(roster.books.pulls, columns, 1)
         np.add.at(roster.books.totals, columns, rewards)
         if counted:
@@ -471,8 +513,15 @@ class Agent:
         roster.books.counts[OBSERVATIONS if counted else CLOSED] += len(pairs)
 
     def _unpacked(self, roster: Roster, context: bytes) -> Floats:
-        shape = self.model.context_shape(roster.books.chosen.size) or (0,)
+        shape = roster.model.context_shape(roster.books.chosen.size) or (0,)
         return np.frombuffer(context).reshape(shape)
+
+    def describe(self, context: Context) -> list[tuple[str, float]]:
+        """What the agent makes of a context: the features that are not 0, and their values.
+
+        Nothing is decided nor learned.
+        """
+        return self._reader.describe(context)
 
     # Looking at it
 
@@ -503,12 +552,11 @@ class Agent:
 
         with self._lock:
             roster = self._current()
-            names = self._reader.names or [f"x{i}" for i in range(sum(self._reader.shape))]
+            labels = roster.model.parameter_names(self._reader.feature_names)
             rows = []
             for record, column in roster.columns.items():
-                mean, std = self.model.coefficients(roster.state, column)
-                labels = names if len(names) == mean.size else self.model.parameter_names(names)
-                for label, m, s in zip(labels, mean.tolist(), std.tolist(), strict=True):
+                mean, std = roster.model.coefficients(roster.state, column)
+                for label, m, s in zip(labels, mean.tolist(), std.tolist(), strict=False):
                     rows.append((record.name, label, m, s))
         table = pd.DataFrame(rows, columns=["arm", "feature", "mean", "std"])
         return table.set_index(["arm", "feature"])

@@ -6,18 +6,20 @@ from typing import Any
 
 import numpy as np
 
+from tsucb.agent.encoding import Encoder, values_of
+from tsucb.agent.transformers import fast_row, learn_and_transform, table_of
 from tsucb.checks import LARGEST
 from tsucb.models.model import Model
 from tsucb.numeric.arrays import Floats
 
 Arm = str | int
-Context = Any  # a vector, a mapping of feature names to numbers, or whatever a transformer takes
+Context = Any  # a mapping of features, a row of a table, a vector, or whatever a transformer takes
 
 _ARRAY, _FLOAT = np.ndarray, np.dtype(np.float64)
 
 
 class Reader:
-    """Reads the contexts of one agent.
+    """Reads the contexts of an agent whose features are declared, or made by a transformer.
 
     Parameters
     ----------
@@ -42,7 +44,13 @@ class Reader:
         self.per_arm = len(shape) == 2
         self.shape = shape[-1:]  # of the vector that is learned from: (d,), or () for none
         self._accepted = self.shape if transformer is None else None  # arrays taken as they are
+        self._row = None if transformer is None or streaming else fast_row(transformer)
         self._learning = threading.Lock()
+
+    @property
+    def feature_names(self) -> Sequence[str]:
+        """The names of the vector's entries."""
+        return self.names or [f"x{i}" for i in range(sum(self.shape))]
 
     def packed(self, context: Context) -> bytes:
         """One context as the bytes of its numbers, which may not be finite."""
@@ -59,30 +67,45 @@ class Reader:
             return np.zeros(0)
         if context is None:
             raise ValueError(f"{self.model_name} needs a context; give one")
-        vector: Floats = self.matrix([context])[0]
+        if self._row is not None:
+            rows = self._checked([self._row(context)], 1)
+        elif hasattr(context, "columns") or np.ndim(context) == 2:
+            if len(context) != 1:
+                raise ValueError(f"a context is one row, but {len(context)} were given")
+            rows = self.matrix(context)
+        else:
+            rows = self.matrix([context])
+        vector: Floats = rows[0]
         return vector
 
     def matrix(self, contexts: Any) -> Floats:
         """Several contexts (a list, matrix or table) as a new, finite matrix, one row each."""
+        if isinstance(contexts, Mapping | str) or not hasattr(contexts, "__len__"):
+            raise TypeError(
+                f"contexts must be a list, a matrix or a table, not {type(contexts).__name__}; for "
+                "one context use choose"
+            )
         if self.transformer is not None:
-            table = hasattr(contexts, "columns")
-            rows = self._transform(records(contexts, contexts.columns) if table else contexts)
+            rows = self._transform(contexts)
         elif hasattr(contexts, "columns"):
             rows = self._features(contexts)
         elif isinstance(contexts, np.ndarray):
             rows = contexts
         else:
-            rows = [self._by_name(c) if isinstance(c, Mapping) else c for c in contexts]
+            rows = [self._by_name(context) for context in contexts]
+        return self._checked(rows, len(contexts))
+
+    def _checked(self, rows: Any, count: int) -> Floats:
         try:
             matrix = np.array(rows, dtype=np.float64, order="C")
         except (TypeError, ValueError):
             raise TypeError(
-                "a context must be numbers, one per feature; give categories, text and missing "
-                "values through a transformer, such as scikit-learn's DictVectorizer"
+                "a context must be numbers, one per feature; for categories, text and missing "
+                "values make the agent without features, or with a transformer"
             ) from None
-        if len(contexts) == 0:
+        if count == 0:
             return np.zeros((0, *self.shape))
-        if matrix.shape != (len(contexts), *self.shape):
+        if matrix.shape != (count, *self.shape):
             raise ValueError(
                 f"a context has shape {matrix.shape[1:]}, but {self.model_name} expects "
                 f"{self.shape}"
@@ -96,6 +119,11 @@ class Reader:
             absent = [arm for arm in arms if arm not in context]
             if absent:
                 raise ValueError(f"the context has no features for the arms {listed(absent)}")
+            unknown = [arm for arm in context if arm not in arms]
+            if unknown:
+                raise ValueError(
+                    f"the context has features for arms not offered: {listed(unknown)}"
+                )
             context = [context[arm] for arm in arms]
         if context is None or len(context) != len(arms):
             raise ValueError(
@@ -104,19 +132,9 @@ class Reader:
             )
         return self.matrix(context)
 
-    def check_stored(self, contexts: Floats) -> None:
-        """Complain about contexts of a file that could not have been read here."""
-        check_finite(contexts)
-
     def columns(self, table: Any, arm: str, reward: str) -> tuple[Any, Sequence[Any], Any]:
         """Contexts, arms and rewards of a table, as pandas, polars or a mapping has it."""
-        present = list(table.columns if hasattr(table, "columns") else table)
-        for name in (arm, reward):
-            if name not in present:
-                raise ValueError(
-                    f"the history has no column {name!r}, only {listed(present)}; "
-                    "say which are meant with fit(history, arm=…, reward=…)"
-                )
+        present = check_columns(table, arm, reward)
         arms, rewards = np.asarray(table[arm]).tolist(), np.asarray(table[reward]).tolist()
         if not self.shape:
             return None, arms, rewards
@@ -124,6 +142,13 @@ class Reader:
             others = [name for name in present if name not in (arm, reward)]
             return records(table, others), arms, rewards
         return self._features(table), arms, rewards
+
+    def describe(self, context: Context) -> list[tuple[str, float]]:
+        """The entries of a context's vector that are not 0, with their names."""
+        if self.streaming:
+            raise ValueError("a transformer that learns from every context cannot be asked first")
+        vector = self.vector(context)
+        return [(self.feature_names[i], float(vector[i])) for i in np.flatnonzero(vector).tolist()]
 
     def _features(self, table: Any) -> Any:
         """The columns of the features, side by side."""
@@ -138,28 +163,83 @@ class Reader:
         if self.names is None:
             raise TypeError(
                 "contexts with names need an agent that knows the names of its features: "
-                'make it with features=["age", …] instead of their number'
+                'make it with features=["age", …] instead of their number, or without any'
             )
         return self.names
 
-    def _by_name(self, context: Mapping[str, float]) -> list[float]:
+    def _by_name(self, context: Any) -> Any:
+        if isinstance(context, list | tuple | np.ndarray) and not hasattr(context, "_asdict"):
+            return context
+        values, positional = values_of(context)
+        if positional:
+            return list(values.values())
         names = self.needed_names()
-        if len(context) != len(names) or any(name not in context for name in names):
-            wrong = set(names).symmetric_difference(context)
+        if len(values) != len(names) or any(name not in values for name in names):
+            wrong = set(names).symmetric_difference(values)
             raise ValueError(
                 f"a context must have each of the features {listed(names)}, and no other; "
                 f"missing or unknown: {listed(sorted(wrong, key=str))}"
             )
-        return [context[name] for name in names]
+        return [values[name] for name in names]
 
     def _transform(self, contexts: Any) -> Any:
+        fitted_to = getattr(self.transformer, "feature_names_in_", None)
+        if fitted_to is not None:
+            contexts = table_of(contexts, fitted_to)
+        elif hasattr(contexts, "columns"):
+            contexts = records(contexts, contexts.columns)
         if self.streaming:
             with self._learning:
-                self.transformer.partial_fit(contexts)
-                rows = self.transformer.transform(contexts)
-        else:
-            rows = self.transformer.transform(contexts)
+                return learn_and_transform(self.transformer, contexts)
+        rows = self.transformer.transform(contexts)
         return rows.toarray() if hasattr(rows, "toarray") else rows
+
+
+class FreeReader(Reader):
+    """Reads the contexts of an agent to which nothing was declared, and learns their columns.
+
+    Parameters
+    ----------
+    model
+        Widened by the agent when vectors get longer.
+    categories
+        As in `Agent`.
+    """
+
+    def __init__(self, model: Model, categories: Sequence[str], encoder: Any = None) -> None:
+        super().__init__(model, None, None, False)
+        self.encoder = Encoder(categories=categories) if encoder is None else encoder
+
+    @property
+    def feature_names(self) -> Sequence[str]:
+        """The names of the columns, those that are still to be used included."""
+        names = self.encoder.names
+        return [*names, *(f"(column {i})" for i in range(len(names), self.encoder.width))]
+
+    def packed(self, context: Context) -> bytes:
+        """One context as the bytes of its numbers."""
+        return self.vector(context).tobytes()
+
+    def vector(self, context: Context) -> Floats:
+        """One context as a vector; none at all is a context without features."""
+        vector: Floats = np.zeros(0) if context is None else self.encoder.encode(context)
+        return vector
+
+    def matrix(self, contexts: Any) -> Floats:
+        """Several contexts as a matrix, one row each."""
+        matrix: Floats = self.encoder.encode_table(contexts)
+        return matrix
+
+    def columns(self, table: Any, arm: str, reward: str) -> tuple[Any, Sequence[Any], Any]:
+        """Contexts, arms and rewards of a table, as pandas, polars or a mapping has it."""
+        present = check_columns(table, arm, reward)
+        arms, rewards = np.asarray(table[arm]).tolist(), np.asarray(table[reward]).tolist()
+        others = {name: table[name] for name in present if name not in (arm, reward)}
+        return (others or None), arms, rewards
+
+    def describe(self, context: Context) -> list[tuple[str, float]]:
+        """What the encoder makes of a context, learning nothing."""
+        return [] if context is None else self.encoder.describe(context)
 
 
 def check_finite(context: Floats) -> None:
@@ -169,6 +249,18 @@ def check_finite(context: Floats) -> None:
             f"the context contains NaN or infinity, or a number beyond ±{LARGEST:g}; every entry "
             "must be finite"
         )
+
+
+def check_columns(table: Any, arm: str, reward: str) -> list[str]:
+    """The columns of a table, which must have those of arms and rewards."""
+    present = list(table.columns if hasattr(table, "columns") else table)
+    for name in (arm, reward):
+        if name not in present:
+            raise ValueError(
+                f"the history has no column {name!r}, only {listed(present)}; "
+                "say which are meant with fit(history, arm=…, reward=…)"
+            )
+    return present
 
 
 def records(table: Any, names: Iterable[str]) -> list[dict[str, Any]]:

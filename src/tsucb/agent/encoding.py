@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from tsucb.checks import LARGEST
+from tsucb.numeric.arrays import Floats
+
 Cell = float | str | None  # what a value was read as: a number, a category, missing
 
-LARGEST = 1e100  # of features: products of two and their sums must stay finite
 SMALLEST_BLOCK = 16  # columns, once there are more than numbers
 
 _ARRAY, _FLOAT = np.ndarray, np.dtype(np.float64)

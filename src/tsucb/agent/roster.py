@@ -48,6 +48,8 @@ class Roster:
 
     Parameters
     ----------
+    model
+        Which model the state is of.
     columns
         Where the state has each arm, in the order in which the arms were added.
     state, books
@@ -56,10 +58,10 @@ class Roster:
         Decisions by their ids, in the order in which they were made.
     """
 
-    def __init__(
-        self, columns: dict[ArmRecord, int], state: Any, books: Books, open: dict[str, Open]
-    ) -> None:
-        self.columns, self.state, self.books, self.open = columns, state, books, open
+    def __init__(self, model: Model, columns: dict[ArmRecord, int], state: Any, books: Books,
+                 open: dict[str, Open]) -> None:  # fmt: skip
+        self.model, self.columns, self.state = model, columns, state
+        self.books, self.open = books, open
         self.everyone = self.offer(columns)
         # Where a decision leaves what it saw, and the calls bound to all this; made when needed.
         self.seen = np.empty(4 * max(books.chosen.size, 1) + 1)
@@ -69,7 +71,7 @@ class Roster:
     def start(cls, model: Model, records: Iterable[ArmRecord], state: Any) -> "Roster":
         """Before any data."""
         columns = {record: i for i, record in enumerate(records)}
-        return cls(columns, state, blank_books(columns), {})
+        return cls(model, columns, state, blank_books(columns), {})
 
     def offer(self, records: Iterable[ArmRecord]) -> Offer:
         """Some of the arms, in this order."""
@@ -80,10 +82,22 @@ class Roster:
         """Another roster with arrays of its own."""
         state = refilled(self.state, (array.copy() for array in leaves(self.state)))
         books = Books._make(array.copy() for array in self.books)
-        return Roster(self.columns, state, books, self.open if open is None else open)
+        open = self.open if open is None else open
+        return Roster(self.model, self.columns, state, books, open)
+
+    def widened(self, features: int) -> "Roster":
+        """Another roster whose contexts have more features, which were 0 in all so far."""
+        model = self.model.widened(features)
+        state = self.model.widen(self.state, features)
+        padding = bytes(8 * features)
+        open = {
+            id: (record, (x + padding)[: len(padding)], when)
+            for id, (record, x, when) in self.open.items()
+        }
+        return Roster(model, self.columns, state, self.books, open)
 
     def with_arms(
-        self, model: Model, records: Iterable[ArmRecord], axes: tuple[int | None, ...] | None
+        self, records: Iterable[ArmRecord], axes: tuple[int | None, ...] | None
     ) -> "Roster":
         """Another roster with these arms: some leave the state, some are new to it.
 
@@ -97,17 +111,17 @@ class Roster:
         columns = {record: self.columns[record] for record in old}
         if axes is not None and len(old) < len(self.columns):
             kept = np.array(list(columns.values()), dtype=np.int64)
-            state = taken(state, kept, axes)
+            state = columns_of(state, kept, axes)
             books = books._replace(**{name: getattr(books, name)[kept] for name in PER_COLUMN})
             columns = {record: i for i, record in enumerate(old)}
         count = books.chosen.size
         if new:
-            state = model.extend(state, len(new))
+            state = self.model.extend(state, len(new))
             added = blank_books(new)
             joined = {n: np.append(getattr(books, n), getattr(added, n)) for n in PER_COLUMN}
             books = books._replace(**joined)
             columns |= {record: count + i for i, record in enumerate(new)}
-        return Roster({r: columns[r] for r in records}, state, books, self.open)
+        return Roster(self.model, {r: columns[r] for r in records}, state, books, self.open)
 
 
 PER_COLUMN = ("tokens", "chosen", "pulls", "totals")
@@ -154,7 +168,7 @@ def plain_name(name: Arm) -> Arm:
     return str.__str__(plain) if isinstance(plain, str) else int(plain)
 
 
-def taken(state: Any, columns: Integers, axes: tuple[int | None, ...]) -> Any:
+def columns_of(state: Any, columns: Integers, axes: tuple[int | None, ...]) -> Any:
     """The state of some columns only."""
     parts = (
         x if axis is None else np.take(x, columns, axis)

@@ -8,8 +8,8 @@ import numpy as np
 
 from tsucb import models, policies
 from tsucb.agent.calls import CLOSED, COLUMN, DECIDED, DECISIONS, NOTHING, OBSERVATIONS, PENDING
-from tsucb.agent.roster import ArmRecord, Open, Roster, blank_books, plain_name
-from tsucb.agent.roster import taken as columns_of
+from tsucb.agent.contexts import check_finite
+from tsucb.agent.roster import ArmRecord, Open, Roster, blank_books, columns_of, plain_name
 from tsucb.numeric.arrays import Integers
 from tsucb.structure import Arrays, WrongSettings, pack, pack_object, unpack, unpack_object
 
@@ -172,7 +172,7 @@ def fill(agent: "Agent", names: list[Any], values: dict[str, Any], arrays: Array
         raise ValueError("open decisions that were not made here")
     if len(ids) > agent.max_open or len(ids) > counts[DECISIONS] - counts[CLOSED]:
         raise ValueError("more open decisions than there can be")
-    agent._reader.check_stored(contexts)
+    check_finite(contexts)
     open: dict[str, Open] = {
         id: (records[arm], context.tobytes(), when)
         for id, arm, context, when in zip(ids, arms, contexts, times.tolist(), strict=True)
@@ -186,7 +186,7 @@ def fill(agent: "Agent", names: list[Any], values: dict[str, Any], arrays: Array
         agent._records[plain] = ArmRecord(plain)
     if len(agent._records) != len(here) - len(removed) + len(values["added"]):
         raise ValueError("two arms of one name")
-    agent._roster = Roster(here, state, books, open)
+    agent._roster = Roster(agent.model, here, state, books, open)
     agent._settled = not (removed or values["added"])
     agent._rng.bit_generator.state = values["random"]
 

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.agent.encoding import LARGEST, values_of
+from tsucb.agent.encoding import values_of
+from tsucb.checks import LARGEST
+from tsucb.numeric.arrays import Floats
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Floats = NDArray[np.float64]
 Step = Callable[[list[Any]], list[Any]]  # the cells of a row in, what becomes of them out
 
 CHECKED_ROWS = 3  # the first rows, which are also given to the transformer

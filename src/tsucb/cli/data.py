@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from tsucb.datasets import DATASETS, data_folders, fetch, find_dataset, load
+
 app = typer.Typer(help="The datasets of the deep bandit benchmark: list, get, check.")
 
 DataDir = Annotated[
@@ -19,8 +21,6 @@ DataDir = Annotated[
 @app.command("list")
 def list_datasets(data_dir: DataDir = None) -> None:
     """Show the datasets, where each was found, and where they are looked for."""
-    from tsucb.datasets import DATASETS, data_folders, find_dataset
-
     typer.echo(f"{'dataset':<11}{'rows':>9}{'features':>10}{'arms':>6}   where")
     for dataset in DATASETS.values():
         place = find_dataset(dataset, data_dir) or f"absent: tsucb data get {dataset.name}"
@@ -38,8 +38,6 @@ def get_datasets(
     data_dir: DataDir = None,
 ) -> None:
     """Download datasets from their public sources and verify their checksums."""
-    from tsucb.datasets import DATASETS, fetch
-
     for name in DATASETS if names == ["all"] else names:
         for path in fetch(name, data_dir):
             typer.echo(f"{name}: {path}")
@@ -53,8 +51,6 @@ def check_datasets(
     data_dir: DataDir = None,
 ) -> None:
     """Read datasets and verify their rows, columns and labels."""
-    from tsucb.datasets import DATASETS, find_dataset, load
-
     present = [name for name, dataset in DATASETS.items() if find_dataset(dataset, data_dir)]
     if not (names or present):
         raise FileNotFoundError("no dataset is present; `tsucb data list` shows where they belong")

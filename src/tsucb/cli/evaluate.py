@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from tsucb.cli.reproduce import SeedOption, listed
-from tsucb.cli.simulate import ModelName, make_model, usual_ucb
-
-if TYPE_CHECKING:
-    from tsucb.logs import LoggedData
+from tsucb.cli.simulate import ModelName, make_model
+from tsucb.files import write_whole
+from tsucb.logs import LoggedData, read_events, replay
+from tsucb.news import log_files, read_day
+from tsucb.news.events import news_events
+from tsucb.policies.names import named_policy, usual_ucb
 
 
 def evaluate(
@@ -61,13 +66,7 @@ def evaluate(
     these matched events, thinned to equal chances where propensities differ, are distributed as
     if the policy had been live (Li et al. 2011). The lift is over the logging policy.
     """
-    import dataclasses
-
     import pandas as pd
-
-    from tsucb.experiments.experiment import named_policy
-    from tsucb.files import write_whole
-    from tsucb.logs import read_events, replay
 
     names = [name for text in policy or ["TS,TS-UCB(1)"] for name in listed(text) or ()]
     if log.is_dir() or (log.suffix == ".gz" and not log.name.endswith(".csv.gz")):
@@ -78,16 +77,19 @@ def evaluate(
                 "how were the arms logged? say --uniform if each available arm was equally "
                 "likely, or --propensity COLUMN for the column with their probabilities"
             )
-        events = read_events(
-            log,
-            arm=arm,
-            reward=reward,
-            contexts=listed(context),
-            available=available,
-            propensity=propensity,
-            uniform=uniform,
-            intercept=intercept,
-        )
+        try:
+            events = read_events(
+                log,
+                arm=arm,
+                reward=reward,
+                contexts=listed(context),
+                available=available,
+                propensity=propensity,
+                uniform=uniform,
+                intercept=intercept,
+            )
+        except (EOFError, zlib.error) as error:
+            raise ValueError(f"{log} is truncated or damaged: {error}") from None
         parts = iter([(log.name, events)])
     rows = []
     typer.echo(line("log", "policy", "rate", "95 % interval", "matched", "kept", "lift"))
@@ -116,9 +118,6 @@ def evaluate(
 
 def news_days(path: Path, strict: bool) -> Iterator[tuple[str, LoggedData]]:
     """The days of a news log, one after the other."""
-    from tsucb.news import log_files, read_day
-    from tsucb.news.events import news_events
-
     for file in log_files(path) if path.is_dir() else [path]:
         day = read_day(file, strict=strict)
         for problem in day.problems:
@@ -128,8 +127,6 @@ def news_days(path: Path, strict: bool) -> Iterator[tuple[str, LoggedData]]:
 
 def matching(events: LoggedData, name: ModelName, noise: float) -> tuple[LoggedData, Any]:
     """The model of a name, and the data as it reads them."""
-    import numpy as np
-
     size, features = events.contexts.shape
     if name is ModelName.auto and not features:
         name = ModelName.bernoulli

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from tsucb import news
+
 
 def make_news(
     folder: Annotated[Path, typer.Argument(help="Where the files go.", metavar="DIR")],
@@ -14,6 +16,4 @@ def make_news(
     workers: Annotated[int | None, typer.Option(help="Days at once; default: one a core.")] = None,
 ) -> None:
     """Make a news click log in the form of Yahoo!'s R6B, with true click rates in truth.npz."""
-    from tsucb import news
-
     news.make_news(folder, days=days, lines=lines, seed=seed, workers=workers, progress=typer.echo)

@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tsucb.experiments import Claim, Experiment, reproduce
+from tsucb.experiments.paper.figure1 import Figure1, parse_cell
+from tsucb.experiments.paper.table1 import Table1
+from tsucb.experiments.paper.table2 import Table2
+from tsucb.experiments.paper.theorems import Theorems
+from tsucb.experiments.report import verdict
+
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from tsucb.experiments import Claim, Experiment
 
 app = typer.Typer(
     help="Reproduce an experiment of the paper and compare with its figures.",
@@ -50,6 +55,14 @@ ClusterOption = Annotated[
     str | None, typer.Option(help="Address of a Dask scheduler to run on, tcp://HOST:PORT.")
 ]
 
+OtherCodeOption = Annotated[
+    bool,
+    typer.Option(
+        "--continue-other-code",
+        help="Continue results that another state of this package has begun, mixing both.",
+    ),
+]
+
 
 def listed(text: str | None) -> tuple[str, ...] | None:
     """The parts of a comma-separated list.
@@ -63,12 +76,14 @@ def listed(text: str | None) -> tuple[str, ...] | None:
 
 
 def carry_out(
-    experiment: Experiment, out: Path | None, workers: int | None, cluster: str | None
+    experiment: Experiment,
+    out: Path | None,
+    workers: int | None,
+    cluster: str | None,
+    other_code: bool,
 ) -> None:
     """Measure the experiment into its folder, with progress, and end with the claims."""
     from rich.console import Console
-
-    from tsucb.experiments import reproduce
 
     out = out or Path("results") / experiment.name
     console = Console(highlight=False)
@@ -76,7 +91,14 @@ def carry_out(
     for note in experiment.notes():
         console.print(note, markup=False)
     try:
-        result = reproduce(experiment, out, workers=workers, cluster=cluster, console=console)
+        result = reproduce(
+            experiment,
+            out,
+            workers=workers,
+            cluster=cluster,
+            other_code=other_code,
+            console=console,
+        )
     except KeyboardInterrupt:
         typer.echo("The same command continues where this one stopped.", err=True)
         raise
@@ -89,8 +111,6 @@ def show_claims(console: Console, claims: list[Claim]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
-
-    from tsucb.experiments.report import verdict
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, width=min(console.width, 120))
     table.add_column("claim of the paper", ratio=5)
@@ -118,10 +138,9 @@ def figure1(
     out: OutOption = None,
     workers: WorkersOption = None,
     cluster: ClusterOption = None,
+    continue_other_code: OtherCodeOption = False,
 ) -> None:
     """Figure 1: 25 synthetic linear contextual bandits, six policies."""
-    from tsucb.experiments.paper.figure1 import Figure1, parse_cell
-
     experiment = Figure1.at(
         scale,
         runs=runs,
@@ -130,7 +149,7 @@ def figure1(
         policies=listed(policies),
         prior=prior.value,
     )
-    carry_out(experiment, out, workers, cluster)
+    carry_out(experiment, out, workers, cluster, continue_other_code)
 
 
 @app.command()
@@ -149,10 +168,9 @@ def table1(
     out: OutOption = None,
     workers: WorkersOption = None,
     cluster: ClusterOption = None,
+    continue_other_code: OtherCodeOption = False,
 ) -> None:
     """Table 1: personalised news from a click log."""
-    from tsucb.experiments.paper.table1 import Table1
-
     experiment = Table1.at(
         scale,
         log=log and str(log),
@@ -164,7 +182,7 @@ def table1(
     )
     typer.echo("Reading the log and fitting click models, unless the cache has them ...", err=True)
     experiment.prepare()
-    carry_out(experiment, out, workers, cluster)
+    carry_out(experiment, out, workers, cluster, continue_other_code)
 
 
 @app.command()
@@ -179,10 +197,9 @@ def table2(
     out: OutOption = None,
     workers: WorkersOption = None,
     cluster: ClusterOption = None,
+    continue_other_code: OtherCodeOption = False,
 ) -> None:
     """Table 2: Neural-Linear on seven real datasets."""
-    from tsucb.experiments.paper.table2 import Table2
-
     experiment = Table2.at(
         scale,
         datasets=listed(datasets),
@@ -192,7 +209,7 @@ def table2(
         seed=seed,
         policies=listed(policies),
     )
-    carry_out(experiment, out, workers, cluster)
+    carry_out(experiment, out, workers, cluster, continue_other_code)
 
 
 @app.command()
@@ -204,9 +221,8 @@ def theorems(
     out: OutOption = None,
     workers: WorkersOption = None,
     cluster: ClusterOption = None,
+    continue_other_code: OtherCodeOption = False,
 ) -> None:
     """Theorems 1 and 2: Bayes regret against its bounds, and how often the bounds fail."""
-    from tsucb.experiments.paper.theorems import Theorems
-
     experiment = Theorems.at(scale, runs=runs, seed=seed, policies=listed(policies))
-    carry_out(experiment, out, workers, cluster)
+    carry_out(experiment, out, workers, cluster, continue_other_code)

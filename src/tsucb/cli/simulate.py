@@ -10,7 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
+import tsucb
+from tsucb import datasets
+from tsucb.cli.limits import bounded, check_memory
 from tsucb.cli.reproduce import SeedOption, listed
+from tsucb.experiments.drawing import new_figure, theme
+from tsucb.figures import regret_curves
+from tsucb.files import write_whole
+from tsucb.policies.names import named_policy, usual_ucb
 
 
 class ModelName(StrEnum):
@@ -59,11 +66,18 @@ def simulate(
     from rich.console import Console
     from rich.table import Table
 
-    import tsucb
-    from tsucb.experiments.experiment import named_policy
-
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"--out {out} must end in .png, .svg or .pdf")
+    bounded("arms", arms, most=1_000_000)
+    bounded("features", features, most=1_000_000)
+    bounded("horizon", horizon, most=1_000_000_000)
+    bounded("runs", runs, most=1_000_000)
+    if workers is not None:
+        bounded("workers", workers, most=1_000)
+    if environment in SYNTHETIC[2:4]:
+        matrices = arms if environment == "contextual-linear" else 1
+        counts = f"{arms:,} arms with {features:,} features"
+        check_memory(counts, 8.0 * features * (2 * matrices * features + arms))
     bandit = make_environment(environment, arms, features, noise, delta, data_dir)
     learner = make_model(model, bandit, noise, horizon)
     special = {
@@ -99,8 +113,6 @@ def make_environment(
     name: str, arms: int, features: int, noise: float, delta: float, data_dir: Path | None
 ) -> Any:
     """The environment of a name, synthetic or a dataset."""
-    import tsucb
-
     match name:
         case "bernoulli":
             return tsucb.KArmedBandit(arms, tsucb.BernoulliArms())
@@ -112,8 +124,6 @@ def make_environment(
             return tsucb.ContextualLinearBandit(arms, features, noise)
         case "wheel":
             return tsucb.WheelBandit(delta)
-    from tsucb import datasets
-
     if name not in datasets.DATASETS:
         known = ", ".join([*SYNTHETIC, *datasets.DATASETS])
         raise ValueError(f"unknown environment {name!r}; choose one of {known}")
@@ -122,8 +132,6 @@ def make_environment(
 
 def make_model(name: ModelName, environment: Any, noise: float, horizon: int) -> Any:
     """The model of a name, in the environment's dimensions."""
-    import tsucb
-
     features = getattr(environment, "features", 0) or (environment.context_shape or (0,))[-1]
     match name:
         case ModelName.auto if hasattr(environment, "prior"):
@@ -140,35 +148,18 @@ def make_model(name: ModelName, environment: Any, noise: float, horizon: int) ->
             return tsucb.Linear(features, noise, prior_covariance=1 / max(features, 1))
         case ModelName.contextual:
             return tsucb.ContextualLinear(features, noise, prior_covariance=1 / max(features, 1))
-    from tsucb.models.neural.neural_linear import NeuralLinear
-
-    return NeuralLinear(features, memory=horizon)
-
-
-def usual_ucb(model: Any, horizon: int) -> Any:
-    """What the paper calls UCB for this kind of model."""
-    import tsucb
-
-    if isinstance(model, tsucb.BernoulliArms | tsucb.GaussianArms):
-        return tsucb.HoeffdingUCB(horizon)
-    if isinstance(model, tsucb.Linear | tsucb.ContextualLinear):
-        return tsucb.OFUL()
-    return tsucb.ChiSquaredUCB()
+    return tsucb.NeuralLinear(features, memory=horizon)
 
 
 def save_figure(result: Any, out: Path) -> None:
     """The regret curves as a file."""
-    from tsucb.experiments.drawing import new_figure, regret_curves, theme
-    from tsucb.files import write_whole
-
     sink = io.BytesIO()
     with theme("light"):
         figure = new_figure(7, 4.5)
         axes = figure.subplots()
         curves = dict(zip(result.policies, result.regret, strict=True))
-        regret_curves(axes, result.checkpoints, curves, "")
-        axes.set(xlabel="step", ylabel="cumulative regret, mean with 95 % band")
-        axes.legend()
+        regret_curves(result.checkpoints, curves, axes)
+        axes.set_ylabel("cumulative regret, mean with 95 % band")
         figure.savefig(sink, format=out.suffix[1:], dpi=160)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_whole(out, sink.getvalue())

@@ -6,7 +6,7 @@ import numpy as np
 
 from tsucb.datasets.bandits import ClassificationBandit
 from tsucb.datasets.dataset import Dataset
-from tsucb.datasets.files import File, existing_file
+from tsucb.datasets.files import File
 from tsucb.datasets.text import Text, one_hot, standardise
 
 SOURCE = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult"
@@ -36,7 +36,7 @@ def read(folder: Path) -> ClassificationBandit:
     """
     train, test = (
         # adult.test opens with a comment line.
-        Text(existing_file(folder, file), columns=15, header=header).read(numbers=NUMBERS)
+        Text(folder, file, columns=15, header=header).read(numbers=NUMBERS)
         for file, header in zip(FILES, (0, 1), strict=True)
     )
     columns = [np.concatenate(pair) for pair in zip(train, test, strict=True)]

@@ -6,7 +6,7 @@ import numpy as np
 
 from tsucb.datasets.bandits import ClassificationBandit
 from tsucb.datasets.dataset import Dataset
-from tsucb.datasets.files import File, existing_file
+from tsucb.datasets.files import File
 from tsucb.datasets.text import Text, one_hot, standardise
 
 FILE = File(
@@ -23,11 +23,10 @@ ROWS = 15_317
 
 def read(folder: Path) -> ClassificationBandit:
     """All answers one-hot, caseid left out; the label is dOccup; the first 15,317 rows."""
-    path = existing_file(folder, FILE)
-    text = Text(path, columns=69, header=1, limit=1 + ROWS)
+    text = Text(folder, FILE, columns=69, header=1, limit=1 + ROWS)
     names = text.content.split(b"\n", 1)[0].decode("utf-8", errors="replace").strip().split(",")
     if "caseid" not in names or "dOccup" not in names:
-        raise ValueError(f"{path}, line 1: no column names with caseid and dOccup among them")
+        raise ValueError(f"{text.path}, line 1: no column names with caseid and dOccup among them")
     columns = dict(zip(names, text.read(numbers=range(69)), strict=True))
     del columns["caseid"]
     labels = text.labels(columns.pop("dOccup"), first=0, last=8)

@@ -5,7 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tsucb.datasets.files import File, data_folders, find_file
+from tsucb.datasets.files import (
+    File,
+    data_folders,
+    existing_file,
+    find_file,
+    is_genuine,
+    read_content,
+)
 
 
 class Dataset(NamedTuple):
@@ -24,21 +31,17 @@ class Dataset(NamedTuple):
     read: Callable[[Path], Any]
 
     def load(self, folder: Path) -> Any:
-        """Read the files in a folder, and refuse any but the whole, unaltered dataset."""
-        environment = self.read(folder)
-        found = {
-            "rows": environment.rows,
-            "features": environment.features,
-            "arms": environment.arms,
-        }
-        for what, count in found.items():
-            expected = getattr(self, what)
-            if count != expected:
-                names = " and ".join(file.name for file in self.files)
+        """Read the files in a folder; any but the whole, unaltered ones are refused unread."""
+        for file in self.files:
+            path = existing_file(folder, file)
+            if not is_genuine(file, read_content(file, path)):
                 raise ValueError(
-                    f"{names} in {folder} give {count:,} {what} where {expected:,} were expected: "
-                    f"truncated or altered; get the dataset again with `tsucb data get {self.name}`"
+                    f"{path} is not the file of dataset {self.name} (its checksum differs): "
+                    f"truncated or altered; delete it and run `tsucb data get {self.name}`"
                 )
+        environment = self.read(folder)
+        found = (environment.rows, environment.features, environment.arms)
+        assert found == (self.rows, self.features, self.arms), found  # the reader's own fault
         return environment
 
 

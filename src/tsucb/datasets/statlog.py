@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tsucb.datasets.bandits import ClassificationBandit
 from tsucb.datasets.dataset import Dataset
-from tsucb.datasets.files import File, existing_file
+from tsucb.datasets.files import File
 from tsucb.datasets.text import Text, one_hot, standardise
 
 FILE = File(
@@ -18,7 +18,7 @@ FILE = File(
 
 def read(folder: Path) -> ClassificationBandit:
     """Nine standardised numbers; the label, 1 to 7, comes last."""
-    text = Text(existing_file(folder, FILE), columns=10, separator=" ")
+    text = Text(folder, FILE, columns=10, separator=" ")
     *indicators, label = text.read(numbers=range(10))
     labels = text.labels(label, first=1, last=7)
     return ClassificationBandit(standardise(one_hot(indicators)), labels, arms=7)

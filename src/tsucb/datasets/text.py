@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.datasets.files import read_bytes
+from tsucb.datasets.files import File, existing_file, read_content
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -19,8 +19,8 @@ class Text:
 
     Parameters
     ----------
-    path
-        The file, plain or `.gz`.
+    folder, file
+        Where a file of a dataset lies, plain or `.gz`.
     columns
         The number of fields that every row must have.
     separator
@@ -33,18 +33,19 @@ class Text:
 
     def __init__(
         self,
-        path: Path,
+        folder: Path,
+        file: File,
         *,
         columns: int,
         separator: str = ",",
         header: int = 0,
         limit: int | None = None,
     ) -> None:
-        self.path = path
+        self.path = existing_file(folder, file)
         self.columns = columns
         self.separator = separator
         self.header = header
-        self.content = read_bytes(path)
+        self.content = read_content(file, self.path)
         if limit is not None:
             self.content = b"\n".join(self.content.split(b"\n", limit)[:limit])
 

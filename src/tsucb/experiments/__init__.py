@@ -4,7 +4,17 @@ An `Experiment` says what is measured; `reproduce` measures it, on this machine 
 into a folder that survives being killed at any moment.
 """
 
-from tsucb.experiments.experiment import Claim, Experiment, Figure, Task
+from tsucb.experiments.claims import Check, Claim, Finding, check_claims
+from tsucb.experiments.experiment import Experiment, Figure, Task
 from tsucb.experiments.measure import reproduce
 
-__all__ = ["Claim", "Experiment", "Figure", "Task", "reproduce"]
+__all__ = [
+    "Check",
+    "Claim",
+    "Experiment",
+    "Figure",
+    "Finding",
+    "Task",
+    "check_claims",
+    "reproduce",
+]

@@ -1,4 +1,4 @@
-"""How the figures look: one theme in light and dark, one style per policy, heat maps, curves."""
+"""How the figures look: one theme in light and dark, heat maps, panels."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-from tsucb.figures import line_styles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,16 +58,6 @@ def theme(name: str) -> Iterator[None]:
     }
     with matplotlib.rc_context(settings):
         yield
-
-
-def style(policy: str) -> dict[str, Any]:
-    """Label, colour and dashes of a policy, the same in every figure; black becomes ink."""
-    import matplotlib
-
-    chosen: dict[str, Any] = {"label": policy, **line_styles([policy])[policy]}
-    if chosen["color"] == "#000000":
-        chosen["color"] = matplotlib.rcParams["text.color"]
-    return chosen
 
 
 def percent_colours(percent: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -140,26 +128,20 @@ def new_figure(width: float, height: float) -> Figure:
     return MatplotlibFigure(figsize=(width, height), layout="constrained")
 
 
-def regret_curves(
-    axes: Axes, steps: NDArray[np.float64], curves: dict[str, NDArray[np.float64]], title: str
-) -> None:
-    """Mean cumulative regret from step 0 on, one line per policy, with a 95 % band.
+def panel_for_each(
+    names: Sequence[object], columns: int, narrow: bool, height: float
+) -> tuple[Figure, list[Axes]]:
+    """A figure with so many panels side by side, one for each name; what is left over is hidden."""
+    columns = min(len(names), columns)
+    lines = -(-len(names) // columns)
+    figure = new_figure(4.2 if narrow else 10.5, height * lines + 0.6)
+    axes = list(figure.subplots(lines, columns, squeeze=False).ravel())
+    for unused in axes[len(names) :]:
+        unused.set_axis_off()
+    return figure, axes[: len(names)]
 
-    Parameters
-    ----------
-    steps : (n,)
-    curves : of each policy the regret of every run at these steps, (runs, n)
-    """
-    steps = np.append(0, steps)
-    for position, (policy, regret) in enumerate(curves.items()):
-        regret = np.pad(regret, ((0, 0), (1, 0)))
-        mean, look = regret.mean(axis=0), style(policy)
-        axes.plot(steps, mean, zorder=3 - 0.01 * position, **look)  # the first named on top
-        if len(regret) > 1:
-            width = 1.96 * regret.std(axis=0, ddof=1) / np.sqrt(len(regret))
-            axes.fill_between(
-                steps, mean - width, mean + width, color=look["color"], alpha=0.15, linewidth=0
-            )
-    axes.set_title(title)
-    axes.set_ylim(bottom=0)
-    axes.set_xlim(0, steps[-1])
+
+def legend_above(figure: Figure, axes: Axes, narrow: bool) -> None:
+    """The legend of one panel, which holds for all, above the figure."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3 if narrow else 6)

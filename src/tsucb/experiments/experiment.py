@@ -9,8 +9,6 @@ on any machine, and again after a crash, and the numbers are always the same.
 from __future__ import annotations
 
 import dataclasses
-import math
-import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
@@ -19,13 +17,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from tsucb.experiments.claims import Claim
+from tsucb.simulation import cores
+from tsucb.statistics import mean_interval, percent_of
+
 if TYPE_CHECKING:
     import matplotlib.figure
     import pandas as pd
 
-    from tsucb.policies import Policy
-
 Cell = tuple[str | int | float, ...]
+MOST_RUNS = 1_000_000
 
 
 class Task(NamedTuple):
@@ -50,19 +51,6 @@ class Task(NamedTuple):
         """
         parts = [*map(str, self.cell), self.policy, f"{self.first}-{self.stop - 1}"]
         return re.sub(r"[^\w.()=+-]", "-", "_".join(parts))
-
-
-class Claim(NamedTuple):
-    """A sentence of the paper beside what was measured.
-
-    `agrees` is None where the measurement cannot decide (a policy left out, too few runs);
-    `measured` then says why.
-    """
-
-    statement: str
-    paper: str
-    measured: str
-    agrees: bool | None
 
 
 class Figure(NamedTuple):
@@ -104,8 +92,8 @@ class Experiment(ABC):
     scales: ClassVar[dict[str, dict[str, Any]]]
 
     def __post_init__(self) -> None:
-        if self.runs < 1:
-            raise ValueError(f"runs must be at least 1, but it is {self.runs}")
+        if not 1 <= self.runs <= MOST_RUNS:
+            raise ValueError(f"runs must be at least 1, at most {MOST_RUNS:,}, not {self.runs:,}")
         if self.seed < 0:
             raise ValueError(f"seed must not be negative, but it is {self.seed}")
         if not self.policies:
@@ -166,11 +154,7 @@ class Experiment(ABC):
 
     def workers(self) -> int:
         """Tasks measured at once on this machine, unless told otherwise: one per core."""
-        return (
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1
-        )
+        return cores()
 
     def prepare(self) -> None:  # noqa: B027  (most experiments need nothing)
         """Find and check what all tasks need, before the first starts; errors here come early."""
@@ -198,39 +182,6 @@ class Experiment(ABC):
         return []
 
 
-def named_policy(name: str, **special: Policy) -> Policy:
-    """The policy of a printed name: TS, Greedy, Greedy(first), TS-UCB(m), … or a special one.
-
-    Parameters
-    ----------
-    name : as printed, such as "TS-UCB(100)"
-    special : what a name means in this experiment, such as `UCB=OFUL(noise=0.5)`
-
-    >>> named_policy("TS-UCB(100)").name
-    'TS-UCB(100)'
-    """
-    from tsucb import policies
-
-    if name in special:
-        return special[name]
-    if match := re.fullmatch(r"(TS-UCB|IDS)\((\d+|∞)\)", name):
-        samples = math.inf if match[2] == "∞" else int(match[2])
-        return policies.TSUCB(samples) if match[1] == "TS-UCB" else policies.IDS(samples)
-    plain = (
-        policies.Thompson(),
-        policies.Greedy(),
-        policies.Greedy(first=True),
-        policies.Random(),
-    )
-    for policy in plain:
-        if policy.name == name:
-            return policy
-    known = ", ".join(["TS-UCB(m)", "IDS(m)", *(policy.name for policy in plain), *special])
-    raise ValueError(
-        f"unknown policy {name!r}; give one of {known}, m being a number of samples or ∞"
-    )
-
-
 def cell_seed(seed: int, *cell: Hashable) -> int:
     """A seed of its own for a cell, so that cells are independent of each other.
 
@@ -251,7 +202,8 @@ def relative_regret(rows: pd.DataFrame, cell: list[str], baseline: str = "TS") -
     ----------
     rows : columns `cell`, policy, run, regret
     cell : names of the columns that make a cell
-    baseline : the policy with 100 %; without it in `rows` the percentages are empty
+    baseline : the policy with 100 %; without it in `rows`, and in a cell where it once lost
+        nothing, the percentages are empty
 
     >>> import pandas as pd
     >>> rows = pd.DataFrame({"day": 1, "policy": ["TS", "TS", "UCB", "UCB"],
@@ -263,12 +215,10 @@ def relative_regret(rows: pd.DataFrame, cell: list[str], baseline: str = "TS") -
     """
     import pandas as pd
 
-    from tsucb.statistics import mean_interval
-
     key = [*cell, "run"]
     base = rows.loc[rows.policy == baseline, [*key, "regret"]]
     paired = rows.merge(base, on=key, how="left", suffixes=("", "_baseline"))
-    paired["percent"] = 100 * paired.regret / paired.regret_baseline
+    paired["percent"] = percent_of(paired.regret.to_numpy(), paired.regret_baseline.to_numpy())
     table = []
     for group, part in paired.groupby([*cell, "policy"], sort=False):
         mean, error, *_ = mean_interval(part.regret.to_numpy())

@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import tsucb
-from tsucb.experiments.experiment import Claim, Experiment, Task
+from tsucb.checks import whole_number
+from tsucb.experiments.code import code_identity
+from tsucb.experiments.experiment import Experiment, Task
 from tsucb.experiments.folder import Folder
+from tsucb.experiments.progress import Progress
+from tsucb.experiments.report import Result, write_results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,20 +29,12 @@ class Finished(NamedTuple):
     seconds: float
 
 
-class Result(NamedTuple):
-    """A measured experiment: one row per run, the summary table, and the claims."""
-
-    rows: pd.DataFrame
-    summary: pd.DataFrame
-    claims: list[Claim]
-
-
-def measure(experiment: Experiment, task: Task, version: str) -> Finished:
-    """Run one task, here or on a worker, which must have the same version of this package."""
-    if tsucb.__version__ != version:
+def measure(experiment: Experiment, task: Task, code: str) -> Finished:
+    """Run one task, here or on a worker, which must have the same code of this package."""
+    if code_identity() != code:
         raise ValueError(
-            f"a worker has tsucb {tsucb.__version__}, but the experiment is of tsucb {version}; "
-            "install the same version on all workers"
+            f"a worker has other code of tsucb ({tsucb.__version__}, {code_identity()}) than this "
+            f"process ({code}); install the same version on all workers"
         )
     start = time.perf_counter()
     rows = experiment.run(task.cell, task.policy, task.runs)
@@ -67,6 +63,18 @@ def executor(workers: int, cluster: str | None) -> Iterator[Executor]:
                 f"the Dask cluster at {cluster} went away; start it again, and the same command "
                 "continues where this one stopped"
             ) from None
+        except Exception as error:
+            if type(error).__name__ == "KilledWorker":  # its class is that of an optional package
+                raise ConnectionError(
+                    f"every worker of {cluster} that took a certain task died; see what their logs "
+                    "say (out of memory?), and the same command continues where this one stopped"
+                ) from None
+            if isinstance(error, RuntimeError) and "deserialization" in str(error):
+                raise ValueError(
+                    f"the scheduler at {cluster} cannot read the tasks: it has other code of "
+                    "tsucb; install the same version on all machines"
+                ) from None
+            raise
         finally:
             pool.shutdown(wait=False)
             client.close()
@@ -99,6 +107,7 @@ def reproduce(
     *,
     workers: int | None = None,
     cluster: str | None = None,
+    other_code: bool = False,
     console: Console | None = None,
 ) -> Result:
     """Measure what is missing in the folder `out`, then write its tables, figures and report.
@@ -109,23 +118,21 @@ def reproduce(
     out : a new folder, or one of the same settings, which is continued
     workers : tasks at once on this machine; the experiment's own choice if None
     cluster : address of a Dask scheduler to run the tasks there instead
+    other_code : whether to continue a folder that another state of this package has begun
     console : where progress is shown; nowhere if None
     """
-    from tsucb.experiments.progress import Progress
-    from tsucb.experiments.report import write_results
-
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers must be at least 1, but it is {workers}")
+    if workers is not None:
+        whole_number("workers", workers)
     with (
         executor(workers or experiment.workers(), cluster) as pool,
-        closing(Folder(Path(out), experiment)) as folder,
+        closing(Folder(Path(out), experiment, other_code=other_code)) as folder,
     ):
         experiment.prepare()
         # The longest first, so that no core is left waiting for one at the end.
         pending = sorted(folder.pending(), key=experiment.cost, reverse=True)
         with Progress(experiment, pending, console) as progress:
             running: dict[Future[Finished], Task] = {
-                pool.submit(measure, experiment, task, tsucb.__version__): task for task in pending
+                pool.submit(measure, experiment, task, code_identity()): task for task in pending
             }
             for future in as_completed(running):
                 task = running.pop(future)

@@ -92,8 +92,8 @@ class Progress:
     def line(self) -> str:
         """The state in one line."""
         elapsed = time.monotonic() - self.start
-        share = self.cost_done / max(self.cost_done + self.cost_left, 1e-9)
-        bar = "━" * round(20 * share) + "╌" * (20 - round(20 * share))
+        fraction = self.cost_done / max(self.cost_done + self.cost_left, 1e-9)
+        bar = "━" * round(20 * fraction) + "╌" * (20 - round(20 * fraction))
         counts = (
             f"{bar} {self.cells - len(self.open)}/{self.cells} cells · "
             f"{self.finished:,}/{self.total:,} tasks · "
@@ -101,5 +101,9 @@ class Progress:
         if not self.cost_done:
             return counts + f"starting, {duration(elapsed)} (the first time, code is compiled)"
         speed = self.steps / max(elapsed, 1e-9)
-        left = f"{duration(elapsed * (1 - share) / share)} left" if self.open else duration(elapsed)
+        left = (
+            f"{duration(elapsed * (1 - fraction) / fraction)} left"
+            if self.open
+            else duration(elapsed)
+        )
         return counts + f"{speed:,.0f} steps/s · {left}"

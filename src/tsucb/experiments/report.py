@@ -7,19 +7,27 @@ import html
 import io
 import json
 import platform
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import tsucb
+from tsucb.experiments.claims import Claim
 from tsucb.experiments.drawing import PALETTES, theme
-from tsucb.experiments.experiment import Claim, Figure
+from tsucb.experiments.experiment import Figure
 from tsucb.experiments.folder import Folder
-from tsucb.experiments.measure import Result
 from tsucb.experiments.progress import duration
 
 if TYPE_CHECKING:
     import pandas as pd
 
 AGREEMENT = {True: ("yes", "✓"), False: ("no", "✗"), None: ("open", "–")}
+
+
+class Result(NamedTuple):
+    """A measured experiment: one row per run, the summary table, and the claims."""
+
+    rows: pd.DataFrame
+    summary: pd.DataFrame
+    claims: list[Claim]
 
 
 def verdict(claim: Claim) -> str:
@@ -39,7 +47,7 @@ def write_results(folder: Folder) -> Result:
     import pyarrow.parquet as pq
 
     experiment = folder.experiment
-    rows, times = folder.rows()
+    rows, times, codes = folder.measured()
     summary = experiment.summary(rows)
     tables = {"summary": summary, **experiment.tables(rows)}
     claims = experiment.claims(rows, summary)
@@ -59,7 +67,8 @@ def write_results(folder: Folder) -> Result:
         folder.write(f"{figure.name}.svg", variants["light", False])
         folder.write(f"{figure.name}.png", picture(figure, "light", False, "png"))
         parts.append(embedded(figure, variants))
-    folder.write("report.html", page(folder, tables, claims, parts, float(times.seconds.sum())))
+    seconds = float(times.seconds.sum())
+    folder.write("report.html", page(folder, tables, claims, parts, codes, seconds))
     return Result(rows, summary, claims)
 
 
@@ -112,17 +121,20 @@ def page(
     tables: dict[str, pd.DataFrame],
     claims: list[Claim],
     figures: list[str],
+    codes: tuple[str, ...],
     seconds: float,
 ) -> str:
     """The report: a single file that opens without network, on any width, in light and dark."""
     experiment = folder.experiment
     judged = [c for c in claims if c.agrees is not None]
-    settings = json.loads((folder.path / "settings.json").read_text())
-    notes = "".join(f"<p>{html.escape(note)}</p>" for note in experiment.notes())
+    settings = json.loads((folder.path / "settings.json").read_text(encoding="utf-8"))
+    mixed = [f"Measured by {len(codes)} states of the code of tsucb."] * (len(codes) > 1)
+    notes = "".join(f"<p>{html.escape(note)}</p>" for note in [*mixed, *experiment.notes()])
     parts = [
         f"<h1>{html.escape(experiment.title)}</h1>",
         "<p>Measured with "
-        f"<code>tsucb {tsucb.__version__}</code> against J. Baek and V. Farias, "
+        f"<code>tsucb {tsucb.__version__}</code> (code {html.escape(', '.join(codes))}) against "
+        "J. Baek and V. Farias, "
         "<i>TS-UCB: Improving on Thompson Sampling With Little to No Additional Computation</i>, "
         f"AISTATS 2023. Of {len(judged)} claims that these numbers can decide, "
         f"{sum(c.agrees is True for c in judged)} agree with the paper.</p>",

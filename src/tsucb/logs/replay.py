@@ -126,7 +126,8 @@ def go_through(log, model, state, policy, first_pulls, floor, first, last, chose
         context = log.contexts[n].astype(np.float64)
         available = log.available[log.ends[log.which[n]] : log.ends[log.which[n] + 1]]
         choice = next_arm(
-            model, state, policy, context, available, chosen, first_pulls, counts[1] + 1, rng, seen
+            model, state, policy, context, available, chosen, first_pulls, counts[1] + 1, rng,
+            seen,
         )  # fmt: skip
         arm = available[choice.arm]
         if arm == log.arm[n]:

@@ -1,5 +1,6 @@
 """Priors and likelihoods that turn rewards into beliefs: one file per model."""
 
+from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.contextual_linear import ContextualLinear
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.k_armed import BernoulliArms, GaussianArms, PoissonArms
@@ -9,6 +10,7 @@ from tsucb.models.neural.neural_linear import NeuralLinear
 from tsucb.models.nig_linear import NIGLinear
 
 __all__ = [
+    "AdaptiveLinear",
     "BernoulliArms",
     "ContextualLinear",
     "Forgetting",

@@ -97,6 +97,14 @@ class Forgetting(Model, NamedTuple("Forgetting", [("model", Model), ("gamma", fl
         """As the model's."""
         return self.model.context_shape(arms)
 
+    def widened(self, features: int) -> "Forgetting":
+        """The model for contexts with more features, which forgets alike."""
+        return Forgetting(self.model.widened(features), self.gamma)
+
+    def widen(self, state: ForgettingState, features: int) -> ForgettingState:
+        """A state of the widened model."""
+        return state._replace(inner=fadable(self.model.widen(state.inner, features)))
+
     def coefficients(self, state: ForgettingState, arm: int) -> tuple[Floats, Floats]:
         """As the model's."""
         return self.model.coefficients(state.inner, arm)

@@ -150,6 +150,14 @@ class Model:
         self.update(state, contexts, pulled, rewards)
         return state
 
+    def widened(self, features: int) -> "Model":
+        """The model for contexts with more features."""
+        raise ValueError(f"{type(self).__name__} cannot take further features; use AdaptiveLinear")
+
+    def widen(self, state: Any, features: int) -> Any:
+        """A state of the widened model: the further features were 0 in every context so far."""
+        raise ValueError(f"{type(self).__name__} cannot take further features; use AdaptiveLinear")
+
     def coefficients(self, state: Any, arm: int) -> tuple[Floats, Floats]:
         """Mean and standard deviation of every parameter of an arm; none by default."""
         return np.zeros(0), np.zeros(0)

@@ -129,6 +129,38 @@ def widen(regressions: Any, part: int, factor: float) -> None:
     """Multiply one arm's root by a factor."""
 
 
+@hook
+def replace_posterior(regressions: Any, arm: int, mean: Floats, root: Floats) -> None:
+    """Replace one arm's posterior by N(mean, root rootᵀ)."""
+
+
+@hook
+def set_spread(regressions: Any, arm: int, feature: int, std: float) -> None:
+    """Give a coefficient about which nothing is known its standard deviation."""
+
+
+@implements(replace_posterior, Lanes)
+def replace_posterior_lanes(regressions, arm, mean, root):  # type: ignore[no-untyped-def]
+    regressions.mean[:, arm] = mean
+    regressions.root[:, :, arm] = root
+
+
+@implements(replace_posterior, Rows)
+def replace_posterior_rows(regressions, arm, mean, root):  # type: ignore[no-untyped-def]
+    regressions.mean[arm] = mean
+    regressions.root[arm] = root
+
+
+@implements(set_spread, Lanes)
+def set_spread_lanes(regressions, arm, feature, std):  # type: ignore[no-untyped-def]
+    regressions.root[feature, feature, arm] = std
+
+
+@implements(set_spread, Rows)
+def set_spread_rows(regressions, arm, feature, std):  # type: ignore[no-untyped-def]
+    regressions.root[arm, feature, feature] = std
+
+
 @implements(predict, Lanes)
 def predict_lanes(state, context, arms):  # type: ignore[no-untyped-def]
     features, _, count = state.root.shape

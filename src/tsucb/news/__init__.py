@@ -1,8 +1,9 @@
 """The news click log: its reader, a generator of logs of the same form, and its click model."""
 
 from tsucb.news.clicks import ClickModel, day_clicks, fit_clicks
+from tsucb.news.day import Day, Problem, is_generated, log_files
 from tsucb.news.generate import make_news
-from tsucb.news.log import Day, Problem, check_day, is_generated, log_files, read_day
+from tsucb.news.prepared import check_day, read_day
 
 __all__ = [
     "ClickModel",

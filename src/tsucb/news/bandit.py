@@ -127,7 +127,7 @@ class NewsBandit(
 
 
 @implements(begin, NewsBandit)
-def _(environment, rng):  # type: ignore[no-untyped-def]
+def begin_news(environment, rng):  # type: ignore[no-untyped-def]
     drawn = np.empty(environment.steps, np.int64)
     total = environment.visits.size
     n = 0
@@ -140,7 +140,7 @@ def _(environment, rng):  # type: ignore[no-untyped-def]
 
 
 @implements(advance, NewsBandit)
-def _(environment, world, step, rng):  # type: ignore[no-untyped-def]
+def advance_news(environment, world, step, rng):  # type: ignore[no-untyped-def]
     if step > world.visits.size:
         raise ValueError("the horizon is longer than the steps of a run of this NewsBandit")
     visit = world.visits[step - 1]
@@ -162,5 +162,5 @@ def _(environment, world, step, rng):  # type: ignore[no-untyped-def]
 
 
 @implements(pay, NewsBandit)
-def _(environment, world, arm):  # type: ignore[no-untyped-def]
+def pay_news(environment, world, arm):  # type: ignore[no-untyped-def]
     return 1.0 if world.noise[0] < world.means[arm] else 0.0

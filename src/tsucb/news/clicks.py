@@ -2,18 +2,24 @@
 
 import json
 import os
+import zipfile
+import zlib
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.news.log import FEATURES, Day, cache_file, fingerprint, read_day
+from tsucb.files import written_whole
+from tsucb.news.day import FEATURES, Day
+from tsucb.news.prepared import cache_file, fingerprint, read_day
 
 if TYPE_CHECKING:
     import scipy.sparse
+
+LARGEST = 1 << 30  # bytes of a click model: those of a log have a few million
 
 
 class ClickModel(NamedTuple):
@@ -48,16 +54,38 @@ class ClickModel(NamedTuple):
         return 1 / (1 + np.exp(-logits))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to an `.npz` file, aside and renamed."""
-        aside = Path(path).with_suffix(f".{uuid4().hex}.npz")
-        np.savez(aside, **self._asdict())
-        os.replace(aside, path)
+        """Write the model to an `.npz` file."""
+        with written_whole(path) as file:
+            np.savez(file, **self._asdict())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "ClickModel":
         """Read a model that `save` wrote."""
-        with np.load(path) as file:
-            return cls(**{name: file[name] for name in cls._fields})
+        try:
+            with zipfile.ZipFile(path) as archive:
+                if sum(member.file_size for member in archive.infolist()) > LARGEST:
+                    raise ValueError(f"it expands to more than {LARGEST:,} bytes")
+            with np.load(path) as file:
+                model = cls(**{name: file[name] for name in cls._fields})
+            model.check()
+        except (ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+            raise ValueError(f"{path} is no click model as `save` writes them: {error}") from None
+        return model
+
+    def check(self) -> None:
+        """Raise an error that says what is wrong with shapes, types and values, if anything is."""
+        size = self.articles.size
+        if self.articles.shape != (size,) or self.articles.dtype != np.int32:
+            raise ValueError("articles are not whole numbers of 32 bits in a row")
+        if not (np.diff(self.articles) > 0).all():
+            raise ValueError("articles are not in increasing order")
+        shapes = {"intercept": (size,), "weights": (size, FEATURES)}
+        for name, shape in shapes.items():
+            values = getattr(self, name)
+            if values.shape != shape or values.dtype != np.float64:
+                raise ValueError(f"{name} are not numbers of 64 bits in the shape {shape}")
+            if not np.isfinite(values).all():
+                raise ValueError(f"{name} are not all finite")
 
 
 def users(day: Day) -> "scipy.sparse.csr_array":
@@ -80,7 +108,7 @@ def fit_clicks(day: Day, *, impressions: int = 5_000) -> ClickModel:
 
     References
     ----------
-    Baek and Farias (2023), section 5.2.
+    Baek and Farias (2023), Section 4.2.
     """
     try:
         from sklearn.linear_model import LogisticRegression
@@ -115,9 +143,10 @@ def day_clicks(path: Path, *, impressions: int = 5_000) -> ClickModel:
     """The fitted click model of a day, kept in the cache folder until the log changes."""
     key = sha256(json.dumps(fingerprint(path)).encode()).hexdigest()[:12]
     cached = cache_file(path, f"-{impressions}-{key}.npz")
-    if not cached.exists():
-        model = fit_clicks(read_day(path), impressions=impressions)
-        for stale in cached.parent.glob(cache_file(path, f"-{impressions}-*.npz").name):
-            stale.unlink(missing_ok=True)
-        model.save(cached)
-    return ClickModel.load(cached)
+    with suppress(ValueError, OSError):  # absent, or damaged since
+        return ClickModel.load(cached)
+    model = fit_clicks(read_day(path), impressions=impressions)
+    for stale in cached.parent.glob(cache_file(path, f"-{impressions}-*.npz").name):
+        stale.unlink(missing_ok=True)
+    model.save(cached)
+    return model

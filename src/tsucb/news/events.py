@@ -4,7 +4,7 @@ import numpy as np
 
 from tsucb.logs.logged_data import LoggedData
 from tsucb.news.clicks import users
-from tsucb.news.log import Day
+from tsucb.news.day import Day
 
 
 def news_events(day: Day) -> LoggedData:

@@ -28,9 +28,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tsucb.checks import whole_number
 from tsucb.compiled import compiled, inlined
+from tsucb.files import written_whole
 from tsucb.news.clicks import ClickModel
-from tsucb.news.log import FEATURES, GENERATED, NAME
+from tsucb.news.day import FEATURES, GENERATED, NAME
+from tsucb.simulation import cores
 
 USERS = 50_000
 SEGMENTS = 12
@@ -49,6 +52,7 @@ ID = np.frombuffer(b" id-", np.uint8)
 USER = np.frombuffer(b" |user", np.uint8)
 FIRST_DAY = datetime(2011, 10, 2, tzinfo=UTC)
 ROWS = 10_000  # lines made at a time
+MOST_LINES = 1_000_000_000  # a day
 POPULATION, SCHEDULE, ARTICLES, VISITS = range(4)  # what a stream of random numbers is for
 TRUTH = "truth.npz"  # the true click model, beside the log
 
@@ -91,7 +95,7 @@ def make_news(
     """Write a log of so many days and lines a day, and its true click model, to a folder.
 
     Every file says in the comment of its gzip header that it is generated, and the folder gets
-    the truth as `truth.npz`. Files are written aside and renamed.
+    the truth as `truth.npz`. A file is there whole or not at all.
 
     Parameters
     ----------
@@ -106,17 +110,21 @@ def make_news(
     ...     [path.name for path in make_news(folder, days=2, lines=100)]
     ['ydata-fp-td-clicks-v2_0.20111002.gz', 'ydata-fp-td-clicks-v2_0.20111003.gz']
     """
-    if not 1 <= days <= 365 or lines < 1:
+    if not 1 <= days <= 365 or not 1 <= lines <= MOST_LINES:
         raise ValueError(
-            f"cannot make {days} days of {lines} lines: expected 1 to 365 days of 1 line or more"
+            f"cannot make {days} days of {lines} lines: expected 1 to 365 days of 1 to "
+            f"{MOST_LINES:,} lines"
         )
+    whole_number("seed", seed, least=0)
+    if workers is not None:
+        whole_number("workers", workers)
     world = make_world(days, seed)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     ClickModel(world.articles, world.intercept, world.weights).save(folder / TRUTH)
     texts = Texts(
-        *joined(world.user_features + 1, world.user_ends, " {}"),
-        *joined(world.articles[world.pool_articles], world.pool_ends, " |id-{}"),
+        *end_to_end(world.user_features + 1, world.user_ends, " {}"),
+        *end_to_end(world.articles[world.pool_articles], world.pool_ends, " |id-{}"),
     )
     longest = 64 + np.diff(texts.user_ends).max() + np.diff(texts.pool_ends).max()
 
@@ -124,33 +132,26 @@ def make_news(
         midnight = FIRST_DAY + timedelta(day)
         path = folder / f"{NAME}{midnight:%Y%m%d}.gz"
         comment = GENERATED + f", seed {seed}; this is not Yahoo!'s log".encode()
-        aside = path.with_suffix(f".{os.getpid()}")
         start = int(midnight.timestamp())
         buffer = np.empty(ROWS * longest, np.uint8)
-        try:
-            with aside.open("wb") as file:
-                # gzip header (RFC 1952): a comment, no time stamp
-                file.write(b"\x1f\x8b\x08\x10\0\0\0\0\0\xff" + comment + b"\0")
-                packer = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
-                check = length = 0
-                rng = np.random.default_rng((seed, VISITS, day))
-                for begin in range(0, lines, ROWS):
-                    end = min(begin + ROWS, lines)
-                    size = write_lines(
-                        buffer, begin, end, lines, start, day * SLOTS, world, texts, rng
-                    )
-                    text = buffer[:size].data
-                    check = zlib.crc32(text, check)
-                    length += len(text)
-                    file.write(packer.compress(text))
-                file.write(packer.flush() + struct.pack("<II", check, length & 0xFFFFFFFF))
-            os.replace(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
+        with written_whole(path) as file:
+            # gzip header (RFC 1952): a comment, no time stamp
+            file.write(b"\x1f\x8b\x08\x10\0\0\0\0\0\xff" + comment + b"\0")
+            packer = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
+            check = length = 0
+            rng = np.random.default_rng((seed, VISITS, day))
+            for begin in range(0, lines, ROWS):
+                end = min(begin + ROWS, lines)
+                size = write_lines(buffer, begin, end, lines, start, day * SLOTS, world, texts, rng)
+                text = buffer[:size].data
+                check = zlib.crc32(text, check)
+                length += len(text)
+                file.write(packer.compress(text))
+            file.write(packer.flush() + struct.pack("<II", check, length & 0xFFFFFFFF))
         progress(path)
         return path
 
-    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+    with ThreadPoolExecutor(cores() if workers is None else workers) as pool:
         return list(pool.map(write, range(days)))
 
 
@@ -215,7 +216,7 @@ def make_pools(days: int, rng: np.random.Generator) -> tuple[NDArray[np.int32], 
     return np.concatenate([np.array(pool, np.int32) for pool in pools]), ends
 
 
-def joined(
+def end_to_end(
     values: NDArray[np.integer], ends: NDArray[np.int64], form: str
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Each list `values[ends[i] : ends[i + 1]]` written as text, laid end to end, and the ends."""

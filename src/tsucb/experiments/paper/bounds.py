@@ -33,14 +33,14 @@ class RidgeLinear(Model, NamedTuple("RidgeLinear", [("posterior", Linear), ("rid
     """The linear model of Theorem 2: posterior draws, but estimate and radius from V = I + Σ XXᵀ.
 
     The paper's estimate is ⟨X, V⁻¹ Σ X R⟩ and its radius is proportional to ‖X‖_{V⁻¹}
-    (`eq:linearucb`), whatever the prior. Both are mean and standard deviation of a linear model
+    (equation 7), whatever the prior. Both are mean and standard deviation of a linear model
     whose prior variance is the noise variance.
 
     Parameters
     ----------
     posterior : the model that knows the prior and the noise
 
-    Reference: Baek and Farias (2023), Section 3.3.
+    Reference: Baek and Farias (2023), Section 3.3, equation (7).
     """
 
     __slots__ = ()
@@ -59,7 +59,7 @@ class RidgeLinear(Model, NamedTuple("RidgeLinear", [("posterior", Linear), ("rid
 
 
 @implements(believe, RidgeLinear)
-def _(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+def believe_ridge(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     law = believe(model.posterior, state.posterior, context, arms, step, rng)
     view = believe(model.ridge, state.ridge, context, arms, step, rng)
     return Belief(
@@ -69,7 +69,7 @@ def _(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
 
 
 @implements(update, RidgeLinear)
-def _(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
+def update_ridge(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     update(model.posterior, state.posterior, context, arm, reward)
     update(model.ridge, state.ridge, context, arm, reward)
 

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tsucb.experiments.drawing import colour_key, heat_map, new_figure, regret_curves
+from tsucb.environments import ContextualLinearBandit
+from tsucb.experiments.claims import Claim
+from tsucb.experiments.drawing import colour_key, heat_map, legend_above, new_figure
 from tsucb.experiments.experiment import (
     Cell,
-    Claim,
     Experiment,
     Figure,
     Task,
     cell_seed,
-    named_policy,
     relative_regret,
 )
-from tsucb.experiments.paper.figure1_claims import check_claims
+from tsucb.experiments.paper.figure1_claims import section_4_1_1
+from tsucb.figures import regret_curves
+from tsucb.policies import OFUL
+from tsucb.policies.names import named_policy, samples_of
+from tsucb.simulation import Simulation, simulate
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -92,21 +95,17 @@ class Figure1(Experiment):
 
     def policy(self, name: str) -> Any:
         """The policy of a printed name; UCB is OFUL here."""
-        from tsucb import OFUL
-
         return named_policy(name, UCB=OFUL(delta=1e-4, norm_bound=1.0))
 
     def cells(self) -> Sequence[Cell]:
         return self.instances
 
     def run(self, cell: Cell, policy: str, runs: range) -> pd.DataFrame:
-        import tsucb
-
         arms, noise = int(cell[0]), float(cell[1])
-        bandit = tsucb.ContextualLinearBandit(
+        bandit = ContextualLinearBandit(
             arms, FEATURES, noise, prior_variance=1 / FEATURES if self.prior == "code" else 1.0
         )
-        simulation = tsucb.simulate(
+        simulation = simulate(
             bandit,
             bandit.model(),
             [self.policy(policy)],
@@ -124,9 +123,7 @@ class Figure1(Experiment):
 
     def seconds(self, cell: Cell, policy: str) -> float:
         """Of one run on one core, as measured: a fixed part per step, one per arm and draw."""
-        match = re.search(r"\((\d+)\)", policy)
-        draws = int(match[1]) if match else 1
-        return 1e-6 * self.horizon * (1.5 + int(cell[0]) * (0.02 + 0.012 * draws))
+        return 1e-6 * self.horizon * (1.5 + int(cell[0]) * (0.02 + 0.012 * samples_of(policy)))
 
     def cost(self, task: Task) -> float:
         return len(task.runs) * self.seconds(task.cell, task.policy)
@@ -183,10 +180,10 @@ class Figure1(Experiment):
         return found
 
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
-        return check_claims(rows, self.instances, self.policies)
+        return section_4_1_1(rows, self.instances, self.policies)
 
 
-def curve_rows(simulation: Any, runs: range) -> pd.DataFrame:
+def curve_rows(simulation: Simulation, runs: range) -> pd.DataFrame:
     """One row per run of a simulation with one policy: its regret, and its curve."""
     import pandas as pd
 
@@ -247,12 +244,12 @@ def draw_curves(rows: pd.DataFrame, experiment: Figure1, narrow: bool) -> matplo
         }
         points = next(iter(curves.values())).shape[1]
         steps = np.linspace(experiment.horizon / points, experiment.horizon, points)
-        regret_curves(panel, steps, curves, f"K = {cell[0]}, σ = {cell[1]:g}")
+        regret_curves(steps, curves, panel, labels=False)
+        panel.set_title(f"K = {cell[0]}, σ = {cell[1]:g}")
         panel.set_ylim(0, 200)
         middle = experiment.horizon // 2
         panel.set_xticks([0, middle], ["0", f"{middle:,}"])
     figure.supxlabel("step", fontsize=9)
     figure.supylabel("regret, % of TS’s total", fontsize=9)
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3 if narrow else 6)
+    legend_above(figure, panels[0, 0], narrow)
     return figure

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.experiments.experiment import Claim
+from tsucb.experiments.claims import Check, Claim, Finding, check_claims
+from tsucb.statistics import NORMAL, percent_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ONE, HUNDRED, GREEDY, UCB, IDS = "TS-UCB(1)", "TS-UCB(100)", "Greedy", "UCB", "IDS"
+TS, ONE, HUNDRED, GREEDY, UCB, IDS = "TS", "TS-UCB(1)", "TS-UCB(100)", "Greedy", "UCB", "IDS"
+ALL_CELLS = "all 25 cells"
 
 
 class Percentages:
@@ -32,10 +35,16 @@ class Percentages:
         cells: tuple[tuple[int, float], ...],
         policies: tuple[str, ...],
     ) -> None:
+        self.rows = rows
         self.cells = cells
-        table = rows.pivot(index=["arms", "noise"], columns=["policy", "run"], values="regret")
-        regret = {p: table[p].loc[list(cells)].to_numpy() for p in policies}
-        self.of = {plain(p): 100 * values / regret["TS"] for p, values in regret.items()}
+        self.policies = policies
+
+    @cached_property
+    def of(self) -> dict[str, NDArray[np.float64]]:
+        """Of every policy the percentages (cells, runs)."""
+        table = self.rows.pivot(index=["arms", "noise"], columns=["policy", "run"], values="regret")
+        regret = {p: table[p].loc[list(self.cells)].to_numpy() for p in self.policies}
+        return {plain(p): percent_of(values, regret[TS]) for p, values in regret.items()}
 
     def mean(self, policy: str) -> NDArray[np.float64]:
         """Mean over the runs, of every cell."""
@@ -81,121 +90,114 @@ def half_width(values: NDArray[np.float64]) -> float:
     cells, runs = values.shape
     if runs < 2:
         return float("inf")
-    return float(1.96 * np.sqrt((values.var(axis=1, ddof=1) / runs).sum()) / cells)
+    return float(NORMAL * np.sqrt((values.var(axis=1, ddof=1) / runs).sum()) / cells)
 
 
-Measurement = tuple[str, bool]
-
-
-def across_the_board(policy: str) -> Callable[[Percentages], Measurement]:
+def across_the_board(policy: str) -> Callable[[Percentages], Finding]:
     """The policy is below TS in every cell."""
 
-    def check(p: Percentages) -> Measurement:
+    def find(p: Percentages) -> Finding:
         mean = p.mean(policy)
         arms, noise = p.cells[int(mean.argmax())]
         below = int((mean < 100).sum())
         text = f"{below} of 25 cells; highest {mean.max():.1f} % (K = {arms}, σ = {noise:g})"
-        return text, below == 25
+        return Finding(text, below == 25)
 
-    return check
+    return find
 
 
-def share(policy: str, paper: float) -> Callable[[Percentages], Measurement]:
+def comes_to(policy: str, paper: float) -> Callable[[Percentages], Finding]:
     """The policy's mean over the cells is the paper's, within its interval or one point."""
 
-    def check(p: Percentages) -> Measurement:
+    def find(p: Percentages) -> Finding:
         mean, width = p.overall(policy)
-        return f"{mean:.1f} ± {width:.1f} %", abs(mean - paper) <= max(1.0, width)
+        return Finding(f"{mean:.1f} ± {width:.1f} %", abs(mean - paper) <= max(1.0, width))
 
-    return check
+    return find
 
 
-def excess(policy: str, other: str, paper: float) -> Callable[[Percentages], Measurement]:
+def exceeds_by(policy: str, other: str, paper: float) -> Callable[[Percentages], Finding]:
     """The policy's regret exceeds the other's by the paper's per cent, within interval or one."""
 
-    def check(p: Percentages) -> Measurement:
+    def find(p: Percentages) -> Finding:
         mean, width = p.excess(policy, other)
-        return f"{mean:+.1f} ± {width:.1f} %", abs(mean - paper) <= max(1.0, width)
+        return Finding(f"{mean:+.1f} ± {width:.1f} %", abs(mean - paper) <= max(1.0, width))
 
-    return check
+    return find
 
 
-def inconsistent(policy: str) -> Callable[[Percentages], Measurement]:
+def inconsistent(policy: str) -> Callable[[Percentages], Finding]:
     """The policy is better than TS in some cells and worse in others."""
 
-    def check(p: Percentages) -> Measurement:
+    def find(p: Percentages) -> Finding:
         mean = p.mean(policy)
-        return f"from {mean.min():.0f} to {mean.max():.0f} %", bool(mean.min() < 100 < mean.max())
+        return Finding(
+            f"from {mean.min():.0f} to {mean.max():.0f} %", bool(mean.min() < 100 < mean.max())
+        )
 
-    return check
+    return find
 
 
-def halving(p: Percentages) -> Measurement:
+def halving(p: Percentages) -> Finding:
     count = int((np.minimum(p.mean(ONE), p.mean(HUNDRED)) <= 60).sum())
-    return f"{count} of 25 cells at 60 % or less", count >= 5
+    return Finding(f"{count} of 25 cells at 60 % or less", count >= 5)
 
 
-def trend(p: Percentages) -> Measurement:
+def trend(p: Percentages) -> Finding:
     noises = sorted({noise for _, noise in p.cells})
     means = [p.where(HUNDRED, noise=noise) for noise in noises]
     text = " → ".join(f"{m:.0f}" for m in means)
-    return f"{text} % for σ = {' → '.join(f'{s:g}' for s in noises)}", means[-1] < means[0]
+    return Finding(f"{text} % for σ = {' → '.join(f'{s:g}' for s in noises)}", means[-1] < means[0])
 
 
-def better_with_more_samples(p: Percentages) -> Measurement:
+def better_with_more_samples(p: Percentages) -> Finding:
     count, fewest, most = p.wins(HUNDRED, ONE)
-    return f"{count} of 25 cells; by 95 % intervals {fewest} to {most}", fewest <= 21 <= most
+    return Finding(
+        f"{count} of 25 cells; by 95 % intervals {fewest} to {most}", fewest <= 21 <= most
+    )
 
 
-def single_sample(p: Percentages) -> Measurement:
+def single_sample(p: Percentages) -> Finding:
     captured = (100 - p.overall(ONE)[0]) / (100 - p.overall(HUNDRED)[0])
-    return f"{100 * captured:.0f} % of the gain over TS", captured > 0.5
+    return Finding(f"{100 * captured:.0f} % of the gain over TS", captured > 0.5)
 
 
-def greedy_with_few_arms(p: Percentages) -> Measurement:
+def greedy_with_few_arms(p: Percentages) -> Finding:
     greedy, ts_ucb = p.where(GREEDY, arms=3), p.where(HUNDRED, arms=3)
     text = f"K = 3: {greedy:.0f} %, {HUNDRED} {ts_ucb:.0f} %"
-    return text, greedy < 100 and abs(greedy - ts_ucb) < 10
+    return Finding(text, greedy < 100 and abs(greedy - ts_ucb) < 10)
 
 
-def greedy_with_many_arms(p: Percentages) -> Measurement:
+def greedy_with_many_arms(p: Percentages) -> Finding:
     greedy = p.where(GREEDY, arms=60)
-    return f"K = 60: {greedy:.0f} %", greedy > 100
+    return Finding(f"K = 60: {greedy:.0f} %", greedy > 100)
 
 
-def ucb_with_little_noise(p: Percentages) -> Measurement:
+def ucb_with_little_noise(p: Percentages) -> Finding:
     ucb = p.where(UCB, noise=0.05)
-    return f"σ = 0.05: {ucb:.0f} %", ucb > 100
+    return Finding(f"σ = 0.05: {ucb:.0f} %", ucb > 100)
 
 
-def beats_both(p: Percentages) -> Measurement:
+def beats_both(p: Percentages) -> Finding:
     count = int((p.mean(HUNDRED) < np.minimum(p.mean(GREEDY), p.mean(UCB))).sum())
-    return f"{HUNDRED} in {count} of 25 cells", count >= 20
+    return Finding(f"{HUNDRED} in {count} of 25 cells", count >= 20)
 
 
-def ids_across_the_board(p: Percentages) -> Measurement:
+def ids_across_the_board(p: Percentages) -> Finding:
     text, below_everywhere = across_the_board(IDS)(p)
     widths = np.array([half_width(cell[None]) for cell in p.of[IDS]])
-    return text, below_everywhere or bool((p.mean(IDS) - widths < 100).all())
+    return Finding(text, below_everywhere or bool((p.mean(IDS) - widths < 100).all()))
 
 
-def often_better_than_ids(p: Percentages) -> Measurement:
+def often_better_than_ids(p: Percentages) -> Finding:
     ours, theirs = p.overall(HUNDRED)[0], p.overall(IDS)[0]
     count = int((p.mean(HUNDRED) <= p.mean(IDS)).sum())
     text = f"{ours:.1f} against {theirs:.1f} %; better in {count} of 25 cells"
-    return text, ours <= theirs and count >= 9  # "as well", and in a third of the cells: "often"
+    # "as well", and in a third of the cells: "often"
+    return Finding(text, ours <= theirs and count >= 9)
 
 
-class Check(NamedTuple):
-    """A sentence, the paper's figure, the policies it is about, and how to measure it."""
-
-    statement: str
-    paper: str
-    policies: tuple[str, ...]
-    measure: Callable[[Percentages], Measurement]
-
-
-CHECKS = (
+CHECKS: tuple[Check[Percentages], ...] = (
     Check(
         f"{ONE} outperforms TS across the board", "25 of 25 cells", (ONE,), across_the_board(ONE)
     ),
@@ -211,13 +213,15 @@ CHECKS = (
         f"Over the 25 instances, regret of {ONE} in % of that of TS",
         "67.9 %",
         (ONE,),
-        share(ONE, 67.9),
+        comes_to(ONE, 67.9),
+        exact=True,
     ),
     Check(
         f"Over the 25 instances, regret of {HUNDRED} in % of that of TS",
         "66.6 %",
         (HUNDRED,),
-        share(HUNDRED, 66.6),
+        comes_to(HUNDRED, 66.6),
+        exact=True,
     ),
     Check(
         f"{HUNDRED} outperforms {ONE} in most instances",
@@ -229,7 +233,8 @@ CHECKS = (
         f"On average, excess regret of {ONE} over {HUNDRED}",
         "+3.2 %",
         (ONE, HUNDRED),
-        excess(ONE, HUNDRED, 3.2),
+        exceeds_by(ONE, HUNDRED, 3.2),
+        exact=True,
     ),
     Check(
         "Most of the benefit is captured by a single sample",
@@ -270,10 +275,15 @@ CHECKS = (
         f"On average, excess regret of IDS over {HUNDRED}",
         "+5.6 %",
         (IDS, HUNDRED),
-        excess(IDS, HUNDRED, 5.6),
+        exceeds_by(IDS, HUNDRED, 5.6),
+        exact=True,
     ),
     Check(
-        f"On average, excess regret of IDS over {ONE}", "+3.8 %", (IDS, ONE), excess(IDS, ONE, 3.8)
+        f"On average, excess regret of IDS over {ONE}",
+        "+3.8 %",
+        (IDS, ONE),
+        exceeds_by(IDS, ONE, 3.8),
+        exact=True,
     ),
     Check(
         "TS-UCB performs as well as IDS, and often better",
@@ -284,7 +294,7 @@ CHECKS = (
 )
 
 
-def check_claims(
+def section_4_1_1(
     rows: pd.DataFrame,
     cells: tuple[tuple[int, float], ...],
     policies: tuple[str, ...],
@@ -298,18 +308,14 @@ def check_claims(
     policies : those measured
     """
     names = {plain(policy): policy for policy in policies}
-    claims = []
-    percentages = Percentages(rows, cells, policies) if "TS" in names else None
-    for statement, paper, needed, measure in CHECKS:
-        missing = [name for name in ("TS", *needed) if name not in names]
-        verdict: bool | None = None
-        if missing or percentages is None:
-            measured = f"not measured: {', '.join(missing)}"
-        elif len(cells) < 25:
-            measured = f"needs all 25 cells, not {len(cells)}"
-        else:
-            measured, verdict = measure(percentages)
-            if IDS in needed and names[IDS] != "IDS(1000)" and paper.endswith("%"):
-                measured, verdict = f"{measured} with {names[IDS]}", None
-        claims.append(Claim(statement, paper, measured, verdict))
-    return claims
+
+    def doubt(check: Check[Percentages]) -> str:
+        other = check.exact and IDS in check.needs and names[IDS] != "IDS(1000)"
+        return f"with {names[IDS]}" if other else ""
+
+    return check_claims(
+        (check._replace(needs=(TS, *check.needs, ALL_CELLS)) for check in CHECKS),
+        Percentages(rows, cells, policies),
+        {*names, *([ALL_CELLS] if len(cells) == 25 else [])},
+        doubt=doubt,
+    )

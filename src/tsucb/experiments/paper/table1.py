@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -13,40 +12,31 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from tsucb.experiments.drawing import heat_map, new_figure, regret_curves
+from tsucb.experiments.claims import Claim
+from tsucb.experiments.drawing import heat_map, legend_above, new_figure, panel_for_each
 from tsucb.experiments.experiment import (
     Cell,
-    Claim,
     Experiment,
     Figure,
     Task,
     cell_seed,
-    named_policy,
     relative_regret,
 )
 from tsucb.experiments.paper.figure1 import curve_rows
-from tsucb.experiments.paper.table2 import FIRST
+from tsucb.experiments.paper.table1_claims import DAYS, OVERALL, PAPER, POLICIES, section_4_2_1
+from tsucb.figures import regret_curves
 from tsucb.files import cache_folder
+from tsucb.news import check_day, day_clicks, is_generated, log_files, make_news, read_day
+from tsucb.news.bandit import NewsBandit
+from tsucb.news.prepared import gzip_checksum
+from tsucb.policies import ChiSquaredUCB
+from tsucb.policies.names import named_policy, samples_of
+from tsucb.simulation import simulate
 
 if TYPE_CHECKING:
     import matplotlib.figure
     import pandas as pd
 
-    from tsucb.news.bandit import NewsBandit
-
-POLICIES = ("TS", "TS-UCB(1)", "TS-UCB(100)", "IDS(1000)", "Greedy", "UCB")
-OVERALL = "overall"
-# Regret in per cent of TS, as the paper prints it: days 1 to 10, then overall.
-PAPER = {
-    "TS-UCB(1)": (91.0, 86.3, 85.8, 92.5, 91.1, 85.1, 96.2, 90.7, 92.3, 88.1, 89.9),
-    "TS-UCB(100)": (89.1, 82.2, 84.1, 91.6, 89.8, 83.7, 96.3, 89.5, 88.8, 86.4, 88.2),
-    "IDS(1000)": (90.0, 84.8, 84.8, 90.9, 90.9, 83.2, 94.0, 90.0, 90.4, 86.7, 88.6),
-    "Greedy": (106.1, 100.6, 122.3, 107.0, 100.7, 105.6, 88.5, 106.9, 92.4, 93.1, 102.3),
-    "UCB": (106.2, 121.9, 124.9, 123.8, 110.7, 102.2, 121.8, 119.8, 116.4, 122.8, 117.1),
-    "TS": (100.0,) * 11,
-}
-PAPER[FIRST] = PAPER["Greedy"]  # the paper does not say how its Greedy breaks ties
-DAYS = 10
 POINTS = 50  # of a regret curve
 # Without a log, small days are generated. They have a tenth of the lines of real ones, so a run
 # takes a larger share, to last about as long, and fewer impressions must do for a click model.
@@ -100,29 +90,26 @@ class Table1(Experiment):
 
     def policy(self, name: str) -> Any:
         """The policy of a printed name; UCB is the Bayesian one with a chi-squared quantile."""
-        from tsucb import ChiSquaredUCB
-
         return named_policy(name, UCB=ChiSquaredUCB())
 
     def settings(self) -> dict[str, Any]:
-        """What decides the numbers: the files of the log are known by name and size."""
+        """What decides the numbers: files of the log are known by name, size and checksum."""
         if self.log is None:
             log = f"generated, {self.lines} lines a day"
         else:
-            log = ", ".join(f"{path.name} ({path.stat().st_size} bytes)" for path in self.files())
+            log = ", ".join(
+                f"{path.name} ({path.stat().st_size} bytes, checksum {gzip_checksum(path)})"
+                for path in self.files()
+            )
         return super().settings() | {"generated": self.generated, "log": log}
 
     @property
     def generated(self) -> bool:
         """Whether the log is generated, and not Yahoo!'s."""
-        from tsucb.news import is_generated
-
         return self.log is None or any(map(is_generated, self.files()))
 
     def files(self) -> list[Path]:
         """The files of the days, which are generated first where no log is given."""
-        from tsucb.news import log_files, make_news
-
         if self.log is None:
             folder = cache_folder() / "news" / f"generated-{self.lines}-{self.seed}"
             if not folder.exists() or len(log_files(folder)) < self.days:
@@ -143,7 +130,6 @@ class Table1(Experiment):
 
     def prepare(self) -> None:
         """Read every day into the cache, and fit its click model."""
-        from tsucb.news import check_day, day_clicks
 
         def prepare_day(path: Path) -> None:
             check_day(path, strict=self.strict)
@@ -163,15 +149,11 @@ class Table1(Experiment):
 
     def cost(self, task: Task) -> float:
         """Per run, an update of 136 × 136 numbers a step, and draws for ten arms."""
-        match = re.search(r"\((\d+)\)", task.policy)
-        draws = int(match[1]) if match else 1
-        return len(task.runs) * (1.0 + 0.007 * draws)
+        return len(task.runs) * (1.0 + 0.007 * samples_of(task.policy))
 
     def run(self, cell: Cell, policy: str, runs: range) -> pd.DataFrame:
-        import tsucb
-
         bandit = self.bandit(int(cell[0]))
-        simulation = tsucb.simulate(
+        simulation = simulate(
             bandit,
             bandit.model(),
             [self.policy(policy)],
@@ -200,8 +182,6 @@ class Table1(Experiment):
         return table
 
     def notes(self) -> list[str]:
-        from tsucb.news import check_day
-
         notes = []
         if self.generated:
             notes.append(
@@ -245,15 +225,12 @@ class Table1(Experiment):
         ]
 
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
-        return section_4_2_1(summary, self)
+        return section_4_2_1(summary, self.days, self.policies, self.generated)
 
 
 @lru_cache(maxsize=DAYS)
 def news_bandit(path: Path, fraction: float, impressions: int) -> NewsBandit:
     """The bandit of one file of the log."""
-    from tsucb.news import day_clicks, read_day
-    from tsucb.news.bandit import NewsBandit
-
     return NewsBandit(read_day(path), day_clicks(path, impressions=impressions), fraction)
 
 
@@ -282,102 +259,16 @@ def draw_table(
 
 def draw_curves(rows: pd.DataFrame, experiment: Table1, narrow: bool) -> matplotlib.figure.Figure:
     """Regret over time, a panel for each day."""
-    columns = min(experiment.days, 2 if narrow else 5)
-    lines = -(-experiment.days // columns)
-    figure = new_figure(4.2 if narrow else 10.5, 1.9 * lines + 0.6)
-    panels = figure.subplots(lines, columns, squeeze=False)
-    for panel in panels.ravel()[experiment.days :]:
-        panel.set_axis_off()
-    for day, panel in zip(range(1, experiment.days + 1), panels.ravel(), strict=False):
+    days = range(1, experiment.days + 1)
+    figure, panels = panel_for_each(days, 2 if narrow else 5, narrow, 1.9)
+    for day, panel in zip(days, panels, strict=True):
         here = rows[rows.day == day]
         curves = {p: np.stack(here.curve[here.policy == p].tolist()) for p in experiment.policies}
         horizon = experiment.steps((day,))
         steps = np.linspace(horizon / POINTS, horizon, POINTS)
-        regret_curves(panel, steps, curves, experiment.heading(f"day {day}"))
+        regret_curves(steps, curves, panel, labels=False)
+        panel.set_title(experiment.heading(f"day {day}"))
     figure.supxlabel("step", fontsize=9)
     figure.supylabel("regret", fontsize=9)
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3 if narrow else 6)
+    legend_above(figure, panels[0], narrow)
     return figure
-
-
-def section_4_2_1(summary: pd.DataFrame, experiment: Table1) -> list[Claim]:
-    """Every sentence of Section 4.2.1 that these numbers can check, in the paper's order.
-
-    A generated log can be asked about the order of the policies, not about the numbers.
-    """
-    one, hundred, ids = "TS-UCB(1)", "TS-UCB(100)", "IDS(1000)"
-    have = set(experiment.policies)
-    percent = summary.set_index(["day", "policy"])
-    days = list(range(1, experiment.days + 1))
-    claims = []
-
-    def value(policy: str, day: int | str = OVERALL) -> float:
-        return float(percent.percent_of_ts[(day, policy)])
-
-    def overall(policy: str) -> str:
-        width = (percent.ci95_high - percent.ci95_low)[(OVERALL, policy)] / 2
-        return f"{value(policy):.1f} ± {width:.1f} %"
-
-    def claim(
-        statement: str, paper: str, needs: Sequence[str], check: Callable[[], tuple[str, bool]]
-    ) -> None:
-        missing = [name for name in ("TS", *needs) if name not in have]
-        if missing:
-            claims.append(Claim(statement, paper, f"not measured: {', '.join(missing)}", None))
-            return
-        measured, agrees = check()
-        if experiment.generated:
-            measured += " (generated log)"
-        claims.append(Claim(statement, paper, measured, agrees))
-
-    def lowest() -> tuple[str, bool]:
-        others = [p for p in POLICIES if p != hundred]
-        count = sum(value(hundred, day) < min(value(p, day) for p in others) for day in days)
-        return f"{count} of {len(days)} days", 2 * count > len(days)
-
-    claim(f"{hundred} has the lowest regret on most days", "7 of 10 days", POLICIES, lowest)
-    for policy in (one, hundred, ids):
-
-        def outperforms(policy: str = policy) -> tuple[str, bool]:
-            count = sum(percent.ci95_high[(day, policy)] < 100 for day in days)
-            return f"{count} of {len(days)} days, interval below 100", count == len(days)
-
-        claim(f"{policy} outperforms TS on all days", "10 of 10 days", (policy,), outperforms)
-    for policy in (one, hundred, ids, "Greedy", "UCB"):
-        if policy in have and "TS" in have:
-            printed = PAPER[policy][DAYS]
-            width = (percent.ci95_high - percent.ci95_low)[(OVERALL, policy)] / 2
-            near = abs(value(policy) - printed) <= max(1.0, width)
-            claims.append(
-                Claim(
-                    f"Overall, the regret of {policy} is this share of that of TS",
-                    f"{printed} %",
-                    overall(policy) + ": needs the licensed log" * experiment.generated,
-                    None if experiment.generated else bool(near),
-                )
-            )
-
-    def order() -> tuple[str, bool]:
-        values = [value(p) for p in (hundred, ids, one)]
-        return " · ".join(f"{v:.1f}" for v in values), values == sorted(values)
-
-    claim(
-        f"{hundred} slightly outperforms IDS, and IDS slightly {one}",
-        "88.2 · 88.6 · 89.9",
-        (hundred, ids, one),
-        order,
-    )
-    claim(
-        "Greedy performs similarly to TS",
-        "102.3 %, from 88.5 to 122.3",
-        ("Greedy",),
-        lambda: (overall("Greedy"), 85 < value("Greedy") < 115),
-    )
-    claim(
-        "UCB is clearly outperformed by TS",
-        "117.1 %",
-        ("UCB",),
-        lambda: (overall("UCB"), bool(percent.ci95_low[(OVERALL, "UCB")] > 100)),
-    )
-    return claims

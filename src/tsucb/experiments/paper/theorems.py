@@ -9,16 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.experiments.drawing import new_figure, style
-from tsucb.experiments.experiment import (
-    Cell,
-    Claim,
-    Experiment,
-    Figure,
-    Task,
-    cell_seed,
-    named_policy,
-)
+from tsucb.environments import KArmedBandit, LinearBandit
+from tsucb.experiments.claims import Claim
+from tsucb.experiments.drawing import legend_above, new_figure
+from tsucb.experiments.experiment import Cell, Experiment, Figure, Task, cell_seed
 from tsucb.experiments.paper.bounds import (
     RidgeLinear,
     k_armed_escapes,
@@ -26,13 +20,18 @@ from tsucb.experiments.paper.bounds import (
     theorem_1,
     theorem_2,
 )
+from tsucb.experiments.paper.theorems_claims import LEMMAS, Evidence, section_3, titled
+from tsucb.figures import style
+from tsucb.policies import OFUL, HoeffdingUCB
+from tsucb.policies.names import named_policy, samples_of
+from tsucb.simulation import simulate
+from tsucb.statistics import mean_interval
 
 if TYPE_CHECKING:
     import matplotlib.figure
     import pandas as pd
 
 THEOREMS = {"theorem 1": (theorem_1, "K"), "theorem 2": (theorem_2, "d")}
-LEMMAS = ("lemma 1, K-armed", "lemma 1, linear")
 POLICIES = ("TS", "TS-UCB(1)", "TS-UCB(10)", "TS-UCB(100)", "UCB")
 ANY = "any"  # in place of a policy, where a statement is about all of them
 LINEAR_ARMS = 50
@@ -85,8 +84,6 @@ class Theorems(Experiment):
 
     def policy(self, name: str, theorem: str) -> Any:
         """The policy of a printed name; UCB has the bounds of the theorem's section."""
-        from tsucb import OFUL, HoeffdingUCB
-
         ucb = HoeffdingUCB(self.horizon) if theorem == "theorem 1" else OFUL()
         return named_policy(name, UCB=ucb)
 
@@ -113,9 +110,8 @@ class Theorems(Experiment):
         if kind in LEMMAS:
             step = 0.02 if kind == LEMMAS[0] else 1.0
         else:
-            draws = float(policy[7:-1]) if policy.startswith("TS-UCB(") else 1.0
             arms = size if kind == "theorem 1" else LINEAR_ARMS * (0.1 + size / 100)
-            step = 1.5 + arms * (0.05 + 0.05 * draws)
+            step = 1.5 + arms * (0.05 + 0.05 * samples_of(policy))
         return 1e-6 * step * self.steps(cell)
 
     def cost(self, task: Task) -> float:
@@ -133,8 +129,6 @@ class Theorems(Experiment):
     def run(self, cell: Cell, policy: str, runs: range) -> pd.DataFrame:
         import pandas as pd
 
-        import tsucb
-
         kind, size = str(cell[0]), int(cell[1])
         seed = cell_seed(self.seed, *cell)
         if kind in LEMMAS:
@@ -150,12 +144,12 @@ class Theorems(Experiment):
         environment: Any
         model: Any
         if kind == "theorem 1":
-            environment = tsucb.KArmedBandit(size)
+            environment = KArmedBandit(size)
             model = environment.prior
         else:
-            environment = tsucb.LinearBandit(LINEAR_ARMS, size, prior_variance=1 / (16 * size))
+            environment = LinearBandit(LINEAR_ARMS, size, prior_variance=1 / (16 * size))
             model = RidgeLinear(environment.model())
-        curves = tsucb.simulate(
+        curves = simulate(
             environment,
             model,
             [self.policy(policy, kind)],
@@ -176,8 +170,6 @@ class Theorems(Experiment):
 
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
         import pandas as pd
-
-        from tsucb.statistics import mean_interval
 
         table = []
         horizons = self.checkpoints()
@@ -265,63 +257,8 @@ class Theorems(Experiment):
         ]
 
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
-        claims = []
-        exponents, escapes = self.exponents(rows), self.escapes(rows)
-        short = self.horizon < 100_000  # regret may still be in its first, linear stretch
-        forms = {"theorem 1": "O(√(K T log T))", "theorem 2": "O(d log T √T)"}
-        for theorem, form in forms.items():
-            for policy in [p for p in self.policies if p.startswith("TS-UCB")]:
-                here = summary[(summary.experiment == theorem) & (summary.policy == policy)]
-                share = float((100 * here.ci95_high / here.bound).max())
-                claims.append(
-                    Claim(
-                        f"{titled(theorem)}: the Bayes regret of {policy} is below the bound "
-                        f"at every horizon",
-                        "below 100 % of it",
-                        f"at most {share:.1f} % of it (upper end of 95 %)",
-                        share <= 100,
-                    )
-                )
-            ours = exponents[
-                (exponents.experiment == theorem) & exponents.policy.str.startswith("TS-UCB")
-            ]
-            worst = ours.iloc[int((ours.exponent - ours.exponent_of_bound).argmax())]
-            slower = bool(worst.ci95_low <= worst.exponent_of_bound)
-            claims.append(
-                Claim(
-                    f"{titled(theorem)}: the regret of TS-UCB grows no faster than {form}",
-                    f"T to the power {worst.exponent_of_bound:.2f} in the last decade",
-                    f"largest {worst.exponent:.2f}, 95 % interval {worst.ci95_low:.2f} to "
-                    f"{worst.ci95_high:.2f} ({worst.policy}, {worst.setting})"
-                    + "; too short a horizon to tell"
-                    * (short and not slower),
-                    None if short and not slower else slower,
-                )
-            )
-        for lemma in LEMMAS:
-            for side, sign in (("above", "U"), ("below", "L")):
-                here = escapes[(escapes.lemma == lemma) & (escapes.side == side)]
-                longest = here.iloc[-1]
-                claims.append(
-                    Claim(
-                        f"{titled(lemma)}: a mean lies {side} its bound {sign}(A) with "
-                        "probability at most T⁻³",
-                        f"{longest.bound:.1e} at T = {longest.horizon}",
-                        f"{longest.escapes} of {longest.replications:,} runs, so at most "
-                        f"{longest.upper95:.1e}; the farthest was {longest.closest:.2f} radii away",
-                        bool((here.upper95 <= here.bound).all()),
-                    )
-                )
-        return claims
-
-
-def titled(name: str) -> str:
-    """The name with a capital at its beginning, and those it has.
-
-    >>> titled("lemma 1, K-armed")
-    'Lemma 1, K-armed'
-    """
-    return name[:1].upper() + name[1:]
+        evidence = Evidence(summary, self.exponents(rows), self.escapes(rows), self.horizon)
+        return section_3(evidence, self.policies)
 
 
 def draw_regret(
@@ -354,6 +291,5 @@ def draw_regret(
         panel.set_ylim(bottom=max(0.5, here.bayes_regret.min() / 2))
     figure.supxlabel("horizon T", fontsize=9)
     figure.supylabel("Bayes regret", fontsize=9)
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3 if narrow else 6)
+    legend_above(figure, panels[0], narrow)
     return figure

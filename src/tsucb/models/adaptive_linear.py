@@ -1,0 +1,258 @@
+"""One vector of coefficients per arm, and a prior that fits itself to the data."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tsucb.beliefs.belief import Belief
+from tsucb.beliefs.gaussian import Gaussian
+from tsucb.checks import LARGEST, whole_number
+from tsucb.compiled import implements, inlined
+from tsucb.models import regressions
+from tsucb.models.empirical_bayes import (
+    DUE,
+    KNOWN,
+    LEAST_ARM_NOISE,
+    LEAST_NOISE,
+    LEVEL,
+    NOISE,
+    OMEGA,
+    PASSES,
+    SINCE,
+    SLOPES,
+    SMALL,
+    SPREAD,
+    STARTED,
+    TAU,
+    AdaptiveState,
+    refresh,
+)
+from tsucb.models.model import Model, believe, check_arm_count, forget, update
+from tsucb.models.regressions import arm_posterior, evidence, learn, predict, set_spread, widen
+from tsucb.numeric.arrays import Floats
+from tsucb.structure import leaves, refilled
+
+GRAIN = 2.0**30  # while all rewards are equal, spreads that differ by less are equal
+
+
+class AdaptiveLinear(Model, NamedTuple("AdaptiveLinear", [("features", int)])):
+    """Linear rewards with nothing to set: no prior, no scaling, no constant, no noise.
+
+    Arm k pays βₖᵀ(1, x) plus normal noise. Centre and scale of every feature, level and spread of
+    the rewards, the noise, how large coefficients are, which features matter, and what the arms
+    have in common are all learned by empirical Bayes (`tsucb.models.empirical_bayes` derives it).
+    Decisions do not change when features or rewards are shifted or rescaled. An arm that is added
+    later starts where its siblings are.
+
+    Parameters
+    ----------
+    features
+        d, the length of a context; 0 for none. A constant need not be among them.
+
+    >>> import numpy as np
+    >>> model = AdaptiveLinear(features=1)
+    >>> contexts, arms = np.linspace(20.0, 40.0, 100)[:, None], np.arange(100) % 2
+    >>> state = model.fit(2, contexts, arms, 7.0 + contexts[:, 0] * np.where(arms == 0, 1, -1))
+    >>> model.belief(state, [30.0], rng=np.random.default_rng(0)).mean.round(1)
+    array([ 37., -23.])
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, features: int) -> "AdaptiveLinear":
+        return super().__new__(cls, whole_number("features", features, least=0))
+
+    def start(self, arms: int, rng: np.random.Generator | None = None) -> AdaptiveState:
+        """The state before any data: every arm N(0, 1), in units that have no meaning yet."""
+        arms, p = check_arm_count(arms), self.features + 1
+        root = np.zeros((p, p))
+        root[0, 0] = 1.0
+        return AdaptiveState(
+            regressions.start(arms, np.zeros(p), root),
+            gram=np.zeros((arms, p, p)),
+            moment=np.zeros((arms, p)),
+            square=np.zeros(arms),
+            anchor=np.zeros(p),
+            active=np.eye(1, p)[0],
+            numbers=np.array([NOISE, LEVEL, SLOPES / p, SLOPES / p]),
+            relevance=np.ones(p),
+            noise=np.ones(arms),
+            variance=np.full(arms, NOISE),
+            clock=np.array([0.0, 1.0, 0.0, 1.0, 0.0]),
+        )
+
+    def extend(self, state: AdaptiveState, arms: int) -> AdaptiveState:
+        """A state with further arms at the end, each with what is known of arms never tried."""
+        new = self.start(arms)
+        noise = np.full(arms, max(1.0, state.noise.mean() if state.noise.size else 1.0))
+        extended = copied(state)._replace(
+            regressions=regressions.concatenate(state.regressions, new.regressions),
+            gram=np.concatenate((state.gram, new.gram)),
+            moment=np.concatenate((state.moment, new.moment)),
+            square=np.concatenate((state.square, new.square)),
+            noise=np.concatenate((state.noise, noise)),
+            variance=np.concatenate((state.variance, new.variance)),
+        )
+        return placed(extended)
+
+    def widened(self, features: int) -> "AdaptiveLinear":
+        """The model for contexts with more features."""
+        return AdaptiveLinear(features)
+
+    def widen(self, state: AdaptiveState, features: int) -> AdaptiveState:
+        """A state of the widened model: the further features were 0 in every context so far."""
+        p = self.features + 1
+        wider = AdaptiveLinear(features).start(state.square.size)
+        wider.gram[:, :p, :p] = state.gram
+        wider.moment[:, :p] = state.moment
+        wider.square[:], wider.noise[:] = state.square, state.noise
+        wider.variance[:] = state.variance
+        wider.anchor[:p], wider.active[:p] = state.anchor, state.active
+        wider.relevance[:p] = state.relevance
+        wider.numbers[:], wider.clock[:] = state.numbers, state.clock
+        wider = wider._replace(
+            regressions=wider.regressions._replace(pulls=state.regressions.pulls.copy())
+        )
+        return placed(wider)
+
+    def context_shape(self, arms: int) -> tuple[int, ...]:
+        """One vector (d,), the same for all arms; none without features."""
+        return (self.features,) if self.features else ()
+
+    def coefficients(self, state: AdaptiveState, arm: int) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of the reward at x = 0, and of every coefficient."""
+        mean, root = arm_posterior(state.regressions, arm)
+        mean[0] += state.anchor[0] - state.anchor[1:] @ mean[1:]
+        root[0] -= state.anchor[1:] @ root[1:]
+        return mean, np.sqrt((root**2).sum(axis=1))
+
+    def parameter_names(self, features: Sequence[str]) -> Sequence[str]:
+        """The reward at x = 0, then the features."""
+        return ["constant", *features]
+
+    def check_state(self, state: AdaptiveState, rewards: int) -> None:
+        """Raise a ValueError for sums, numbers or posteriors that data cannot have led to."""
+        weight = state.gram[:, 0, 0]
+        diagonal = np.einsum("kii->ki", state.gram)
+        symmetric = np.allclose(state.gram, state.gram.transpose(0, 2, 1), rtol=1e-9, atol=0)
+        if (diagonal < 0).any() or (state.square < 0).any() or not symmetric:
+            raise ValueError("sums of squares that cannot be")
+        if (weight > rewards).any() or (state.pulls < 0).any() or (state.pulls > rewards).any():
+            raise ValueError("counts of pulls that cannot be")
+        positive = (state.numbers, state.relevance, state.noise, state.variance)
+        if not all(((x > 0) & (x <= LARGEST)).all() for x in positive):
+            raise ValueError("variances that cannot be")
+        if state.numbers[0] < LEAST_NOISE / 2 or state.noise.min(initial=1) < LEAST_ARM_NOISE / 2:
+            raise ValueError("noise that cannot be")
+        clock = state.clock
+        flags = np.isin([clock[KNOWN], clock[STARTED], *state.active], (0.0, 1.0)).all()
+        if not flags or clock[SINCE] < 0 or clock[DUE] < 1 or not clock[SPREAD] > 0:
+            raise ValueError("a clock that cannot be")
+        if not (np.abs(state.regressions.mean) <= LARGEST).all():
+            raise ValueError("a posterior that cannot be")
+
+
+def copied(state: AdaptiveState) -> AdaptiveState:
+    """Another state with arrays of its own."""
+    other: AdaptiveState = refilled(state, (array.copy() for array in leaves(state)))
+    return other
+
+
+def placed(state: AdaptiveState) -> AdaptiveState:
+    """The state with its posteriors put in place anew, which does not count as a refresh."""
+    if state.clock[STARTED]:
+        since, due = state.clock[SINCE], state.clock[DUE]
+        refresh(state, 1, False)
+        state.clock[SINCE], state.clock[DUE] = since, due
+    return state
+
+
+@inlined
+def relative(state, context):  # type: ignore[no-untyped-def]
+    """z = (1, x − x₀)."""
+    z = np.empty(state.anchor.size)
+    z[0] = 1.0
+    for j in range(1, z.size):
+        z[j] = context[j - 1] - state.anchor[j]
+    return z
+
+
+@implements(believe, AdaptiveLinear)
+def believe_adaptive(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+    mean, std = predict(state.regressions, relative(state, context), arms)
+    for a in range(arms.size):
+        mean[a] += state.anchor[0]
+    if state.clock[KNOWN] == 0.0:
+        # All rewards were equal, and so are the means; only the order of the spreads counts. Arms
+        # never tried come first; and equal spreads must be equal to the last bit, or rounding
+        # would decide instead of chance.
+        widest = std.max()
+        for a in range(arms.size):
+            tried = state.gram[arms[a], 0, 0] > 0.0
+            std[a] = np.rint(std[a] * GRAIN) / GRAIN if tried else 2.0 * widest
+    pulls, information = evidence(state.regressions, arms)
+    return Belief(
+        Gaussian(), mean, std, mean, std, pulls, information, step, state.anchor.size, 1.0
+    )
+
+
+@implements(update, AdaptiveLinear)
+def update_adaptive(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
+    clock, anchor = state.clock, state.anchor
+    if clock[STARTED] == 0.0:
+        clock[STARTED] = 1.0
+        anchor[0] = reward
+        anchor[1:] = context
+    z, y = relative(state, context), reward - anchor[0]
+    add_to_sums(state, arm, z, y)
+    clock[SINCE] += 1.0
+    news = clock[KNOWN] == 0.0 and y != 0.0  # the first different reward gives all its scale
+    due = news or clock[SINCE] >= clock[DUE]
+    if not due:
+        for j in range(1, z.size):
+            if z[j] != 0.0 and state.active[j] == 0.0:
+                activate(state, j, z[j])
+    learn(state.regressions, arm, z, y, state.variance[arm])
+    if due:
+        refresh(state, PASSES if anchor.size <= SMALL else 1, True)
+
+
+@inlined
+def add_to_sums(state, arm, z, y):  # type: ignore[no-untyped-def]
+    """Take one observation into the sums, skipping the features that are zero."""
+    gram, moment = state.gram, state.moment
+    for i in range(z.size):
+        if z[i] != 0.0:
+            zi = z[i]
+            for j in range(z.size):
+                gram[arm, i, j] += zi * z[j]
+            moment[arm, i] += zi * y
+    state.square[arm] += y * y
+
+
+@inlined
+def activate(state, j, z):  # type: ignore[no-untyped-def]
+    """A feature varies for the first time, between refreshes: its coefficients get the prior.
+
+    No reward so far says anything about them, so they are independent of all others. The spread of
+    the feature is not known yet; the size of its first step serves until the next refresh.
+    """
+    state.active[j] = 1.0
+    std = np.sqrt(state.clock[SPREAD] * (state.numbers[TAU] + state.numbers[OMEGA])) / abs(z)
+    for k in range(state.square.size):
+        set_spread(state.regressions, k, j, std)
+
+
+@implements(forget, AdaptiveLinear)
+def forget_adaptive(model, state, part, weight):  # type: ignore[no-untyped-def]
+    """Let the sums of one arm fade; the prior stays, as it is learned from what remains.
+
+    Until the next refresh, where that is exact, the covariance is divided by the weight.
+    """
+    state.gram[part] *= weight
+    state.moment[part] *= weight
+    state.square[part] *= weight
+    state.regressions.information[part] *= weight
+    state.regressions.pulls[part] *= weight
+    widen(state.regressions, part, 1.0 / np.sqrt(weight))

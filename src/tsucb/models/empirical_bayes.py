@@ -1,0 +1,397 @@
+"""The prior of linear rewards, learned from the rewards: scales, noise, and what arms share.
+
+The model, in standardised coordinates x̃ⱼ = (xⱼ − centreⱼ) / spreadⱼ, for arm k:
+
+    reward = βₖᵀ(1, x̃) + noise,                noise ~ N(0, σₖ²)
+    βₖ | b ~ N(b, diag(τ₀², τ²r₁, …, τ²r_d))   what an arm has of its own
+    b      ~ N(0, diag(V,   ω²r₁, …, ω²r_d))   what the arms have in common (rewards centred)
+
+Given the numbers σₖ², τ₀², τ², ω², rⱼ everything is normal. With D the own prior covariance, Gₖ and
+hₖ the arm's Σ x̃x̃ᵀ and Σ x̃y, and (in coordinates whitened by D^½)
+
+    Mₖ = I + D^½ Gₖ D^½ / σₖ²,   Wₖ = Mₖ⁻¹,   gₖ = D^½ hₖ / σₖ²,   Ω = diag(V/τ₀², ω²/τ², …)
+
+the common part has the posterior N(b̂, V̂), V̂⁻¹ = Ω⁻¹ + Σₖ (I − Wₖ), b̂ = V̂ Σₖ Wₖ gₖ, and arm k
+
+    N(Wₖ(gₖ + b̂),  Wₖ + Wₖ V̂ Wₖ)                                                        (1)
+
+which is the exact marginal posterior of βₖ; an arm never tried has N(b̂, I + V̂) (Lindley and Smith
+1972). Its root is Lₖ⁻ᵀ chol(I + Lₖ⁻¹ V̂ Lₖ⁻ᵀ) with Mₖ = Lₖ Lₖᵀ: both factors are of matrices
+I + (positive semidefinite), so collinear features and more features than rewards do no harm.
+
+The numbers are those that maximise the marginal likelihood, times a weak prior on each that is
+worth a few observations (the constants below); one step of MacKay's (1992) fixed point per refresh:
+
+    variance ← (squared posterior means + worth · guess) / (well-determined directions + worth)
+
+where the well-determined directions of τ² are γ = Σ (1 − posterior variance / prior variance), and
+for the noise the n − γ that are left. Two things protect from lock-in, that is from an arm that is
+not played any more because of what *other* arms taught about scale. Every arm has one vote,
+γₖ/(γₖ + 10), on the common numbers, however often it was played: an arm "do nothing" that always
+pays 0 does not drive noise and prior variance to 0. And an arm's noise is at least what all arms'
+residuals together say, so a few equal rewards of an arm do not make it certain.
+
+Nothing that was seen is kept but sums, relative to the first context and the first reward (the
+anchor): they add up over agents, fade by multiplication, and are standardised anew at any time.
+
+References: MacKay (1992), "Bayesian interpolation"; Tipping (2001), "Sparse Bayesian learning and
+the relevance vector machine" (the rⱼ); Lindley and Smith (1972), "Bayes estimates for the linear
+model"; Smyth (2004), "Linear models and empirical Bayes methods" (an arm's noise shrunk to all).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tsucb.compiled import compiled, inlined
+from tsucb.models.regressions import Regressions, replace_posterior
+from tsucb.numeric.arrays import Floats, Integers
+
+# The guess before there is evidence, as shares of the variance V of the rewards.
+NOISE = 0.5  # noise: half of what is seen. Doubt is safe: an arm that may be noise is tried again.
+SLOPES = 0.25  # all slopes together: an arm's own part, and the same again for the common part
+LEVEL = 0.05  # of arms' levels. Small, or one unlucky reward condemns an arm in all contexts.
+
+# What the guess is worth, against the votes of the arms (at most 1 each).
+WORTH = 2.0  # of variances of coefficients
+NOISE_WORTH = 4.0  # of the noise
+VOTE = 10.0  # an arm with this many determined directions has half a vote
+ARM_NOISE_WORTH = 4.0  # observations that the common noise is worth for one arm's noise
+RELEVANCE_WORTH = 5.0  # directions that "all features matter alike" is worth for one feature
+BALANCE = 1.0  # V counts every arm alike, an arm of n rewards with weight n / (n + 1)
+
+# Limits.
+STEP = 10.0  # a variance changes at most by this factor per refresh
+LEAST_NOISE = 1e-8  # of V: rewards that are an exact function of the context
+LEAST_ARM_NOISE = 1e-6  # of the common noise
+RELEVANCE_RANGE = 1e4
+ROUNDING = 1e-14  # a variance below this share of the mean square is rounding
+
+# When to refresh.
+FIRST = 6  # after each of the first rewards
+MORE, MORE_IF_LARGE = 0.5, 0.6  # then with 1.5 times as many rewards; 1.6 with many coefficients
+PASSES, SMALL = 2, 16  # with few coefficients a refresh takes two steps: no delay of one refresh
+GAP = 0.125  # but not before so many rewards per coefficient: a refresh costs K p³, a decision K p²
+
+# Places in `AdaptiveState.clock`: rewards since the last refresh and until the next, whether two
+# different rewards are known, V, and whether there is an anchor.
+SINCE, DUE, KNOWN, SPREAD, STARTED = range(5)
+# Places in `AdaptiveState.numbers`: σ², τ₀², τ², ω², as shares of V.
+SIGMA, TAU0, TAU, OMEGA = range(4)
+
+
+class AdaptiveState(NamedTuple):
+    """K arms, d features, p = d + 1; z = (1, x − x₀) and y − y₀ are relative to the anchor."""
+
+    regressions: Regressions  # posteriors of K regressions of y − y₀ on z
+    gram: Floats  # (K, p, p) Σ z zᵀ; gram[k, 0, 0] is the weight of what arm k has seen
+    moment: Floats  # (K, p) Σ z (y − y₀)
+    square: Floats  # (K,) Σ (y − y₀)²
+    anchor: Floats  # (p,) y₀, then x₀
+    active: Floats  # (p,) 1 for the constant and each feature that has varied
+    numbers: Floats  # (4,) σ², τ₀², τ², ω², as shares of V
+    relevance: Floats  # (p,) rⱼ
+    noise: Floats  # (K,) σₖ² / σ²
+    variance: Floats  # (K,) the noise variance with which each arm learns until the next refresh
+    clock: Floats  # (5,) see above
+
+    @property
+    def pulls(self) -> Integers:
+        """How often each arm was played."""
+        return self.regressions.pulls
+
+
+class Survey(NamedTuple):
+    """What all rewards and contexts so far say about scales."""
+
+    weight: float  # of everything seen
+    level: float  # mean reward, every arm counting alike
+    spread: float  # V, the variance of the rewards; 1 while they are all equal
+    known: bool  # whether two different rewards are known
+    features: int  # that have varied
+    centre: Floats  # (p,) of z; 0 for the constant
+    inverse: Floats  # (p,) 1 / standard deviation of each feature, 0 where it has not varied
+
+
+class Factors(NamedTuple):
+    """Of every arm, in whitened coordinates."""
+
+    inverse: Floats  # (K, p, p) Lₖ⁻¹; zeros for an arm never tried
+    moment: Floats  # (K, p) gₖ
+    square: Floats  # (K,) Σ (y − level)²
+
+
+class Common(NamedTuple):
+    """The posterior N(mean, rootᵀ root) of what the arms have in common, whitened."""
+
+    mean: Floats
+    root: Floats
+    covariance: Floats
+
+
+class Sums(NamedTuple):
+    """What the step of the numbers needs: over the arms (p,), and of every arm (K,)."""
+
+    distance: Floats  # (p,) Σₖ (βₖ − b̂)²
+    determined: Floats  # (p,) Σₖ (1 − posterior variance of βₖ − b)
+    residual: Floats  # (K,) squared error of the fit, over V
+    used: Floats  # (K,) directions that the fit has used up
+    slopes: Floats  # (K,) Σⱼ (βₖ − b̂)² over the slopes
+    determined_slopes: Floats  # (K,)
+
+
+@compiled
+def refresh(state, passes, learning):  # type: ignore[no-untyped-def]
+    """Standardise anew, put all posteriors (1) in place, and let the numbers take a step.
+
+    Of several passes the last is put in place. The step after it is for the next refresh: so
+    posteriors and step share one factorisation per arm, which is what a refresh costs.
+    """
+    arms, p = state.moment.shape
+    found = survey(state)
+    if found.weight <= 0.0:
+        return
+    guess = SLOPES / max(found.features, 1)
+    numbers, clock = state.numbers, state.clock
+    if not found.known or clock[KNOWN] == 0.0:
+        numbers[SIGMA], numbers[TAU0], numbers[TAU], numbers[OMEGA] = NOISE, LEVEL, guess, guess
+        state.noise[:] = 1.0
+        state.relevance[:] = 1.0
+    factors = Factors(np.empty((arms, p, p)), np.zeros((arms, p)), np.zeros(arms))
+    scale, omega = np.empty(p), np.empty(p)
+    for step in range(passes):
+        scale[0], omega[0] = np.sqrt(numbers[TAU0] * found.spread), 1.0 / numbers[TAU0]
+        for j in range(1, p):
+            own = np.sqrt(numbers[TAU] * found.spread * state.relevance[j])
+            scale[j], omega[j] = own * found.inverse[j], numbers[OMEGA] / numbers[TAU]
+        common = common_part(state, found, scale, omega, factors)
+        sums = each_arm(state, found, scale, common, factors, step == passes - 1)
+        if found.known and learning:
+            step_noise(state, sums)
+            step_prior(state, found, guess, omega, common, sums)
+    clock[SINCE], clock[SPREAD] = 0.0, found.spread
+    clock[KNOWN] = 1.0 if found.known else 0.0
+    more = MORE if p <= SMALL else MORE_IF_LARGE
+    weight = found.weight
+    clock[DUE] = 1.0 if weight < FIRST else max(np.ceil(more * weight), np.ceil(GAP * p))
+
+
+@inlined
+def survey(state):  # type: ignore[no-untyped-def]
+    """Centre and spread of the features, by weight; of the rewards, by arm."""
+    arms, p = state.moment.shape
+    weight, votes, level, square = 0.0, 0.0, 0.0, 0.0
+    centre, inverse = np.zeros(p), np.zeros(p)
+    for k in range(arms):
+        n = state.gram[k, 0, 0]
+        vote = 1.0 / (n + BALANCE)
+        weight += n
+        votes += n * vote
+        level += vote * state.moment[k, 0]
+        square += vote * state.square[k]
+        for j in range(1, p):
+            centre[j] += state.gram[k, 0, j]
+            inverse[j] += state.gram[k, j, j]
+    if weight <= 0.0:
+        return Survey(0.0, 0.0, 1.0, False, 0, centre, inverse)
+    level, square = level / votes, square / votes
+    spread = square - level * level
+    known = spread > ROUNDING * square
+    features = 0
+    inverse[0] = 1.0
+    for j in range(1, p):
+        centre[j] /= weight
+        mean_square = inverse[j] / weight
+        variance = mean_square - centre[j] * centre[j]
+        inverse[j] = 0.0
+        if variance > ROUNDING * mean_square:
+            inverse[j] = 1.0 / np.sqrt(variance)
+            features += 1
+        state.active[j] = 1.0 if inverse[j] > 0.0 else 0.0
+    return Survey(weight, level, spread if known else 1.0, known, features, centre, inverse)
+
+
+@inlined
+def common_part(state, found, scale, omega, factors):  # type: ignore[no-untyped-def]
+    """Factorise every arm's Mₖ, and find what the arms have in common."""
+    arms, p = state.moment.shape
+    level = found.level
+    right, tried = np.zeros(p), 0.0
+    for k in range(arms):
+        n = state.gram[k, 0, 0]
+        if n == 0.0:
+            factors.inverse[k] = 0.0
+            continue
+        variance = state.noise[k] * state.numbers[SIGMA] * found.spread
+        whitened, g = factors.inverse[k], factors.moment[k]
+        whiten(state.gram[k], state.moment[k], found.centre, scale, level, variance, whitened, g)
+        factors.square[k] = state.square[k] - 2 * level * state.moment[k, 0] + n * level * level
+        factors.inverse[k] = inverse_of_triangular(np.linalg.cholesky(whitened))
+        right += factors.inverse[k].T @ (factors.inverse[k] @ g)
+        tried += 1.0
+    rows = factors.inverse.reshape(arms * p, p)
+    precision = -(rows.T @ rows)  # −Σₖ Wₖ in one product; an arm never tried has zeros here
+    for i in range(p):
+        precision[i, i] += tried + 1.0 / omega[i]
+    root = inverse_of_triangular(np.linalg.cholesky(precision))
+    return Common(root.T @ (root @ right), root, root.T @ root)
+
+
+@inlined
+def each_arm(state, found, scale, common, factors, last):  # type: ignore[no-untyped-def]
+    """The posterior (1) of every arm, put in place if this is the last pass, and its sums."""
+    arms, p = state.moment.shape
+    sums = Sums(
+        np.zeros(p), np.zeros(p), np.zeros(arms), np.zeros(arms), np.zeros(arms), np.zeros(arms)
+    )
+    for k in range(arms):
+        if last:
+            state.variance[k] = state.noise[k] * state.numbers[SIGMA] * found.spread
+        if state.gram[k, 0, 0] == 0.0:
+            if last:
+                prior = common.covariance + np.eye(p)
+                root = np.linalg.cholesky(prior)
+                install(state.regressions, k, common.mean, root, scale, found.centre, found.level)
+                state.regressions.information[k] = 0.0
+            continue
+        inverse, g = factors.inverse[k], factors.moment[k]
+        shared = common.root @ inverse.T
+        root = inverse.T @ np.linalg.cholesky(shared.T @ shared + np.eye(p))
+        own = inverse.T @ inverse
+        mean = own @ (g + common.mean)
+        if last:
+            install(state.regressions, k, mean, root, scale, found.centre, found.level)
+            information = 0.0
+            for i in range(p):
+                information -= 2.0 * np.log(inverse[i, i])
+            state.regressions.information[k] = max(information, 0.0)
+        fit = 0.0
+        for i in range(p):
+            both, cross = 0.0, 0.0  # diagonals of W + W V̂ W and of V̂ W
+            for j in range(p):
+                both += root[i, j] * root[i, j]
+                cross += common.covariance[i, j] * own[i, j]
+            different = mean[i] - common.mean[i]
+            free = 1.0 - (both + common.covariance[i, i] - 2 * cross)
+            sums.distance[i] += different * different
+            sums.determined[i] += free
+            if i > 0 and found.inverse[i] > 0.0:
+                sums.slopes[k] += different * different
+                sums.determined_slopes[k] += free
+            sums.used[k] += 1.0 + cross - both
+            fit += mean[i] * (common.mean[i] - g[i] - mean[i])
+        noise = state.noise[k] * state.numbers[SIGMA]
+        sums.residual[k] = max(0.0, factors.square[k] / found.spread + noise * fit)
+    return sums
+
+
+@inlined
+def step_noise(state, sums):  # type: ignore[no-untyped-def]
+    """The fixed point for the noise: of the votes, of all arms together, and of each arm."""
+    arms, numbers = state.square.size, state.numbers
+    top, bottom = NOISE_WORTH * NOISE, NOISE_WORTH
+    all_top, all_bottom = top, bottom
+    for k in range(arms):
+        left = max(state.gram[k, 0, 0] - sums.used[k], 0.0)
+        if state.gram[k, 0, 0] > 0.0:
+            all_top += sums.residual[k]
+            all_bottom += left
+            top += sums.residual[k] / (left + VOTE)
+            bottom += left / (left + VOTE)
+    sigma = max(near(top / bottom, numbers[SIGMA]), LEAST_NOISE)
+    for k in range(arms):
+        left = max(state.gram[k, 0, 0] - sums.used[k], 0.0)
+        own = (sums.residual[k] + ARM_NOISE_WORTH * sigma) / (left + ARM_NOISE_WORTH)
+        state.noise[k] = max(max(own, all_top / all_bottom) / sigma, LEAST_ARM_NOISE)
+    numbers[SIGMA] = sigma
+
+
+@inlined
+def step_prior(state, found, guess, omega, common, sums):  # type: ignore[no-untyped-def]
+    """The fixed point for τ₀², τ², ω² and the relevance of the features."""
+    arms, p = state.moment.shape
+    numbers, relevance = state.numbers, state.relevance
+    numbers[TAU0] = near(
+        (sums.distance[0] * numbers[TAU0] + WORTH * LEVEL) / (max(sums.determined[0], 0.0) + WORTH),
+        numbers[TAU0],
+    )
+    before = numbers[TAU]
+    top, bottom = WORTH * guess, WORTH
+    for k in range(arms):
+        if state.gram[k, 0, 0] > 0.0:
+            free = max(sums.determined_slopes[k], 0.0)
+            top += sums.slopes[k] * before / (free + VOTE)
+            bottom += free / (free + VOTE)
+    numbers[TAU] = near(top / bottom, before)
+    if found.features == 0:
+        return
+    top, bottom = 0.0, 0.0
+    known = np.zeros(p)  # how well the common part of each slope is determined
+    for j in range(1, p):
+        if found.inverse[j] > 0.0:
+            known[j] = max(1.0 - common.covariance[j, j] / omega[j], 0.0)
+            top += common.mean[j] * common.mean[j] * before
+            bottom += known[j]
+    vote = 1.0 / (bottom + VOTE)
+    numbers[OMEGA] = near((vote * top + WORTH * guess) / (vote * bottom + WORTH), numbers[OMEGA])
+    for j in range(1, p):
+        if found.inverse[j] > 0.0:
+            square = common.mean[j] * common.mean[j]
+            top = sums.distance[j] / numbers[TAU] + square / numbers[OMEGA]
+            bottom = max(sums.determined[j], 0.0) + known[j]
+            r = (top * relevance[j] * before + RELEVANCE_WORTH) / (bottom + RELEVANCE_WORTH)
+            relevance[j] = min(max(r, 1.0 / RELEVANCE_RANGE), RELEVANCE_RANGE)
+
+
+@inlined
+def near(new, old):  # type: ignore[no-untyped-def]
+    """The new value, at most a factor STEP away from the old one."""
+    return min(max(new, old / STEP), old * STEP)
+
+
+@inlined
+def whiten(gram, moment, centre, scale, level, variance, out, g):  # type: ignore[no-untyped-def]
+    """M = I + D^½ G D^½ / σ² and g = D^½ h / σ² of one arm; `scale` is D^½ over the spreads."""
+    p = centre.size
+    n = gram[0, 0]
+    for i in range(p):
+        factor = scale[i] / variance
+        lack = centre[i] * n - gram[i, 0]  # the constant's centre is 0
+        for j in range(p):
+            centred = gram[i, j] - centre[i] * gram[0, j] + lack * centre[j]
+            out[i, j] = centred * factor * scale[j]
+        out[i, i] += 1.0
+        g[i] = factor * (moment[i] - centre[i] * moment[0] + level * lack)
+
+
+@inlined
+def inverse_of_triangular(matrix):  # type: ignore[no-untyped-def]
+    """The inverse of a lower triangular matrix, row by row."""
+    p = matrix.shape[0]
+    out = np.zeros((p, p))
+    for i in range(p):
+        d = 1.0 / matrix[i, i]
+        for k in range(i):
+            factor = -matrix[i, k] * d
+            for j in range(k + 1):
+                out[i, j] += factor * out[k, j]
+        out[i, i] = d
+    return out
+
+
+@inlined
+def install(regressions, arm, whitened, root, scale, centre, level):  # type: ignore[no-untyped-def]
+    """Put the posterior N(whitened, root rootᵀ) in place, in coordinates relative to the anchor."""
+    p = whitened.size
+    mean, out = np.empty(p), np.empty((p, p))
+    constant = whitened[0] * scale[0] + level
+    for j in range(p):
+        out[0, j] = scale[0] * root[0, j]
+    for i in range(1, p):
+        mean[i] = whitened[i] * scale[i]
+        constant -= centre[i] * mean[i]
+        for j in range(p):
+            out[i, j] = scale[i] * root[i, j]
+            out[0, j] -= centre[i] * out[i, j]
+    mean[0] = constant
+    replace_posterior(regressions, arm, mean, out)

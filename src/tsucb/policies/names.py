@@ -1,0 +1,75 @@
+"""The names of policies on the command line and in results, and what each stands for."""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tsucb.policies.greedy import Greedy, Random
+from tsucb.policies.ids import IDS
+from tsucb.policies.policy import Policy
+from tsucb.policies.thompson import Thompson
+from tsucb.policies.ts_ucb import TSUCB
+from tsucb.policies.ucb import OFUL, ChiSquaredUCB, HoeffdingUCB
+
+SAMPLED: dict[str, Callable[[float], Policy]] = {"TS-UCB": TSUCB, "IDS": IDS}
+PLAIN = {policy.name: policy for policy in (Thompson(), Greedy(), Greedy(first=True), Random())}
+MOST_SAMPLES = 10_000_000
+FIRST = Greedy(first=True).name
+
+
+def named_policy(name: str, **special: Policy) -> Policy:
+    """The policy of a printed name: TS, Greedy, Greedy(first), TS-UCB(m), … or a special one.
+
+    Parameters
+    ----------
+    name : as printed, such as "TS-UCB(100)"
+    special : what a name means here, such as `UCB=OFUL(noise=0.5)`
+
+    >>> named_policy("TS-UCB(100)").name
+    'TS-UCB(100)'
+    """
+    if name in special:
+        return special[name]
+    if name in PLAIN:
+        return PLAIN[name]
+    if match := re.fullmatch(r"(TS-UCB|IDS)\(([0-9]+|∞)\)", name):
+        kind, number = match.groups()
+        # A number with more digits than the largest allowed is not even read.
+        if number != "∞" and (
+            len(number) > len(str(MOST_SAMPLES)) or not 1 <= int(number) <= MOST_SAMPLES
+        ):
+            shown = number if len(number) <= 40 else f"{number[:40]}…"
+            raise ValueError(
+                f"the samples of {kind} must be at least 1 and at most {MOST_SAMPLES:,}, or ∞ for "
+                f"the limit of many, but they are {shown}"
+            )
+        return SAMPLED[kind](math.inf if number == "∞" else int(number))
+    known = ", ".join([*(f"{kind}(m)" for kind in SAMPLED), *PLAIN, *special])
+    shown = name if len(name) <= 60 else f"{name[:60]}…"
+    raise ValueError(
+        f"unknown policy {shown!r}; give one of {known}, m being a number of samples or ∞"
+    )
+
+
+def samples_of(name: str) -> int:
+    """The number of samples in a policy's name, 1 where there is none: for estimates of cost.
+
+    >>> samples_of("IDS(1000)"), samples_of("TS-UCB(∞)"), samples_of("Greedy(first)")
+    (1000, 1, 1)
+    """
+    match = re.search(r"\(([0-9]+)\)", name)
+    return int(match[1]) if match else 1
+
+
+def usual_ucb(model: Any, horizon: int) -> Policy:
+    """What the paper calls UCB for this kind of model.
+
+    Arms without features have the bound of Hoeffding, linear models that know their noise that of
+    OFUL, and those that learn it the Bayesian one with a chi-squared quantile; one that forgets
+    has that of the model it forgets with.
+    """
+    model = getattr(model, "model", model)
+    if not hasattr(model, "features"):
+        return HoeffdingUCB(horizon)
+    return OFUL() if hasattr(model, "noise") else ChiSquaredUCB()
