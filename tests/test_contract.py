@@ -1,6 +1,6 @@
 """Everything that the package exports keeps the contract of `tsucb.testing`.
 
-No class is listed here: what `tsucb` exports is found, and made by `example`.
+No class is listed here: `everything` finds what `tsucb` exports.
 """
 
 import inspect
@@ -12,16 +12,17 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 import pytest
+from everything import ENVIRONMENTS, MODELS, POLICIES, QUICK, descendants, label, rng
 
 import tsucb
-from tsucb import beliefs, datasets
+from tsucb import beliefs
 from tsucb.beliefs import Belief, Gaussian, IndependentLaw, Law
 from tsucb.beliefs.best import expected_best
 from tsucb.beliefs.law import draw, upper_quantiles
-from tsucb.compiled import MissingImplementation, implements, offers
+from tsucb.compiled import MissingImplementation, implements
 from tsucb.environments.environment import advance
 from tsucb.models.k_armed import ArmTotals
-from tsucb.models.model import believe, forget
+from tsucb.models.model import believe
 from tsucb.step import runs_compiled
 from tsucb.testing import (
     check_environment,
@@ -33,78 +34,6 @@ from tsucb.testing import (
 )
 from tsucb.testing.examples import belief_makers, example_beliefs
 from tsucb.testing.loops import Interpreted, Script, decided, replayed, script_for, simulated
-
-EXPORTED = [getattr(tsucb, name) for name in tsucb.__all__]
-
-# Values of optional parameters that lead through other code than the defaults do.
-OTHERWISE: dict[str, list[Any]] = {
-    "samples": [1, math.inf],
-    "first": [True],
-    "empirical": [True, False],
-    "features": [24],  # the layout of regressions changes at 20
-    "hidden": [(6, 50)],
-    "prior": [tsucb.GaussianArms(), tsucb.PoissonArms()],
-    "redraw": [True],
-    "availability": [0.5],
-}
-# Settings with which a network trains in milliseconds.
-QUICK = {"hidden": (6, 5), "memory": 64, "interval": 20, "batches": 3, "batch_size": 16}
-
-
-def made(cls: type) -> list[Any]:
-    """A typical instance, and those that differ from it in one parameter that matters."""
-    parameters = inspect.signature(cls).parameters
-    usual = {name: value for name, value in QUICK.items() if name in parameters}
-    found = {repr(thing): thing for thing in [example(cls, **usual)]}
-    for name in OTHERWISE.keys() & parameters.keys():
-        if not (name == "features" and (usual or issubclass(cls, tsucb.Environment))):
-            for value in OTHERWISE[name]:
-                thing = example(cls, **usual | {name: value})
-                found.setdefault(repr(thing), thing)
-    return [found[key] for key in sorted(found)]
-
-
-def concrete(kind: type, among: list[Any] = EXPORTED) -> list[type]:
-    """The classes of a kind that can be made."""
-    derived = [c for c in among if inspect.isclass(c) and issubclass(c, kind) and c is not kind]
-    return [cls for cls in derived if issubclass(cls, tuple)]
-
-
-def descendants(cls: type) -> list[type]:
-    """All classes of the package that derive from this one, as far as they are loaded."""
-    below = [each for child in cls.__subclasses__() for each in (child, *descendants(child))]
-    return [each for each in below if each.__module__.startswith("tsucb.")]
-
-
-def label(thing: Any) -> str:
-    """A short name for a test."""
-    if isinstance(thing, tsucb.Forgetting):
-        return f"Forgetting-{label(thing.model)}"
-    plain = [v for v in thing if isinstance(v, bool | int | float | tuple)]
-    inner = [type(v).__name__ for v in thing if isinstance(v, tsucb.Model)]
-    return "-".join([type(thing).__name__, *inner, *map(str, plain[:3])]).replace(" ", "")
-
-
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
-
-
-POLICIES = [policy for cls in concrete(tsucb.Policy) for policy in made(cls)]
-PLAIN_MODELS = [
-    model for cls in concrete(tsucb.Model) if cls is not tsucb.Forgetting for model in made(cls)
-]
-FORGETTING = {
-    type(model): tsucb.Forgetting(model, 0.9)
-    for model in PLAIN_MODELS
-    if offers(forget, type(model))
-}
-MODELS = PLAIN_MODELS + list(FORGETTING.values())
-TABLES = [
-    cls for cls in descendants(tsucb.Environment) if cls.__module__.startswith(datasets.__name__)
-]
-ENVIRONMENTS = [
-    bandit for cls in concrete(tsucb.Environment, EXPORTED + TABLES) for bandit in made(cls)
-]
 
 
 def with_jax(model: Any) -> Any:
@@ -169,7 +98,9 @@ PAIRS = compiled_pairs()
     ("model", "policy", "compiled"), PAIRS, ids=[label(model) for model, *_ in PAIRS]
 )
 def test_models(model: Any, policy: Any, compiled: bool) -> None:
-    check_model(with_jax(model), policy=policy, compiled=compiled)
+    inner = getattr(model, "model", model)
+    fixed = not isinstance(inner, tsucb.AdaptiveLinear)  # which learns its prior
+    check_model(with_jax(model), policy=policy, compiled=compiled, fixed_prior=fixed)
 
 
 def test_every_policy_is_compiled_into_some_loops() -> None:

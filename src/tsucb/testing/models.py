@@ -34,6 +34,7 @@ def check_model(
     arms: int = 4,
     steps: int = 60,
     order_matters: bool | None = None,
+    fixed_prior: bool = True,
     compiled: bool = True,
 ) -> None:
     """Check a model, compiled or in plain Python.
@@ -63,7 +64,11 @@ def check_model(
     arms, steps
         How much of it is played.
     order_matters
-        Whether it does; by default for `Forgetting` and for models that train.
+        Whether it does; by default for `Forgetting`, for models that train, and without a fixed
+        prior.
+    fixed_prior
+        False for a model that learns its prior too: then what is new or forgotten is not compared
+        with the start.
     compiled
         False to leave out the compiled loops of 9, which take seconds to compile.
 
@@ -88,11 +93,11 @@ def check_model(
     check_belief(model, state, script, name)
     check_learning(model, state, script, name)
     if order_matters is None:
-        order_matters = isinstance(model, Forgetting) or trains(model)
+        order_matters = isinstance(model, Forgetting) or trains(model) or not fixed_prior
     if not order_matters:
         check_order(model, state, script, name)
-    check_extension(model, state, script, name)
-    if offers(forget, type(model)):
+    check_extension(model, state, script, fixed_prior, name)
+    if offers(forget, type(model)) and fixed_prior:
         check_forgetting(model, state, script, name)
     policy = Thompson() if policy is None else policy
     check_loading(model, policy if compiled else Interpreted(policy), script, name)
@@ -234,7 +239,7 @@ def check_order(model: Any, state: Any, script: Script, name: str) -> None:
         )
 
 
-def check_extension(model: Any, state: Any, script: Script, name: str) -> None:
+def check_extension(model: Any, state: Any, script: Script, fixed_prior: bool, name: str) -> None:
     """Arms that are added later."""
     before, arms = copy.deepcopy(state), script.arms
     grown = model.extend(copy.deepcopy(state), 2)
@@ -251,7 +256,7 @@ def check_extension(model: Any, state: Any, script: Script, name: str) -> None:
             close(getattr(one, field), getattr(two, field)),
             f"extend of {name} changes {field} of the arms that were there",
         )
-    if not model.shares_parameters:
+    if fixed_prior and not model.shares_parameters:
         new = [arms, arms + 1]
         after = belief_about(model, grown, script, new)
         fresh = belief_about(model, model.start(arms + 2), script, new)
