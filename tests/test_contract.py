@@ -7,6 +7,7 @@ import inspect
 import itertools
 import math
 import os
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numba
@@ -23,6 +24,8 @@ from tsucb.compiled import MissingImplementation, implements
 from tsucb.environments.environment import advance
 from tsucb.models.k_armed import ArmTotals
 from tsucb.models.model import believe
+from tsucb.news import ClickModel, make_news, read_day
+from tsucb.news.bandit import NewsBandit
 from tsucb.step import runs_compiled
 from tsucb.testing import (
     check_environment,
@@ -74,6 +77,12 @@ def test_policies(policy: Any) -> None:
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=label)
 def test_environments(environment: Any) -> None:
     check_environment(environment, steps=300)
+
+
+def test_news(tmp_path: Path) -> None:
+    """An environment that needs a log to be made of."""
+    [path] = make_news(tmp_path, days=1, lines=5_000)
+    check_environment(NewsBandit(read_day(path), ClickModel.load(tmp_path / "truth.npz")))
 
 
 def compiled_pairs() -> list[tuple[Any, Any, bool]]:

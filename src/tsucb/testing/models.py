@@ -67,8 +67,8 @@ def check_model(
         Whether it does; by default for `Forgetting`, for models that train, and without a fixed
         prior.
     fixed_prior
-        False for a model that learns its prior too: then what is new or forgotten is not compared
-        with the start.
+        False for a model that learns its prior too: then more arms may change what is believed, and
+        what is new or forgotten is not compared with the start.
     compiled
         False to leave out the compiled loops of 9, which take seconds to compile.
 
@@ -251,7 +251,7 @@ def check_extension(model: Any, state: Any, script: Script, fixed_prior: bool, n
     )
     old = list(range(arms))
     one, two = (belief_about(model, each, script, old) for each in (state, grown))
-    for field in (*MOMENTS, *EVIDENCE):
+    for field in (*MOMENTS, *EVIDENCE) if fixed_prior else ("pulls",):
         demand(
             close(getattr(one, field), getattr(two, field)),
             f"extend of {name} changes {field} of the arms that were there",
