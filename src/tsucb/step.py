@@ -4,13 +4,14 @@ What follows a step is the same for all of them too: `update` learns from the re
 `training_due` then says so, the model's `trainer` is called before the next step.
 """
 
+import inspect
 from typing import Any
 
 import numpy as np
 
 from tsucb.compiled import offers, shared
 from tsucb.environments.environment import advance
-from tsucb.models.model import Model, believe
+from tsucb.models.model import believe
 from tsucb.policies.policy import Choice, choose
 from tsucb.streams import MODEL, stream
 
@@ -33,7 +34,7 @@ def initial_pulls(model: Any) -> int:
 
 def start(model: Any, arms: int, seed: int, run: int) -> Any:
     """The state of a model before any data, with the run's own stream if it takes one."""
-    if isinstance(model, Model):
+    if "rng" in inspect.signature(model.start).parameters:
         return model.start(arms, stream(seed, run, MODEL))
     return model.start(arms)
 

@@ -76,30 +76,48 @@ def unpack(packed: Any, arrays: Arrays, template: Any) -> Any:
 
 
 def pack_object(thing: Any, arrays: Arrays) -> dict[str, Any]:
-    """A model or policy as its class's name and its fields."""
+    """A model or policy as its class's name and its fields, which may be such themselves."""
     fields = thing._asdict() if hasattr(thing, "_asdict") else {}
     return {
         "class": type(thing).__name__,
-        "fields": {name: pack(value, arrays) for name, value in fields.items()},
+        "fields": {
+            name: pack_object(value, arrays) if _is_object(value) else pack(value, arrays)
+            for name, value in fields.items()
+        },
     }
+
+
+def _is_object(value: Any) -> bool:
+    """Whether a value is a model or a policy."""
+    return hasattr(value, "choose") or hasattr(value, "belief")
 
 
 def unpack_object(
     saved: dict[str, Any], arrays: Arrays, classes: Iterable[type], given: Any
 ) -> Any:
     """A model or policy of one of the classes as it was saved; or the one given, if the same."""
-    name, fields = saved["class"], saved["fields"]
+    name, fields, classes = saved["class"], saved["fields"], list(classes)
     if given is None:
         cls = next((cls for cls in classes if cls.__name__ == name), None)
         if cls is None:
             raise WrongSettings(
                 f"was saved with {name}, which is not part of tsucb; give it to load"
             )
+        objects = {
+            key: unpack_object(value, arrays, classes, None)
+            for key, value in fields.items()
+            if isinstance(value, dict) and "class" in value
+        }
         # What the constructor takes, it checks; the rest must look like what it makes of them.
         accepted = inspect.signature(cls.__new__).parameters
         plain = {k: v for k, v in fields.items() if k in accepted and not isinstance(v, dict)}
-        template: Any = cls(**plain)
-        return unpack([fields[k] for k in template._fields], arrays, template)
+        template: Any = cls(**plain, **{k: v for k, v in objects.items() if k in accepted})
+        parts = []
+        for key, part in template._asdict().items():
+            if key in objects and type(objects[key]) is not type(part):
+                raise ValueError(f"a {type(objects[key]).__name__} where it does not belong")
+            parts.append(objects.get(key) or unpack(fields[key], arrays, part))
+        return type(template)._make(parts)
     ours: Arrays = []
     mine = pack_object(given, ours)
     if mine["class"] != name or not _same(mine["fields"], ours, fields, arrays):

@@ -38,9 +38,9 @@ from tsucb.agent.roster import (
     records_of,
 )
 from tsucb.checks import LARGEST, between, whole_number
+from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.model import Model, learn_many
-from tsucb.models.nig_linear import NIGLinear
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.ts_ucb import TSUCB
 from tsucb.step import runs_compiled, start
@@ -73,11 +73,12 @@ class Agent:
     arms
         Names of the arms: strings or integers.
     features
-        The number of features of a context, or their names if contexts are mappings or tables.
-        Not needed where the model says it.
+        The number of features of a context, or their names if contexts are mappings or tables. By
+        default contexts are read as they come: dictionaries, rows of tables or lists of numbers,
+        with strings and gaps; or none at all. Where the model says it, it is not needed.
     model, policy
-        Any of `tsucb.models`, `NIGLinear(features)` by default; any of `tsucb.policies`,
-        `TSUCB(100)` by default.
+        Any of `tsucb.models`, by default `AdaptiveLinear`, for which nothing is to be set; any of
+        `tsucb.policies`, `TSUCB(100)` by default.
     seed
         Changes everything random; the same seed and calls give the same decisions. None: arbitrary.
     forgetting
@@ -100,8 +101,8 @@ class Agent:
         Tells the time in seconds, for `expire`.
 
     >>> import tsucb
-    >>> agent = tsucb.Agent(arms=["red", "green", "blue"], features=2, seed=0)
-    >>> decision = agent.choose([1.0, 0.5])
+    >>> agent = tsucb.Agent(arms=["red", "green", "blue"], seed=0)
+    >>> decision = agent.choose({"age": 31, "city": "Rome", "income": None})
     >>> decision.arm in agent.arms
     True
     >>> agent.reward(decision.id, 1.0)
@@ -228,7 +229,8 @@ class Agent:
         with self._lock:
             roster = self._current()
             if x is None:
-                x = self._reader.rows(context, self._offer(roster, arms).names).tobytes()
+                names = self._offer(roster, arms).names
+                x = self._reader.rows(context, names, self._records).tobytes()
             elif self._free:
                 roster, x = self._fitted(roster, x)
             return self._decide(roster, x, self._offer(roster, arms))
@@ -240,7 +242,7 @@ class Agent:
 
         The same as choosing one by one; the contexts may also be a matrix or a table.
         """
-        if self._per_arm or not self._reader.shape:
+        if self._per_arm or not self._reader.takes_context:
             return [self.choose(context, arms) for context in contexts]
         if not hasattr(contexts, "__len__"):
             contexts = list(contexts)
@@ -471,7 +473,7 @@ class Agent:
         contexts, arms, rewards = history
         names = np.asarray(arms).tolist() if isinstance(arms, np.ndarray) else list(arms)
         values = [self._checked(value) for value in rewards]
-        if contexts is None or not self._reader.shape:
+        if contexts is None or not self._reader.takes_context:
             x = self._reader.vector(contexts)  # refuses, unless the model takes no context
             vectors = np.tile(x, (len(names), 1))
         else:
@@ -700,9 +702,7 @@ def _named_model(
         raise ValueError("a feature is named twice; give each a name of its own")
     number = features if names is None else len(names)
     if model is None:
-        if not isinstance(number, int):
-            raise ValueError("say how many features a context has, or give a model")
-        return names, NIGLinear(number)
+        return names, AdaptiveLinear(number if isinstance(number, int) else 0)
     if not isinstance(model, Model):
         raise TypeError("model must be an instance of a tsucb.Model, such as tsucb.NIGLinear(5)")
     expected = model.context_shape(1)[-1:]

@@ -1,7 +1,7 @@
 """Contexts as an application has them, turned into the vectors that models take."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,7 @@ class Reader:
         self.names, self.transformer, self.streaming = names, transformer, bool(streaming)
         self.per_arm = len(shape) == 2
         self.shape = shape[-1:]  # of the vector that is learned from: (d,), or () for none
+        self.takes_context = bool(self.shape)
         self._accepted = self.shape if transformer is None else None  # arrays taken as they are
         self._row = None if transformer is None or streaming else fast_row(transformer)
         self._learning = threading.Lock()
@@ -113,17 +114,15 @@ class Reader:
         check_finite(matrix)
         return matrix
 
-    def rows(self, context: Context, arms: tuple[Arm, ...]) -> Floats:
-        """The feature vectors of the arms as a matrix, one row per arm."""
+    def rows(self, context: Context, arms: tuple[Arm, ...], known: Container[Arm]) -> Floats:
+        """The feature vectors of the arms as a matrix, one row per arm; `known` are all arms."""
         if isinstance(context, Mapping):
             absent = [arm for arm in arms if arm not in context]
             if absent:
                 raise ValueError(f"the context has no features for the arms {listed(absent)}")
-            unknown = [arm for arm in context if arm not in arms]
+            unknown = [arm for arm in context if arm not in known]
             if unknown:
-                raise ValueError(
-                    f"the context has features for arms not offered: {listed(unknown)}"
-                )
+                raise ValueError(f"the context has features for unknown arms: {listed(unknown)}")
             context = [context[arm] for arm in arms]
         if context is None or len(context) != len(arms):
             raise ValueError(
@@ -208,6 +207,7 @@ class FreeReader(Reader):
 
     def __init__(self, model: Model, categories: Sequence[str], encoder: Any = None) -> None:
         super().__init__(model, None, None, False)
+        self.takes_context = True
         self.encoder = Encoder(categories=categories) if encoder is None else encoder
 
     @property
@@ -227,6 +227,8 @@ class FreeReader(Reader):
 
     def matrix(self, contexts: Any) -> Floats:
         """Several contexts as a matrix, one row each."""
+        if hasattr(contexts, "__len__") and all(context is None for context in contexts):
+            return np.zeros((len(contexts), 0))
         matrix: Floats = self.encoder.encode_table(contexts)
         return matrix
 

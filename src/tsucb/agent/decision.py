@@ -10,6 +10,7 @@ from tsucb.agent.contexts import Arm
 from tsucb.agent.roster import Offer
 from tsucb.beliefs.belief import Belief
 from tsucb.numeric.arrays import Floats
+from tsucb.policies.ts_ucb import TSUCB
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +30,7 @@ class Decision:
         arm: Arm,
         offer: Offer,
         policy: Any,
-        seen: bytes | None,
+        seen: bytes,
         belief: Belief | None,
     ) -> None:
         self.id = id
@@ -37,8 +38,8 @@ class Decision:
         # The arms available, and who chose among them.
         self._offer = offer
         self._policy = policy
-        # f̃, NaN for policies without it, and mean, std, estimate and radius of every arm, as the
-        # bytes of 4n + 1 numbers; None for first pulls. The belief itself, if it was kept.
+        # What `tsucb.step.next_arm` saw, as the bytes of 4n + 1 numbers: the target, then every
+        # arm's mean, std, estimate and radius; NaN for first pulls. The belief, if it was kept.
         self._seen = seen
         self._belief = belief
 
@@ -51,7 +52,7 @@ class Decision:
 
         Needs an agent with `keep_beliefs=True`.
         """
-        if self._seen is None:
+        if math.isnan(np.frombuffer(self._seen)[1]):
             return 1.0  # one of the first pulls, which are not random
         if self._belief is None:
             raise ValueError(
@@ -63,13 +64,13 @@ class Decision:
     def explain(self) -> "Explanation":
         """What the policy saw of every arm that was available, as it was then."""
         names = self._offer.names
-        if self._seen is None:
-            seen = np.full(4 * len(names) + 1, math.nan)
-        else:
-            seen = np.frombuffer(self._seen)
+        seen = np.frombuffer(self._seen)
         mean, std, estimate, radius = seen[1:].reshape(4, -1)
         chosen, target = names.index(self.arm), float(seen[0])
-        return Explanation(names, chosen, str(self._policy), mean, std, estimate, radius, target)
+        weighed = getattr(self._policy, "target_name", "target")
+        return Explanation(
+            names, chosen, str(self._policy), mean, std, estimate, radius, target, weighed
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +86,9 @@ class Explanation:
     mean, std, estimate, radius
         The belief about every arm's mean reward (n,); see `tsucb.beliefs`. NaN for the first pulls
         of an arm that a model asks for, which no belief decides.
-    target
-        f̃, the sampled mean reward of the best arm; NaN for policies other than TS-UCB.
+    target, target_name
+        What the arm was weighed against, and what it is: f̃ for TS-UCB, the sampled mean reward of
+        the best arm; NaN for policies that weigh nothing.
     """
 
     arms: tuple[Arm, ...]
@@ -97,13 +99,21 @@ class Explanation:
     estimate: Floats
     radius: Floats
     target: float
+    target_name: str = "target"
+
+    @property
+    def _by_ratio(self) -> bool:
+        return self.target_name == TSUCB.target_name
 
     @property
     def ratio(self) -> Floats:
         """Ψ(a) = (f̃ − estimate) / radius, of which TS-UCB plays the smallest (n,).
 
-        Minus infinity for arms that go first: never tried, or certainly as good as f̃.
+        Minus infinity for arms that go first: never tried, or certainly as good as f̃. NaN for
+        policies other than TS-UCB.
         """
+        if not self._by_ratio:
+            return np.full(len(self.arms), math.nan)
         with np.errstate(divide="ignore", invalid="ignore"):
             psi: Floats = (self.target - self.estimate) / self.radius
         if not math.isnan(self.target):
@@ -129,7 +139,7 @@ class Explanation:
             "radius": self.radius,
             "ratio": self.ratio,
         }
-        if math.isnan(self.target):
+        if not self._by_ratio:
             del columns["ratio"]
         table = pd.DataFrame(columns, index=pd.Index(self.arms, name="arm"))
         table["chosen"] = ["<" if i == self.chosen else "" for i in range(len(self.arms))]
@@ -140,5 +150,7 @@ class Explanation:
             return f"{self.arms[self.chosen]!r} was pulled because its model asks for first pulls"
         lines = [f"{self.policy} chose {self.arms[self.chosen]!r}"]
         if not math.isnan(self.target):
-            lines[0] += f": f̃ = {self.target:.4g}, α_t = {self.alpha:.4g}"
+            lines[0] += f": {self.target_name} = {self.target:.4g}"
+        if self._by_ratio:
+            lines[0] += f", α_t = {self.alpha:.4g}"
         return "\n".join([*lines, self.table().to_string(float_format="{:.4g}".format)])

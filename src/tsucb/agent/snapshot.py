@@ -8,7 +8,8 @@ import numpy as np
 
 from tsucb import models, policies
 from tsucb.agent.calls import CLOSED, COLUMN, DECIDED, DECISIONS, NOTHING, OBSERVATIONS, PENDING
-from tsucb.agent.contexts import check_finite
+from tsucb.agent.contexts import FreeReader, check_finite
+from tsucb.agent.encoding import Encoder
 from tsucb.agent.roster import ArmRecord, Open, Roster, blank_books, columns_of, plain_name
 from tsucb.numeric.arrays import Integers
 from tsucb.structure import Arrays, WrongSettings, pack, pack_object, unpack, unpack_object
@@ -56,7 +57,7 @@ def taken(agent: "Agent", roster: Roster) -> tuple[dict[str, Any], Arrays]:
         "columns": np.array([roster.columns.get(r, GONE) for r in records], dtype=np.int64),
         "open_arms": np.array([number[r] for r, _, _ in open.values()], dtype=np.int64),
         "open_times": np.array([when for _, _, when in open.values()], dtype=np.float64),
-        "open_contexts": contexts.reshape(len(open), *(agent._reader.shape or (0,))),
+        "open_contexts": contexts.reshape(len(open), *(roster.model.context_shape(1)[-1:] or (0,))),
     }
     arrays: Arrays = []
     values = {
@@ -69,6 +70,7 @@ def taken(agent: "Agent", roster: Roster) -> tuple[dict[str, Any], Arrays]:
             "keep_beliefs": agent.keep_beliefs,
         },
         "transformer": agent._reader.transformer is not None,
+        "encoder": agent._reader.encoder.state() if isinstance(agent._reader, FreeReader) else None,
         "arms": [record.name for record in records],
         "removed": [number[record] for record in gone],
         "added": [r.name for r in agent._records.values() if r not in roster.columns],
@@ -117,6 +119,9 @@ def restored(
             clock=clock,
         )
         agent.forgetting = getattr(agent.model, "gamma", 1.0)
+        if values["encoder"] is not None:
+            agent._reader = FreeReader(agent.model, (), Encoder.from_state(values["encoder"]))
+            agent._free = True
         fill(agent, names, values, arrays)
     except WrongSettings as error:
         raise ValueError(f"{path} {error}") from None
@@ -165,7 +170,7 @@ def fill(agent: "Agent", names: list[Any], values: dict[str, Any], arrays: Array
         raise ValueError("negative counts")
     agent.model.check_state(state, int(counts[CLOSED] + counts[OBSERVATIONS]))
 
-    ids, shape = values["open"], agent._reader.shape or (0,)
+    ids, shape = values["open"], agent.model.context_shape(1)[-1:] or (0,)
     arms, times = part("open_arms", _zeros(len(ids))), part("open_times", np.zeros(len(ids)))
     contexts = part("open_contexts", np.zeros((len(ids), *shape)))
     if (arms < 0).any() or not all(type(id) is str for id in ids) or len(set(ids)) < len(ids):
