@@ -19,7 +19,7 @@ from tsucb.experiments.drawing import theme
 from tsucb.experiments.paper.figure1 import draw_heat_maps
 from tsucb.experiments.paper.theorems import draw_regret
 from tsucb.figures import style
-from tsucb.models.empirical_bayes import KNOWN, SPREAD
+from tsucb.models.empirical_bayes import KNOWN, OMEGA, SPREAD, TAU
 
 FOLDER = Path(__file__).parent
 
@@ -214,7 +214,7 @@ def sampling() -> Figure:
 
 
 def prior() -> Figure:
-    """What the model that learns its prior believes about the scale of a problem, as rewards come."""
+    """What the model that learns its prior believes about scales, as rewards come."""
     rng = np.random.default_rng(5)
     steps, arms, features = 3_000, 5, 4
     slopes, noise, level = 30.0 * rng.normal(size=(arms, features)), 40.0, 500.0
@@ -227,9 +227,9 @@ def prior() -> Figure:
         reward = level + contexts[t] @ slopes[arm] + noise * rng.normal()
         model.update(state, contexts[t], arm, reward)
         learned = state.learned
-        sigma, _, tau, omega = learned.numbers
-        spread = learned.clock[SPREAD] if learned.clock[KNOWN] else np.nan
-        rows.append(np.sqrt(spread * np.array([sigma, tau + omega])))
+        slopes_variance = learned.clock[SPREAD] * (learned.numbers[TAU] + learned.numbers[OMEGA])
+        known = learned.variance.mean(), slopes_variance
+        rows.append(np.sqrt(known if learned.clock[KNOWN] else (np.nan, np.nan)))
     found = np.array(rows)
     figure = Figure(figsize=(6, 3.4), layout="constrained")
     axes = figure.subplots()
