@@ -636,9 +636,7 @@ def test_huge_numbers_are_refused_and_large_ones_survive_a_file(tmp_path):
     for _ in range(3):
         agent.update([1e30, -1e30], "red", 1e30)
     agent.save(tmp_path / "agent")
-    assert np.isfinite(
-        tsucb.Agent.load(tmp_path / "agent").choose([1e30, 1.0]).explain().std
-    ).all()
+    assert np.isfinite(tsucb.Agent.load(tmp_path / "agent").choose([1e30, 1.0]).explain().std).all()
 
 
 def test_decisions_expire_by_their_own_age_when_the_clock_steps_back():

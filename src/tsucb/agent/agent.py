@@ -43,7 +43,7 @@ from tsucb.agent.roster import (
 from tsucb.checks import between, whole_number
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.forgetting import Forgetting
-from tsucb.models.model import Model, check_finite, learn_many, training_due
+from tsucb.models.model import Model, check_finite, learn_many, training_due, trains
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.ts_ucb import TSUCB
 from tsucb.step import runs_compiled, start
@@ -83,7 +83,7 @@ class Agent:
         with strings and gaps; or none at all. Where the model says it, it is not needed.
     model, policy
         Any of `tsucb.models`, by default `AdaptiveLinear`, for which nothing is to be set; any of
-        `tsucb.policies`, `TSUCB(100)` by default.
+        `tsucb.policies`, `TSUCB(10)` by default.
     seed
         Changes everything random; the same seed and calls give the same decisions. None: arbitrary.
     forgetting
@@ -137,7 +137,7 @@ class Agent:
         self.forgetting = between("forgetting", forgetting, 0, 1)
         self._free = model is None and features is None and transformer is None
         believer = plain if self.forgetting == 1 else Forgetting(plain, self.forgetting)
-        self.policy = TSUCB(100) if policy is None else policy
+        self.policy = TSUCB(10) if policy is None else policy
         if isinstance(self.policy, type) or not callable(getattr(self.policy, "choose", None)):
             raise TypeError("policy must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
         entropy = np.random.SeedSequence().entropy if seed is None else seed
@@ -427,7 +427,7 @@ class Agent:
         if learn is None:  # in plain Python: into a copy
             roster = roster.copied()
             self._learn_all(roster, [(column, context)], [value], counted)
-            due = bool(training_due(roster.model, roster.state))
+            due = trains(roster.model) and bool(training_due(roster.model, roster.state))
             roster.books.counts[PENDING] = DUE if due else LEARNED
             self._roster = roster
         else:

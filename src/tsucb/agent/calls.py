@@ -17,12 +17,12 @@ import numpy as np
 from numba import types
 from numba.core import cgutils
 from numba.experimental import structref
-from numba.extending import NativeValue, intrinsic, unbox
+from numba.extending import NativeValue, intrinsic, overload, unbox
 from numpy.typing import NDArray
 
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import LARGEST
-from tsucb.compiled import compiled, held, inlined, shared, undisturbed
+from tsucb.compiled import OPTIONS, compiled, held, inlined, shared, undisturbed
 from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.policy import Choice, choose
@@ -125,6 +125,26 @@ def hashed(checksum, token, values):  # type: ignore[no-untyped-def]
         result = (result ^ words[i]) * np.uint64(FNV_PRIME)
         result ^= result >> np.uint64(32)
     return result
+
+
+def shaped(values, shape):  # type: ignore[no-untyped-def]
+    """The values in the shape of a context; `reshape` itself would take seconds to compile."""
+    return values.reshape(shape)
+
+
+@overload(shaped, jit_options=OPTIONS)
+def shape_vector_or_rows(values, shape):  # type: ignore[no-untyped-def]
+    if len(shape) == 1:
+        return lambda values, shape: values
+
+    def rows(values, shape):  # type: ignore[no-untyped-def]
+        out = np.empty(shape)
+        for i in range(shape[0]):
+            for j in range(shape[1]):
+                out[i, j] = values[i * shape[1] + j]
+        return out
+
+    return rows
 
 
 @inlined
@@ -300,7 +320,7 @@ def _decide(bound, context, columns):  # type: ignore[no-untyped-def]
         return NOT_FINITE, 0, np.uint64(0)
     step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
     choice = next_arm(
-        bound.model, bound.state, bound.policy, values.reshape(bound.shape), columns,
+        bound.model, bound.state, bound.policy, shaped(values, bound.shape), columns,
         books.chosen, bound.first_pulls, step, bound.stream.rng, bound.seen,
     )  # fmt: skip
     record_decision(books, values, columns, choice.arm)
@@ -309,7 +329,7 @@ def _decide(bound, context, columns):  # type: ignore[no-untyped-def]
 
 @keeping_gil
 def _learn(bound, context, column, reward, counted):  # type: ignore[no-untyped-def]
-    x = np.frombuffer(context, np.float64).reshape(bound.shape)
+    x = shaped(np.frombuffer(context, np.float64), bound.shape)
     update(bound.model, bound.state, x, column, reward)
     due = training_due(bound.model, bound.state)
     record_reward(bound.books, column, reward, counted, due)

@@ -23,7 +23,7 @@ from tsucb.agent.roster import (
     plain_name,
 )
 from tsucb.checks import LARGEST, within
-from tsucb.models.model import Model, check_finite, training_due
+from tsucb.models.model import Model, check_finite, trains
 from tsucb.numeric.arrays import Integers
 from tsucb.structure import (
     Arrays,
@@ -240,7 +240,7 @@ def fill(agent: "Agent", values: dict[str, Any], arrays: Arrays, room: int) -> N
     if type(agent.model) in MODELS and (state.pulls > books.pulls * (1 + 1e-9)).any():
         raise ValueError("the state has seen more rewards than were counted")
     due = books.counts[PENDING] == DUE
-    if books.counts[PENDING] != NOTHING and not (due and training_due(agent.model, state)):
+    if books.counts[PENDING] != NOTHING and not (due and trains(agent.model)):
         raise ValueError("something half done")
 
     open = open_decisions(agent, values, part, records)

@@ -16,6 +16,11 @@ class Choice(NamedTuple):
 
     `target` is f̃ for TS-UCB, the best draw for Thompson sampling, the largest bound for UCB, the
     information ratio for IDS; NaN for a policy that weighs nothing.
+
+    >>> import numpy as np, tsucb
+    >>> belief = tsucb.GaussianBelief(mean=[0.1, 0.3], std=[1.0, 1.0])
+    >>> tsucb.Greedy().choose(belief, np.random.default_rng(0))
+    Choice(arm=1, target=0.3)
     """
 
     arm: int
