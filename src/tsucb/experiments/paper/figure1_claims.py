@@ -288,24 +288,28 @@ CHECKS: tuple[Check[Percentages], ...] = (
         exact=True,
     ),
     Check(
-        f"The same over {HUNDRED} with the authors' search, {GRID}",
+        "TS-UCB performs as well as IDS, and often better",
+        "often",
+        (HUNDRED, IDS),
+        often_better_than_ids,
+    ),
+)
+
+# The paper's figures again, where the authors' variant was measured too.
+GRID_CHECKS: tuple[Check[Percentages], ...] = (
+    Check(
+        f"On average, excess regret of IDS as the authors searched it over {HUNDRED}",
         "+5.6 %",
         (GRID, HUNDRED),
         exceeds_by(GRID, HUNDRED, 5.6),
         exact=True,
     ),
     Check(
-        f"The same over {ONE} with the authors' search, {GRID}",
+        f"On average, excess regret of IDS as the authors searched it over {ONE}",
         "+3.8 %",
         (GRID, ONE),
         exceeds_by(GRID, ONE, 3.8),
         exact=True,
-    ),
-    Check(
-        "TS-UCB performs as well as IDS, and often better",
-        "often",
-        (HUNDRED, IDS),
-        often_better_than_ids,
     ),
 )
 
@@ -331,8 +335,9 @@ def section_4_1_1(
                 return f"with {names[kind]}"
         return ""
 
+    checks = (*CHECKS, *(GRID_CHECKS if GRID in names else ()))
     return check_claims(
-        (check._replace(needs=(TS, *check.needs, ALL_CELLS)) for check in CHECKS),
+        (check._replace(needs=(TS, *check.needs, ALL_CELLS)) for check in checks),
         Percentages(rows, cells, policies),
         {*names, *([ALL_CELLS] if len(cells) == 25 else [])},
         doubt=doubt,
