@@ -251,3 +251,39 @@ def test_drawing_rewards_has_the_law_of_drawing_parameters():
 def test_bad_input_is_refused_with_a_sentence(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_grid_ids_finds_the_best_of_a_fine_grid():
+    """Where the regrets are positive the exact minimiser is there, 1 to 2e-3 of its ratio."""
+    from tsucb.policies.ids import mixture
+
+    stream = rng(7)
+    for _ in range(50):
+        regret, gain = stream.uniform(0.05, 1, 5), stream.uniform(0.01, 1, 5)
+        exact, grid = (mixture(policy, regret, gain) for policy in (tsucb.IDS(9), tsucb.GridIDS(9)))
+        ratios = [(chance @ regret) ** 2 / (chance @ gain) for chance in (exact, grid)]
+        assert ratios[0] * (1 - 1e-12) <= ratios[1] <= ratios[0] * 1.002
+        assert np.count_nonzero(grid) <= 2
+        assert grid.sum() == pytest.approx(1.0)
+
+
+def test_grid_ids_keeps_the_sign_of_a_regret():
+    """A leader whose sampled regret is negative is mixed with a bad arm, as by the authors."""
+    from tsucb.policies.ids import mixture
+
+    regret, gain = np.array([-0.01, 0.99]), np.array([1e-6, 1e-6])
+    np.testing.assert_array_equal(mixture(tsucb.IDS(9), regret, gain), [1.0, 0.0])
+    found = mixture(tsucb.GridIDS(9), regret, gain)
+    assert found[1] == pytest.approx(0.01, abs=1e-3)  # the grid's last spacing
+    assert mixture(tsucb.GridIDS(9), np.array([0.2]), np.array([0.0])) == [1.0]
+    found = mixture(tsucb.GridIDS(9), np.array([0.2, 0.1]), np.zeros(2))
+    np.testing.assert_array_equal(found, [0.0, 1.0])
+
+
+def test_grid_ids_by_name():
+    from tsucb.policies.names import named_policy, samples_of
+
+    assert named_policy("IDS-grid(1000)") == tsucb.GridIDS(1000)
+    assert isinstance(named_policy("IDS-grid(∞)"), tsucb.GridIDS)
+    assert tsucb.GridIDS(1000).name == "IDS-grid(1000)"
+    assert samples_of("IDS-grid(1000)") == 1000

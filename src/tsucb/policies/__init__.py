@@ -2,7 +2,7 @@
 
 from tsucb.policies import ts_ucb_probabilities
 from tsucb.policies.greedy import Greedy, Random
-from tsucb.policies.ids import IDS
+from tsucb.policies.ids import IDS, GridIDS
 from tsucb.policies.policy import Choice, Policy, choose
 from tsucb.policies.thompson import Thompson
 from tsucb.policies.ts_ucb import TSUCB
@@ -17,6 +17,7 @@ __all__ = [
     "ChiSquaredUCB",
     "Choice",
     "Greedy",
+    "GridIDS",
     "HoeffdingUCB",
     "Policy",
     "Random",
