@@ -34,7 +34,7 @@ def evaluate(
         ),
     ] = None,
     model: Annotated[
-        ModelName, typer.Option(help="auto: nig-linear with contexts, else bernoulli.")
+        ModelName, typer.Option(help="auto: adaptive-linear with contexts, as the agent's, else bernoulli.")
     ] = ModelName.auto,
     arm: Annotated[str, typer.Option(help="Column of the logged arm.")] = "arm",
     reward: Annotated[str, typer.Option(help="Column of its reward.")] = "reward",
@@ -128,8 +128,8 @@ def news_days(path: Path, strict: bool) -> Iterator[tuple[str, LoggedData]]:
 def matching(events: LoggedData, name: ModelName, noise: float) -> tuple[LoggedData, Any]:
     """The model of a name, and the data as it reads them."""
     size, features = events.contexts.shape
-    if name is ModelName.auto and not features:
-        name = ModelName.bernoulli
+    if name is ModelName.auto:
+        name = ModelName.adaptive if features else ModelName.bernoulli
     if name in (ModelName.bernoulli, ModelName.gaussian):
         events = events._replace(contexts=np.empty((size, 0)))
     elif not features:

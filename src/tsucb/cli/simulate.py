@@ -24,6 +24,7 @@ class ModelName(StrEnum):
     """The models; `auto` is the one that knows the environment's prior, or nig-linear."""
 
     auto = "auto"
+    adaptive = "adaptive-linear"
     bernoulli = "bernoulli"
     gaussian = "gaussian"
     linear = "linear"
@@ -138,6 +139,8 @@ def make_model(name: ModelName, environment: Any, noise: float, horizon: int) ->
             return environment.prior
         case ModelName.auto if hasattr(environment, "model"):
             return environment.model()
+        case ModelName.adaptive:
+            return tsucb.AdaptiveLinear(features)
         case ModelName.auto | ModelName.nig:
             return tsucb.NIGLinear(features)
         case ModelName.bernoulli:
