@@ -20,10 +20,9 @@ ARMS = ["red", "green", "blue"]
 def make(**options):
     """An agent whose posterior is known in closed form."""
     given = {"arms": ARMS, "features": 2, "seed": 0} | options
-    if "model" not in given:
-        features = given["features"]
-        count = features if isinstance(features, int) else len(list(features))
-        given["model"] = tsucb.NIGLinear(count)
+    features = given["features"]
+    if "model" not in given and isinstance(features, int | list | tuple):
+        given["model"] = tsucb.NIGLinear(features if isinstance(features, int) else len(features))
     return tsucb.Agent(**given)
 
 

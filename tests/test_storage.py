@@ -16,7 +16,8 @@ from tsucb.agent import storage
 
 
 def sample_agent(seed=0):
-    agent = tsucb.Agent(["red", 7, "blue"], features=["age", "hour"], seed=seed)
+    model, policy = tsucb.NIGLinear(2), tsucb.TSUCB(100)
+    agent = tsucb.Agent(["red", 7, "blue"], ["age", "hour"], model=model, policy=policy, seed=seed)
     for step in range(8):
         decision = agent.choose({"age": step / 8, "hour": 1.0})
         if step % 2:

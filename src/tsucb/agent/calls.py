@@ -147,7 +147,7 @@ def shape_vector_or_rows(values, shape):  # type: ignore[no-untyped-def]
     return rows
 
 
-@inlined
+@shared
 def all_finite(values, largest):  # type: ignore[no-untyped-def]
     """Whether every entry is finite and not too large to compute with."""
     wrong = 0

@@ -34,7 +34,8 @@ def evaluate(
         ),
     ] = None,
     model: Annotated[
-        ModelName, typer.Option(help="auto: adaptive-linear with contexts, as the agent's, else bernoulli.")
+        ModelName,
+        typer.Option(help="auto: adaptive-linear with contexts, as the agent's, else bernoulli."),
     ] = ModelName.auto,
     arm: Annotated[str, typer.Option(help="Column of the logged arm.")] = "arm",
     reward: Annotated[str, typer.Option(help="Column of its reward.")] = "reward",

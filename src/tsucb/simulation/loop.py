@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tsucb.compiled import Plain, compiled, held, inlined
+from tsucb.compiled import Plain, compiled, held, shared
 from tsucb.environments.environment import advance, begin, pay
 from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers
@@ -40,7 +40,7 @@ def play(environment, world, model, state, policy, chosen, first_pulls, first, l
     return last, regret
 
 
-@inlined
+@shared
 def largest_mean(means, available):  # type: ignore[no-untyped-def]
     """The mean reward of the best available arm."""
     best = -np.inf
