@@ -83,9 +83,9 @@ def test_environments(environment: Any) -> None:
 
 def test_news(tmp_path: Path) -> None:
     """An environment that needs a log to be made of."""
-    [path] = make_news(tmp_path, days=1, lines=5_000)
+    [path] = make_news(tmp_path, days=1, lines=40_000)
     bandit = NewsBandit(read_day(path), ClickModel.load(tmp_path / "truth.npz"))
-    check_environment(bandit, steps=50)
+    check_environment(bandit, steps=min(500, bandit.steps))
 
 
 def compiled_pairs() -> list[tuple[Any, Any, tuple[str, ...]]]:
