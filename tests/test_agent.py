@@ -121,8 +121,8 @@ def test_keeping_beliefs_changes_no_decision():
     for x in xs:
         one, two = fast.choose(x), slow.choose(x)
         assert one.id == two.id
-        for a, b in zip(one.explain().table().items(), two.explain().table().items(), strict=True):
-            assert a[1].equals(b[1])
+        # Compiled in two places, sums may be taken in another order: to the last bits.
+        pd.testing.assert_frame_equal(one.explain().table(), two.explain().table(), rtol=1e-12)
         assert 0 < two.probability <= 1
         fast.reward(one.id, x[0])
         slow.reward(two.id, x[0])
