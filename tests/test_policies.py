@@ -23,6 +23,7 @@ ALL = [
     tsucb.OFUL(),
     tsucb.ChiSquaredUCB(),
     tsucb.BayesUCB(),
+    tsucb.Exploring(tsucb.TSUCB(7), 0.2),
 ]
 BELIEFS = [
     tsucb.GaussianBelief([0.1, 0.2, 0.3], [1.0, 0.5, 0.1], pulls=[1, 4, 9], step=15),
@@ -63,7 +64,7 @@ def test_ties_are_broken_uniformly(policy):
     belief = tsucb.GaussianBelief([1.0] * 4, [0.5] * 4, pulls=[5] * 4, step=21)
     stream = rng(1)
     counts = np.bincount([policy.choose(belief, stream).arm for _ in range(4000)], minlength=4)
-    # χ² with 3 degrees of freedom: above 24.6 with probability 2e-5, for eleven policies.
+    # χ² with 3 degrees of freedom: above 24.6 with probability 2e-5, for twelve policies.
     assert ((counts - 1000) ** 2 / 1000).sum() < 24.6
 
 

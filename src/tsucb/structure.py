@@ -116,7 +116,7 @@ def unpack_object(
         for key, part in template._asdict().items():
             if key in objects and type(objects[key]) is not type(part):
                 raise ValueError(f"a {type(objects[key]).__name__} where it does not belong")
-            parts.append(objects.get(key) or unpack(fields[key], arrays, part))
+            parts.append(objects[key] if key in objects else unpack(fields[key], arrays, part))
         return type(template)._make(parts)
     ours: Arrays = []
     mine = pack_object(given, ours)
