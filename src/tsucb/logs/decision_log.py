@@ -16,6 +16,7 @@ import secrets
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,9 +76,8 @@ class DecisionLog:
         self.folder: Path | None = None
         self._call: Callable[[Row], None] | None = None
         self._lock = threading.Lock()
-        self._file: Any = None
+        self._journal: _Journal | None = None
         self._rows: list[Row] = []
-        self._owner = 0  # the process that the journal belongs to
         if callable(target):
             self._call = target
             return
@@ -118,9 +118,9 @@ class DecisionLog:
                 return
             lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
             with self._lock:
-                if self._file is None or self._owner != os.getpid():
-                    self._begin()
-                self._file.write(lines)
+                if self._journal is None or self._journal.owner != os.getpid():
+                    self._journal, self._rows = _Journal(self._new_path()), []
+                self._journal.write(lines)
                 self._rows += rows
                 if len(self._rows) >= self.rows_per_file:
                     self._finish()
@@ -132,25 +132,42 @@ class DecisionLog:
                 stacklevel=4,
             )
 
-    def _begin(self) -> None:
-        """A journal of this process's own, whose name sorts by time."""
+    def _new_path(self) -> Path:
+        """The name of a journal of this process's own; names sort by time."""
         assert self.folder is not None
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-        name = f"{stamp}-{os.getpid()}-{secrets.token_hex(4)}{JOURNAL}"
-        # Unbuffered: what was written survives the process.
-        self._file = open(self.folder / name, "xb", buffering=0)  # noqa: SIM115
-        self._rows, self._owner = [], os.getpid()
+        return self.folder / f"{stamp}-{os.getpid()}-{secrets.token_hex(4)}{JOURNAL}"
 
     def _finish(self) -> None:
-        if self._file is None or self._owner != os.getpid() or not self._rows:
+        journal, rows = self._journal, self._rows
+        if journal is None or journal.owner != os.getpid() or not rows:
             return
-        journal = Path(self._file.name)
         # If this fails, the journal stays and holds the same.
-        file, rows = self._file, self._rows
-        self._file, self._rows = None, []
-        file.close()
-        write_whole(journal.with_suffix(FINISHED), as_parquet(rows))
-        journal.unlink()
+        self._journal, self._rows = None, []
+        journal.close()
+        write_whole(journal.path.with_suffix(FINISHED), as_parquet(rows))
+        journal.path.unlink()
+
+
+class _Journal:
+    """A file that lines are appended to, each there whole or not at all while the process lives."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.owner, self.size = path, os.getpid(), 0
+        # Without a buffer: what was written survives the process.
+        self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
+        self.close = weakref.finalize(self, os.close, self._handle)
+
+    def write(self, lines: bytes) -> None:
+        done = 0
+        try:
+            while done < len(lines):
+                done += os.write(self._handle, lines[done:])
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._handle, self.size)
+            raise
+        self.size += len(lines)
 
 
 def decision_row(decision: "Decision", context: Any) -> Row:
