@@ -156,7 +156,7 @@ def main(path: Path, logs: int) -> None:
                     truth = log.truth[name]
                     for estimator, found in estimate(log, target).items():
                         inside = found.low < truth < found.high
-                        z = (found.value - truth) / found.error
+                        z = np.divide(found.value - truth, found.error)
                         said = (found.trusted, inside, z, found.uncovered)
                         rows.append((arms, size, clicks, logger, name, estimator, *said))
             table = pd.DataFrame(rows, columns=NAMES)

@@ -22,7 +22,7 @@ from tsucb.compiled import Plain, compiled, held
 from tsucb.logs.decisions import Decisions, from_decision_log, from_table, read_decisions
 from tsucb.logs.estimators import Estimate, difference, doubly_robust
 from tsucb.logs.logged_data import LoggedData
-from tsucb.logs.replay import replay
+from tsucb.logs.replay import replay, untried
 from tsucb.logs.settings import Settings, agent_arguments, read_settings
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.model import believe, training_due, update
@@ -108,7 +108,7 @@ def verdict(found: Estimate) -> str:
     >>> verdict(Estimate(0.2, 0.05, 0.1, 0.3, 100, 200)), verdict(Estimate(0.1, 1, -1, 2, 9, 90))
     ('better', 'cannot tell')
     """
-    if not found.trusted:
+    if not found.trusted and not found.bounded:
         return "the log cannot say"
     return "better" if found.low > 0 else "worse" if found.high < 0 else "cannot tell"
 
@@ -119,6 +119,7 @@ def compare(
     *,
     missing: float | str | None = None,
     method: str = "auto",
+    rewards_between: tuple[float, float] | None = None,
     draws: int = 10,
     seed: int = 0,
     **columns: Any,
@@ -138,6 +139,9 @@ def compare(
         leave out all that are too young to have one (see `Decisions.rewarded`).
     method
         "replay", "doubly robust", or "auto": replay if it can be expected to keep 500 decisions.
+    rewards_between
+        The least and the largest possible reward, for bounds where there is no interval; 0 and 1
+        where the log has no other rewards.
     draws
         How often a configuration is asked at every decision what it would choose, as many policies
         choose at random.
@@ -169,14 +173,17 @@ def compare(
         raise ValueError("a log of one decision says nothing; give a longer one")
     if method == "auto":
         replayed = len(decisions) * float(decisions.propensity.min())
-        method = REPLAY if replayed >= LEAST_REPLAYED else ROBUST
+        whole = untried(decisions.propensity, decisions.offered.sum(axis=1)) == 0.0
+        method = REPLAY if replayed >= LEAST_REPLAYED and whole else ROBUST
     settings = {
         str(name): dict(each) if isinstance(each, Mapping) else read_settings(each)
         for name, each in agents.items()
     }
     if method == REPLAY:
         return by_replay(decisions, settings, seed)
-    return by_estimates(decisions, settings, draws, seed)
+    if rewards_between is None and np.isin(decisions.reward, (0.0, 1.0)).all():
+        rewards_between = (0.0, 1.0)
+    return by_estimates(decisions, settings, draws, seed, rewards_between)
 
 
 def as_decisions(log: Any, columns: dict[str, Any]) -> Decisions:
@@ -315,7 +322,11 @@ def predictions(decisions: Decisions) -> Floats:
 
 
 def by_estimates(
-    decisions: Decisions, settings: Mapping[str, Settings], draws: int, seed: int
+    decisions: Decisions,
+    settings: Mapping[str, Settings],
+    draws: int,
+    seed: int,
+    between: tuple[float, float] | None,
 ) -> Comparison:
     """The comparison by doubly robust estimates."""
     arm, reward = decisions.arm, decisions.reward
@@ -329,12 +340,13 @@ def by_estimates(
     differences: dict[tuple[str, str], Estimate] = {}
     for name, each in settings.items():
         target = _Candidate(each, decisions, seed).choices(draws)
-        values[name] = doubly_robust(arm, reward, propensity, target, guess)
+        log = (arm, reward, propensity, target)
+        values[name] = doubly_robust(*log, guess, rewards_between=between)
         weight = target[rows, arm] / decisions.propensity
         terms[name] = (target * guess).sum(axis=1) + weight * (reward - guess[rows, arm])
-        differences[name, LOGGED] = difference(arm, reward, propensity, target, None, guess)
+        differences[name, LOGGED] = difference(*log, None, guess, rewards_between=between)
         for other, before in targets.items():
-            differences[name, other] = difference(arm, reward, propensity, target, before, guess)
+            differences[name, other] = difference(*log, before, guess, rewards_between=between)
         targets[name] = target
     return Comparison(
         len(arm), ROBUST, values, differences, terms, decisions.time, dict.fromkeys(settings, 0)

@@ -91,8 +91,10 @@ def inverse_propensity(
     arm, reward
         (N,) what was played, and what it paid.
     propensity
-        The probability with which it was chosen (N,), or those of all arms (N, K): then what the
-        log cannot speak about is known exactly, and else from the mean of the weights.
+        The probability with which it was chosen (N,), or better those of all arms (N, K): then
+        what the log cannot speak about is known exactly. With the first it is judged by the mean of
+        the weights, more decisions are asked for, and intervals on logs of policies that became
+        sure of themselves may still be too narrow.
     target
         (N, K) the probability with which the policy evaluated would have chosen each arm.
     rewards_between
@@ -228,7 +230,7 @@ def difference(
     """How much more one policy earns than another, paired by decision, doubly robust.
 
     Where both choose alike, nothing need be known, so it often has an answer where the values of
-    the two have none.
+    the two have none. And where they hardly differ, it has bounds, if `rewards_between` is given.
 
     Parameters
     ----------
@@ -248,7 +250,15 @@ def difference(
         weight = weighted.weight - 1
         terms = log.corrected(guess, weighted) - log.reward
         return log.judged(terms, guess, log.realised(weight, weighted), rewards_between)
-    return log.judged(log.corrected(guess, weighted), guess, weighted, rewards_between)
+    found = log.judged(log.corrected(guess, weighted), guess, weighted, rewards_between)
+    if found.trusted or rewards_between is None:
+        return found
+    # Whatever the rewards are, the values differ by no more than the choices do.
+    most = rewards_between[1] - rewards_between[0]
+    apart = most * (float(np.abs(weighted.mass).sum()) / 2 / log.n + weighted.uncovered)
+    if found.bounded and apart >= min(found.high, -found.low):
+        return found
+    return found._replace(low=-apart, high=apart, bounded=True)
 
 
 class _Weighted(NamedTuple):
@@ -378,10 +388,12 @@ class _Log:
         )
         least, most = self._range(between)
         carriers = self.carriers(terms, guess, weighted)
+        # What the log may have missed is known only from the propensities of all arms.
+        least_carriers = LEAST_CARRIERS if self.chances is not None else 4 * LEAST_CARRIERS
         if missing > CERTAIN and missing * (most - least) > NEGLIGIBLE * error:
             reason = f"{_missing(missing)}, as it never tried that"
             found = found._replace(value=math.nan, effective_size=0.0, reason=reason)
-        if carriers < LEAST_CARRIERS:
+        if carriers < least_carriers:
             few = (
                 f"about {carriers:.0f} of {self.n:,} decisions carry the whole estimate, too few "
                 "for an interval; give a longer log, or one with more exploration"
@@ -417,11 +429,9 @@ class _Log:
         fourth = float((direct**2).sum()) + tails * weighted.fourth
         deviations = (terms - terms.mean()) ** 2
         came, came_fourth = float(deviations.sum()), float((deviations**2).sum())
-        # What is constant is known without a doubt.
-        return min(
-            variance**2 / fourth if fourth > 0 else math.inf,
-            came**2 / came_fourth if came_fourth > 0 else math.inf,
-        )
+        if variance == 0 or fourth == 0:
+            return math.inf  # nothing is random about it
+        return min(variance**2 / fourth, came**2 / came_fourth if came_fourth > 0 else 0.0)
 
     def _range(self, between: tuple[float, float] | None) -> tuple[float, float]:
         observed = float(self.reward.min()), float(self.reward.max())
