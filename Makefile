@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help reproduce test lint types unit bench bench-peers docs figures clean
+.PHONY: help reproduce test lint types unit bench bench-peers bench-defaults docs figures clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -41,6 +41,9 @@ bench: .venv/core ## speed of the compiled loop, as ratios to hand-written code
 
 bench-peers: .venv/core ## speed and regret beside other bandit libraries (15 minutes, downloads them)
 	@$(BIN)/python -m benchmarks.peers --out results/peers
+
+bench-defaults: .venv/core ## rewards with nothing set, beside other libraries at their tutorials' settings (hours, resumable)
+	@$(BIN)/python -m benchmarks.defaults --out results/defaults
 
 .venv/docs: .venv/core
 	@echo "installing the documentation tools into .venv ..."

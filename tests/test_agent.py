@@ -628,17 +628,15 @@ def test_a_lost_decision_is_never_taken_for_one_of_another_arm(tmp_path):
 
 def test_huge_numbers_are_refused_and_large_ones_survive_a_file(tmp_path):
     agent = make()
-    for context, reward in (([1e160, 0.0], 1.0), ([1.0, 0.0], 1e160)):
-        with pytest.raises(ValueError, match="1e\\+100"):
+    for context, reward in (([1e60, 0.0], 1.0), ([1.0, 0.0], 1e60)):
+        with pytest.raises(ValueError, match="1e\\+30"):
             agent.update(context, "red", reward)
-    with pytest.raises(ValueError, match="1e\\+100"):
-        agent.choose(np.array([1e160, 0.0]))
+    with pytest.raises(ValueError, match="1e\\+30"):
+        agent.choose(np.array([1e60, 0.0]))
     for _ in range(3):
-        agent.update([1e100, -1e100], "red", 1e100)
+        agent.update([1e30, -1e30], "red", 1e30)
     agent.save(tmp_path / "agent")
-    assert np.isfinite(
-        tsucb.Agent.load(tmp_path / "agent").choose([1e100, 1.0]).explain().std
-    ).all()
+    assert np.isfinite(tsucb.Agent.load(tmp_path / "agent").choose([1e30, 1.0]).explain().std).all()
 
 
 def test_decisions_expire_by_their_own_age_when_the_clock_steps_back():

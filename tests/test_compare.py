@@ -136,7 +136,7 @@ def test_settings_from_files(tmp_path: Path) -> None:
     assert candidate.events.contexts.shape == (50, 1)
     path.write_text("")
     plain = _Candidate(read_settings(path), from_table(shop(50), uniform=True), 0)
-    assert plain.policy == tsucb.TSUCB(100)
+    assert plain.policy == tsucb.Agent(["a"]).policy
     assert isinstance(plain.model, tsucb.AdaptiveLinear)
 
 

@@ -278,9 +278,9 @@ class Nothing:
 @pytest.mark.parametrize(
     ("value", "error", "message"),
     [
-        (math.inf, ValueError, "the feature 'b' is inf, but numbers must lie within ±1e+100; give"),
+        (math.inf, ValueError, "the feature 'b' is inf, but numbers must lie within ±1e+30; give"),
         (-np.inf, ValueError, "is -inf"),
-        (1.1e100, ValueError, "is 1.1e+100"),
+        (1.1e30, ValueError, "is 1.1e+30"),
         pytest.param(10**5000, ValueError, "is inf", id="huge"),
         (Decimal("sNaN"), ValueError, "is inf"),
         ([1, 2], TypeError, "is a list, but it must be a number, a boolean, a string or None; give "
@@ -484,7 +484,7 @@ cells = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-3, 3),
-    st.floats(-1e100, 1e100),
+    st.floats(-LARGEST, LARGEST),
     st.just(math.nan),
     st.sampled_from(["x", "y", "z", "1", ""]),
 )

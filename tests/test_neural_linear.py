@@ -9,7 +9,7 @@ import pytest
 import tsucb
 from tsucb.datasets.bandits import ClassificationBandit
 from tsucb.models.neural.neural_linear import NeuralLinear, NeuralState
-from tsucb.models.regressions import arm_posterior
+from tsucb.models.regressions import MOST_LANE_FEATURES, Lanes, Rows, arm_posterior
 
 jax = pytest.importorskip("jax", reason="NeuralLinear trains with JAX: pip install 'tsucb[deep]'")
 pytest.importorskip("optax")
@@ -91,6 +91,7 @@ def test_training_follows_the_recipe() -> None:
     model = small(interval=20)
     state = model.start(ARMS, np.random.default_rng(1))
     assert (np.abs(state.parameters) < 0.3).all()
+    # 83 uniform numbers: the standard error of their deviation is 5 %, and this is four of them.
     assert state.parameters.std() == pytest.approx(0.3 / np.sqrt(3), rel=0.2)
     contexts, pulled, rewards = history(40)
     model.update(state, contexts[:19], pulled[:19], rewards[:19])
@@ -111,13 +112,28 @@ def test_training_follows_the_recipe() -> None:
 
 
 @pytest.mark.parametrize("rows", [40, 47])
-@pytest.mark.parametrize("width", [5, 18])  # regressions with the arm last, and with it first
-def test_the_posterior_is_that_of_nig_linear_on_the_features(rows: int, width: int) -> None:
+@pytest.mark.parametrize(
+    ("width", "layout"),
+    [(5, Lanes), (MOST_LANE_FEATURES, Lanes), (MOST_LANE_FEATURES + 1, Rows), (50, Rows)],
+)
+def test_the_posterior_is_that_of_nig_linear_on_the_features(
+    rows: int, width: int, layout: type
+) -> None:
     model = NeuralLinear(FEATURES, (6, width), memory=64, interval=10, batches=3, batch_size=16)
     contexts, pulled, rewards = history(rows)
     state = model.fit(ARMS, contexts, pulled, rewards)
+    assert type(state.head.regressions) is layout
     expected = model.head.fit(ARMS, hidden(model, state, contexts), pulled, rewards)
     same_posterior(state.head, expected)
+    belief, wanted = (
+        m.belief(s, x, [2, 0], rng=np.random.default_rng(3))
+        for m, s, x in (
+            (model, state, contexts[0]),
+            (model.head, expected, hidden(model, state, contexts[:1])[0]),
+        )
+    )
+    np.testing.assert_allclose(belief.mean, wanted.mean, atol=1e-3)
+    np.testing.assert_allclose(belief.std, wanted.std, rtol=1e-3)
 
 
 def same_posterior(found: Any, expected: Any) -> None:

@@ -434,6 +434,7 @@ def test_a_baseline_without_regret_gives_no_percentage_anywhere():
 
 def test_policies_are_found_by_the_names_they_print():
     sampled = (tsucb.TSUCB(7), tsucb.IDS(20), tsucb.TSUCB(np.inf), tsucb.IDS(np.inf))
+    sampled += (tsucb.GridIDS(1000), tsucb.GridIDS(np.inf))
     plain = (tsucb.Thompson(), tsucb.Greedy(), tsucb.Greedy(first=True), tsucb.Random())
     for policy in (*sampled, *plain):
         assert named_policy(policy.name) == policy
@@ -445,7 +446,7 @@ def test_policies_are_found_by_the_names_they_print():
 
 
 @pytest.mark.parametrize("number", ["0", "10000001", "9" * 20, "9" * 100_000])
-@pytest.mark.parametrize("kind", ["TS-UCB", "IDS"])
+@pytest.mark.parametrize("kind", ["TS-UCB", "IDS", "IDS-grid"])
 def test_absurd_numbers_of_samples_are_one_sentence(kind, number):
     with pytest.raises(ValueError, match=r"at least 1 and at most 10,000,000, or ∞") as error:
         named_policy(f"{kind}({number})")
@@ -570,6 +571,21 @@ def test_claims_need_all_cells_and_the_papers_ids():
     ids = next(c for c in every if c.statement == "On average, excess regret of IDS over TS-UCB(1)")
     assert ids.agrees is None
     assert "IDS(100)" in ids.measured
+
+
+def test_claims_about_the_authors_search_come_with_it():
+    percent = {"TS": 100, "TS-UCB(1)": 67.9, "TS-UCB(100)": 66.6, "IDS(1000)": 66.6}
+    percent["IDS-grid(1000)"] = 66.6 * 1.056
+    claims = section_4_1_1(invented_rows(percent), INSTANCES, tuple(percent))
+    ours, theirs = (c for c in claims if c.paper == "+5.6 %")
+    assert ours.agrees is False
+    assert theirs.agrees is True
+    assert theirs.measured == "+5.6 ± 0.0 %"
+    fewer = {
+        "IDS-grid(100)" if name == "IDS-grid(1000)" else name: x for name, x in percent.items()
+    }
+    claims = section_4_1_1(invented_rows(fewer), INSTANCES, tuple(fewer))
+    assert [c.agrees for c in claims if "as the authors searched it" in c.statement] == [None, None]
 
 
 def test_figure_1_from_end_to_end(tmp_path):

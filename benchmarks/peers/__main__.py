@@ -33,7 +33,7 @@ PACKAGES: dict[str, list[list[str]]] = {
     "vowpalwabbit": [["vowpalwabbit", "numpy"]],
     "bayesianbandits": [["bayesianbandits"]],
     "obp": [["--no-deps", "obp"], ["numpy", "scikit-learn"]],
-    "coba": [["coba", "numpy"]],
+    "coba": [["coba", "numpy", "vowpalwabbit"]],
 }
 
 INSTALL_SECONDS = 300
@@ -49,7 +49,8 @@ def install(library: str) -> tuple[Path | None, str]:
         return Path(sys.executable), ""
     folder = ENVIRONMENTS / library
     python, stamp = folder / "bin" / "python", folder / "installed"
-    if stamp.exists():
+    wanted = json.dumps(PACKAGES[library])
+    if stamp.exists() and stamp.read_text() == wanted:
         return python, ""
     shutil.rmtree(folder, ignore_errors=True)
     venv.create(folder, with_pip=True)
@@ -64,7 +65,7 @@ def install(library: str) -> tuple[Path | None, str]:
         if done.returncode:
             said = [x.strip() for x in done.stderr.splitlines() if "error" in x.lower()]
             return None, f"pip cannot install it: {(said or ['no reason given'])[-1]}"
-    stamp.touch()
+    stamp.write_text(wanted)
     return python, ""
 
 

@@ -19,6 +19,7 @@ from tsucb.experiments.drawing import theme
 from tsucb.experiments.paper.figure1 import draw_heat_maps
 from tsucb.experiments.paper.theorems import draw_regret
 from tsucb.figures import style
+from tsucb.models.empirical_bayes import KNOWN, OMEGA, SPREAD, TAU
 
 FOLDER = Path(__file__).parent
 
@@ -212,6 +213,39 @@ def sampling() -> Figure:
     return figure
 
 
+def prior() -> Figure:
+    """What the model that learns its prior believes about scales, as rewards come."""
+    rng = np.random.default_rng(5)
+    steps, arms, features = 3_000, 5, 4
+    slopes, noise, level = 30.0 * rng.normal(size=(arms, features)), 40.0, 500.0
+    contexts = rng.normal(size=(steps, features))
+    model = tsucb.AdaptiveLinear(features)
+    state = model.start(arms)
+    rows = []
+    for t in range(steps):
+        arm = t % arms
+        reward = level + contexts[t] @ slopes[arm] + noise * rng.normal()
+        model.update(state, contexts[t], arm, reward)
+        learned = state.learned
+        slopes_variance = learned.clock[SPREAD] * (learned.numbers[TAU] + learned.numbers[OMEGA])
+        known = learned.variance.mean(), slopes_variance
+        rows.append(np.sqrt(known if learned.clock[KNOWN] else (np.nan, np.nan)))
+    found = np.array(rows)
+    figure = Figure(figsize=(6, 3.4), layout="constrained")
+    axes = figure.subplots()
+    lines = (
+        ("noise", noise, COLOURS[0], "-"),
+        ("coefficients", slopes.std(), COLOURS[4], "--"),
+    )
+    for column, (name, truth, colour, line) in zip(found.T, lines, strict=True):
+        axes.plot(np.arange(1, steps + 1), column, line, color=colour, lw=2, label=name)
+        axes.axhline(truth, color=colour, lw=0.8, ls=":")
+    axes.set(xscale="log", xlabel="rewards so far", ylabel="standard deviation, learned", ylim=0)
+    axes.annotate("dotted: the truth", (0.98, 0.04), xycoords="axes fraction", ha="right")
+    axes.legend(loc="upper right")
+    return figure
+
+
 def figure1(narrow: bool = False) -> Figure:
     """The paper's Figure 1 from the results of the full run."""
     summary = pd.read_csv(FOLDER.parent / "results" / "figure1.csv")
@@ -227,7 +261,8 @@ def theorems(narrow: bool = False) -> Figure:
 
 
 PICTURES: dict[str, Callable[[], Figure]] = {
-    draw.__name__: draw for draw in (race, regret, envelope, alpha, sampling, figure1, theorems)
+    draw.__name__: draw
+    for draw in (race, regret, envelope, alpha, sampling, prior, figure1, theorems)
 } | {  # for phones
     "figure1-narrow": functools.partial(figure1, narrow=True),
     "theorems-narrow": functools.partial(theorems, narrow=True),

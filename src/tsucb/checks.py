@@ -2,8 +2,13 @@
 
 import math
 from numbers import Real
+from typing import Any
 
-LARGEST = 1e100  # of rewards and features: products of two and their sums must stay finite
+import numpy as np
+
+# Of rewards, features and settings. The square of a sum of products of two of them, as a variance
+# is, must stay finite, with room for sums over very many.
+LARGEST = 1e30
 
 
 def whole_number(name: str, value: float, least: int = 1) -> int:
@@ -22,10 +27,23 @@ def whole_number(name: str, value: float, least: int = 1) -> int:
 
 
 def positive(name: str, value: float) -> float:
-    """The value as a positive finite number, or a sentence on what is wrong."""
-    if not isinstance(value, Real) or not 0 < value < math.inf:
-        raise ValueError(f"{name} must be positive and finite, but it is {value!r}")
+    """The value as a positive finite number, or a sentence on what is wrong.
+
+    >>> positive("noise", 1e-200)
+    Traceback (most recent call last):
+    ValueError: noise must be positive and finite, from 1e-30 to 1e+30, but it is 1e-200
+    """
+    if not isinstance(value, Real) or not 1 / LARGEST <= value <= LARGEST:
+        raise ValueError(
+            f"{name} must be positive and finite, from {1 / LARGEST:g} to {LARGEST:g}, but it is "
+            f"{value!r}"
+        )
     return float(value)
+
+
+def within(values: Any, largest: float = LARGEST) -> bool:
+    """Whether all numbers of an array are finite, and none is larger than this."""
+    return bool((np.abs(values) <= largest).all())
 
 
 def between(name: str, value: float, low: float, high: float) -> float:

@@ -17,9 +17,11 @@ the generic function does. Arguments are chosen by type, not handed over as func
 compiled function that receives others as arguments misses Numba's disk cache in every process.
 """
 
+import _thread
 import functools
 import inspect
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -32,6 +34,7 @@ from numba.extending import overload
 from tsucb.kernels import KernelCache
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 Condition = Callable[..., bool]
 
 # Sums may be reordered (that is what lets them use vector instructions), but infinities and NaN
@@ -46,10 +49,48 @@ class MissingImplementation(TypeError):
     """A class lacks what was asked of it; the message says which function to implement."""
 
 
+def undisturbed(call: Callable[[], T]) -> T:
+    """What a call returns, made where no signal handler runs: not in the main thread.
+
+    Numba runs Python code while it compiles, takes a random generator apart, or makes a named tuple
+    of a result. A handler that raises there, as that of Ctrl-C does, leaves the compiler in pieces
+    or crashes the interpreter. Handlers run in the main thread only.
+    """
+    if threading.get_ident() != threading.main_thread().ident:
+        return call()
+    results: list[T] = []
+    errors: list[BaseException] = []
+    begun, done = threading.Lock(), threading.Lock()
+    begun.acquire()
+    done.acquire()
+
+    def make() -> None:
+        begun.release()
+        try:
+            results.append(call())
+        except BaseException as error:
+            errors.append(error)
+        done.release()
+
+    try:
+        _thread.start_new_thread(make, ())
+        done.acquire()
+    except BaseException:
+        if begun.acquire(timeout=1.0):  # nothing goes on behind the caller's back
+            while not results and not errors:
+                time.sleep(1e-4)
+        raise
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
 def compiled(function: F, nogil: bool = True) -> F:
     """Compile a function on its first call; keep the machine code on disk; drop the GIL, or not."""
     result: F = numba.njit(nogil=nogil, **OPTIONS)(function)
+    compile_now = result.compile  # type: ignore[attr-defined]
     result.__dict__["_cache"] = KernelCache(function)
+    result.__dict__["compile"] = lambda signature: undisturbed(lambda: compile_now(signature))
     return result
 
 
@@ -213,16 +254,9 @@ class Plain:
 
 @functools.lru_cache(maxsize=64)
 def held(rng: np.random.Generator) -> Held:
-    """The generator for compiled code, handed over once.
-
-    Numba takes a generator apart by running Python code, and crashes if a signal handler raises
-    there, as Ctrl-C does. Handlers run in the main thread only; so this happens in another.
-    """
-    result: list[Held] = []
-    thread = threading.Thread(target=lambda: result.append(_hold(rng)))
-    thread.start()
-    thread.join()
-    return result[0]
+    """The generator for compiled code, handed over once."""
+    result: Held = undisturbed(lambda: _hold(rng))
+    return result
 
 
 @compiled
@@ -248,7 +282,9 @@ def _entry(function: Callable[..., Any], names: list[str]) -> Callable[..., Any]
     at = names.index("rng")
 
     def entry(*arguments: Any) -> Any:
-        return machine(*arguments[:at], held(arguments[at]), *arguments[at + 1 :])
+        rng = held(arguments[at])
+        # What takes a generator returns a named tuple.
+        return undisturbed(lambda: machine(*arguments[:at], rng, *arguments[at + 1 :]))
 
     return entry
 

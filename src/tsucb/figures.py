@@ -23,6 +23,7 @@ _STYLES: dict[str, tuple[str, str]] = {
     "Greedy": ("#009E73", "-"),
     "IDS(1000)": ("#CC79A7", "-"),
     "IDS(100)": ("#CC79A7", "-."),
+    "IDS-grid(1000)": ("#CC79A7", ":"),
     "IDS(∞)": ("#CC79A7", "--"),
     "Random": ("#999999", ":"),
 }

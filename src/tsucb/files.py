@@ -1,8 +1,8 @@
 """Files that are there whole or not at all, and the folder for what can be made again."""
 
 import os
+import secrets
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -40,21 +40,32 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     if not target.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {target.parent}; make it before writing there")
     _sweep(target)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=ASIDE)
-    aside = Path(name)
+    aside = target.with_name(f".{target.name}.{secrets.token_hex(8)}{ASIDE}")
     try:
-        with os.fdopen(handle, "wb") as file:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed: `_sweep` leaves it alone
+        with _new(aside) as file:
             yield file
             file.flush()
-            os.chmod(aside, _mode(target))
+            if hasattr(os, "fchmod"):
+                os.fchmod(file.fileno(), _mode(target))
             os.fsync(file.fileno())
             os.replace(aside, target)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
         raise
     _flush_folder(target.parent)
+
+
+def _new(path: Path) -> BinaryIO:
+    """A new file for the user alone, locked until it is closed: `_sweep` leaves it alone."""
+    while True:
+        file = open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600))  # noqa: SIM115
+        if fcntl is None:
+            return file
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # swept away by another process before it was locked
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes | str) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tsucb.compiled import offers, shared
-from tsucb.environments.environment import advance
-from tsucb.models.model import believe
+from tsucb.environments.environment import advance, begin, pay
+from tsucb.models.model import believe, update
 from tsucb.policies.policy import Choice, choose, explored
 from tsucb.streams import MODEL, stream
 
@@ -19,12 +19,13 @@ NOTHING_SEEN = np.zeros(0)
 
 
 def runs_compiled(model: Any, policy: Any = None, environment: Any = None) -> bool:
-    """Whether all that are given have compiled implementations."""
-    return (
-        offers(believe, type(model))
-        and (policy is None or offers(choose, type(policy)))
-        and (environment is None or offers(advance, type(environment)))
-    )
+    """Whether all that are given have compiled implementations of all that a step calls."""
+    needed: list[tuple[Any, Any]] = [(model, believe), (model, update)]
+    if policy is not None:
+        needed.append((policy, choose))
+    if environment is not None:
+        needed += [(environment, begin), (environment, advance), (environment, pay)]
+    return all(offers(function, type(thing)) for thing, function in needed)
 
 
 def initial_pulls(model: Any) -> int:

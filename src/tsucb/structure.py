@@ -4,6 +4,7 @@ They are taken apart into JSON and arrays to be saved, and put together again by
 says what belongs where: a file never says which code to run.
 """
 
+import copy
 import inspect
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -31,7 +32,21 @@ def refilled(template: Any, arrays: Iterator[NDArray[Any]]) -> Any:
     """A value of nested named tuples like the template, with other arrays in it."""
     if isinstance(template, np.ndarray):
         return next(arrays)
-    return type(template)._make([refilled(part, arrays) for part in template])
+    if not isinstance(template, tuple):
+        return template
+    return _like(template, [refilled(part, arrays) for part in template])
+
+
+def copied(value: Any) -> Any:
+    """The value with arrays of its own; of whatever else it is made, a deep copy."""
+    if isinstance(value, tuple | np.ndarray):
+        return refilled(value, (array.copy() for array in leaves(value)))
+    return copy.deepcopy(value)
+
+
+def _like(template: Any, parts: list[Any]) -> Any:
+    """A tuple of the template's class."""
+    return type(template)._make(parts) if hasattr(template, "_make") else tuple(parts)
 
 
 def pack(value: Any, arrays: Arrays) -> Any:
@@ -54,7 +69,7 @@ def pack(value: Any, arrays: Arrays) -> Any:
 def unpack(packed: Any, arrays: Arrays, template: Any) -> Any:
     """The packed value, which must have the structure, types and shapes of the template."""
     if isinstance(template, np.ndarray):
-        array = arrays[packed["array"]]
+        array = _taken(packed, arrays)
         if array.shape != template.shape or array.dtype != template.dtype:
             raise ValueError(
                 f"an array of {array.dtype} {array.shape} where {template.dtype} "
@@ -62,17 +77,25 @@ def unpack(packed: Any, arrays: Arrays, template: Any) -> Any:
             )
         if not np.isfinite(array).all():
             raise ValueError("an array with entries that are not finite")
-        return array
+        return array.copy()  # nothing else may be the same array
     if isinstance(template, tuple):
         if not isinstance(packed, list) or len(packed) != len(template):
             raise ValueError(f"{len(template)} parts were expected")
-        parts = [unpack(p, arrays, t) for p, t in zip(packed, template, strict=True)]
-        return type(template)._make(parts) if hasattr(template, "_make") else tuple(parts)
+        return _like(
+            template, [unpack(p, arrays, t) for p, t in zip(packed, template, strict=True)]
+        )
     if isinstance(template, float) and type(packed) in (int, float):
         return float(packed)
     if type(packed) is not type(template):
         raise ValueError(f"{packed!r} where a {type(template).__name__} belongs")
     return packed
+
+
+def _taken(packed: Any, arrays: Arrays) -> NDArray[Any]:
+    number = packed.get("array") if isinstance(packed, dict) else None
+    if type(number) is not int or not 0 <= number < len(arrays):
+        raise ValueError(f"{packed!r} where an array belongs")
+    return arrays[number]
 
 
 def pack_object(thing: Any, arrays: Arrays) -> dict[str, Any]:
@@ -89,6 +112,8 @@ def pack_object(thing: Any, arrays: Arrays) -> dict[str, Any]:
 
 def _is_object(value: Any) -> bool:
     """Whether a value is a model or a policy."""
+    if isinstance(value, np.ndarray):  # which has a method choose
+        return False
     return hasattr(value, "choose") or hasattr(value, "belief")
 
 
@@ -132,7 +157,7 @@ def _same(first: Any, arrays: Arrays, second: Any, others: Arrays) -> bool:
     """Whether two packed values are equal, arrays included."""
     if isinstance(first, dict) and isinstance(second, dict) and first.keys() == second.keys():
         if "array" in first:
-            return bool(np.array_equal(arrays[first["array"]], others[second["array"]]))
+            return bool(np.array_equal(_taken(first, arrays), _taken(second, others)))
         return all(_same(first[k], arrays, second[k], others) for k in first)
     if isinstance(first, list) and isinstance(second, list):
         pairs = zip(first, second, strict=False)

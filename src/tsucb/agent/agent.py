@@ -15,8 +15,9 @@ import numpy as np
 from tsucb.agent import snapshot, storage
 from tsucb.agent.calls import (
     CLOSED,
-    DECIDED,
     DECISIONS,
+    DUE,
+    LEARNED,
     NOT_FINITE,
     NOTHING,
     OBSERVATIONS,
@@ -24,28 +25,31 @@ from tsucb.agent.calls import (
     Calls,
     make_calls,
     record_closed,
-    undo_decision,
 )
-from tsucb.agent.contexts import Arm, Context, FreeReader, Reader, check_finite
+from tsucb.agent.contexts import Arm, Context, FreeReader, Reader
 from tsucb.agent.decision import Decision
 from tsucb.agent.roster import (
     ArmRecord,
+    Batch,
+    Doing,
     Offer,
+    Open,
     Roster,
-    arm_axes,
+    decision_id,
     plain_name,
     record_of,
     records_of,
 )
-from tsucb.checks import LARGEST, between, whole_number
+from tsucb.checks import between, whole_number
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.forgetting import Forgetting
-from tsucb.models.model import Model, learn_many
+from tsucb.models.model import Model, check_finite, learn_many, training_due, trains
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.ts_ucb import TSUCB
 from tsucb.step import runs_compiled, start
 from tsucb.streams import POLICY, stream
+from tsucb.structure import copied
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +71,8 @@ class Agent:
 
     All methods may be called from many threads. One lock guards everything an agent knows; it is
     held while a decision is computed or a reward learned, not while a context is converted or a
-    file is written. An exception from outside, such as Ctrl-C, finds every call done or not done.
+    file is written. An exception from outside, such as Ctrl-C, finds every call done or not done;
+    only what a context was read as, and what was drawn at random, stays read and drawn.
 
     Parameters
     ----------
@@ -79,7 +84,7 @@ class Agent:
         with strings and gaps; or none at all. Where the model says it, it is not needed.
     model, policy
         Any of `tsucb.models`, by default `AdaptiveLinear`, for which nothing is to be set; any of
-        `tsucb.policies`, `TSUCB(100)` by default.
+        `tsucb.policies`, `TSUCB(10)` by default.
     seed
         Changes everything random; the same seed and calls give the same decisions. None: arbitrary.
     exploration
@@ -143,7 +148,7 @@ class Agent:
         self.forgetting = between("forgetting", forgetting, 0, 1)
         self._free = model is None and features is None and transformer is None
         believer = plain if self.forgetting == 1 else Forgetting(plain, self.forgetting)
-        self.policy = TSUCB(100) if policy is None else policy
+        self.policy = TSUCB(10) if policy is None else policy
         if isinstance(self.policy, type) or not callable(getattr(self.policy, "choose", None)):
             raise TypeError("policy must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
         if exploration != 0:
@@ -168,13 +173,13 @@ class Agent:
         self._restricted = type(plain).check_rewards is not Model.check_rewards
 
         self._records = _named_records(arms)  # the arms as they are to be, by name
-        self._axes = arm_axes(believer)
         # The streams of run 0 of a simulation: with instant rewards the agent plays the same arms.
         state = start(believer, len(self._records), int(entropy), 0)
         self._roster = Roster.start(believer, self._records.values(), state)
         self._settled = True  # whether the roster has the arms as they are to be
         self._rng = stream(int(entropy), 0, POLICY)
-        self._rewarding: str | None = None  # the decision whose reward is being learned
+        self._doing: Doing = None
+        self._forked = False  # whether it still has the draws and ids of the parent process
         # Ids in the order of their decisions, for dropping the oldest; some may be closed.
         self._oldest: Iterator[str] = iter(())
         self._lock, self._saving = threading.RLock(), threading.RLock()
@@ -195,18 +200,26 @@ class Agent:
     @property
     def open_decisions(self) -> int:
         """How many decisions wait for a reward; never more than `max_open`."""
-        return len(self._roster.open)
+        with self._lock:
+            return min(len(self._in_order().open), self.max_open)
 
     @property
     def dropped(self) -> int:
         """How many decisions were dropped because more than `max_open` waited."""
         with self._lock:
-            roster = self._current()
-            return int(_dropped(roster))
+            roster = self._in_order()
+        counts = roster.books.counts
+        return int(counts[DECISIONS] - counts[CLOSED]) - min(len(roster.open), self.max_open)
+
+    def _in_order(self) -> Roster:
+        """The roster, or what it will be once it is in order; changes nothing."""
+        roster = self._roster
+        return roster if roster.in_order else roster.put_in_order(self._doing)
 
     def add_arm(self, name: Arm) -> None:
         """Add an arm, about which nothing but the prior is known."""
         plain = plain_name(name)
+        self._check_entry()
         with self._lock:
             if plain in self._records:
                 raise ValueError(f"there is an arm {plain!r} already; choose another name")
@@ -218,6 +231,7 @@ class Agent:
 
         An arm added later under the same name is a new one.
         """
+        self._check_entry()
         with self._lock:
             record = record_of(name, self._records)
             self._settled = False
@@ -237,9 +251,12 @@ class Agent:
         arms
             The arms available now, all by default.
         """
+        if self._free and arms is not None:
+            records_of(arms, self._records)  # before the reader learns anything from the context
         x = None if self._per_arm else self._reader.packed(context)
         if self._lock._is_owned():  # type: ignore[attr-defined]
             _refuse_reentry()
+        now = self._time()
         with self._lock:
             roster = self._current()
             if x is None:
@@ -247,7 +264,11 @@ class Agent:
                 x = self._reader.rows(context, names, self._records).tobytes()
             elif self._free:
                 roster, x = self._fitted(roster, x)
-            decision = self._decide(roster, x, self._offer(roster, arms))
+            self._doing = None
+            decision = self._decide(roster, x, self._offer(roster, arms), now, roster.open)
+            roster.books.counts[PENDING] = NOTHING
+            if len(roster.open) > self.max_open:
+                self._drop_oldest(roster)
         if self._log is not None:
             self._log.decided(decision, context)
         return decision
@@ -259,17 +280,33 @@ class Agent:
 
         The same as choosing one by one; the contexts may also be a matrix or a table.
         """
-        if self._per_arm or not self._reader.takes_context:
-            return [self.choose(context, arms) for context in contexts]
         if not hasattr(contexts, "__len__"):
             contexts = list(contexts)
-        matrix = self._reader.matrix(contexts)
+        if self._free and arms is not None:
+            records_of(arms, self._records)
+        many: list[bytes] = []
+        if self._reader.takes_context and not self._per_arm:
+            matrix = self._reader.matrix(contexts)
+            many = [x.tobytes() for x in matrix]
+        elif not self._per_arm:
+            many = [self._reader.packed(context) for context in contexts]
+        self._check_entry()
+        now = self._time()
         with self._lock:
             roster = self._current()
-            if self._free:
-                roster, matrix = self._fitted_rows(roster, matrix)
             offer = self._offer(roster, arms)
-            decisions = [self._decide(roster, x.tobytes(), offer) for x in matrix]
+            if self._per_arm:
+                rows = (self._reader.rows(x, offer.names, self._records) for x in contexts)
+                many = [x.tobytes() for x in rows]
+            elif self._free and many:
+                roster, matrix = self._fitted_rows(roster, matrix)
+                many, offer = [x.tobytes() for x in matrix], self._offer(roster, arms)
+            doing = Batch(copied(roster.books), {})
+            self._doing = doing
+            decisions = [self._decide(roster, x, offer, now, doing.open) for x in many]
+            roster.open.update(doing.open)
+            roster.books.counts[PENDING] = NOTHING
+            self._drop_oldest(roster)
         if self._log is not None:
             self._log.decided_many(decisions, contexts)
         return decisions
@@ -277,10 +314,22 @@ class Agent:
     def _current(self) -> Roster:
         """The roster with nothing half done in it, and the arms as they are to be."""
         roster = self._roster
-        if roster.books.counts[PENDING]:
-            self._recover(roster)
+        if not roster.in_order:
+            roster = roster.put_in_order(self._doing)
+            if not roster.in_order:
+                roster = self._trained(roster)
+                roster.books.counts[PENDING] = NOTHING
+            self._roster = roster
+        if len(roster.open) > self.max_open:
+            self._drop_oldest(roster)
+        if self._forked:
+            words = [int(word) for word in np.random.SeedSequence().generate_state(4)]
+            rng = np.random.default_rng(words)
+            roster = roster.copied()
+            roster.books.checksum[0] ^= np.uint64(words[0] << 32 | words[1])
+            self._rng, self._roster, self._forked = rng, roster, False
         if not self._settled:
-            roster = roster.with_arms(self._records.values(), self._axes)
+            roster = roster.with_arms(self._records.values())
             self._roster = roster
             self._settled = True
         return roster
@@ -299,52 +348,51 @@ class Agent:
             roster = self._roster = roster.widened(wanted)
         return roster, np.pad(matrix, ((0, 0), (0, max(have - wanted, 0))))
 
-    def _recover(self, roster: Roster) -> None:
-        """Finish what an interrupted call has done, or undo it; an interrupt here does no harm."""
-        books = roster.books
-        if books.counts[PENDING] == DECIDED:  # nobody has heard of the decision
-            roster.open.pop(_id(int(books.counts[DECISIONS]), int(books.checksum[0])), None)
-            undo_decision(books)
-        else:
-            if self._rewarding is not None:
-                roster.open.pop(self._rewarding, None)
-            books.counts[PENDING] = NOTHING
+    def _check_entry(self) -> None:
+        if self._lock._is_owned():  # type: ignore[attr-defined]
+            _refuse_reentry()
+
+    def _time(self) -> float:
+        now = self._clock()
+        if not isinstance(now, Real) or not math.isfinite(now):
+            raise ValueError(f"the clock must tell the time in seconds, but it says {now!r}")
+        return float(now)
 
     def _offer(self, roster: Roster, arms: Sequence[Arm] | None) -> Offer:
         if arms is None:
             return roster.everyone
         return roster.offer(records_of(arms, self._records))
 
-    def _decide(self, roster: Roster, x: bytes, offer: Offer) -> Decision:
+    def _decide(
+        self, roster: Roster, x: bytes, offer: Offer, now: float, open: dict[str, Open]
+    ) -> Decision:
+        """Decide, and open the decision; it counts once the caller says so."""
         records, columns = offer
         if not records:
             raise ValueError("no arm is available; add one, or list at least one")
-        if len(roster.open) >= self.max_open:
-            self._drop_oldest(roster)
         calls = roster.calls or self._bound(roster)
         given = self._placed(roster, x, columns) if self._per_arm else x
         place, number, checksum = calls.decide(given, columns)
         if place == NOT_FINITE:
-            check_finite(np.frombuffer(x))
+            check_finite(np.frombuffer(x), roster.model.largest)
         record = records[place]
         if self._per_arm:
             width = len(x) // len(records)
             x = x[place * width : (place + 1) * width]
-        id = _id(number, checksum)
-        now = self._clock()
-        roster.open[id] = record, x, now
+        id = decision_id(number, checksum)
+        open[id] = record, x, now
         seen = roster.seen[: 4 * len(records) + 2].tobytes()
-        decision = Decision(id, record.name, offer, self.policy, seen, calls.belief, now)
-        roster.books.counts[PENDING] = NOTHING
-        return decision
+        return Decision(id, record.name, offer, self.policy, seen, calls.belief, now)
 
     def _drop_oldest(self, roster: Roster) -> None:
+        """Drop the oldest of too many open decisions; an interrupt leaves it to the next call."""
         # Not the first key of the dictionary: to find that takes long once many were deleted.
-        while True:
+        while len(roster.open) > self.max_open:
             for id in self._oldest:
                 if roster.open.pop(id, None):
-                    return
-            self._oldest = iter(list(roster.open))
+                    break
+            else:
+                self._oldest = iter(list(roster.open))
 
     def _bound(self, roster: Roster) -> Calls:
         given = roster.state, roster.books, self._rng, roster.seen, self.keep_beliefs
@@ -379,32 +427,44 @@ class Agent:
                 self._refuse(roster, id)
             record, context, _ = decision
             column = roster.columns.get(record)
-            self._rewarding = id
+            self._doing = id
             if column is None:
                 record_closed(roster.books)
             else:
-                self._learn(roster, column, context, value, counted=False)
+                roster = self._learned(roster, column, context, value, counted=False)
             del roster.open[id]
             roster.books.counts[PENDING] = NOTHING
         if self._log is not None:
-            self._log.rewarded(id, value, self._clock())
+            self._log.rewarded(id, value, self._time())
         return column is not None
 
-    def _learn(
+    def _learned(
         self, roster: Roster, column: int, context: bytes, value: float, counted: bool
-    ) -> None:
-        if self._per_arm:
-            context = self._placed(roster, context, np.array([column]))
+    ) -> Roster:
+        """The roster with one more reward, which counts once the caller says so."""
         calls = roster.calls or self._bound(roster)
-        if calls.learn(context, column, value, counted):
-            self._train(roster)
+        learn = calls.learn
+        if learn is None:  # in plain Python: into a copy
+            roster = roster.copied()
+            self._learn_all(roster, [(column, context)], [value], counted)
+            due = trains(roster.model) and bool(training_due(roster.model, roster.state))
+            roster.books.counts[PENDING] = DUE if due else LEARNED
+            self._roster = roster
+        else:
+            if self._per_arm:
+                context = self._placed(roster, context, np.array([column]))
+            due = learn(context, column, value, counted)
+        if due:
+            roster = self._trained(roster)
+            self._roster = roster
+        return roster
 
-    def _train(self, roster: Roster) -> None:
-        """Train a copy of the state, which then takes the place of the old one."""
+    def _trained(self, roster: Roster) -> Roster:
+        """Another roster, whose model has been trained."""
         trained = roster.copied()
         roster.model.trainer([trained.state])()
-        trained.books = roster.books
-        self._roster = trained
+        trained.books.counts[PENDING] = LEARNED
+        return trained
 
     def _checked(self, reward: float) -> float:
         """A reward as a number that the model can learn from."""
@@ -412,9 +472,10 @@ class Agent:
             value = float(reward)
         except (TypeError, ValueError):
             raise TypeError(f"a reward must be a number, not {reward!r}") from None
-        if not abs(value) <= LARGEST:
+        largest = self._reader.largest
+        if not abs(value) <= largest:
             raise ValueError(
-                f"a reward must be a finite number, at most ±{LARGEST:g}, not {reward}"
+                f"a reward must be a finite number, at most ±{largest:g}, not {reward}"
             )
         if self._restricted:
             self.model.check_rewards(np.array([value]))
@@ -446,9 +507,10 @@ class Agent:
         if not isinstance(age, Real) or math.isnan(age):
             raise ValueError(f"older_than must be an age in seconds, not {older_than!r}")
         value = None if reward is None else self._checked(reward)
+        self._check_entry()
+        before = self._time() - age
         with self._lock:
             roster = self._current()
-            before = self._clock() - age
             ids = [id for id, decision in roster.open.items() if decision[2] < before]
             old = [roster.open[id] for id in ids]
             if not old:
@@ -462,7 +524,7 @@ class Agent:
                 after.books.counts[CLOSED] += len(old) - len(known)
             self._roster = after
         if self._log is not None:
-            self._log.expired(ids, value, self._clock())
+            self._log.expired(ids, value, self._time())
         return len(old)
 
     def update(self, context: Context, arm: Arm, reward: float) -> None:
@@ -471,14 +533,16 @@ class Agent:
         For `Linear` the context is the feature vector of the arm.
         """
         record_of(arm, self._records)  # before the reader learns anything from the context
-        x, value = self._reader.vector(context).tobytes(), self._checked(reward)
+        value = self._checked(reward)
+        x = self._reader.vector(context).tobytes()
+        self._check_entry()
         with self._lock:
             record = record_of(arm, self._records)
             roster = self._current()
             if self._free:
                 roster, x = self._fitted(roster, x)
-            self._rewarding = None
-            self._learn(roster, roster.columns[record], x, value, counted=True)
+            self._doing = None
+            roster = self._learned(roster, roster.columns[record], x, value, counted=True)
             roster.books.counts[PENDING] = NOTHING
 
     def fit(self, history: Any, *, arm: str = "arm", reward: str = "reward") -> None:
@@ -499,6 +563,9 @@ class Agent:
         contexts, arms, rewards = history
         names = np.asarray(arms).tolist() if isinstance(arms, np.ndarray) else list(arms)
         values = [self._checked(value) for value in rewards]
+        for name in dict.fromkeys(names):
+            record_of(name, self._records)  # before the reader learns anything from the contexts
+        self._check_entry()
         if contexts is None or not self._reader.takes_context:
             x = self._reader.vector(contexts)  # refuses, unless the model takes no context
             vectors = np.tile(x, (len(names), 1))
@@ -557,6 +624,7 @@ class Agent:
         """One row per arm: pulls, open decisions, mean reward; `coefficients` has the posterior."""
         import pandas as pd
 
+        self._check_entry()
         with self._lock:
             roster = self._current()
             waiting = dict.fromkeys(roster.columns, 0)
@@ -578,6 +646,7 @@ class Agent:
         """
         import pandas as pd
 
+        self._check_entry()
         with self._lock:
             roster = self._current()
             labels = roster.model.parameter_names(self._reader.feature_names)
@@ -618,14 +687,22 @@ class Agent:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one file: settings, what was learned, open decisions, randomness.
 
-        The file is there whole or not at all, whatever happens meanwhile; it may also be called
-        from a signal handler. A transformer is not saved; `load` asks for it.
+        The file is there whole or not at all, whatever happens meanwhile, and what cannot be loaded
+        again is not written; it may also be called from a signal handler. A transformer is not
+        saved; `load` asks for it.
         """
-        with self._saving:
-            with self._lock:
-                values, arrays = snapshot.taken(self, self._roster)
-            snapshot.check(values, arrays)
-            storage.write(path, values, arrays)
+        if self._lock._is_owned():  # type: ignore[attr-defined]
+            # A signal handler in the middle of a call: whoever is saving may wait for that call.
+            self._save(path)
+            return
+        with self._saving:  # so that an older state never takes the place of a newer one
+            self._save(path)
+
+    def _save(self, path: str | os.PathLike[str]) -> None:
+        with self._lock:
+            values, arrays = snapshot.taken(self)
+        snapshot.check(self, values, arrays)
+        storage.write(path, values, arrays)
 
     @classmethod
     def load(
@@ -662,14 +739,6 @@ class Agent:
         raise TypeError("an agent cannot be pickled; save it to a file and load that")
 
 
-def _id(number: int, checksum: int) -> str:
-    # The number of the decision and a checksum over all decisions up to it. A process that was
-    # killed and goes on from an older file numbers its decisions anew; the checksum keeps a reward
-    # for one that was lost from being taken for another's, as decisions with the same id have the
-    # same arm and context.
-    return f"{number}-{checksum:x}"
-
-
 def _opened(log: Any) -> Any:
     """The decision log at a path, or that calls a function."""
     if log is None:
@@ -679,41 +748,46 @@ def _opened(log: Any) -> Any:
     return log if isinstance(log, DecisionLog) else DecisionLog(log)
 
 
-def _dropped(roster: Roster) -> int:
-    counts = roster.books.counts
-    return int(counts[DECISIONS] - counts[CLOSED]) - len(roster.open)
-
-
 def _refuse_reentry() -> NoReturn:
     raise RuntimeError(
         "the agent was called from a signal handler in the middle of another call; only save can be"
     )
 
 
-# All agents of this process, for forks.
+# All agents of this process, for forks; the locks that a fork has taken, and who forks.
 _AGENTS: "weakref.WeakSet[Agent]" = weakref.WeakSet()
-_held: list[Agent] = []
+_forking = threading.RLock()
+_held: list[Any] = []
 
 
 def _before_fork() -> None:
-    """Wait until no other thread is in the middle of a call."""
-    _held[:] = list(_AGENTS)
-    for agent in _held:
-        agent._lock.acquire()
+    """Wait until no other thread is in the middle of a call.
+
+    Each lock is written down before it is taken, and afterwards given back if it was: a signal
+    handler may raise in between, and Python then forks all the same.
+    """
+    _forking.acquire()
+    _held.clear()
+    for agent in list(_AGENTS):
+        for lock in (agent._lock, agent._reader.lock):
+            if not lock._is_owned():  # type: ignore[attr-defined]
+                _held.append(lock)
+                lock.acquire()
 
 
 def _after_fork_in_parent() -> None:
     while _held:
-        _held.pop()._lock.release()
+        lock = _held.pop()
+        if lock._is_owned():
+            lock.release()
+    if _forking._is_owned():  # type: ignore[attr-defined]
+        _forking.release()
 
 
 def _after_fork_in_child() -> None:
     """The child goes on from the same state with draws and ids of its own."""
-    for agent in _held:
-        words = [int(word) for word in np.random.SeedSequence().generate_state(4)]
-        agent._rng = np.random.default_rng(words)
-        agent._roster.calls = None
-        agent._roster.books.checksum[0] ^= np.uint64(words[0] << 32 | words[1])
+    for agent in list(_AGENTS):
+        agent._forked = True
         agent._saving = threading.RLock()
     _after_fork_in_parent()
 

@@ -9,6 +9,7 @@ and policies without compiled implementations.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numba
@@ -16,12 +17,12 @@ import numpy as np
 from numba import types
 from numba.core import cgutils
 from numba.experimental import structref
-from numba.extending import NativeValue, intrinsic, unbox
+from numba.extending import NativeValue, intrinsic, overload, unbox
 from numpy.typing import NDArray
 
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import LARGEST
-from tsucb.compiled import compiled, held, inlined, shared
+from tsucb.compiled import OPTIONS, compiled, held, inlined, shared, undisturbed
 from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.policy import Choice, Explored, choose, explored
@@ -29,8 +30,8 @@ from tsucb.step import initial_pulls, next_arm, runs_compiled
 
 # Places in `Books.counts`.
 DECISIONS, OBSERVATIONS, CLOSED, PENDING, COLUMN = range(5)
-# What a call has done that the agent has not yet taken note of.
-NOTHING, DECIDED, LEARNED = range(3)
+# What a call has done that the agent has not yet taken note of; DUE: learned, and now to train.
+NOTHING, DECIDED, LEARNED, DUE = range(4)
 NOT_FINITE = -1
 
 FNV_PRIME = 0x100000001B3
@@ -61,8 +62,12 @@ class Calls(Protocol):
         The index is `NOT_FINITE` where a context has an entry that is not; nothing has happened.
         """
 
-    def learn(self, context: bytes, column: int, reward: float, counted: bool) -> bool:
-        """Learn a reward, of a decision or else one to be counted; whether training is due now."""
+    @property
+    def learn(self) -> Callable[[bytes, int, float, bool], bool] | None:
+        """Learns a reward, of a decision or else one to be counted, and says if training is due.
+
+        None where nothing can do it without the risk of an interrupt halfway.
+        """
 
     @property
     def belief(self) -> Belief | None:
@@ -91,8 +96,8 @@ def record_decision(books, values, columns, place):  # type: ignore[no-untyped-d
     counts[PENDING] = DECIDED
 
 
-@shared
-def record_reward(books, column, reward, counted):  # type: ignore[no-untyped-def]
+@inlined
+def record_reward(books, column, reward, counted, due):  # type: ignore[no-untyped-def]
     """Count a reward, and the decision it stands for if there was none."""
     books.pulls[column] += 1
     books.totals[column] += reward
@@ -101,7 +106,7 @@ def record_reward(books, column, reward, counted):  # type: ignore[no-untyped-de
         books.counts[OBSERVATIONS] += 1
     else:
         books.counts[CLOSED] += 1
-    books.counts[PENDING] = LEARNED
+    books.counts[PENDING] = DUE if due else LEARNED
 
 
 @compiled
@@ -109,15 +114,6 @@ def record_closed(books):  # type: ignore[no-untyped-def]
     """Count a decision whose reward teaches nothing."""
     books.counts[CLOSED] += 1
     books.counts[PENDING] = LEARNED
-
-
-@compiled
-def undo_decision(books):  # type: ignore[no-untyped-def]
-    """Take back a decision that nobody was told of."""
-    books.chosen[books.counts[COLUMN]] -= 1
-    books.counts[DECISIONS] -= 1
-    books.checksum[0] = books.checksum[1]
-    books.counts[PENDING] = NOTHING
 
 
 @inlined
@@ -131,18 +127,43 @@ def hashed(checksum, token, values):  # type: ignore[no-untyped-def]
     return result
 
 
+def shaped(values, shape):  # type: ignore[no-untyped-def]
+    """The values in the shape of a context; `reshape` itself would take seconds to compile."""
+    return values.reshape(shape)
+
+
+@overload(shaped, jit_options=OPTIONS)
+def shape_vector_or_rows(values, shape):  # type: ignore[no-untyped-def]
+    if len(shape) == 1:
+        return lambda values, shape: values
+
+    def rows(values, shape):  # type: ignore[no-untyped-def]
+        out = np.empty(shape)
+        for i in range(shape[0]):
+            for j in range(shape[1]):
+                out[i, j] = values[i * shape[1] + j]
+        return out
+
+    return rows
+
+
 @inlined
-def all_finite(values):  # type: ignore[no-untyped-def]
+def all_finite(values, largest):  # type: ignore[no-untyped-def]
     """Whether every entry is finite and not too large to compute with."""
     wrong = 0
     for i in range(values.size):
-        wrong += not abs(values[i]) <= LARGEST
+        wrong += not abs(values[i]) <= largest
     return wrong == 0
 
 
 def context_shape(model: Any, state: Any) -> tuple[int, ...]:
     """The shape of a context; an empty vector stands for none."""
     return model.context_shape(model.arms(state)) or (0,)
+
+
+def largest_of(model: Any) -> float:
+    """The largest number that the model takes."""
+    return float(getattr(model, "largest", LARGEST))
 
 
 class PlainCalls:
@@ -152,12 +173,15 @@ class PlainCalls:
                  rng: np.random.Generator, seen: Floats) -> None:  # fmt: skip
         self.policy, self.model, self.state, self.books = Watched(policy), model, state, books
         self.rng, self.seen = rng, seen
-        self.shape = context_shape(model, state)
+        self.shape, self.largest = context_shape(model, state), largest_of(model)
+        # Learning is compiled wherever the model is, and then an interrupt cannot come halfway.
+        given = (model, state, books, rng, seen)
+        self._machine = CompiledCalls((), *given) if runs_compiled(model) else None
 
     def decide(self, context: bytes, columns: Integers) -> tuple[int, int, int]:
         """See `Calls`."""
         values, counts = np.frombuffer(context), self.books.counts
-        if not all_finite(values):
+        if not all_finite(values, self.largest):
             return NOT_FINITE, 0, 0
         step = int(counts[DECISIONS] + counts[OBSERVATIONS]) + 1
         self.policy.belief = None
@@ -168,12 +192,10 @@ class PlainCalls:
         _record_decision(self.books, values, columns, choice.arm)
         return int(choice.arm), int(counts[DECISIONS]), int(self.books.checksum[0])
 
-    def learn(self, context: bytes, column: int, reward: float, counted: bool) -> bool:
+    @property
+    def learn(self) -> Any:
         """See `Calls`."""
-        x = np.frombuffer(context).reshape(self.shape)
-        update(self.model, self.state, x, column, reward)
-        _record_reward(self.books, column, reward, counted)
-        return bool(training_due(self.model, self.state))
+        return None if self._machine is None else self._machine.learn
 
     @property
     def belief(self) -> Belief | None:
@@ -203,29 +225,26 @@ def _record_decision(books, values, columns, place):  # type: ignore[no-untyped-
     record_decision(books, values, columns, place)
 
 
-@compiled
-def _record_reward(books, column, reward, counted):  # type: ignore[no-untyped-def]
-    record_reward(books, column, reward, counted)
-
-
 class CompiledCalls:
     """`Calls` as machine code."""
 
     def __init__(self, policy: Any, model: Any, state: Any, books: Books,
                  rng: np.random.Generator, seen: Floats) -> None:  # fmt: skip
-        self.bound = _bind(
-            policy, model, state, context_shape(model, state), initial_pulls(model), books,
-            held(rng), seen,
-        )  # fmt: skip
+        given = policy, model, state, context_shape(model, state), initial_pulls(model), books
+        stream = held(rng)
+        self.bound = undisturbed(lambda: _bind(*given, stream, seen, largest_of(model)))
         self._address = _address(self.bound)
-        kind = AddressType(numba.typeof(self.bound).field_dict.items())
-        code = _decide.compile((kind, _CONTEXT, _COLUMNS))  # type: ignore[attr-defined]
-        self.decide = functools.partial(code, self._address)
-        self._kind = kind
+        self._kind = AddressType(numba.typeof(self.bound).field_dict.items())
 
     @property
     def belief(self) -> None:
         """Machine code keeps none."""
+
+    @functools.cached_property
+    def decide(self) -> Any:
+        """See `Calls`; compiled when the first decision is made."""
+        arguments = (self._kind, _CONTEXT, _COLUMNS)
+        return functools.partial(_decide.compile(arguments), self._address)  # type: ignore[attr-defined]
 
     @functools.cached_property
     def learn(self) -> Any:
@@ -247,7 +266,7 @@ structref.define_boxing(BoundType, Bound)
 structref.define_constructor(
     Bound,
     BoundType,
-    ["policy", "model", "state", "shape", "first_pulls", "books", "stream", "seen"],
+    ["policy", "model", "state", "shape", "first_pulls", "books", "stream", "seen", "largest"],
 )
 
 
@@ -278,8 +297,8 @@ keeping_gil = functools.partial(compiled, nogil=False)
 
 
 @compiled
-def _bind(policy, model, state, shape, first_pulls, books, stream, seen):  # type: ignore[no-untyped-def]
-    return Bound(policy, model, state, shape, first_pulls, books, stream, seen)
+def _bind(policy, model, state, shape, first_pulls, books, stream, seen, largest):  # type: ignore[no-untyped-def]
+    return Bound(policy, model, state, shape, first_pulls, books, stream, seen, largest)
 
 
 @compiled
@@ -301,11 +320,11 @@ def address_of(_, bound):  # type: ignore[no-untyped-def]
 @keeping_gil
 def _decide(bound, context, columns):  # type: ignore[no-untyped-def]
     values, books = np.frombuffer(context, np.float64), bound.books
-    if not all_finite(values):
+    if not all_finite(values, bound.largest):
         return NOT_FINITE, 0, np.uint64(0)
     step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
     choice = next_arm(
-        bound.model, bound.state, bound.policy, values.reshape(bound.shape), columns,
+        bound.model, bound.state, bound.policy, shaped(values, bound.shape), columns,
         books.chosen, bound.first_pulls, step, bound.stream.rng, bound.seen,
     )  # fmt: skip
     record_decision(books, values, columns, choice.arm)
@@ -314,7 +333,8 @@ def _decide(bound, context, columns):  # type: ignore[no-untyped-def]
 
 @keeping_gil
 def _learn(bound, context, column, reward, counted):  # type: ignore[no-untyped-def]
-    x = np.frombuffer(context, np.float64).reshape(bound.shape)
+    x = shaped(np.frombuffer(context, np.float64), bound.shape)
     update(bound.model, bound.state, x, column, reward)
-    record_reward(bound.books, column, reward, counted)
-    return training_due(bound.model, bound.state)
+    due = training_due(bound.model, bound.state)
+    record_reward(bound.books, column, reward, counted, due)
+    return due

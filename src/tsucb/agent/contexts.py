@@ -8,8 +8,7 @@ import numpy as np
 
 from tsucb.agent.encoding import Encoder, values_of
 from tsucb.agent.transformers import fast_row, learn_and_transform, table_of
-from tsucb.checks import LARGEST
-from tsucb.models.model import Model
+from tsucb.models.model import Model, check_finite
 from tsucb.numeric.arrays import Floats
 
 Arm = str | int
@@ -39,14 +38,14 @@ class Reader:
         if streaming and not hasattr(transformer, "partial_fit"):
             raise TypeError("streaming needs a transformer with a method partial_fit(contexts)")
         shape = model.context_shape(1)
-        self.model_name = type(model).__name__
+        self.model_name, self.largest = type(model).__name__, model.largest
         self.names, self.transformer, self.streaming = names, transformer, bool(streaming)
         self.per_arm = len(shape) == 2
         self.shape = shape[-1:]  # of the vector that is learned from: (d,), or () for none
         self.takes_context = bool(self.shape)
         self._accepted = self.shape if transformer is None else None  # arrays taken as they are
         self._row = None if transformer is None or streaming else fast_row(transformer)
-        self._learning = threading.Lock()
+        self.lock = threading.RLock()  # of what learns from contexts
 
     @property
     def feature_names(self) -> Sequence[str]:
@@ -111,7 +110,7 @@ class Reader:
                 f"a context has shape {matrix.shape[1:]}, but {self.model_name} expects "
                 f"{self.shape}"
             )
-        check_finite(matrix)
+        check_finite(matrix, self.largest)
         return matrix
 
     def rows(self, context: Context, arms: tuple[Arm, ...], known: Container[Arm]) -> Floats:
@@ -188,7 +187,7 @@ class Reader:
         elif hasattr(contexts, "columns"):
             contexts = records(contexts, contexts.columns)
         if self.streaming:
-            with self._learning:
+            with self.lock:
                 return learn_and_transform(self.transformer, contexts)
         rows = self.transformer.transform(contexts)
         return rows.toarray() if hasattr(rows, "toarray") else rows
@@ -209,6 +208,7 @@ class FreeReader(Reader):
         super().__init__(model, None, None, False)
         self.takes_context = True
         self.encoder = Encoder(categories=categories) if encoder is None else encoder
+        self.lock = self.encoder.lock
 
     @property
     def feature_names(self) -> Sequence[str]:
@@ -242,15 +242,6 @@ class FreeReader(Reader):
     def describe(self, context: Context) -> list[tuple[str, float]]:
         """What the encoder makes of a context, learning nothing."""
         return [] if context is None else self.encoder.describe(context)
-
-
-def check_finite(context: Floats) -> None:
-    """Complain about a context with NaN, infinity, or numbers near it."""
-    if not (np.abs(context) <= LARGEST).all():
-        raise ValueError(
-            f"the context contains NaN or infinity, or a number beyond ±{LARGEST:g}; every entry "
-            "must be finite"
-        )
 
 
 def check_columns(table: Any, arm: str, reward: str) -> list[str]:

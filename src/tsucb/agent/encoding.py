@@ -4,13 +4,12 @@ import sys
 import threading
 import warnings
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,17 +47,13 @@ class _Labels(dict[str | int, int]):
 class _Feature:
     """Where the values of one feature go."""
 
-    __slots__ = ("absent", "coded", "labels", "missing", "name", "number")
+    __slots__ = ("coded", "labels", "missing", "name", "number")
 
     def __init__(self, name: str, coded: bool) -> None:
         self.name, self.coded = name, coded
         self.number: int | None = None
         self.missing: int | None = None
         self.labels = _Labels()
-        self.absent = 0  # contexts learned from in which it was no number
-
-
-_Numbers = list[tuple[_Feature, int]]  # features to fill in the mean of, and their columns
 
 
 class _Column(NamedTuple):
@@ -111,49 +106,38 @@ class Encoder:
         if not isinstance(most, Integral) or isinstance(most, bool) or int(most) < 1:
             raise ValueError(f"most_columns must be a whole number of at least 1, not {most!r}")
         self.most_columns = int(most)
-        self._lock = threading.Lock()
-        self._warned = False
-        self._clear()
-
-    def _clear(self) -> None:
-        self._positional: bool | None = None  # None before the first context
-        self._features: dict[str, _Feature] = {}
-        self._columns: list[tuple[str, str, str]] = []  # feature, kind, category
-        self._names: dict[str, None] = {}
-        self._learned = 0  # contexts
-        # Sums of the columns over all contexts learned from, where they were not filled in.
-        self._totals: Floats = np.zeros(0)
-        self._blank = array("d")
-        # For reading what is known already quickly: columns of numbers, and of the categories of
-        # features that never were numbers.
-        self._numbers: dict[str, int] = {}
-        self._labels: dict[str, _Labels] = {}
-        self._shape: tuple[int] | None = None  # of arrays whose entries are the first columns
+        self.lock = threading.RLock()
+        # Whatever was learned, in one place: what changes it takes its place, so that an interrupt
+        # finds a context learned from or not.
+        self._vocabulary = _Vocabulary(self.categories, self.most_columns)
 
     @property
     def width(self) -> int:
         """The length of vectors. It grows by half at a time; columns without a name are 0."""
-        return len(self._blank)
+        return self._vocabulary.width
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the columns in use."""
-        return tuple(self._names)
+        return tuple(self._vocabulary.names)
 
     def encode(self, context: Any) -> Floats:
         """The vector of a context, after learning the columns that it needs."""
-        with self._lock:
-            return self._encode(context, learn=True)
+        if self.lock._is_owned():  # type: ignore[attr-defined]
+            _refuse_reentry()
+        with self.lock:
+            vocabulary, vector = self._vocabulary.encode(context, learn=True)
+            self._vocabulary = vocabulary
+            return vector
 
     def peek(self, context: Any) -> Floats:
         """The vector of a context, learning nothing; what has no column is left out."""
-        with self._lock:
-            return self._encode(context, learn=False)
+        return self._vocabulary.encode(context, learn=False)[1]
 
     def describe(self, context: Any) -> list[tuple[str, float]]:
         """What `peek` makes of a context: the names and values of the columns that are not 0."""
-        with self._lock:
-            vector, names = self._encode(context, learn=False), self.names
+        vocabulary, vector = self._vocabulary.encode(context, learn=False)
+        names = tuple(vocabulary.names)
         return [(names[i], float(vector[i])) for i in np.flatnonzero(vector).tolist()]
 
     def encode_table(self, table: Any) -> Floats:
@@ -184,39 +168,135 @@ class Encoder:
         if not isinstance(table, Iterable) or isinstance(table, str | bytes | Set):
             raise TypeError(f"a table is a data frame, a matrix or a list, not a {_kind(table)}")
         contexts = list(table)
-        with self._lock, self._all_or_nothing():
-            vectors = [self._encode(context, learn=True) for context in contexts]
-            matrix = np.zeros((len(vectors), self.width))
-        for row, vector in zip(matrix, vectors, strict=True):
-            row[: vector.size] = vector
-        return matrix
+        if self.lock._is_owned():  # type: ignore[attr-defined]
+            _refuse_reentry()
+        vectors = []
+        with self.lock:
+            vocabulary = self._vocabulary.copied()
+            for context in contexts:
+                vocabulary, vector = vocabulary.encode(context, learn=True)
+                vectors.append(vector)
+            matrix = np.zeros((len(vectors), vocabulary.width))
+            for row, vector in zip(matrix, vectors, strict=True):
+                row[: vector.size] = vector
+            self._vocabulary = vocabulary
+            return matrix
+
+    def _encode_columns(self, values: Mapping[str, Any], positional: bool) -> Floats:
+        columns = {
+            name: _column(name, column, name in self.categories) for name, column in values.items()
+        }
+        lengths = {column.codes.size for column in columns.values()}
+        if len(lengths) > 1:
+            raise ValueError(f"the columns of a table must be equally long, not {sorted(lengths)}")
+        rows = lengths.pop() if lengths else 0
+        if self.lock._is_owned():  # type: ignore[attr-defined]
+            _refuse_reentry()
+        with self.lock:
+            vocabulary = self._vocabulary.copied()
+            matrix = vocabulary.encode_columns(columns, rows, positional)
+            self._vocabulary = vocabulary
+            return matrix
+
+    # Storage
+
+    def state(self) -> dict[str, Any]:
+        """Everything that was learned, made of what JSON has; `from_state` takes it back."""
+        return self._vocabulary.state()
+
+    @classmethod
+    def from_state(cls, state: Any) -> "Encoder":
+        """The encoder that `state` described, or a ValueError if no encoder has such a state.
+
+        >>> encoder = Encoder()
+        >>> vector = encoder.encode({"age": 30, "city": "Paris"})
+        >>> Encoder.from_state(encoder.state()).names
+        ('age', 'city=Paris')
+        """
+        _check_state(state)
+        encoder = cls(categories=state["categories"], most_columns=state["most_columns"])
+        encoder._vocabulary = _Vocabulary.from_state(state)
+        return encoder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Encoder.from_state, (self.state(),)
+
+
+# Contexts learned from, sums of the columns over them where they were not filled in, and in how
+# many of them each column that is a number was none.
+_Tally = tuple[int, Floats, NDArray[np.int64]]
+
+
+class _Vocabulary:
+    """The columns of an encoder, and what it has counted.
+
+    New columns are made in a copy. Counts are replaced by others in one assignment.
+    """
+
+    def __init__(self, categories: frozenset[str], most_columns: int) -> None:
+        self.categories, self.most_columns = categories, most_columns
+        self.warned = False
+        self.positional: bool | None = None  # None before the first context
+        self.features: dict[str, _Feature] = {}
+        self.columns: list[tuple[str, str, str]] = []  # feature, kind, category
+        self.counted = 0  # columns that the tally has
+        self.names: dict[str, None] = {}
+        self.tally: _Tally = 0, np.zeros(0), np.zeros(0, dtype=np.int64)
+        self.blank = array("d")
+        # For reading what is known already quickly: columns of numbers, and of the categories of
+        # features that never were numbers.
+        self.numbers: dict[str, int] = {}
+        self.labels: dict[str, _Labels] = {}
+        self.shape: tuple[int] | None = None  # of arrays whose entries are the first columns
+
+    @property
+    def width(self) -> int:
+        return len(self.blank)
+
+    def copied(self) -> "_Vocabulary":
+        """Another with the same columns and counts."""
+        other = _Vocabulary(self.categories, self.most_columns)
+        other.warned, other.positional = self.warned, self.positional
+        for name in self.features:
+            other._feature(name)
+        for name, kind, label in self.columns:
+            other._add(other.features[name], kind, label)
+        learned, totals, absent = self.tally
+        other.tally = learned, totals.copy(), absent.copy()
+        other.blank, other.shape, other.counted = self.blank, self.shape, self.counted
+        return other
 
     # One context
 
-    def _encode(self, context: Any, learn: bool) -> Floats:
+    def encode(self, context: Any, learn: bool) -> tuple["_Vocabulary", Floats]:
+        """The vector of a context, and the vocabulary that has learned from it."""
         # The common cases first, in the fastest way: the agent's own arithmetic takes 3 µs.
-        kind, row = type(context), None
-        unknown: _Numbers = []
+        kind, row, known = type(context), None, self
+        unknown: list[int] = []  # columns to fill in the mean of
         if kind is dict:
             row = self._known(context, unknown)
-        elif self._shape is not None and (kind is _ARRAY or kind is list or kind is tuple):
+        elif self.shape is not None and (kind is _ARRAY or kind is list or kind is tuple):
             row = self._plain(context, unknown)
         if row is None:
             unknown = []
-            row = self._read(context, unknown, learn)
+            known, row = self._read(context, unknown, learn)
         vector: Floats = row if type(row) is _ARRAY else np.frombuffer(row)
+        learned, totals, absent = known.tally
         if learn:
-            self._totals += vector
-        for feature, number in unknown:
-            seen = self._learned - feature.absent
-            vector[number] = self._totals[number] / seen if seen else 0.0
-            feature.absent += learn
-        self._learned += learn
-        return vector
+            totals = totals + vector
+        if unknown:
+            absent = absent.copy()
+            for number in unknown:
+                seen = learned - absent[number]
+                vector[number] = totals[number] / seen if seen else 0.0
+                absent[number] += 1
+        if learn:
+            known.tally = learned + 1, totals, absent
+        return known, vector
 
-    def _known(self, context: dict[Any, Any], unknown: _Numbers) -> Any:
+    def _known(self, context: dict[Any, Any], unknown: list[int]) -> Any:
         """A dictionary that needs no new column, None for any other."""
-        row, features, numbers, labels = self._blank[:], self._features, self._numbers, self._labels
+        row, features, numbers, labels = self.blank[:], self.features, self.numbers, self.labels
         gaps: list[str] = []
         try:
             for name, value in context.items():
@@ -245,12 +325,12 @@ class Encoder:
                     return None
                 row[feature.missing] = 1.0
                 if feature.number is not None:
-                    unknown.append((feature, feature.number))
+                    unknown.append(feature.number)
         except KeyError:
             return None
-        return row if features and not self._positional else None
+        return row if features and not self.positional else None
 
-    def _plain(self, context: Any, unknown: _Numbers) -> Any:
+    def _plain(self, context: Any, unknown: list[int]) -> Any:
         """An array or a list of numbers that needs no new column, None for any other."""
         if type(context) is not _ARRAY:
             if not _PLAIN.issuperset(map(type, context)):
@@ -263,7 +343,7 @@ class Encoder:
             context = context.astype(np.float64)
         if context.ndim == 2 and len(context) == 1:
             context = context[0]
-        if context.shape != self._shape or context.dtype != _FLOAT:
+        if context.shape != self.shape or context.dtype != _FLOAT:
             return None
         # One pass instead of two; NaN compares false. What is refused here wrongly is read slowly.
         gaps: list[int] = []
@@ -272,36 +352,39 @@ class Encoder:
             context = np.where(np.isnan(context), 0.0, context)
             if not context.dot(context) <= LARGEST * LARGEST:
                 return None
-        elif len(context) == len(self._blank):
+        elif len(context) == len(self.blank):
             return context.copy()
-        vector = np.zeros(len(self._blank))
+        vector = np.zeros(len(self.blank))
         vector[: len(context)] = context
         for gap in gaps:
-            feature = self._features[f"x{gap}"]
+            feature = self.features[f"x{gap}"]
             if feature.missing is None:
                 return None
             vector[feature.missing] = 1.0
-            unknown.append((feature, gap))
+            unknown.append(gap)
         return vector
 
-    def _read(self, context: Any, unknown: _Numbers, learn: bool) -> Any:
-        """Any context: read every value, then make the columns that it needs."""
+    def _read(self, context: Any, unknown: list[int], learn: bool) -> tuple["_Vocabulary", Any]:
+        """Any context: read every value, then make the columns that it needs, in a copy."""
         values, positional = values_of(context)
         self._check_form(list(values), positional)
         coded = self.categories
         cells = {name: _cell(name, value, name in coded) for name, value in values.items()}
+        known = self
         if learn:
             left_out = self._left_out(cells)
-            self._begin(cells, positional)
-            for name, cell in cells.items():
-                if name not in left_out:
-                    self._make(self._feature(name), cell)
-            for feature in self._features.values():
-                if feature.name not in cells:
-                    self._make(feature, None)
-            self._widen()
-        row = self._blank[:]
-        for feature in self._features.values():
+            if not self._suffices(cells, left_out):
+                known = self.copied()
+                known._begin(cells, positional)
+                for name, cell in cells.items():
+                    if name not in left_out:
+                        known._make(known._feature(name), cell)
+                for feature in known.features.values():
+                    if feature.name not in cells:
+                        known._make(feature, None)
+                known._widen()
+        row = known.blank[:]
+        for feature in known.features.values():
             cell = cells.get(feature.name)
             if isinstance(cell, float):
                 if feature.number is not None:
@@ -311,42 +394,64 @@ class Encoder:
             if column is not None:
                 row[column] = 1.0
             if feature.number is not None:
-                unknown.append((feature, feature.number))
-        return row
+                unknown.append(feature.number)
+        return known, row
+
+    def _suffices(self, cells: Mapping[str, Cell], left_out: Set[str]) -> bool:
+        """Whether every value has its column."""
+        if self.positional is None:
+            return False
+        for name, cell in cells.items():
+            if name in left_out:
+                continue
+            feature = self.features.get(name)
+            if feature is None or self._lacks(feature, cell):
+                return False
+        rest = (feature for name, feature in self.features.items() if name not in cells)
+        return all(feature.missing is not None for feature in rest)
+
+    def _lacks(self, feature: _Feature, cell: Cell) -> bool:
+        """Whether a value has no column, and could have one."""
+        if cell is None:
+            return feature.missing is None
+        if isinstance(cell, float):
+            return feature.number is None
+        room = len(self.columns) < self.most_columns
+        return cell not in feature.labels and (room or feature.labels.other is None)
 
     # Columns
 
     def _check_form(self, names: list[str], positional: bool) -> None:
         """Complain about contexts without names among contexts with names, and the reverse."""
-        if self._positional is None:
+        if self.positional is None:
             return
-        if positional and not self._positional:
+        if positional and not self.positional:
             raise ValueError(
                 "this context is numbers without names, but earlier ones had names; give a "
-                f"dictionary with the features {_listed(self._features)}"
+                f"dictionary with the features {_listed(self.features)}"
             )
-        if self._positional and not positional:
+        if self.positional and not positional:
             raise ValueError(
-                f"this context has names, but earlier ones were {len(self._features)} numbers "
+                f"this context has names, but earlier ones were {len(self.features)} numbers "
                 "without names; give a list of numbers"
             )
-        if positional and len(names) != len(self._features):
+        if positional and len(names) != len(self.features):
             raise ValueError(
                 f"this context has {len(names)} numbers, but earlier ones had "
-                f"{len(self._features)}; give as many, or a dictionary from the start"
+                f"{len(self.features)}; give as many, or a dictionary from the start"
             )
 
     def _left_out(self, names: Iterable[str]) -> set[str]:
         """The features that there is no room for."""
-        if not self._learned:
+        if not self.tally[0]:
             return set()
-        new = [name for name in names if name not in self._features]
-        left_out = new[max(self.most_columns - len(self._features), 0) :]
-        if left_out and not self._warned:
-            self._warned = True
+        new = [name for name in names if name not in self.features]
+        left_out = new[max(self.most_columns - len(self.features), 0) :]
+        if left_out and not self.warned:
+            self.warned = True
             # Before anything changes: a warning may be made an error.
             warnings.warn(
-                f"there are {len(self._features)} features already, so the new ones "
+                f"there are {len(self.features)} features already, so the new ones "
                 f"{_listed(left_out)} are left out; raise most_columns, which is "
                 f"{self.most_columns}",
                 RuntimeWarning,
@@ -356,53 +461,50 @@ class Encoder:
 
     def _begin(self, names: Iterable[str], positional: bool) -> None:
         """With the first context, decide on names; the entries of arrays have the first columns."""
-        if self._positional is not None:
+        if self.positional is not None:
             return
-        self._positional = positional
+        self.positional = positional
         if positional:
             features = [self._feature(name) for name in names]
             for feature in features:
                 if not feature.coded:
                     self._make(feature, 0.0)
-            if len(self._columns) == len(features):
-                self._shape = (len(features),)
+            if len(self.columns) == len(features):
+                self.shape = (len(features),)
 
     def _feature(self, name: str) -> _Feature:
-        feature = self._features.get(name)
+        feature = self.features.get(name)
         if feature is None:
-            feature = self._features[name] = _Feature(name, name in self.categories)
+            feature = self.features[name] = _Feature(name, name in self.categories)
         return feature
 
     def _make(self, feature: _Feature, cell: Cell) -> None:
         """Make the column for a value, if it has none."""
+        if not self._lacks(feature, cell):
+            return
         if cell is None:
-            if feature.missing is None:
-                self._add(feature, "missing", "")
+            self._add(feature, "missing", "")
         elif isinstance(cell, float):
-            if feature.number is None:
-                self._add(feature, "number", "")
-                feature.absent = self._learned
-        elif cell not in feature.labels:
-            if len(self._columns) < self.most_columns:
-                self._add(feature, "category", cell)
-            elif feature.labels.other is None:
-                self._add(feature, "other", "")
+            self._add(feature, "number", "")
+        else:
+            room = len(self.columns) < self.most_columns
+            self._add(feature, "category" if room else "other", cell if room else "")
 
     def _add(self, feature: _Feature, kind: str, label: str) -> None:
-        name, labels, column = feature.name, feature.labels, len(self._columns)
-        self._columns.append((name, kind, label))
+        name, labels, column = feature.name, feature.labels, len(self.columns)
+        self.columns.append((name, kind, label))
         titles = {"number": name, "category": f"{name}={label}"}
         title = wanted = titles.get(kind, f"{name} {kind}")
         copies = 1
-        while title in self._names:  # a feature may be called 'age missing', or 'city=Rome'
+        while title in self.names:  # a feature may be called 'age missing', or 'city=Rome'
             copies += 1
             title = f"{wanted} ({copies})"
-        self._names[title] = None
+        self.names[title] = None
         if kind == "missing":
             feature.missing = column
         elif kind == "number":
-            feature.number = self._numbers[name] = column
-            self._labels.pop(name, None)
+            feature.number = self.numbers[name] = column
+            self.labels.pop(name, None)
         else:
             if kind == "other":
                 labels.other = column
@@ -411,17 +513,20 @@ class Encoder:
                 if feature.coded and _is_code(label):
                     labels[int(label)] = column
             if feature.number is None:
-                self._labels[name] = labels
+                self.labels[name] = labels
 
     def _widen(self) -> None:
         """Make vectors long enough, with room for more where more is to be expected."""
-        used, width = len(self._columns), self.width
+        used, width = len(self.columns), self.width
         if not width:
-            plain = used and all(kind == "number" for _, kind, _ in self._columns)
+            plain = used and all(kind == "number" for _, kind, _ in self.columns)
             width = used if plain else self._next_width(used)
         while width < used:
             width = self._next_width(width)
         self._resize(width)
+        learned, _, absent = self.tally
+        absent[self.counted : used] = learned  # what is new was in no context so far
+        self.counted = used
 
     def _next_width(self, width: int) -> int:
         # Few columns come after the last of the categories: the model's work is quadratic in them.
@@ -431,38 +536,27 @@ class Encoder:
 
     def _resize(self, width: int) -> None:
         if width != self.width:
-            self._totals = np.concatenate([self._totals, np.zeros(width - self.width)])
-            self._blank = array("d", bytes(8 * width))
+            learned, totals, absent = self.tally
+            more = np.zeros(width - self.width)
+            self.tally = (
+                learned,
+                np.concatenate([totals, more]),
+                np.concatenate([absent, more.astype(np.int64)]),
+            )
+            self.blank = array("d", bytes(8 * width))
 
     # Many contexts
 
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """Undo what was learned if not all can be."""
-        before = self._state()
-        try:
-            yield
-        except BaseException:
-            self._restore(before)
-            raise
-
-    def _encode_columns(self, values: Mapping[str, Any], positional: bool) -> Floats:
-        columns = {
-            name: _column(name, column, name in self.categories) for name, column in values.items()
-        }
-        lengths = {column.codes.size for column in columns.values()}
-        if len(lengths) > 1:
-            raise ValueError(f"the columns of a table must be equally long, not {sorted(lengths)}")
-        rows = lengths.pop() if lengths else 0
-        with self._lock, self._all_or_nothing():
-            self._check_form(list(columns), positional)
-            if not rows:
-                return np.zeros((0, self.width))
-            for name in self._left_out(columns):
-                del columns[name]
-            self._begin(columns, positional)
-            self._make_all(columns)
-            return self._fill(columns, rows)
+    def encode_columns(self, columns: dict[str, _Column], rows: int, positional: bool) -> Floats:
+        """The vectors of a table's rows, after learning the columns that they need, in place."""
+        self._check_form(list(columns), positional)
+        if not rows:
+            return np.zeros((0, self.width))
+        for name in self._left_out(columns):
+            del columns[name]
+        self._begin(columns, positional)
+        self._make_all(columns)
+        return self._fill(columns, rows)
 
     def _make_all(self, columns: Mapping[str, _Column]) -> None:
         """Make the columns that rows need, in the order in which rows would have made them."""
@@ -478,7 +572,7 @@ class Encoder:
             for code, first in zip(codes.tolist(), firsts.tolist(), strict=True):
                 if code >= 0 and column.labels[code] not in feature.labels:
                     needs.append((first, place, feature, column.labels[code]))
-        for feature in self._features.values():
+        for feature in self.features.values():
             if feature.name not in columns:
                 needs.append((0, len(columns), feature, None))
         needs.sort(key=lambda need: need[:2])
@@ -490,9 +584,11 @@ class Encoder:
 
     def _fill(self, columns: Mapping[str, _Column], rows: int) -> Floats:
         matrix = np.zeros((rows, self.width))
+        learned, totals, absent = self.tally
+        totals, absent = totals.copy(), absent.copy()
         nothing = _Column(np.zeros(rows), np.zeros(rows, bool), np.full(rows, -1), ())
-        numbers: list[tuple[_Feature, Floats, Floats]] = []
-        for feature in self._features.values():
+        numbers: list[tuple[int, Floats, Floats]] = []
+        for feature in self.features.values():
             column = columns.get(feature.name, nothing)
             if column.labels:
                 labels = feature.labels
@@ -503,70 +599,63 @@ class Encoder:
             if missing.any():
                 matrix[missing, feature.missing] = 1.0
             if feature.number is not None:
-                before = self._totals[feature.number]
                 # Added one after the other, as single contexts are, for the same sums to the bit.
-                sums = np.add.accumulate(np.concatenate([[before], column.numbers]))
-                seen = self._learned - feature.absent + np.cumsum(column.present)
+                sums = np.add.accumulate(np.concatenate([[totals[feature.number]], column.numbers]))
+                seen = learned - absent[feature.number] + np.cumsum(column.present)
                 means = sums[:-1] / np.maximum(seen - column.present, 1)
-                numbers.append((feature, sums, np.where(column.present, column.numbers, means)))
-        self._totals += matrix.sum(axis=0)
-        for feature, sums, filled in numbers:
-            matrix[:, feature.number] = filled
-            self._totals[feature.number] = sums[-1]
-            feature.absent += rows - int(columns.get(feature.name, nothing).present.sum())
-        self._learned += rows
+                filled = np.where(column.present, column.numbers, means)
+                numbers.append((feature.number, sums, filled))
+                absent[feature.number] += rows - int(column.present.sum())
+        totals += matrix.sum(axis=0)
+        for number, sums, filled in numbers:
+            matrix[:, number] = filled
+            totals[number] = sums[-1]
+        self.tally = learned + rows, totals, absent
         return matrix
 
     # Storage
 
     def state(self) -> dict[str, Any]:
-        """Everything that was learned, made of what JSON has; `from_state` takes it back."""
-        with self._lock:
-            return self._state()
-
-    def _state(self) -> dict[str, Any]:
+        """See `Encoder.state`."""
         forms = {None: "new", True: "numbered", False: "named"}
+        learned, totals, absent = self.tally
+        numbers = [feature.number for feature in self.features.values()]
         return {
             "categories": sorted(self.categories),
             "most_columns": self.most_columns,
-            "form": forms[self._positional],
+            "form": forms[self.positional],
             "width": self.width,
-            "learned": self._learned,
-            "features": list(self._features),
-            "absent": [feature.absent for feature in self._features.values()],
-            "columns": [list(column) for column in self._columns],
-            "totals": self._totals[: len(self._columns)].tolist(),
+            "learned": learned,
+            "features": list(self.features),
+            "absent": [0 if number is None else int(absent[number]) for number in numbers],
+            "columns": [list(column) for column in self.columns],
+            "totals": totals[: len(self.columns)].tolist(),
         }
 
     @classmethod
-    def from_state(cls, state: Any) -> "Encoder":
-        """The encoder that `state` described, or a ValueError if no encoder has such a state.
-
-        >>> encoder = Encoder()
-        >>> vector = encoder.encode({"age": 30, "city": "Paris"})
-        >>> Encoder.from_state(encoder.state()).names
-        ('age', 'city=Paris')
-        """
-        _check_state(state)
-        encoder = cls(categories=state["categories"], most_columns=state["most_columns"])
-        encoder._restore(state)
-        return encoder
-
-    def _restore(self, state: dict[str, Any]) -> None:
-        self._clear()
-        self._positional = {"new": None, "numbered": True, "named": False}[state["form"]]
-        for name, absent in zip(state["features"], state["absent"], strict=True):
-            self._feature(name).absent = absent
+    def from_state(cls, state: dict[str, Any]) -> "_Vocabulary":
+        """What `state` gave, checked."""
+        self = cls(frozenset(state["categories"]), state["most_columns"])
+        self.positional = {"new": None, "numbered": True, "named": False}[state["form"]]
+        for name in state["features"]:
+            self._feature(name)
         for name, kind, label in state["columns"]:
-            self._add(self._features[name], kind, label)
-        self._learned = state["learned"]
+            self._add(self.features[name], kind, label)
         self._resize(state["width"])
-        self._totals[: len(self._columns)] = state["totals"]
-        if self._positional and not self.categories.intersection(self._features):
-            self._shape = (len(self._features),)
+        self.counted = len(self.columns)
+        _, totals, absent = self.tally
+        totals[: len(self.columns)] = state["totals"]
+        for feature, gaps in zip(self.features.values(), state["absent"], strict=True):
+            if feature.number is not None:
+                absent[feature.number] = gaps
+        self.tally = state["learned"], totals, absent
+        if self.positional and not self.categories.intersection(self.features):
+            self.shape = (len(self.features),)
+        return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Encoder.from_state, (self.state(),)
+
+def _refuse_reentry() -> NoReturn:
+    raise RuntimeError("a context was read by a signal handler in the middle of reading another")
 
 
 def values_of(context: Any) -> tuple[dict[str, Any], bool]:

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tsucb.agent.calls import Books, Calls
+from tsucb.agent.calls import COLUMN, DECIDED, DECISIONS, DUE, NOTHING, PENDING, Books, Calls
 from tsucb.agent.contexts import Arm, listed
 from tsucb.models.model import Model
 from tsucb.numeric.arrays import Integers
-from tsucb.structure import leaves, refilled
+from tsucb.structure import copied, leaves, refilled
 
 
 class ArmRecord:
@@ -39,6 +39,31 @@ class Offer(NamedTuple):
 Open: TypeAlias = tuple[ArmRecord, bytes, float]
 
 
+# Along which axis each array of a state has one entry per arm; see `arm_axes`.
+Axes: TypeAlias = tuple[int | None, ...] | None
+
+
+class Batch(NamedTuple):
+    """Several decisions that are being made: the counts before them, and what they will open."""
+
+    before: Books
+    open: dict[str, Open]
+
+
+# What an agent is doing: learning a decision's reward, deciding several times, or anything else.
+Doing: TypeAlias = str | Batch | None
+
+
+def decision_id(number: int, checksum: int) -> str:
+    """The number of the decision and a checksum over all decisions up to it.
+
+    A process that was killed and goes on from an older file numbers its decisions anew; the
+    checksum keeps a reward for one that was lost from being taken for another's, as decisions with
+    the same id have the same arm and context.
+    """
+    return f"{number}-{checksum:x}"
+
+
 class Roster:
     """Everything an agent knows: arms, the model's state, counts, and open decisions.
 
@@ -56,11 +81,13 @@ class Roster:
         Of the model, and the counts that go with it: one entry for each column.
     open
         Decisions by their ids, in the order in which they were made.
+    axes
+        See `arm_axes`. They are the model's: a wider one may have its arrays the other way round.
     """
 
     def __init__(self, model: Model, columns: dict[ArmRecord, int], state: Any, books: Books,
-                 open: dict[str, Open]) -> None:  # fmt: skip
-        self.model, self.columns, self.state = model, columns, state
+                 open: dict[str, Open], axes: Axes) -> None:  # fmt: skip
+        self.model, self.columns, self.state, self.axes = model, columns, state, axes
         self.books, self.open = books, open
         self.everyone = self.offer(columns)
         # Where a decision leaves what it saw, and the calls bound to all this; made when needed.
@@ -71,7 +98,7 @@ class Roster:
     def start(cls, model: Model, records: Iterable[ArmRecord], state: Any) -> "Roster":
         """Before any data."""
         columns = {record: i for i, record in enumerate(records)}
-        return cls(model, columns, state, blank_books(columns), {})
+        return cls(model, columns, state, blank_books(columns), {}, arm_axes(model))
 
     def offer(self, records: Iterable[ArmRecord]) -> Offer:
         """Some of the arms, in this order."""
@@ -80,10 +107,35 @@ class Roster:
 
     def copied(self, open: dict[str, Open] | None = None) -> "Roster":
         """Another roster with arrays of its own."""
-        state = refilled(self.state, (array.copy() for array in leaves(self.state)))
-        books = Books._make(array.copy() for array in self.books)
         open = self.open if open is None else open
-        return Roster(self.model, self.columns, state, books, open)
+        state, books = copied(self.state), copied(self.books)
+        return Roster(self.model, self.columns, state, books, open, self.axes)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether nothing is half done."""
+        return not self.books.counts[PENDING]
+
+    def put_in_order(self, doing: Doing) -> "Roster":
+        """Another roster, in which the last call is finished, or was never begun.
+
+        Training that is due is not done here; `counts[PENDING]` still says so.
+        """
+        books, open = copied(self.books), dict(self.open)
+        pending, counts = books.counts[PENDING], books.counts
+        if pending == DECIDED and isinstance(doing, Batch):  # nobody has heard of the decisions
+            for id in doing.open:
+                open.pop(id, None)
+            books = copied(doing.before)
+        elif pending == DECIDED:
+            open.pop(decision_id(int(counts[DECISIONS]), int(books.checksum[0])), None)
+            books.chosen[counts[COLUMN]] -= 1
+            counts[DECISIONS] -= 1
+            books.checksum[0] = books.checksum[1]
+        elif pending != NOTHING and isinstance(doing, str):
+            open.pop(doing, None)
+        books.counts[PENDING] = DUE if pending == DUE else NOTHING
+        return Roster(self.model, self.columns, self.state, books, open, self.axes)
 
     def widened(self, features: int) -> "Roster":
         """Another roster whose contexts have more features, which were 0 in all so far."""
@@ -94,11 +146,9 @@ class Roster:
             id: (record, (x + padding)[: len(padding)], when)
             for id, (record, x, when) in self.open.items()
         }
-        return Roster(model, self.columns, state, self.books, open)
+        return Roster(model, self.columns, state, self.books, open, arm_axes(model))
 
-    def with_arms(
-        self, records: Iterable[ArmRecord], axes: tuple[int | None, ...] | None
-    ) -> "Roster":
+    def with_arms(self, records: Iterable[ArmRecord]) -> "Roster":
         """Another roster with these arms: some leave the state, some are new to it.
 
         That copies the state, which is as much work as deciding among all arms, however many came
@@ -109,9 +159,9 @@ class Roster:
         new = [record for record in records if record not in self.columns]
         state, books = self.state, self.books
         columns = {record: self.columns[record] for record in old}
-        if axes is not None and len(old) < len(self.columns):
+        if self.axes is not None and len(old) < len(self.columns):
             kept = np.array(list(columns.values()), dtype=np.int64)
-            state = columns_of(state, kept, axes)
+            state = columns_of(state, kept, self.axes)
             books = books._replace(**{name: getattr(books, name)[kept] for name in PER_COLUMN})
             columns = {record: i for i, record in enumerate(old)}
         count = books.chosen.size
@@ -121,7 +171,8 @@ class Roster:
             joined = {n: np.append(getattr(books, n), getattr(added, n)) for n in PER_COLUMN}
             books = books._replace(**joined)
             columns |= {record: count + i for i, record in enumerate(new)}
-        return Roster(self.model, {r: columns[r] for r in records}, state, books, self.open)
+        columns = {record: columns[record] for record in records}
+        return Roster(self.model, columns, state, books, self.open, self.axes)
 
 
 PER_COLUMN = ("tokens", "chosen", "pulls", "totals")
@@ -177,7 +228,7 @@ def columns_of(state: Any, columns: Integers, axes: tuple[int | None, ...]) -> A
     return refilled(state, parts)
 
 
-def arm_axes(model: Model) -> tuple[int | None, ...] | None:
+def arm_axes(model: Model) -> Axes:
     """Along which axis each array of a state has one entry per arm; None for those without.
 
     None in all if the state is not made of such arrays only, as that of a network: then the

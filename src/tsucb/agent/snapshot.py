@@ -1,18 +1,39 @@
 """An agent as plain values and arrays, for a file; and an agent again from such, checked."""
 
+import json
+import math
 import os
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tsucb import models, policies
-from tsucb.agent.calls import CLOSED, COLUMN, DECIDED, DECISIONS, NOTHING, OBSERVATIONS, PENDING
-from tsucb.agent.contexts import FreeReader, check_finite
+from tsucb.agent.calls import CLOSED, DECISIONS, DUE, NOTHING, OBSERVATIONS, PENDING, Books
+from tsucb.agent.contexts import FreeReader
 from tsucb.agent.encoding import Encoder
-from tsucb.agent.roster import ArmRecord, Open, Roster, blank_books, columns_of, plain_name
+from tsucb.agent.roster import (
+    PER_COLUMN,
+    ArmRecord,
+    Open,
+    Roster,
+    blank_books,
+    columns_of,
+    plain_name,
+)
+from tsucb.checks import LARGEST, within
+from tsucb.models.model import Model, check_finite, trains
 from tsucb.numeric.arrays import Integers
-from tsucb.structure import Arrays, WrongSettings, pack, pack_object, unpack, unpack_object
+from tsucb.structure import (
+    Arrays,
+    WrongSettings,
+    leaves,
+    pack,
+    pack_object,
+    unpack,
+    unpack_object,
+)
 
 if TYPE_CHECKING:
     from tsucb.agent.agent import Agent
@@ -21,28 +42,31 @@ if TYPE_CHECKING:
 MODELS = [cls for cls in vars(models).values() if isinstance(cls, type)]
 POLICIES = [cls for cls in vars(policies).values() if isinstance(cls, type)]
 # What can go wrong in putting an agent together from values that do not fit.
-MISFITS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError)
+MISFITS = (
+    ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError,
+    RecursionError,
+)  # fmt: skip
 GONE = -1  # the column of an arm that was removed while decisions for it were open
+MOST_COUNT = 2**53  # of anything: beyond it, floating-point numbers do not count
+
+# Limits of what a file alone may ask for, so that it cannot make a process slow: give a model or a
+# policy beyond them to `load`.
+MOST_FEATURES = 2_000  # of a model whose arms were all removed; else the file has their squares
+MOST_LAYERS = 20  # of a network, and of models within models
+MOST_SAMPLES = 1e6  # of a policy, for one decision
+MOST_ROWS = 1e8  # that a network goes through in one training
 
 
-def taken(agent: "Agent", roster: Roster) -> tuple[dict[str, Any], Arrays]:
+def taken(agent: "Agent") -> tuple[dict[str, Any], Arrays]:
     """Everything an agent knows, copied.
 
     May be called in the middle of a call, by a signal handler: what that call has done is then left
-    out, or taken in, as `Agent._recover` would do it.
+    out, or taken in, as `Agent._current` would do it.
     """
-    books = roster.books._replace(
-        **{name: getattr(roster.books, name).copy() for name in roster.books._fields}
-    )
-    open, counts = dict(roster.open), books.counts
-    if counts[PENDING] == DECIDED:
-        open.pop(f"{counts[DECISIONS]}-{int(books.checksum[0]):x}", None)
-        counts[DECISIONS] -= 1
-        books.chosen[counts[COLUMN]] -= 1
-        books.checksum[0] = books.checksum[1]
-    elif counts[PENDING] != NOTHING and agent._rewarding is not None:
-        open.pop(agent._rewarding, None)
-    counts[PENDING] = NOTHING
+    roster = agent._in_order()
+    books, open = roster.books, dict(roster.open)
+    for id in list(open)[: max(len(open) - agent.max_open, 0)]:
+        del open[id]
 
     # Arms that are to come or go are left to the agent that is loaded.
     live = [record for record in agent._records.values() if record in roster.columns]
@@ -83,13 +107,16 @@ def taken(agent: "Agent", roster: Roster) -> tuple[dict[str, Any], Arrays]:
     return values, [array.copy() for array in arrays]
 
 
-def check(values: dict[str, Any], arrays: Arrays) -> None:
+def check(agent: "Agent", values: dict[str, Any], arrays: Arrays) -> None:
     """Refuse to write what `restored` would refuse to read."""
-    if not all(np.isfinite(array).all() for array in arrays):
+    given = agent.model, agent.policy, agent._reader.transformer
+    try:
+        assembled(type(agent), json.loads(json.dumps(values)), arrays, *given, agent._clock)
+    except (WrongSettings, *MISFITS) as error:
         raise ValueError(
-            "the agent's state is not finite, so it was not saved and the file stays as it was; "
-            "load the last good one"
-        )
+            f"the agent could not be loaded again ({error}), so it was not saved and the file "
+            "stays as it was; load the last good one"
+        ) from None
 
 
 def restored(
@@ -104,84 +131,127 @@ def restored(
 ) -> "Agent":
     """The agent that values and arrays describe, or a sentence on what is wrong with them."""
     try:
-        if bool(values["transformer"]) != (transformer is not None):
-            verb = "with" if values["transformer"] else "without"
-            raise WrongSettings(f"was saved {verb} a transformer; load it {verb} it")
-        names = values["arms"]
-        agent = cls(
-            # An agent is not made without arms, but all may have been removed from it.
-            ["none"],
-            **values["settings"],
-            model=unpack_object(values["model"], arrays, MODELS, model),
-            policy=unpack_object(values["policy"], arrays, POLICIES, policy),
-            seed=0,
-            transformer=transformer,
-            clock=clock,
-        )
-        agent.forgetting = getattr(agent.model, "gamma", 1.0)
-        if values["encoder"] is not None:
-            agent._reader = FreeReader(agent.model, (), Encoder.from_state(values["encoder"]))
-            agent._free = True
-        fill(agent, names, values, arrays)
+        return assembled(cls, values, arrays, model, policy, transformer, clock)
     except WrongSettings as error:
         raise ValueError(f"{path} {error}") from None
     except MISFITS as error:
         raise ValueError(f"{path} does not hold an agent ({error}); use another copy") from None
+
+
+def assembled(
+    cls: "type[Agent]", values: dict[str, Any], arrays: Arrays, model: Any, policy: Any,
+    transformer: Any, clock: Callable[[], float],
+) -> "Agent":  # fmt: skip
+    """The agent that values and arrays describe; one of `MISFITS` is raised if there is none."""
+    if bool(values["transformer"]) != (transformer is not None):
+        verb = "with" if values["transformer"] else "without"
+        raise WrongSettings(f"was saved {verb} a transformer; load it {verb} it")
+    settings = values["settings"]
+    if settings.keys() != {"features", "streaming", "max_open", "keep_beliefs"}:
+        raise ValueError("other settings than an agent has")
+    # Never make room for more than the file has numbers.
+    room = sum(array.size for array in arrays)
+    if model is None:
+        check_model(values["model"], room)
+    model = unpack_object(values["model"], arrays, MODELS, model)
+    if isinstance(model, Model):
+        model.check_settings()
+    if policy is None:
+        check_policy(values["policy"])
+    agent = cls(
+        # An agent is not made without arms, but all may have been removed from it.
+        ["none"],
+        **settings,
+        model=model,
+        policy=unpack_object(values["policy"], arrays, POLICIES, policy),
+        seed=0,
+        transformer=transformer,
+        clock=clock,
+    )
+    agent.forgetting = getattr(agent.model, "gamma", 1.0)
+    if values["encoder"] is not None:
+        encoder = Encoder.from_state(values["encoder"])
+        if encoder.width > max(MOST_FEATURES, sum(agent.model.context_shape(1))):
+            raise ValueError("it reads more columns than its model has")
+        agent._reader = FreeReader(agent.model, (), encoder)
+        agent._free = True
+        agent.model.widened(encoder.width)  # or it is no model that can read contexts by itself
+    fill(agent, values, arrays, room)
     return agent
 
 
-def fill(agent: "Agent", names: list[Any], values: dict[str, Any], arrays: Arrays) -> None:
+def check_model(saved: Any, room: int, depth: int = 0) -> None:
+    """Complain about sizes that the file has no numbers for, before anything is made of them."""
+    fields = saved["fields"]
+    if depth > MOST_LAYERS:
+        raise ValueError("models within models")
+    for part in fields.values():
+        if isinstance(part, dict) and "class" in part:
+            check_model(part, room, depth + 1)
+    features = _count(fields.get("features", 0))
+    needed = features * features
+    if saved["class"] == "AdaptiveLinear" and features <= MOST_FEATURES:
+        needed = features
+    if "hidden" in fields:
+        widths = [features, *map(_count, fields["hidden"])]
+        between = sum(a * b for a, b in pairwise(widths))
+        needed = between + _count(fields["memory"]) * features
+        batches, size = (_count(number) for number in fields["training"][:2])
+        if len(widths) > MOST_LAYERS or batches * size > MOST_ROWS:
+            raise ValueError("a network that would take too long to train")
+    if needed > room:
+        raise ValueError("sizes that it has no numbers for")
+
+
+def check_policy(saved: Any) -> None:
+    """Complain about a policy that would take very long to decide."""
+    samples = saved["fields"].get("samples", 1)
+    if type(samples) not in (int, float) or not (samples <= MOST_SAMPLES or samples == math.inf):
+        raise WrongSettings(
+            f"was saved with a policy that draws {samples!r} samples for a decision; give the "
+            "policy to load if that is meant"
+        )
+
+
+def fill(agent: "Agent", values: dict[str, Any], arrays: Arrays, room: int) -> None:
     """Take over everything but the settings, checking that it fits together."""
 
     def part(name: str, template: Any) -> Any:
         return unpack(values["parts"][name], arrays, template)
 
-    records = [ArmRecord(plain_name(name)) for name in names]
+    axes = agent._roster.axes
+    records = [ArmRecord(plain_name(name)) for name in values["arms"]]
     columns = part("columns", _zeros(len(records)))
     count = _count(values["state_columns"])
     used = columns[columns != GONE]
-    # Never make room for more columns than the file has numbers.
-    room = sum(array.size for array in arrays)
     inside = bool(((used >= 0) & (used < count)).all()) and np.unique(used).size == used.size
-    if not inside or count > room or (agent._axes is not None and used.size != count):
+    if not inside or count > room or (axes is not None and used.size != count):
         raise ValueError("its arms do not fit the state")
-    template = agent.model.start(max(count, 1))
-    if not count:
-        if agent._axes is None:
-            raise ValueError("it has no arms")
-        template = columns_of(template, _zeros(0), agent._axes)
-    blank = blank_books([])
-    shaped = blank._replace(
-        **{
-            name: np.zeros(count, getattr(blank, name).dtype)
-            for name in ("tokens", "chosen", "pulls", "totals")
-        }
-    )
-    books = part("books", shaped)
-    state = part("state", template)
     here = {r: int(c) for r, c in zip(records, columns.tolist(), strict=True) if c != GONE}
-    for record, column in here.items():
-        if books.tokens[column] != np.uint64(record.token):
-            raise ValueError("its arms do not fit their tokens")
-    counts = books.counts
-    if (counts < 0).any() or counts[PENDING] != NOTHING:
-        raise ValueError("impossible counts")
-    if any((getattr(books, name) < 0).any() for name in ("chosen", "pulls")):
-        raise ValueError("negative counts")
-    agent.model.check_state(state, int(counts[CLOSED] + counts[OBSERVATIONS]))
+    state = part("state", state_template(agent, count, room))
+    blank = blank_books([])
+    books = part(
+        "books",
+        blank._replace(**{n: np.zeros(count, getattr(blank, n).dtype) for n in PER_COLUMN}),
+    )
+    check_books(books, here)
+    rewards = int(books.counts[CLOSED] + books.counts[OBSERVATIONS])
+    agent.model.check_state(state, rewards)
+    if type(agent.model) in MODELS and (state.pulls > books.pulls * (1 + 1e-9)).any():
+        raise ValueError("the state has seen more rewards than were counted")
+    due = books.counts[PENDING] == DUE
+    if books.counts[PENDING] != NOTHING and not (due and trains(agent.model)):
+        raise ValueError("something half done")
 
-    ids, shape = values["open"], agent.model.context_shape(1)[-1:] or (0,)
-    arms, times = part("open_arms", _zeros(len(ids))), part("open_times", np.zeros(len(ids)))
-    contexts = part("open_contexts", np.zeros((len(ids), *shape)))
-    if (arms < 0).any() or not all(type(id) is str for id in ids) or len(set(ids)) < len(ids):
-        raise ValueError("open decisions that were not made here")
-    if len(ids) > agent.max_open or len(ids) > counts[DECISIONS] - counts[CLOSED]:
+    open = open_decisions(agent, values, part, records)
+    if len(open) > min(agent.max_open, books.counts[DECISIONS] - books.counts[CLOSED]):
         raise ValueError("more open decisions than there can be")
-    check_finite(contexts)
-    open: dict[str, Open] = {
-        id: (records[arm], context.tobytes(), when)
-        for id, arm, context, when in zip(ids, arms, contexts, times.tolist(), strict=True)
-    }
+    waiting = np.zeros(count, dtype=np.int64)
+    for record, _, _ in open.values():
+        if record in here:
+            waiting[here[record]] += 1
+    if (books.pulls + waiting > books.chosen).any():
+        raise ValueError("more rewards than decisions")
     removed = {records[_count(i)] for i in values["removed"]}
     agent._records = {r.name: r for r in here if r not in removed}
     for name in values["added"]:
@@ -191,9 +261,78 @@ def fill(agent: "Agent", names: list[Any], values: dict[str, Any], arrays: Array
         agent._records[plain] = ArmRecord(plain)
     if len(agent._records) != len(here) - len(removed) + len(values["added"]):
         raise ValueError("two arms of one name")
-    agent._roster = Roster(agent.model, here, state, books, open)
+    agent._roster = Roster(agent.model, here, state, books, open, axes)
     agent._settled = not (removed or values["added"])
-    agent._rng.bit_generator.state = values["random"]
+    agent._rng.bit_generator.state = checked_random(values["random"])
+
+
+def state_template(agent: "Agent", count: int, room: int) -> Any:
+    """A state of so many columns, of the shapes and types that the file must have."""
+    # All arms have equally many numbers, and the file must have those of each.
+    one = sum(array.size for array in leaves(agent._roster.state))
+    two = sum(array.size for array in leaves(agent.model.start(2)))
+    if count and one + (two - one) * (count - 1) > room:
+        raise ValueError("sizes that it has no numbers for")
+    template = agent.model.start(max(count, 1))
+    if count:
+        return template
+    if agent._roster.axes is None:
+        raise ValueError("it has no arms")
+    return columns_of(template, _zeros(0), agent._roster.axes)
+
+
+def check_books(books: Books, here: dict[ArmRecord, int]) -> None:
+    """Complain about counts that cannot be, or that are of other arms."""
+    for record, column in here.items():
+        if books.tokens[column] != np.uint64(record.token):
+            raise ValueError("its arms do not fit their tokens")
+    counts = books.counts
+    if any((x < 0).any() or (x > MOST_COUNT).any() for x in (counts, books.chosen, books.pulls)):
+        raise ValueError("counts that cannot be")
+    rewards, chances = counts[CLOSED] + counts[OBSERVATIONS], counts[DECISIONS]
+    if counts[CLOSED] > chances or books.pulls.sum() > rewards:
+        raise ValueError("more rewards than decisions and observations")
+    if books.chosen.sum() > chances + counts[OBSERVATIONS]:
+        raise ValueError("more arms chosen than decisions made")
+    if not within(books.totals, LARGEST * MOST_COUNT) or books.totals[books.pulls == 0].any():
+        raise ValueError("totals that cannot be")
+
+
+def open_decisions(
+    agent: "Agent", values: dict[str, Any], part: Callable[[str, Any], Any],
+    records: list[ArmRecord],
+) -> dict[str, Open]:  # fmt: skip
+    """The decisions that wait for a reward."""
+    ids, shape = values["open"], agent.model.context_shape(1)[-1:] or (0,)
+    if type(ids) is not list or not all(type(id) is str for id in ids):
+        raise ValueError("open decisions without ids")
+    arms, times = part("open_arms", _zeros(len(ids))), part("open_times", np.zeros(len(ids)))
+    contexts = part("open_contexts", np.zeros((len(ids), *shape)))
+    if len(set(ids)) < len(ids) or (arms < 0).any() or (arms >= len(records)).any():
+        raise ValueError("open decisions that were not made here")
+    check_finite(contexts, agent.model.largest)
+    return {
+        id: (records[arm], context.tobytes(), when)
+        for id, arm, context, when in zip(ids, arms, contexts, times.tolist(), strict=True)
+    }
+
+
+def checked_random(state: Any) -> dict[str, Any]:
+    """The state of a generator that draws, and does not only repeat itself."""
+    numbers = {"has_uint32": 2, "uinteger": 2**32}
+    good = type(state) is dict and state.keys() == {"bit_generator", "state", *numbers}
+    good = good and state["bit_generator"] == "PCG64" and type(state["state"]) is dict
+    good = good and state["state"].keys() == {"state", "inc"}
+    if not good:
+        raise ValueError("it has no random generator")
+    limits = [(state[name], limit) for name, limit in numbers.items()]
+    limits += [(number, 2**128) for number in state["state"].values()]
+    if not all(type(x) is int and 0 <= x < limit for x, limit in limits):
+        raise ValueError("a random generator that cannot be")
+    if state["state"]["inc"] % 2 == 0:  # its numbers would repeat themselves soon
+        raise ValueError("a random generator that cannot be")
+    result: dict[str, Any] = state
+    return result
 
 
 def _zeros(count: int) -> Integers:
@@ -201,6 +340,6 @@ def _zeros(count: int) -> Integers:
 
 
 def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 2**63:
+    if type(value) is not int or not 0 <= value <= MOST_COUNT:
         raise ValueError(f"{value!r} where a count belongs")
     return value

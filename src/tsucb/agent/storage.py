@@ -8,14 +8,14 @@
 
 A file is written aside, flushed to the disk and renamed, so that whatever happens there is the old
 file or the new one. The checksum finds every accident; it is no signature, so a file made to
-deceive can pass it, and is then checked for shapes and ranges like any other input.
+deceive can pass it, and is then checked for sizes, shapes and ranges like any other input.
 """
 
 import hashlib
 import json
+import math
 import os
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ VERSION = 3
 _KINDS = ("<f8", "<f4", "<i8", "<i4", "<u4", "<u8")
 _CHECKSUM = 32
 _LENGTH = 8
+_FIRST_LINE = 32
+_MOST_AXES = 8
 
 
 def write(path: str | os.PathLike[str], values: dict[str, Any], arrays: list[Any]) -> None:
@@ -43,54 +45,65 @@ def write(path: str | os.PathLike[str], values: dict[str, Any], arrays: list[Any
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[NDArray[Any]]]:
-    """The values and arrays of a file, or a sentence on what is wrong with it."""
-    data = Path(path).read_bytes()
-    first, newline, _ = data[:32].partition(b"\n")
-    word, _, version = first.partition(b" ")
-    if word != b"tsucb" or not newline or not version.isdigit():
-        raise ValueError(f"{path} is not a file of this library; give one that `save` wrote")
-    if int(version) > VERSION:
-        raise ValueError(
-            f"{path} was written by a newer version of this library (format {int(version)}, this "
-            f"one reads {VERSION}); upgrade tsucb to read it"
-        )
-    if int(version) < VERSION:
-        raise ValueError(
-            f"{path} was written before the first release (format {int(version)}, this one reads "
-            f"{VERSION}); make the agent anew and `fit` it to its history"
-        )
-    body, checksum = data[:-_CHECKSUM], data[-_CHECKSUM:]
-    if hashlib.sha256(body).digest() != checksum:
-        raise ValueError(
-            f"{path} is damaged: its checksum does not match what it holds, as after a truncated "
-            "copy or an edit; use another copy"
-        )
-    try:
-        return _parse(body[len(first) + 1 :])
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise ValueError(f"{path} is not well formed ({error}); use another copy") from None
+    """The values and arrays of a file, or a sentence on what is wrong with it.
+
+    Nothing is read, nor room made for it, before its size is known to fit the file's.
+    """
+    with open(path, "rb") as file:
+        first = file.readline(_FIRST_LINE)
+        word, _, version = first.rstrip(b"\n").partition(b" ")
+        if word != b"tsucb" or not first.endswith(b"\n") or not version.isdigit():
+            raise ValueError(f"{path} is not a file of this library; give one that `save` wrote")
+        if int(version) > VERSION:
+            raise ValueError(
+                f"{path} was written by a newer version of this library (format {int(version)}, "
+                f"this one reads {VERSION}); upgrade tsucb to read it"
+            )
+        if int(version) < VERSION:
+            raise ValueError(
+                f"{path} was written before the first release (format {int(version)}, this one "
+                f"reads {VERSION}); make the agent anew and `fit` it to its history"
+            )
+        try:
+            return _parse(file, first)
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+            raise ValueError(f"{path} is damaged: {error}; use another copy") from None
 
 
-def _parse(body: bytes) -> tuple[dict[str, Any], list[NDArray[Any]]]:
-    end = _LENGTH + int.from_bytes(body[:_LENGTH], "little")
-    if end > len(body):
-        raise ValueError("the header is longer than the file")
-    header = json.loads(body[_LENGTH:end])
+def _parse(file: BinaryIO, first: bytes) -> tuple[dict[str, Any], list[NDArray[Any]]]:
+    digest = hashlib.sha256(first)
+    left = os.fstat(file.fileno()).st_size - len(first) - _CHECKSUM
+
+    def piece(size: int) -> bytes:
+        nonlocal left
+        if size > left:
+            raise ValueError("it is shorter than it says, as after a truncated copy")
+        data = file.read(size)
+        left -= size
+        digest.update(data)
+        if len(data) < size:
+            raise ValueError("it became shorter while it was read")
+        return data
+
+    header = json.loads(piece(int.from_bytes(piece(_LENGTH), "little")))
+    shapes = [_described(kind, shape) for kind, *shape in header["arrays"]]
+    sizes = [dtype.itemsize * math.prod(shape) for dtype, shape in shapes]
+    if sum(sizes) != left:
+        raise ValueError("its length is not what it says")
     arrays = []
-    for kind, *shape in header["arrays"]:
-        if kind not in _KINDS or not all(type(n) is int and 0 <= n < 2**48 for n in shape):
-            raise ValueError(f"an array of {kind} with shape {shape}")
-        dtype = np.dtype(kind)
-        size = dtype.itemsize
-        for n in shape:
-            size *= n
-        if end + size > len(body):
-            raise ValueError("an array is longer than the file")
-        array = np.frombuffer(body, dtype, size // dtype.itemsize, end).reshape(shape)
+    for (dtype, shape), size in zip(shapes, sizes, strict=True):
+        array = np.frombuffer(piece(size), dtype).reshape(shape)
         arrays.append(array.astype(dtype.newbyteorder("=")))  # a copy, which can be changed
-        end += size
-    if end != len(body):
-        raise ValueError("there is something after the last array")
+    if file.read(_CHECKSUM + 1) != digest.digest():
+        raise ValueError("its checksum does not match what it holds, as after an edit")
     if not isinstance(header["values"], dict):
-        raise ValueError("the values are not a mapping")
+        raise ValueError("its values are not a mapping")
     return header["values"], arrays
+
+
+def _described(kind: Any, shape: list[Any]) -> tuple[np.dtype[Any], list[int]]:
+    """Type and shape of an array, as the header has it."""
+    good = all(type(n) is int and 0 <= n < 2**48 for n in shape) and len(shape) <= _MOST_AXES
+    if kind not in _KINDS or not good:
+        raise ValueError("it has an array of an unknown type or shape")
+    return np.dtype(kind), shape

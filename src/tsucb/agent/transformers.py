@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsucb.agent.encoding import values_of
-from tsucb.checks import LARGEST
+from tsucb.checks import LARGEST, within
 from tsucb.numeric.arrays import Floats
 
 if TYPE_CHECKING:
@@ -153,10 +153,9 @@ class RowTransform:
 def learn_and_transform(transformer: Any, contexts: Any) -> Floats:
     """Let a transformer learn from contexts by `partial_fit`, then transform them.
 
-    Numbers beyond ±1e100 are refused. If the transformer fails, or makes anything but finite
-    numbers of the contexts, it is put back to what it was: one NaN would otherwise stay in its
-    means for good. Copying what it knows costs little beside `partial_fit`. Not to be called from
-    two threads at a time.
+    Numbers beyond ±1e30 are refused. A copy learns, and what it knows becomes the transformer's if
+    it makes finite numbers of the contexts: one NaN would otherwise stay in its means for good.
+    Copying costs little beside `partial_fit`. Not to be called from two threads at a time.
 
     Parameters
     ----------
@@ -172,20 +171,17 @@ def learn_and_transform(transformer: Any, contexts: Any) -> Floats:
                 f"the context contains infinity or a number beyond ±{LARGEST:g}; every number "
                 "must be finite"
             )
-    before = copy.deepcopy(vars(transformer))
-    try:
-        transformer.partial_fit(contexts)
-        rows = transformer.transform(contexts)
-        matrix: Floats = np.array(rows.toarray() if hasattr(rows, "toarray") else rows, np.float64)
-        if not (np.abs(matrix) <= LARGEST).all():
-            raise ValueError(
-                "the transformer makes NaN, infinity or a number beyond "
-                f"±{LARGEST:g} of the context; every entry must be finite"
-            )
-    except BaseException:
-        vars(transformer).clear()
-        vars(transformer).update(before)
-        raise
+    other = copy.copy(transformer)
+    other.__dict__ = copy.deepcopy(vars(transformer))
+    other.partial_fit(contexts)
+    rows = other.transform(contexts)
+    matrix: Floats = np.array(rows.toarray() if hasattr(rows, "toarray") else rows, np.float64)
+    if not within(matrix):
+        raise ValueError(
+            "the transformer makes NaN, infinity or a number beyond "
+            f"±{LARGEST:g} of the context; every entry must be finite"
+        )
+    transformer.__dict__ = other.__dict__  # in one step: an interrupt finds it done or not
     return matrix
 
 

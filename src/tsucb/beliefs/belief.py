@@ -82,7 +82,7 @@ class Belief(
             std,
             mean if estimate is None else vector("estimate", estimate, n),
             std if radius is None else nonnegative("radius", radius, n),
-            nonnegative("pulls", zeros if pulls is None else pulls, n).astype(np.int64),
+            counts("pulls", zeros.astype(np.int64) if pulls is None else pulls, n),
             nonnegative("information", zeros if information is None else information, n),
             int(step),
             int(dimension),
@@ -116,6 +116,13 @@ def nonnegative(name: str, values: ArrayLike, arms: int) -> Floats:
     if (array < 0).any():
         raise ValueError(f"{name} must not be negative, but its smallest entry is {array.min()}")
     return array
+
+
+def counts(name: str, values: ArrayLike, arms: int) -> Integers:
+    """The same as whole numbers, unless they are fractions: pulls fade where a model forgets."""
+    array = nonnegative(name, values, arms)
+    whole: Integers = array.astype(np.int64)
+    return array if np.asarray(values).dtype.kind == "f" else whole  # type: ignore[return-value]
 
 
 def positive_vector(name: str, values: ArrayLike, arms: int | None = None) -> Floats:

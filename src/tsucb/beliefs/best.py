@@ -99,10 +99,24 @@ def outline(belief):  # type: ignore[no-untyped-def]
     # With many arms, even the best of them may not begin here.
     while not certain:
         after = floor + narrowest(high, scale, floor)
-        if best_cdf(belief, arms, after) > TAIL:
+        if not after > floor or best_cdf(belief, arms, after) > TAIL:
             break
         floor = after
     return arms, high, scale, floor, ceiling, certain
+
+
+@inlined
+def conceivable(belief):  # type: ignore[no-untyped-def]
+    """The range outside which the best never falls, and the end of each arm's: twice the window.
+
+    For normals that is 12 standard deviations, a chance of 1e-33; the draws end before.
+    """
+    low, ends = -np.inf, np.empty(belief.mean.size)
+    for a in range(ends.size):
+        start, end, _ = window(belief, a)
+        reach = 0.5 * (end - start)
+        low, ends[a] = max(low, start - reach), end + reach
+    return low, ends
 
 
 @inlined
@@ -116,10 +130,11 @@ def narrowest(high, scale, u):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def nodes_between(high, scale, start, stop, longest):  # type: ignore[no-untyped-def]
+def nodes_between(belief, high, scale, start, stop, longest, span):  # type: ignore[no-untyped-def]
     """Gauss–Legendre nodes and weights from `start` to `stop`, as fine as the arms there ask for.
 
-    No panel is longer than `longest`: for integrands with a scale of their own.
+    No panel is longer than `longest`, nor the rewards in it further apart than `span`: for
+    integrands with a scale of their own.
     """
     # The best of many arms varies less than one of them. Tuned on equal arms, the worst case:
     # E[max] to 1e-8 and gains to 1e-6 with 32 to 40 nodes, for 2 to 200 arms.
@@ -128,12 +143,19 @@ def nodes_between(high, scale, start, stop, longest):  # type: ignore[no-untyped
     edges[0] = start
     count = 0
     while edges[count] < stop:
-        length = min(width * narrowest(high, scale, edges[count]), longest)
+        last = edges[count]
+        length = min(width * narrowest(high, scale, last), longest)
+        if span < np.inf:
+            length = min(length, stop - last)
+            reward = reward_at(belief, last)[0]
+            while reward_at(belief, last + length)[0] - reward > span:
+                length *= 0.5
         count += 1
         if count == edges.size:
             edges = np.append(edges, edges)
-        edges[count] = edges[count - 1] + length
-        if edges[count] + 0.3 * length > stop:
+        edges[count] = last + length
+        # Nor may a panel be lost in rounding: then the rest is shorter than any integrand knows.
+        if edges[count] + 0.3 * length > stop or not edges[count] > last:
             edges[count] = stop
     nodes, weights = np.empty(count * NODES), np.empty(count * NODES)
     for p in range(count):
@@ -151,7 +173,7 @@ def mesh(belief):  # type: ignore[no-untyped-def]
     And for each arm the number of nodes inside its window: beyond, its F is one.
     """
     arms, high, scale, floor, ceiling, certain = outline(belief)
-    nodes, weights = nodes_between(high, scale, floor, ceiling, np.inf)
+    nodes, weights = nodes_between(belief, high, scale, floor, ceiling, np.inf, np.inf)
     return arms, nodes, weights, inside(high, nodes), floor, certain
 
 
@@ -176,6 +198,8 @@ def best_cdf(belief, arms, u):  # type: ignore[no-untyped-def]
 @implements(expected_best, IndependentLaw)
 def integrate_best(belief):  # type: ignore[no-untyped-def]
     """floor + ∫ (1 − F) dx."""
+    if belief.std.max() == np.inf:
+        return np.inf
     arms, nodes, weights, ends, floor, certain = mesh(belief)
     if arms.size == 1 and not certain:
         return belief.mean[arms[0]]
@@ -211,8 +235,10 @@ def hazards(belief, arms, nodes, ends):  # type: ignore[no-untyped-def]
 
 @implements(best_probabilities, IndependentLaw)
 def integrate_best_probabilities(belief):  # type: ignore[no-untyped-def]
-    arms, nodes, weights, ends, floor, certain = mesh(belief)
     out = np.zeros(belief.mean.size)
+    if belief.std.max() == np.inf:  # no density to integrate: see `Policy.is_exact`
+        return out * np.nan
+    arms, nodes, weights, ends, floor, certain = mesh(belief)
     best, hazard = hazards(belief, arms, nodes, ends)
     for k in range(arms.size):
         for i in range(ends[k]):
@@ -240,6 +266,8 @@ def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
     """With S(a, b) = ∫ F λ_a λ_b du the deviation E[f(a); b best] − mean(a) P(b best) is
     −g(a) S(a, b) for b ≠ a, and what makes them sum to zero for b = a.
     """
+    if belief.std.max() == np.inf:
+        return np.full(belief.mean.size, np.inf), np.where(belief.std == np.inf, np.inf, 0.0)
     arms, nodes, weights, ends, floor, certain = mesh(belief)
     count = arms.size
     best, hazard = hazards(belief, arms, nodes, ends)
@@ -294,14 +322,13 @@ def gain_of_wins(mean, wins, totals, best):  # type: ignore[no-untyped-def]
     """Regret and gain from draws: how often each arm was best, and the sums of those draws.
 
     Row b of `totals` is the sum of the draws in which arm b is best; `best` is the sum over all
-    draws of the best arm's.
+    draws of the best arm's. It may fall below an exact mean by chance: then a regret is negative.
     """
     arms = mean.size
     samples = wins.sum()
     regret, gain = np.empty(arms), np.zeros(arms)
     for a in range(arms):
-        # The sampled best may fall below an exact mean by chance; a regret is never negative.
-        regret[a] = max(best / samples - mean[a], 0.0)
+        regret[a] = best / samples - mean[a]
     for b in range(arms):
         if wins[b] > 0:
             row = totals[b]

@@ -22,11 +22,28 @@ from tsucb.compiled import implements, inlined
 from tsucb.numeric.arrays import Floats
 from tsucb.numeric.special import beta_front, beta_quantile_upper, beta_tails
 
+LAST = 2.0**-53  # the distance of the last float before 1
+SMALLEST = 1e-300  # stands for the smallest positive float
+CHANCE = 1e-7  # of equal draws that may be neglected
+
 
 class Beta(IndependentLaw, NamedTuple("Beta", [("alpha", Floats), ("beta", Floats)])):
     """Arm a's mean reward is Beta(alpha[a], beta[a]); its integrals are over the logit."""
 
     __slots__ = ()
+
+    def is_coarse(self, belief: Belief) -> bool:
+        """Where two draws may both be rounded to 1, or one has no logit that is a float."""
+        if min(self.beta.min(), self.alpha.min()) > 0.5:
+            return False
+        sides = list(zip(self.alpha, self.beta, strict=True))
+        ones = sorted(beta_tails(1.0 - LAST, LAST, a, b)[1] for a, b in sides)
+        ends = [beta_tails(SMALLEST, 1.0, *each)[0] for a, b in sides for each in ((a, b), (b, a))]
+        return bool(sum(ones[:-1]) > CHANCE or max(ends) > CHANCE)
+
+    def smoothness(self) -> float:
+        """The best is near 0 if all arms are, and near 1 if one of them is."""
+        return float(min(self.alpha.sum(), self.beta.min()))
 
 
 def BetaBelief(alpha: ArrayLike, beta: ArrayLike, **evidence: Any) -> Belief:
@@ -79,6 +96,8 @@ def beta_edge(alpha: float, beta: float, side: float) -> float:
         v -= excess / (n * e / (1.0 - m + e) - alpha)
         if abs(excess) < 0.1:
             break
+    if not abs(v) < 1400.0:  # of a law so wide that floats end before it does
+        return side * 1400.0
     return v
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief, positive_vector
+from tsucb.beliefs.beta import CHANCE, SMALLEST
 from tsucb.beliefs.gaussian import REACH
 from tsucb.beliefs.law import (
     IndependentLaw,
@@ -27,6 +28,16 @@ class Gamma(IndependentLaw, NamedTuple("Gamma", [("shape", Floats), ("rate", Flo
     """Arm a's mean reward is Gamma(shape[a]) / rate[a]. Its integrals are over the log."""
 
     __slots__ = ()
+
+    def is_coarse(self, belief: Belief) -> bool:
+        """Where a draw may have no logarithm that is a float."""
+        pairs = zip(self.shape, self.rate, strict=True)
+        zeros = [gamma_tails(k, r * SMALLEST)[0] for k, r in pairs if k < 0.1]
+        return bool(zeros and max(zeros) > CHANCE)
+
+    def smoothness(self) -> float:
+        """The best is near 0 if all arms are."""
+        return float(self.shape.sum())
 
 
 def GammaBelief(shape: ArrayLike, rate: ArrayLike, **evidence: Any) -> Belief:
@@ -76,6 +87,8 @@ def gamma_edge(shape: float, side: float) -> float:
         v -= excess / (shape * (e - 1.0))
         if abs(excess) < 0.1:
             break
+    if not abs(v) < 1400.0:  # of a law so wide that floats end before it does
+        return side * 1400.0
     return v
 
 
@@ -85,7 +98,8 @@ def window_gamma(belief, arm):  # type: ignore[no-untyped-def]
     mode = math.log(shape / belief.law.rate[arm])
     low = max(mode + gamma_edge(shape, -1.0), -700.0)
     # The logarithm bends on a scale of one even where the law is wider.
-    return low, mode + gamma_edge(shape, 1.0), min(1.0 / math.sqrt(shape), 1.0)
+    high = min(mode + gamma_edge(shape, 1.0), 700.0)
+    return min(low, high), high, min(1.0 / math.sqrt(shape), 1.0)
 
 
 @implements(distribution, Gamma)

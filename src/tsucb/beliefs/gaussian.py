@@ -36,6 +36,14 @@ class Gaussian(IndependentLaw, NamedTuple("Gaussian", [])):
 
     __slots__ = ()
 
+    def is_coarse(self, belief: Belief) -> bool:
+        """Where a spread is less than some thousand steps of floats, or its square is no float."""
+        spread, size = belief.std[belief.std > 0], np.abs(belief.mean).max()
+        if not spread.size:
+            return False
+        finest = max(1e-12 * size, 1e-150)
+        return bool(spread.min() < finest or max(size, spread.max()) > 1e150)
+
 
 def GaussianBelief(mean: ArrayLike, std: ArrayLike, **evidence: Any) -> Belief:
     """A belief of independent normals.
@@ -64,7 +72,10 @@ def draw_gaussian(belief, rng, out):  # type: ignore[no-untyped-def]
 
 @implements(upper_quantiles, Gaussian)
 def upper_quantiles_gaussian(belief, tail, out):  # type: ignore[no-untyped-def]
-    out[:] = belief.mean + normal_quantile_upper(tail) * belief.std
+    quantile = normal_quantile_upper(tail)
+    for a in range(out.size):
+        # An arm without any knowledge goes first, also at the median: 0 · ∞ is not a number.
+        out[a] = belief.mean[a] + quantile * belief.std[a] if belief.std[a] < np.inf else np.inf
 
 
 @implements(window, Gaussian)

@@ -20,6 +20,7 @@ logit for Betas, its logarithm for gammas):
 | `reward_at`, `variable_at` | the reward x at u and dx/du; the u at x |
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,20 @@ class Law:
     """A joint law of the arms' mean rewards: what `draw` draws from."""
 
     __slots__ = ()
+
+    def is_coarse(self, belief: Any) -> bool:
+        """Whether floats are too coarse for the law: draws of several arms may be equal.
+
+        Then choices depend on how ties between them are broken, which no integral sees.
+        """
+        return False
+
+    def smoothness(self) -> float:
+        """The power of its distance from its end with which the law of the best begins or ends.
+
+        1 for a density that jumps, less where it is infinite, ∞ where it vanishes smoothly.
+        """
+        return math.inf
 
 
 class IndependentLaw(Law):

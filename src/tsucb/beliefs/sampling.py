@@ -55,7 +55,8 @@ def exact_f_tilde(belief, samples, rng):  # type: ignore[no-untyped-def]
 
 @implements(f_tilde, Law)
 def sampled_f_tilde(belief, samples, rng):  # type: ignore[no-untyped-def]
-    return average_best(belief, STAND_IN if samples == np.inf else int(samples), rng)
+    f = average_best(belief, STAND_IN if samples == np.inf else int(samples), rng)
+    return f if f == f else np.inf  # the best of infinite draws of both signs
 
 
 @hook
@@ -92,7 +93,11 @@ def sampled_upper_quantiles(belief, tail, rng, out):  # type: ignore[no-untyped-
 
 @hook
 def average_best(belief: Any, samples: int, rng: np.random.Generator) -> float:
-    """The mean reward of the best arm, averaged over so many draws."""
+    """The mean reward of the best arm, averaged over so many draws.
+
+    What the draws differ by is averaged, so that equal ones, as a certain arm's, average to the
+    same number and not to one beside it, where a certain arm would look worthless.
+    """
 
 
 @implements(average_best, Gaussian)
@@ -100,14 +105,17 @@ def average_best_gaussian(belief, samples, rng):  # type: ignore[no-untyped-def]
     mean, std = belief.mean, belief.std
     state = burst(rng)
     if samples < MANY:
-        total = 0.0
-        for _ in range(samples):
+        first, total = 0.0, 0.0
+        for i in range(samples):
             highest = -np.inf
             for a in range(mean.size):
                 z, state = normal(state)
                 highest = max(highest, mean[a] + std[a] * z)
-            total += highest
-        return total / samples
+            if i == 0:
+                first = highest
+            else:
+                total += highest - first
+        return first + total / samples
     best, lowest = np.full(samples, -np.inf), -np.inf
     leader = mean.argmax()
     for n in range(mean.size):
@@ -118,17 +126,18 @@ def average_best_gaussian(belief, samples, rng):  # type: ignore[no-untyped-def]
             state = draw_excesses(best, mean[a], std[a], c, state)
         else:
             lowest, state = draw_all(best, mean[a], std[a], state)
-    return best.mean()
+    return best[0] + (best - best[0]).mean()
 
 
 @implements(average_best, Law)
 def average_best_of_draws(belief, samples, rng):  # type: ignore[no-untyped-def]
     means = np.empty(belief.mean.size)
-    total = 0.0
-    for _ in range(samples):
+    draw(belief, rng, means)
+    first, total = means.max(), 0.0
+    for _ in range(samples - 1):
         draw(belief, rng, means)
-        total += means.max()
-    return total / samples
+        total += means.max() - first
+    return first + total / samples
 
 
 @inlined

@@ -40,7 +40,7 @@ def evaluate(
         list[str] | None,
         typer.Option(
             help='TS, "TS-UCB(1)", "IDS(1000)", Greedy, UCB or Random; several with commas, or '
-            "by repeating the option. Default: TS-UCB(100), as the agent's.",
+            "by repeating the option. Default: TS-UCB(10), as the agent's.",
             show_default=False,
         ),
     ] = None,
@@ -119,7 +119,7 @@ def evaluate(
         return
     if missing is not None or report is not None or method != "auto":
         raise ValueError("--missing, --method and --report are for --agent; name one")
-    names = [name for text in policy or ["TS-UCB(100)"] for name in listed(text) or ()]
+    names = [name for text in policy or ["TS-UCB(10)"] for name in listed(text) or ()]
     if log.is_dir() or (log.suffix == ".gz" and not log.name.endswith(".csv.gz")):
         parts = news_days(log, strict)
     else:

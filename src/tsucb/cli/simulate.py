@@ -224,6 +224,8 @@ def make_model(name: ModelName, environment: Any, noise: float, horizon: int) ->
             return environment.prior
         case ModelName.auto if hasattr(environment, "model"):
             return environment.model()
+        case ModelName.adaptive:
+            return tsucb.AdaptiveLinear(features)
         case ModelName.auto | ModelName.nig:
             return tsucb.NIGLinear(features)
         case ModelName.adaptive:

@@ -75,7 +75,9 @@ class DecisionLog:
         self.lost = 0
         self.folder: Path | None = None
         self._call: Callable[[Row], None] | None = None
-        self._lock = threading.Lock()
+        # A signal handler may decide in the middle of a write, and a fork may copy a lock that is
+        # held by a thread that the child does not have.
+        self._lock, self._process = threading.RLock(), os.getpid()
         self._journal: _Journal | None = None
         self._rows: list[Row] = []
         if callable(target):
@@ -117,6 +119,8 @@ class DecisionLog:
                     self._call(row)
                 return
             lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+            if self._process != os.getpid():
+                self._lock, self._process = threading.RLock(), os.getpid()
             with self._lock:
                 if self._journal is None or self._journal.owner != os.getpid():
                     self._journal, self._rows = _Journal(self._new_path()), []

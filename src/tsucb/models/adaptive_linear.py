@@ -7,7 +7,7 @@ import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import Gaussian
-from tsucb.checks import LARGEST, whole_number
+from tsucb.checks import whole_number, within
 from tsucb.compiled import implements, inlined
 from tsucb.models import regressions
 from tsucb.models.empirical_bayes import (
@@ -25,15 +25,37 @@ from tsucb.models.empirical_bayes import (
     SPREAD,
     STARTED,
     TAU,
-    AdaptiveState,
+    Learned,
     refresh,
 )
 from tsucb.models.model import Model, believe, check_arm_count, forget, update
-from tsucb.models.regressions import arm_posterior, evidence, learn, predict, set_spread, widen
-from tsucb.numeric.arrays import Floats
-from tsucb.structure import leaves, refilled
+from tsucb.models.regressions import (
+    Regressions,
+    arm_posterior,
+    evidence,
+    learn,
+    predict,
+    replace_posteriors,
+    set_spread,
+    widen,
+)
+from tsucb.numeric.arrays import Floats, Integers, copy_to
 
-GRAIN = 2.0**30  # while all rewards are equal, spreads that differ by less are equal
+
+class AdaptiveState(NamedTuple):
+    """Posteriors of K regressions relative to the anchor, and what they are made from."""
+
+    regressions: Regressions
+    learned: Learned
+
+    @property
+    def pulls(self) -> Integers:
+        """How often each arm was played."""
+        return self.regressions.pulls
+
+
+MOST = 1e100  # of anything in a state: sums of squares, and slopes over tiny spreads
+GRAIN = 2.0**-36  # of the rewards' spread: arms that differ by less are equal
 
 
 class AdaptiveLinear(Model, NamedTuple("AdaptiveLinear", [("features", int)])):
@@ -70,31 +92,34 @@ class AdaptiveLinear(Model, NamedTuple("AdaptiveLinear", [("features", int)])):
         root[0, 0] = 1.0
         return AdaptiveState(
             regressions.start(arms, np.zeros(p), root),
-            gram=np.zeros((arms, p, p)),
-            moment=np.zeros((arms, p)),
-            square=np.zeros(arms),
-            anchor=np.zeros(p),
-            active=np.eye(1, p)[0],
-            numbers=np.array([NOISE, LEVEL, SLOPES / p, SLOPES / p]),
-            relevance=np.ones(p),
-            noise=np.ones(arms),
-            variance=np.full(arms, NOISE),
-            clock=np.array([0.0, 1.0, 0.0, 1.0, 0.0]),
+            Learned(
+                gram=np.zeros((arms, p, p)),
+                moment=np.zeros((arms, p)),
+                square=np.zeros(arms),
+                anchor=np.zeros(p),
+                active=np.eye(1, p)[0],
+                numbers=np.array([NOISE, LEVEL, SLOPES / p, SLOPES / p]),
+                relevance=np.ones(p),
+                noise=np.ones(arms),
+                variance=np.full(arms, NOISE),
+                clock=np.array([0.0, 1.0, 0.0, 1.0, 0.0]),
+            ),
         )
 
     def extend(self, state: AdaptiveState, arms: int) -> AdaptiveState:
         """A state with further arms at the end, each with what is known of arms never tried."""
-        new = self.start(arms)
-        noise = np.full(arms, max(1.0, state.noise.mean() if state.noise.size else 1.0))
-        extended = copied(state)._replace(
-            regressions=regressions.concatenate(state.regressions, new.regressions),
-            gram=np.concatenate((state.gram, new.gram)),
-            moment=np.concatenate((state.moment, new.moment)),
-            square=np.concatenate((state.square, new.square)),
-            noise=np.concatenate((state.noise, noise)),
-            variance=np.concatenate((state.variance, new.variance)),
+        old, new = state.learned, self.start(arms)
+        noise = np.full(arms, max(1.0, old.noise.mean() if old.noise.size else 1.0))
+        joined = {
+            name: np.concatenate((getattr(old, name), getattr(new.learned, name)))
+            for name in ("gram", "moment", "square", "variance")
+        }
+        return placed(
+            AdaptiveState(
+                regressions.concatenate(state.regressions, new.regressions),
+                copied(old)._replace(**joined, noise=np.concatenate((old.noise, noise))),
+            )
         )
-        return placed(extended)
 
     def widened(self, features: int) -> "AdaptiveLinear":
         """The model for contexts with more features."""
@@ -102,19 +127,15 @@ class AdaptiveLinear(Model, NamedTuple("AdaptiveLinear", [("features", int)])):
 
     def widen(self, state: AdaptiveState, features: int) -> AdaptiveState:
         """A state of the widened model: the further features were 0 in every context so far."""
-        p = self.features + 1
-        wider = AdaptiveLinear(features).start(state.square.size)
-        wider.gram[:, :p, :p] = state.gram
-        wider.moment[:, :p] = state.moment
-        wider.square[:], wider.noise[:] = state.square, state.noise
-        wider.variance[:] = state.variance
-        wider.anchor[:p], wider.active[:p] = state.anchor, state.active
-        wider.relevance[:p] = state.relevance
-        wider.numbers[:], wider.clock[:] = state.numbers, state.clock
-        wider = wider._replace(
-            regressions=wider.regressions._replace(pulls=state.regressions.pulls.copy())
-        )
-        return placed(wider)
+        old, p = state.learned, self.features + 1
+        wider = AdaptiveLinear(features).start(old.square.size)
+        new = wider.learned
+        new.gram[:, :p, :p], new.moment[:, :p] = old.gram, old.moment
+        new.square[:], new.noise[:], new.variance[:] = old.square, old.noise, old.variance
+        new.anchor[:p], new.active[:p], new.relevance[:p] = old.anchor, old.active, old.relevance
+        new.numbers[:], new.clock[:] = old.numbers, old.clock
+        posteriors = wider.regressions._replace(pulls=state.pulls.copy())
+        return placed(AdaptiveState(posteriors, new))
 
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """One vector (d,), the same for all arms; none without features."""
@@ -123,8 +144,9 @@ class AdaptiveLinear(Model, NamedTuple("AdaptiveLinear", [("features", int)])):
     def coefficients(self, state: AdaptiveState, arm: int) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the reward at x = 0, and of every coefficient."""
         mean, root = arm_posterior(state.regressions, arm)
-        mean[0] += state.anchor[0] - state.anchor[1:] @ mean[1:]
-        root[0] -= state.anchor[1:] @ root[1:]
+        anchor = state.learned.anchor
+        mean[0] += anchor[0] - anchor[1:] @ mean[1:]
+        root[0] -= anchor[1:] @ root[1:]
         return mean, np.sqrt((root**2).sum(axis=1))
 
     def parameter_names(self, features: Sequence[str]) -> Sequence[str]:
@@ -133,102 +155,114 @@ class AdaptiveLinear(Model, NamedTuple("AdaptiveLinear", [("features", int)])):
 
     def check_state(self, state: AdaptiveState, rewards: int) -> None:
         """Raise a ValueError for sums, numbers or posteriors that data cannot have led to."""
-        weight = state.gram[:, 0, 0]
-        diagonal = np.einsum("kii->ki", state.gram)
-        symmetric = np.allclose(state.gram, state.gram.transpose(0, 2, 1), rtol=1e-9, atol=0)
-        if (diagonal < 0).any() or (state.square < 0).any() or not symmetric:
+        learned = state.learned
+        weight = learned.gram[:, 0, 0]
+        diagonal = np.einsum("kii->ki", learned.gram)
+        symmetric = np.allclose(learned.gram, learned.gram.transpose(0, 2, 1), rtol=1e-9, atol=0)
+        if (diagonal < 0).any() or (learned.square < 0).any() or not symmetric:
             raise ValueError("sums of squares that cannot be")
         if (weight > rewards).any() or (state.pulls < 0).any() or (state.pulls > rewards).any():
             raise ValueError("counts of pulls that cannot be")
-        positive = (state.numbers, state.relevance, state.noise, state.variance)
-        if not all(((x > 0) & (x <= LARGEST)).all() for x in positive):
+        positive = (learned.numbers, learned.relevance, learned.noise, learned.variance)
+        if not all(((x > 0) & (x <= MOST)).all() for x in positive):
             raise ValueError("variances that cannot be")
-        if state.numbers[0] < LEAST_NOISE / 2 or state.noise.min(initial=1) < LEAST_ARM_NOISE / 2:
+        if (
+            learned.numbers[0] < LEAST_NOISE / 2
+            or learned.noise.min(initial=1) < LEAST_ARM_NOISE / 2
+        ):
             raise ValueError("noise that cannot be")
-        clock = state.clock
-        flags = np.isin([clock[KNOWN], clock[STARTED], *state.active], (0.0, 1.0)).all()
+        clock = learned.clock
+        flags = np.isin([clock[KNOWN], clock[STARTED], *learned.active], (0.0, 1.0)).all()
         if not flags or clock[SINCE] < 0 or clock[DUE] < 1 or not clock[SPREAD] > 0:
             raise ValueError("a clock that cannot be")
-        if not (np.abs(state.regressions.mean) <= LARGEST).all():
+        sums = (learned.gram, learned.moment, learned.square, learned.anchor, clock)
+        if not all(within(x, MOST) for x in (*sums, *state.regressions)):
             raise ValueError("a posterior that cannot be")
+        if (state.regressions.information < 0).any() or not within(clock[[SINCE, DUE]], 2.0**53):
+            raise ValueError("information that cannot be")
 
 
-def copied(state: AdaptiveState) -> AdaptiveState:
-    """Another state with arrays of its own."""
-    other: AdaptiveState = refilled(state, (array.copy() for array in leaves(state)))
-    return other
+def copied(learned: Learned) -> Learned:
+    """The same with arrays of its own."""
+    return Learned._make(array.copy() for array in learned)
 
 
 def placed(state: AdaptiveState) -> AdaptiveState:
     """The state with its posteriors put in place anew, which does not count as a refresh."""
-    if state.clock[STARTED]:
-        since, due = state.clock[SINCE], state.clock[DUE]
-        refresh(state, 1, False)
-        state.clock[SINCE], state.clock[DUE] = since, due
+    clock = state.learned.clock
+    if clock[STARTED]:
+        since, due = clock[SINCE], clock[DUE]
+        replace_posteriors(state.regressions, *refresh(state.learned, 1, False))
+        clock[SINCE], clock[DUE] = since, due
     return state
 
 
 @inlined
-def relative(state, context):  # type: ignore[no-untyped-def]
+def relative(anchor, context):  # type: ignore[no-untyped-def]
     """z = (1, x − x₀)."""
-    z = np.empty(state.anchor.size)
+    z = np.empty(anchor.size)
     z[0] = 1.0
     for j in range(1, z.size):
-        z[j] = context[j - 1] - state.anchor[j]
+        z[j] = context[j - 1] - anchor[j]
     return z
 
 
 @implements(believe, AdaptiveLinear)
 def believe_adaptive(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
-    mean, std = predict(state.regressions, relative(state, context), arms)
+    learned = state.learned
+    mean, std = predict(state.regressions, relative(learned.anchor, context), arms)
+    # Arms with the same history are equal to the last bit, so that chance decides between them and
+    # not rounding, which another unit of the features would change.
+    grain = GRAIN * np.sqrt(learned.clock[SPREAD])
     for a in range(arms.size):
-        mean[a] += state.anchor[0]
-    if state.clock[KNOWN] == 0.0:
-        # All rewards were equal, and so are the means; only the order of the spreads counts. Arms
-        # never tried come first; and equal spreads must be equal to the last bit, or rounding
-        # would decide instead of chance.
+        mean[a] = np.rint(mean[a] / grain) * grain + learned.anchor[0]
+        std[a] = np.rint(std[a] / grain) * grain
+    if learned.clock[KNOWN] == 0.0:
+        # All rewards were equal, and so are the means: arms that were never tried come first.
         widest = std.max()
         for a in range(arms.size):
-            tried = state.gram[arms[a], 0, 0] > 0.0
-            std[a] = np.rint(std[a] * GRAIN) / GRAIN if tried else 2.0 * widest
+            if learned.gram[arms[a], 0, 0] == 0.0:
+                std[a] = 2.0 * widest
     pulls, information = evidence(state.regressions, arms)
     return Belief(
-        Gaussian(), mean, std, mean, std, pulls, information, step, state.anchor.size, 1.0
+        Gaussian(), mean, std, mean, std, pulls, information, step, learned.anchor.size, 1.0
     )
 
 
 @implements(update, AdaptiveLinear)
 def update_adaptive(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
-    clock, anchor = state.clock, state.anchor
+    learned = state.learned
+    clock, anchor = learned.clock, learned.anchor
     if clock[STARTED] == 0.0:
         clock[STARTED] = 1.0
         anchor[0] = reward
-        anchor[1:] = context
-    z, y = relative(state, context), reward - anchor[0]
-    add_to_sums(state, arm, z, y)
+        copy_to(anchor[1:], context)
+    z, y = relative(anchor, context), reward - anchor[0]
+    add_to_sums(learned, arm, z, y)
     clock[SINCE] += 1.0
     news = clock[KNOWN] == 0.0 and y != 0.0  # the first different reward gives all its scale
     due = news or clock[SINCE] >= clock[DUE]
     if not due:
         for j in range(1, z.size):
-            if z[j] != 0.0 and state.active[j] == 0.0:
+            if z[j] != 0.0 and learned.active[j] == 0.0:
                 activate(state, j, z[j])
-    learn(state.regressions, arm, z, y, state.variance[arm])
+    learn(state.regressions, arm, z, y, learned.variance[arm])
     if due:
-        refresh(state, PASSES if anchor.size <= SMALL else 1, True)
+        new = refresh(learned, PASSES if anchor.size <= SMALL else 1, True)
+        replace_posteriors(state.regressions, new.mean, new.root, new.information)
 
 
 @inlined
-def add_to_sums(state, arm, z, y):  # type: ignore[no-untyped-def]
+def add_to_sums(learned, arm, z, y):  # type: ignore[no-untyped-def]
     """Take one observation into the sums, skipping the features that are zero."""
-    gram, moment = state.gram, state.moment
+    gram, moment = learned.gram, learned.moment
     for i in range(z.size):
         if z[i] != 0.0:
             zi = z[i]
             for j in range(z.size):
                 gram[arm, i, j] += zi * z[j]
             moment[arm, i] += zi * y
-    state.square[arm] += y * y
+    learned.square[arm] += y * y
 
 
 @inlined
@@ -238,9 +272,11 @@ def activate(state, j, z):  # type: ignore[no-untyped-def]
     No reward so far says anything about them, so they are independent of all others. The spread of
     the feature is not known yet; the size of its first step serves until the next refresh.
     """
-    state.active[j] = 1.0
-    std = np.sqrt(state.clock[SPREAD] * (state.numbers[TAU] + state.numbers[OMEGA])) / abs(z)
-    for k in range(state.square.size):
+    learned = state.learned
+    learned.active[j] = 1.0
+    variance = learned.clock[SPREAD] * (learned.numbers[TAU] + learned.numbers[OMEGA])
+    std = np.sqrt(variance) / abs(z)
+    for k in range(learned.square.size):
         set_spread(state.regressions, k, j, std)
 
 
@@ -250,9 +286,9 @@ def forget_adaptive(model, state, part, weight):  # type: ignore[no-untyped-def]
 
     Until the next refresh, where that is exact, the covariance is divided by the weight.
     """
-    state.gram[part] *= weight
-    state.moment[part] *= weight
-    state.square[part] *= weight
+    state.learned.gram[part] *= weight
+    state.learned.moment[part] *= weight
+    state.learned.square[part] *= weight
     state.regressions.information[part] *= weight
     state.regressions.pulls[part] *= weight
     widen(state.regressions, part, 1.0 / np.sqrt(weight))

@@ -14,6 +14,7 @@ from tsucb.models.model import (
     Model,
     believe,
     check_arm_count,
+    check_prior,
     forget,
     gaussian_prior,
     update,
@@ -85,6 +86,10 @@ class ContextualLinear(
     def coefficients(self, state: Regressions, arm: int) -> tuple[Floats, Floats]:
         """Mean and standard deviation of every coefficient."""
         return regressions.coefficients(state, arm)
+
+    def check_settings(self) -> None:
+        """Raise a ValueError for a prior that no arguments of the constructor lead to."""
+        check_prior(self.prior_mean, self.prior_root, self.prior_std)
 
     def check_state(self, state: Regressions, rewards: int) -> None:
         """Raise a ValueError for posteriors that data cannot have led to."""

@@ -44,8 +44,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tsucb.compiled import compiled, inlined
-from tsucb.models.regressions import Regressions, replace_posterior
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.arrays import Floats, copy_rows
 
 # The guess before there is evidence, as shares of the variance V of the rewards.
 NOISE = 0.5  # noise: half of what is seen. Doubt is safe: an arm that may be noise is tried again.
@@ -73,17 +72,16 @@ MORE, MORE_IF_LARGE = 0.5, 0.6  # then with 1.5 times as many rewards; 1.6 with 
 PASSES, SMALL = 2, 16  # with few coefficients a refresh takes two steps: no delay of one refresh
 GAP = 0.125  # but not before so many rewards per coefficient: a refresh costs K p³, a decision K p²
 
-# Places in `AdaptiveState.clock`: rewards since the last refresh and until the next, whether two
+# Places in `Learned.clock`: rewards since the last refresh and until the next, whether two
 # different rewards are known, V, and whether there is an anchor.
 SINCE, DUE, KNOWN, SPREAD, STARTED = range(5)
-# Places in `AdaptiveState.numbers`: σ², τ₀², τ², ω², as shares of V.
+# Places in `Learned.numbers`: σ², τ₀², τ², ω², as shares of V.
 SIGMA, TAU0, TAU, OMEGA = range(4)
 
 
-class AdaptiveState(NamedTuple):
+class Learned(NamedTuple):
     """K arms, d features, p = d + 1; z = (1, x − x₀) and y − y₀ are relative to the anchor."""
 
-    regressions: Regressions  # posteriors of K regressions of y − y₀ on z
     gram: Floats  # (K, p, p) Σ z zᵀ; gram[k, 0, 0] is the weight of what arm k has seen
     moment: Floats  # (K, p) Σ z (y − y₀)
     square: Floats  # (K,) Σ (y − y₀)²
@@ -95,10 +93,13 @@ class AdaptiveState(NamedTuple):
     variance: Floats  # (K,) the noise variance with which each arm learns until the next refresh
     clock: Floats  # (5,) see above
 
-    @property
-    def pulls(self) -> Integers:
-        """How often each arm was played."""
-        return self.regressions.pulls
+
+class Posteriors(NamedTuple):
+    """Of every arm's coefficients on z, N(mean, root rootᵀ), and what was learned about them."""
+
+    mean: Floats  # (K, p)
+    root: Floats  # (K, p, p)
+    information: Floats  # (K,)
 
 
 class Survey(NamedTuple):
@@ -116,7 +117,7 @@ class Survey(NamedTuple):
 class Factors(NamedTuple):
     """Of every arm, in whitened coordinates."""
 
-    inverse: Floats  # (K, p, p) Lₖ⁻¹; zeros for an arm never tried
+    inverse: Floats  # (K p, p) Lₖ⁻¹, one below the other; zeros for an arm never tried
     moment: Floats  # (K, p) gₖ
     square: Floats  # (K,) Σ (y − level)²
 
@@ -142,30 +143,29 @@ class Sums(NamedTuple):
 
 @compiled
 def refresh(state, passes, learning):  # type: ignore[no-untyped-def]
-    """Standardise anew, put all posteriors (1) in place, and let the numbers take a step.
+    """Standardise anew, find all posteriors (1), and let the numbers take a step.
 
-    Of several passes the last is put in place. The step after it is for the next refresh: so
-    posteriors and step share one factorisation per arm, which is what a refresh costs.
+    Of several passes the posteriors of the last are returned. The step after it is for the next
+    refresh: so posteriors and step share one factorisation per arm, which is what it costs.
     """
     arms, p = state.moment.shape
     found = survey(state)
-    if found.weight <= 0.0:
-        return
     guess = SLOPES / max(found.features, 1)
     numbers, clock = state.numbers, state.clock
     if not found.known or clock[KNOWN] == 0.0:
         numbers[SIGMA], numbers[TAU0], numbers[TAU], numbers[OMEGA] = NOISE, LEVEL, guess, guess
         state.noise[:] = 1.0
         state.relevance[:] = 1.0
-    factors = Factors(np.empty((arms, p, p)), np.zeros((arms, p)), np.zeros(arms))
+    posteriors = Posteriors(np.zeros((arms, p)), np.zeros((arms, p, p)), np.zeros(arms))
+    factors = Factors(np.empty((arms * p, p)), np.zeros((arms, p)), np.zeros(arms))
     scale, omega = np.empty(p), np.empty(p)
-    for step in range(passes):
+    for _ in range(passes):
         scale[0], omega[0] = np.sqrt(numbers[TAU0] * found.spread), 1.0 / numbers[TAU0]
         for j in range(1, p):
             own = np.sqrt(numbers[TAU] * found.spread * state.relevance[j])
             scale[j], omega[j] = own * found.inverse[j], numbers[OMEGA] / numbers[TAU]
         common = common_part(state, found, scale, omega, factors)
-        sums = each_arm(state, found, scale, common, factors, step == passes - 1)
+        sums = each_arm(state, found, scale, common, factors, posteriors)
         if found.known and learning:
             step_noise(state, sums)
             step_prior(state, found, guess, omega, common, sums)
@@ -174,6 +174,7 @@ def refresh(state, passes, learning):  # type: ignore[no-untyped-def]
     more = MORE if p <= SMALL else MORE_IF_LARGE
     weight = found.weight
     clock[DUE] = 1.0 if weight < FIRST else max(np.ceil(more * weight), np.ceil(GAP * p))
+    return posteriors
 
 
 @inlined
@@ -218,53 +219,49 @@ def common_part(state, found, scale, omega, factors):  # type: ignore[no-untyped
     level = found.level
     right, tried = np.zeros(p), 0.0
     for k in range(arms):
-        n = state.gram[k, 0, 0]
+        n, inverse = state.gram[k, 0, 0], factors.inverse[k * p : (k + 1) * p]
         if n == 0.0:
-            factors.inverse[k] = 0.0
+            inverse[:] = 0.0
             continue
         variance = state.noise[k] * state.numbers[SIGMA] * found.spread
-        whitened, g = factors.inverse[k], factors.moment[k]
-        whiten(state.gram[k], state.moment[k], found.centre, scale, level, variance, whitened, g)
+        g = factors.moment[k]
+        whiten(state.gram[k], state.moment[k], found.centre, scale, level, variance, inverse, g)
         factors.square[k] = state.square[k] - 2 * level * state.moment[k, 0] + n * level * level
-        factors.inverse[k] = inverse_of_triangular(np.linalg.cholesky(whitened))
-        right += factors.inverse[k].T @ (factors.inverse[k] @ g)
+        copy_rows(inverse, inverse_of_triangular(np.linalg.cholesky(inverse)))
+        right += applied_twice(inverse, g)
         tried += 1.0
-    rows = factors.inverse.reshape(arms * p, p)
-    precision = -(rows.T @ rows)  # −Σₖ Wₖ in one product; an arm never tried has zeros here
+    # −Σₖ Wₖ in one product, in which an arm never tried has zeros.
+    precision = -np.dot(transposed(factors.inverse), factors.inverse)
     for i in range(p):
         precision[i, i] += tried + 1.0 / omega[i]
     root = inverse_of_triangular(np.linalg.cholesky(precision))
-    return Common(root.T @ (root @ right), root, root.T @ root)
+    return Common(applied_twice(root, right), root, np.dot(transposed(root), root))
 
 
 @inlined
-def each_arm(state, found, scale, common, factors, last):  # type: ignore[no-untyped-def]
-    """The posterior (1) of every arm, put in place if this is the last pass, and its sums."""
+def each_arm(state, found, scale, common, factors, posteriors):  # type: ignore[no-untyped-def]
+    """The posterior (1) of every arm, and the sums for the next step."""
     arms, p = state.moment.shape
     sums = Sums(
         np.zeros(p), np.zeros(p), np.zeros(arms), np.zeros(arms), np.zeros(arms), np.zeros(arms)
     )
     for k in range(arms):
-        if last:
-            state.variance[k] = state.noise[k] * state.numbers[SIGMA] * found.spread
+        state.variance[k] = state.noise[k] * state.numbers[SIGMA] * found.spread
         if state.gram[k, 0, 0] == 0.0:
-            if last:
-                prior = common.covariance + np.eye(p)
-                root = np.linalg.cholesky(prior)
-                install(state.regressions, k, common.mean, root, scale, found.centre, found.level)
-                state.regressions.information[k] = 0.0
+            root = np.linalg.cholesky(common.covariance + np.eye(p))
+            install(posteriors, k, common.mean, root, scale, found.centre, found.level)
             continue
-        inverse, g = factors.inverse[k], factors.moment[k]
-        shared = common.root @ inverse.T
-        root = inverse.T @ np.linalg.cholesky(shared.T @ shared + np.eye(p))
-        own = inverse.T @ inverse
-        mean = own @ (g + common.mean)
-        if last:
-            install(state.regressions, k, mean, root, scale, found.centre, found.level)
-            information = 0.0
-            for i in range(p):
-                information -= 2.0 * np.log(inverse[i, i])
-            state.regressions.information[k] = max(information, 0.0)
+        inverse, g = factors.inverse[k * p : (k + 1) * p], factors.moment[k]
+        turned = transposed(inverse)
+        shared = np.dot(common.root, turned)
+        root = np.dot(turned, np.linalg.cholesky(np.dot(transposed(shared), shared) + np.eye(p)))
+        own = np.dot(turned, inverse)
+        mean = applied_twice(inverse, g + common.mean)
+        install(posteriors, k, mean, root, scale, found.centre, found.level)
+        information = 0.0
+        for i in range(p):
+            information -= 2.0 * np.log(inverse[i, i])
+        posteriors.information[k] = max(information, 0.0)
         fit = 0.0
         for i in range(p):
             both, cross = 0.0, 0.0  # diagonals of W + W V̂ W and of V̂ W
@@ -364,6 +361,32 @@ def whiten(gram, moment, centre, scale, level, variance, out, g):  # type: ignor
         g[i] = factor * (moment[i] - centre[i] * moment[0] + level * lack)
 
 
+# One kind of product, of matrices stored by rows: each kind takes a second to compile.
+@inlined
+def transposed(matrix):  # type: ignore[no-untyped-def]
+    """The transposed matrix, stored by rows."""
+    rows, columns = matrix.shape
+    out = np.empty((columns, rows))
+    for i in range(rows):
+        for j in range(columns):
+            out[j, i] = matrix[i, j]
+    return out
+
+
+@inlined
+def applied_twice(matrix, vector):  # type: ignore[no-untyped-def]
+    """matrixᵀ matrix vector, for a lower triangular matrix."""
+    p = vector.size
+    out = np.zeros(p)
+    for i in range(p):
+        entry = 0.0
+        for j in range(i + 1):
+            entry += matrix[i, j] * vector[j]
+        for j in range(i + 1):
+            out[j] += entry * matrix[i, j]
+    return out
+
+
 @inlined
 def inverse_of_triangular(matrix):  # type: ignore[no-untyped-def]
     """The inverse of a lower triangular matrix, row by row."""
@@ -380,10 +403,10 @@ def inverse_of_triangular(matrix):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def install(regressions, arm, whitened, root, scale, centre, level):  # type: ignore[no-untyped-def]
+def install(posteriors, arm, whitened, root, scale, centre, level):  # type: ignore[no-untyped-def]
     """Put the posterior N(whitened, root rootᵀ) in place, in coordinates relative to the anchor."""
     p = whitened.size
-    mean, out = np.empty(p), np.empty((p, p))
+    mean, out = posteriors.mean[arm], posteriors.root[arm]
     constant = whitened[0] * scale[0] + level
     for j in range(p):
         out[0, j] = scale[0] * root[0, j]
@@ -394,4 +417,3 @@ def install(regressions, arm, whitened, root, scale, centre, level):  # type: ig
             out[i, j] = scale[i] * root[i, j]
             out[0, j] -= centre[i] * out[i, j]
     mean[0] = constant
-    replace_posterior(regressions, arm, mean, out)

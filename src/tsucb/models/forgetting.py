@@ -80,6 +80,11 @@ class Forgetting(Model, NamedTuple("Forgetting", [("model", Model), ("gamma", fl
         """As the model does."""
         return self.model.shares_parameters
 
+    @property
+    def largest(self) -> float:  # type: ignore[override]
+        """As the model's."""
+        return self.model.largest
+
     def start(self, arms: int, rng: np.random.Generator | None = None) -> ForgettingState:
         """The state before any data."""
         inner = fadable(self.model.start(arms, rng))
@@ -118,6 +123,12 @@ class Forgetting(Model, NamedTuple("Forgetting", [("model", Model), ("gamma", fl
         self.model.check_state(state.inner, rewards)
         if (state.clock < 0).any() or (state.aged < 0).any() or (state.aged > state.clock).any():
             raise ValueError("ages in the future")
+        if (state.clock > rewards).any():
+            raise ValueError("more rewards than were learned")
+
+    def check_settings(self) -> None:
+        """As the model does."""
+        self.model.check_settings()
 
     def check_rewards(self, rewards: Floats) -> Floats:
         """As the model does."""

@@ -14,6 +14,7 @@ from tsucb.models.model import (
     Model,
     believe,
     check_arm_count,
+    check_prior,
     forget,
     gaussian_prior,
     update,
@@ -100,6 +101,10 @@ class Linear(
     def coefficients(self, state: LinearState, arm: int) -> tuple[Floats, Floats]:
         """Mean and standard deviation of every entry of θ, the same for all arms."""
         return regressions.coefficients(state.theta, 0)
+
+    def check_settings(self) -> None:
+        """Raise a ValueError for a prior that no arguments of the constructor lead to."""
+        check_prior(self.prior_mean, self.prior_root, self.prior_std)
 
     def check_state(self, state: LinearState, rewards: int) -> None:
         """Raise a ValueError for a posterior that data cannot have led to."""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief
-from tsucb.checks import whole_number
+from tsucb.checks import LARGEST, whole_number, within
 from tsucb.compiled import compiled, generic, generic_inlined, hook, implements, run
 from tsucb.numeric.arrays import Floats, Integers
 
@@ -64,6 +64,9 @@ class Model:
 
     # Whether the arms share all parameters, so that the state has a single part.
     shares_parameters: bool = False
+
+    # The largest reward or feature that it can learn from; whatever is computed stays finite.
+    largest: float = LARGEST
 
     def start(self, arms: int, rng: np.random.Generator | None = None) -> Any:
         """The state before any data: every arm has the prior.
@@ -172,6 +175,9 @@ class Model:
         For files, which may be damaged or made to deceive; `rewards` is how many were learned from.
         """
 
+    def check_settings(self) -> None:
+        """Raise a ValueError for settings that the constructor would not have made; for files."""
+
     def arms(self, state: Any) -> int:
         """The number of arms in a state."""
         return int(state_pulls(state).size)
@@ -205,18 +211,29 @@ class Model:
             raise ValueError(
                 f"the context has shape {array.shape}, but {type(self).__name__} expects {expected}"
             )
-        if not np.isfinite(array).all():
-            raise ValueError("the context contains NaN or infinity; every entry must be finite")
+        check_finite(array, self.largest)
         return np.ascontiguousarray(array)
 
     def check_rewards(self, rewards: Floats) -> Floats:
         """The rewards, or a sentence on what is wrong with them."""
-        if not np.isfinite(rewards).all():
-            raise ValueError("a reward is NaN or infinite; every reward must be a finite number")
+        if not within(rewards, self.largest):
+            raise ValueError(
+                "a reward is NaN or infinite, or beyond "
+                f"±{self.largest:g}; every reward must be a finite number"
+            )
         return rewards
 
     def __reduce__(self) -> Any:  # the fields are not always the arguments of the constructor
         return type(self)._make, (tuple(self),)  # type: ignore[attr-defined, arg-type]
+
+
+def check_finite(context: Floats, largest: float = LARGEST) -> None:
+    """Complain about a context with NaN, infinity, or numbers near it."""
+    if not within(context, largest):
+        raise ValueError(
+            f"the context contains NaN or infinity, or a number beyond ±{largest:g}; every entry "
+            "must be finite"
+        )
 
 
 def state_pulls(state: Any) -> Integers:
@@ -249,7 +266,21 @@ def gaussian_prior(
             f"but the smallest is {smallest:g}"
         )
     root: Floats = np.linalg.cholesky(matrix).astype(np.float64)
-    return d, np.broadcast_to(center, d).copy(), root, float(np.sqrt(smallest))
+    mean, std = np.broadcast_to(center, d).astype(np.float64), float(np.sqrt(smallest))
+    check_prior(mean, root, std)
+    return d, mean, root, std
+
+
+def check_prior(mean: Floats, root: Floats, smallest: float) -> None:
+    """Complain about a prior that `gaussian_prior` would not have made."""
+    diagonal = np.diag(root)
+    if not within(mean) or not within(root) or not (diagonal >= 1 / LARGEST).all():
+        raise ValueError(
+            f"the prior has means beyond ±{LARGEST:g}, or standard deviations that are not from "
+            f"{1 / LARGEST:g} to {LARGEST:g}"
+        )
+    if np.triu(root, 1).any() or not 0 < smallest <= 1.000001 * diagonal.min():
+        raise ValueError("a prior that no covariance leads to")
 
 
 @implements(training_due, Model)

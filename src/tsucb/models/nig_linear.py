@@ -14,6 +14,7 @@ from tsucb.models.model import (
     Model,
     believe,
     check_arm_count,
+    check_prior,
     forget,
     gaussian_prior,
     update,
@@ -21,6 +22,9 @@ from tsucb.models.model import (
 from tsucb.models.regressions import Regressions, evidence, learn, observe_prior, predict
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.bursts import burst, gamma
+
+MOST_SCALE = 1e120  # of the noise: sums of squares of the largest numbers that are let in
+LEAST_PRECISION = 1e-60  # draws of a gamma of a small shape underflow to zero
 
 
 class NIGState(NamedTuple):
@@ -118,11 +122,15 @@ class NIGLinear(
         variance = state.scale[arm] / (shape - 1) if shape > 1 else np.inf
         return mean, std * np.sqrt(variance)
 
+    def check_settings(self) -> None:
+        """Raise a ValueError for a prior that no arguments of the constructor lead to."""
+        check_prior(self.prior_mean, self.prior_root, self.prior_std)
+
     def check_state(self, state: NIGState, rewards: int) -> None:
         """Raise a ValueError for posteriors that data cannot have led to."""
         regressions.check(state.regressions, rewards, self.prior_root)
         # Up to rounding, the scale only ever grows; forgetting takes it back towards the prior's.
-        if not (state.scale >= 1e-9 * self.scale).all():
+        if not ((state.scale >= 1e-9 * self.scale) & (state.scale <= MOST_SCALE)).all():
             raise ValueError("a scale of the noise that cannot be")
 
     def context_shape(self, arms: int) -> tuple[int, ...]:
@@ -140,7 +148,7 @@ def believe_nig_linear(model, state, context, arms, step, rng):  # type: ignore[
         if shape >= 1.0:
             precision, random = gamma(shape, random)
         else:
-            precision = rng.standard_gamma(shape)
+            precision = max(rng.standard_gamma(shape), LEAST_PRECISION)
         std[a] *= np.sqrt(state.scale[arms[a]] / precision)
     return Belief(
         Gaussian(), mean, std, mean, std, pulls, information, step, model.features, model.prior_std

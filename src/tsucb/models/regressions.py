@@ -18,14 +18,15 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tsucb.checks import LARGEST
+from tsucb.checks import LARGEST, within
 from tsucb.compiled import hook, implements, inlined
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.arrays import Floats, Integers, copy_rows, copy_to
 
 # Up to 40 features, with 10 and with 60 arms, lanes were the faster at predicting and rows, from 20
 # features on, at learning; rows also skip zeros, of which long contexts often have many.
 MOST_LANE_FEATURES = 20
 MOST_COMPONENTS = 1000  # of v at a time: 8 kB
+MOST_COEFFICIENT = LARGEST**2  # a mean's: the largest reward, over the least feature that tells
 
 
 class Lanes(NamedTuple):
@@ -92,7 +93,7 @@ def check(state: Regressions, rewards: int, prior_root: Floats) -> None:
     axes = (0, 1) if isinstance(state, Lanes) else (1, 2)
     # Data only ever lowers the total variance.
     spread, most = (state.root**2).sum(axis=axes), (prior_root**2).sum()
-    if not (spread <= 1.000001 * most).all() or not (np.abs(state.mean) <= LARGEST).all():
+    if not (spread <= 1.001 * most).all() or not within(state.mean, MOST_COEFFICIENT):
         raise ValueError("a posterior wider than its prior, or too far from it")
 
 
@@ -130,8 +131,8 @@ def widen(regressions: Any, part: int, factor: float) -> None:
 
 
 @hook
-def replace_posterior(regressions: Any, arm: int, mean: Floats, root: Floats) -> None:
-    """Replace one arm's posterior by N(mean, root rootᵀ)."""
+def replace_posteriors(regressions: Any, mean: Floats, root: Floats, information: Floats) -> None:
+    """Replace all posteriors: arm k's by N(mean[k], root[k] root[k]ᵀ)."""
 
 
 @hook
@@ -139,16 +140,23 @@ def set_spread(regressions: Any, arm: int, feature: int, std: float) -> None:
     """Give a coefficient about which nothing is known its standard deviation."""
 
 
-@implements(replace_posterior, Lanes)
-def replace_posterior_lanes(regressions, arm, mean, root):  # type: ignore[no-untyped-def]
-    regressions.mean[:, arm] = mean
-    regressions.root[:, :, arm] = root
+@implements(replace_posteriors, Lanes)
+def replace_posteriors_lanes(regressions, mean, root, information):  # type: ignore[no-untyped-def]
+    arms, features = mean.shape
+    for k in range(arms):
+        regressions.information[k] = information[k]
+        for i in range(features):
+            regressions.mean[i, k] = mean[k, i]
+            for j in range(features):
+                regressions.root[i, j, k] = root[k, i, j]
 
 
-@implements(replace_posterior, Rows)
-def replace_posterior_rows(regressions, arm, mean, root):  # type: ignore[no-untyped-def]
-    regressions.mean[arm] = mean
-    regressions.root[arm] = root
+@implements(replace_posteriors, Rows)
+def replace_posteriors_rows(regressions, mean, root, information):  # type: ignore[no-untyped-def]
+    copy_rows(regressions.mean, mean)
+    copy_to(regressions.information, information)
+    for k in range(information.size):
+        copy_rows(regressions.root[k], root[k])
 
 
 @implements(set_spread, Lanes)

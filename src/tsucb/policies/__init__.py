@@ -3,7 +3,7 @@
 from tsucb.policies import ts_ucb_probabilities
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.greedy import Greedy, Random
-from tsucb.policies.ids import IDS
+from tsucb.policies.ids import IDS, GridIDS
 from tsucb.policies.policy import Choice, Explored, Policy, choose
 from tsucb.policies.thompson import Thompson
 from tsucb.policies.ts_ucb import TSUCB
@@ -20,6 +20,7 @@ __all__ = [
     "Explored",
     "Exploring",
     "Greedy",
+    "GridIDS",
     "HoeffdingUCB",
     "Policy",
     "Random",

@@ -7,7 +7,7 @@ import numpy as np
 
 from tsucb.beliefs.best import regret_and_gain
 from tsucb.beliefs.sampling import estimated_regret_and_gain
-from tsucb.compiled import implements, inlined, offers
+from tsucb.compiled import hook, implements, inlined, offers
 from tsucb.policies.policy import (
     Choice,
     Policy,
@@ -57,10 +57,40 @@ class IDS(Policy, NamedTuple("IDS", [("samples", float)])):
         return self.samples == math.inf and offers(regret_and_gain, law)
 
 
+class GridIDS(IDS):
+    """IDS as the paper's authors ran it: regrets with their sign, the mixture from a grid.
+
+    E[max f] is the average of draws, so by chance it falls below the exact mean of an arm that is
+    nearly sure to be the best. `IDS` takes that arm's regret for zero, and plays it. Here it stays
+    negative, and a mixture with an arm that is known to be bad has an expected regret of about
+    zero: bad arms are played now and then for ever. The probability of every pair is searched on
+    the grid 0, 0.1, …, 1 and three more of 11 points, each around the best of the one before.
+
+    Parameters
+    ----------
+    samples
+        m, the number of posterior draws, as for `IDS`.
+
+    >>> GridIDS(1000).name
+    'IDS-grid(1000)'
+
+    Reference: the published code of Baek and Farias (2023), github.com/jwbaek/TS-UCB-Code.
+    """
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        return with_samples("IDS-grid", self.samples)
+
+
+ROUNDS, CELLS = 4, 10  # of the grid: its last spacing is 0.0008
+
+
 @implements(choose, IDS)
 def choose_ids(policy, belief, rng):  # type: ignore[no-untyped-def]
     regret, gain = estimated_regret_and_gain(belief, policy.samples, rng)
-    chance = best_mixture(regret, gain)
+    chance = mixture(policy, regret, gain)
     u = rng.random()
     arm = chance.size - 1
     while arm > 0 and u >= chance[arm]:
@@ -72,7 +102,49 @@ def choose_ids(policy, belief, rng):  # type: ignore[no-untyped-def]
 @implements(probabilities, IDS)
 def probabilities_ids(policy, belief):  # type: ignore[no-untyped-def]
     regret, gain = regret_and_gain(belief)
-    return best_mixture(regret, gain)
+    return mixture(policy, regret, gain)
+
+
+@hook
+def mixture(policy, regret, gain):  # type: ignore[no-untyped-def]
+    """The probability of every arm, given its regret and its gain."""
+
+
+@implements(mixture, IDS)
+def exact_mixture(policy, regret, gain):  # type: ignore[no-untyped-def]
+    return best_mixture(np.maximum(regret, 0.0), gain)
+
+
+@implements(mixture, GridIDS)
+def grid_mixture(policy, regret, gain):  # type: ignore[no-untyped-def]
+    """The best point on a grid of 11 for every pair, which narrows around it three times."""
+    if not gain.max() < np.inf:
+        return best_mixture(regret, gain)
+    arms = regret.size
+    lowest, first, second, probability = np.inf, -1, -1, 1.0
+    for i in range(arms):
+        for j in range(i + 1, arms):
+            low, high = 0.0, 1.0
+            value, q = np.inf, 0.0
+            for _ in range(ROUNDS):
+                value, at = np.inf, 0
+                width = (high - low) / CELLS
+                for k in range(CELLS + 1):
+                    p = low + k * width
+                    delta = p * regret[i] + (1.0 - p) * regret[j]
+                    ratio = information_ratio(delta, p * gain[i] + (1.0 - p) * gain[j])
+                    if ratio < value:
+                        value, at = ratio, k
+                q = low + at * width
+                low, high = max(low, q - width), min(high, q + width)
+            if value < lowest:
+                lowest, first, second, probability = value, i, j, q
+    if first < 0:  # one arm, or no arm that teaches anything
+        return tied(-np.abs(regret))
+    chance = np.zeros(arms)
+    chance[first] = probability
+    chance[second] = 1.0 - probability
+    return chance
 
 
 @inlined
@@ -83,6 +155,8 @@ def best_mixture(regret, gain):  # type: ignore[no-untyped-def]
     ratio (qΔᵢ + (1−q)Δⱼ)² / (qvᵢ + (1−q)vⱼ) is convex in q, and where its slope is zero,
     q = Δⱼ/(Δᵢ−Δⱼ) − 2vⱼ/(vᵢ−vⱼ).
     """
+    if not gain.max() < np.inf:  # arms of which nothing is known go first
+        return tied(np.where(gain < np.inf, 0.0, 1.0))
     arms = regret.size
     value = np.empty(arms)
     for i in range(arms):

@@ -7,13 +7,17 @@ from typing import Any
 
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.greedy import Greedy, Random
-from tsucb.policies.ids import IDS
+from tsucb.policies.ids import IDS, GridIDS
 from tsucb.policies.policy import Policy
 from tsucb.policies.thompson import Thompson
 from tsucb.policies.ts_ucb import TSUCB
 from tsucb.policies.ucb import OFUL, ChiSquaredUCB, HoeffdingUCB
 
-SAMPLED: dict[str, Callable[[float], Policy]] = {"TS-UCB": TSUCB, "IDS": IDS}
+SAMPLED: dict[str, Callable[[float], Policy]] = {
+    "TS-UCB": TSUCB,
+    "IDS": IDS,
+    "IDS-grid": GridIDS,
+}
 PLAIN = {policy.name: policy for policy in (Thompson(), Greedy(), Greedy(first=True), Random())}
 MOST_SAMPLES = 10_000_000
 FIRST = Greedy(first=True).name
@@ -42,7 +46,7 @@ def named_policy(name: str, **special: Policy) -> Policy:
         return Exploring(named_policy(match[1], **special), share)
     if name in PLAIN:
         return PLAIN[name]
-    if match := re.fullmatch(r"(TS-UCB|IDS)\(([0-9]+|∞)\)", name):
+    if match := re.fullmatch(r"(TS-UCB|IDS|IDS-grid)\(([0-9]+|∞)\)", name):
         kind, number = match.groups()
         # A number with more digits than the largest allowed is not even read.
         if number != "∞" and (

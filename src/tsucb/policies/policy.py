@@ -21,12 +21,19 @@ from tsucb.compiled import (
 )
 from tsucb.numeric.arrays import Floats
 
+RAREST = 1e-9  # the smallest probability given to an arm that may be chosen
+
 
 class Choice(NamedTuple):
     """The arm to play, as an index into the arms of the belief, and what it was weighed against.
 
     `target` is f̃ for TS-UCB, the best draw for Thompson sampling, the largest bound for UCB, the
     information ratio for IDS; NaN for a policy that weighs nothing.
+
+    >>> import numpy as np, tsucb
+    >>> belief = tsucb.GaussianBelief(mean=[0.1, 0.3], std=[1.0, 1.0])
+    >>> tsucb.Greedy().choose(belief, np.random.default_rng(0))
+    Choice(arm=1, target=0.3)
     """
 
     arm: int
@@ -90,11 +97,16 @@ class Policy:
         return (
             offers(probabilities, type(self))
             and self.needs_of(kind_of(belief))
-            and bool(np.isfinite(belief.std).all())
+            and bool(np.isfinite(belief.mean).all() and np.isfinite(belief.std).all())
+            and self.suits(belief)
         )
 
     def needs_of(self, law: type) -> bool:
         """Whether a law offers what the formula for the probabilities needs."""
+        return True
+
+    def suits(self, belief: Belief) -> bool:
+        """Whether the formula is as exact as it says for this belief, all of it being finite."""
         return True
 
     def probabilities(
@@ -103,9 +115,13 @@ class Policy:
         """The probability with which `choose` plays each arm; they sum to one.
 
         By a formula where there is one. There is none for sampling from jointly normal arms, nor
-        for IDS with finitely many samples: then these are the frequencies of `repetitions`
+        for IDS with finitely many samples, nor where a standard deviation is infinite or floats
+        are too coarse to tell draws apart: then these are the frequencies of `repetitions`
         choices, with one more choice spread evenly so that no arm has probability zero.
         `is_exact` tells which.
+
+        An arm that sampling from independent arms may choose, however rarely, has at least 1e-9:
+        what it was chosen with can be divided by. Zero means that it is never chosen.
 
         Parameters
         ----------
@@ -176,6 +192,15 @@ def tied(scores):  # type: ignore[no-untyped-def]
     """The probability with which `largest` returns each index."""
     best = scores == scores.max()
     return best / best.sum()
+
+
+@inlined
+def floored(chances, possible):  # type: ignore[no-untyped-def]
+    """The probabilities, at least RAREST where an arm may be chosen at all."""
+    for a in range(chances.size):
+        if possible[a]:
+            chances[a] = max(chances[a], RAREST)
+    return chances / chances.sum()
 
 
 def sample_count(value: float) -> float:

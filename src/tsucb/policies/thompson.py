@@ -1,13 +1,14 @@
 """Thompson sampling."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsucb.beliefs.best import best_probabilities
-from tsucb.beliefs.law import draw
-from tsucb.compiled import implements, offers
-from tsucb.policies.policy import Policy, choose, largest, probabilities
+from tsucb.beliefs.belief import Belief
+from tsucb.beliefs.best import best_probabilities, conceivable
+from tsucb.beliefs.law import IndependentLaw, draw
+from tsucb.compiled import class_of, implements, offers
+from tsucb.policies.policy import Policy, choose, floored, largest, probabilities
 
 
 class Thompson(Policy, NamedTuple("Thompson", [])):
@@ -32,6 +33,9 @@ class Thompson(Policy, NamedTuple("Thompson", [])):
     def needs_of(self, law: type) -> bool:
         return offers(best_probabilities, law)
 
+    def suits(self, belief: Belief) -> bool:
+        return not belief.law.is_coarse(belief)
+
 
 @implements(choose, Thompson)
 def choose_thompson(policy, belief, rng):  # type: ignore[no-untyped-def]
@@ -40,6 +44,17 @@ def choose_thompson(policy, belief, rng):  # type: ignore[no-untyped-def]
     return largest(means, rng)
 
 
-@implements(probabilities, Thompson)
+def independent(policy: Any, belief: Any) -> bool:
+    """Whether the belief of a Numba type has independent arms."""
+    return issubclass(class_of(belief), IndependentLaw)
+
+
+@implements(probabilities, Thompson, where=independent)
 def probabilities_thompson(policy, belief):  # type: ignore[no-untyped-def]
+    low, ends = conceivable(belief)
+    return floored(best_probabilities(belief), ends >= low)
+
+
+@implements(probabilities, Thompson)
+def probabilities_of_draws(policy, belief):  # type: ignore[no-untyped-def]
     return best_probabilities(belief)

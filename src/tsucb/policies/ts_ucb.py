@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.best import expected_best
 from tsucb.beliefs.law import IndependentLaw
 from tsucb.beliefs.sampling import f_tilde
@@ -50,6 +51,13 @@ class TSUCB(Policy, NamedTuple("TSUCB", [("samples", float)])):
         return issubclass(law, IndependentLaw) or (
             self.samples == math.inf and offers(expected_best, law)
         )
+
+    def suits(self, belief: Belief) -> bool:
+        if self.samples == math.inf:
+            return True
+        # The Fourier series of the average converges with the m-fold smoothness of one draw.
+        smooth = self.samples == 1 or self.samples * belief.law.smoothness() >= 2
+        return smooth and not belief.law.is_coarse(belief)
 
 
 @implements(choose, TSUCB)

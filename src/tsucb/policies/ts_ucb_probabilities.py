@@ -14,6 +14,7 @@ import numpy as np
 
 from tsucb.beliefs.best import (
     best_cdf,
+    conceivable,
     expected_best,
     hazards,
     inside,
@@ -23,12 +24,14 @@ from tsucb.beliefs.best import (
 )
 from tsucb.beliefs.law import IndependentLaw, reward_at, variable_at
 from tsucb.compiled import class_of, compiled, implements, inlined
-from tsucb.policies.policy import probabilities, tied
+from tsucb.numeric.special import normal_cdf
+from tsucb.policies.policy import floored, probabilities, tied
 from tsucb.policies.ts_ucb import TSUCB, ratios
 
 FREQUENCIES = 2048  # at most so many terms of the Fourier series
 NEGLIGIBLE = 1e-12  # of the characteristic function
-STAGE = 200.0  # length of a stage in units of the narrowest arm's scale
+STAGE = 120.0  # length of a stage in units of the finest scale in it
+SHARP = 1e-9  # the first finest scale beside a certain arm, in units of the narrowest other
 PHASE = 8.0  # radians that the oscillation may turn in one panel of 8 nodes: an error of 1e-8
 
 
@@ -52,9 +55,7 @@ def independent(belief: Any) -> bool:
 def ts_ucb_probabilities(belief, samples):  # type: ignore[no-untyped-def]
     """P(arm is chosen) by TS-UCB with that many samples, for independent arms.
 
-    Exact with one sample and with infinitely many. With others the error is below 1e-6 where the
-    largest spread of the arms that can be best is at most 100 times the smallest, and below 1e-3
-    where it is more.
+    Exact with infinitely many samples, to 1e-8 with one, and to 1e-6 with others.
 
     >>> from tsucb import GaussianBelief
     >>> belief = GaussianBelief(mean=[0.0, 0.0, -0.5], std=[1.0, 2.0, 2.5])
@@ -86,7 +87,21 @@ def ts_ucb_probabilities(belief, samples):  # type: ignore[no-untyped-def]
             out += max(below[i + 1] - below[i], 0.0) * tied(-ratios(belief, middle))
     if certain:
         out += none_better**samples * tied(-ratios(belief, low))
-    return out / out.sum()
+    return floored(out, may_win(belief))
+
+
+@inlined
+def may_win(belief):  # type: ignore[no-untyped-def]
+    """Which arms win for some f̃ that there may be."""
+    lowest, ends = conceivable(belief)
+    low, high = reward_at(belief, lowest)[0], reward_at(belief, ends.max())[0]
+    points = breakpoints(belief.estimate, belief.radius, low, high)
+    found = tied(-ratios(belief, low)) > 0.0
+    for i in range(points.size - 1):
+        middle = 0.5 * (points[i] + points[i + 1])
+        if points[i] < middle < points[i + 1]:
+            found |= tied(-ratios(belief, middle)) > 0.0
+    return found
 
 
 @inlined
@@ -139,54 +154,80 @@ def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
     up to the chance that f̃ lies further than the period from x.
 
     Narrow arms would ask for more frequencies than wide ones leave room for; so the range is
-    taken in stages, each at most STAGE times as long as the narrowest arm in it. A stage adds the
-    chance that all m draws are below its end, but not all below its beginning: φ of what is below
-    the end, to the m-th power, less that of what is below the beginning. A certain arm is what is
-    below the beginning of the first stage.
+    taken in stages, each at most STAGE times as long as what is finest in it. The measure of one
+    draw is multiplied by ψ, which is 1 at first and fades to 0 at the end of the stage; a stage
+    adds the m-fold convolution of what it has, less that of what the stage before had. As ψ is
+    smooth, so is the difference, and the series converges fast: with a sharp cut instead of ψ
+    it is off by 1e-3. A certain arm is what there is before the first stage, which is so short
+    that its sharp beginning does not matter.
 
     Reference: Davies (1973), "Numerical inversion of a characteristic function".
     """
     arms, high, scale, floor, ceiling, certain = outline(belief)
-    old_value = np.array([reward_at(belief, floor)[0]])
-    old_mass = np.array([best_cdf(belief, arms, floor) if certain else 0.0])
+    atom = np.array([reward_at(belief, floor)[0]])
+    chance = np.array([best_cdf(belief, arms, floor) if certain else 0.0])
     terms = np.empty(points.size)
     out[:] = 0.0
-    start = floor
+    start, old_fade, old_width, old_total = floor, floor, np.inf, chance[0]
+    finest = narrowest(high, scale, floor) * (SHARP if certain else 1.0)
     while start < ceiling:
-        stop = min(start + STAGE * narrowest(high, scale, start), ceiling)
+        stop = max(floor + STAGE * finest, start + 0.5 * STAGE * finest)
+        if not start < stop < ceiling:
+            stop = ceiling
+        fade = 0.5 * (start + stop)
+        width = (stop - fade) / 12.0 if stop < ceiling else np.inf
         total = best_cdf(belief, arms, stop) if stop < ceiling else 1.0
-        nodes, weights = nodes_between(high, scale, start, stop, np.inf)
-        value, mass = masses_so_far(belief, arms, high, nodes, weights, total, old_value, old_mass)
-        mean = (mass * value).sum() / total
-        variance = (mass * (value - mean) ** 2).sum() / total
-        # Bernstein's inequality: beyond this distance f̃ falls with chance 1e-10 at most.
-        bound = 23.0 * (value[-1] - value[0]) / (3.0 * samples)
-        reach = bound + math.sqrt(bound * bound + 46.0 * variance / samples)
-        low, top = max(mean - reach, value[0]), min(mean + reach, value[-1])
-        step = 2.0 * math.pi / (top - low)
-        # φᵐ vanishes beyond about 8 standard deviations of f̃; further if some arms are narrow.
-        count = int(8.0 * math.sqrt(samples / variance) / step) + 16
+        span, count = np.inf, 0.0
         while True:
-            count = min(count, FREQUENCIES)
-            nodes, weights = nodes_between(
-                high, scale, start, stop, PHASE * samples / (step * count)
-            )
-            value, mass = masses_so_far(
-                belief, arms, high, nodes, weights, total, old_value, old_mass
-            )
-            vanished = fourier_sum(
-                value - mean, mass, old_mass.size, samples, step, count, points - mean, terms
-            )
-            if vanished or count == FREQUENCIES:
+            # Before `start` again, but no finer than this stage needs.
+            nodes, weights = nodes_between(belief, high, scale, floor, start, 3 * old_width, span)
+            value, mass = masses_so_far(belief, arms, high, nodes, weights, old_total, atom, chance)
+            had = faded(mass, nodes, 0.5 * (old_fade + start), old_width)
+            nodes, weights = nodes_between(belief, high, scale, start, stop, 3 * width, span)
+            value, mass = masses_so_far(belief, arms, high, nodes, weights, total, value, mass)
+            has = faded(mass, nodes, 0.5 * (fade + stop), width)
+            sum_has, sum_had = min(has.sum(), 1.0), had.sum()
+            gained = max(sum_has**samples - sum_had**samples, 0.0)
+            mean = (has * value).sum() / sum_has
+            variance = (has * (value - mean) ** 2).sum() / sum_has
+            # Bernstein's inequality: beyond this distance f̃ falls with chance 1e-10 at most.
+            bound = 23.0 * (value[-1] - value[0]) / (3.0 * samples)
+            reach = bound + math.sqrt(bound * bound + 46.0 * variance / samples)
+            low, top = max(mean - reach, value[0]), min(mean + reach, value[-1])
+            if gained < NEGLIGIBLE or not variance > 0.0 or not top > low:
+                low, top = mean, mean
                 break
-            count *= 3
-        gained = total**samples - old_mass.sum() ** samples
+            step = 2.0 * math.pi / (top - low)
+            if count == 0.0:
+                # φᵐ vanishes beyond about 8 standard deviations of f̃; further if some arms are
+                # narrow. The first nodes were for this estimate only.
+                count = 8.0 * math.sqrt(samples / variance) / step + 16.0
+            else:
+                vanished = fourier_sum(
+                    value - mean, has, had, samples, step, int(count), points - mean, terms
+                )
+                if vanished or count >= FREQUENCIES:
+                    break
+                count *= 3.0
+            count = min(count, FREQUENCIES)
+            span = PHASE * samples / (step * count)
         for i in range(points.size):
             if points[i] >= top:
                 out[i] += gained
             elif points[i] > low:
                 out[i] += min(max(0.5 * gained - terms[i] / math.pi, 0.0), gained)
-        old_value, old_mass, start = value, mass, stop
+        finest = min(narrowest(high, scale, fade), width)
+        start, old_fade, old_width, old_total = stop, fade, width, total
+
+
+@inlined
+def faded(mass, nodes, middle, width):  # type: ignore[no-untyped-def]
+    """The masses times ψ: the last of them are those of the nodes, where it may be below 1."""
+    out = mass.copy()
+    if width < np.inf:
+        for i in range(nodes.size):
+            out[mass.size - nodes.size + i] *= normal_cdf((middle - nodes[i]) / width)
+    return out
 
 
 @inlined
@@ -203,15 +244,17 @@ def masses_so_far(belief, arms, high, nodes, weights, below, old_value, old_mass
         value[before + i] = reward_at(belief, nodes[i])[0]
         mass[before + i] = weights[i] * best[i] * hazard[:, i].sum()
     # Their sum is known, and m-fold products would multiply the error of the quadrature by m.
-    mass[before:] *= (below - old_mass.sum()) / mass[before:].sum()
+    new = mass[before:].sum()
+    if new > 0.0:
+        mass[before:] *= max(below - old_mass.sum(), 0.0) / new
     return value, mass
 
 
 @inlined
-def fourier_sum(value, mass, before, samples, step, count, points, out):  # type: ignore[no-untyped-def]
+def fourier_sum(value, has, had, samples, step, count, points, out):  # type: ignore[no-untyped-def]
     """Sum `count` frequencies at every point; returns whether the last ones were negligible.
 
-    The first `before` masses are those below the beginning of the stage.
+    The stage before had the first of the masses, or part of them.
     """
     out[:] = 0.0
     angle = step / samples
@@ -219,8 +262,8 @@ def fourier_sum(value, mass, before, samples, step, count, points, out):  # type
     turn_cosine, turn_sine = np.cos(angle * value), np.sin(angle * value)
     quiet = 0
     for j in range(count):
-        old_real, old_imaginary = power(mass[:before], cosine, sine, samples)
-        real, imaginary = power(mass, cosine, sine, samples)
+        old_real, old_imaginary = power(had, cosine, sine, samples)
+        real, imaginary = power(has, cosine, sine, samples)
         real -= old_real
         imaginary -= old_imaginary
         for i in range(value.size):

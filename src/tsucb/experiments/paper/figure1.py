@@ -142,7 +142,7 @@ class Figure1(Experiment):
         if self.runs != 200:
             notes.append(f"{self.runs} runs of every policy, where the paper has 200.")
         for name in self.policies:
-            if name.startswith("IDS") and name != "IDS(1000)":
+            if name.startswith("IDS") and "(1000)" not in name:
                 notes.append(f"{name} stands for the paper's IDS(1000), which is slower.")
         if len(self.instances) < len(INSTANCES):
             notes.append(f"{len(self.instances)} of the paper's 25 cells.")

@@ -6,13 +6,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tsucb.checks import positive, whole_number
+from tsucb.checks import positive, whole_number, within
 from tsucb.compiled import implements, inlined
 from tsucb.models.model import Model, believe, training_due, update
 from tsucb.models.nig_linear import NIGLinear, NIGState
 from tsucb.numeric.arrays import Floats, Integers
 
 Singles = NDArray[np.float32]
+
+MOST_WEIGHT = 1e6  # of the network
+MOST_OUTPUT = np.float32(1e25)  # of a hidden unit: times a weight, and summed, it stays finite
 
 
 class NeuralState(NamedTuple):
@@ -150,6 +153,9 @@ class NeuralLinear(
             NIGLinear(widths[-1], shape, scale, 0.0, prior_precision),
         )
 
+    # It computes with single precision, in which the squares of errors must stay finite.
+    largest = 1e12
+
     @property
     def initial_pulls(self) -> int:  # type: ignore[override]
         """How often every arm is pulled before the policy decides."""
@@ -198,6 +204,35 @@ class NeuralLinear(
         """One vector (d',), the same for all arms."""
         return (self.features,)
 
+    def check_settings(self) -> None:
+        """Raise a ValueError for settings that the constructor would not have made."""
+        self.head.check_settings()
+        t = self.training
+        again = NeuralLinear(
+            self.features, self.hidden, memory=self.memory, interval=self.interval,
+            initial_pulls=self.pulls_first, weight_range=self.weight_range, batches=t.batches,
+            batch_size=t.batch_size, rate=t.rate, rate_decay=t.rate_decay,
+            moment_decay=t.moment_decay, clip_norm=t.clip_norm, shape=self.head.shape,
+            scale=self.head.scale,
+        )  # fmt: skip
+        if again[:-1] != self[:-1] or self.head.features != self.hidden[-1]:
+            raise ValueError("settings of a network that do not go together")
+
+    def check_state(self, state: NeuralState, rewards: int) -> None:
+        """Raise a ValueError for a network, a memory or posteriors that cannot have come about."""
+        self.head.check_state(state.head, rewards)
+        arms, (seen, batches) = state.pulls.size, state.counts.tolist()
+        if not 0 <= seen <= rewards or not 0 <= batches < 2**53:
+            raise ValueError("counts of training that cannot be")
+        if not within(state.parameters, MOST_WEIGHT) or not within(state.squares, MOST_WEIGHT):
+            raise ValueError("weights of a network that cannot be")
+        if (state.squares < 0).any():
+            raise ValueError("squares that are negative")
+        if not within(state.contexts, self.largest) or not within(state.rewards, self.largest):
+            raise ValueError("a memory of numbers that cannot be")
+        if ((state.chosen < 0) | (state.chosen >= arms)).any():
+            raise ValueError("a memory of arms that there are not")
+
     def layer_shapes(self, arms: int) -> tuple[tuple[int, int], ...]:
         """Inputs and outputs of every layer, from the context to the arms."""
         widths = (self.features, *self.hidden, arms)
@@ -224,7 +259,7 @@ def hidden_features(model, parameters, context):  # type: ignore[no-untyped-def]
             for j in range(width):
                 outputs[j] += x * row[j]
         for j in range(width):
-            outputs[j] = max(outputs[j], np.float32(0.0))
+            outputs[j] = min(max(outputs[j], np.float32(0.0)), MOST_OUTPUT)
         values = outputs
         start = biases + width
     return values.astype(np.float64)

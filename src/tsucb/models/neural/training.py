@@ -11,7 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsucb.models.neural.neural_linear import NeuralLinear, NeuralState
+from tsucb.checks import within
+from tsucb.models.neural.neural_linear import (
+    MOST_OUTPUT,
+    MOST_WEIGHT,
+    NeuralLinear,
+    NeuralState,
+)
 from tsucb.models.regressions import set_posteriors
 
 try:
@@ -83,6 +89,7 @@ def compiled_steps(
     def features(layers: list[tuple[Any, Any]], rows: Any, precision: Any = None) -> Any:
         for weights, biases in layers[:-1]:
             rows = jax.nn.relu(jnp.dot(rows, weights, precision=precision) + biases)
+            rows = jnp.minimum(rows, MOST_OUTPUT)
         return rows
 
     def loss(layers: list[tuple[Any, Any]], rows: Any, chosen: Any, rewards: Any) -> Any:
@@ -148,7 +155,8 @@ def compiled_steps(
         root = inverse.transpose(0, 2, 1)
         diagonal = jnp.diagonal(lower, axis1=1, axis2=2)
         information = 2 * jnp.log(diagonal).sum(axis=1) - jnp.linalg.slogdet(precision)[1]
-        spread = sums[:, -1, -1] + pull @ mean - (v * v).sum(axis=1)
+        # A difference of large numbers, which rounding may take below zero.
+        spread = jnp.maximum(sums[:, -1, -1] + pull @ mean - (v * v).sum(axis=1), 0.0)
         return (root @ v[:, :, None])[:, :, 0], root, scale + spread / 2, information
 
     def append(history: Any, places: Any, new: Any) -> Any:
@@ -234,12 +242,22 @@ class Trainer:
             )
             posterior = self.steps.posterior(self.parameters, self.history, stored, *self.prior)
             results = [np.asarray(x) for x in (self.parameters, self.squares, *posterior)]
+        sound = True
         for state, parameters, squares, mean, root, scale, information in zip(
             self.states, *results, strict=True
         ):
+            state.counts[1] += self.model.training.batches
+            learned = (mean, root, scale, information)
+            if not within(parameters, MOST_WEIGHT) or not all(
+                np.isfinite(x).all() for x in learned
+            ):
+                sound = False  # a training that diverges is as if it had not been
+                continue
             state.parameters[:], state.squares[:] = parameters, squares
             set_posteriors(state.head.regressions, mean, root)
             state.head.regressions.information[:] = information
             state.head.scale[:] = scale
             state.pulls[:] = np.bincount(state.chosen[:stored], minlength=state.pulls.size)
-            state.counts[1] += self.model.training.batches
+        if not sound:
+            self.parameters = jnp.stack([state.parameters for state in self.states])
+            self.squares = jnp.stack([state.squares for state in self.states])

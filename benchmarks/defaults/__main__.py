@@ -1,0 +1,311 @@
+"""Compare defaults, with nothing set: `python -m benchmarks.defaults --out DIR`.
+
+Seven datasets as bandits, with raw and with standardised features and with rescaled rewards; this
+library's agent beside other libraries at their tutorials' settings, on the same contexts and
+rewards. Writes `defaults.csv` (every run), `defaults.md` (tables) and figures. What is finished is
+kept, one file a run under `cells/`, so that an interrupted run goes on where it was; after a
+change to this library, play it anew with `--again ours`.
+
+Seeds 0 to 9 are for reporting and nothing is chosen by them; develop with seeds from 1000 on.
+"""
+
+import argparse
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.defaults import cells, problems, report
+from benchmarks.defaults.cells import Cell
+from benchmarks.defaults.contestants import CONTESTANTS, GRID, LIBRARY, NAMED, Contestant
+from benchmarks.defaults.play import CUT
+from benchmarks.defaults.scores import CONSTANT
+from benchmarks.defaults.workers import Worker, python_of
+
+DATASETS = list(problems.READERS)
+STEPS, SEEDS = [3_000, 10_000], list(range(10))
+QUICK_DATASETS, QUICK_STEPS, QUICK_SEEDS = ["statlog", "mushroom"], [500], [1000]
+# The other libraries would take days for everything. They get so many seeds, and rescaled rewards
+# on these datasets, unless --thorough is given.
+LIBRARY_SEEDS, RESCALED = 5, ("mushroom", "statlog", "jester")
+MILLISECONDS = 20.0  # a decision of another library may take, on average
+GROUPS = {
+    "all": CONTESTANTS,
+    "ours": [c for c in CONTESTANTS if c.library == "tsucb"],
+    "libraries": [c for c in CONTESTANTS if c.role == LIBRARY],
+}
+
+Read = Callable[[str], problems.Table]
+Run = tuple[int, str, str, str, Contestant]  # seed, dataset, features, rewards
+
+
+def one_of(names: str, known: Sequence[str], what: str) -> list[str]:
+    """Comma-separated names, each of them known."""
+    found = [name.strip() for name in names.split(",") if name.strip()]
+    if unknown := [name for name in found if name not in known] or (not found and [names]):
+        raise ValueError(f"unknown {what} {unknown[0]!r}; choose from {', '.join(known)}")
+    return found
+
+
+def contestants_of(names: str) -> list[Contestant]:
+    """Contestants by name or by group, in the order of the tables."""
+    found = set(one_of(names, [*GROUPS, *NAMED], "contestant"))
+    chosen = {c.name for group in found & set(GROUPS) for c in GROUPS[group]} | found
+    return [c for c in CONTESTANTS if c.name in chosen]
+
+
+def numbers(text: str, what: str, least: int) -> list[int]:
+    """Whole numbers and ranges of them: `0-4,7`."""
+    out: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        try:
+            span = range(int(first), int(last if dash else first) + 1)
+        except ValueError:
+            span = range(0)
+        if not span or span[0] < least:
+            raise ValueError(f"{what} must be whole numbers of at least {least}, not {part!r}")
+        out += span
+    return sorted(set(out))
+
+
+def plan(
+    datasets: Sequence[str],
+    scales: Sequence[str],
+    seeds: Sequence[int],
+    contestants: Sequence[Contestant],
+    thorough: bool = False,
+) -> Iterator[Run]:
+    """Every run, seed by seed, so that a run that is stopped has all problems in it."""
+    for count, seed in enumerate(seeds):
+        for dataset in datasets:
+            for features, rewards in [v for v in problems.VARIANTS if v[1] in scales]:
+                for contestant in contestants:
+                    prepared = (features, rewards) == (problems.STANDARDISED, "as is")
+                    if contestant.role == GRID:
+                        # A fixed prior is tuned where it can be: it is a line of reference.
+                        wanted = prepared
+                    elif contestant.role == LIBRARY and not thorough:
+                        few = rewards == "as is" or dataset in RESCALED
+                        wanted = few and count < LIBRARY_SEEDS
+                    else:
+                        wanted = True
+                    if wanted:
+                        yield seed, dataset, features, rewards, contestant
+
+
+class Benchmark:
+    """Plays what is not finished yet."""
+
+    def __init__(self, out: Path, steps: list[int], milliseconds: float, read: Read) -> None:
+        self.out, self.steps, self.milliseconds = out, steps, milliseconds
+        self.read = lru_cache(maxsize=None)(read)
+        self.workers: dict[str, Worker | None] = {}
+        # From how many steps on a contestant is too slow on a dataset, which one seed tells.
+        self.slow: dict[tuple[str, ...], int] = {}
+        self.stream: tuple[Any, ...] = ()
+
+    def worker(self, library: str) -> Worker | None:
+        """The process of a library; None if it cannot be installed."""
+        if library not in self.workers:
+            python, reason = python_of(library)
+            self.workers[library] = None if python is None else Worker(python, library)
+            if python is None:
+                print(f"{library}: {reason}", flush=True)
+        return self.workers[library]
+
+    def prepare(self, folder: Path, dataset: str, features: str, seed: int) -> Path:
+        """The files of a stream, kept until another one is asked for."""
+        wanted, base = (dataset, features, seed), folder / "stream"
+        if self.stream != wanted:
+            drawn = problems.draw(self.read(dataset), features, seed, max(self.steps))
+            np.save(f"{base}.contexts.npy", drawn.contexts)
+            np.save(f"{base}.rewards.npy", drawn.rewards)
+            totals = {n: drawn.rewards[:n].sum(axis=0).max() for n in self.steps}
+            for scale in problems.SCALES if features == problems.STANDARDISED else ["as is"]:
+                for n, total in totals.items():
+                    cell = Cell(dataset, features, scale, n, CONSTANT, seed)
+                    cells.save(self.out, cell, total=float(total), seconds=0, note="", version="")
+            self.stream = wanted
+        return base
+
+    def play(
+        self,
+        folder: Path,
+        seed: int,
+        dataset: str,
+        features: str,
+        rewards: str,
+        contestant: Contestant,
+    ) -> None:
+        """Play one run to the longest number of steps that is not finished, and keep all totals."""
+        key, parts = (contestant.name, dataset, features), (dataset, features, rewards)
+        ours = {n: Cell(*parts, n, contestant.name, seed) for n in self.steps}
+        missing = []
+        for n, cell in ours.items():
+            found = cells.load(self.out, cell)
+            if found is None:
+                missing.append(n)
+            elif found["note"].startswith(CUT):
+                self.slow[key] = min(n, self.slow.get(key, n))
+        worker = self.worker(contestant.library) if missing else None
+        if worker is None:
+            return
+        possible = [n for n in missing if n < self.slow.get(key, math.inf)]
+        result: dict[str, Any] = {"totals": {}, "seconds": 0, "note": f"{CUT} with another seed"}
+        if possible:
+            result = worker.ask(
+                stream=str(self.prepare(folder, dataset, features, seed)),
+                contestant=contestant.name,
+                scale=problems.SCALES[rewards],
+                steps=possible,
+                seed=seed,
+                milliseconds=self.milliseconds if contestant.role == LIBRARY else math.inf,
+            )
+        for n in missing:
+            total = result["totals"].get(str(n))
+            if total is None and result["note"].startswith(CUT):
+                self.slow[key] = min(n, self.slow.get(key, n))
+            cells.save(
+                self.out,
+                ours[n],
+                total=total,
+                seconds=result["seconds"],
+                note="" if total is not None else result["note"] or f"{CUT} with another seed",
+                version=worker.version,
+            )
+
+    def run(self, runs: Sequence[Run]) -> None:
+        """Play all runs, and say how far it is."""
+        begin = last = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix="tsucb-defaults-") as folder:
+            try:
+                for done, one in enumerate(runs, start=1):
+                    self.play(Path(folder), *one)
+                    now = time.perf_counter()
+                    if now - last > 30 or done == len(runs):
+                        last = now
+                        where = f"seed {one[0]}, {one[1]}, {one[2]}, {one[3]}, {one[4].name}"
+                        minutes = (now - begin) / 60
+                        print(
+                            f"{done:,} of {len(runs):,} runs, {minutes:.1f} min: {where}",
+                            flush=True,
+                        )
+            finally:
+                for worker in self.workers.values():
+                    if worker is not None:
+                        worker.stop()
+
+
+def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """What the command line asks for; one sentence and exit status 2 if it makes no sense."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.defaults",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--out", type=Path, default=Path("results/defaults"), metavar="DIR")
+    add("--contestants", default="all", metavar="NAMES", help="names, or all, ours, libraries")
+    add("--datasets", metavar="NAMES", help=f"comma-separated, of {', '.join(DATASETS)}")
+    add("--rewards", metavar="NAMES", help=f"comma-separated, of {', '.join(problems.SCALES)}")
+    add("--steps", metavar="NUMBERS", help="numbers of steps (default: 3000,10000)")
+    add("--seeds", metavar="NUMBERS", help="numbers and ranges of them (default: 0-9)")
+    add("--quick", action="store_true", help="2 datasets, 1 seed, 500 steps: about a minute")
+    add(
+        "--milliseconds",
+        type=float,
+        default=MILLISECONDS,
+        help="cut another library's run off that takes longer a decision (default: %(default)g)",
+    )
+    add("--again", metavar="NAMES", help="play these contestants anew although they are finished")
+    add(
+        "--thorough",
+        action="store_true",
+        help=f"more than {LIBRARY_SEEDS} seeds of the other libraries too, and rescaled rewards on "
+        f"more datasets than {', '.join(RESCALED)}: days",
+    )
+    add("--report", action="store_true", help="play nothing; write the tables of what is finished")
+    options = parser.parse_args(arguments)
+    quick = options.quick
+    try:
+        options.contestants = contestants_of(options.contestants)
+        options.again = contestants_of(options.again) if options.again else []
+        options.datasets = (
+            one_of(options.datasets, DATASETS, "dataset")
+            if options.datasets
+            else (QUICK_DATASETS if quick else DATASETS)
+        )
+        scales = list(problems.SCALES)
+        options.rewards = one_of(options.rewards, scales, "scale") if options.rewards else scales
+        options.steps = (
+            numbers(options.steps, "steps", 1)
+            if options.steps
+            else (QUICK_STEPS if quick else STEPS)
+        )
+        options.seeds = (
+            numbers(options.seeds, "seeds", 0)
+            if options.seeds
+            else (QUICK_SEEDS if quick else SEEDS)
+        )
+        if not options.milliseconds > 0:
+            raise ValueError(f"milliseconds must be positive, not {options.milliseconds:g}")
+        if options.out.exists() and not options.out.is_dir():
+            raise ValueError(f"{options.out} is a file; give --out a folder")
+    except ValueError as error:
+        complain(error)
+    return options
+
+
+def complain(error: Exception) -> None:
+    """Say what is wrong in one sentence, and leave."""
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(2)
+
+
+def main(arguments: Sequence[str] | None = None, read: Read = problems.read) -> None:
+    """Play what is not finished, then write the tables and figures."""
+    options = options_of(arguments)
+    benchmark = Benchmark(options.out, options.steps, options.milliseconds, read)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        for dataset in [] if options.report else options.datasets:
+            benchmark.read(dataset)  # what is missing is said before anything is played
+    except (OSError, ValueError) as error:
+        complain(error)
+    if not options.report:
+        runs = list(
+            plan(
+                options.datasets,
+                options.rewards,
+                options.seeds,
+                options.contestants,
+                options.thorough,
+            )
+        )
+        for seed, dataset, features, rewards, contestant in runs:
+            for n in options.steps if contestant in options.again else []:
+                cell = Cell(dataset, features, rewards, n, contestant.name, seed)
+                cell.path(options.out).unlink(missing_ok=True)
+        try:
+            benchmark.run(runs)
+        except KeyboardInterrupt:
+            print(
+                "stopped; what is finished is kept, and the same command goes on", file=sys.stderr
+            )
+            sys.exit(130)
+    print(
+        report.write(
+            options.out, options.datasets, options.steps, options.seeds, options.milliseconds
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

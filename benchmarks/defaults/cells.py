@@ -1,0 +1,66 @@
+"""One run of one contestant is one cell: a file that is whole or not there."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+SLUGS = {"×": "times-", "÷": "by-", "+": "plus-", "∞": "inf", "ε": "epsilon", " ": "-"}
+
+
+class Cell(NamedTuple):
+    """What was played."""
+
+    dataset: str
+    features: str
+    rewards: str
+    steps: int
+    contestant: str
+    seed: int
+
+    def path(self, out: Path) -> Path:
+        """Its file in a folder of results."""
+        problem = slug(f"{self.features} {self.rewards}")
+        name = f"{slug(self.contestant)}-{self.steps}-{self.seed}.json"
+        return out / "cells" / self.dataset / problem / name
+
+
+def slug(name: str) -> str:
+    """A name as part of a file's name.
+
+    >>> slug("VW ε-greedy"), slug("standardised ÷100"), slug("TS-UCB(∞)")
+    ('VW-epsilon-greedy', 'standardised-by-100', 'TS-UCB(inf)')
+    """
+    for sign, word in SLUGS.items():
+        name = name.replace(sign, word)
+    return name
+
+
+def save(out: Path, cell: Cell, **result: Any) -> None:
+    """Write a finished cell aside and rename it."""
+    path = cell.path(out)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_suffix(f".{os.getpid()}.part")
+    aside.write_text(json.dumps(cell._asdict() | result, ensure_ascii=False))
+    os.replace(aside, path)
+
+
+def load(out: Path, cell: Cell) -> dict[str, Any] | None:
+    """A finished cell; None if it is not finished, or its file is not what it should be."""
+    try:
+        found = json.loads(cell.path(out).read_text())
+    except (OSError, ValueError):
+        return None
+    same = isinstance(found, dict) and all(found.get(k) == v for k, v in cell._asdict().items())
+    return found if same and "total" in found else None
+
+
+def finished(out: Path) -> list[dict[str, Any]]:
+    """All finished cells of a folder."""
+    found = []
+    for path in sorted((out / "cells").glob("*/*/*.json")):
+        try:
+            found.append(json.loads(path.read_text()))
+        except (OSError, ValueError):
+            continue
+    return found

@@ -1,0 +1,152 @@
+"""Totals of runs, and what they are in per cent of the best library's."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from benchmarks.defaults import cells
+from benchmarks.defaults.contestants import (
+    CONTESTANTS,
+    DEFAULT,
+    GREEDY,
+    GRID,
+    LIBRARY,
+    NAMED,
+    POLICY,
+)
+from benchmarks.defaults.problems import STANDARDISED, VARIANTS
+
+CONSTANT = "best constant arm"
+MAIN = [c.name for c in CONTESTANTS if c.role in (DEFAULT, GREEDY, LIBRARY)]
+LIBRARIES = [c.name for c in CONTESTANTS if c.role == LIBRARY]
+POLICIES = [c.name for c in CONTESTANTS if c.role in (DEFAULT, GREEDY, POLICY)]
+OURS = next(c.name for c in CONTESTANTS if c.role == DEFAULT)
+PURELY_GREEDY = next(c.name for c in CONTESTANTS if c.role == GREEDY)
+COLUMNS = ["dataset", "features", "rewards", "steps", "contestant", "seed"]
+PROBLEM = ["dataset", "features", "rewards", "steps"]
+
+Key = tuple[Any, ...]  # a problem: dataset, features, rewards, steps
+
+
+class Ratio(NamedTuple):
+    """A percentage of another's total, with its 95 % interval."""
+
+    percent: float
+    half: float  # half the width of the interval; nan from one run
+    runs: int
+
+    def __str__(self) -> str:
+        return f"{self.percent:.1f}" + ("" if np.isnan(self.half) else f" ± {self.half:.1f}")
+
+
+Totals = dict[str, "pd.Series[Any]"]  # contestant → totals by seed
+Scores = dict[Key, dict[str, Ratio]]
+
+
+def frame(
+    out: Path, datasets: Sequence[str], steps: Sequence[int], seeds: Sequence[int]
+) -> pd.DataFrame:
+    """The finished runs that were asked for, one line each, in the order of the tables."""
+    rows = [
+        cell
+        for cell in cells.finished(out)
+        if cell["dataset"] in datasets and cell["steps"] in steps and cell["seed"] in seeds
+    ]
+    table = pd.DataFrame(rows, columns=[*COLUMNS, "total", "seconds", "version", "note"])
+    table["total"] = table.total.astype(float)
+    variants = [f"{f} {r}" for f, r in VARIANTS]
+    names = [*NAMED, CONSTANT]
+    order = pd.DataFrame(
+        {
+            "steps": table.steps,
+            "dataset": table.dataset.map(list(datasets).index),
+            "variant": (table.features + " " + table.rewards).map(variants.index),
+            "contestant": table.contestant.map(names.index),
+            "seed": table.seed,
+        }
+    )
+    return table.loc[order.sort_values(list(order.columns)).index].reset_index(drop=True)
+
+
+def by_problem(table: pd.DataFrame) -> dict[Key, Totals]:
+    """The totals of each contestant on each problem, by seed."""
+    runs: dict[Key, Totals] = {}
+    for key, group in table.dropna(subset="total").groupby([*PROBLEM, "contestant"], sort=False):
+        *problem, contestant = key
+        runs.setdefault(tuple(problem), {})[str(contestant)] = group.set_index("seed").total
+    return runs
+
+
+def best_of(totals: Totals, names: Sequence[str]) -> str | None:
+    """Who has the largest mean on the seeds that all have.
+
+    Those with less than half of the seeds of the most complete are left out: they were cut off.
+    The best of several means is a little lucky; what is compared with it is not favoured.
+    """
+    present = {name: totals[name] for name in names if name in totals}
+    most = max((len(t) for t in present.values()), default=0)
+    present = {name: t for name, t in present.items() if 2 * len(t) >= most}
+    shared = set.intersection(*(set(t.index) for t in present.values())) if present else set()
+    if not shared:
+        return None
+    means = {name: float(t.loc[sorted(shared)].mean()) for name, t in present.items()}
+    return max(means, key=lambda name: means[name])
+
+
+def ratio(mine: "pd.Series[Any]", other: "pd.Series[Any]") -> Ratio | None:
+    """Σ mine / Σ other over the seeds that both have, in per cent.
+
+    The interval is that of a ratio of means of pairs: the residuals mine − ratio · other have mean
+    zero, and their standard error over the mean of the other is the ratio's (delta method).
+    """
+    seeds = mine.index.intersection(other.index)
+    a, b = mine.loc[seeds].to_numpy(), other.loc[seeds].to_numpy()
+    if not len(seeds) or b.mean() <= 0:
+        return None
+    value = a.mean() / b.mean()
+    half = np.nan
+    if len(seeds) > 1:
+        error = (a - value * b).std(ddof=1) / np.sqrt(len(seeds)) / b.mean()
+        half = 100 * stats.t.ppf(0.975, len(seeds) - 1) * error
+    return Ratio(100 * value, half, len(seeds))
+
+
+def references(runs: dict[Key, Totals]) -> dict[Key, str]:
+    """The best library on each problem that has one whose total is positive.
+
+    Where no library was measured at all, the best of our own policies takes its place.
+    """
+    measured = any(name in totals for totals in runs.values() for name in LIBRARIES)
+    found = {p: best_of(totals, LIBRARIES if measured else POLICIES) for p, totals in runs.items()}
+    return {p: best for p, best in found.items() if best and runs[p][best].mean() > 0}
+
+
+def percentages(runs: dict[Key, Totals]) -> Scores:
+    """Everybody's reward in per cent of the best library's, problem by problem."""
+    out: Scores = {}
+    for problem, best in references(runs).items():
+        totals = runs[problem]
+        found = {name: ratio(t, totals[best]) for name, t in totals.items()}
+        out[problem] = {name: r for name, r in found.items() if r is not None}
+    return out
+
+
+def grid(runs: dict[Key, Totals]) -> dict[Key, tuple[str, Ratio]]:
+    """The best fixed prior, and our reward in per cent of it, problem by problem.
+
+    The fixed priors are tuned on standardised features and rewards as they are; the same decisions
+    are possible on the other variants of the dataset.
+    """
+    out: dict[Key, tuple[str, Ratio]] = {}
+    priors = [c.name for c in CONTESTANTS if c.role == GRID]
+    for problem, totals in runs.items():
+        prepared = runs.get((problem[0], STANDARDISED, "as is", problem[3]), {})
+        best = best_of(prepared, priors)
+        found = ratio(totals[OURS], prepared[best]) if best and OURS in totals else None
+        if best and found:
+            out[problem] = best, found
+    return out

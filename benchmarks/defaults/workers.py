@@ -1,0 +1,71 @@
+"""The processes that play: one for each library, in the library's own environment."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers.__main__ import ONE_CORE, install, pin_to_one_core
+
+ROOT = Path(__file__).parents[2]
+
+
+class Worker:
+    """A process that answers lines of JSON, started again if it ends."""
+
+    def __init__(self, python: Path, library: str) -> None:
+        self.python, self.library = python, library
+        self.start()
+
+    def start(self) -> None:
+        """Start the process and learn the library's version."""
+        # A file, not a pipe: nobody reads a library's warnings while it plays.
+        self.complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [str(self.python), "-m", "benchmarks.defaults.play", self.library],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.complaints,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | ONE_CORE,
+            preexec_fn=pin_to_one_core,
+        )
+        self.version = str(self.read().get("version", "unknown"))
+
+    def read(self) -> dict[str, Any]:
+        """The next answer; a note of what was said last if the process has ended."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if line:
+            return dict(json.loads(line))
+        self.process.wait()
+        self.complaints.seek(0)
+        said = [x.strip() for x in self.complaints.read().splitlines() if x.strip()]
+        reason = said[-1][:120] if said else f"exit status {self.process.returncode}"
+        return {"totals": {}, "seconds": 0.0, "note": f"ended: {reason}"}
+
+    def ask(self, **question: Any) -> dict[str, Any]:
+        """Play a run."""
+        if self.process.poll() is not None:
+            self.start()
+        try:
+            assert self.process.stdin is not None
+            print(json.dumps(question), file=self.process.stdin, flush=True)
+        except BrokenPipeError:
+            pass  # it has just ended; reading says why
+        return self.read()
+
+    def stop(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.communicate()
+        self.complaints.close()
+
+
+def python_of(library: str) -> tuple[Path | None, str]:
+    """The interpreter of a library's environment, installed if need be; or None, and why."""
+    return (Path(sys.executable), "") if library == "tsucb" else install(library)

@@ -1,0 +1,66 @@
+"""What all checks share: demands that answer in a sentence, and bounds in standard errors."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tsucb.compiled import MissingImplementation
+from tsucb.numeric.arrays import Floats
+from tsucb.structure import leaves
+
+P = ParamSpec("P")
+
+# A normal is farther than this from its mean, in standard deviations, once in 1.7 million times.
+FAR = 5.0
+
+
+def demand(holds: Any, sentence: str) -> None:
+    """Raise an AssertionError with this sentence unless the demand is met."""
+    if not holds:
+        raise AssertionError(sentence)
+
+
+def check(function: Callable[P, None]) -> Callable[P, None]:
+    """Let a missing implementation, which says what to write, fail a check like anything else."""
+
+    @functools.wraps(function)
+    def checked(*arguments: P.args, **options: P.kwargs) -> None:
+        try:
+            function(*arguments, **options)
+        except (MissingImplementation, NotImplementedError) as error:
+            raise AssertionError(str(error)) from error
+
+    return checked
+
+
+def near(found: ArrayLike, expected: ArrayLike, error: ArrayLike, count: int) -> bool:
+    """Whether averages over so many draws are where they should be, up to chance.
+
+    Parameters
+    ----------
+    error
+        The standard deviation of one draw.
+    """
+    # Beside the standard errors, room for rounding and for what a single draw can change.
+    scale = np.asarray(error) * (FAR / np.sqrt(count) + FAR / count)
+    slack = scale + 1e-9 * (1 + np.abs(expected))
+    return bool((np.abs(np.asarray(found) - expected) <= slack).all())
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether two values of nested tuples have equal arrays."""
+    pairs = list(zip(leaves(first), leaves(second), strict=True))
+    return all(np.array_equal(one, two, equal_nan=one.dtype.kind == "f") for one, two in pairs)
+
+
+def rounded(values: ArrayLike) -> str:
+    """Numbers for a sentence."""
+    return np.array2string(np.asarray(values, dtype=np.float64), precision=4, separator=", ")
+
+
+def close(first: Floats, second: Floats, tolerance: float = 1e-8) -> bool:
+    """Whether two arrays agree but for rounding; infinities must be the same."""
+    return bool(np.allclose(first, second, rtol=tolerance, atol=tolerance * 1e-3))

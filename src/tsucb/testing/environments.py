@@ -1,0 +1,180 @@
+"""What an environment promises: a world that is the same for whoever plays in it."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tsucb.beliefs.belief import Belief
+from tsucb.beliefs.gaussian import Gaussian
+from tsucb.compiled import implements, offers
+from tsucb.environments.environment import advance, begin, pay
+from tsucb.models.model import Model, believe, update
+from tsucb.numeric.arrays import Integers
+from tsucb.policies.greedy import Random
+from tsucb.simulation.simulate import simulate
+from tsucb.testing.demands import check, demand, near
+from tsucb.testing.loops import Interpreted
+
+
+@check
+def check_environment(environment: Any, steps: int = 500) -> None:
+    """Check an environment, compiled or in plain Python.
+
+    1. It says how many `arms` it has, and its `context_shape`, if it has one.
+    2. Every step has a context of that shape, a finite mean for every arm, and at least one
+       available arm, each listed once.
+    3. A stream settles the world: whatever arms are played and however often rewards are asked for,
+       contexts, means, available arms and the reward of each arm are the same. This is what makes
+       comparisons of policies paired.
+    4. Other streams make other worlds.
+    5. A reward is a finite number, and on average its arm's mean (within 5 standard errors).
+    6. In the compiled loop it is the same world as in the interpreted one.
+
+    Parameters
+    ----------
+    environment
+        Any object with `arms`, `begin(rng)`, `advance(world, step, rng)` and `reward(world, arm)`.
+    steps
+        How many are played, at most as many as it has.
+
+    >>> import tsucb
+    >>> check_environment(tsucb.WheelBandit(delta=0.5), steps=100)
+    """
+    name = type(environment).__name__
+    arms = environment.arms
+    demand(
+        isinstance(arms, int | np.integer) and arms > 0,
+        f"arms of {name} must be a positive integer, not {arms!r}",
+    )
+    shape = getattr(environment, "context_shape", None)
+    demand(
+        shape is None or (isinstance(shape, tuple) and all(isinstance(n, int) for n in shape)),
+        f"context_shape of {name} must be a tuple of integers, () for none, not {shape!r}",
+    )
+    steps = min(steps, getattr(environment, "longest", steps))
+    check_steps(environment, arms, shape, steps, name)
+    check_pairing(environment, arms, min(steps, 50), name)
+    if all(offers(function, type(environment)) for function in (begin, advance, pay)):
+        check_loops(environment, arms, shape or (), min(steps, 50), name)
+
+
+def check_steps(environment: Any, arms: int, shape: Any, steps: int, name: str) -> None:
+    """Shapes, and rewards around their means."""
+    rng, picks = np.random.default_rng(1), np.random.default_rng(2)
+    world = begin(environment, rng)
+    surprises = np.empty(steps)
+    for t in range(1, steps + 1):
+        context, means, available = advance(environment, world, t, rng)
+        demand(
+            not shape or np.shape(context) == shape,
+            f"a context of {name} has shape {np.shape(context)}, but context_shape says {shape}",
+        )
+        demand(
+            context is None or np.isfinite(context).all(),
+            f"a context of {name} is not finite: {context!r}",
+        )
+        listed = np.asarray(available)
+        demand(
+            listed.ndim == 1
+            and listed.size > 0
+            and listed.dtype.kind in "iu"
+            and ((listed >= 0) & (listed < arms)).all()
+            and np.unique(listed).size == listed.size,
+            f"the available arms of {name} are {available!r}; list at least one of 0 to "
+            f"{arms - 1}, each once",
+        )
+        demand(
+            np.shape(means) == (arms,) and np.isfinite(np.asarray(means)[listed]).all(),
+            f"the means of {name} are {means!r}; give a finite number for each of {arms} arms",
+        )
+        arm = int(picks.choice(listed))
+        reward = pay(environment, world, arm)
+        demand(
+            isinstance(reward, float) and np.isfinite(reward),
+            f"the reward of {name} is {reward!r}; it must be a finite number",
+        )
+        surprises[t - 1] = reward - means[arm]
+    demand(
+        near(surprises.mean(), 0.0, surprises.std(), steps),
+        f"rewards of {name} are on average {surprises.mean():+.4g} away from the means it states",
+    )
+
+
+def history(environment: Any, seed: int, steps: int, meddle: bool) -> list[Any]:
+    """All that happens in a world; with meddling, rewards are asked for twice and backwards."""
+    rng, found = np.random.default_rng(seed), []
+    world = begin(environment, rng)
+    for t in range(1, steps + 1):
+        context, means, available = advance(environment, world, t, rng)
+        some = [int(arm) for arm in available]
+        order = [*some, *reversed(some)] if meddle else some
+        paid = {arm: pay(environment, world, arm) for arm in order}
+        x = None if context is None else np.copy(context).tolist()
+        values = np.asarray(means)[available].tolist()
+        found.append((x, values, some, [paid[arm] for arm in some]))
+    return found
+
+
+def check_pairing(environment: Any, arms: int, steps: int, name: str) -> None:
+    """The same stream, the same world."""
+    first = history(environment, 3, steps, meddle=False)
+    demand(
+        first == history(environment, 3, steps, meddle=False),
+        f"{name} makes another world of the same stream; take all randomness from rng",
+    )
+    demand(
+        first == history(environment, 3, steps, meddle=True),
+        f"asking {name} for rewards changes what comes later, or another reward comes the second "
+        "time; draw everything random in advance, whatever arm will be played",
+    )
+    demand(
+        first != history(environment, 4, steps, meddle=False),
+        f"{name} makes the same world of every stream",
+    )
+
+
+class Counts(NamedTuple):
+    """How often each arm was played."""
+
+    pulls: Integers
+
+
+class Blind(Model, NamedTuple("Blind", [("shape", Integers)])):
+    """A model that takes contexts of any shape, and learns nothing: quick to compile."""
+
+    __slots__ = ()
+
+    def start(self, arms: int, rng: np.random.Generator | None = None) -> Counts:
+        """Nothing was played yet."""
+        return Counts(np.zeros(arms, dtype=np.int64))
+
+    def context_shape(self, arms: int) -> tuple[int, ...]:
+        """As it was told."""
+        return tuple(self.shape.tolist())
+
+
+@implements(believe, Blind)
+def believe_blind(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+    zeros, ones = np.zeros(arms.size), np.ones(arms.size)
+    return Belief(Gaussian(), zeros, ones, zeros, ones, state.pulls[arms], zeros, step, 1, 1.0)
+
+
+@implements(update, Blind)
+def update_blind(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
+    state.pulls[arm] += 1
+
+
+def check_loops(environment: Any, arms: int, shape: tuple[int, ...], steps: int, name: str) -> None:
+    """Compiled and interpreted."""
+    model = Blind(np.array(shape, dtype=np.int64))
+    one, other = (
+        simulate(
+            environment, model, [policy], horizon=steps, runs=1, workers=1, keep_arms=True,
+            progress=False,
+        )
+        for policy in (Random(), Interpreted(Random()))
+    )  # fmt: skip
+    demand(
+        np.array_equal(one.arms, other.arms) and np.allclose(one.regret, other.regret),  # type: ignore[arg-type]
+        f"{name} makes another world in the compiled loop than in the interpreted one",
+    )

@@ -1,0 +1,305 @@
+"""What a model promises: states, beliefs, learning, and its place in the loops."""
+
+import copy
+import json
+import pickle
+import tempfile
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tsucb.agent.agent import Agent
+from tsucb.beliefs.belief import Belief
+from tsucb.beliefs.law import Law
+from tsucb.compiled import offers, run
+from tsucb.models.forgetting import Forgetting, fadable
+from tsucb.models.model import Model, forget, trains, update
+from tsucb.policies.thompson import Thompson
+from tsucb.structure import Arrays, leaves, pack, unpack
+from tsucb.testing.demands import check, close, demand, same
+from tsucb.testing.loops import LOOPS, Interpreted, Script, ask, check_same_arms, script_for
+
+EVIDENCE = ("pulls", "information")
+MOMENTS = ("mean", "std", "estimate", "radius")
+
+
+@check
+def check_model(
+    model: Any,
+    *,
+    policy: Any = None,
+    rewards: Sequence[float] = (0.0, 1.0),
+    arms: int = 4,
+    steps: int = 60,
+    order_matters: bool | None = None,
+    fixed_prior: bool = True,
+    compiled: Collection[str] = LOOPS,
+) -> None:
+    """Check a model, compiled or in plain Python.
+
+    1. It derives from `tsucb.Model`, holds no state, and survives pickling.
+    2. `start` makes a state of arrays in named tuples, the same every time, that knows how often
+       each arm was pulled; a state can be saved and put together again.
+    3. A belief has a law and finite moments, one number per arm, and asking for it changes nothing.
+       The belief about some arms is that about all of them, in the order asked for.
+    4. Learning from many rewards is learning from one after the other, in place. It refuses unknown
+       arms, contexts that do not fit and rewards that are no numbers, and then changes nothing.
+    5. The order of rewards does not matter, unless it is said to.
+    6. `extend` keeps what is known of the old arms, gives new ones the prior, and leaves the old
+       state alone.
+    7. If it implements `forget`: a weight near zero brings the prior back.
+    8. An agent that is saved and loaded decides as before.
+    9. Simulation, replay and agent play the same arms, see `check_same_arms`.
+
+    Parameters
+    ----------
+    model
+        To check.
+    policy
+        Which plays in 8 and 9; Thompson sampling by default.
+    rewards
+        Some that the model accepts.
+    arms, steps
+        How much of it is played.
+    order_matters
+        Whether it does; by default for `Forgetting`, for models that train, and without a fixed
+        prior.
+    fixed_prior
+        False for a model that learns its prior too: then more arms may change what is believed, and
+        what is new or forgotten is not compared with the start.
+    compiled
+        Which of the loops in 9 are also compiled, which takes seconds each.
+
+    >>> import tsucb
+    >>> check_model(tsucb.BernoulliArms(), compiled=["replay"])
+    """
+    name = type(model).__name__
+    demand(isinstance(model, Model), f"{name} must derive from tsucb.Model")
+    demand(
+        same(tuple(pickle.loads(pickle.dumps(model))), tuple(model)),
+        f"{name} is not the same after pickling",
+    )
+    shape = model.context_shape(arms)
+    demand(
+        isinstance(shape, tuple) and all(isinstance(n, int) and n > 0 for n in shape),
+        f"context_shape of {name} must be a tuple of positive integers, () for none, not {shape!r}",
+    )
+    script = script_for(model, arms, steps, rewards)
+    check_start(model, arms, name)
+    state = learned(model, script)
+    check_saving(model, state, arms, name)
+    check_belief(model, state, script, name)
+    check_learning(model, state, script, name)
+    if order_matters is None:
+        order_matters = isinstance(model, Forgetting) or trains(model) or not fixed_prior
+    if not order_matters:
+        check_order(model, state, script, name)
+    check_extension(model, state, script, fixed_prior, name)
+    if offers(forget, type(model)) and fixed_prior:
+        check_forgetting(model, state, script, name)
+    policy = Thompson() if policy is None else policy
+    played = policy if "agent" in compiled else Interpreted(policy)
+    check_loading(model, played, script, name)
+    check_same_arms(model, policy, arms=arms, steps=steps, rewards=rewards, compiled=compiled)
+
+
+def observations(script: Script) -> list[tuple[Any, int, float]]:
+    """Context, arm and reward of every step, the arms in turn."""
+    arms = np.arange(len(script.rewards)) % script.arms
+    contexts = script.contexts if script.contexts.size else [None] * len(arms)
+    return [
+        (x, int(a), float(r[a])) for x, a, r in zip(contexts, arms, script.rewards, strict=True)
+    ]
+
+
+def learned(model: Any, script: Script, order: Any = slice(None)) -> Any:
+    """The state after all of the script, one observation after the other."""
+    state = model.start(script.arms)
+    steps = observations(script)
+    for i in np.arange(len(steps))[order]:
+        demand(
+            model.update(state, *steps[i]) is None,
+            f"update of {type(model).__name__} must change the state in place and return nothing",
+        )
+    return state
+
+
+def belief_about(model: Any, state: Any, script: Script, arms: Any = None, seed: int = 0) -> Belief:
+    """The belief at the script's first context."""
+    context = script.contexts[0] if script.contexts.size else None
+    count = model.arms(state)
+    if context is not None and context.ndim == 2:  # a row for every arm, also for new ones
+        context = np.resize(context, (count, context.shape[1]))
+    some = np.arange(count) if arms is None else np.array(arms)
+    step = int(np.sum(state.pulls)) + 1
+    belief: Belief = model.belief(state, context, some, step=step, rng=np.random.default_rng(seed))
+    return belief
+
+
+def draws_beliefs(model: Any, state: Any, script: Script) -> bool:
+    """Whether part of the belief is drawn, so that it depends on the stream."""
+    one, other = (belief_about(model, state, script, seed=seed).std for seed in (1, 2))
+    return not np.array_equal(one, other)
+
+
+def check_start(model: Any, arms: int, name: str) -> None:
+    """The state before any data."""
+    state = model.start(arms)
+    demand(
+        hasattr(state, "_fields") and list(leaves(state)),
+        f"start of {name} must return a named tuple of arrays, not a {type(state).__name__}",
+    )
+    demand(same(state, model.start(arms)), f"start of {name} without rng differs every time")
+    pulls = getattr(state, "pulls", None)
+    demand(
+        isinstance(pulls, np.ndarray) and pulls.shape == (arms,) and not pulls.any(),
+        f"the state of {name} must have pulls, {arms} zeros for {arms} arms at the start",
+    )
+
+
+def check_saving(model: Any, state: Any, arms: int, name: str) -> None:
+    """The state as JSON and arrays, and back."""
+    arrays: Arrays = []
+    try:
+        packed = json.loads(json.dumps(pack(state, arrays)))
+        again = unpack(packed, arrays, model.start(arms))
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"the state of {name} cannot be saved: {error}") from error
+    demand(same(state, again), f"the state of {name} is another after it was saved")
+    model.check_state(state, int(1e6))
+
+
+def check_belief(model: Any, state: Any, script: Script, name: str) -> None:
+    """What the model says about all arms, and about some."""
+    before = copy.deepcopy(state)
+    whole, arms = belief_about(model, state, script), script.arms
+    demand(
+        isinstance(whole, Belief) and isinstance(whole.law, Law),
+        f"{name} must return a tsucb.Belief with a law, not a {type(whole).__name__}",
+    )
+    for field in (*MOMENTS, *EVIDENCE):
+        values = getattr(whole, field)
+        demand(
+            values.shape == (arms,) and np.isfinite(values).all(),
+            f"{field} of the belief of {name} must be {arms} finite numbers, not {values!r}",
+        )
+    demand((whole.std >= 0).all(), f"std of the belief of {name} is negative: {whole.std}")
+    demand(same(state, before), f"asking {name} for a belief changes its state")
+    demand(
+        same(whole, belief_about(model, state, script)),
+        f"the belief of {name} differs on the same stream; take all randomness from rng",
+    )
+    # What is drawn arm by arm is drawn for fewer arms here.
+    drawn = draws_beliefs(model, state, script)
+    fields = ("mean", *EVIDENCE) if drawn else (*MOMENTS, *EVIDENCE)
+    for some in ([arms - 1], [arms - 1, 0], [*range(1, arms), 0]):
+        part = belief_about(model, state, script, some)
+        for field in fields:
+            demand(
+                close(getattr(part, field), getattr(whole, field)[some]),
+                f"{field} of the belief of {name} about the arms {some} is not that of these arms "
+                "in the belief about all",
+            )
+
+
+def check_learning(model: Any, state: Any, script: Script, name: str) -> None:
+    """Many at once, and what cannot be learned from."""
+    if offers(update, type(model)):  # otherwise its own method may take one at a time
+        contexts, pulled, values = zip(*observations(script), strict=True)
+        x = None if contexts[0] is None else np.array(contexts)
+        demand(
+            same(model.fit(script.arms, x, np.array(pulled), np.array(values)), state),
+            f"{name} learns something else from many rewards at once than one after the other",
+        )
+        before = copy.deepcopy(state)
+        context, arm, reward = observations(script)[0]
+        wrong = [(context, script.arms, reward), (context, -1, reward), (context, arm, np.nan)]
+        if context is not None:
+            wrong += [(context[..., :-1], arm, reward), (context * np.nan, arm, reward)]
+        for x, a, r in wrong:
+            try:
+                model.update(state, x, a, r)
+            except ValueError:
+                continue
+            raise AssertionError(f"{name} learns from the arm {a}, reward {r} and context {x}")
+        demand(same(state, before), f"{name} changes its state although it refuses to learn")
+
+
+def check_order(model: Any, state: Any, script: Script, name: str) -> None:
+    """Any order of the same observations."""
+    order = np.random.default_rng(5).permutation(len(script.rewards))
+    other = learned(model, script, order)
+    one, two = (belief_about(model, each, script) for each in (state, other))
+    for field in ("mean", "std", *EVIDENCE):
+        demand(
+            close(getattr(one, field), getattr(two, field)),
+            f"{field} of the belief of {name} depends on the order of the rewards; if it should, "
+            "say check_model(…, order_matters=True)",
+        )
+
+
+def check_extension(model: Any, state: Any, script: Script, fixed_prior: bool, name: str) -> None:
+    """Arms that are added later."""
+    before, arms = copy.deepcopy(state), script.arms
+    grown = model.extend(copy.deepcopy(state), 2)
+    demand(same(state, before), f"extend of {name} changes the state that it is given")
+    shapes = [[(x.shape, x.dtype) for x in leaves(s)] for s in (grown, model.start(arms + 2))]
+    demand(
+        type(grown) is type(state) and shapes[0] == shapes[1],
+        f"a state of {name} that was extended has not the arrays of one that started so",
+    )
+    old = list(range(arms))
+    one, two = (belief_about(model, each, script, old) for each in (state, grown))
+    for field in (*MOMENTS, *EVIDENCE) if fixed_prior else ("pulls",):
+        demand(
+            close(getattr(one, field), getattr(two, field)),
+            f"extend of {name} changes {field} of the arms that were there",
+        )
+    if fixed_prior and not model.shares_parameters:
+        new = [arms, arms + 1]
+        after = belief_about(model, grown, script, new)
+        fresh = belief_about(model, model.start(arms + 2), script, new)
+        for field in ("mean", *EVIDENCE):
+            demand(
+                close(getattr(after, field), getattr(fresh, field)),
+                f"extend of {name} gives new arms another {field} than the prior's",
+            )
+
+
+def check_forgetting(model: Any, state: Any, script: Script, name: str) -> None:
+    """Back to the prior, part by part."""
+    wide = Forgetting(model, 0.5)
+    faded = wide.start(script.arms)._replace(inner=as_floats(state))
+    for part in range(1 if model.shares_parameters else script.arms):
+        run(forget, model, faded.inner, part, 1e-9)
+    one, two = (belief_about(wide, each, script) for each in (faded, wide.start(script.arms)))
+    for field in ("mean", "std"):
+        demand(
+            np.allclose(getattr(one, field), getattr(two, field), rtol=1e-3, atol=1e-3),
+            f"after {name} has forgotten everything, {field} of its belief is not the prior's",
+        )
+    demand((one.pulls < 1e-3).all(), f"forget of {name} leaves the pulls as they were")
+
+
+def as_floats(state: Any) -> Any:
+    """A copy of a state, with counts that can fade."""
+    return fadable(copy.deepcopy(state))
+
+
+def check_loading(model: Any, policy: Any, script: Script, name: str) -> None:
+    """An agent, halfway into a file and back."""
+    half = len(script.rewards) // 2
+    agent = Agent(range(script.arms), model=model, policy=policy, seed=1)
+    for t in range(half):
+        ask(agent, script, t)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "agent.tsucb"
+        agent.save(path)
+        again = Agent.load(path, model=model, policy=policy)
+    for t in range(half, len(script.rewards)):
+        demand(
+            ask(agent, script, t) == ask(again, script, t),
+            f"an agent with {name} decides differently after it was saved and loaded",
+        )

@@ -1,0 +1,223 @@
+"""The model that learns its prior: in any units, from the first reward, and from its siblings."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tsucb
+from tsucb.models.empirical_bayes import KNOWN, SPREAD
+
+
+def problem(seed, arms=4, features=3, steps=150):
+    """Contexts, and the reward of every arm at every step."""
+    rng = np.random.default_rng(seed)
+    contexts = rng.normal(size=(steps, features))
+    slopes = rng.normal(size=(features, arms))
+    return contexts, contexts @ slopes + rng.normal(size=arms) + 0.5 * rng.normal(
+        size=(steps, arms)
+    )
+
+
+def decisions(contexts, rewards):
+    """What an agent with nothing set plays."""
+    agent = tsucb.Agent(range(rewards.shape[1]), contexts.shape[1], seed=0)
+    played = []
+    for x, row in zip(contexts, rewards, strict=True):
+        decision = agent.choose(x)
+        agent.reward(decision.id, row[decision.arm])
+        played.append(decision.arm)
+    return played
+
+
+factors = st.floats(-6, 6).map(lambda power: 10.0**power)
+shifts = st.floats(-1e3, 1e3)
+
+
+@settings(max_examples=25)
+@given(
+    scale=st.lists(factors, min_size=3, max_size=3),
+    shift=st.lists(shifts, min_size=3, max_size=3),
+    unit=factors,
+    level=shifts,
+    seed=st.integers(0, 5),
+)
+def test_decisions_do_not_change_in_other_units(scale, shift, unit, level, seed):
+    contexts, rewards = problem(seed)
+    # Shifts in units of the scale: beyond 1e3 of them the numbers themselves lose digits.
+    moved = (contexts + np.array(shift)) * np.array(scale)
+    assert decisions(moved, (rewards + level) * unit) == decisions(contexts, rewards)
+
+
+@pytest.mark.parametrize("features", [0, 3, 30])
+def test_every_arm_is_tried_while_all_rewards_are_equal(features):
+    rng = np.random.default_rng(0)
+    agent = tsucb.Agent(range(6), model=tsucb.AdaptiveLinear(features), seed=0)
+    played = []
+    for _ in range(12):
+        decision = agent.choose(rng.normal(size=features) if features else None)
+        agent.reward(decision.id, 7.0)
+        played.append(decision.arm)
+    assert set(played[:6]) == set(range(6))
+
+
+def awkward(name, rng, steps=300):
+    """Contexts and rewards that upset estimates of scale."""
+    x = rng.normal(size=(steps, 12))
+    y = x[:, 0] + 0.1 * rng.normal(size=steps)
+    match name:
+        case "constant features":
+            x[:, 3:] = 5.0
+        case "features that vary late":
+            x[: steps // 2, 5:] = 0.0
+        case "duplicate features":
+            x[:, 6:] = x[:, :6]
+        case "heavy tails":
+            y = 1e3 * rng.standard_cauchy(size=steps)
+        case "an exact function":
+            y = x[:, 0].copy()
+        case "far from zero":
+            x, y = x * 1e-3 + 1e6, y + 1e8
+        case "rare rewards":
+            y = (np.arange(steps) % 60 == 59) * 1.0
+    return x, y
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "constant features",
+        "features that vary late",
+        "duplicate features",
+        "heavy tails",
+        "an exact function",
+        "far from zero",
+        "rare rewards",
+    ],
+)
+@pytest.mark.parametrize("arms", [1, 40])  # 40 arms: fewer rewards each than features
+def test_beliefs_stay_finite_and_useful(name, arms):
+    rng = np.random.default_rng(1)
+    contexts, rewards = awkward(name, rng)
+    model = tsucb.AdaptiveLinear(12)
+    state = model.start(arms)
+    for t in range(len(contexts)):
+        model.update(state, contexts[t], t % arms, rewards[t])
+        if t % 20 == 0:
+            belief = model.belief(state, contexts[t], rng=rng)
+            assert np.isfinite(belief.mean).all()
+            assert (belief.std > 0).all()
+            assert (belief.std < 10 * np.ptp(rewards[: t + 1]) + 10).all()
+    if name not in ("heavy tails", "rare rewards"):
+        found = [model.belief(state, x, rng=rng).mean.mean() for x in contexts[-50:]]
+        # What one feature explains is found, by one arm or by forty that teach each other.
+        assert np.corrcoef(found, rewards[-50:])[0, 1] > 0.95
+
+
+def test_the_noise_and_the_spread_are_found():
+    rng = np.random.default_rng(2)
+    contexts = rng.normal(size=(4000, 2))
+    rewards = 100 + 30 * contexts[:, 0] + 10 * rng.normal(size=4000)
+    model = tsucb.AdaptiveLinear(2)
+    state = model.fit(2, contexts, np.arange(4000) % 2, rewards)
+    # 2,000 rewards an arm: the standard error of a variance is 3 %.
+    np.testing.assert_allclose(state.learned.variance, 100.0, rtol=0.15)
+    assert state.learned.clock[SPREAD] == pytest.approx(1000.0, rel=0.15)
+    mean, std = model.coefficients(state, 0)
+    assert mean == pytest.approx([100.0, 30.0, 0.0], abs=5 * 10 / np.sqrt(2000))
+    assert std == pytest.approx(10 / np.sqrt(2000), rel=0.2)
+
+
+def test_an_arm_added_later_starts_where_its_siblings_are():
+    rng = np.random.default_rng(3)
+    shared = rng.normal(size=6)
+    slopes = shared[:, None] + 0.1 * rng.normal(size=(6, 9))
+    model = tsucb.AdaptiveLinear(6)
+    contexts = rng.normal(size=(2000, 6))
+    arms = np.arange(2000) % 8
+    rewards = (contexts * slopes[:, arms].T).sum(axis=1) + 0.3 * rng.normal(size=2000)
+    state = model.extend(model.fit(8, contexts, arms, rewards), 1)
+    x = rng.normal(size=(200, 6))
+    guesses = np.array([model.belief(state, row, rng=rng).mean[8] for row in x])
+    # Before its first reward the new arm is predicted nearly as well as it can be.
+    error = np.sqrt(np.mean((guesses - x @ slopes[:, 8]) ** 2))
+    assert error < 0.35 * np.sqrt(np.mean((x @ slopes[:, 8]) ** 2))
+
+
+def test_unrelated_arms_are_not_harmed():
+    rng = np.random.default_rng(4)
+    slopes = rng.normal(size=(5, 6))
+    contexts, arms = rng.normal(size=(600, 5)), np.arange(600) % 6
+    rewards = (contexts * slopes[:, arms].T).sum(axis=1) + 0.3 * rng.normal(size=600)
+    model = tsucb.AdaptiveLinear(5)
+    state = model.fit(6, contexts, arms, rewards)
+    for arm in range(6):
+        mean, _ = model.coefficients(state, arm)
+        alone = np.linalg.lstsq(
+            np.column_stack([np.ones(100), contexts[arms == arm]]), rewards[arms == arm], rcond=None
+        )[0]
+        # Six standard errors of a coefficient from 100 rewards.
+        np.testing.assert_allclose(mean, alone, atol=6 * 0.3 / 10)
+
+
+def test_the_state_depends_on_the_sums_alone_once_it_is_refreshed():
+    contexts, rewards = problem(5, steps=400)
+    arms = np.arange(400) % 4
+    model = tsucb.AdaptiveLinear(3)
+    whole = model.fit(4, contexts, arms, rewards[np.arange(400), arms])
+    parts = model.start(4)
+    for t in range(400):
+        model.update(parts, contexts[t], arms[t], rewards[t, arms[t]])
+    for one, two in zip(whole.learned, parts.learned, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-12)
+
+
+def test_more_features_change_nothing_that_was_learned():
+    contexts, rewards = problem(6)
+    arms = np.arange(150) % 4
+    model = tsucb.AdaptiveLinear(3)
+    state = model.extend(model.fit(4, contexts, arms, rewards[np.arange(150), arms]), 1)
+    wider, rng = model.widened(30), np.random.default_rng(0)
+    before = model.belief(state, contexts[0], rng=rng)
+    after = wider.belief(model.widen(state, 30), np.append(contexts[0], np.zeros(27)), rng=rng)
+    np.testing.assert_allclose(after.mean, before.mean, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(after.std, before.std, rtol=1e-6)
+
+
+def test_forgetting_follows_a_change_of_scale():
+    model = tsucb.Forgetting(tsucb.AdaptiveLinear(1), 0.98)
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(800, 1))
+    rewards = np.where(np.arange(800) < 400, 1.0, 50.0) + x[:, 0]
+    state = model.fit(2, x, np.arange(800) % 2, rewards)
+    belief = model.belief(state, [0.0], rng=rng)
+    assert belief.mean == pytest.approx([50.0, 50.0], abs=2.0)
+    assert state.inner.learned.clock[KNOWN] == 1.0
+
+
+def test_an_agent_without_contexts_is_a_k_armed_bandit():
+    rng = np.random.default_rng(8)
+    agent = tsucb.Agent(["worse", "better"], seed=0)
+    for _ in range(400):
+        decision = agent.choose()
+        agent.reward(decision.id, float(rng.random() < (0.3 if decision.arm == "worse" else 0.6)))
+    assert agent.arms_summary().pulls["better"] > 300
+
+
+def test_on_raw_features_it_beats_a_fixed_prior():
+    """Features in raw units (1e4 and 1e-3), rewards around 1,000: where a fixed guess fails."""
+    rng = np.random.default_rng(9)
+    contexts = rng.normal(size=(1500, 2)) * [1e4, 1e-3] + [5e4, 7.0]
+    z = (contexts - [5e4, 7.0]) / [1e4, 1e-3]
+    means = 1000 + 20 * z @ rng.normal(size=(2, 5))
+    noise = 10 * rng.normal(size=(1500, 1))
+    regret = {}
+    for name, model in (("adaptive", None), ("fixed", tsucb.NIGLinear(2))):
+        agent = tsucb.Agent(range(5), 2, model=model, seed=0)
+        total = 0.0
+        for t in range(1500):
+            decision = agent.choose(contexts[t])
+            agent.reward(decision.id, means[t, decision.arm] + noise[t, 0])
+            total += means[t].max() - means[t, decision.arm]
+        regret[name] = total
+    assert regret["adaptive"] < 0.2 * regret["fixed"]

@@ -1,0 +1,167 @@
+"""Imports go one way: what a module may build on is below it."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tsucb
+
+PACKAGE = Path(tsucb.__file__).parent
+
+# Each layer may import those above it in this list, and modules of its own part. Parts that share a
+# line do not know of each other.
+LAYERS = [
+    ("files", "checks", "streams", "structure"),
+    ("kernels",),
+    ("compiled",),
+    ("numeric",),
+    ("statistics",),
+    ("figures",),
+    ("beliefs",),
+    ("models", "policies"),
+    ("environments",),
+    ("step",),
+    ("simulation", "logs"),
+    ("agent",),
+    ("datasets", "news", "adapters", "testing"),
+    ("experiments",),
+    ("cli",),
+    ("__main__",),
+]
+LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
+
+
+def modules() -> dict[str, Path]:
+    """All modules of the package by name."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[str, bool, bool]]:
+    """The package's modules that a source imports; if in a function, and if for types only."""
+
+    def visit(node: ast.AST, inside: bool, types: bool) -> Iterator[tuple[str, bool, bool]]:
+        for child in ast.iter_child_nodes(node):
+            deeper = inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            checking = types or (
+                isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+            )
+            if isinstance(child, ast.Import):
+                names = [alias.name for alias in child.names]
+            elif isinstance(child, ast.ImportFrom) and not child.level:
+                # `from tsucb.models import regressions` means a module, `… import Model` none.
+                full = [f"{child.module}.{alias.name}" for alias in child.names]
+                names = [name if name in MODULES else str(child.module) for name in full]
+            else:
+                names = []
+            for name in names:
+                if name.split(".")[0] == "tsucb":
+                    yield name, inside, checking
+            yield from visit(child, deeper, checking)
+
+    return visit(tree, False, False)
+
+
+def part(module: str) -> str:
+    """The layer of a module: the first name below the package."""
+    return module.split(".")[1] if "." in module else "tsucb"
+
+
+EDGES = {module: set(imports(ast.parse(path.read_text()))) for module, path in MODULES.items()}
+
+
+def test_every_part_has_its_layer() -> None:
+    parts = {part(module) for module in MODULES} - {"tsucb"}
+    assert parts == set(LEVEL)
+
+
+def test_imports_go_one_way() -> None:
+    wrong = []
+    for module, found in EDGES.items():
+        here = part(module)
+        if here == "tsucb":
+            continue
+        for name, inside, types in found:
+            there = part(name)
+            allowed = there in (here, "tsucb") or LEVEL[there] < LEVEL[here]
+            if not allowed and not types:
+                wrong.append(f"{module} imports {name}{' in a function' if inside else ''}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nobody_needs_what_is_for_tests() -> None:
+    users = [m for m, found in EDGES.items() if any(part(name) == "testing" for name, *_ in found)]
+    assert {part(module) for module in users} == {"testing"}
+
+
+def test_the_library_does_not_import_the_whole_package() -> None:
+    """`import tsucb` inside the library would be a cycle; what stands on top of it may."""
+    top = {"experiments", "cli", "adapters", "testing", "__main__"}
+    wrong = [
+        module
+        for module, found in EDGES.items()
+        if part(module) not in {*top, "tsucb"} and any(name == "tsucb" for name, _, _ in found)
+    ]
+    assert not wrong
+
+
+def loaded(module: str) -> set[str]:
+    """What a module imports when it is loaded, with the packages that modules are in."""
+    names = {name for name, inside, types in EDGES[module] if not inside and not types}
+    return {name for name in names if name in MODULES}
+
+
+def test_no_cycles() -> None:
+    """Following the imports of modules, packages' own `__init__` left out, never leads back."""
+    done: set[str] = set()
+
+    def visit(module: str, way: list[str]) -> None:
+        assert module not in way, " → ".join([*way[way.index(module) :], module])
+        if module not in done:
+            for name in sorted(loaded(module)):
+                if name != "tsucb":
+                    visit(name, [*way, module])
+            done.add(module)
+
+    for module in MODULES:
+        visit(module, [])
+
+
+def test_no_import_in_a_function_of_what_is_loaded_anyway() -> None:
+    """A late import is for what starts slowly: never for what `import tsucb` has loaded."""
+    out = subprocess_modules()
+    wrong = [
+        f"{module} imports {name}"
+        for module, found in EDGES.items()
+        for name, inside, types in sorted(found)
+        if inside and not types and name in out and part(module) not in ("tsucb", "cli")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def subprocess_modules() -> set[str]:
+    """The modules that `import tsucb` loads, in a fresh process."""
+    import subprocess
+
+    code = "import sys, tsucb; print(*(m for m in sys.modules if m.split('.')[0] == 'tsucb'))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(out.stdout.split())
+
+
+def test_the_agent_is_listed_but_not_loaded() -> None:
+    assert {"Agent", "UnknownDecision"} <= set(dir(tsucb))
+    assert set(tsucb.__all__) <= set(dir(tsucb))
+    for name in tsucb.__all__:
+        assert getattr(tsucb, name) is not None
+    assert "tsucb.agent" not in subprocess_modules()
+    with pytest.raises(AttributeError, match="has no attribute 'Nonsense'"):
+        tsucb.Nonsense  # noqa: B018
