@@ -168,7 +168,7 @@ def doubly_robust(
     """
     log = _Log(arm, reward, propensity)
     weighted = log.weighted(log.probabilities(target))
-    guess = log.matrix("predicted", predicted)
+    guess = log.usable(log.matrix("predicted", predicted), weighted)
     return log.judged(log.corrected(guess, weighted), guess, weighted, rewards_between)
 
 
@@ -247,9 +247,10 @@ def difference(
         weighted = log.weighted(chances, minus=log.chances)
     else:  # the one that logged has weight one at every decision
         weighted = log.weighted(chances)
-        weight = weighted.weight - 1
+        weight, guess = weighted.weight - 1, log.usable(guess, weighted)
         terms = log.corrected(guess, weighted) - log.reward
         return log.judged(terms, guess, log.realised(weight, weighted), rewards_between)
+    guess = log.usable(guess, weighted)
     found = log.judged(log.corrected(guess, weighted), guess, weighted, rewards_between)
     if found.trusted or rewards_between is None:
         return found
@@ -363,6 +364,10 @@ class _Log:
         short = float(target.sum(axis=1).mean() - weight.mean())
         chance = 4 * float(weight.std(ddof=1)) / math.sqrt(self.n)
         return short if short > chance + CERTAIN else 0.0
+
+    def usable(self, guess: Floats, weighted: _Weighted) -> Floats:
+        """The predictions; none where something is missing, and nobody knows which arms it is."""
+        return guess if self.chances is not None or not weighted.uncovered else 0 * guess
 
     def corrected(self, guess: Floats, weighted: _Weighted) -> Floats:
         """The terms whose mean is the doubly robust estimate of what is covered."""

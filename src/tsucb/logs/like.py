@@ -43,6 +43,7 @@ class LogBandit(
             ("noise", float),
             ("clicks", bool),
             ("offered", NDArray[np.bool_]),
+            ("bare", bool),
         ],
     ),
 ):
@@ -60,6 +61,7 @@ class LogBandit(
     noise : σ of the rewards
     clicks : whether rewards are 0 or 1
     offered : (N, K)
+    bare : whether it is for models that take no context at all
     """
 
     __slots__ = ()
@@ -71,8 +73,8 @@ class LogBandit(
 
     @property
     def context_shape(self) -> tuple[int, ...]:
-        """One vector (d,), the same for all arms."""
-        return (self.features,)
+        """One vector (d,), the same for all arms; () for models that take none."""
+        return () if self.bare else (self.features,)
 
 
 @implements(begin, LogBandit)
@@ -154,7 +156,9 @@ def like(decisions: Decisions) -> LogBandit:
         noise = max((errors + doubts) / len(reward), 1e-12)
         apart = max(moved / (arms * width), 1e-9 * noise)
     clicks = bool(np.isin(reward, (0.0, 1.0)).all())
-    return LogBandit(arms, given, design, mean, root, math.sqrt(noise), clicks, decisions.offered)
+    return LogBandit(
+        arms, given, design, mean, root, math.sqrt(noise), clicks, decisions.offered, False
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,7 +236,8 @@ def simulate_like(
     plain = _Candidate({}, decisions, seed)
     for name, settings in agents.items():
         candidate = _Candidate(settings, decisions, seed)
-        world = bandit._replace(contexts=candidate.events.contexts)
+        bare = not candidate.model.context_shape(bandit.arms)
+        world = bandit._replace(contexts=candidate.events.contexts, bare=bare)
         policies = {name: candidate.policy}
         simulations[name] = simulate(world, candidate.model, policies, **given)
     world = bandit._replace(contexts=plain.events.contexts)
