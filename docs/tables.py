@@ -185,6 +185,78 @@ def peers_regret() -> str:
     return markdown(["library", "policy", "% of TS", "95 % interval", "runs"], rows, 2)
 
 
+def exploration() -> str:
+    """Regret with a floor in per cent of that without, by number of arms; and what is lost."""
+    results = pd.read_csv(RESULTS / "exploration.csv")
+    results = results[results.epsilon.between(0.001, 0.5)]
+    noises = sorted(results.noise.unique())
+    rows = []
+    for (epsilon, arms), group in results.groupby(["epsilon", "arms"]):
+        if arms not in (3, 10, 60):
+            continue
+        percent = group.set_index("noise").percent_of_no_floor
+        lost = results[(results.epsilon == epsilon) & (results.arms == arms)].percent_of_gain_lost
+        rows.append(
+            [f"{epsilon:.0%}".replace("%", " %"), f"{arms}"]
+            + [f"{percent[noise]:,.0f}" for noise in noises]
+            + [f"{lost.mean():.1f}"]
+        )
+    return markdown(["ε", "K", *(f"σ = {n:g}" for n in noises), "% of the gain lost"], rows, 1)
+
+
+def propensities() -> str:
+    """Uniform choice, judged by the logs of agents with and without a floor."""
+    results = pd.read_csv(RESULTS / "propensities.csv")
+    rows = []
+    for share, logs in results.groupby("share"):
+        given = logs.answered.mean()
+        covers = f", covering {logs.covers.mean():.0%}" if given > 0.1 else ""
+        first = logs.iloc[0]
+        rows.append(
+            [
+                f"{share:.0%}",
+                f"{logs.sure.mean():.1%}",
+                f"{first.textbook:.3f} ± {first.textbook_error:.3f} ({first.truth:.3f})",
+                f"{logs.textbook_z.abs().median():.1f}",
+                f"{logs.textbook_covers.mean():.0%}",
+                f"{logs.textbook_size.mean():,.0f}",
+                f"{given:.0%}{covers}",
+            ]
+        )
+    head = [
+        "floor",
+        "chosen with probability above 0.999",
+        "textbook estimate in the first log (truth)",
+        "off by so many errors, median",
+        "its intervals cover",
+        "its effective size, of 3,000",
+        "`inverse_propensity` answers",
+    ]
+    return markdown(head, [[cell.replace("%", " %") for cell in row] for row in rows])
+
+
+def coverage() -> str:
+    """Coverage of the intervals that are given, in per cent, and how often they are."""
+    results = pd.read_csv(RESULTS / "coverage.csv")
+    results = results[results.estimator != "IPS, one propensity"]
+    rows = []
+    for (arms, size, clicks, logger), group in results.groupby(
+        ["arms", "size", "clicks", "logger"], sort=False
+    ):
+        kind = f"{arms} arms, {size:,} {'clicks or none' if clicks else 'normal rewards'}"
+        for target, each in group.groupby("target", sort=False):
+            found = each.set_index("estimator")
+            cells = [
+                f"{100 * found.coverage[e]:.1f} ({100 * found.given[e]:.0f})"
+                if found.given[e] >= 0.05
+                else "–"
+                for e in ("IPS", "self-normalised", "doubly robust")
+            ]
+            rows.append([kind, str(logger), str(target), *cells])
+    head = ["log", "logged by", "asked about", "IPS", "self-normalised", "doubly robust"]
+    return markdown(head, rows, 3)
+
+
 def significant(value: float) -> str:
     """A time with about three digits, or a dash."""
     if pd.isna(value):
@@ -207,6 +279,9 @@ TABLES: dict[str, Callable[[], str]] = {
         peers_ratios,
         peers_regret,
         peers_about,
+        exploration,
+        propensities,
+        coverage,
     )
 }
 

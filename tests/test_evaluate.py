@@ -219,6 +219,7 @@ def test_csv_and_parquet_hold_the_same_events(tmp_path: Path, table: pd.DataFram
             contexts=["age", "member"],
             available="menu",
             propensity="chance",
+            intercept=True,
         )
         for name in ("a.csv", "a.parquet")
     ]

@@ -1,12 +1,27 @@
 """The value of other policies, recovered from a logged run."""
 
 import math
+import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tsucb
-from tsucb.logs.estimators import doubly_robust, inverse_propensity, target_probabilities
+from tsucb.logs.estimators import (
+    difference,
+    doubly_robust,
+    inverse_propensity,
+    self_normalised,
+    switch,
+    target_probabilities,
+)
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks are run from the repository
+
+from benchmarks.against_obp import make_log as made_log
+from benchmarks.coverage import Log, estimate
 
 
 def logged_run(steps: int, seed: int):
@@ -91,3 +106,168 @@ def test_refuses() -> None:
     ]:
         with pytest.raises(ValueError, match=words):
             inverse_propensity(*wrong)
+
+
+# Refusing to guess.
+
+
+def test_agrees_with_open_bandit_pipeline() -> None:
+    """`python benchmarks/against_obp.py` prints these, by version 0.4.1 of it."""
+    log = made_log()
+    given = (log["arm"], log["reward"], log["propensity"], log["target"])
+    played = log["propensity"][np.arange(2_000), log["arm"]]
+    assert inverse_propensity(*given).value == pytest.approx(0.7500028954072434, rel=1e-12)
+    assert self_normalised(*given).value == pytest.approx(0.7703401767087551, rel=1e-12)
+    robust = doubly_robust(*given, log["predicted"])
+    assert robust.value == pytest.approx(0.7709661958228669, rel=1e-12)
+    switched = switch(*given, log["predicted"], largest=1.5)
+    assert switched.value == pytest.approx(0.7668231989463411, rel=1e-12)
+    # With the propensities of the arms played only, the same numbers.
+    alone = doubly_robust(*given[:2], played, log["target"], log["predicted"])
+    assert alone[:3] == pytest.approx(robust[:3], rel=1e-12)
+    assert robust.trusted
+    assert robust.uncovered == 0.0
+    assert robust.largest_weight == pytest.approx(
+        (given[3][np.arange(2_000), given[0]] / played).max()
+    )
+
+
+def no_overlap(share: float = 0.0, size: int = 2_000) -> tuple[Any, ...]:
+    """A log of arm 0 alone, or with a share of uniform choices; rewards 0.9 and 0.1."""
+    rng = np.random.default_rng(0)
+    chances = np.tile([1 - share / 2, share / 2], (size, 1))
+    arm = (rng.random(size) < share / 2).astype(int)
+    reward = (rng.random(size) < np.where(arm == 0, 0.9, 0.1)).astype(float)
+    return arm, reward, chances, np.tile([0.5, 0.5], (size, 1))
+
+
+@pytest.mark.parametrize("estimator", [inverse_propensity, self_normalised])
+@pytest.mark.parametrize("whole", [True, False])
+def test_without_overlap_there_is_no_number(estimator: Any, whole: bool) -> None:
+    """The failure of the issue: looks fine, with a large effective size, and is wrong."""
+    arm, reward, chances, target = no_overlap()
+    given = chances if whole else chances[np.arange(arm.size), arm]
+    found = estimator(arm, reward, given, target)
+    assert math.isnan(found.value)
+    assert not found.trusted
+    assert found.uncovered == pytest.approx(0.5)
+    assert found.effective_size == 0.0
+    assert "cannot speak about 50.0 %" in found.reason
+    assert "cannot speak about" in repr(found)
+    # The best and the worst that arm 1 could be.
+    bounds = estimator(arm, reward, given, target, rewards_between=(0, 1))
+    assert bounds.bounded
+    assert bounds.low < 0.45 < 0.95 < bounds.high
+    assert bounds.high - bounds.low < 0.55
+    # A twentieth of uniform choices is enough to know.
+    arm, reward, chances, target = no_overlap(0.1)
+    answered = estimator(arm, reward, chances, target)
+    assert answered.low < 0.5 < answered.high
+
+
+def test_few_decisions_with_all_the_weight_are_no_interval() -> None:
+    arm, reward, chances, target = no_overlap(0.0005)  # half a decision can be expected
+    assert arm.sum() < 5
+    found = inverse_propensity(arm, reward, chances, target)
+    assert math.isnan(found.value)
+    assert math.isnan(found.low)
+    assert not found.trusted
+    assert "carry the whole estimate" in found.reason
+    # With a few of them there is an unbiased number, and still no interval.
+    more = inverse_propensity(*no_overlap(0.02))
+    assert more.value == pytest.approx(0.5, abs=4 * more.error)
+    assert math.isnan(more.low)
+    assert "(no interval): about" in repr(more)
+    assert found.uncovered == 0.0
+
+
+def test_switch_says_which_part_it_predicts() -> None:
+    arm, reward, chances, target = no_overlap(0.02)
+    guess = np.tile([0.9, 0.2], (arm.size, 1))
+    found = switch(arm, reward, chances, target, guess, largest=10, rewards_between=(0, 1))
+    # Arm 1 has weight 50, so half of the policy is taken from the prediction.
+    assert found.value == pytest.approx(0.5 * 0.9 + 0.5 * 0.2, abs=4 * found.error)
+    assert found.bounded
+    assert "that part is predicted" in found.reason
+    arm, reward, chances, target = no_overlap(0.2)
+    assert switch(arm, reward, chances, target, guess, largest=100).trusted
+
+
+def test_a_small_gap_is_borne_and_a_large_one_is_not() -> None:
+    """First pulls are not random; a few of them among many decisions change nothing."""
+    arm, reward, chances, target = no_overlap(0.5)
+    chances[:1] = [1.0, 0.0]
+    arm[:1] = 0
+    assert inverse_propensity(arm, reward, chances, target).trusted
+    chances[:200] = [1.0, 0.0]
+    arm[:200] = 0
+    assert not inverse_propensity(arm, reward, chances, target).trusted
+
+
+def test_differences_are_known_better_than_values() -> None:
+    log = made_log()
+    given = (log["arm"], log["reward"], log["propensity"])
+    target, guess = log["target"], log["predicted"]
+    other = 0.9 * target + 0.1 / target.shape[1]
+    found = difference(*given, target, other, guess)
+    values = [doubly_robust(*given, each, guess) for each in (target, other)]
+    assert found.value == pytest.approx(values[0].value - values[1].value)
+    assert found.error < values[0].error / 3
+    # Against the policy that logged: the same, whether its other probabilities are known or not.
+    played = given[2][np.arange(2_000), given[0]]
+    whole = difference(*given, target, None, guess)
+    alone = difference(*given[:2], played, target, None, guess)
+    assert whole.value == pytest.approx(alone.value, abs=3 * whole.error)
+    assert alone.value == pytest.approx(values[0].value - log["reward"].mean())
+    nothing = difference(*given, target, target, guess)
+    assert (nothing.value, nothing.low, nothing.high) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"propensity": [0.5, 0.0, 0.5]}, "every propensity must be above 0"),
+        ({"propensity": [0.5, 1.5, 0.5]}, "at most 1"),
+        ({"propensity": [[0.5, 0.6]] * 3}, "sum to 1"),
+        ({"propensity": [[1.5, -0.5]] * 3}, "not be negative"),
+        ({"propensity": [0.5, 0.5]}, "vectors of one length"),
+        ({"target": [[0.5, 0.6]] * 3}, "at most 1 in sum"),
+        ({"target": [[1.5, -0.5]] * 3}, "not negative"),
+        ({"target": [0.5, 0.5, 0.5]}, "matrices with one row"),
+        ({"target": [[0.5, math.nan]] * 3}, "finite number"),
+        ({"arm": [0, 1, 2]}, "arm must lie between 0 and 1"),
+        ({"reward": [0.0, math.nan, 1.0]}, "every reward must be a finite number"),
+        ({"predicted": [[0.5, 0.5]]}, "matrices with one row"),
+        ({"rewards_between": (0.5, 1)}, "rewards were said to lie between 0.5 and 1"),
+    ],
+)
+def test_impossible_logs_are_refused(change: dict[str, Any], message: str) -> None:
+    good: dict[str, Any] = {
+        "arm": [0, 1, 0],
+        "reward": [0.0, 1.0, 1.0],
+        "propensity": [0.5, 0.5, 0.5],
+        "target": [[0.5, 0.5]] * 3,
+        "predicted": [[0.5, 0.5]] * 3,
+    }
+    doubly_robust(**good)
+    with pytest.raises(ValueError, match=message):
+        doubly_robust(**good | change)
+
+
+@pytest.mark.parametrize("logger", ["TS", "TS-UCB(100)+5%"])
+def test_intervals_cover_on_logs_of_policies_that_learn(logger: str) -> None:
+    """150 logs of 1,500 decisions; `benchmarks/coverage.py` has 1,000 and more kinds of them."""
+    given, covered = 0, 0
+    for seed in range(150):
+        log = Log(4, logger, 1_500, seed, False)
+        for name, target in log.targets.items():
+            for found in estimate(log, target).values():
+                assert found.trusted == (not math.isnan(found.low))
+                given += found.trusted
+                covered += found.trusted and found.low < log.truth[name] < found.high
+    if logger == "TS":  # nearly all its weights are hopeless, and are said to be
+        assert given < 0.25 * 150 * 12
+    else:
+        assert given > 0.25 * 150 * 12
+        # The estimates of one log go together: about 150 independent ones, and 3.5 of their errors.
+        assert 0.89 < covered / given < 0.99

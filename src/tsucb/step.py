@@ -12,7 +12,7 @@ import numpy as np
 from tsucb.compiled import offers, shared
 from tsucb.environments.environment import advance, begin, pay
 from tsucb.models.model import believe, update
-from tsucb.policies.policy import Choice, choose
+from tsucb.policies.policy import Choice, choose, explored
 from tsucb.streams import MODEL, stream
 
 NOTHING_SEEN = np.zeros(0)
@@ -51,25 +51,29 @@ def next_arm(model, state, policy, context, available, chosen, first_pulls, step
     first_pulls
         How often every arm is chosen before the policy decides, the least chosen first.
     seen
-        Takes what the policy saw of the n arms, in 4n + 1 entries: the target, then every arm's
-        mean, std, estimate and radius; NaN for first pulls. Empty if nobody wants to know.
+        Takes what the policy saw of the n arms, in 4n + 2 entries: the target, the policy's
+        favourite (another arm than the one played if a floor had it so), then every arm's mean,
+        std, estimate and radius; NaN for first pulls. Empty if nobody wants to know.
     """
     if first_pulls > 0:
         place = least_chosen(chosen, available)
         if chosen[available[place]] < first_pulls:
             seen[:] = np.nan
-            return Choice(place, np.nan)
+            if seen.size > 1:
+                seen[1] = place
+            return Choice(explored(policy, place, available.size, rng), np.nan)
     belief = believe(model, state, context, available, step, rng)
     choice = choose(policy, belief, rng)
     n = available.size
     if seen.size > 4 * n:
         seen[0] = choice.target
+        seen[1] = getattr(choice, "favourite", choice.arm)
         for a in range(n):
-            seen[1 + a] = belief.mean[a]
-            seen[1 + n + a] = belief.std[a]
-            seen[1 + 2 * n + a] = belief.estimate[a]
-            seen[1 + 3 * n + a] = belief.radius[a]
-    return choice
+            seen[2 + a] = belief.mean[a]
+            seen[2 + n + a] = belief.std[a]
+            seen[2 + 2 * n + a] = belief.estimate[a]
+            seen[2 + 3 * n + a] = belief.radius[a]
+    return Choice(choice.arm, choice.target)
 
 
 @shared

@@ -45,6 +45,7 @@ from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.model import Model, check_finite, learn_many, training_due, trains
 from tsucb.numeric.arrays import Floats, Integers
+from tsucb.policies.exploring import Exploring
 from tsucb.policies.ts_ucb import TSUCB
 from tsucb.step import runs_compiled, start
 from tsucb.streams import POLICY, stream
@@ -86,6 +87,10 @@ class Agent:
         `tsucb.policies`, `TSUCB(10)` by default.
     seed
         Changes everything random; the same seed and calls give the same decisions. None: arbitrary.
+    exploration
+        ε: so often an arm is played at random, whatever the policy says (see `tsucb.Exploring`).
+        Then `decision.probabilities` is known exactly, and the log can answer what other agents
+        would have earned. 0.02 to 0.05 costs little.
     forgetting
         γ: with every reward, all earlier ones come to count γ times as much (see
         `tsucb.Forgetting`). 1 never forgets; 0.999 remembers about the last 1,000 rewards.
@@ -101,7 +106,11 @@ class Agent:
         At most so many decisions wait for a reward; beyond it the oldest are dropped.
     keep_beliefs
         Keep the belief that a decision was made from with it, so that `decision.probability` is
-        known. Slower.
+        known without a floor too. Slower.
+    log
+        Where every decision and every reward is written: a folder for Parquet files, which
+        `tsucb evaluate` and `report` read, or a function that is called with a dictionary. See
+        `tsucb.logs.DecisionLog`. It is not saved with the agent; give it to `load` again.
     clock
         Tells the time in seconds, for `expire`.
 
@@ -125,12 +134,14 @@ class Agent:
         model: Model | None = None,
         policy: Any = None,
         seed: int | None = None,
+        exploration: float = 0.0,
         forgetting: float = 1.0,
         transformer: Any = None,
         streaming: bool = False,
         categories: Sequence[str] = (),
         max_open: int = 100_000,
         keep_beliefs: bool = False,
+        log: Any = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         names, plain = _named_model(features, model)
@@ -140,11 +151,14 @@ class Agent:
         self.policy = TSUCB(10) if policy is None else policy
         if isinstance(self.policy, type) or not callable(getattr(self.policy, "choose", None)):
             raise TypeError("policy must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
+        if exploration != 0:
+            self.policy = Exploring(self.policy, between("exploration", exploration, 0, 1))
         entropy = np.random.SeedSequence().entropy if seed is None else seed
         if not isinstance(entropy, int | np.integer) or entropy < 0:
             raise ValueError(f"seed must be a whole number of at least 0, but it is {seed!r}")
         self.max_open = whole_number("max_open", max_open, least=1)
         self.keep_beliefs, self._clock = bool(keep_beliefs), clock
+        self._log = _opened(log)
         self._reader: Reader = (
             FreeReader(believer, categories)
             if self._free
@@ -255,7 +269,9 @@ class Agent:
             roster.books.counts[PENDING] = NOTHING
             if len(roster.open) > self.max_open:
                 self._drop_oldest(roster)
-            return decision
+        if self._log is not None:
+            self._log.decided(decision, context)
+        return decision
 
     def choose_many(
         self, contexts: Sequence[Context], arms: Sequence[Arm] | None = None
@@ -291,7 +307,9 @@ class Agent:
             roster.open.update(doing.open)
             roster.books.counts[PENDING] = NOTHING
             self._drop_oldest(roster)
-            return decisions
+        if self._log is not None:
+            self._log.decided_many(decisions, contexts)
+        return decisions
 
     def _current(self) -> Roster:
         """The roster with nothing half done in it, and the arms as they are to be."""
@@ -363,8 +381,8 @@ class Agent:
             x = x[place * width : (place + 1) * width]
         id = decision_id(number, checksum)
         open[id] = record, x, now
-        seen = roster.seen[: 4 * len(records) + 1].tobytes()
-        return Decision(id, record.name, offer, self.policy, seen, calls.belief)
+        seen = roster.seen[: 4 * len(records) + 2].tobytes()
+        return Decision(id, record.name, offer, self.policy, seen, calls.belief, now)
 
     def _drop_oldest(self, roster: Roster) -> None:
         """Drop the oldest of too many open decisions; an interrupt leaves it to the next call."""
@@ -416,7 +434,9 @@ class Agent:
                 roster = self._learned(roster, column, context, value, counted=False)
             del roster.open[id]
             roster.books.counts[PENDING] = NOTHING
-            return column is not None
+        if self._log is not None:
+            self._log.rewarded(id, value, self._time())
+        return column is not None
 
     def _learned(
         self, roster: Roster, column: int, context: bytes, value: float, counted: bool
@@ -491,7 +511,8 @@ class Agent:
         before = self._time() - age
         with self._lock:
             roster = self._current()
-            old = [decision for decision in roster.open.values() if decision[2] < before]
+            ids = [id for id, decision in roster.open.items() if decision[2] < before]
+            old = [roster.open[id] for id in ids]
             if not old:
                 return 0
             after = roster.copied({id: d for id, d in roster.open.items() if not d[2] < before})
@@ -502,6 +523,8 @@ class Agent:
                 self._learn_all(after, known, [value] * len(known), counted=False)
                 after.books.counts[CLOSED] += len(old) - len(known)
             self._roster = after
+        if self._log is not None:
+            self._log.expired(ids, value, self._time())
         return len(old)
 
     def update(self, context: Context, arm: Arm, reward: float) -> None:
@@ -635,6 +658,30 @@ class Agent:
         table = pd.DataFrame(rows, columns=["arm", "feature", "mean", "std"])
         return table.set_index(["arm", "feature"])
 
+    # Its log
+
+    @property
+    def exploration(self) -> float:
+        """ε, the share of decisions that are made at random; 0 without a floor."""
+        return self.policy.epsilon if isinstance(self.policy, Exploring) else 0.0
+
+    @property
+    def log(self) -> Any:
+        """Where decisions and rewards are written, a `tsucb.logs.DecisionLog`; None without one."""
+        return self._log
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write a page about what the decision log holds, to look at in a browser.
+
+        Reward over time, beside the floor's decisions as control; the share of every arm; how much
+        is explored; whether the belief is calibrated; late and missing rewards; drift of contexts.
+        """
+        from tsucb.logs.live import report
+
+        if self._log is None or self._log.folder is None:
+            raise ValueError("a report is made from the decision log; make the agent with log=…")
+        report(self._log.folder, path)
+
     # Files
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -665,6 +712,7 @@ class Agent:
         model: Model | None = None,
         policy: Any = None,
         transformer: Any = None,
+        log: Any = None,
         clock: Callable[[], float] = time.time,
     ) -> "Agent":
         """The agent that a file holds; it makes the decisions the saved one would have made.
@@ -679,14 +727,25 @@ class Agent:
             file cannot contain.
         transformer
             The one that the agent was made with; needed if there was one.
-        clock
+        log, clock
             As when an agent is made.
         """
         values, arrays = storage.read(path)
-        return snapshot.restored(cls, path, values, arrays, model, policy, transformer, clock)
+        agent = snapshot.restored(cls, path, values, arrays, model, policy, transformer, clock)
+        agent._log = _opened(log)
+        return agent
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an agent cannot be pickled; save it to a file and load that")
+
+
+def _opened(log: Any) -> Any:
+    """The decision log at a path, or that calls a function."""
+    if log is None:
+        return None
+    from tsucb.logs.decision_log import DecisionLog
+
+    return log if isinstance(log, DecisionLog) else DecisionLog(log)
 
 
 def _refuse_reentry() -> NoReturn:

@@ -25,7 +25,7 @@ from tsucb.checks import LARGEST
 from tsucb.compiled import OPTIONS, compiled, held, inlined, shared, undisturbed
 from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers
-from tsucb.policies.policy import Choice, choose
+from tsucb.policies.policy import Choice, Explored, choose, explored
 from tsucb.step import initial_pulls, next_arm, runs_compiled
 
 # Places in `Books.counts`.
@@ -210,10 +210,14 @@ class Watched:
         self.policy = policy
         self.belief: Belief | None = None
 
-    def choose(self, belief: Belief, rng: np.random.Generator) -> Choice:
+    def choose(self, belief: Belief, rng: np.random.Generator) -> Choice | Explored:
         """What the policy chooses."""
         self.belief = belief
         return choose(self.policy, belief, rng)
+
+    def explored(self, place: int, arms: int, rng: np.random.Generator) -> int:
+        """The arm at this place, or another if the policy has a floor."""
+        return explored(self.policy, place, arms, rng)
 
 
 @compiled

@@ -10,6 +10,7 @@ from tsucb.agent.contexts import Arm
 from tsucb.agent.roster import Offer
 from tsucb.beliefs.belief import Belief
 from tsucb.numeric.arrays import Floats
+from tsucb.policies.exploring import Exploring
 from tsucb.policies.ts_ucb import TSUCB
 
 if TYPE_CHECKING:
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
 class Decision:
     """The arm to play now, and the id under which to report its reward.
 
-    `id` is a string; `arm` is the name of the arm. `explain()` says why.
+    `id` is a string; `arm` is the name of the arm; `time` is when the agent's clock said it was
+    made. `explain()` says why.
     """
 
-    __slots__ = ("_belief", "_offer", "_policy", "_seen", "arm", "id")
+    __slots__ = ("_belief", "_offer", "_policy", "_seen", "arm", "id", "time")
 
     def __init__(
         self,
@@ -32,14 +34,16 @@ class Decision:
         policy: Any,
         seen: bytes,
         belief: Belief | None,
+        time: float,
     ) -> None:
         self.id = id
+        self.time = time
         self.arm = arm
         # The arms available, and who chose among them.
         self._offer = offer
         self._policy = policy
-        # What `tsucb.step.next_arm` saw, as the bytes of 4n + 1 numbers: the target, then every
-        # arm's mean, std, estimate and radius; NaN for first pulls. The belief, if it was kept.
+        # What `tsucb.step.next_arm` saw, as the bytes of 4n + 2 numbers: the target, the favourite,
+        # then every arm's mean, std, estimate and radius; NaN for first pulls. The belief, if kept.
         self._seen = seen
         self._belief = belief
 
@@ -47,29 +51,57 @@ class Decision:
         return f"Decision(id={self.id!r}, arm={self.arm!r})"
 
     @property
-    def probability(self) -> float:
-        """The probability with which the policy would choose this arm again, given its belief.
+    def arms(self) -> tuple[Arm, ...]:
+        """The arms that were available."""
+        return self._offer.names
 
-        Needs an agent with `keep_beliefs=True`.
+    @property
+    def favourite(self) -> Arm:
+        """What the policy itself would have played; another arm only if a floor had it so."""
+        return self._offer.records[int(np.frombuffer(self._seen, count=2)[1])].name
+
+    @property
+    def probability(self) -> float:
+        """The probability with which this arm was chosen; see `probabilities`."""
+        return float(self._chances()[self._offer.names.index(self.arm)])
+
+    @property
+    def probabilities(self) -> dict[Arm, float]:
+        """The probability with which each available arm was chosen.
+
+        With a floor (`Agent(exploration=…)`) exact for every model and policy, given what the
+        policy itself drew: (1 − ε) [arm is the favourite] + ε / K. Without one it is the policy's
+        probability given its belief, known where the agent has `keep_beliefs=True`; then most of
+        them are close to 0 or 1, and a log of them says little about other policies.
         """
-        if math.isnan(np.frombuffer(self._seen)[1]):
-            return 1.0  # one of the first pulls, which are not random
-        if self._belief is None:
-            raise ValueError(
-                "this agent does not keep its beliefs, so the probability is not known; "
-                "make it with keep_beliefs=True"
-            )
-        return float(self._policy.probabilities(self._belief)[self._offer.names.index(self.arm)])
+        return dict(zip(self._offer.names, self._chances().tolist(), strict=True))
+
+    def _chances(self) -> Floats:
+        _, favourite, mean = np.frombuffer(self._seen, count=3)
+        share = self._policy.epsilon if isinstance(self._policy, Exploring) else 0.0
+        if share == 0.0 and not math.isnan(mean):
+            if self._belief is None:
+                raise ValueError(
+                    "the probability is not known: make the agent with a floor, such as "
+                    "exploration=0.05, or with keep_beliefs=True"
+                )
+            known: Floats = self._policy.probabilities(self._belief)
+            return known
+        count = len(self._offer.records)
+        chances = np.full(count, share / count)
+        chances[int(favourite)] += 1 - share
+        return chances
 
     def explain(self) -> "Explanation":
         """What the policy saw of every arm that was available, as it was then."""
         names = self._offer.names
         seen = np.frombuffer(self._seen)
-        mean, std, estimate, radius = seen[1:].reshape(4, -1)
-        chosen, target = names.index(self.arm), float(seen[0])
+        mean, std, estimate, radius = seen[2:].reshape(4, -1)
+        chosen, target, favourite = names.index(self.arm), float(seen[0]), int(seen[1])
         weighed = getattr(self._policy, "target_name", "target")
+        name = str(self._policy)
         return Explanation(
-            names, chosen, str(self._policy), mean, std, estimate, radius, target, weighed
+            names, chosen, name, mean, std, estimate, radius, target, weighed, favourite
         )
 
 
@@ -89,6 +121,9 @@ class Explanation:
     target, target_name
         What the arm was weighed against, and what it is: f̃ for TS-UCB, the sampled mean reward of
         the best arm; NaN for policies that weigh nothing.
+    favourite
+        What the policy itself would have played, as an index: not the chosen arm where a floor had
+        another played at random. The chosen one by default.
     """
 
     arms: tuple[Arm, ...]
@@ -100,6 +135,12 @@ class Explanation:
     radius: Floats
     target: float
     target_name: str = "target"
+    favourite: int | None = None
+
+    @property
+    def _own(self) -> int:
+        """The policy's own choice."""
+        return self.chosen if self.favourite is None else self.favourite
 
     @property
     def _by_ratio(self) -> bool:
@@ -124,9 +165,10 @@ class Explanation:
     def alpha(self) -> float:
         """α_t, the UCB factor this decision amounts to: it maximises estimate + α_t · radius.
 
-        Equation (3) of Baek and Farias (2023); equal to the chosen arm's ratio.
+        Equation (3) of Baek and Farias (2023); equal to the ratio of the chosen arm, or of the
+        favourite where chance took another.
         """
-        return float(self.ratio[self.chosen])
+        return float(self.ratio[self._own])
 
     def table(self) -> "pd.DataFrame":
         """One row per arm: mean, std, estimate, radius, ratio, and whether it was chosen."""
@@ -147,8 +189,13 @@ class Explanation:
 
     def __str__(self) -> str:
         if np.isnan(self.mean).any():
-            return f"{self.arms[self.chosen]!r} was pulled because its model asks for first pulls"
+            reason = "its model asks for first pulls"
+            if self._own != self.chosen:
+                reason = f"the floor of {self.policy} took it at random"
+            return f"{self.arms[self.chosen]!r} was pulled because {reason}"
         lines = [f"{self.policy} chose {self.arms[self.chosen]!r}"]
+        if self._own != self.chosen:
+            lines[0] += f" at random, instead of {self.arms[self._own]!r}"
         if not math.isnan(self.target):
             lines[0] += f": {self.target_name} = {self.target:.4g}"
         if self._by_ratio:

@@ -91,7 +91,7 @@ class Roster:
         self.books, self.open = books, open
         self.everyone = self.offer(columns)
         # Where a decision leaves what it saw, and the calls bound to all this; made when needed.
-        self.seen = np.empty(4 * max(books.chosen.size, 1) + 1)
+        self.seen = np.empty(4 * max(books.chosen.size, 1) + 2)
         self.calls: Calls | None = None
 
     @classmethod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,9 @@ import typer
 from tsucb.cli.reproduce import SeedOption, listed
 from tsucb.cli.simulate import ModelName, make_model
 from tsucb.files import write_whole
-from tsucb.logs import LoggedData, read_events, replay
+from tsucb.logs import Comparison, LoggedData, compare, read_events, replay
+from tsucb.logs.decision_log import is_decision_log
+from tsucb.logs.settings import read_settings
 from tsucb.news import log_files, read_day
 from tsucb.news.events import news_events
 from tsucb.policies.names import named_policy, usual_ucb
@@ -23,19 +24,29 @@ from tsucb.policies.names import named_policy, usual_ucb
 def evaluate(
     log: Annotated[
         Path,
-        typer.Argument(help="A .csv or .parquet file, or a file or folder of the news log (R6B)."),
+        typer.Argument(
+            help="A decision log, a .csv or .parquet file, or a file or folder of the news log "
+            "(R6B)."
+        ),
     ],
+    agent: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A TOML file with the settings of an agent; several are compared. An empty file "
+            "is the agent's defaults."
+        ),
+    ] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(
             help='TS, "TS-UCB(1)", "IDS(1000)", Greedy, UCB or Random; several with commas, or '
-            "by repeating the option. Default: TS and TS-UCB(1).",
+            "by repeating the option. Default: TS-UCB(10), as the agent's.",
             show_default=False,
         ),
     ] = None,
     model: Annotated[
         ModelName,
-        typer.Option(help="auto: adaptive-linear with contexts, as the agent's, else bernoulli."),
+        typer.Option(help="auto: adaptive-linear, as the agent's; nig-linear for the news log."),
     ] = ModelName.auto,
     arm: Annotated[str, typer.Option(help="Column of the logged arm.")] = "arm",
     reward: Annotated[str, typer.Option(help="Column of its reward.")] = "reward",
@@ -52,46 +63,80 @@ def evaluate(
         bool, typer.Option("--uniform", help="Each available arm was logged equally often.")
     ] = False,
     intercept: Annotated[
-        bool, typer.Option(help="Add a feature that is always 1 to the context.")
-    ] = True,
+        bool, typer.Option("--intercept", help="Add a feature that is always 1 to the context.")
+    ] = False,
     noise: Annotated[float, typer.Option(help="σ of contextual-linear and gaussian.")] = 1.0,
     seed: SeedOption = 0,
     strict: Annotated[
         bool, typer.Option("--strict", help="Malformed lines of a news log are an error.")
     ] = False,
+    missing: Annotated[
+        str | None,
+        typer.Option(help="With --agent: what decisions without a reward earned; or drop them."),
+    ] = None,
+    method: Annotated[
+        str, typer.Option(help="With --agent: auto, replay or doubly-robust.")
+    ] = "auto",
+    report: Annotated[
+        Path | None, typer.Option(help="With --agent: write a page with tables and a figure.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Also write the table to this CSV file.")] = None,
 ) -> None:
-    """Estimate by replay what policies would have earned on logged data.
+    """Estimate what agents and policies would have earned on logged data.
 
-    The policy runs over the log and learns from the events at which it picks the logged arm:
-    these matched events, thinned to equal chances where propensities differ, are distributed as
-    if the policy had been live (Li et al. 2011). The lift is over the logging policy.
+    With --agent, or on a decision log, whole configurations are compared with what was logged and
+    with each other: by replay where the log tried every arm often enough, else by doubly robust
+    estimates. Where the log cannot say, there is a reason instead of a number.
+
+    With --policy, by replay: the policy runs over the log and learns from the events at which it
+    picks the logged arm: these matched events, thinned to equal chances where propensities differ,
+    are distributed as if the policy had been live (Li et al. 2011). The lift is over the logging
+    policy.
     """
     import pandas as pd
 
-    names = [name for text in policy or ["TS,TS-UCB(1)"] for name in listed(text) or ()]
+    decided = is_decision_log(log)
+    if decided and (uniform or propensity is not None or available is not None):
+        raise ValueError("a decision log knows its own probabilities; leave the columns away")
+    if agent or decided:
+        names = [name for text in policy or [] for name in listed(text) or ()]
+        agents = named_agents(agent or []) | {n: {"policy": named_policy(n)} for n in names}
+        columns: dict[str, Any] = {}
+        if not decided:
+            check_logging(uniform, propensity)
+            columns = {"arm": arm, "reward": reward, "contexts": listed(context)}
+            columns |= {"available": available, "propensity": propensity, "uniform": uniform}
+        method = method.replace("-", " ")
+        given = agents or {"default": {}}
+        result = compare(log, given, missing=missing, seed=seed, method=method, **columns)
+        print_comparison(result)
+        if out is not None:
+            write_whole(out, result.table().to_csv(index=False))
+        if report is not None:
+            report.parent.mkdir(parents=True, exist_ok=True)
+            result.report(report, f"Agents compared on {log.name}")
+            typer.echo(f"Page: {report}")
+        return
+    if missing is not None or report is not None or method != "auto":
+        raise ValueError("--missing, --method and --report are for --agent; name one")
+    names = [name for text in policy or ["TS-UCB(10)"] for name in listed(text) or ()]
     if log.is_dir() or (log.suffix == ".gz" and not log.name.endswith(".csv.gz")):
         parts = news_days(log, strict)
     else:
-        if uniform == (propensity is not None):
-            raise ValueError(
-                "how were the arms logged? say --uniform if each available arm was equally "
-                "likely, or --propensity COLUMN for the column with their probabilities"
-            )
-        try:
-            events = read_events(
-                log,
-                arm=arm,
-                reward=reward,
-                contexts=listed(context),
-                available=available,
-                propensity=propensity,
-                uniform=uniform,
-                intercept=intercept,
-            )
-        except (EOFError, zlib.error) as error:
-            raise ValueError(f"{log} is truncated or damaged: {error}") from None
+        check_logging(uniform, propensity)
+        events = read_events(
+            log,
+            arm=arm,
+            reward=reward,
+            contexts=listed(context),
+            available=available,
+            propensity=propensity,
+            uniform=uniform,
+            intercept=intercept,
+        )
         parts = iter([(log.name, events)])
+        if model is ModelName.auto:
+            model = ModelName.adaptive
     rows = []
     typer.echo(line("log", "policy", "rate", "95 % interval", "matched", "kept", "lift"))
     for name, events in parts:
@@ -117,6 +162,60 @@ def evaluate(
         write_whole(out, pd.DataFrame(rows).to_csv(index=False))
 
 
+def check_logging(uniform: bool, propensity: str | None) -> None:
+    """Ask how the arms of a table were logged, unless that was said."""
+    if uniform == (propensity is not None):
+        raise ValueError(
+            "how were the arms logged? say --uniform if each available arm was equally "
+            "likely, or --propensity COLUMN for the column with their probabilities"
+        )
+
+
+def named_agents(files: list[Path]) -> dict[str, Any]:
+    """Settings from files, by the names of these."""
+    agents: dict[str, Any] = {}
+    for file in files:
+        if file.stem in agents:
+            raise ValueError(f"two files are called {file.stem}; give each agent a name of its own")
+        agents[file.stem] = read_settings(file)
+    return agents
+
+
+def print_comparison(found: Comparison) -> None:
+    """The tables of a comparison in the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from tsucb.logs.compare import LOGGED, verdict
+    from tsucb.logs.pages import interval
+
+    console = Console(highlight=False)
+    kept = ", ".join(f"{name} {size:,}" for name, size in found.kept.items() if size)
+    console.print(
+        f"{found.decisions:,} decisions, by {found.method}" + (f" (kept: {kept})" if kept else "")
+    )
+    table = Table(
+        "configuration", "reward, 95 %", "more than logged, 95 %", "verdict", "size", "gap"
+    )
+    for name, each in found.values.items():
+        lift = found.differences.get((name, LOGGED))
+        table.add_row(
+            name,
+            interval(each),
+            "" if lift is None else interval(lift, sign=True),
+            "" if lift is None else verdict(lift),
+            f"{each.effective_size:,.0f}",
+            f"{100 * each.uncovered:.1f} %",
+        )
+    console.print(table)
+    for (first, second), each in found.differences.items():
+        if second != LOGGED:
+            console.print(f"{first} against {second}: {interval(each, sign=True)}, {verdict(each)}")
+    for name, each in found.values.items():
+        if each.reason:
+            console.print(f"{name}: {each.reason}.", soft_wrap=True)
+
+
 def news_days(path: Path, strict: bool) -> Iterator[tuple[str, LoggedData]]:
     """The days of a news log, one after the other."""
     for file in log_files(path) if path.is_dir() else [path]:
@@ -129,11 +228,9 @@ def news_days(path: Path, strict: bool) -> Iterator[tuple[str, LoggedData]]:
 def matching(events: LoggedData, name: ModelName, noise: float) -> tuple[LoggedData, Any]:
     """The model of a name, and the data as it reads them."""
     size, features = events.contexts.shape
-    if name is ModelName.auto:
-        name = ModelName.adaptive if features else ModelName.bernoulli
     if name in (ModelName.bernoulli, ModelName.gaussian):
         events = events._replace(contexts=np.empty((size, 0)))
-    elif not features:
+    elif not features and name is not ModelName.adaptive:
         raise ValueError(f"{name} needs contexts, and the log has none; take bernoulli or gaussian")
     if name is ModelName.bernoulli and not 0 <= events.reward.min() <= events.reward.max() <= 1:
         raise ValueError("bernoulli needs rewards from 0 to 1; take --model gaussian")

@@ -18,6 +18,7 @@ from tsucb.experiments.drawing import new_figure, theme
 from tsucb.figures import regret_curves
 from tsucb.files import write_whole
 from tsucb.policies.names import named_policy, usual_ucb
+from tsucb.statistics import NORMAL
 
 
 class ModelName(StrEnum):
@@ -33,23 +34,45 @@ class ModelName(StrEnum):
     neural = "neural-linear"
 
 
+USUAL = "TS,TS-UCB(1),TS-UCB(100),Greedy,UCB"
 SYNTHETIC = ("bernoulli", "gaussian", "linear", "contextual-linear", "wheel")
 
 
 def simulate(
     environment: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            help="bernoulli, gaussian, linear, contextual-linear, wheel, or a dataset: adult, "
-            "census, covertype, financial, jester, mushroom, statlog."
+            help="bernoulli, gaussian, linear, contextual-linear (the default), wheel, or a "
+            "dataset: adult, census, covertype, financial, jester, mushroom, statlog.",
+            show_default=False,
         ),
-    ] = "contextual-linear",
+    ] = None,
     model: Annotated[
         ModelName, typer.Option(help="auto: the one that fits the environment.")
     ] = ModelName.auto,
     policies: Annotated[
-        str, typer.Option(help="Comma-separated; also IDS(1000), UCB1, Bayes-UCB, Random.")
-    ] = "TS,TS-UCB(1),TS-UCB(100),Greedy,UCB",
+        str | None,
+        typer.Option(
+            help="Comma-separated; also IDS(1000), UCB1, Bayes-UCB, Random; TS+5% plays a random "
+            f"arm in 5 % of the steps. Default: {USUAL}.",
+            show_default=False,
+        ),
+    ] = None,
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            help="A decision log, or a .csv or .parquet file with the columns arm and reward: "
+            "simulate what is fitted to it."
+        ),
+    ] = None,
+    agent: Annotated[
+        list[Path] | None,
+        typer.Option(help="With --like: a TOML file with the settings of an agent; may repeat."),
+    ] = None,
+    missing: Annotated[
+        str | None,
+        typer.Option(help="With --like: what decisions without a reward earned; or drop them."),
+    ] = None,
     arms: Annotated[int, typer.Option(help="K, of a synthetic environment.")] = 10,
     features: Annotated[int, typer.Option(help="d, of a linear environment.")] = 10,
     noise: Annotated[float, typer.Option(help="σ of the rewards.")] = 1.0,
@@ -69,12 +92,21 @@ def simulate(
 
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"--out {out} must end in .png, .svg or .pdf")
+    if like is None and (agent or missing is not None):
+        raise ValueError("--agent and --missing are for --like; name the log")
+    if like is not None and (environment is not None or model is not ModelName.auto):
+        raise ValueError("--like takes the place of an environment and its model; leave them away")
+    environment = environment or "contextual-linear"
     bounded("arms", arms, most=1_000_000)
     bounded("features", features, most=1_000_000)
     bounded("horizon", horizon, most=1_000_000_000)
     bounded("runs", runs, most=1_000_000)
     if workers is not None:
         bounded("workers", workers, most=1_000)
+    if like is not None:
+        rules = list(listed(policies) or ())
+        play_like(like, rules, agent or [], missing, horizon, runs, seed, workers, out)
+        return
     if environment in SYNTHETIC[2:4]:
         matrices = arms if environment == "contextual-linear" else 1
         counts = f"{arms:,} arms with {features:,} features"
@@ -86,7 +118,7 @@ def simulate(
         "UCB1": tsucb.UCB1(),
         "Bayes-UCB": tsucb.BayesUCB(),
     }
-    chosen = [named_policy(name, **special) for name in listed(policies) or ()]
+    chosen = [named_policy(name, **special) for name in listed(policies or USUAL) or ()]
     result = tsucb.simulate(
         bandit, learner, chosen, horizon=horizon, runs=runs, seed=seed, workers=workers
     )
@@ -107,6 +139,59 @@ def simulate(
         )
     console.print(table)
     save_figure(result, out)
+    console.print(f"Figure: {out}", soft_wrap=True)
+
+
+def play_like(
+    log: Path,
+    rules: list[str],
+    files: list[Path],
+    missing: str | None,
+    horizon: int,
+    runs: int,
+    seed: int,
+    workers: int | None,
+    out: Path,
+) -> None:
+    """Simulate something like a log."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from tsucb.cli.evaluate import named_agents
+    from tsucb.logs import read_decisions, simulate_like
+    from tsucb.logs.like import RANDOM, WARNING
+
+    agents = named_agents(files) | {name: {"policy": named_policy(name)} for name in rules}
+    decisions = read_decisions(log, uniform=True).rewarded(missing)
+    found = simulate_like(
+        decisions, agents or {"default": {}}, horizon=horizon, runs=runs, seed=seed,
+        workers=workers,
+    )  # fmt: skip
+    console = Console(highlight=False)
+    console.print(
+        f"like {log}: {len(decisions):,} decisions with rewards, {len(decisions.arms)} arms; "
+        f"regret after {horizon:,} decisions, {runs} runs"
+    )
+    table = Table("configuration", "mean regret", "% of random", "settled after")
+    for _, line in found.table().iterrows():
+        never = "not yet" if line["configuration"] != RANDOM else "–"
+        settled = float(line["settled"])
+        table.add_row(
+            str(line["configuration"]),
+            f"{line['regret']:,.4g} ± {NORMAL * line['error']:,.2g}",
+            f"{line['percent_of_random']:.1f}",
+            f"{settled:,.0f}" if settled == settled else never,
+        )
+    console.print(table)
+    console.print(
+        "Settled: from then on it loses less than a tenth of what random choice loses; so much "
+        "traffic it needs.",
+        WARNING,
+        sep="\n",
+    )
+    first = next(iter(found.simulations.values()))
+    curves = {name: each.regret[0] for name, each in found.simulations.items()}
+    draw_regret(first.checkpoints, curves, out)
     console.print(f"Figure: {out}", soft_wrap=True)
 
 
@@ -143,6 +228,8 @@ def make_model(name: ModelName, environment: Any, noise: float, horizon: int) ->
             return tsucb.AdaptiveLinear(features)
         case ModelName.auto | ModelName.nig:
             return tsucb.NIGLinear(features)
+        case ModelName.adaptive:
+            return tsucb.AdaptiveLinear(features)
         case ModelName.bernoulli:
             return tsucb.BernoulliArms()
         case ModelName.gaussian:
@@ -156,12 +243,16 @@ def make_model(name: ModelName, environment: Any, noise: float, horizon: int) ->
 
 def save_figure(result: Any, out: Path) -> None:
     """The regret curves as a file."""
+    draw_regret(result.checkpoints, dict(zip(result.policies, result.regret, strict=True)), out)
+
+
+def draw_regret(checkpoints: Any, curves: dict[str, Any], out: Path) -> None:
+    """The regret curves of policies as a file."""
     sink = io.BytesIO()
     with theme("light"):
         figure = new_figure(7, 4.5)
         axes = figure.subplots()
-        curves = dict(zip(result.policies, result.regret, strict=True))
-        regret_curves(result.checkpoints, curves, axes)
+        regret_curves(checkpoints, curves, axes)
         axes.set_ylabel("cumulative regret, mean with 95 % band")
         figure.savefig(sink, format=out.suffix[1:], dpi=160)
     out.parent.mkdir(parents=True, exist_ok=True)

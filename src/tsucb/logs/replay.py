@@ -16,7 +16,7 @@ import numpy as np
 from tsucb.compiled import Plain, compiled, held
 from tsucb.logs.logged_data import LoggedData
 from tsucb.models.model import Model, training_due, update
-from tsucb.numeric.arrays import Integers
+from tsucb.numeric.arrays import Floats, Integers
 from tsucb.statistics import NORMAL, rate_interval
 from tsucb.step import NOTHING_SEEN, initial_pulls, next_arm, runs_compiled, start
 from tsucb.streams import KEEP, POLICY, stream
@@ -92,6 +92,12 @@ def replay(
         raise ValueError(
             f"the log has contexts of shape {shape}, but {type(model).__name__} expects {expected}"
         )
+    missing = untried(log.propensity, np.diff(log.ends)[log.which])
+    if missing:
+        raise ValueError(
+            f"the log never tried {100 * missing:.0f} % of the arms that it offered, so replay "
+            "would be wrong; log with some exploration, such as Agent(exploration=0.05)"
+        )
     rng, keep_rng = stream(seed, 0, POLICY), stream(seed, 0, KEEP)
     state = start(model, log.arms, seed, 0)
     chosen = np.zeros(log.arms, dtype=np.int64)
@@ -112,6 +118,22 @@ def replay(
     matched, size = counts.tolist()
     name = getattr(policy, "name", type(policy).__name__)
     return estimates(log, name, matched, kept[:size])
+
+
+def untried(propensity: Floats, offered: Integers) -> float:
+    """The share of offered arms that the log could not have played; 0 if that may be chance.
+
+    1/propensity has the number of arms that could be played for its mean.
+
+    >>> untried(np.full(100, 0.5), np.full(100, 2)), untried(np.ones(100), np.full(100, 4))
+    (0.0, 0.75)
+    """
+    if propensity.size < 2:
+        return 0.0
+    short = offered - 1 / propensity
+    chance = 4 * float(short.std(ddof=1)) / math.sqrt(short.size)
+    share = float(short.mean()) / float(offered.mean())
+    return share if float(short.mean()) > chance + 1e-6 else 0.0
 
 
 @compiled

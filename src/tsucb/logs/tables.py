@@ -2,6 +2,7 @@
 
 import os
 import re
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ def read_events(
     available: str | None = None,
     propensity: str | None = None,
     uniform: bool = False,
-    intercept: bool = True,
+    intercept: bool = False,
 ) -> LoggedData:
     """Logged data from a CSV or Parquet file with one row for each event, in order.
 
@@ -42,7 +43,8 @@ def read_events(
     uniform
         As for `LoggedData`.
     intercept
-        Whether a feature that is always 1 is added to contexts.
+        Whether a feature that is always 1 is added to contexts, for models that have no constant
+        of their own, such as `NIGLinear`.
     """
     table = read_table(Path(path))
     named = [name for name in (arm, reward, available, propensity) if name is not None]
@@ -79,12 +81,20 @@ def read_table(path: Path) -> "pd.DataFrame":
         raise ValueError(f"there is no file {path}")
     try:
         if path.suffix == ".parquet":
-            return pd.read_parquet(path)
-        if re.search(r"\.csv(\.gz)?$", path.name):
-            return pd.read_csv(path)
+            table = pd.read_parquet(path)
+        elif re.search(r"\.csv(\.gz)?$", path.name):
+            table = pd.read_csv(path)
+        else:
+            raise ValueError(f"{path} is neither .csv, .csv.gz nor .parquet")
+    except (EOFError, zlib.error) as error:
+        raise ValueError(f"{path} is truncated or damaged: {error}") from None
     except (ValueError, OSError) as error:
+        if str(error).startswith(str(path)):
+            raise
         raise ValueError(f"cannot read {path}: {' '.join(str(error).split())}") from error
-    raise ValueError(f"{path} is neither .csv, .csv.gz nor .parquet")
+    if table.empty:
+        raise ValueError(f"{path} holds no events, only a header")
+    return table
 
 
 def arms_of(entry: Any) -> tuple[str, ...]:

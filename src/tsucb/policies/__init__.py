@@ -1,9 +1,10 @@
 """Rules that turn a belief into an arm: one file per policy."""
 
 from tsucb.policies import ts_ucb_probabilities
+from tsucb.policies.exploring import Exploring
 from tsucb.policies.greedy import Greedy, Random
 from tsucb.policies.ids import IDS, GridIDS
-from tsucb.policies.policy import Choice, Policy, choose
+from tsucb.policies.policy import Choice, Explored, Policy, choose
 from tsucb.policies.thompson import Thompson
 from tsucb.policies.ts_ucb import TSUCB
 from tsucb.policies.ucb import OFUL, UCB1, BayesUCB, ChiSquaredUCB, HoeffdingUCB
@@ -16,6 +17,8 @@ __all__ = [
     "BayesUCB",
     "ChiSquaredUCB",
     "Choice",
+    "Explored",
+    "Exploring",
     "Greedy",
     "GridIDS",
     "HoeffdingUCB",

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from tsucb.policies.exploring import Exploring
 from tsucb.policies.greedy import Greedy, Random
 from tsucb.policies.ids import IDS, GridIDS
 from tsucb.policies.policy import Policy
@@ -32,9 +33,17 @@ def named_policy(name: str, **special: Policy) -> Policy:
 
     >>> named_policy("TS-UCB(100)").name
     'TS-UCB(100)'
+    >>> named_policy("TS+2.5%")
+    Exploring(policy=Thompson(), epsilon=0.025)
     """
     if name in special:
         return special[name]
+    if match := re.fullmatch(r"(.+)\+([0-9.]{1,12})%", name):
+        try:
+            share = float(match[2]) / 100
+        except ValueError:
+            raise ValueError(f"{match[2]!r} is no percentage; write {match[1]}+5%") from None
+        return Exploring(named_policy(match[1], **special), share)
     if name in PLAIN:
         return PLAIN[name]
     if match := re.fullmatch(r"(TS-UCB|IDS|IDS-grid)\(([0-9]+|∞)\)", name):
@@ -52,7 +61,8 @@ def named_policy(name: str, **special: Policy) -> Policy:
     known = ", ".join([*(f"{kind}(m)" for kind in SAMPLED), *PLAIN, *special])
     shown = name if len(name) <= 60 else f"{name[:60]}…"
     raise ValueError(
-        f"unknown policy {shown!r}; give one of {known}, m being a number of samples or ∞"
+        f"unknown policy {shown!r}; give one of {known}, m being a number of samples or ∞; any of "
+        "them with +5% plays a random arm in 5 % of the decisions"
     )
 
 

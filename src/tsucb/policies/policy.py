@@ -7,7 +7,18 @@ import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import whole_number
-from tsucb.compiled import compiled, generic_inlined, held, hook, inlined, kind_of, offers, run
+from tsucb.compiled import (
+    compiled,
+    generic,
+    generic_inlined,
+    held,
+    hook,
+    implements,
+    inlined,
+    kind_of,
+    offers,
+    run,
+)
 from tsucb.numeric.arrays import Floats
 
 RAREST = 1e-9  # the smallest probability given to an arm that may be chosen
@@ -29,11 +40,26 @@ class Choice(NamedTuple):
     target: float
 
 
+class Explored(NamedTuple):
+    """The choice of a policy that sometimes plays another arm than its `favourite`, at random."""
+
+    arm: int
+    target: float
+    favourite: int
+
+
 @generic_inlined(method="choose")
-def choose(policy: Any, belief: Any, rng: np.random.Generator) -> Choice:
+def choose(policy: Any, belief: Any, rng: np.random.Generator) -> Choice | Explored:
     """What the policy plays, and why."""
     choice = policy.choose(belief, rng)
-    return choice if isinstance(choice, Choice) else Choice(int(choice), math.nan)
+    return choice if isinstance(choice, Choice | Explored) else Choice(int(choice), math.nan)
+
+
+@generic
+def explored(policy: Any, place: int, arms: int, rng: np.random.Generator) -> int:
+    """The arm at this place of so many, or another, if the policy plays others now and then."""
+    own = getattr(policy, "explored", None)
+    return place if own is None else int(own(place, arms, rng))
 
 
 @hook
@@ -122,6 +148,11 @@ class Policy:
 
     def __str__(self) -> str:
         return self.name
+
+
+@implements(explored, Policy)
+def never_another(policy, place, arms, rng):  # type: ignore[no-untyped-def]
+    return place
 
 
 @compiled

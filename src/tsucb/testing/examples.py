@@ -9,6 +9,7 @@ import numpy as np
 from tsucb import beliefs
 from tsucb.beliefs.belief import Belief
 from tsucb.models.nig_linear import NIGLinear
+from tsucb.policies.ts_ucb import TSUCB
 
 _rng = np.random.default_rng(0)
 
@@ -21,6 +22,8 @@ TYPICAL: dict[str, Any] = {
     "gamma": 0.99,
     "noise": 0.5,
     "model": NIGLinear(3),
+    "policy": TSUCB(7),
+    "epsilon": 0.2,
     # beliefs, one entry per arm
     "mean": np.array([0.1, 0.2, 0.3, -0.5]),
     "std": np.array([1.0, 0.5, 0.1, 0.8]),

@@ -13,7 +13,7 @@ from tsucb.environments.environment import Environment, advance, begin, pay
 from tsucb.logs.logged_data import LoggedData
 from tsucb.logs.replay import replay
 from tsucb.numeric.arrays import Floats, Integers
-from tsucb.policies.policy import Choice, choose
+from tsucb.policies.policy import Choice, Explored, choose, explored
 from tsucb.simulation.simulate import simulate
 from tsucb.step import runs_compiled
 from tsucb.testing.demands import check, demand
@@ -107,9 +107,13 @@ class Interpreted:
         self.policy = policy
         self.name = getattr(policy, "name", type(policy).__name__)
 
-    def choose(self, belief: Belief, rng: np.random.Generator) -> Choice:
+    def choose(self, belief: Belief, rng: np.random.Generator) -> Choice | Explored:
         """What the policy chooses."""
         return choose(self.policy, belief, rng)
+
+    def explored(self, place: int, arms: int, rng: np.random.Generator) -> int:
+        """The arm at this place, or another if the policy has a floor."""
+        return explored(self.policy, place, arms, rng)
 
 
 @check

@@ -1,0 +1,399 @@
+"""Would another agent have done better on this log? Whole configurations, compared.
+
+Two ways, the same for all configurations of a comparison. *Replay*, where the log tried every arm
+often enough: the configuration plays through the log and learns from the decisions at which it
+picks what was logged, as if it had been live for so many decisions. *Doubly robust* otherwise: at
+every decision the configuration knows all rewards that had come by then, whatever arm was played,
+and is asked what it would choose. That is the value of its choices given this knowledge, not of a
+life of its own; what it would have learned from its own choices cannot be read off another's log.
+"""
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tsucb.checks import whole_number
+from tsucb.compiled import Plain, compiled, held
+from tsucb.logs.decisions import Decisions, from_decision_log, from_table, read_decisions
+from tsucb.logs.estimators import Estimate, difference, doubly_robust
+from tsucb.logs.logged_data import LoggedData
+from tsucb.logs.replay import replay, untried
+from tsucb.logs.settings import Settings, agent_arguments, read_settings
+from tsucb.models.adaptive_linear import AdaptiveLinear
+from tsucb.models.model import believe, training_due, update
+from tsucb.numeric.arrays import Floats
+from tsucb.policies.exploring import Exploring
+from tsucb.statistics import NORMAL, mean_interval
+from tsucb.step import NOTHING_SEEN, initial_pulls, next_arm, runs_compiled, start
+from tsucb.streams import POLICY, stream
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REPLAY, ROBUST = "replay", "doubly robust"
+LOGGED = "as logged"
+LEAST_REPLAYED = 500  # decisions that replay must be expected to keep
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What configurations would have earned on a log.
+
+    Parameters
+    ----------
+    decisions : how many the log has
+    method : "replay" or "doubly robust"
+    values : of each configuration, and of "as logged" first, the mean reward of a decision
+    differences : of each configuration to "as logged", and of each later one to each earlier one
+    terms : (N,) of each, what every decision contributes: their means are the values
+    time : (N,) of the decisions
+    kept : with replay, how many decisions each configuration's value rests on
+    """
+
+    decisions: int
+    method: str
+    values: dict[str, Estimate]
+    differences: dict[tuple[str, str], Estimate]
+    terms: dict[str, Floats]
+    time: Floats
+    kept: dict[str, int]
+
+    def table(self) -> "pd.DataFrame":
+        """One row per configuration: its value, and the difference to what was logged."""
+        import pandas as pd
+
+        rows = []
+        for name, found in self.values.items():
+            row: dict[str, Any] = {
+                "configuration": name,
+                "reward": found.value,
+                "low": found.low,
+                "high": found.high,
+                "effective_size": found.effective_size,
+                "uncovered": found.uncovered,
+                "largest_weight": found.largest_weight,
+            }
+            lift = self.differences.get((name, LOGGED))
+            if lift is not None:
+                row |= {"extra": lift.value, "extra_low": lift.low, "extra_high": lift.high}
+            rows.append({**row, "reason": found.reason})
+        return pd.DataFrame(rows)
+
+    def pairs(self) -> "pd.DataFrame":
+        """One row per pair: how much more the first earns than the second, paired by decision."""
+        import pandas as pd
+
+        rows = [
+            {"first": a, "second": b, "extra": d.value, "low": d.low, "high": d.high,
+             "verdict": verdict(d), "reason": d.reason}
+            for (a, b), d in self.differences.items()
+        ]  # fmt: skip
+        return pd.DataFrame(rows)
+
+    def report(self, path: str | os.PathLike[str], title: str = "Agents compared on a log") -> None:
+        """Write a page with tables and a figure over time, to look at in a browser."""
+        from tsucb.logs.pages import comparison_page
+
+        comparison_page(self, Path(path), title)
+
+
+def verdict(found: Estimate) -> str:
+    """What a difference says.
+
+    >>> verdict(Estimate(0.2, 0.05, 0.1, 0.3, 100, 200)), verdict(Estimate(0.1, 1, -1, 2, 9, 90))
+    ('better', 'cannot tell')
+    """
+    if not found.trusted and not found.bounded:
+        return "the log cannot say"
+    return "better" if found.low > 0 else "worse" if found.high < 0 else "cannot tell"
+
+
+def compare(
+    log: Any,
+    agents: Mapping[str, Settings | str | os.PathLike[str]],
+    *,
+    missing: float | str | None = None,
+    method: str = "auto",
+    rewards_between: tuple[float, float] | None = None,
+    draws: int = 10,
+    seed: int = 0,
+    **columns: Any,
+) -> Comparison:
+    """Compare whole configurations of agents on a log.
+
+    Parameters
+    ----------
+    log
+        The path of a decision log or of a table; a data frame; or `Decisions`.
+    agents
+        Names and settings: mappings with some of `Agent`'s arguments (policy, model, features,
+        forgetting, exploration, categories, transformer), or paths of TOML files. An empty mapping
+        is the agent's defaults.
+    missing
+        What decisions without a reward earned: a number, "drop" to leave them out, or "recent" to
+        leave out all that are too young to have one (see `Decisions.rewarded`).
+    method
+        "replay", "doubly robust", or "auto": replay if it can be expected to keep 500 decisions.
+    rewards_between
+        The least and the largest possible reward, for bounds where there is no interval; 0 and 1
+        where the log has no other rewards.
+    draws
+        How often a configuration is asked at every decision what it would choose, as many policies
+        choose at random.
+    seed
+        Of these draws.
+    columns
+        For tables of your own: arm, reward, contexts, available, propensity, uniform as in
+        `tsucb.logs.read_decisions`.
+
+    >>> import numpy as np, pandas as pd, tsucb
+    >>> rng = np.random.default_rng(0)
+    >>> arm, age = rng.choice(["tea", "milk"], size=4_000), rng.integers(5, 60, size=4_000)
+    >>> bought = rng.random(4_000) < np.where((arm == "tea") == (age > 30), 0.5, 0.2)
+    >>> log = pd.DataFrame({"arm": arm, "reward": bought.astype(float), "age": age})
+    >>> agents = {"default": {}, "no context": {"model": "BernoulliArms"}}
+    >>> found = compare(log, agents, uniform=True)
+    >>> found.method, found.differences["default", "as logged"].low > 0
+    ('replay', True)
+    """
+    whole_number("draws", draws)
+    if method not in ("auto", REPLAY, ROBUST):
+        raise ValueError(f"method is auto, {REPLAY!r} or {ROBUST!r}, not {method!r}")
+    if not isinstance(agents, Mapping) or not agents:
+        raise ValueError("give the agents to compare: a mapping of names to settings")
+    if LOGGED in agents:
+        raise ValueError(f"{LOGGED!r} is the name of what the log holds; give another")
+    decisions = as_decisions(log, columns).rewarded(missing)
+    if len(decisions) < 2:
+        raise ValueError("a log of one decision says nothing; give a longer one")
+    if method == "auto":
+        replayed = len(decisions) * float(decisions.propensity.min())
+        whole = untried(decisions.propensity, decisions.offered.sum(axis=1)) == 0.0
+        method = REPLAY if replayed >= LEAST_REPLAYED and whole else ROBUST
+    settings = {
+        str(name): dict(each) if isinstance(each, Mapping) else read_settings(each)
+        for name, each in agents.items()
+    }
+    if method == REPLAY:
+        return by_replay(decisions, settings, seed)
+    if rewards_between is None and np.isin(decisions.reward, (0.0, 1.0)).all():
+        rewards_between = (0.0, 1.0)
+    return by_estimates(decisions, settings, draws, seed, rewards_between)
+
+
+def as_decisions(log: Any, columns: dict[str, Any]) -> Decisions:
+    """Decisions from whatever holds them."""
+    if isinstance(log, Decisions):
+        if columns:
+            raise TypeError(f"decisions have no columns to name, such as {next(iter(columns))}")
+        return log
+    if isinstance(log, str | os.PathLike):
+        return read_decisions(log, **columns)
+    if hasattr(log, "to_pandas"):
+        log = log.to_pandas()
+    if not hasattr(log, "columns"):
+        raise TypeError(f"a log is a path, a data frame or Decisions, not {type(log).__name__}")
+    if log.empty:
+        raise ValueError("the table holds no decisions, only columns")
+    if {"probabilities", "arms", "propensity", "context"} <= set(log.columns):
+        return from_decision_log(log)
+    return from_table(log, **columns)
+
+
+class _Candidate:
+    """A configuration, ready to go through a log."""
+
+    def __init__(self, settings: Settings, decisions: Decisions, seed: int) -> None:
+        from tsucb.agent import Agent
+
+        arguments, contexts = agent_arguments(settings, decisions.contexts)
+        agent = Agent(decisions.arms, seed=seed, **arguments)
+        reader = agent._reader
+        if reader.per_arm:
+            raise ValueError(
+                f"{reader.model_name} has features of every arm, which a comparison does not read"
+            )
+        roster, matrix = agent._roster, np.zeros((len(contexts), 0))
+        if reader.takes_context:
+            if any(context is None for context in contexts) and contexts.count(None) < len(
+                contexts
+            ):
+                raise ValueError("some decisions have a context and some have none")
+            matrix = reader.matrix(contexts)
+            if agent._free:
+                roster, matrix = agent._fitted_rows(roster, matrix)
+        roster.model.check_rewards(decisions.reward)
+        self.model, self.policy = roster.model, agent.policy
+        self.events: LoggedData = decisions.logged_data(matrix)
+        self.seed = seed
+        # Which reward comes when: by then so many decisions had been made.
+        order = np.argsort(decisions.reward_time, kind="stable")
+        known = np.searchsorted(decisions.time, decisions.reward_time[order], side="right")
+        self.order, self.known = order, np.maximum(known, order + 1)
+
+    def choices(self, draws: int) -> Floats:
+        """(N, K) how often each arm is chosen, after learning from all earlier decisions."""
+        events, model, policy = self.events, self.model, self.policy
+        share = 0.0
+        if isinstance(policy, Exploring):  # the floor need not be drawn
+            share, policy = policy.epsilon, policy.policy
+        rng = stream(self.seed, 0, POLICY)
+        n, arms = len(events.arm), events.arms
+        state, chosen = start(model, arms, self.seed, 0), np.zeros(arms, dtype=np.int64)
+        target = np.zeros((n, arms))
+        loop, given = look_through.py_func, Plain(rng)  # type: ignore[attr-defined]
+        if runs_compiled(model, policy):
+            loop, given = look_through, held(rng)
+        train, done, place = None, 0, np.zeros(1, dtype=np.int64)
+        while done < n:
+            done = loop(
+                events, model, state, policy, initial_pulls(model), done, chosen, target, draws,
+                NOTHING_SEEN, self.order, self.known, place, given,
+            )  # fmt: skip
+            if training_due(model, state):
+                train = train or model.trainer([state])
+                train()
+        offered = np.zeros((n, arms))
+        for row, which in enumerate(events.which):
+            offered[row, events.available[events.ends[which] : events.ends[which + 1]]] = 1.0
+        mixed: Floats = (1 - share) * target + share * offered / offered.sum(axis=1, keepdims=True)
+        return mixed
+
+
+@compiled
+def look_through(events, model, state, policy, first_pulls, first, chosen, target, draws, seen,  # type: ignore[no-untyped-def]
+                 order, known, place, policy_stream):  # fmt: skip
+    """Learn the rewards that have come, and ask what would be chosen, at every decision.
+
+    The reward of decision order[i] is known from decision known[i] on; place[0] have been learned.
+    Returns the number of the next decision: where training is due, or the end.
+    """
+    rng = policy_stream.rng
+    for n in range(first, len(events.arm)):
+        while place[0] < order.size and known[place[0]] <= n:
+            past = order[place[0]]
+            place[0] += 1
+            arm, reward = events.arm[past], events.reward[past]
+            update(model, state, events.contexts[past].astype(np.float64), arm, reward)
+            if training_due(model, state):
+                return n
+        context = events.contexts[n].astype(np.float64)
+        available = events.available[
+            events.ends[events.which[n]] : events.ends[events.which[n] + 1]
+        ]
+        for _ in range(draws):
+            choice = next_arm(
+                model, state, policy, context, available, chosen, first_pulls, n + 1, rng, seen
+            )
+            target[n, available[choice.arm]] += 1.0 / draws
+        chosen[events.arm[n]] += 1
+    return len(events.arm)
+
+
+@compiled
+def predict_through(events, model, state, predicted, policy_stream):  # type: ignore[no-untyped-def]
+    """What a model that has learned from all earlier decisions expects of every arm."""
+    rng, arms = policy_stream.rng, np.arange(predicted.shape[1])
+    for n in range(len(events.arm)):
+        context = events.contexts[n].astype(np.float64)
+        predicted[n] = believe(model, state, context, arms, n + 1, rng).mean
+        update(model, state, context, events.arm[n], events.reward[n])
+
+
+def predictions(decisions: Decisions) -> Floats:
+    """(N, K) what the default model expects of every arm, from the decisions before."""
+    candidate = _Candidate({}, decisions, 0)
+    model, events = candidate.model, candidate.events
+    assert isinstance(model, AdaptiveLinear)
+    predicted = np.zeros((len(decisions), len(decisions.arms)))
+    rng = held(stream(0, 0, POLICY))
+    predict_through(events, model, start(model, len(decisions.arms), 0, 0), predicted, rng)
+    # A prediction far outside of what was ever seen helps nobody.
+    highest = np.maximum.accumulate(decisions.reward)
+    lowest = np.minimum.accumulate(decisions.reward)
+    predicted[0] = 0.0
+    predicted[1:] = np.clip(predicted[1:], lowest[:-1, None], highest[:-1, None])
+    return predicted
+
+
+def by_estimates(
+    decisions: Decisions,
+    settings: Mapping[str, Settings],
+    draws: int,
+    seed: int,
+    between: tuple[float, float] | None,
+) -> Comparison:
+    """The comparison by doubly robust estimates."""
+    arm, reward = decisions.arm, decisions.reward
+    whole = decisions.probabilities
+    propensity = decisions.propensity if whole is None else whole
+    guess = predictions(decisions)
+    rows = np.arange(len(arm))
+    values = {LOGGED: logged_estimate(reward)}
+    terms = {LOGGED: reward}
+    targets: dict[str, Floats] = {}
+    differences: dict[tuple[str, str], Estimate] = {}
+    for name, each in settings.items():
+        target = _Candidate(each, decisions, seed).choices(draws)
+        log = (arm, reward, propensity, target)
+        values[name] = doubly_robust(*log, guess, rewards_between=between)
+        weight = target[rows, arm] / decisions.propensity
+        terms[name] = (target * guess).sum(axis=1) + weight * (reward - guess[rows, arm])
+        differences[name, LOGGED] = difference(*log, None, guess, rewards_between=between)
+        for other, before in targets.items():
+            differences[name, other] = difference(*log, before, guess, rewards_between=between)
+        targets[name] = target
+    return Comparison(
+        len(arm), ROBUST, values, differences, terms, decisions.time, dict.fromkeys(settings, 0)
+    )
+
+
+def by_replay(decisions: Decisions, settings: Mapping[str, Settings], seed: int) -> Comparison:
+    """The comparison by replay."""
+    n, reward = len(decisions), decisions.reward
+    values = {LOGGED: logged_estimate(reward)}
+    terms, kept = {LOGGED: reward}, {}
+    differences: dict[tuple[str, str], Estimate] = {}
+    for name, each in settings.items():
+        candidate = _Candidate(each, decisions, seed)
+        found = replay(candidate.events, candidate.model, candidate.policy, seed=seed)
+        size = found.kept.size
+        kept[name] = size
+        error = (found.high - found.low) / (2 * NORMAL)
+        values[name] = Estimate(
+            found.rate, error, found.low, found.high, float(size), n, 0.0, n / size
+        )
+        # To first order the rate is the mean of these; differences of them are paired.
+        influence = np.full(n, found.rate)
+        influence[found.kept] += (reward[found.kept] - found.rate) * n / size
+        for other, before in terms.items():
+            differences[name, other] = paired(influence, before, size)
+        terms[name] = influence
+    return Comparison(n, REPLAY, values, differences, terms, decisions.time, kept)
+
+
+def paired(first: Floats, second: Floats, size: int) -> Estimate:
+    """The mean of a difference, decision by decision."""
+    value, error, low, high = mean_interval(first - second)
+    return Estimate(value, error, low, high, float(size), first.size)
+
+
+def logged_estimate(reward: Floats) -> Estimate:
+    """What the log itself earned."""
+    value, error, low, high = mean_interval(reward)
+    return Estimate(value, error, low, high, float(reward.size), reward.size)
+
+
+def cumulative(first: Floats, second: Floats) -> tuple[Floats, Floats]:
+    """What the first earned more than the second up to every decision, and half a 95 % band."""
+    extra = first - second
+    mean = np.cumsum(extra) / np.arange(1, extra.size + 1)
+    spread = np.sqrt(np.maximum(np.cumsum(extra**2) - np.arange(1, extra.size + 1) * mean**2, 0.0))
+    total: Floats = np.cumsum(extra)
+    band: Floats = NORMAL * spread
+    return total, np.where(np.arange(extra.size) < 30, math.nan, band)

@@ -1,0 +1,229 @@
+"""Logged decisions as every tool reads them: from a decision log, or from a table of one's own."""
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsucb.logs.decision_log import is_decision_log
+from tsucb.logs.decision_log import read as read_log
+from tsucb.logs.logged_data import LoggedData, check_events
+from tsucb.logs.tables import arms_of, numeric, read_table
+from tsucb.numeric.arrays import Floats, Integers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DROP, RECENT = "drop", "recent"
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """Decisions in the order in which they were made.
+
+    Parameters
+    ----------
+    arms : (K,) names
+    arm, reward : (N,) which was played, as an index, and what it paid; NaN where that is missing
+    contexts : N mappings of names to values, lists of numbers, or None
+    offered : (N, K) which arms could be played
+    propensity : (N,) the probability with which the arm was played
+    probabilities : (N, K) those of all arms; None where only that of the arm played is known
+    time : (N,) in seconds; the numbers 0, 1, … where the log has no times
+    reward_time : (N,) when the reward came; right after the decision where the log has no times
+    """
+
+    arms: tuple[str, ...]
+    arm: Integers
+    reward: Floats
+    contexts: list[Any]
+    offered: NDArray[np.bool_]
+    propensity: Floats
+    probabilities: Floats | None
+    time: Floats
+    reward_time: Floats
+
+    def __len__(self) -> int:
+        return self.arm.size
+
+    def rewarded(self, missing: float | str | None = None) -> "Decisions":
+        """The decisions with rewards: those missing are refused, left out, or taken for a number.
+
+        Parameters
+        ----------
+        missing
+            What a decision without a reward earned, such as 0 for "no click came". "drop" to leave
+            it out, if rewards get lost whatever they are. "recent" to leave out all decisions that
+            are younger than rewards usually take: those that came so early are not like the
+            others; of the older ones, at most one in 20 may then have none.
+        """
+        if missing == RECENT:
+            old = self.some(ripe(self.time, self.reward_time))
+            if np.isnan(old.reward).mean() > 0.05:
+                return old.rewarded()
+            return old.rewarded(DROP)
+        gone = np.isnan(self.reward)
+        if not gone.any():
+            return self
+        if missing is None:
+            raise ValueError(
+                f"{gone.sum():,} of {gone.size:,} decisions have no reward; say what that means: "
+                "missing=0 if nothing was earned, missing='drop' if rewards get lost by chance, or "
+                "missing='recent' to leave out those that are too young"
+            )
+        if missing == DROP:
+            return self.some(~gone)
+        try:
+            value = float(missing)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise ValueError(f"missing is a number, 'drop' or 'recent', not {missing!r}")
+        late = np.where(np.isnan(self.reward_time), self.time, self.reward_time)
+        return replace(self, reward=np.where(gone, value, self.reward), reward_time=late)
+
+    def some(self, which: NDArray[np.bool_]) -> "Decisions":
+        """Some of the decisions."""
+        if not which.any():
+            raise ValueError("no decision of the log has a reward; there is nothing to learn from")
+        return replace(
+            self,
+            arm=self.arm[which],
+            reward=self.reward[which],
+            contexts=[x for x, take in zip(self.contexts, which, strict=True) if take],
+            offered=self.offered[which],
+            propensity=self.propensity[which],
+            probabilities=None if self.probabilities is None else self.probabilities[which],
+            time=self.time[which],
+            reward_time=self.reward_time[which],
+        )
+
+    def logged_data(self, contexts: Floats) -> LoggedData:
+        """The same with contexts as vectors, for compiled code."""
+        sets, which = np.unique(self.offered, axis=0, return_inverse=True)
+        return LoggedData(
+            self.arm,
+            self.reward,
+            contexts,
+            available=([np.flatnonzero(each) for each in sets], which.reshape(-1)),
+            propensity=self.propensity,
+        )
+
+
+def read_decisions(
+    path: str | os.PathLike[str],
+    *,
+    arm: str = "arm",
+    reward: str = "reward",
+    contexts: Sequence[str] | None = None,
+    available: str | None = None,
+    propensity: str | None = None,
+    uniform: bool = False,
+) -> Decisions:
+    """The decisions in a decision log (`Agent(log=…)`), or in a CSV or Parquet file.
+
+    Parameters
+    ----------
+    path
+        A decision log; or a `.csv`, `.csv.gz` or `.parquet` file with one row per decision.
+    arm, reward, contexts, available, propensity, uniform
+        As for `read_events`, for a file of your own; columns of contexts may hold text and gaps.
+    """
+    if is_decision_log(Path(path)):
+        return from_decision_log(read_log(path), str(path))
+    return from_table(
+        read_table(Path(path)), str(path), arm=arm, reward=reward, contexts=contexts,
+        available=available, propensity=propensity, uniform=uniform,
+    )  # fmt: skip
+
+
+def from_decision_log(table: "pd.DataFrame", path: str = "the log") -> Decisions:
+    """The decisions of a table that `decision_log.read` returned."""
+    if table["propensity"].isna().any():
+        raise ValueError(
+            f"{path} holds no probabilities, so it cannot say what others would have earned; "
+            "log with a floor: Agent(exploration=0.05, log=…)"
+        )
+    names = tuple(sorted({name for offered in table["arms"] for name in offered}))
+    index = {name: i for i, name in enumerate(names)}
+    offered = np.zeros((len(table), len(names)), dtype=np.bool_)
+    chances = np.zeros((len(table), len(names)))
+    for row, (arms, known) in enumerate(zip(table["arms"], table["probabilities"], strict=True)):
+        columns = [index[name] for name in arms]
+        offered[row, columns] = True
+        chances[row, columns] = known
+    return Decisions(
+        names,
+        np.array([index[name] for name in table["arm"]], dtype=np.int64),
+        table["reward"].to_numpy(dtype=np.float64),
+        [None if text is None else json.loads(text) for text in table["context"]],
+        offered,
+        table["propensity"].to_numpy(dtype=np.float64),
+        chances,
+        table["time"].to_numpy(dtype=np.float64),
+        table["reward_time"].to_numpy(dtype=np.float64),
+    )
+
+
+def from_table(
+    table: "pd.DataFrame",
+    path: str = "the table",
+    *,
+    arm: str = "arm",
+    reward: str = "reward",
+    contexts: Sequence[str] | None = None,
+    available: str | None = None,
+    propensity: str | None = None,
+    uniform: bool = False,
+) -> Decisions:
+    """The decisions of a data frame with one row each; see `read_decisions`."""
+    if (propensity is None) != uniform:
+        raise ValueError(
+            "say how the arms were logged: either name the column with the propensity of every "
+            "decision, or uniform=True if each available arm was played with the same probability"
+        )
+    columns = table.columns.astype(str).tolist()
+    named = [name for name in (arm, reward, available, propensity) if name is not None]
+    features = [c for c in columns if c not in named] if contexts is None else list(contexts)
+    for name in [*named, *features]:
+        if name not in columns:
+            raise ValueError(f"{path} has no column {name!r}; it has {', '.join(columns)}")
+    for name in (arm, available, propensity):
+        if name is not None:
+            check_events(table[name].notna().to_numpy(), f"column {name!r} is empty")
+    played = table[arm].astype(str).tolist()
+    sets = [frozenset(arms_of(entry)) for entry in table[available]] if available else []
+    names = tuple(sorted({*played, *(name for each in sets for name in each)}))
+    index = {name: i for i, name in enumerate(names)}
+    arms = np.array([index[name] for name in played], dtype=np.int64)
+    offered = np.ones((len(table), len(names)), dtype=np.bool_)
+    if available:
+        offered = np.array([[name in each for name in names] for each in sets])
+    check_events(offered[np.arange(arms.size), arms], "the logged arm was not available")
+    chances = offered / offered.sum(axis=1, keepdims=True) if uniform else None
+    if chances is None:
+        known = numeric(table, str(propensity))
+        check_events((known > 0) & (known <= 1), "the propensity is not above 0 and at most 1")
+    else:
+        known = chances[np.arange(arms.size), arms]
+    rows: list[Any] = table[features].to_dict("records") if features else [None] * len(table)
+    values = numeric(table, reward)
+    check_events(~np.isinf(values), "the reward is not a finite number")
+    when = np.arange(len(table), dtype=np.float64)
+    return Decisions(names, arms, values, rows, offered, known, chances, when, when)
+
+
+def ripe(time: Floats, reward_time: Floats) -> NDArray[np.bool_]:
+    """Which decisions are so old that 99 in 100 of the rewards that come have come by then."""
+    took = (reward_time - time)[~np.isnan(reward_time)]
+    if not took.size:
+        return np.ones(time.size, dtype=np.bool_)
+    end = max(float(time.max()), float(np.nanmax(reward_time)))
+    old: NDArray[np.bool_] = time <= end - np.quantile(took, 0.99)
+    return old

@@ -1,0 +1,245 @@
+"""A simulator fitted to a log: its contexts come again, and rewards follow a model fitted to it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsucb.compiled import implements
+from tsucb.environments.environment import Environment, World, advance, begin, pay
+from tsucb.logs.compare import _Candidate
+from tsucb.logs.decisions import Decisions
+from tsucb.logs.settings import Settings
+from tsucb.numeric.arrays import Floats
+from tsucb.policies.greedy import Random
+from tsucb.simulation import Simulation, simulate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WARNING = (
+    "The simulation knows what the log says and nothing else: rewards are taken to be linear in "
+    "the context and to stay as they were; arms that the log rarely played are mostly guesses, "
+    "drawn anew in every run; rewards come at once; and nobody reacts to being shown something "
+    "else."
+)
+SETTLED = 0.1  # of what random choice loses: below it a configuration has settled
+RANDOM = "at random"
+
+
+class LogBandit(
+    Environment,
+    NamedTuple(
+        "LogBandit",
+        [
+            ("arms", int),
+            ("contexts", Floats),
+            ("design", Floats),
+            ("mean", Floats),
+            ("root", Floats),
+            ("noise", float),
+            ("clicks", bool),
+            ("offered", NDArray[np.bool_]),
+            ("bare", bool),
+        ],
+    ),
+):
+    """Contexts drawn from those of a log, with the arms offered there; rewards from a linear model.
+
+    In every run each arm's coefficients are drawn from their posterior given the log, so what the
+    log leaves open differs from run to run. `like` fits one.
+
+    Parameters
+    ----------
+    arms : K
+    contexts : (N, d) as agents are given them
+    design : (N, p) as the rewards' model reads them
+    mean, root : (K, p) and (K, p, p), the posterior N(mean, root rootᵀ) of the coefficients
+    noise : σ of the rewards
+    clicks : whether rewards are 0 or 1
+    offered : (N, K)
+    bare : whether it is for models that take no context at all
+    """
+
+    __slots__ = ()
+
+    @property
+    def features(self) -> int:
+        """d, the length of a context."""
+        return int(self.contexts.shape[1])
+
+    @property
+    def context_shape(self) -> tuple[int, ...]:
+        """One vector (d,), the same for all arms; () for models that take none."""
+        return () if self.bare else (self.features,)
+
+
+@implements(begin, LogBandit)
+def begin_like(environment, rng):  # type: ignore[no-untyped-def]
+    arms, width = environment.mean.shape
+    parameters = np.empty(arms * width)
+    for a in range(arms):
+        z = np.empty(width)
+        for i in range(width):
+            z[i] = rng.standard_normal()
+        parameters[a * width : (a + 1) * width] = environment.mean[a] + environment.root[a] @ z
+    return World(
+        parameters,
+        np.empty(environment.contexts.shape[1]),
+        np.zeros(arms),
+        np.arange(arms),
+        np.zeros(1),
+    )
+
+
+@implements(advance, LogBandit)
+def advance_like(environment, world, step, rng):  # type: ignore[no-untyped-def]
+    row = rng.integers(0, environment.design.shape[0])
+    world.context[:] = environment.contexts[row]
+    width, n = environment.design.shape[1], 0
+    for a in range(environment.arms):
+        value = 0.0
+        for i in range(width):
+            value += environment.design[row, i] * world.parameters[a * width + i]
+        world.means[a] = min(max(value, 0.0), 1.0) if environment.clicks else value
+        if environment.offered[row, a]:
+            world.available[n] = a
+            n += 1
+    world.noise[0] = rng.random() if environment.clicks else rng.standard_normal()
+    return world.context, world.means, world.available[:n]
+
+
+@implements(pay, LogBandit)
+def pay_like(environment, world, arm):  # type: ignore[no-untyped-def]
+    if environment.clicks:
+        return 1.0 if world.noise[0] < world.means[arm] else 0.0
+    return world.means[arm] + environment.noise * world.noise[0]
+
+
+def like(decisions: Decisions) -> LogBandit:
+    """A bandit fitted to a log.
+
+    Ridge regression for each arm around the coefficients that all arms share: the log of an arm
+    that was hardly played says what the others say, with much doubt.
+    """
+    given = _Candidate({}, decisions, 0).events.contexts
+    spread = given.std(axis=0)
+    used = spread > 0
+    scaled = (given[:, used] - given[:, used].mean(axis=0)) / spread[used]
+    design: Floats = np.column_stack([np.ones(len(given)), scaled])
+    reward, arm = decisions.reward, decisions.arm
+    arms, width = len(decisions.arms), design.shape[1]
+    centre = np.full(width, 0.0)
+    centre[0] = reward.mean()
+    ridge = np.eye(width)
+    shared = centre + np.linalg.solve(
+        design.T @ design + ridge, design.T @ (reward - design @ centre)
+    )
+    # How far arms differ from what they share, and the noise around each: by moments, twice.
+    noise = float(np.var(reward - design @ shared)) or 1e-12
+    apart = noise / 4
+    mean, root = np.empty((arms, width)), np.empty((arms, width, width))
+    for _ in range(5):
+        errors, doubts, moved = 0.0, 0.0, 0.0
+        for a in range(arms):
+            rows = design[arm == a]
+            precision = rows.T @ rows / noise + ridge / apart
+            covariance = np.linalg.inv(precision)
+            mean[a] = shared + covariance @ (rows.T @ (reward[arm == a] - rows @ shared)) / noise
+            root[a] = np.linalg.cholesky((covariance + covariance.T) / 2)
+            errors += float(((reward[arm == a] - rows @ mean[a]) ** 2).sum())
+            doubts += float(np.einsum("ij,jk,ik->", rows, covariance, rows))
+            moved += float(((mean[a] - shared) ** 2).sum() + np.trace(covariance))
+        noise = max((errors + doubts) / len(reward), 1e-12)
+        apart = max(moved / (arms * width), 1e-9 * noise)
+    clicks = bool(np.isin(reward, (0.0, 1.0)).all())
+    return LogBandit(
+        arms, given, design, mean, root, math.sqrt(noise), clicks, decisions.offered, False
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Likeness:
+    """What configurations do in a simulator fitted to a log.
+
+    Parameters
+    ----------
+    bandit : the simulator
+    simulations : of each configuration, and of choice at random
+    horizon, runs : decisions of a run, and runs
+    """
+
+    bandit: LogBandit
+    simulations: dict[str, Simulation]
+    horizon: int
+    runs: int
+
+    def table(self) -> "pd.DataFrame":
+        """One row per configuration: regret, and when it has settled.
+
+        `settled` is the number of decisions until it loses less than a tenth of what random choice
+        loses, of a decision, on the average over runs and a twentieth of the time; NaN if never.
+        """
+        import pandas as pd
+
+        lost = self.simulations[RANDOM].regret[0].mean(axis=0)
+        rows = []
+        for name, simulation in self.simulations.items():
+            curves = simulation.regret[0]
+            final = curves[:, -1]
+            steps = np.append(0, simulation.checkpoints)
+            rate = np.diff(np.append(0.0, curves.mean(axis=0))) / np.diff(steps)
+            usual = lost[-1] / self.horizon
+            window = max(rate.size // 20, 1)
+            smooth = np.convolve(rate, np.full(window, 1 / window), mode="valid")
+            below = np.flatnonzero(smooth < SETTLED * usual)
+            rows.append(
+                {
+                    "configuration": name,
+                    "regret": final.mean(),
+                    "error": final.std(ddof=1) / math.sqrt(final.size)
+                    if final.size > 1
+                    else np.nan,
+                    "percent_of_random": 100 * final.mean() / lost[-1] if lost[-1] > 0 else np.nan,
+                    "settled": float(steps[below[0] + window]) if below.size else np.nan,
+                }
+            )
+        return pd.DataFrame(rows)
+
+
+def simulate_like(
+    decisions: Decisions,
+    agents: Mapping[str, Settings],
+    *,
+    horizon: int,
+    runs: int,
+    seed: int = 0,
+    workers: int | None = None,
+) -> Likeness:
+    """Play configurations in a simulator fitted to a log; all meet the same worlds.
+
+    Parameters
+    ----------
+    decisions
+        The log.
+    agents
+        Names and settings, as for `tsucb.logs.compare`.
+    horizon, runs, seed, workers
+        As for `tsucb.simulate`.
+    """
+    bandit = like(decisions)
+    simulations: dict[str, Simulation] = {}
+    given: Any = {"horizon": horizon, "runs": runs, "seed": seed, "workers": workers}
+    plain = _Candidate({}, decisions, seed)
+    for name, settings in agents.items():
+        candidate = _Candidate(settings, decisions, seed)
+        bare = not candidate.model.context_shape(bandit.arms)
+        world = bandit._replace(contexts=candidate.events.contexts, bare=bare)
+        policies = {name: candidate.policy}
+        simulations[name] = simulate(world, candidate.model, policies, **given)
+    world = bandit._replace(contexts=plain.events.contexts)
+    simulations[RANDOM] = simulate(world, plain.model, {RANDOM: Random()}, **given)
+    return Likeness(bandit, simulations, horizon, runs)

@@ -1,0 +1,515 @@
+"""What a decision log says about the agent that writes it, as a page."""
+
+from __future__ import annotations
+
+import functools
+import html
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tsucb.experiments.drawing import legend_above
+from tsucb.experiments.experiment import Figure
+from tsucb.files import write_whole
+from tsucb.logs.decision_log import read
+from tsucb.logs.decisions import ripe
+from tsucb.logs.estimators import Estimate, difference
+from tsucb.logs.pages import cards, drawn, facts, interval, line_look, notes, page, panel, thinned
+from tsucb.numeric.arrays import Floats, Integers
+from tsucb.statistics import NORMAL
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+    import pandas as pd
+
+LEAST = 20  # decisions that a page is made of
+SHOWN = 7  # arms with a line of their own
+BLOCK = 30  # rewards of an arm whose mean is compared with what was believed
+NINETY = 1.6448536269514722  # half the width of a 90 % interval
+MOST_FEATURES = 12
+SOME_DRIFT = 0.2  # in standard deviations: less is rarely worth a look
+
+
+def report(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+    """Write the page about a decision log; see `Agent.report`."""
+    table = read(folder)
+    if len(table) < LEAST:
+        raise ValueError(f"{folder} holds {len(table)} decisions; a report needs at least {LEAST}")
+    write_whole(path, live_page(table, Path(folder).name))
+
+
+def live_page(table: pd.DataFrame, name: str) -> str:
+    """The page about decisions as `decision_log.read` returns them."""
+    live = Live.of(table)
+    rewarded = ~np.isnan(live.reward)
+    recent = int((~live.ripe).sum())
+    lift = live.lift()
+    calibration = live.calibration()
+    drift = live.drift()
+    first, last = (time.strftime("%Y-%m-%d %H:%M", time.gmtime(t)) for t in live.when[[0, -1]])
+    share = f"{100 * np.mean(live.arm != live.favourite):.1f} %"
+    numbers = [
+        (f"{len(table):,}", f"decisions, {first} to {last} UTC"),
+        (f"{100 * rewarded.mean():.1f} %", "have their reward"),
+        (f"{np.mean(live.judged):.3g}" if live.judged.size else "–", "mean reward"),
+        (interval(lift, sign=True, digits=2), "more than choosing at random, per decision, 95 %"),
+        (share, "were taken by the floor instead of the favourite"),
+    ]
+    remarks = [
+        f"The last {recent:,} decisions are left out wherever rewards are judged: they are younger "
+        "than rewards usually take, and those that have come already are not like the others."
+        if recent
+        else "",
+        "" if lift.trusted else f"The lift over random choice is not known: {lift.reason}.",
+        "" if calibration is None else calibration.remark,
+        *drift.remarks,
+    ]
+    parts = [
+        facts(numbers),
+        notes(remarks),
+        drawn(live.rewards_figure()) if live.judged.size >= LEAST else "",
+        drawn(live.arms_figure()),
+        drawn(live.alpha_figure()) if np.isfinite(live.alpha).sum() >= LEAST else "",
+        "" if calibration is None else drawn(calibration.figure()),
+        drawn(live.delay_figure()) if live.delays().size >= LEAST else "",
+        "<h2>Late and missing rewards</h2>",
+        cards(["Decisions", "How many", "Share"], live.reward_rows()),
+        "<h2>Drift of contexts</h2>",
+        drift.html(),
+    ]
+    return page(f"Decisions of {name}", parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Live:
+    """The columns of a decision log as arrays.
+
+    Parameters
+    ----------
+    arms : (K,) names, the most played first
+    arm, favourite : (N,)
+    reward, when, reward_time, alpha : (N,), NaN where there is none
+    expired : (N,)
+    chances : (N, K); None where the log has no probabilities
+    mean, std : (N, K) of the belief, NaN where an arm was not offered
+    contexts : N
+    """
+
+    arms: tuple[str, ...]
+    arm: Integers
+    favourite: Integers
+    reward: Floats
+    when: Floats
+    reward_time: Floats
+    alpha: Floats
+    expired: Any
+    chances: Floats | None
+    mean: Floats
+    std: Floats
+    contexts: list[Any]
+
+    @classmethod
+    def of(cls, table: pd.DataFrame) -> Live:
+        """From a table."""
+        counts = table["arm"].value_counts()
+        others = sorted({a for arms in table["arms"] for a in arms} - set(counts.index))
+        names = (*(str(name) for name in counts.index), *others)
+        index = {name: i for i, name in enumerate(names)}
+        shape = (len(table), len(names))
+        mean, std = np.full(shape, math.nan), np.full(shape, math.nan)
+        chances: Floats | None = None if table["propensity"].isna().any() else np.zeros(shape)
+        columns = zip(
+            table["arms"], table["mean"], table["std"], table["probabilities"], strict=True
+        )
+        for row, (arms, means, stds, known) in enumerate(columns):
+            at = [index[arm] for arm in arms]
+            mean[row, at], std[row, at] = means, stds
+            if chances is not None:
+                chances[row, at] = known
+        numbers = {
+            name: table[name].to_numpy(dtype=np.float64)
+            for name in ("reward", "time", "reward_time", "alpha")
+        }
+        return cls(
+            names,
+            np.array([index[a] for a in table["arm"]], dtype=np.int64),
+            np.array([index[a] for a in table["favourite"]], dtype=np.int64),
+            numbers["reward"],
+            numbers["time"],
+            numbers["reward_time"],
+            numbers["alpha"],
+            table["expired"].to_numpy(dtype=np.bool_),
+            chances,
+            mean,
+            std,
+            [None if text is None else json.loads(text) for text in table["context"]],
+        )
+
+    @functools.cached_property
+    def ripe(self) -> Any:
+        """Which decisions are old enough to judge their rewards."""
+        return ripe(self.when, self.reward_time)
+
+    @property
+    def judged(self) -> Floats:
+        """The rewards that count."""
+        found: Floats = self.reward[self.ripe & ~np.isnan(self.reward)]
+        return found
+
+    def lift(self) -> Estimate:
+        """How much more the agent earns than random choice, from its own random decisions."""
+        known = self.ripe & ~np.isnan(self.reward)
+        nothing = Estimate(math.nan, math.nan, math.nan, math.nan, 0.0, int(known.sum()))
+        if self.chances is None:
+            return nothing._replace(reason="the log has no floor, so it has no control")
+        if known.sum() < LEAST:
+            return nothing._replace(reason="too few rewards have come")
+        offered = self.chances > 0
+        uniform = offered / offered.sum(axis=1, keepdims=True)
+        guess = np.nan_to_num(self.mean)
+        found = difference(
+            self.arm[known], self.reward[known], self.chances[known], uniform[known], None,
+            guess[known],
+        )  # fmt: skip
+        return found._replace(value=-found.value, low=-found.high, high=-found.low)
+
+    def buckets(self, most: int, size: int | None = None) -> list[Integers]:
+        """Decisions in the order of time, all or the first so many, in parts of equal size."""
+        every = np.arange(self.arm.size if size is None else size)
+        return [part for part in np.array_split(every, most) if part.size]
+
+    def times(self, parts: list[Integers]) -> tuple[list[float], str]:
+        """Where to draw each part, and what the axis is: hours or days since the first decision."""
+        hours = (self.when - self.when[0]) / 3600
+        if not hours[-1] > 0:
+            return [float(part.mean()) for part in parts], "decision"
+        unit, name = (24.0, "days") if hours[-1] > 72 else (1.0, "hours")
+        if hours[-1] < 0.1:
+            return [float(part.mean()) for part in parts], "decision"
+        return [float(hours[part].mean()) / unit for part in parts], f"{name} since the first"
+
+    def rewards_figure(self) -> Figure:
+        """Reward over time, of the agent and of its control."""
+        size = int(np.flatnonzero(self.ripe)[-1]) + 1
+        parts = self.buckets(max(min(12, size // 100), 2), size)
+
+        def draw(narrow: bool) -> matplotlib.figure.Figure:
+            figure, axes = panel(narrow)
+            at, unit = self.times(parts)
+            own = [_mean_and_width(self.reward[part]) for part in parts]
+            axes.errorbar(
+                at, [m for m, _ in own], [w for _, w in own], label="the agent", marker="o",
+                capsize=3, **line_look(0),
+            )  # fmt: skip
+            if self.chances is not None:
+                control = [self._control(part) for part in parts]
+                axes.errorbar(
+                    at, [m for m, _ in control], [w for _, w in control], marker="s", capsize=3,
+                    label="random choice", **(line_look(1) | {"linestyle": "--"}),
+                )  # fmt: skip
+            axes.set(xlabel=unit, ylabel="mean reward")
+            legend_above(figure, axes, narrow)
+            return figure
+
+        caption = "Mean reward of the decisions of each period, with 95 % intervals. "
+        if self.chances is not None:
+            caption += (
+                "Random choice is what the floor's decisions say about choosing uniformly: they "
+                "were made at random, so the distance is a lift and no coincidence of who came. "
+                "Its intervals are wide where few decisions were random."
+            )
+        return Figure("rewards", "Reward over time", caption, draw)
+
+    def _control(self, part: Integers) -> tuple[float, float]:
+        """The mean reward of uniform choice in some decisions, and half its interval."""
+        assert self.chances is not None
+        part = part[~np.isnan(self.reward[part])]
+        if part.size < 2:
+            return math.nan, math.nan
+        counts = (self.chances[part] > 0).sum(axis=1)
+        weight = 1 / counts / self.chances[part, self.arm[part]]
+        value = float(weight @ self.reward[part] / weight.sum())
+        terms = weight * (self.reward[part] - value) / weight.mean()
+        return value, NORMAL * float(terms.std(ddof=1)) / math.sqrt(part.size)
+
+    def arms_figure(self) -> Figure:
+        """The share of every arm over time."""
+        parts = self.buckets(max(min(40, self.arm.size // 25), 2))
+        shown = self.arms[:SHOWN]
+
+        def draw(narrow: bool) -> matplotlib.figure.Figure:
+            figure, axes = panel(narrow)
+            at, unit = self.times(parts)
+            shares = [[100 * np.mean(self.arm[p] == a) for p in parts] for a in range(len(shown))]
+            for a, (name, share) in enumerate(zip(shown, shares, strict=True)):
+                axes.plot(at, share, label=_short(name), **line_look(a))
+            if len(self.arms) > len(shown):
+                rest = 100 - np.sum(shares, axis=0)
+                axes.plot(at, rest, label=f"{len(self.arms) - len(shown)} others", **line_look(7))
+            axes.set(xlabel=unit, ylabel="share of decisions, %", ylim=(0, None))
+            legend_above(figure, axes, narrow)
+            return figure
+
+        caption = "How often each arm was chosen."
+        if len(self.arms) > len(shown):
+            caption += f" The {len(shown)} most frequent have a line each."
+        return Figure("arms", "Arms over time", caption, draw)
+
+    def alpha_figure(self) -> Figure:
+        """How much is explored."""
+        parts = self.buckets(max(min(40, self.arm.size // 25), 2))
+
+        def draw(narrow: bool) -> matplotlib.figure.Figure:
+            figure, axes = panel(narrow)
+            at, unit = self.times(parts)
+            alpha = np.where(np.isfinite(self.alpha), self.alpha, math.nan)
+            known = [alpha[p][~np.isnan(alpha[p])] for p in parts]
+            quartiles = np.array(
+                [np.quantile(x, (0.25, 0.5, 0.75)) if x.size else [math.nan] * 3 for x in known]
+            )
+            axes.plot(at, quartiles[:, 1], **line_look(0))
+            axes.fill_between(
+                at, quartiles[:, 0], quartiles[:, 2], color=line_look(0)["color"], alpha=0.2,
+                linewidth=0,
+            )  # fmt: skip
+            axes.set(xlabel=unit, ylabel="α")
+            return figure
+
+        return Figure(
+            "alpha",
+            "Exploration over time",
+            "α, the number of radii by which an arm's estimate is raised before the largest is "
+            "chosen: median and middle half of the decisions. 0 would be greedy choice. It falls "
+            "as the agent becomes sure which arm is best, and rises when arms are new.",
+            draw,
+        )
+
+    def calibration(self) -> Calibration | None:
+        """Whether rewards are what the belief said, where there are enough."""
+        rows = np.arange(self.arm.size)
+        mean, std = self.mean[rows, self.arm], self.std[rows, self.arm]
+        usable = self.ripe & ~np.isnan(self.reward) & np.isfinite(mean) & np.isfinite(std)
+        believed, seen, width = [], [], []
+        for a in range(len(self.arms)):
+            of_arm = np.flatnonzero(usable & (self.arm == a))
+            for part in np.array_split(of_arm, max(of_arm.size // BLOCK, 1)):
+                if part.size < BLOCK:
+                    continue
+                noise = float(self.reward[part].var(ddof=1)) / part.size
+                believed.append(float(mean[part].mean()))
+                seen.append(float(self.reward[part].mean()))
+                # Beliefs at neighbouring decisions err together: their doubt does not average out.
+                width.append(NINETY * math.sqrt(noise + float((std[part] ** 2).mean())))
+        if len(believed) < 5:
+            return None
+        return Calibration(np.array(believed), np.array(seen), np.array(width))
+
+    def delays(self) -> Floats:
+        """Seconds from decisions to their rewards, of those that did not expire."""
+        found: Floats = (self.reward_time - self.when)[~np.isnan(self.reward_time) & ~self.expired]
+        return found
+
+    def delay_figure(self) -> Figure:
+        """How late rewards come."""
+
+        def draw(narrow: bool) -> matplotlib.figure.Figure:
+            figure, axes = panel(narrow, 3.0)
+            delays = np.sort(np.maximum(self.delays(), 1e-3))
+            at = thinned(delays.size)
+            axes.plot(delays[at], 100 * (at + 1) / self.arm.size, **line_look(0))
+            axes.set_xscale("log")
+            axes.set(xlabel="seconds since the decision", ylabel="rewards come, % of decisions")
+            axes.set_ylim(0, 100)
+            return figure
+
+        return Figure(
+            "delays",
+            "How late rewards come",
+            "The share of all decisions whose reward had come so long after them. Where the line "
+            "has become flat, agent.expire can close what is still open.",
+            draw,
+        )
+
+    def reward_rows(self) -> list[list[tuple[str, str]]]:
+        """The table of rewards that came, expired, or are open."""
+        n = self.arm.size
+        came = ~np.isnan(self.reward) & ~self.expired
+        counts = {
+            "with a reward that came": int(came.sum()),
+            "expired, taken for a reward": int((self.expired & ~np.isnan(self.reward)).sum()),
+            "expired without one": int((self.expired & np.isnan(self.reward)).sum()),
+            "still open": int((np.isnan(self.reward) & ~self.expired).sum()),
+        }
+        rows = [[(w, ""), (f"{c:,}", ""), (f"{100 * c / n:.1f} %", "")] for w, c in counts.items()]
+        delays = self.delays()
+        if delays.size:
+            middle, most = np.quantile(delays, (0.5, 0.95))
+            text = f"{_span(float(middle))}; 95 % within {_span(float(most))}"
+            rows.append([("delay of a reward, median", ""), (text, ""), ("", "")])
+        return rows
+
+    def drift(self) -> Drift:
+        """How the contexts of the last quarter differ from those of the first."""
+        n = self.arm.size // 4
+        if n < LEAST or all(context is None for context in self.contexts):
+            return Drift([], 0)
+        early, late = (_features(part) for part in (self.contexts[:n], self.contexts[-n:]))
+        found = []
+        for name in {*early, *late}:
+            a, b = (side.get(name, np.zeros(0)) for side in (early, late))
+            a, b = np.append(a, np.zeros(n - a.size)), np.append(b, np.zeros(n - b.size))
+            spread = math.sqrt((a.var() + b.var()) / 2)
+            if spread > 0:
+                found.append(
+                    (name, float(a.mean()), float(b.mean()), (b.mean() - a.mean()) / spread)
+                )
+            elif a.mean() != b.mean():
+                found.append((name, float(a.mean()), float(b.mean()), math.inf))
+        found.sort(key=lambda line: -abs(line[3]))
+        return Drift(found, n)
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Blocks of rewards of one arm: what was believed before they came, and what came.
+
+    Parameters
+    ----------
+    believed, seen, width : (blocks,) mean of the belief, mean reward, half a 90 % interval
+    """
+
+    believed: Floats
+    seen: Floats
+    width: Floats
+
+    @property
+    def inside(self) -> float:
+        """The share of blocks within their 90 % interval."""
+        return float((np.abs(self.seen - self.believed) <= self.width).mean())
+
+    @property
+    def remark(self) -> str:
+        """A warning if the belief is far too sure, or not nearly sure enough."""
+        error = math.sqrt(0.9 * 0.1 / self.believed.size)
+        if self.inside < 0.9 - 3 * error - 0.02:
+            return (
+                f"The belief is too sure: {100 * self.inside:.0f} % of blocks of {BLOCK} rewards "
+                "lie where 90 % should. The model may miss something, or rewards drift; try "
+                "forgetting below 1."
+            )
+        return ""
+
+    def figure(self) -> Figure:
+        """What came against what was believed."""
+
+        def draw(narrow: bool) -> matplotlib.figure.Figure:
+            figure, axes = panel(narrow, 4.0)
+            inside = np.abs(self.seen - self.believed) <= self.width
+            for which, number, label in ((inside, 0, "inside"), (~inside, 1, "outside")):
+                axes.errorbar(
+                    self.believed[which], self.seen[which], self.width[which], fmt="os"[number],
+                    color=line_look(number)["color"], markersize=4, linewidth=0.8, label=label,
+                )  # fmt: skip
+            line = [float(f(self.believed)) for f in (np.min, np.max)]
+            axes.plot(line, line, color=axes.spines["left"].get_edgecolor(), zorder=0)
+            margin = 0.1 * max(float(np.ptp(self.seen)), 1e-9)
+            ends = [float(self.seen.min()), float(self.seen.max())]
+            axes.set(xlabel="mean reward believed", ylabel="mean reward that came")
+            axes.set_ylim(ends[0] - margin, ends[1] + margin)  # a bar of a bold guess may leave it
+            legend_above(figure, axes, narrow)
+            return figure
+
+        return Figure(
+            "calibration",
+            "Is the belief right?",
+            f"Each point is about {BLOCK} successive rewards of one arm: what the agent believed "
+            "before they came, and their mean, with 90 % intervals for belief and noise together. "
+            f"{100 * self.inside:.0f} % of {self.believed.size} lie inside; 90 % should.",
+            draw,
+        )
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Features, their means early and late, and the difference in standard deviations."""
+
+    features: list[tuple[str, float, float, float]]
+    size: int
+
+    @property
+    def remarks(self) -> list[str]:
+        """A sentence if the contexts have changed."""
+        chance = 3 * math.sqrt(2 / self.size) if self.size else math.inf
+        moved = [f for f in self.features if abs(f[3]) > max(SOME_DRIFT, chance)]
+        if not moved:
+            return []
+        names = ", ".join(name for name, *_ in moved[:5]) + (", …" if len(moved) > 5 else "")
+        return [f"Contexts have changed between the first and the last quarter: {names}."]
+
+    def html(self) -> str:
+        """The features that moved most."""
+        if not self.size:
+            return "<p>There are no contexts, or too few to compare early with late ones.</p>"
+        rows = [
+            [
+                (name, ""),
+                (f"{early:.4g}", ""),
+                (f"{late:.4g}", ""),
+                (f"{moved:+.2f}" if math.isfinite(moved) else "new", ""),
+            ]
+            for name, early, late, moved in self.features[:MOST_FEATURES]
+        ]
+        more = len(self.features) - len(rows)
+        text = f"<p>{more} more moved less.</p>" if more > 0 else ""
+        head = ["Feature", "First quarter", "Last quarter", "Moved, in standard deviations"]
+        return cards(head, rows) + html.unescape(text)
+
+
+def _features(contexts: list[Any]) -> dict[str, Floats]:
+    """Columns of numbers: each number, each category as 0 or 1, each gap likewise."""
+    columns: dict[str, list[float]] = {}
+    for row, context in enumerate(contexts):
+        values = context if isinstance(context, Mapping) else dict(enumerate(context or ()))
+        for key, value in values.items():
+            name = key if isinstance(key, str) else f"x{key}"
+            if isinstance(value, list | dict):
+                continue
+            number = isinstance(value, int | float) and value == value
+            cell = name if number else f"{name} missing" if value is None else f"{name}={value}"
+            column = columns.setdefault(cell, [])
+            column += [0.0] * (row - len(column))
+            column.append(float(value) if number else 1.0)
+    return {
+        name: np.array(column + [0.0] * (len(contexts) - len(column)))
+        for name, column in columns.items()
+    }
+
+
+def _mean_and_width(values: Floats) -> tuple[float, float]:
+    known = values[~np.isnan(values)]
+    if known.size < 2:
+        return math.nan, math.nan
+    return float(known.mean()), NORMAL * float(known.std(ddof=1)) / math.sqrt(known.size)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 24 else f"{name[:23]}…"
+
+
+def _span(seconds: float) -> str:
+    """A time in the unit that suits it.
+
+    >>> _span(90.0), _span(7200.0), _span(0.02)
+    ('1.5 min', '2 h', '0.02 s')
+    """
+    for unit, size in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"

@@ -1,0 +1,119 @@
+"""Settings of agents to be compared: from a TOML file, or as arguments of `Agent`."""
+
+import inspect
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tsucb import models
+from tsucb.models.model import Model
+from tsucb.policies.names import named_policy, usual_ucb
+
+MODELS = {
+    name: cls
+    for name, cls in vars(models).items()
+    if isinstance(cls, type) and issubclass(cls, Model) and name not in ("Model", "Forgetting")
+}
+# What of an agent's arguments a comparison takes.
+TAKEN = ("policy", "model", "features", "forgetting", "exploration", "categories", "transformer")
+
+Settings = Mapping[str, Any]
+
+
+def read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The settings in a TOML file: arguments of `Agent`, with policies and models by their names.
+
+        policy = "TS-UCB(10)"
+        exploration = 0.05
+        forgetting = 0.999
+        features = ["age", "mobile"]      # all that the log has by default
+        categories = ["zip"]
+        [model]                           # or model = "NIGLinear"
+        name = "NIGLinear"
+        shape = 6.0
+
+    An empty file stands for the agent's defaults.
+    """
+    try:
+        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not TOML: {' '.join(str(error).split())}") from None
+    except FileNotFoundError:
+        raise ValueError(f"there is no file {path}") from None
+    try:
+        return checked(values)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def checked(settings: Settings) -> dict[str, Any]:
+    """The settings, or a sentence on what is not one."""
+    unknown = [name for name in settings if name not in TAKEN]
+    if unknown:
+        raise ValueError(
+            f"{unknown[0]!r} is no setting of an agent to compare; give some of {', '.join(TAKEN)}"
+        )
+    taken = dict(settings)
+    if isinstance(taken.get("policy"), str) and taken["policy"] != "UCB":
+        taken["policy"] = named_policy(taken["policy"])
+    model = taken.get("model")
+    if isinstance(model, Mapping):
+        if not isinstance(model.get("name"), str):
+            raise ValueError('a model needs its name, such as name = "NIGLinear"')
+        model_class(model["name"])
+    elif isinstance(model, str):
+        model_class(model)
+    elif model is not None and not isinstance(model, Model):
+        raise TypeError(f"a model is a name, a table with a name, or a tsucb.Model, not {model!r}")
+    return taken
+
+
+def model_class(name: str) -> type:
+    """The model of a name."""
+    if name not in MODELS:
+        raise ValueError(f"unknown model {name!r}; give one of {', '.join(MODELS)}")
+    return MODELS[name]
+
+
+def agent_arguments(settings: Settings, contexts: list[Any]) -> tuple[dict[str, Any], list[Any]]:
+    """Arguments for `Agent`, and the contexts with the features that it is to read."""
+    taken = checked(settings)
+    features, model = taken.pop("features", None), taken.pop("model", None)
+    if features is not None:
+        if isinstance(features, str) or not all(isinstance(name, str) for name in features):
+            raise TypeError("features is a list of names")
+        features = list(features)
+        for number, context in enumerate(contexts, start=1):
+            absent = [n for n in features if not isinstance(context, Mapping) or n not in context]
+            if absent:
+                raise ValueError(f"decision {number} of the log has no feature {absent[0]!r}")
+        contexts = [{name: context[name] for name in features} for context in contexts]
+    if model is not None:
+        if isinstance(model, Mapping | str):
+            values = dict(model) if isinstance(model, Mapping) else {"name": model}
+            cls = model_class(values.pop("name"))
+            if "features" in inspect.signature(cls).parameters:
+                values["features"] = _width(contexts)
+            try:
+                model = cls(**values)
+            except TypeError as error:
+                raise ValueError(f"{cls.__name__}: {error}") from None
+        if model.context_shape(1):
+            first = contexts[0]
+            if isinstance(first, Mapping) and "transformer" not in taken:
+                taken["features"] = list(first)
+        else:
+            contexts = [None] * len(contexts)
+        taken["model"] = model
+    if taken.get("policy") == "UCB":
+        from tsucb.models.adaptive_linear import AdaptiveLinear
+
+        taken["policy"] = usual_ucb(model or AdaptiveLinear(0), len(contexts))
+    return taken, contexts
+
+
+def _width(contexts: list[Any]) -> int:
+    first = contexts[0]
+    return 0 if first is None else len(first)

@@ -1,0 +1,105 @@
+"""A floor under exploration: any policy, and now and then any arm."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tsucb.beliefs.belief import Belief
+from tsucb.checks import between
+from tsucb.compiled import implements, offers, run
+from tsucb.numeric.arrays import Floats
+from tsucb.policies.policy import Explored, Policy, choose, explored
+
+
+class Exploring(Policy, NamedTuple("Exploring", [("policy", Any), ("epsilon", float)])):
+    """Play any policy, but with a small chance ε an arm at random, each with the same chance.
+
+    Given what the policy itself would play, its favourite b, arm a of K is played with probability
+    (1 − ε) [a = b] + ε / K. So the probability of every choice is known exactly, whatever the
+    policy and the model, and none is below ε / K: a log of such choices can say what other policies
+    would have earned. It holds for the first pulls that a model asks for, too.
+
+    Parameters
+    ----------
+    policy
+        What is played otherwise: any policy but another of this kind.
+    epsilon
+        ε, above 0 and at most 1.
+
+    >>> import numpy as np, tsucb
+    >>> policy = Exploring(tsucb.TSUCB(100), epsilon=0.05)
+    >>> policy.name
+    'TS-UCB(100)+5%'
+    >>> belief = tsucb.GaussianBelief(mean=[0.0, 9.0], std=[0.1, 0.1])
+    >>> policy.choose(belief, np.random.default_rng(0))
+    Explored(arm=1, target=9.0..., favourite=1)
+    >>> policy.probabilities(belief)
+    array([0.025, 0.975])
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, policy: Any, epsilon: float) -> "Exploring":
+        if isinstance(policy, type) or not callable(getattr(policy, "choose", None)):
+            raise TypeError("policy must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
+        if isinstance(policy, Exploring):
+            raise ValueError(f"{policy} has a floor already; change its epsilon instead")
+        # What is inside and written in plain Python makes the whole plain.
+        kind = cls if offers(choose, type(policy)) else PlainExploring
+        return super().__new__(kind, policy, between("epsilon", epsilon, 0, 1))
+
+    @property
+    def name(self) -> str:
+        inner = getattr(self.policy, "name", type(self.policy).__name__)
+        return f"{inner}+{100 * self.epsilon:.10g}%"
+
+    @property
+    def target_name(self) -> str:  # type: ignore[override]
+        """As the policy's."""
+        return str(getattr(self.policy, "target_name", "target"))
+
+    def choose(self, belief: Belief, rng: np.random.Generator) -> Explored:  # type: ignore[override]
+        """The arm to play, its reason, and what the policy itself would have played."""
+        choice = run(choose, self, belief, rng)
+        return Explored(int(choice.arm), float(choice.target), int(choice.favourite))
+
+    def is_exact(self, belief: Belief) -> bool:
+        """Whether those of the policy are."""
+        return isinstance(self.policy, Policy) and self.policy.is_exact(belief)
+
+    def probabilities(
+        self, belief: Belief, rng: np.random.Generator | None = None, repetitions: int = 10_000
+    ) -> Floats:
+        """The probability with which each arm is played, over the policy's own draws too."""
+        inner: Floats = self.policy.probabilities(belief, rng, repetitions)
+        return (1 - self.epsilon) * inner + self.epsilon / inner.size
+
+
+class PlainExploring(Exploring):
+    """The same around a policy written in plain Python."""
+
+    __slots__ = ()
+
+    def choose(self, belief: Belief, rng: np.random.Generator) -> Explored:  # type: ignore[override]
+        """The arm to play, its reason, and what the policy itself would have played."""
+        choice = choose(self.policy, belief, rng)
+        arm = self.explored(choice.arm, belief.mean.size, rng)
+        return Explored(arm, choice.target, choice.arm)
+
+    def explored(self, place: int, arms: int, rng: np.random.Generator) -> int:
+        """The arm of this place, or with chance ε any."""
+        return int(with_floor(self, place, arms, rng))
+
+
+@implements(choose, Exploring)
+def choose_exploring(policy, belief, rng):  # type: ignore[no-untyped-def]
+    choice = choose(policy.policy, belief, rng)
+    arm = explored(policy, choice.arm, belief.mean.size, rng)
+    return Explored(arm, choice.target, choice.arm)
+
+
+@implements(explored, Exploring)
+def with_floor(policy, place, arms, rng):  # type: ignore[no-untyped-def]
+    # One number decides whether, and where it lies below ε, which; it is drawn in any case.
+    u = rng.random() / policy.epsilon
+    return min(int(u * arms), arms - 1) if u < 1.0 else place
