@@ -43,6 +43,29 @@ def choosing() -> str:
     return markdown(["problem", *policies], rows)
 
 
+def few_arms() -> str:
+    """Mean and tail of the regret with few arms, by the number of samples."""
+    results = pd.read_csv(RESULTS / "few-arms.csv")
+    order = ["TS", "TS-UCB(1)", "TS-UCB(10)", "TS-UCB(100)", "TS-UCB(∞)"]
+    order += ["TS-UCB(1 or 10)", "TS-UCB(1 or 100)"]
+    results["place"] = results.policy.map(order.index)
+    rows = [
+        [
+            f"{r.arms}",
+            r.policy,
+            f"{r.mean:.1f} ({r.ci95_low:.1f} to {r.ci95_high:.1f})",
+            f"{r.median:.1f}",
+            f"{r.worst_percent_share:.0f} %",
+            f"{r.maximum:,.0f}",
+            f"{r.still_losing_percent:.1f} %",
+            f"{r.runs:,}",
+        ]
+        for r in results.sort_values(["arms", "place"]).itertuples()
+    ]
+    header = ["K", "policy", "mean regret", "median", "share of worst 1 %", "maximum"]
+    return markdown([*header, "still losing", "runs"], rows, 2)
+
+
 def figure1_claims() -> str:
     """Every sentence of Section 4.1.1 that can be checked."""
     return claims_table("figure1-claims.csv")
@@ -268,6 +291,7 @@ TABLES: dict[str, Callable[[], str]] = {
     make.__name__.replace("_", "-"): make
     for make in (
         choosing,
+        few_arms,
         figure1_claims,
         theorems_claims,
         news,

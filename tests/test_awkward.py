@@ -95,7 +95,7 @@ OTHER_LAWS = {
     "gamma 0.01": M([0.01, 0.01], [1.0, 2.0]),
     "gamma 0.3": M([0.3, 0.5], [1.0, 2.0]),
     "gamma 1e-9 and 1": M([1e-9, 1.0], [1e-9, 1.0]),
-    "gamma, rates 1e8 apart": M([1.0, 1e8], [1.0, 1e8]),
+    "gamma, rates 1e6 apart": M([1.0, 1e6], [1.0, 1e6]),
     "300 gammas": M(np.full(300, 2.0), RNG.uniform(0.5, 2, 300)),
     "draws with ties": tsucb.SampleBelief([[1.0, 1.0, 0.0], [0.0, 2.0, 2.0]]),
     "one draw": tsucb.SampleBelief([[1.0, 1.0, 0.0]]),
@@ -115,6 +115,8 @@ def test_choices_agree_with_probabilities(policy: tsucb.Policy, belief: tsucb.Be
     began = time.process_time()
     policy.probabilities(belief, repetitions=1)
     choices = CHOICES if belief.arms < 100 else 200
+    if getattr(policy, "samples", 0) == math.inf:  # each takes as long as many others
+        choices = 50 if isinstance(belief.law, tsucb.beliefs.JointGaussian) else 200
     counts = count_choices(policy, belief, held(np.random.default_rng(5)), choices)
     found = policy.probabilities(belief, np.random.default_rng(6), repetitions=choices)
     assert found.sum() == pytest.approx(1.0, abs=1e-12)
