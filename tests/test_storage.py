@@ -16,7 +16,13 @@ from tsucb.agent import storage
 
 
 def sample_agent(seed=0):
-    agent = tsucb.Agent(["red", 7, "blue"], features=["age", "hour"], seed=seed)
+    agent = tsucb.Agent(
+        ["red", 7, "blue"],
+        features=["age", "hour"],
+        model=tsucb.NIGLinear(2),
+        policy=tsucb.TSUCB(100),
+        seed=seed,
+    )
     for step in range(8):
         decision = agent.choose({"age": step / 8, "hour": 1.0})
         if step % 2:
