@@ -399,7 +399,7 @@ def test_what_arms_know_survives_others_leaving():
         (lambda: make(max_open=None), ValueError, "max_open"),
         (lambda: make(max_open=math.inf), ValueError, "max_open"),
         (lambda: make(arms=3), TypeError, "list of names"),
-        (lambda: make(features=2.5), TypeError, "list of names"),
+        (lambda: tsucb.Agent(ARMS, features=2.5), TypeError, "list of names"),
         (lambda: make(features={"a", "b"}), TypeError, "list of names"),
         (lambda: make().expire(None), ValueError, "age in seconds"),
         (lambda: make().fit(None), ValueError, "three arrays"),

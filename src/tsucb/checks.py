@@ -9,6 +9,8 @@ import numpy as np
 # Of rewards, features and settings. The square of a sum of products of two of them, as a variance
 # is, must stay finite, with room for sums over very many.
 LARGEST = 1e30
+# What is closer to 0 counts as 0: whatever is divided by its square must stay finite, too.
+SMALLEST = 1e-30
 
 
 def whole_number(name: str, value: float, least: int = 1) -> int:
@@ -33,12 +35,17 @@ def positive(name: str, value: float) -> float:
     Traceback (most recent call last):
     ValueError: noise must be positive and finite, from 1e-30 to 1e+30, but it is 1e-200
     """
-    if not isinstance(value, Real) or not 1 / LARGEST <= value <= LARGEST:
+    if not isinstance(value, Real) or not SMALLEST <= value <= LARGEST:
         raise ValueError(
-            f"{name} must be positive and finite, from {1 / LARGEST:g} to {LARGEST:g}, but it is "
+            f"{name} must be positive and finite, from {SMALLEST:g} to {LARGEST:g}, but it is "
             f"{value!r}"
         )
     return float(value)
+
+
+def flushed(values: Any) -> Any:
+    """The numbers, with 0 for those that are too close to it."""
+    return np.where(np.abs(values) < SMALLEST, 0.0, values)
 
 
 def within(values: Any, largest: float = LARGEST) -> bool:

@@ -40,7 +40,7 @@ from tsucb.agent.roster import (
     record_of,
     records_of,
 )
-from tsucb.checks import between, whole_number
+from tsucb.checks import SMALLEST, between, flushed, whole_number
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.model import Model, check_finite, learn_many, training_due, trains
@@ -479,7 +479,7 @@ class Agent:
             )
         if self._restricted:
             self.model.check_rewards(np.array([value]))
-        return value
+        return value if abs(value) >= SMALLEST else 0.0
 
     def _refuse(self, roster: Roster, id: str) -> NoReturn:
         if isinstance(id, Decision):
@@ -599,7 +599,8 @@ class Agent:
                 roster.model.update(roster.state, self._unpacked(roster, x), column, value)
         else:
             shape = roster.model.context_shape(roster.books.chosen.size) or (0,)
-            contexts = np.frombuffer(b"".join(x for _, x in pairs)).reshape(len(pairs), *shape)
+            contexts = flushed(np.frombuffer(b"".join(x for _, x in pairs)))
+            contexts = contexts.reshape(len(pairs), *shape)
             learn_many(roster.model, roster.state, contexts, columns, rewards)
         np.add.at(roster.books.pulls, columns, 1)
         np.add.at(roster.books.totals, columns, rewards)
@@ -609,7 +610,8 @@ class Agent:
 
     def _unpacked(self, roster: Roster, context: bytes) -> Floats:
         shape = roster.model.context_shape(roster.books.chosen.size) or (0,)
-        return np.frombuffer(context).reshape(shape)
+        unpacked: Floats = flushed(np.frombuffer(context)).reshape(shape)
+        return unpacked
 
     def describe(self, context: Context) -> list[tuple[str, float]]:
         """What the agent makes of a context: the features that are not 0, and their values.

@@ -21,7 +21,7 @@ from numba.extending import NativeValue, intrinsic, overload, unbox
 from numpy.typing import NDArray
 
 from tsucb.beliefs.belief import Belief
-from tsucb.checks import LARGEST
+from tsucb.checks import LARGEST, SMALLEST, flushed
 from tsucb.compiled import OPTIONS, compiled, held, inlined, shared, undisturbed
 from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers
@@ -156,6 +156,15 @@ def all_finite(values, largest):  # type: ignore[no-untyped-def]
     return wrong == 0
 
 
+@inlined
+def without_tiny(values):  # type: ignore[no-untyped-def]
+    """The same as `tsucb.checks.flushed`."""
+    out = np.empty(values.size)
+    for i in range(values.size):
+        out[i] = values[i] if abs(values[i]) >= SMALLEST else 0.0
+    return out
+
+
 def context_shape(model: Any, state: Any) -> tuple[int, ...]:
     """The shape of a context; an empty vector stands for none."""
     return model.context_shape(model.arms(state)) or (0,)
@@ -186,7 +195,7 @@ class PlainCalls:
         step = int(counts[DECISIONS] + counts[OBSERVATIONS]) + 1
         self.policy.belief = None
         choice = next_arm(
-            self.model, self.state, self.policy, values.reshape(self.shape), columns,
+            self.model, self.state, self.policy, flushed(values).reshape(self.shape), columns,
             self.books.chosen, initial_pulls(self.model), step, self.rng, self.seen,
         )  # fmt: skip
         _record_decision(self.books, values, columns, choice.arm)
@@ -324,7 +333,7 @@ def _decide(bound, context, columns):  # type: ignore[no-untyped-def]
         return NOT_FINITE, 0, np.uint64(0)
     step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
     choice = next_arm(
-        bound.model, bound.state, bound.policy, shaped(values, bound.shape), columns,
+        bound.model, bound.state, bound.policy, shaped(without_tiny(values), bound.shape), columns,
         books.chosen, bound.first_pulls, step, bound.stream.rng, bound.seen,
     )  # fmt: skip
     record_decision(books, values, columns, choice.arm)
@@ -333,7 +342,7 @@ def _decide(bound, context, columns):  # type: ignore[no-untyped-def]
 
 @keeping_gil
 def _learn(bound, context, column, reward, counted):  # type: ignore[no-untyped-def]
-    x = shaped(np.frombuffer(context, np.float64), bound.shape)
+    x = shaped(without_tiny(np.frombuffer(context, np.float64)), bound.shape)
     update(bound.model, bound.state, x, column, reward)
     due = training_due(bound.model, bound.state)
     record_reward(bound.books, column, reward, counted, due)

@@ -15,6 +15,7 @@ from tsucb.cli.simulate import ModelName, make_model
 from tsucb.files import write_whole
 from tsucb.logs import Comparison, LoggedData, compare, read_events, replay
 from tsucb.logs.decision_log import is_decision_log
+from tsucb.logs.logged_data import check_events
 from tsucb.logs.settings import read_settings
 from tsucb.news import log_files, read_day
 from tsucb.news.events import news_events
@@ -234,7 +235,11 @@ def matching(events: LoggedData, name: ModelName, noise: float) -> tuple[LoggedD
         raise ValueError(f"{name} needs contexts, and the log has none; take bernoulli or gaussian")
     if name is ModelName.bernoulli and not 0 <= events.reward.min() <= events.reward.max() <= 1:
         raise ValueError("bernoulli needs rewards from 0 to 1; take --model gaussian")
-    return events, make_model(name, events, noise, horizon=size)
+    model = make_model(name, events, noise, horizon=size)
+    model.check_rewards(events.reward)
+    rows = np.abs(events.contexts.reshape(size, -1)).max(axis=1, initial=0)
+    check_events(rows <= model.largest, f"the context has a number beyond ±{model.largest:g}")
+    return events, model
 
 
 def line(*columns: str) -> str:

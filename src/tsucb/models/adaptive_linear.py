@@ -7,7 +7,7 @@ import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import Gaussian
-from tsucb.checks import whole_number, within
+from tsucb.checks import flushed, whole_number, within
 from tsucb.compiled import implements, inlined
 from tsucb.models import regressions
 from tsucb.models.empirical_bayes import (
@@ -178,8 +178,16 @@ class AdaptiveLinear(Model, NamedTuple("AdaptiveLinear", [("features", int)])):
         sums = (learned.gram, learned.moment, learned.square, learned.anchor, clock)
         if not all(within(x, MOST) for x in (*sums, *state.regressions)):
             raise ValueError("a posterior that cannot be")
+        if (flushed(learned.anchor) != learned.anchor).any():
+            raise ValueError("an anchor that cannot be")
         if (state.regressions.information < 0).any() or not within(clock[[SINCE, DUE]], 2.0**53):
             raise ValueError("information that cannot be")
+        numbers = learned.numbers
+        if not ((numbers >= 1e-15) & (numbers <= 1e9)).all() or numbers[OMEGA] > 1e9 * numbers[TAU]:
+            raise ValueError("variances that cannot be")
+        relevance = (learned.relevance >= 1e-5) & (learned.relevance <= 1e5)
+        if not relevance.all() or not (learned.noise <= 1e15).all():
+            raise ValueError("relevance or noise that cannot be")
 
 
 def copied(learned: Learned) -> Learned:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief
-from tsucb.checks import LARGEST, whole_number, within
+from tsucb.checks import LARGEST, SMALLEST, flushed, whole_number, within
 from tsucb.compiled import compiled, generic, generic_inlined, hook, implements, run
 from tsucb.numeric.arrays import Floats, Integers
 
@@ -212,7 +212,7 @@ class Model:
                 f"the context has shape {array.shape}, but {type(self).__name__} expects {expected}"
             )
         check_finite(array, self.largest)
-        return np.ascontiguousarray(array)
+        return np.ascontiguousarray(flushed(array))
 
     def check_rewards(self, rewards: Floats) -> Floats:
         """The rewards, or a sentence on what is wrong with them."""
@@ -274,10 +274,10 @@ def gaussian_prior(
 def check_prior(mean: Floats, root: Floats, smallest: float) -> None:
     """Complain about a prior that `gaussian_prior` would not have made."""
     diagonal = np.diag(root)
-    if not within(mean) or not within(root) or not (diagonal >= 1 / LARGEST).all():
+    if not within(mean) or not within(root) or not (diagonal >= SMALLEST).all():
         raise ValueError(
             f"the prior has means beyond ±{LARGEST:g}, or standard deviations that are not from "
-            f"{1 / LARGEST:g} to {LARGEST:g}"
+            f"{SMALLEST:g} to {LARGEST:g}"
         )
     if np.triu(root, 1).any() or not 0 < smallest <= 1.000001 * diagonal.min():
         raise ValueError("a prior that no covariance leads to")

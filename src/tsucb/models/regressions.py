@@ -92,7 +92,8 @@ def check(state: Regressions, rewards: int, prior_root: Floats) -> None:
         raise ValueError("information that cannot be")
     axes = (0, 1) if isinstance(state, Lanes) else (1, 2)
     # Data only ever lowers the total variance.
-    spread, most = (state.root**2).sum(axis=axes), (prior_root**2).sum()
+    with np.errstate(over="ignore"):
+        spread, most = (state.root**2).sum(axis=axes), (prior_root**2).sum()
     if not (spread <= 1.001 * most).all() or not within(state.mean, MOST_COEFFICIENT):
         raise ValueError("a posterior wider than its prior, or too far from it")
 
