@@ -117,6 +117,11 @@ class Encoder:
         return self._vocabulary.width
 
     @property
+    def used(self) -> int:
+        """How many columns are in use; they come first."""
+        return len(self._vocabulary.columns)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of the columns in use."""
         return tuple(self._vocabulary.names)

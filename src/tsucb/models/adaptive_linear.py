@@ -28,13 +28,21 @@ from tsucb.models.empirical_bayes import (
     Learned,
     refresh,
 )
-from tsucb.models.model import Model, believe, check_arm_count, forget, update
+from tsucb.models.model import (
+    Model,
+    believe,
+    believe_predicted,
+    check_arm_count,
+    forget,
+    update,
+)
 from tsucb.models.regressions import (
     Regressions,
     arm_posterior,
     evidence,
     learn,
     predict,
+    predict_many,
     replace_posteriors,
     set_spread,
     widen,
@@ -141,6 +149,16 @@ class AdaptiveLinear(Model, NamedTuple("AdaptiveLinear", [("features", int)])):
         """One vector (d,), the same for all arms; none without features."""
         return (self.features,) if self.features else ()
 
+    def predictions(
+        self, state: AdaptiveState, contexts: Floats, arms: Integers
+    ) -> tuple[Floats, Floats]:
+        """Moments of the arms' rewards at many contexts, relative to the anchor."""
+        anchor = state.learned.anchor
+        z = np.empty((len(contexts), anchor.size))
+        z[:, 0] = 1.0
+        np.subtract(contexts, anchor[1:], out=z[:, 1:])
+        return predict_many(state.regressions, z, arms)
+
     def coefficients(self, state: AdaptiveState, arm: int) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the reward at x = 0, and of every coefficient."""
         mean, root = arm_posterior(state.regressions, arm)
@@ -217,8 +235,13 @@ def relative(anchor, context):  # type: ignore[no-untyped-def]
 
 @implements(believe, AdaptiveLinear)
 def believe_adaptive(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+    mean, std = predict(state.regressions, relative(state.learned.anchor, context), arms)
+    return believe_predicted(model, state, mean, std, arms, step, rng)
+
+
+@implements(believe_predicted, AdaptiveLinear)
+def believe_predicted_adaptive(model, state, mean, std, arms, step, rng):  # type: ignore[no-untyped-def]
     learned = state.learned
-    mean, std = predict(state.regressions, relative(learned.anchor, context), arms)
     # Arms with the same history are equal to the last bit, so that chance decides between them and
     # not rounding, which another unit of the features would change.
     grain = GRAIN * np.sqrt(learned.clock[SPREAD])

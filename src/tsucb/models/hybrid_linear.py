@@ -171,7 +171,10 @@ class HybridLinear(
         wide = self.widened(features)
         new = wide.start(max(state.own.square.size, 1))
         keep, place = shared_places(self, wide)
-        keep, place = np.append(keep, self.coefficient_count), np.append(place, wide.coefficient_count)
+        keep, place = (
+            np.append(keep, self.coefficient_count),
+            np.append(place, wide.coefficient_count),
+        )
         old, learned = state.learned, new.learned
         for name in ("gram", "gone"):
             getattr(learned, name)[np.ix_(place, place)] = getattr(old, name)[np.ix_(keep, keep)]
@@ -217,7 +220,7 @@ class HybridLinear(
 
     def check_state(self, state: HybridState, rewards: int) -> None:
         """Raise a ValueError for sums, numbers or posteriors that data cannot have led to."""
-        own, learned, theta = state
+        theta, own, learned = state
         if (own.pulls < 0).any() or (own.pulls > rewards).any() or (own.square < 0).any():
             raise ValueError("counts of pulls that cannot be")
         for gram in (learned.gram, learned.gone):

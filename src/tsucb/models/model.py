@@ -9,6 +9,7 @@ What a model implements:
 |---|---|---|
 | `believe(model, state, context, arms, step, rng)` | the belief about some arms | needed |
 | `update(model, state, context, arm, reward)` | learn from one reward, in place | needed |
+| `believe_predicted(model, state, mean, std, arms, step, rng)` | … of moments | for batches |
 | `forget(model, state, part, weight)` | move towards the prior | for `Forgetting` |
 | `training_due(model, state)` | whether to call `trainer` now | for networks |
 """
@@ -32,6 +33,17 @@ def believe(
     """The belief about the given arms at the context."""
     belief: Belief = model.belief(state, context, arms, step=step, rng=rng)
     return belief
+
+
+@hook
+def believe_predicted(
+    model: Any, state: Any, mean: Floats, std: Floats, arms: Integers, step: int,
+    rng: np.random.Generator,
+) -> Belief:  # fmt: skip
+    """The belief about the given arms, of which `Model.predictions` has these moments.
+
+    For models whose beliefs at many contexts share most of their work; see `Agent.choose_many`.
+    """
 
 
 @generic_inlined(method="update")
@@ -123,6 +135,10 @@ class Model:
         belief: Belief = run(believe, self, state, x, available, t, rng)
         return belief
 
+    def predictions(self, state: Any, contexts: Floats, arms: Integers) -> tuple[Floats, Floats]:
+        """What `believe_predicted` takes: (N, n) of n arms at N contexts, in one pass over all."""
+        raise NotImplementedError(f"{type(self).__name__} predicts one context at a time")
+
     def update(
         self, state: Any, context: ArrayLike | None, arm: ArrayLike, reward: ArrayLike
     ) -> None:
@@ -160,6 +176,13 @@ class Model:
     def widen(self, state: Any, features: int) -> Any:
         """A state of the widened model: the further features were 0 in every context so far."""
         raise ValueError(f"{type(self).__name__} cannot take further features; use AdaptiveLinear")
+
+    def widened_rows(self, rows: Floats, features: Any) -> Floats:
+        """Contexts, one row each, as the widened model has them."""
+        return np.pad(rows, ((0, 0), (0, features - rows.shape[1])))
+
+    def release(self, state: Any, arms: Integers) -> None:
+        """Let some arms go, in place, for models in which they taught something of the others."""
 
     def coefficients(self, state: Any, arm: int) -> tuple[Floats, Floats]:
         """Mean and standard deviation of every parameter of an arm; none by default."""

@@ -13,6 +13,7 @@ from tsucb.models import regressions
 from tsucb.models.model import (
     Model,
     believe,
+    believe_predicted,
     check_arm_count,
     check_prior,
     forget,
@@ -114,6 +115,12 @@ class NIGLinear(
             np.concatenate((state.scale, new.scale)),
         )
 
+    def predictions(
+        self, state: NIGState, contexts: Floats, arms: Integers
+    ) -> tuple[Floats, Floats]:
+        """Moments of the arms' rewards at many contexts, for noise of variance 1."""
+        return regressions.predict_many(state.regressions, contexts, arms)
+
     def coefficients(self, state: NIGState, arm: int) -> tuple[Floats, Floats]:
         """Mean and standard deviation of every coefficient."""
         mean, std = regressions.coefficients(state.regressions, arm)
@@ -141,6 +148,11 @@ class NIGLinear(
 @implements(believe, NIGLinear)
 def believe_nig_linear(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     mean, std = predict(state.regressions, context, arms)
+    return believe_predicted(model, state, mean, std, arms, step, rng)
+
+
+@implements(believe_predicted, NIGLinear)
+def believe_predicted_nig(model, state, mean, std, arms, step, rng):  # type: ignore[no-untyped-def]
     pulls, information = evidence(state.regressions, arms)
     random = burst(rng)
     for a in range(arms.size):
