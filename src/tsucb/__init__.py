@@ -52,7 +52,7 @@ from tsucb.simulation import Simulation, simulate
 __version__ = "0.1.0"
 
 # The agent is loaded when it is asked for: a simulation starts faster without it.
-_LATER = ("Agent", "UnknownDecision")
+_LATER = ("Agent", "UnknownDecision", "merge")
 
 __all__ = [
     "IDS",
@@ -95,6 +95,7 @@ __all__ = [
     "Thompson",
     "UnknownDecision",
     "WheelBandit",
+    "merge",
     "simulate",
 ]
 

@@ -2,6 +2,7 @@
 
 from tsucb.agent.agent import Agent, UnknownDecision
 from tsucb.agent.decision import Decision, Estimate, Explanation
+from tsucb.agent.fleet import merge
 from tsucb.agent.lists import Ranking
 from tsucb.agent.many import Decisions
 
@@ -13,4 +14,5 @@ __all__ = [
     "Explanation",
     "Ranking",
     "UnknownDecision",
+    "merge",
 ]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from tsucb.agent import snapshot, storage
+from tsucb.agent import fleet, snapshot, storage
 from tsucb.agent.arm_features import HybridReader, described, free_reader
 from tsucb.agent.calls import (
     CLOSED,
@@ -955,7 +955,7 @@ class Agent:
 
     def fit(
         self, history: Any, *, arm: str = "arm", reward: str = "reward",
-        features: Sequence[str] = (),
+        features: Sequence[str] = (), cluster: Any = None,
     ) -> None:  # fmt: skip
         """Learn from logged data, in its order. Everything is checked before anything is learned.
 
@@ -964,11 +964,22 @@ class Agent:
         history
             A table (pandas, polars, or a mapping of columns) with the columns `arm`, `reward` and
             one per feature; or three arrays: contexts, arms, rewards. Contexts are as in `update`.
+            Or the path of a Parquet file, or of a folder of them, which are read in pieces, in the
+            order of their names; arms and rewards of all are checked first.
         arm, reward
             Names of the columns.
         features
             For `HybridLinear`: the columns that are features of the arm, not of the context.
+        cluster
+            With a path: the address of a Dask scheduler, or a client. Its workers, which must see
+            the same files, learn one file each, and what they learned is merged; the agent must not
+            be used meanwhile. For models that can be merged.
         """
+        if isinstance(history, str | os.PathLike):
+            self._fit_files(history, {"arm": arm, "reward": reward, "features": features}, cluster)
+            return
+        if cluster is not None:
+            raise TypeError("a cluster reads files; give the path of a folder of Parquet files")
         if isinstance(self._reader, HybridReader):
             self._fit_arms(history, arm, reward, features)
             return
@@ -1003,6 +1014,21 @@ class Agent:
             pairs = [(after.columns[r], x.tobytes()) for r, x in zip(records, vectors, strict=True)]
             self._learn_all(after, pairs, values, counted=True)
             self._roster = after
+
+    def _fit_files(
+        self, path: str | os.PathLike[str], settings: dict[str, Any], cluster: Any
+    ) -> None:
+        """`fit` on Parquet files."""
+        fleet.check_files(self, path, settings)
+        if cluster is None:
+            for table in fleet.pieces(path):
+                self.fit(table, **settings)
+            return
+        merged = fleet.fitted_on_cluster(self, path, settings, cluster)
+        self._check_entry()
+        with self._lock:
+            self._reader, self._records = merged._reader, merged._records
+            self._roster, self._settled = merged._roster, True
 
     def _fit_arms(self, history: Any, arm: str, reward: str, features: Sequence[str]) -> None:
         """`fit` for arms with features: a table, or contexts, arms, features and rewards."""
@@ -1202,8 +1228,41 @@ class Agent:
         agent._log = _opened(log)
         return agent
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("an agent cannot be pickled; save it to a file and load that")
+    # Copies
+
+    def reseed(self, seed: int | None = None) -> None:
+        """Draw differently from now on: for a copy, so that two agents do not explore in step.
+
+        Parameters
+        ----------
+        seed
+            A whole number of at least 0; None: arbitrary.
+        """
+        entropy = np.random.SeedSequence().entropy if seed is None else seed
+        if not isinstance(entropy, int | np.integer) or entropy < 0:
+            raise ValueError(f"seed must be a whole number of at least 0, but it is {seed!r}")
+        self._check_entry()
+        with self._lock:
+            roster = self._current().copied()
+            rng = stream(int(entropy), 1, POLICY)
+            roster.books.checksum[0] ^= np.uint64(rng.bit_generator.random_raw())
+            self._rng, self._roster = rng, roster
+
+    def __copy__(self) -> "Agent":
+        """Another agent that makes the same decisions, until one of them is reseeded; no log."""
+        with self._lock:
+            values, arrays = snapshot.taken(self)
+        given = self.model, self.policy, self._reader.transformer, self._clock
+        return snapshot.restored(type(self), "the copy", values, arrays, *given)
+
+    def __deepcopy__(self, memo: Any) -> "Agent":
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        with self._lock:
+            values, arrays = snapshot.taken(self)
+        given = self.model, self.policy, self._reader.transformer, self._clock
+        return snapshot.restored, (type(self), "the pickle", values, arrays, *given)
 
 
 def _reader_of(

@@ -199,15 +199,15 @@ class Roster:
         books.counts[PENDING] = DUE if pending == DUE else NOTHING
         return Roster(self.model, self.columns, self.state, books, open, self.axes, self.free)
 
-    def widened(self, features: Any) -> "Roster":
+    def widened(self, features: Any, places: Any = None) -> "Roster":
         """Another roster whose contexts have more features, which were 0 in all so far."""
         model = self.model.widened(features)
-        state = self.model.widen(self.state, features)
+        state = self.model.widen(self.state, features, places)
         shape = self.model.context_shape(1)
         decisions = self.decisions()
         lines = [len(arms_of(d)) if len(shape) == 2 else 1 for d in decisions.values()]
         rows = np.frombuffer(b"".join(x for _, x, _ in decisions.values()))
-        wide = self.model.widened_rows(rows.reshape(sum(lines), sum(shape[-1:])), features)
+        wide = self.model.widened_rows(rows.reshape(sum(lines), sum(shape[-1:])), features, places)
         open: dict[str, Open | Together] = {}
         first = 0
         for (id, (record, _, when)), count in zip(decisions.items(), lines, strict=True):

@@ -1,7 +1,7 @@
 """One vector of coefficients per arm, and a prior that fits itself to the data."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -62,6 +62,8 @@ class AdaptiveState(NamedTuple):
         return self.regressions.pulls
 
 
+PER_ARM = ("gram", "moment", "square", "noise", "variance")
+SETTLED = 30  # steps of the numbers after which they depend on the sums alone
 MOST = 1e100  # of anything in a state: sums of squares, and slopes over tiny spreads
 GRAIN = 2.0**-36  # of the rewards' spread: arms that differ by less are equal
 
@@ -133,17 +135,46 @@ class AdaptiveLinear(Model, NamedTuple("AdaptiveLinear", [("features", int)])):
         """The model for contexts with more features."""
         return AdaptiveLinear(features)
 
-    def widen(self, state: AdaptiveState, features: int) -> AdaptiveState:
+    def widen(self, state: AdaptiveState, features: int, places: Any = None) -> AdaptiveState:
         """A state of the widened model: the further features were 0 in every context so far."""
-        old, p = state.learned, self.features + 1
-        wider = AdaptiveLinear(features).start(old.square.size)
-        new = wider.learned
-        new.gram[:, :p, :p], new.moment[:, :p] = old.gram, old.moment
+        old = state.learned
+        wider = AdaptiveLinear(features).start(max(old.square.size, 1))
+        new = Learned._make(
+            array[: old.square.size].copy() if name in PER_ARM else array
+            for name, array in wider.learned._asdict().items()
+        )
+        at = np.append(0, 1 + (np.arange(self.features) if places is None else places))
+        n = at.size
+        new.gram[np.ix_(np.arange(old.square.size), at, at)] = old.gram[:, :n, :n]
+        new.moment[:, at] = old.moment[:, :n]
         new.square[:], new.noise[:], new.variance[:] = old.square, old.noise, old.variance
-        new.anchor[:p], new.active[:p], new.relevance[:p] = old.anchor, old.active, old.relevance
+        for name in ("anchor", "active", "relevance"):
+            getattr(new, name)[at] = getattr(old, name)[:n]
         new.numbers[:], new.clock[:] = old.numbers, old.clock
-        posteriors = wider.regressions._replace(pulls=state.pulls.copy())
-        return placed(AdaptiveState(posteriors, new))
+        p = features + 1
+        blank = regressions.start(old.square.size, np.zeros(p), np.eye(1, p).T @ np.eye(1, p))
+        return placed(AdaptiveState(blank._replace(pulls=state.pulls.copy()), new))
+
+    def merged(
+        self, first: AdaptiveState, second: AdaptiveState, base: AdaptiveState
+    ) -> AdaptiveState:
+        """Sums add up; scales, noise and prior are found anew from the sums of all."""
+        one, other, before = first.learned, second.learned, base.learned
+        if not one.clock[STARTED]:
+            one, other = other, one
+        result = copied(one)
+        moved = shifted(other, one.anchor) if other.clock[STARTED] else other
+        start = shifted(before, one.anchor) if before.clock[STARTED] else before
+        for name in ("gram", "moment", "square"):
+            getattr(result, name)[:] += getattr(moved, name) - getattr(start, name)
+        if (result.gram[:, 0, 0] < 0).any():
+            raise ValueError("the base has seen more than what was learned from it")
+        posteriors = type(first.regressions)._make(array.copy() for array in first.regressions)
+        posteriors.pulls[:] = first.pulls + second.pulls - base.pulls
+        if result.clock[STARTED]:
+            result.clock[KNOWN] = 0.0  # the numbers begin anew
+            replace_posteriors(posteriors, *refresh(result, SETTLED, True))
+        return AdaptiveState(posteriors, result)
 
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """One vector (d,), the same for all arms; none without features."""
@@ -211,6 +242,19 @@ class AdaptiveLinear(Model, NamedTuple("AdaptiveLinear", [("features", int)])):
 def copied(learned: Learned) -> Learned:
     """The same with arrays of its own."""
     return Learned._make(array.copy() for array in learned)
+
+
+def shifted(learned: Learned, anchor: Floats) -> Learned:
+    """The same sums, relative to another anchor."""
+    y, x = learned.anchor[0] - anchor[0], learned.anchor[1:] - anchor[1:]
+    result = copied(learned)
+    result.anchor[:] = anchor
+    result.square[:] += 2 * y * learned.moment[:, 0] + y * y * learned.gram[:, 0, 0]
+    result.moment[:] += y * learned.gram[:, :, 0]
+    result.moment[:, 1:] += x * result.moment[:, :1]
+    result.gram[:, 1:, :] += x[:, None] * result.gram[:, :1, :]
+    result.gram[:, :, 1:] += x * result.gram[:, :, :1]
+    return result
 
 
 def placed(state: AdaptiveState) -> AdaptiveState:

@@ -90,6 +90,10 @@ class ContextualLinear(
         """Moments of the arms' rewards at many contexts."""
         return regressions.predict_many(state, contexts, arms)
 
+    def merged(self, first: Regressions, second: Regressions, base: Regressions) -> Regressions:
+        """Precisions add up."""
+        return regressions.merged(first, second, base)
+
     def coefficients(self, state: Regressions, arm: int) -> tuple[Floats, Floats]:
         """Mean and standard deviation of every coefficient."""
         return regressions.coefficients(state, arm)

@@ -1,7 +1,7 @@
 """Arms with features: coefficients that all arms share, and an effect of every arm's own."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,9 +25,11 @@ from tsucb.models.hybrid_prior import ARM, CONTEXT, CROSSED, TAU, Learned, refre
 from tsucb.models.model import Model, believe, check_arm_count, update
 from tsucb.models.regressions import Rows, learn
 from tsucb.numeric.arrays import Floats, Integers, copy_rows, copy_to
+from tsucb.structure import copied as everything_copied
 
 MOST = 1e100  # of anything in a state
 GRAIN = 2.0**-36  # of the rewards' spread: arms that differ by less are equal
+SETTLED = 30  # steps of the numbers after which they depend on the sums alone
 SMALL = 40  # coefficients: up to so many, a refresh takes two steps
 MOST_CROSSED = 1_000  # products of features of the context and of arms; with more there are none
 
@@ -166,36 +168,90 @@ class HybridLinear(
         crossed = self.crossed or not (self.context and self.features)
         return HybridLinear(a, c, crossed, self.own_slopes or not self.context)
 
-    def widen(self, state: HybridState, features: tuple[int, int]) -> HybridState:  # type: ignore[override]
-        """A state of the widened model: the further features were 0 in every context so far."""
+    def widen(  # type: ignore[override]
+        self, state: HybridState, features: tuple[int, int], places: Any = None
+    ) -> HybridState:
+        """A state of the widened model: the further features were 0 in every context so far.
+
+        `places` are those of the features so far, of the context and of arms; the first by default.
+        """
         wide = self.widened(features)
         new = wide.start(max(state.own.square.size, 1))
-        keep, place = shared_places(self, wide)
-        keep, place = (
-            np.append(keep, self.coefficient_count),
-            np.append(place, wide.coefficient_count),
-        )
+        rows = self._row_places(wide, places)
+        keep, place = self._coefficient_places(wide, rows)
         old, learned = state.learned, new.learned
         for name in ("gram", "gone"):
             getattr(learned, name)[np.ix_(place, place)] = getattr(old, name)[np.ix_(keep, keep)]
-        learned.votes[:], learned.clock[:] = old.votes, old.clock
-        learned.variance[:] = old.variance
-        learned.numbers[:] = old.numbers
-        rows = np.append(0, 1 + row_places(self, wide))
-        learned.anchor[rows] = old.anchor
-        q, arms = self.own_count, state.own.square.size
+        for name in ("votes", "clock", "variance", "numbers"):
+            getattr(learned, name)[:] = getattr(old, name)
+        learned.anchor[np.append(0, 1 + rows)] = old.anchor
+        arms = state.own.square.size
         own = Own._make(array[:arms].copy() for array in new.own)
-        own.sums[:, :q, place] = state.own.sums[:, :, keep]
+        lines = np.append(0, 1 + rows)[: self.own_count]
+        own.sums[np.ix_(np.arange(arms), lines, place)] = state.own.sums[:, :, keep]
         own.square[:], own.pulls[:] = state.own.square, state.own.pulls
         theta = new.theta._replace(pulls=state.theta.pulls.copy())
         return put_in_place(wide, HybridState(theta, own, learned))
 
-    def widened_rows(self, rows: Floats, features: tuple[int, int]) -> Floats:
+    def widened_rows(self, rows: Floats, features: tuple[int, int], places: Any = None) -> Floats:
         """Rows of this model as rows of the widened one."""
         wide = self.widened(features)
         out = np.zeros((len(rows), wide.context + wide.features))
-        out[:, row_places(self, wide)] = rows
+        out[:, self._row_places(wide, places)] = rows
         return out
+
+    def _row_places(self, wide: "HybridLinear", places: Any) -> Integers:
+        """Where the features of a row are in one of the wide model."""
+        x, z = places or (np.arange(self.context), np.arange(self.features))
+        return np.concatenate((x, wide.context + z)).astype(np.int64)
+
+    def _coefficient_places(
+        self, wide: "HybridLinear", rows: Integers
+    ) -> tuple[Integers, Integers]:
+        """Which columns of the sums the wide model has too, and where."""
+        c, a = self.context, self.features
+        keep, place = list(range(1 + c + a)), [0, *(1 + rows).tolist()]
+        if self.crossed and wide.crossed:
+            keep += range(1 + c + a, 1 + c + a + c * a)
+            first = 1 + wide.context + wide.features
+            z = (rows[c:] - wide.context).tolist()
+            place += [first + i * wide.features + j for i in rows[:c].tolist() for j in z]
+        keep.append(self.coefficient_count)
+        place.append(wide.coefficient_count)
+        return np.array(keep), np.array(place)
+
+    def merged(self, first: HybridState, second: HybridState, base: HybridState) -> HybridState:
+        """Sums add up; scales, noise and prior are found anew from the sums of all."""
+        if not first.learned.clock[STARTED]:
+            first, second = second, first
+        anchor = first.learned.anchor
+        result: HybridState = everything_copied(first)
+        for state, sign in ((second, 1), (base, -1)):
+            if state.learned.clock[STARTED]:
+                add_sums(result, self._shift(state.learned.anchor - anchor), state, sign)
+        if (result.own.sums[:, 0, 0] < 0).any() or result.learned.gram[0, 0] < 0:
+            raise ValueError("the base has seen more than what was learned from it")
+        result.theta.pulls[:] += second.theta.pulls - base.theta.pulls
+        clock = result.learned.clock
+        if clock[STARTED]:
+            clock[KNOWN] = 0.0  # the numbers begin anew
+            for _ in range(SETTLED):
+                install(result, self.context, True)
+            install(result, self.context, False)
+        return result
+
+    def _shift(self, offset: Floats) -> Floats:
+        """The matrix that maps φ⁺ to that relative to an anchor that is so much lower."""
+        size, c, d = self.coefficient_count, self.context, self.context + self.features
+        matrix = np.eye(size + 1)
+        matrix[size, 0] = offset[0]
+        matrix[1 : d + 1, 0] = offset[1:]
+        place = d + 1
+        for i in range(1, c + 1) if self.crossed else ():
+            for j in range(c + 1, d + 1):
+                matrix[place, [i, j, 0]] = offset[j], offset[i], offset[i] * offset[j]
+                place += 1
+        return matrix
 
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """A row for every arm: the context's features, then the arm's."""
@@ -250,23 +306,22 @@ def blank(arms: int, p: int, root: Floats) -> Own:
     return Own(np.tile(root, (arms, 1, 1)), sums, np.zeros(arms), np.zeros(arms, dtype=np.int64))
 
 
-def row_places(narrow: HybridLinear, wide: HybridLinear) -> Integers:
-    """Where the features of a row of the narrow model are in one of the wide model."""
-    x, z = np.arange(narrow.context), np.arange(narrow.features)
-    return np.concatenate((x, wide.context + z))
-
-
-def shared_places(narrow: HybridLinear, wide: HybridLinear) -> tuple[Integers, Integers]:
-    """Which shared coefficients of the narrow model the wide one has, and where."""
-    c, a = narrow.context, narrow.features
-    mains = np.append(0, 1 + row_places(narrow, wide))
-    keep, place = np.arange(1 + c + a), mains
-    if narrow.crossed and wide.crossed:
-        first, wide_first = 1 + c + a, 1 + wide.context + wide.features
-        keep = np.append(keep, first + np.arange(c * a))
-        products = [wide_first + i * wide.features + j for i in range(c) for j in range(a)]
-        place = np.append(place, np.array(products, dtype=np.int64))
-    return keep, place
+def add_sums(state: HybridState, shift: Floats, other: HybridState, sign: int) -> None:
+    """Add the sums of another state, or subtract them, once they are relative to this anchor."""
+    size, q = shift.shape[0] - 1, state.own.root.shape[1]
+    mine, theirs = state.learned, other.learned
+    mine.gram[:] += sign * shift @ theirs.gram @ shift.T
+    mine.gone[:] += sign * shift @ theirs.gone @ shift.T
+    y, votes = shift[size, 0], theirs.votes
+    mine.votes[:] += sign * np.array(
+        [votes[0], votes[1] + y * votes[0], votes[2] + 2 * y * votes[1] + y * y * votes[0]]
+    )
+    sums = other.own.sums
+    state.own.square[:] += sign * (
+        other.own.square + 2 * y * sums[:, 0, size] + y * y * sums[:, 0, 0]
+    )
+    state.own.sums[:] += sign * np.einsum("ij,kjl,ml->kim", shift[:q, :q], sums, shift)
+    state.own.pulls[:] += sign * other.own.pulls
 
 
 def put_in_place(model: HybridLinear, state: HybridState) -> HybridState:

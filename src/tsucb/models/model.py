@@ -173,13 +173,31 @@ class Model:
         """The model for contexts with more features."""
         raise ValueError(f"{type(self).__name__} cannot take further features; use AdaptiveLinear")
 
-    def widen(self, state: Any, features: int) -> Any:
-        """A state of the widened model: the further features were 0 in every context so far."""
+    def widen(self, state: Any, features: int, places: Any = None) -> Any:
+        """A state of the widened model: the further features were 0 in every context so far.
+
+        `places` are those of the first features among all of them, by default the same; features
+        beyond them have always been 0, and are dropped.
+        """
         raise ValueError(f"{type(self).__name__} cannot take further features; use AdaptiveLinear")
 
-    def widened_rows(self, rows: Floats, features: Any) -> Floats:
+    def widened_rows(self, rows: Floats, features: Any, places: Any = None) -> Floats:
         """Contexts, one row each, as the widened model has them."""
-        return np.pad(rows, ((0, 0), (0, features - rows.shape[1])))
+        out = np.zeros((len(rows), features))
+        at = np.arange(rows.shape[1]) if places is None else places
+        out[:, at] = rows[:, : len(at)]
+        return out
+
+    def merged(self, first: Any, second: Any, base: Any) -> Any:
+        """The state after everything that two states have learned since they were one, `base`.
+
+        All three are of the same arms. What is known after it is what would be known if all of it
+        had been learned in one place.
+        """
+        raise ValueError(
+            f"what {type(self).__name__} has learned in two places does not add up; merge agents "
+            "with AdaptiveLinear, HybridLinear, or another model without forgetting or training"
+        )
 
     def release(self, state: Any, arms: Integers) -> None:
         """Let some arms go, in place, for models in which they taught something of the others."""

@@ -121,6 +121,18 @@ class NIGLinear(
         """Moments of the arms' rewards at many contexts, for noise of variance 1."""
         return regressions.predict_many(state.regressions, contexts, arms)
 
+    def merged(self, first: NIGState, second: NIGState, base: NIGState) -> NIGState:
+        """Precisions add up, and so does scale + ½ meanᵀ precision mean."""
+        result = regressions.merged(first.regressions, second.regressions, base.regressions)
+        scale = first.scale + second.scale - base.scale
+        for arm in range(scale.size):
+            if (second.pulls == base.pulls)[arm]:
+                continue
+            for state, sign in ((first, 1), (second, 1), (base, -1)):
+                scale[arm] += sign * half_square(state.regressions, arm)
+            scale[arm] = max(scale[arm] - half_square(result, arm), first.scale[arm])
+        return NIGState(result, scale)
+
     def coefficients(self, state: NIGState, arm: int) -> tuple[Floats, Floats]:
         """Mean and standard deviation of every coefficient."""
         mean, std = regressions.coefficients(state.regressions, arm)
@@ -143,6 +155,12 @@ class NIGLinear(
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """One vector (d,), the same for all arms."""
         return (self.features,)
+
+
+def half_square(state: Regressions, arm: int) -> float:
+    """½ meanᵀ precision mean of an arm."""
+    mean, root = regressions.arm_posterior(state, arm)
+    return float(0.5 * (np.linalg.solve(root, mean) ** 2).sum())
 
 
 @implements(believe, NIGLinear)

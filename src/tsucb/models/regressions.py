@@ -101,6 +101,32 @@ def check(state: Regressions, rewards: int, prior_root: Floats) -> None:
         raise ValueError("a posterior wider than its prior, or too far from it")
 
 
+def merged(first: Regressions, second: Regressions, base: Regressions) -> Regressions:
+    """Posteriors of what two have learned since they were one: precisions add up."""
+    result: Regressions = type(first)._make(array.copy() for array in first)
+    result.pulls[:] = first.pulls + second.pulls - base.pulls
+    for arm in range(first.pulls.size):
+        if second.pulls[arm] == base.pulls[arm]:
+            continue
+        parts = [natural(*arm_posterior(state, arm)) for state in (first, second, base)]
+        precision = parts[0][0] + parts[1][0] - parts[2][0]
+        right = parts[0][1] + parts[1][1] - parts[2][1]
+        lower = np.linalg.cholesky((precision + precision.T) / 2)
+        root = np.linalg.inv(lower).T
+        set_arm_posterior(result, arm, root @ (root.T @ right), root)
+        before = np.linalg.slogdet(parts[0][0])[1]
+        more = 2 * np.log(np.diag(lower)).sum() - before
+        result.information[arm] = max(first.information[arm] + more, 0.0)
+    return result
+
+
+def natural(mean: Floats, root: Floats) -> tuple[Floats, Floats]:
+    """Precision, and precision times mean, of N(mean, root rootᵀ)."""
+    inverse = np.linalg.inv(root)
+    precision = inverse.T @ inverse
+    return precision, precision @ mean
+
+
 def set_arm_posterior(state: Regressions, arm: int, mean: Floats, root: Floats) -> None:
     """Replace one arm's posterior by N(mean, root rootᵀ)."""
     if isinstance(state, Lanes):
