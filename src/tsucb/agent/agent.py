@@ -32,7 +32,7 @@ from tsucb.agent.calls import (
     make_calls,
     record_closed,
 )
-from tsucb.agent.contexts import Arm, Context, FreeReader, Reader
+from tsucb.agent.contexts import Arm, Context, FreeReader, Reader, one_by_one
 from tsucb.agent.decision import Decision, Estimate
 from tsucb.agent.lists import Ranking, learned_list, place_id, ranked
 from tsucb.agent.many import Decisions, decided_many, learn_rows
@@ -51,7 +51,6 @@ from tsucb.agent.roster import (
     records_of,
 )
 from tsucb.checks import SMALLEST, between, flushed, whole_number
-from tsucb.logs.decision_log import rows_of
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.hybrid_linear import HybridLinear
@@ -541,14 +540,14 @@ class Agent:
             roster.books.counts[PENDING] = NOTHING
             self._drop_oldest(roster)
         if self._log is not None:
-            self._log.decided_many(decisions, [_told(x, arms) for x in rows_of(contexts)])
+            self._log.decided_many(decisions, [_told(x, arms) for x in one_by_one(contexts)])
         return decisions
 
     def _read_many(self, contexts: Any, arms: Any) -> tuple[Any, Any]:
         """Several contexts as numbers, and the names of the arms."""
         reader = self._reader
         if self._per_arm:
-            read = [self._read(context, arms) for context in rows_of(contexts)]
+            read = [self._read(context, arms) for context in one_by_one(contexts)]
             return [x for x, _ in read], read[0][1] if read else ()
         if self._free and arms is not None:
             records_of(arms, self._records)

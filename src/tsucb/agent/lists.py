@@ -14,18 +14,17 @@ from numba import types
 from tsucb.agent.calls import (
     _COLUMNS,
     _CONTEXT,
-    CLOSED,
     DECISIONS,
-    LEARNED,
     NOT_FINITE,
     OBSERVATIONS,
-    PENDING,
     CompiledCalls,
     PlainCalls,
     all_finite,
+    count_decision,
     keeping_gil,
     laid_out,
-    record_decision,
+    record_closed,
+    record_reward,
     without_tiny,
 )
 from tsucb.agent.contexts import Arm
@@ -141,7 +140,7 @@ def _rank(bound, numbers, columns, places, seen, width):  # type: ignore[no-unty
             bound.model, bound.state, bound.policy, context, available, books.chosen,
             bound.first_pulls, step, bound.stream.rng, seen[n],
         )  # fmt: skip
-        record_decision(books, values, available, choice.arm)
+        count_decision(books, values, available, choice.arm)
         places[n] = rest[choice.arm]
         for i in range(choice.arm, count - 1):
             left[i], rest[i] = left[i + 1], rest[i + 1]
@@ -171,7 +170,6 @@ def _learn_list(bound, numbers, columns, rewards, width):  # type: ignore[no-unt
             row = values[n * width : (n + 1) * width] if width > 0 else values
             x = laid_out(row, bound.room, np.full(1, column))
             update(bound.model, bound.state, x, column, reward)
-            books.pulls[column] += 1
-            books.totals[column] += reward
-        books.counts[CLOSED] += 1
-    books.counts[PENDING] = LEARNED
+            record_reward(books, column, reward, False, False)
+        else:
+            record_closed(books)

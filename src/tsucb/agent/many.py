@@ -16,8 +16,8 @@ from tsucb.agent.calls import (
     DECISIONS,
     OBSERVATIONS,
     CompiledCalls,
+    count_decision,
     laid_out,
-    record_decision,
     without_tiny,
 )
 from tsucb.agent.decision import Decision
@@ -175,7 +175,7 @@ def _decide_rows(bound, contexts, columns, places, checksums, seen):  # type: ig
             bound.model, bound.state, bound.policy, context, columns, books.chosen,
             bound.first_pulls, step, bound.stream.rng, seen[i],
         )  # fmt: skip
-        record_decision(books, values, columns, choice.arm)
+        count_decision(books, values, columns, choice.arm)
         places[i], checksums[i] = choice.arm, books.checksum[0]
 
 
@@ -188,7 +188,7 @@ def _choose_rows(bound, contexts, columns, places, checksums, seen, mean, std): 
         belief = believe_predicted(model, state, mean[i], std[i], columns, step, rng)
         choice = choose(bound.policy, belief, rng)
         write_down(seen[i], belief, choice)
-        record_decision(books, contexts[i], columns, choice.arm)
+        count_decision(books, contexts[i], columns, choice.arm)
         places[i], checksums[i] = choice.arm, books.checksum[0]
 
 
