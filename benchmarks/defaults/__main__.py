@@ -11,6 +11,8 @@ Seeds 0 to 9 are for reporting and nothing is chosen by them; develop with seeds
 
 import argparse
 import math
+import multiprocessing
+import os
 import sys
 import tempfile
 import time
@@ -107,8 +109,6 @@ class Benchmark:
         self.out, self.steps, self.milliseconds = out, steps, milliseconds
         self.read = lru_cache(maxsize=None)(read)
         self.workers: dict[str, Worker | None] = {}
-        # From how many steps on a contestant is too slow on a dataset, which one seed tells.
-        self.slow: dict[tuple[str, ...], int] = {}
         self.stream: tuple[Any, ...] = ()
 
     def worker(self, library: str) -> Worker | None:
@@ -145,19 +145,12 @@ class Benchmark:
         contestant: Contestant,
     ) -> None:
         """Play one run to the longest number of steps that is not finished, and keep all totals."""
-        key, parts = (contestant.name, dataset, features), (dataset, features, rewards)
-        ours = {n: Cell(*parts, n, contestant.name, seed) for n in self.steps}
-        missing = []
-        for n, cell in ours.items():
-            found = cells.load(self.out, cell)
-            if found is None:
-                missing.append(n)
-            elif found["note"].startswith(CUT):
-                self.slow[key] = min(n, self.slow.get(key, n))
+        ours = {n: Cell(dataset, features, rewards, n, contestant.name, seed) for n in self.steps}
+        missing = [n for n, cell in ours.items() if cells.load(self.out, cell) is None]
         worker = self.worker(contestant.library) if missing else None
         if worker is None:
             return
-        possible = [n for n in missing if n < self.slow.get(key, math.inf)]
+        possible = [n for n in missing if not self.slow(ours[n])]
         result: dict[str, Any] = {"totals": {}, "seconds": 0, "note": f"{CUT} with another seed"}
         if possible:
             result = worker.ask(
@@ -170,8 +163,6 @@ class Benchmark:
             )
         for n in missing:
             total = result["totals"].get(str(n))
-            if total is None and result["note"].startswith(CUT):
-                self.slow[key] = min(n, self.slow.get(key, n))
             cells.save(
                 self.out,
                 ours[n],
@@ -181,20 +172,57 @@ class Benchmark:
                 version=worker.version,
             )
 
-    def run(self, runs: Sequence[Run]) -> None:
-        """Play all runs, and say how far it is."""
+    def slow(self, cell: Cell) -> bool:
+        """Whether another seed has told, at so many steps or fewer, that it takes too long."""
+        found = [
+            other
+            for n in self.steps
+            if n <= cell.steps
+            for other in cells.seeds(self.out, cell._replace(steps=n))
+        ]
+        return any(other["note"].startswith(CUT) for other in found)
+
+    def run(self, runs: Sequence[Run], processes: int = 1) -> None:
+        """Play all runs, in so many processes, each of which takes the next that nobody has."""
+        context = multiprocessing.get_context("fork" if processes > 1 else None)
+        taken = context.Value("q", 0)
+        if processes == 1:
+            return self.take(runs, taken)
+        others = [
+            context.Process(target=self.take, args=(runs, taken, core)) for core in range(processes)
+        ]
+        for process in others:
+            process.start()
+        try:
+            for process in others:
+                process.join()
+        finally:
+            for process in others:
+                process.terminate()
+
+    def take(self, runs: Sequence[Run], taken: Any, core: int | None = None) -> None:
+        """Play the next run until none is left, on one core if it is given, and say how far."""
+        if core is not None and hasattr(os, "sched_setaffinity"):
+            cores = sorted(os.sched_getaffinity(0))
+            os.sched_setaffinity(0, {cores[core % len(cores)]})
         begin = last = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="tsucb-defaults-") as folder:
             try:
-                for done, one in enumerate(runs, start=1):
-                    self.play(Path(folder), *one)
+                while True:
+                    with taken.get_lock():
+                        place = taken.value
+                        taken.value += 1
+                    if place >= len(runs):
+                        break
+                    self.play(Path(folder), *runs[place])
                     now = time.perf_counter()
-                    if now - last > 30 or done == len(runs):
+                    if (not core and now - last > 30) or place + 1 == len(runs):
                         last = now
-                        where = f"seed {one[0]}, {one[1]}, {one[2]}, {one[3]}, {one[4].name}"
+                        seed, dataset, features, rewards, contestant = runs[place]
+                        where = f"seed {seed}, {dataset}, {features}, {rewards}, {contestant.name}"
                         minutes = (now - begin) / 60
                         print(
-                            f"{done:,} of {len(runs):,} runs, {minutes:.1f} min: {where}",
+                            f"{place + 1:,} of {len(runs):,} runs, {minutes:.1f} min: {where}",
                             flush=True,
                         )
             finally:
@@ -223,6 +251,13 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=float,
         default=MILLISECONDS,
         help="cut another library's run off that takes longer a decision (default: %(default)g)",
+    )
+    add(
+        "--processes",
+        type=int,
+        default=1,
+        metavar="NUMBER",
+        help="play so many runs at once, a core each; compile first, with --quick",
     )
     add("--again", metavar="NAMES", help="play these contestants anew although they are finished")
     add(
@@ -256,6 +291,8 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         )
         if not options.milliseconds > 0:
             raise ValueError(f"milliseconds must be positive, not {options.milliseconds:g}")
+        if options.processes < 1:
+            raise ValueError(f"processes must be at least 1, not {options.processes}")
         if options.out.exists() and not options.out.is_dir():
             raise ValueError(f"{options.out} is a file; give --out a folder")
     except ValueError as error:
@@ -294,7 +331,7 @@ def main(arguments: Sequence[str] | None = None, read: Read = problems.read) -> 
                 cell = Cell(dataset, features, rewards, n, contestant.name, seed)
                 cell.path(options.out).unlink(missing_ok=True)
         try:
-            benchmark.run(runs)
+            benchmark.run(runs, options.processes)
         except KeyboardInterrupt:
             print(
                 "stopped; what is finished is kept, and the same command goes on", file=sys.stderr
