@@ -5,7 +5,9 @@ them is replaced. A test checks that the pages agree with the results.
 """
 
 import re
+import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +16,10 @@ from tsucb.experiments.paper.table2_claims import PAPER
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"
+sys.path.insert(0, str(DOCS.parent))  # benchmarks are run from the repository, not installed
+
+from benchmarks.defaults import report as defaults_report  # noqa: E402
+
 MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -69,6 +75,37 @@ def few_arms() -> str:
 def figure1_claims() -> str:
     """Every sentence of Section 4.1.1 that can be checked."""
     return claims_table("figure1-claims.csv")
+
+
+def figure1_search() -> str:
+    """IDS with the exact minimiser and as the authors searched it, and TS-UCB(100), run by run."""
+    runs = pd.read_csv(RESULTS / "figure1-ids-grid.csv")
+    exact = pd.read_csv(RESULTS / "figure1.csv").set_index(["policy", "arms", "noise"])
+    cells = []
+    for (arms, noise), group in runs.groupby(["arms", "noise"]):
+        search, ours = group["IDS-grid(1000)"], group["TS-UCB(100)"]
+        above = 100 * (search / ours - 1)
+        cells.append(
+            {
+                "arms": arms,
+                "noise": noise,
+                "exact": exact.percent_of_ts["IDS(1000)", arms, noise],
+                "search": (100 * search / group["TS"]).mean(),
+                "ours": (100 * ours / group["TS"]).mean(),
+                "above": above.mean(),
+                "variance": above.var() / len(group),
+            }
+        )
+    table = pd.DataFrame(cells)
+    groups = [(f"K = {k}", table[table.arms == k]) for k in table.arms.unique()]
+    groups += [(f"σ = {n:g}", table[table.noise == n]) for n in table.noise.unique()]
+    rows = []
+    for name, found in [*groups, (f"all {len(table)}", table)]:
+        half = 1.96 * found.variance.sum() ** 0.5 / len(found)
+        means = (f"{found[column].mean():.1f}" for column in ("exact", "search", "ours"))
+        rows.append([name, *means, f"{found.above.mean():+.1f} ± {half:.1f} %"])
+    head = ["cells", "IDS(1000)", "IDS-grid(1000)", "TS-UCB(100)", "IDS-grid above TS-UCB(100)"]
+    return markdown(head, rows)
 
 
 def theorems_claims() -> str:
@@ -280,6 +317,11 @@ def coverage() -> str:
     return markdown(head, rows, 3)
 
 
+def defaults(section: Callable[[pd.DataFrame], str]) -> str:
+    """A section of the benchmark of defaults."""
+    return section(defaults_report.read(RESULTS / "defaults"))
+
+
 def significant(value: float) -> str:
     """A time with about three digits, or a dash."""
     if pd.isna(value):
@@ -293,6 +335,7 @@ TABLES: dict[str, Callable[[], str]] = {
         choosing,
         few_arms,
         figure1_claims,
+        figure1_search,
         theorems_claims,
         news,
         table2,
@@ -307,7 +350,7 @@ TABLES: dict[str, Callable[[], str]] = {
         propensities,
         coverage,
     )
-}
+} | {name: partial(defaults, section) for name, section in defaults_report.SECTIONS.items()}
 
 
 def fill(text: str) -> str:

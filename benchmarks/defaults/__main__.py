@@ -4,21 +4,24 @@ Seven datasets as bandits, with raw and with standardised features and with resc
 library's agent beside other libraries at their tutorials' settings, on the same contexts and
 rewards. Writes `defaults.csv` (every run), `defaults.md` (tables) and figures. What is finished is
 kept, one file a run under `cells/`, so that an interrupted run goes on where it was; after a
-change to this library, play it anew with `--again ours`.
+change to this library, play it anew with `--again ours`. `--report --docs` makes the page of the
+documentation, with its table and figures, of what is finished.
 
 Seeds 0 to 9 are for reporting and nothing is chosen by them; develop with seeds from 1000 on.
 """
 
 import argparse
 import math
-import multiprocessing
 import os
+import runpy
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -30,6 +33,7 @@ from benchmarks.defaults.play import CUT
 from benchmarks.defaults.scores import CONSTANT
 from benchmarks.defaults.workers import Worker, python_of
 
+DOCS = Path(__file__).parents[2] / "docs"
 DATASETS = list(problems.READERS)
 STEPS, SEEDS = [3_000, 10_000], list(range(10))
 QUICK_DATASETS, QUICK_STEPS, QUICK_SEEDS = ["statlog", "mushroom"], [500], [1000]
@@ -107,8 +111,9 @@ class Benchmark:
 
     def __init__(self, out: Path, steps: list[int], milliseconds: float, read: Read) -> None:
         self.out, self.steps, self.milliseconds = out, steps, milliseconds
-        self.read = lru_cache(maxsize=None)(read)
+        self.read = read
         self.workers: dict[str, Worker | None] = {}
+        self.stopped = False
         self.stream: tuple[Any, ...] = ()
 
     def worker(self, library: str) -> Worker | None:
@@ -161,7 +166,7 @@ class Benchmark:
                 seed=seed,
                 milliseconds=self.milliseconds if contestant.role == LIBRARY else math.inf,
             )
-        for n in missing:
+        for n in [] if self.stopped else missing:
             total = result["totals"].get(str(n))
             cells.save(
                 self.out,
@@ -182,53 +187,61 @@ class Benchmark:
         ]
         return any(other["note"].startswith(CUT) for other in found)
 
-    def run(self, runs: Sequence[Run], processes: int = 1) -> None:
-        """Play all runs, in so many processes, each of which takes the next that nobody has."""
-        context = multiprocessing.get_context("fork" if processes > 1 else None)
-        taken = context.Value("q", 0)
-        if processes == 1:
-            return self.take(runs, taken)
-        others = [
-            context.Process(target=self.take, args=(runs, taken, core)) for core in range(processes)
-        ]
-        for process in others:
-            process.start()
-        try:
-            for process in others:
-                process.join()
-        finally:
-            for process in others:
-                process.terminate()
-
-    def take(self, runs: Sequence[Run], taken: Any, core: int | None = None) -> None:
+    def take(self, left: SimpleQueue[tuple[int, Run]], total: int, core: int | None) -> None:
         """Play the next run until none is left, on one core if it is given, and say how far."""
         if core is not None and hasattr(os, "sched_setaffinity"):
             cores = sorted(os.sched_getaffinity(0))
-            os.sched_setaffinity(0, {cores[core % len(cores)]})
+            os.sched_setaffinity(0, {cores[core % len(cores)]})  # of this thread and its workers
         begin = last = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="tsucb-defaults-") as folder:
             try:
-                while True:
-                    with taken.get_lock():
-                        place = taken.value
-                        taken.value += 1
-                    if place >= len(runs):
+                while not left.empty():
+                    try:
+                        place, one = left.get_nowait()
+                    except Empty:
                         break
-                    self.play(Path(folder), *runs[place])
+                    self.play(Path(folder), *one)
                     now = time.perf_counter()
-                    if (not core and now - last > 30) or place + 1 == len(runs):
+                    if (not core and now - last > 30) or place == total:
                         last = now
-                        seed, dataset, features, rewards, contestant = runs[place]
+                        seed, dataset, features, rewards, contestant = one
                         where = f"seed {seed}, {dataset}, {features}, {rewards}, {contestant.name}"
                         minutes = (now - begin) / 60
                         print(
-                            f"{place + 1:,} of {len(runs):,} runs, {minutes:.1f} min: {where}",
-                            flush=True,
+                            f"{place:,} of {total:,} runs, {minutes:.1f} min: {where}", flush=True
                         )
             finally:
-                for worker in self.workers.values():
-                    if worker is not None:
-                        worker.stop()
+                self.stop()
+
+    def stop(self) -> None:
+        """End all workers; what they are playing is not kept."""
+        self.stopped = True
+        for worker in list(self.workers.values()):
+            if worker is not None:
+                worker.stop()
+
+
+def play_all(runs: Sequence[Run], make: Callable[[], Benchmark], processes: int) -> None:
+    """Play so many runs at once; each of the processes takes the next run that nobody has."""
+    left: SimpleQueue[tuple[int, Run]] = SimpleQueue()
+    for numbered in enumerate(runs, start=1):
+        left.put(numbered)
+    players = [make() for _ in range(processes)]
+    with ThreadPoolExecutor(processes) as pool:
+        try:
+            # Threads are enough: they wait for the processes of the libraries.
+            found = [
+                pool.submit(player.take, left, len(runs), core if processes > 1 else None)
+                for core, player in enumerate(players)
+            ]
+            for playing in found:
+                playing.result()
+        except BaseException:
+            while not left.empty():
+                left.get()
+            for player in players:
+                player.stop()
+            raise
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -267,6 +280,7 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         f"more datasets than {', '.join(RESCALED)}: days",
     )
     add("--report", action="store_true", help="play nothing; write the tables of what is finished")
+    add("--docs", action="store_true", help="write them into the documentation too")
     options = parser.parse_args(arguments)
     quick = options.quick
     try:
@@ -309,11 +323,12 @@ def complain(error: Exception) -> None:
 def main(arguments: Sequence[str] | None = None, read: Read = problems.read) -> None:
     """Play what is not finished, then write the tables and figures."""
     options = options_of(arguments)
-    benchmark = Benchmark(options.out, options.steps, options.milliseconds, read)
+    read = lru_cache(maxsize=None)(read)
+    make = partial(Benchmark, options.out, options.steps, options.milliseconds, read)
     try:
         options.out.mkdir(parents=True, exist_ok=True)
         for dataset in [] if options.report else options.datasets:
-            benchmark.read(dataset)  # what is missing is said before anything is played
+            read(dataset)  # what is missing is said before anything is played
     except (OSError, ValueError) as error:
         complain(error)
     if not options.report:
@@ -331,17 +346,17 @@ def main(arguments: Sequence[str] | None = None, read: Read = problems.read) -> 
                 cell = Cell(dataset, features, rewards, n, contestant.name, seed)
                 cell.path(options.out).unlink(missing_ok=True)
         try:
-            benchmark.run(runs, options.processes)
+            play_all(runs, make, options.processes)
         except KeyboardInterrupt:
             print(
                 "stopped; what is finished is kept, and the same command goes on", file=sys.stderr
             )
             sys.exit(130)
-    print(
-        report.write(
-            options.out, options.datasets, options.steps, options.seeds, options.milliseconds
-        )
-    )
+    chosen = (options.out, options.datasets, options.steps, options.seeds)
+    print(report.write(*chosen))
+    if options.docs:
+        report.write(*chosen, into=DOCS / "results" / "defaults")
+        runpy.run_path(str(DOCS / "tables.py"), run_name="__main__")
 
 
 if __name__ == "__main__":

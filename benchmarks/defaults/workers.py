@@ -34,6 +34,7 @@ class Worker:
             cwd=ROOT,
             env=os.environ | ONE_CORE,
             preexec_fn=pin_to_one_core,
+            start_new_session=True,  # an interrupt is for whoever asks, not for who plays
         )
         self.version = str(self.read().get("version", "unknown"))
 
