@@ -119,7 +119,7 @@ def test_rows_become_parquet_and_journals_go(tmp_path):
     agent.choose([1.0])  # a closed log goes on
     assert len(read_decision_log(tmp_path / "log")) == 26
     # Other tools read the files as they are.
-    assert pd.read_parquet(tmp_path / "log" / sorted(os.listdir(tmp_path / "log"))[0]).shape[0] > 0
+    assert len(pd.read_parquet(next((tmp_path / "log").glob("*.parquet")))) > 0
 
 
 CRASH = """
