@@ -8,7 +8,7 @@ import numpy as np
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.checks import flushed, whole_number, within
-from tsucb.compiled import implements, inlined
+from tsucb.compiled import implements, inlined, undisturbed
 from tsucb.models import regressions
 from tsucb.models.empirical_bayes import (
     DUE,
@@ -200,7 +200,8 @@ def placed(state: AdaptiveState) -> AdaptiveState:
     clock = state.learned.clock
     if clock[STARTED]:
         since, due = clock[SINCE], clock[DUE]
-        replace_posteriors(state.regressions, *refresh(state.learned, 1, False))
+        new = undisturbed(lambda: refresh(state.learned, 1, False))
+        replace_posteriors(state.regressions, *new)
         clock[SINCE], clock[DUE] = since, due
     return state
 
