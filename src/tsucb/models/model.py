@@ -13,6 +13,7 @@ What a model implements:
 | `training_due(model, state)` | whether to call `trainer` now | for networks |
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,11 +22,11 @@ from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import LARGEST, SMALLEST, flushed, whole_number, within
-from tsucb.compiled import compiled, generic, generic_inlined, hook, implements, run
+from tsucb.compiled import compiled, generic, hook, implements, run
 from tsucb.numeric.arrays import Floats, Integers
 
 
-@generic_inlined(method="belief")
+@functools.partial(generic, method="belief")
 def believe(
     model: Any, state: Any, context: Any, arms: Integers, step: int, rng: np.random.Generator
 ) -> Belief:
@@ -34,7 +35,7 @@ def believe(
     return belief
 
 
-@generic_inlined(method="update")
+@generic
 def update(model: Any, state: Any, context: Any, arm: int, reward: float) -> None:
     """Learn from one reward, in place."""
     model.update(state, context, arm, reward)
