@@ -14,8 +14,8 @@ from collections import Counter
 from typing import Any
 
 import llvmlite.binding as llvm
-from numba import _dynfunc
-from numba.core import ir, types
+from numba import _dynfunc, types
+from numba.core import ir
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import PassManager, register_pass

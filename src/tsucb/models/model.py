@@ -66,6 +66,9 @@ class Model:
     # Whether the arms share all parameters, so that the state has a single part.
     shares_parameters: bool = False
 
+    # Whether all runs of a simulation want to train after the same steps, and do so together.
+    trains_together: bool = False
+
     # The largest reward or feature that it can learn from; whatever is computed stays finite.
     largest: float = LARGEST
 
@@ -88,6 +91,11 @@ class Model:
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """The shape of one step's context for this number of arms; () for none."""
         raise NotImplementedError(f"{type(self).__name__} must have a method context_shape(arms)")
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has something to train between steps, when `training_due` says so."""
+        return type(self).trainer is not Model.trainer
 
     def trainer(self, states: Sequence[Any]) -> Callable[[], None]:
         """What trains the models of these states together, in place, whenever it is called."""
@@ -291,15 +299,15 @@ def never_training(model, state):  # type: ignore[no-untyped-def]
 
 def trains(model: Any) -> bool:
     """Whether the model has something to train between steps."""
-    return isinstance(model, Model) and type(model).trainer is not Model.trainer
+    return isinstance(model, Model) and model.trains
 
 
 def learn_many(model: Any, state: Any, contexts: Floats, arms: Integers, rewards: Floats) -> None:
     """Learn from observations that have been checked, in their order, training when it is due."""
-    done, train = 0, None
+    done, due, train = 0, False, None
     while done < arms.size:
-        done = update_until_due(model, state, contexts, arms, rewards, done)
-        if training_due(model, state):
+        done, due = update_until_due(model, state, contexts, arms, rewards, done)
+        if due:
             train = train or model.trainer([state])
             train()
 
@@ -310,8 +318,8 @@ def update_until_due(model, state, contexts, arms, rewards, first):  # type: ign
     for i in range(first, arms.size):
         update(model, state, contexts[i], arms[i], rewards[i])
         if training_due(model, state):
-            return i + 1
-    return arms.size
+            return i + 1, True
+    return arms.size, False
 
 
 def check_arm_count(arms: int) -> int:
