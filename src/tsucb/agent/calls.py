@@ -17,12 +17,12 @@ import numpy as np
 from numba import types
 from numba.core import cgutils
 from numba.experimental import structref
-from numba.extending import NativeValue, intrinsic, overload, unbox
+from numba.extending import NativeValue, intrinsic, unbox
 from numpy.typing import NDArray
 
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import LARGEST, SMALLEST, flushed
-from tsucb.compiled import OPTIONS, compiled, held, inlined, shared, undisturbed
+from tsucb.compiled import compiled, held, in_compiled_code, inlined, shared, undisturbed
 from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.policy import Choice, Explored, choose, explored
@@ -132,19 +132,19 @@ def shaped(values, shape):  # type: ignore[no-untyped-def]
     return values.reshape(shape)
 
 
-@overload(shaped, jit_options=OPTIONS)
-def shape_vector_or_rows(values, shape):  # type: ignore[no-untyped-def]
-    if len(shape) == 1:
-        return lambda values, shape: values
+def shaped_vector(values, shape):  # type: ignore[no-untyped-def]
+    return values
 
-    def rows(values, shape):  # type: ignore[no-untyped-def]
-        out = np.empty(shape)
-        for i in range(shape[0]):
-            for j in range(shape[1]):
-                out[i, j] = values[i * shape[1] + j]
-        return out
 
-    return rows
+def shaped_rows(values, shape):  # type: ignore[no-untyped-def]
+    out = np.empty(shape)
+    for i in range(shape[0]):
+        for j in range(shape[1]):
+            out[i, j] = values[i * shape[1] + j]
+    return out
+
+
+in_compiled_code(shaped, lambda _, shape: shaped_vector if len(shape) == 1 else shaped_rows)
 
 
 @shared

@@ -251,11 +251,11 @@ class _Candidate:
             loop, given = look_through, held(rng)
         train, done, place = None, 0, np.zeros(1, dtype=np.int64)
         while done < n:
-            done = loop(
+            done, due = loop(
                 events, model, state, policy, initial_pulls(model), done, chosen, target, draws,
                 NOTHING_SEEN, self.order, self.known, place, given,
             )  # fmt: skip
-            if training_due(model, state):
+            if due:
                 train = train or model.trainer([state])
                 train()
         offered = np.zeros((n, arms))
@@ -271,7 +271,7 @@ def look_through(events, model, state, policy, first_pulls, first, chosen, targe
     """Learn the rewards that have come, and ask what would be chosen, at every decision.
 
     The reward of decision order[i] is known from decision known[i] on; place[0] have been learned.
-    Returns the number of the next decision: where training is due, or the end.
+    Returns the number of the next decision, or the end, and whether training is due.
     """
     rng = policy_stream.rng
     for n in range(first, len(events.arm)):
@@ -281,7 +281,7 @@ def look_through(events, model, state, policy, first_pulls, first, chosen, targe
             arm, reward = events.arm[past], events.reward[past]
             update(model, state, events.contexts[past].astype(np.float64), arm, reward)
             if training_due(model, state):
-                return n
+                return n, True
         context = events.contexts[n].astype(np.float64)
         available = events.available[
             events.ends[events.which[n]] : events.ends[events.which[n] + 1]
@@ -292,7 +292,7 @@ def look_through(events, model, state, policy, first_pulls, first, chosen, targe
             )
             target[n, available[choice.arm]] += 1.0 / draws
         chosen[events.arm[n]] += 1
-    return len(events.arm)
+    return len(events.arm), False
 
 
 @compiled

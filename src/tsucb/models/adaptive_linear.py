@@ -1,6 +1,6 @@
 """One vector of coefficients per arm, and a prior that fits itself to the data."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.checks import flushed, whole_number, within
-from tsucb.compiled import implements, inlined, undisturbed
+from tsucb.compiled import implements, inlined
 from tsucb.models import regressions
 from tsucb.models.empirical_bayes import (
     DUE,
@@ -26,16 +26,17 @@ from tsucb.models.empirical_bayes import (
     STARTED,
     TAU,
     Learned,
+    blank,
     refresh,
 )
-from tsucb.models.model import Model, believe, check_arm_count, forget, update
+from tsucb.models.model import Model, believe, check_arm_count, forget, training_due, update
 from tsucb.models.regressions import (
     Regressions,
     arm_posterior,
     evidence,
     learn,
     predict,
-    replace_posteriors,
+    set_posteriors,
     set_spread,
     widen,
 )
@@ -137,6 +138,15 @@ class AdaptiveLinear(Model, NamedTuple("AdaptiveLinear", [("features", int)])):
         posteriors = wider.regressions._replace(pulls=state.pulls.copy())
         return placed(AdaptiveState(posteriors, new))
 
+    def trainer(self, states: Sequence[AdaptiveState]) -> Callable[[], None]:
+        """What learns the prior anew from all that these states have seen."""
+
+        def train() -> None:
+            for state in states:
+                refreshed(state, PASSES if self.features < SMALL else 1, True)
+
+        return train
+
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """One vector (d,), the same for all arms; none without features."""
         return (self.features,) if self.features else ()
@@ -200,10 +210,17 @@ def placed(state: AdaptiveState) -> AdaptiveState:
     clock = state.learned.clock
     if clock[STARTED]:
         since, due = clock[SINCE], clock[DUE]
-        new = undisturbed(lambda: refresh(state.learned, 1, False))
-        replace_posteriors(state.regressions, *new)
+        refreshed(state, 1, False)
         clock[SINCE], clock[DUE] = since, due
     return state
+
+
+def refreshed(state: AdaptiveState, passes: int, learning: bool) -> None:
+    """Learn the prior anew, or not, and put the posteriors in place."""
+    posteriors = blank(*state.learned.moment.shape)
+    refresh(state.learned, posteriors, passes, learning)
+    set_posteriors(state.regressions, posteriors.mean, posteriors.root)
+    state.regressions.information[:] = posteriors.information
 
 
 @inlined
@@ -249,16 +266,18 @@ def update_adaptive(model, state, context, arm, reward):  # type: ignore[no-unty
     z, y = relative(anchor, context), reward - anchor[0]
     add_to_sums(learned, arm, z, y)
     clock[SINCE] += 1.0
-    news = clock[KNOWN] == 0.0 and y != 0.0  # the first different reward gives all its scale
-    due = news or clock[SINCE] >= clock[DUE]
-    if not due:
-        for j in range(1, z.size):
-            if z[j] != 0.0 and learned.active[j] == 0.0:
-                activate(state, j, z[j])
+    if clock[KNOWN] == 0.0 and y != 0.0:  # the first different reward gives all its scale
+        clock[DUE] = clock[SINCE]
+    for j in range(1, z.size):
+        if z[j] != 0.0 and learned.active[j] == 0.0:
+            activate(state, j, z[j])
     learn(state.regressions, arm, z, y, learned.variance[arm])
-    if due:
-        new = refresh(learned, PASSES if anchor.size <= SMALL else 1, True)
-        replace_posteriors(state.regressions, new.mean, new.root, new.information)
+
+
+@implements(training_due, AdaptiveLinear)
+def refresh_due(model, state):  # type: ignore[no-untyped-def]
+    clock = state.learned.clock
+    return clock[SINCE] >= clock[DUE]
 
 
 @inlined

@@ -44,7 +44,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tsucb.compiled import compiled, inlined
-from tsucb.numeric.arrays import Floats, copy_rows
+from tsucb.numeric.arrays import Floats
 
 # The guess before there is evidence, as shares of the variance V of the rewards.
 NOISE = 0.5  # noise: half of what is seen. Doubt is safe: an arm that may be noise is tried again.
@@ -117,16 +117,16 @@ class Survey(NamedTuple):
 class Factors(NamedTuple):
     """Of every arm, in whitened coordinates."""
 
-    inverse: Floats  # (K p, p) Lₖ⁻¹, one below the other; zeros for an arm never tried
+    inverse: Floats  # (K, p, p) Lₖ⁻¹
     moment: Floats  # (K, p) gₖ
     square: Floats  # (K,) Σ (y − level)²
 
 
 class Common(NamedTuple):
-    """The posterior N(mean, rootᵀ root) of what the arms have in common, whitened."""
+    """The posterior N(mean, turned turnedᵀ) of what the arms have in common, whitened."""
 
     mean: Floats
-    root: Floats
+    turned: Floats
     covariance: Floats
 
 
@@ -141,11 +141,16 @@ class Sums(NamedTuple):
     determined_slopes: Floats  # (K,)
 
 
+def blank(arms: int, p: int) -> Posteriors:
+    """Room for the posteriors of so many arms and coefficients."""
+    return Posteriors(np.zeros((arms, p)), np.zeros((arms, p, p)), np.zeros(arms))
+
+
 @compiled
-def refresh(state, passes, learning):  # type: ignore[no-untyped-def]
+def refresh(state, posteriors, passes, learning):  # type: ignore[no-untyped-def]
     """Standardise anew, find all posteriors (1), and let the numbers take a step.
 
-    Of several passes the posteriors of the last are returned. The step after it is for the next
+    Of several passes the posteriors of the last are left. The step after it is for the next
     refresh: so posteriors and step share one factorisation per arm, which is what it costs.
     """
     arms, p = state.moment.shape
@@ -154,10 +159,11 @@ def refresh(state, passes, learning):  # type: ignore[no-untyped-def]
     numbers, clock = state.numbers, state.clock
     if not found.known or clock[KNOWN] == 0.0:
         numbers[SIGMA], numbers[TAU0], numbers[TAU], numbers[OMEGA] = NOISE, LEVEL, guess, guess
-        state.noise[:] = 1.0
-        state.relevance[:] = 1.0
-    posteriors = Posteriors(np.zeros((arms, p)), np.zeros((arms, p, p)), np.zeros(arms))
-    factors = Factors(np.empty((arms * p, p)), np.zeros((arms, p)), np.zeros(arms))
+        for k in range(arms):
+            state.noise[k] = 1.0
+        for j in range(p):
+            state.relevance[j] = 1.0
+    factors = Factors(np.empty((arms, p, p)), np.zeros((arms, p)), np.zeros(arms))
     scale, omega = np.empty(p), np.empty(p)
     for _ in range(passes):
         scale[0], omega[0] = np.sqrt(numbers[TAU0] * found.spread), 1.0 / numbers[TAU0]
@@ -174,7 +180,6 @@ def refresh(state, passes, learning):  # type: ignore[no-untyped-def]
     more = MORE if p <= SMALL else MORE_IF_LARGE
     weight = found.weight
     clock[DUE] = 1.0 if weight < FIRST else max(np.ceil(more * weight), np.ceil(GAP * p))
-    return posteriors
 
 
 @inlined
@@ -217,25 +222,32 @@ def common_part(state, found, scale, omega, factors):  # type: ignore[no-untyped
     """Factorise every arm's Mₖ, and find what the arms have in common."""
     arms, p = state.moment.shape
     level = found.level
-    right, tried = np.zeros(p), 0.0
+    right, precision, square = np.zeros(p), np.zeros((p, p)), np.empty((p, p))
+    for i in range(p):
+        precision[i, i] = 1.0 / omega[i]
     for k in range(arms):
-        n, inverse = state.gram[k, 0, 0], factors.inverse[k * p : (k + 1) * p]
+        n = state.gram[k, 0, 0]
         if n == 0.0:
-            inverse[:] = 0.0
             continue
         variance = state.noise[k] * state.numbers[SIGMA] * found.spread
-        g = factors.moment[k]
-        whiten(state.gram[k], state.moment[k], found.centre, scale, level, variance, inverse, g)
+        g, inverse = factors.moment[k], factors.inverse[k]
+        whiten(state.gram[k], state.moment[k], found.centre, scale, level, variance, square, g)
         factors.square[k] = state.square[k] - 2 * level * state.moment[k, 0] + n * level * level
-        copy_rows(inverse, inverse_of_triangular(np.linalg.cholesky(inverse)))
-        right += applied_twice(inverse, g)
-        tried += 1.0
-    # −Σₖ Wₖ in one product, in which an arm never tried has zeros.
-    precision = -np.dot(transposed(factors.inverse), factors.inverse)
-    for i in range(p):
-        precision[i, i] += tried + 1.0 / omega[i]
-    root = inverse_of_triangular(np.linalg.cholesky(precision))
-    return Common(applied_twice(root, right), root, np.dot(transposed(root), root))
+        factorise(square)
+        invert(square, inverse)
+        add_applied_twice(inverse, g, right)
+        multiply(inverse, inverse, square)
+        for i in range(p):
+            precision[i, i] += 1.0
+            for j in range(p):
+                precision[i, j] -= square[i, j]
+    root, turned, covariance, mean = square, np.empty((p, p)), np.empty((p, p)), np.zeros(p)
+    factorise(precision)
+    invert(precision, root)
+    add_applied_twice(root, right, mean)
+    multiply(root, root, covariance)
+    transpose(root, turned)
+    return Common(mean, turned, covariance)
 
 
 @inlined
@@ -245,18 +257,31 @@ def each_arm(state, found, scale, common, factors, posteriors):  # type: ignore[
     sums = Sums(
         np.zeros(p), np.zeros(p), np.zeros(arms), np.zeros(arms), np.zeros(arms), np.zeros(arms)
     )
+    turned, shared = np.empty((p, p)), np.empty((p, p))
+    root, own = np.empty((p, p)), np.empty((p, p))
     for k in range(arms):
         state.variance[k] = state.noise[k] * state.numbers[SIGMA] * found.spread
         if state.gram[k, 0, 0] == 0.0:
-            root = np.linalg.cholesky(common.covariance + np.eye(p))
+            for i in range(p):
+                for j in range(p):
+                    root[i, j] = common.covariance[i, j]
+                root[i, i] += 1.0
+            factorise(root)
             install(posteriors, k, common.mean, root, scale, found.centre, found.level)
+            posteriors.information[k] = 0.0
             continue
-        inverse, g = factors.inverse[k * p : (k + 1) * p], factors.moment[k]
-        turned = transposed(inverse)
-        shared = np.dot(common.root, turned)
-        root = np.dot(turned, np.linalg.cholesky(np.dot(transposed(shared), shared) + np.eye(p)))
-        own = np.dot(turned, inverse)
-        mean = applied_twice(inverse, g + common.mean)
+        inverse, g = factors.inverse[k], factors.moment[k]
+        # root = Lₖ⁻ᵀ chol(I + Lₖ⁻¹ V̂ Lₖ⁻ᵀ)
+        transpose(inverse, turned)
+        multiply(common.turned, turned, shared)
+        multiply(shared, shared, own)
+        for i in range(p):
+            own[i, i] += 1.0
+        factorise(own)
+        multiply(inverse, own, root)
+        multiply(inverse, inverse, own)
+        mean = np.zeros(p)
+        add_applied_twice(inverse, g + common.mean, mean)
         install(posteriors, k, mean, root, scale, found.centre, found.level)
         information = 0.0
         for i in range(p):
@@ -361,45 +386,72 @@ def whiten(gram, moment, centre, scale, level, variance, out, g):  # type: ignor
         g[i] = factor * (moment[i] - centre[i] * moment[0] + level * lack)
 
 
-# One kind of product, of matrices stored by rows: each kind takes a second to compile.
+# Linear algebra by loops: that of LAPACK takes seconds to compile, and wakes threads for matrices
+# of a hundred rows, which on a busy machine takes longer than all the arithmetic.
 @inlined
-def transposed(matrix):  # type: ignore[no-untyped-def]
-    """The transposed matrix, stored by rows."""
-    rows, columns = matrix.shape
-    out = np.empty((columns, rows))
-    for i in range(rows):
-        for j in range(columns):
-            out[j, i] = matrix[i, j]
-    return out
-
-
-@inlined
-def applied_twice(matrix, vector):  # type: ignore[no-untyped-def]
-    """matrixᵀ matrix vector, for a lower triangular matrix."""
-    p = vector.size
-    out = np.zeros(p)
+def factorise(matrix):  # type: ignore[no-untyped-def]
+    """Replace a positive definite matrix by its lower Cholesky root."""
+    p = matrix.shape[0]
     for i in range(p):
-        entry = 0.0
         for j in range(i + 1):
-            entry += matrix[i, j] * vector[j]
-        for j in range(i + 1):
-            out[j] += entry * matrix[i, j]
-    return out
+            entry = matrix[i, j]
+            for k in range(j):
+                entry -= matrix[i, k] * matrix[j, k]
+            matrix[i, j] = np.sqrt(entry) if i == j else entry / matrix[j, j]
+        for j in range(i + 1, p):
+            matrix[i, j] = 0.0
 
 
 @inlined
-def inverse_of_triangular(matrix):  # type: ignore[no-untyped-def]
+def invert(matrix, out):  # type: ignore[no-untyped-def]
     """The inverse of a lower triangular matrix, row by row."""
     p = matrix.shape[0]
-    out = np.zeros((p, p))
     for i in range(p):
         d = 1.0 / matrix[i, i]
+        for j in range(p):
+            out[i, j] = 0.0
         for k in range(i):
             factor = -matrix[i, k] * d
             for j in range(k + 1):
                 out[i, j] += factor * out[k, j]
         out[i, i] = d
-    return out
+
+
+@inlined
+def transpose(matrix, out):  # type: ignore[no-untyped-def]
+    """The transposed matrix."""
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] = matrix[j, i]
+
+
+@inlined
+def multiply(left, right, out):  # type: ignore[no-untyped-def]
+    """out = leftᵀ right, skipping the zeros of a triangular left; two rows at a time."""
+    p = out.shape[0]
+    for i in range(p):
+        for j in range(p):
+            out[i, j] = 0.0
+        for k in range(0, p - 1, 2):
+            x, y = left[k, i], left[k + 1, i]
+            if x != 0.0 or y != 0.0:
+                for j in range(p):
+                    out[i, j] += x * right[k, j] + y * right[k + 1, j]
+        if p % 2 == 1:
+            x = left[p - 1, i]
+            for j in range(p):
+                out[i, j] += x * right[p - 1, j]
+
+
+@inlined
+def add_applied_twice(matrix, vector, out):  # type: ignore[no-untyped-def]
+    """out += matrixᵀ matrix vector, for a lower triangular matrix."""
+    for i in range(vector.size):
+        entry = 0.0
+        for j in range(i + 1):
+            entry += matrix[i, j] * vector[j]
+        for j in range(i + 1):
+            out[j] += entry * matrix[i, j]
 
 
 @inlined

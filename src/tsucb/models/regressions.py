@@ -20,7 +20,7 @@ import numpy as np
 
 from tsucb.checks import LARGEST, within
 from tsucb.compiled import hook, implements, inlined
-from tsucb.numeric.arrays import Floats, Integers, copy_rows, copy_to
+from tsucb.numeric.arrays import Floats, Integers
 
 # Up to 40 features, with 10 and with 60 arms, lanes were the faster at predicting and rows, from 20
 # features on, at learning; rows also skip zeros, of which long contexts often have many.
@@ -132,32 +132,8 @@ def widen(regressions: Any, part: int, factor: float) -> None:
 
 
 @hook
-def replace_posteriors(regressions: Any, mean: Floats, root: Floats, information: Floats) -> None:
-    """Replace all posteriors: arm k's by N(mean[k], root[k] root[k]ᵀ)."""
-
-
-@hook
 def set_spread(regressions: Any, arm: int, feature: int, std: float) -> None:
     """Give a coefficient about which nothing is known its standard deviation."""
-
-
-@implements(replace_posteriors, Lanes)
-def replace_posteriors_lanes(regressions, mean, root, information):  # type: ignore[no-untyped-def]
-    arms, features = mean.shape
-    for k in range(arms):
-        regressions.information[k] = information[k]
-        for i in range(features):
-            regressions.mean[i, k] = mean[k, i]
-            for j in range(features):
-                regressions.root[i, j, k] = root[k, i, j]
-
-
-@implements(replace_posteriors, Rows)
-def replace_posteriors_rows(regressions, mean, root, information):  # type: ignore[no-untyped-def]
-    copy_rows(regressions.mean, mean)
-    copy_to(regressions.information, information)
-    for k in range(information.size):
-        copy_rows(regressions.root[k], root[k])
 
 
 @implements(set_spread, Lanes)

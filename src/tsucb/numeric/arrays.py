@@ -18,11 +18,3 @@ def copy_to(target, source):  # type: ignore[no-untyped-def]
     """target[:] = source, for vectors of the same length."""
     for i in range(target.size):
         target[i] = source[i]
-
-
-@inlined
-def copy_rows(target, source):  # type: ignore[no-untyped-def]
-    """target[:] = source, for matrices of the same shape."""
-    for i in range(target.shape[0]):
-        for j in range(target.shape[1]):
-            target[i, j] = source[i, j]
