@@ -13,8 +13,10 @@ import pandas as pd
 import pytest
 
 import tsucb
-from tsucb.logs import DecisionLog, read_decision_log, read_decisions
-from tsucb.logs.decision_log import as_json, is_decision_log
+from tsucb.agent import DecisionLog
+from tsucb.agent.decision_log import as_json
+from tsucb.logs import read_decision_log, read_decisions
+from tsucb.logs.decision_log import is_decision_log
 
 
 class Clock:

@@ -11,9 +11,10 @@ import pytest
 from test_reproduce import Dice
 
 import tsucb
+from tsucb.agent import DecisionLog
 from tsucb.experiments import reproduce
 from tsucb.files import ASIDE, write_whole
-from tsucb.logs import DecisionLog, read_decision_log
+from tsucb.logs import read_decision_log
 
 WRITES = ("open", "write", "fsync", "fchmod", "replace", "ftruncate", "mkdir", "unlink")
 
