@@ -96,7 +96,7 @@ class Part(CPUDispatcher):  # type: ignore[misc]
     def compile(self, sig: Any) -> Any:
         """Its code for the types of a signature.
 
-        Without the clocks of Numba's own method: every call into LLVM sets off those of all callers.
+        Without the clocks of Numba's method: every call into LLVM sets off those of all callers.
         """
         arguments, returned = normalize_signature(sig)
         found = self.overloads.get(tuple(arguments))
