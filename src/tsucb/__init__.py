@@ -9,8 +9,12 @@ __version__ = "0.1.0"
 # command line, or a version, does not wait for the compiler.
 PLACES = {
     "tsucb.agent": "Agent UnknownDecision",
-    "tsucb.beliefs": "Belief BetaBelief GammaBelief GaussianBelief JointGaussianBelief SampleBelief",
-    "tsucb.environments": "ContextualLinearBandit Environment KArmedBandit LinearBandit WheelBandit",
+    "tsucb.beliefs": (
+        "Belief BetaBelief GammaBelief GaussianBelief JointGaussianBelief SampleBelief"
+    ),
+    "tsucb.environments": (
+        "ContextualLinearBandit Environment KArmedBandit LinearBandit WheelBandit"
+    ),
     "tsucb.models": (
         "AdaptiveLinear BernoulliArms ContextualLinear Forgetting GaussianArms Linear "
         "Model NIGLinear NeuralLinear PoissonArms"
