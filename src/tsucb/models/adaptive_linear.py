@@ -26,12 +26,14 @@ from tsucb.models.empirical_bayes import (
     STARTED,
     TAU,
     Learned,
+    Posteriors,
     blank,
     refresh,
 )
 from tsucb.models.model import Model, believe, check_arm_count, forget, training_due, update
 from tsucb.models.regressions import (
     Regressions,
+    Rows,
     arm_posterior,
     evidence,
     learn,
@@ -40,7 +42,7 @@ from tsucb.models.regressions import (
     set_spread,
     widen,
 )
-from tsucb.numeric.arrays import Floats, Integers, copy_to
+from tsucb.numeric.arrays import Floats, Integers, copy_to, place_of_largest
 
 
 class AdaptiveState(NamedTuple):
@@ -217,10 +219,14 @@ def placed(state: AdaptiveState) -> AdaptiveState:
 
 def refreshed(state: AdaptiveState, passes: int, learning: bool) -> None:
     """Learn the prior anew, or not, and put the posteriors in place."""
+    arms = state.regressions
+    if isinstance(arms, Rows):  # whose arrays have the shape of the result
+        refresh(state.learned, Posteriors(arms.mean, arms.root, arms.information), passes, learning)
+        return
     posteriors = blank(*state.learned.moment.shape)
     refresh(state.learned, posteriors, passes, learning)
-    set_posteriors(state.regressions, posteriors.mean, posteriors.root)
-    state.regressions.information[:] = posteriors.information
+    set_posteriors(arms, posteriors.mean, posteriors.root)
+    arms.information[:] = posteriors.information
 
 
 @inlined
@@ -245,7 +251,7 @@ def believe_adaptive(model, state, context, arms, step, rng):  # type: ignore[no
         std[a] = np.rint(std[a] / grain) * grain
     if learned.clock[KNOWN] == 0.0:
         # All rewards were equal, and so are the means: arms that were never tried come first.
-        widest = std.max()
+        widest = std[place_of_largest(std)]
         for a in range(arms.size):
             if learned.gram[arms[a], 0, 0] == 0.0:
                 std[a] = 2.0 * widest
