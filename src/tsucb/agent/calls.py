@@ -54,7 +54,11 @@ class Books(NamedTuple):
 
 
 class Calls(Protocol):
-    """Deciding and learning as the agent calls them. Contexts are the bytes of their numbers."""
+    """Deciding and learning as the agent calls them.
+
+    Contexts are the bytes of their numbers: of the rows of the arms in question, if every arm has
+    one.
+    """
 
     def decide(self, context: bytes, columns: Integers) -> tuple[int, int, int]:
         """The index of the arm among the columns, the decision's number, and its checksum.
@@ -126,24 +130,33 @@ def hashed(checksum, token, words):  # type: ignore[no-untyped-def]
     return result
 
 
-def shaped(values, shape):  # type: ignore[no-untyped-def]
-    """The values in the shape of a context; `reshape` itself would take seconds to compile."""
-    return values.reshape(shape)
+def laid_out(values, room, columns):  # type: ignore[no-untyped-def]
+    """The values as a context of the model, at these columns if it has a row for every arm.
+
+    Then `room` is such a context, and the rows of all other arms stay as they are: a decision among
+    ten arms of ten thousand writes ten rows.
+    """
+    if room.ndim == 1:
+        return values
+    room[columns] = values.reshape(columns.size, -1)
+    return room
 
 
-def shaped_vector(values, shape):  # type: ignore[no-untyped-def]
+def laid_out_vector(values, room, columns):  # type: ignore[no-untyped-def]
     return values
 
 
-def shaped_rows(values, shape):  # type: ignore[no-untyped-def]
-    out = np.empty(shape)
-    for i in range(shape[0]):
-        for j in range(shape[1]):
-            out[i, j] = values[i * shape[1] + j]
-    return out
+def laid_out_rows(values, room, columns):  # type: ignore[no-untyped-def]
+    features = room.shape[1]
+    for a in range(columns.size):
+        for j in range(features):
+            room[columns[a], j] = values[a * features + j]
+    return room
 
 
-in_compiled_code(shaped, lambda _, shape: shaped_vector if len(shape) == 1 else shaped_rows)
+in_compiled_code(
+    laid_out, lambda _, room, columns: laid_out_vector if room.ndim == 1 else laid_out_rows
+)
 
 
 @shared
@@ -164,9 +177,9 @@ def without_tiny(values):  # type: ignore[no-untyped-def]
     return out
 
 
-def context_shape(model: Any, state: Any) -> tuple[int, ...]:
-    """The shape of a context; an empty vector stands for none."""
-    return model.context_shape(model.arms(state)) or (0,)
+def room_for(model: Any, state: Any) -> Floats:
+    """Room for a context; an empty vector stands for none."""
+    return np.zeros(model.context_shape(model.arms(state)) or (0,))
 
 
 def largest_of(model: Any) -> float:
@@ -181,7 +194,7 @@ class PlainCalls:
                  rng: np.random.Generator, seen: Floats) -> None:  # fmt: skip
         self.policy, self.model, self.state, self.books = Watched(policy), model, state, books
         self.rng, self.seen = rng, seen
-        self.shape, self.largest = context_shape(model, state), largest_of(model)
+        self.room, self.largest = room_for(model, state), largest_of(model)
         # Learning is compiled wherever the model is, and then an interrupt cannot come halfway.
         given = (model, state, books, rng, seen)
         self._machine = CompiledCalls((), *given) if runs_compiled(model) else None
@@ -194,8 +207,8 @@ class PlainCalls:
         step = int(counts[DECISIONS] + counts[OBSERVATIONS]) + 1
         self.policy.belief = None
         choice = next_arm(
-            self.model, self.state, self.policy, flushed(values).reshape(self.shape), columns,
-            self.books.chosen, initial_pulls(self.model), step, self.rng, self.seen,
+            self.model, self.state, self.policy, laid_out(flushed(values), self.room, columns),
+            columns, self.books.chosen, initial_pulls(self.model), step, self.rng, self.seen,
         )  # fmt: skip
         words = np.frombuffer(context, np.uint64)
         _record_decision(self.books, words, columns, choice.arm)
@@ -239,7 +252,7 @@ class CompiledCalls:
 
     def __init__(self, policy: Any, model: Any, state: Any, books: Books,
                  rng: np.random.Generator, seen: Floats) -> None:  # fmt: skip
-        given = policy, model, state, context_shape(model, state), initial_pulls(model), books
+        given = policy, model, state, room_for(model, state), initial_pulls(model), books
         stream = held(rng)
         self.bound = undisturbed(lambda: _bind(*given, stream, seen, largest_of(model)))
         self._address = _address(self.bound)
@@ -275,7 +288,7 @@ structref.define_boxing(BoundType, Bound)
 structref.define_constructor(
     Bound,
     BoundType,
-    ["policy", "model", "state", "shape", "first_pulls", "books", "stream", "seen", "largest"],
+    ["policy", "model", "state", "room", "first_pulls", "books", "stream", "seen", "largest"],
 )
 
 
@@ -306,8 +319,8 @@ keeping_gil = functools.partial(compiled, nogil=False)
 
 
 @compiled
-def _bind(policy, model, state, shape, first_pulls, books, stream, seen, largest):  # type: ignore[no-untyped-def]
-    return Bound(policy, model, state, shape, first_pulls, books, stream, seen, largest)
+def _bind(policy, model, state, room, first_pulls, books, stream, seen, largest):  # type: ignore[no-untyped-def]
+    return Bound(policy, model, state, room, first_pulls, books, stream, seen, largest)
 
 
 @compiled
@@ -327,22 +340,24 @@ def address_of(_, bound):  # type: ignore[no-untyped-def]
 
 
 @keeping_gil
-def _decide(bound, context, columns):  # type: ignore[no-untyped-def]
-    values, books = np.frombuffer(context, np.float64), bound.books
+def _decide(bound, numbers, columns):  # type: ignore[no-untyped-def]
+    values, books = np.frombuffer(numbers, np.float64), bound.books
     if not all_finite(values, bound.largest):
         return NOT_FINITE, 0, np.uint64(0)
     step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
+    context = laid_out(without_tiny(values), bound.room, columns)
     choice = next_arm(
-        bound.model, bound.state, bound.policy, shaped(without_tiny(values), bound.shape), columns,
-        books.chosen, bound.first_pulls, step, bound.stream.rng, bound.seen,
+        bound.model, bound.state, bound.policy, context, columns, books.chosen,
+        bound.first_pulls, step, bound.stream.rng, bound.seen,
     )  # fmt: skip
-    record_decision(books, np.frombuffer(context, np.uint64), columns, choice.arm)
+    record_decision(books, np.frombuffer(numbers, np.uint64), columns, choice.arm)
     return choice.arm, books.counts[DECISIONS], books.checksum[0]
 
 
 @keeping_gil
-def _learn(bound, context, column, reward, counted):  # type: ignore[no-untyped-def]
-    x = shaped(without_tiny(np.frombuffer(context, np.float64)), bound.shape)
+def _learn(bound, numbers, column, reward, counted):  # type: ignore[no-untyped-def]
+    values = without_tiny(np.frombuffer(numbers, np.float64))
+    x = laid_out(values, bound.room, np.full(1, column))
     update(bound.model, bound.state, x, column, reward)
     due = training_due(bound.model, bound.state)
     record_reward(bound.books, column, reward, counted, due)
