@@ -23,8 +23,10 @@ from tsucb.agent.calls import (
     OBSERVATIONS,
     PENDING,
     Calls,
+    count_decision,
     make_calls,
     record_closed,
+    retract_decision,
 )
 from tsucb.agent.contexts import Arm, Context, FreeReader, Reader
 from tsucb.agent.decision import Decision
@@ -237,6 +239,20 @@ class Agent:
             self._settled = False
             del self._records[record.name]
 
+    def follow(self, policy: Any) -> None:
+        """Decide by another policy from now on; what was learned stays."""
+        if isinstance(policy, type) or not callable(getattr(policy, "choose", None)):
+            raise TypeError("policy must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
+        self._check_entry()
+        with self._lock:
+            self.policy, self._roster.calls = policy, None
+
+    def shuffle(self, seed: int | None = None) -> None:
+        """Draw from another random stream from now on; None: an arbitrary one."""
+        entropy = np.random.SeedSequence().entropy if seed is None else seed
+        with self._lock:
+            self._rng, self._roster.calls = stream(int(entropy), 0, POLICY), None  # type: ignore[arg-type]
+
     # Deciding
 
     def choose(self, context: Context = None, arms: Sequence[Arm] | None = None) -> Decision:
@@ -310,6 +326,72 @@ class Agent:
         if self._log is not None:
             self._log.decided_many(decisions, contexts)
         return decisions
+
+    def propose(self, context: Context = None, arms: Sequence[Arm] | None = None) -> Decision:
+        """Choose an arm, and remember nothing of it: no decision waits, no context was learned.
+
+        For applications that keep a log of their own which everything can be learned from again:
+        they propose, write the decision to the log, and then `record` it. Its id is empty.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], seed=0)
+        >>> decision = agent.propose({"age": 31})
+        >>> agent.open_decisions
+        0
+        >>> agent.record("visit 7", {"age": 31}, decision.arm)
+        >>> agent.reward("visit 7", 1.0)
+        True
+        """
+        x = None if self._per_arm else self._reader.peeked(context)
+        self._check_entry()
+        now = self._time()
+        with self._lock:
+            roster = self._current()
+            offer = self._offer(roster, arms)
+            if x is None:
+                x = self._reader.rows(context, offer.names, self._records).tobytes()
+            elif self._free:
+                roster, x = self._fitted(roster, x)
+                offer = self._offer(roster, arms)
+            self._doing = None
+            decision = self._decide(roster, x, offer, now, {})
+            retract_decision(roster.books)
+        decision.id = ""
+        return decision
+
+    def record(self, id: str, context: Context, arm: Arm, *, time: float | None = None) -> None:
+        """Open a decision that was made elsewhere, under an id of its own.
+
+        Parameters
+        ----------
+        id
+            Any string that no open decision has.
+        context, arm
+            As in `update`.
+        time
+            When it was made, in seconds; now by default.
+        """
+        if not isinstance(id, str):
+            raise TypeError(f"an id is a string, not {id!r}")
+        record_of(arm, self._records)  # before the reader learns anything from the context
+        if id in self._roster.open:
+            raise ValueError(f"a decision {id!r} is open already; give another id")
+        x = self._reader.vector(context).tobytes()
+        self._check_entry()
+        now = self._time() if time is None else float(time)
+        with self._lock:
+            record = record_of(arm, self._records)
+            roster = self._current()
+            if self._free:
+                roster, x = self._fitted(roster, x)
+            opened = {id: (record, x, now)}
+            self._doing = Batch(copied(roster.books), opened)
+            column = np.array([roster.columns[record]], dtype=np.int64)
+            count_decision(roster.books, np.frombuffer(x), column, 0)
+            roster.open.update(opened)
+            roster.books.counts[PENDING] = NOTHING
+            if len(roster.open) > self.max_open:
+                self._drop_oldest(roster)
 
     def _current(self) -> Roster:
         """The roster with nothing half done in it, and the arms as they are to be."""
@@ -417,7 +499,7 @@ class Agent:
         meantime. A second reward, or one for an expired, dropped or unknown decision, raises
         `UnknownDecision` and changes nothing.
         """
-        value = self._checked(reward)
+        value = self.check_reward(reward)
         if self._lock._is_owned():  # type: ignore[attr-defined]
             _refuse_reentry()
         with self._lock:
@@ -437,6 +519,20 @@ class Agent:
         if self._log is not None:
             self._log.rewarded(id, value, self._time())
         return column is not None
+
+    def close(self, id: str) -> None:
+        """Close a decision without learning anything from it."""
+        self._check_entry()
+        with self._lock:
+            roster = self._current()
+            if id not in roster.open:
+                self._refuse(roster, id)
+            self._doing = id
+            record_closed(roster.books)
+            del roster.open[id]
+            roster.books.counts[PENDING] = NOTHING
+        if self._log is not None:
+            self._log.expired([id], None, self._time())
 
     def _learned(
         self, roster: Roster, column: int, context: bytes, value: float, counted: bool
@@ -466,8 +562,8 @@ class Agent:
         trained.books.counts[PENDING] = LEARNED
         return trained
 
-    def _checked(self, reward: float) -> float:
-        """A reward as a number that the model can learn from."""
+    def check_reward(self, reward: float) -> float:
+        """A reward as a number that the model can learn from, or a sentence on why it cannot."""
         try:
             value = float(reward)
         except (TypeError, ValueError):
@@ -506,7 +602,7 @@ class Agent:
         age = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
         if not isinstance(age, Real) or math.isnan(age):
             raise ValueError(f"older_than must be an age in seconds, not {older_than!r}")
-        value = None if reward is None else self._checked(reward)
+        value = None if reward is None else self.check_reward(reward)
         self._check_entry()
         before = self._time() - age
         with self._lock:
@@ -533,7 +629,7 @@ class Agent:
         For `Linear` the context is the feature vector of the arm.
         """
         record_of(arm, self._records)  # before the reader learns anything from the context
-        value = self._checked(reward)
+        value = self.check_reward(reward)
         x = self._reader.vector(context).tobytes()
         self._check_entry()
         with self._lock:
@@ -562,7 +658,7 @@ class Agent:
             raise ValueError("a history is a table, or three arrays: contexts, arms, rewards")
         contexts, arms, rewards = history
         names = np.asarray(arms).tolist() if isinstance(arms, np.ndarray) else list(arms)
-        values = [self._checked(value) for value in rewards]
+        values = [self.check_reward(value) for value in rewards]
         for name in dict.fromkeys(names):
             record_of(name, self._records)  # before the reader learns anything from the contexts
         self._check_entry()
@@ -705,6 +801,28 @@ class Agent:
             values, arrays = snapshot.taken(self)
         snapshot.check(self, values, arrays)
         storage.write(path, values, arrays)
+
+    def to_bytes(self) -> bytes:
+        """What `save` writes to a file, for applications that keep it elsewhere."""
+        with self._lock:
+            values, arrays = snapshot.taken(self)
+        return storage.packed(values, arrays)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, clock: Callable[[], float] = time.time) -> "Agent":
+        """The agent that `to_bytes` was called on."""
+        values, arrays = storage.unpacked(data)
+        return snapshot.restored(cls, "it", values, arrays, None, None, None, clock)
+
+    def digest(self) -> str:
+        """A hash of everything learned and open, not of the random stream.
+
+        Agents that recorded the same decisions and learned the same rewards, in the same order and
+        on the same kind of machine, have the same.
+        """
+        with self._lock:
+            values, arrays = snapshot.taken(self)
+        return snapshot.digest(values, arrays)
 
     @classmethod
     def load(
