@@ -96,6 +96,10 @@ def test_the_first_reward_counts_and_repeats_do_not(open_store, clock):
             assert await service.reward(loop, event.id, 1.0) == TAKEN
             assert await service.reward(loop, event.id, 0.5) == LATE
             assert (pulls(loop), learned(loop)) == (1, 1.0)
+            event = await service.decide(loop, {"hour": 9})
+            assert await service.reward(loop, event.id, 1.0, key="k") == TAKEN
+            assert await service.reward(loop, event.id, 1.0, key="k") == REPEATED
+            assert (pulls(loop), learned(loop)) == (2, 2.0)
 
     run(main)
 

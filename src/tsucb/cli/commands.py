@@ -11,6 +11,7 @@ import tsucb
 from tsucb.cli import INTERRUPTED, data, reproduce
 from tsucb.cli.evaluate import evaluate
 from tsucb.cli.news import make_news
+from tsucb.cli.serve import serve
 from tsucb.cli.simulate import simulate
 
 app = typer.Typer(
@@ -22,6 +23,7 @@ app = typer.Typer(
 app.add_typer(reproduce.app, name="reproduce")
 app.command()(simulate)
 app.command()(evaluate)
+app.command()(serve)
 app.add_typer(data.app, name="data")
 data.app.command("make-news")(make_news)
 

@@ -102,7 +102,13 @@ class Reset(Event, tag="reset", frozen=True):
     """What was learned is forgotten; arms and settings stay."""
 
 
-AnyEvent = Configured | ArmsChanged | Decided | Rewarded | Activated | Passed | Reset
+class Imported(Event, tag="imported", frozen=True):
+    """What another agent learned takes the place of what was learned, with its arms."""
+
+    agent: bytes
+
+
+AnyEvent = Configured | ArmsChanged | Decided | Rewarded | Activated | Passed | Reset | Imported
 
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(AnyEvent).decode

@@ -56,7 +56,7 @@ class Keys:
         return Holder(record.loop, record.role, wanted.hex()[:12])
 
     def issue(self, loop: str | None, role: str, now: float, grace: float = GRACE) -> str:
-        """A new key in the place of the others of that loop and role, which expire after `grace`."""
+        """A new key; the others of that loop and role expire after so many seconds of grace."""
         key = secrets.token_urlsafe(32)
         for old in [r for r in self._records.values() if (r.loop, r.role) == (loop, role)]:
             if old.expires is not None and old.expires <= now:

@@ -18,6 +18,7 @@ from tsucb.service.events import (
     Configured,
     Decided,
     Features,
+    Imported,
     Passed,
     Pick,
     Reset,
@@ -175,6 +176,8 @@ class Loop:
             self._configured(event)
         elif isinstance(event, Reset):
             self._start_anew()
+        elif isinstance(event, Imported):
+            self._imported(event)
         else:
             assert isinstance(event, Passed)
         return TAKEN
@@ -191,6 +194,14 @@ class Loop:
 
     def _start_anew(self) -> None:
         self.agent = self.settings.agent(list(self.arms), self._seed) if self.arms else None
+        self.waiting, self.by_key, self._deadlines = {}, {}, []
+
+    def _imported(self, event: Imported) -> None:
+        agent = Agent.from_bytes(event.agent)
+        agent.expire(-math.inf)  # what waited there has its rewards reported there
+        agent.follow(self.settings.rule())
+        agent.shuffle(self._seed)
+        self.agent, self.arms = agent, dict.fromkeys(sys.intern(str(arm)) for arm in agent.arms)
         self.waiting, self.by_key, self._deadlines = {}, {}, []
 
     def _arms_changed(self, event: ArmsChanged) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tsucb.agent import Agent
 from tsucb.service import events
 from tsucb.service.events import (
     Activated,
@@ -18,6 +19,7 @@ from tsucb.service.events import (
     Configured,
     Decided,
     Features,
+    Imported,
     Passed,
     Pick,
     Reset,
@@ -25,7 +27,7 @@ from tsucb.service.events import (
 )
 from tsucb.service.journal import Journal, Overloaded
 from tsucb.service.keys import ROLES, Keys
-from tsucb.service.loop import LATE, REPEATED, TAKEN, Loop
+from tsucb.service.loop import REPEATED, TAKEN, Loop
 from tsucb.service.settings import LoopSettings, changed
 from tsucb.service.store import AuditRecord, Logged, Row, Snapshot, Store, StoreError
 
@@ -281,6 +283,17 @@ class Service:
         await self._append_one(loop, Reset(self.clock()))
         self.audit(who, "reset", loop.name, "")
 
+    async def import_model(self, loop: Loop, data: bytes, who: str) -> None:
+        """Let what another agent learned take the place of what a loop learned."""
+        agent = Agent.from_bytes(data)
+        theirs = type(getattr(agent.model, "model", agent.model)).__name__
+        if theirs != loop.settings.model:
+            raise ValueError(f"it is a {theirs}, and the loop has a {loop.settings.model}")
+        if len(agent.arms) > loop.settings.most_arms:
+            raise ValueError(f"it has {len(agent.arms):,} arms, more than the loop takes")
+        await self._append_one(loop, Imported(self.clock(), data))
+        self.audit(who, "import", loop.name, "")
+
     # Decisions
 
     async def decide(
@@ -344,7 +357,11 @@ class Service:
             check_reward(loop, value)
         waiting = loop.waiting.get(id)
         if waiting is None:
-            slots = {pick.slot for pick in (await self.decision(loop, id)).picks}
+            history = await self.history(loop, id)
+            before = {(e.key, e.slot) for e in history if isinstance(e, Rewarded)}
+            if key is not None and all((key, slot) in before for slot, _ in values):
+                return [REPEATED] * len(values)
+            slots = {pick.slot for pick in first_decision(history, id).picks}
         else:
             slots = {slot.name for slot in waiting.slots}
         for slot, _ in values:
@@ -364,10 +381,7 @@ class Service:
 
     async def decision(self, loop: Loop, id: str) -> Decided:
         """A decision that was made before, from the log."""
-        for event in await self.history(loop, id):
-            if isinstance(event, Decided):
-                return event
-        raise NotFound(f"there is no decision {id!r}")
+        return first_decision(await self.history(loop, id), id)
 
     async def history(self, loop: Loop, id: str) -> list[AnyEvent]:
         """Everything that happened to a decision."""
@@ -393,17 +407,18 @@ class Service:
         return deleted
 
     async def clear(self, loop: Loop, who: str) -> None:
-        """Delete the log of a loop; its settings and arms stay, what it learned goes."""
+        """Delete the log of a loop; its settings and what it learned stay."""
         async with self._busy:
-            settings, arms = loop.settings, list(loop.arms)
+            settings, agent = loop.settings, loop.agent
             await asyncio.to_thread(self.store.clear, loop.name)
             fresh = Loop(loop.name, self._seed)
             fresh.position = loop.position
             self.loops[loop.name] = fresh
             now = self.clock()
-            await self._append(
-                [(loop.name, Configured(now, settings)), (loop.name, ArmsChanged(now, add=arms))]
-            )
+            pairs: list[tuple[str, AnyEvent]] = [(loop.name, Configured(now, settings))]
+            if agent is not None:
+                pairs.append((loop.name, Imported(now, agent.to_bytes())))
+            await self._append(pairs)
         self.audit(who, "clear", loop.name, "")
 
     async def _rebuild(self, name: str) -> None:
@@ -422,6 +437,14 @@ class Service:
     def audit(self, who: str, action: str, loop: str | None, detail: str) -> None:
         """Write down an administrative call."""
         self.store.write_audit(AuditRecord(self.clock(), who, action, loop, detail[:2_000]))
+
+
+def first_decision(history: Sequence[AnyEvent], id: str) -> Decided:
+    """The decision that a history begins with."""
+    for event in history:
+        if isinstance(event, Decided):
+            return event
+    raise NotFound(f"there is no decision {id!r}")
 
 
 def fill(
@@ -474,6 +497,3 @@ def check_reward(loop: Loop, value: float) -> None:
             raise ValueError(f"a reward is {low:g} to {high:g} here, not {value:g}")
     if loop.agent is not None:
         loop.agent.check_reward(value)
-
-
-__all__ = ["LATE", "ONE", "Conflict", "NotFound", "Overloaded", "Service", "Wanted"]

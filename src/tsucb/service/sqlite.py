@@ -41,6 +41,10 @@ CREATE TABLE snapshots (
 CREATE TABLE keys (
   hash BLOB PRIMARY KEY, loop TEXT, role TEXT NOT NULL, created REAL NOT NULL, expires REAL
 ) WITHOUT ROWID;
+CREATE TABLE documents (
+  number INTEGER PRIMARY KEY, loop INTEGER NOT NULL, kind TEXT NOT NULL, id TEXT NOT NULL,
+  body BLOB NOT NULL, UNIQUE (loop, kind, id)
+);
 CREATE TABLE audit (
   number INTEGER PRIMARY KEY, time REAL NOT NULL, who TEXT NOT NULL, action TEXT NOT NULL,
   loop TEXT, detail TEXT NOT NULL
@@ -266,7 +270,7 @@ class SqliteStore:
         number = self._numbers[name]
         with self._transaction() as writer:
             writer.execute(KEEP_LAST)
-            for table in ("events", "snapshots"):
+            for table in ("events", "snapshots", "documents"):
                 writer.execute(f"DELETE FROM {table} WHERE loop = ?", (number,))
             writer.execute("DELETE FROM keys WHERE loop = ?", (name,))
             writer.execute("DELETE FROM loops WHERE number = ?", (number,))
@@ -299,6 +303,31 @@ class SqliteStore:
         query = "SELECT time, who, action, loop, detail FROM audit "
         query += "WHERE ?1 IS NULL OR loop = ?1 ORDER BY number DESC LIMIT ?2"
         return [AuditRecord(*row) for row in self._rows(query, loop, count)]
+
+    # Documents
+
+    def put_document(self, loop: str, kind: str, id: str, body: bytes) -> None:
+        """See `Store`."""
+        with self._transaction() as writer:
+            writer.execute(
+                "INSERT INTO documents (loop, kind, id, body) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (loop, kind, id) DO UPDATE SET body = excluded.body",
+                (self._numbers[loop], kind, id, body),
+            )
+
+    def documents(self, loop: str, kind: str) -> dict[str, bytes]:
+        """See `Store`."""
+        query = "SELECT id, body FROM documents WHERE loop = ? AND kind = ? ORDER BY number"
+        return dict(self._rows(query, self._numbers[loop], kind))
+
+    def delete_document(self, loop: str, kind: str, id: str) -> bool:
+        """See `Store`."""
+        with self._transaction() as writer:
+            writer.execute(
+                "DELETE FROM documents WHERE loop = ? AND kind = ? AND id = ?",
+                (self._numbers[loop], kind, id),
+            )
+            return writer.changes() > 0
 
     # The rest
 

@@ -119,6 +119,15 @@ class Store(Protocol):
     def audit(self, loop: str | None, count: int) -> list[AuditRecord]:
         """The last records of the audit trail, the newest first."""
 
+    def put_document(self, loop: str, kind: str, id: str, body: bytes) -> None:
+        """Keep something else about a loop: an evaluation, settings of a protocol."""
+
+    def documents(self, loop: str, kind: str) -> dict[str, bytes]:
+        """All documents of a kind by their ids, in the order in which they were first put."""
+
+    def delete_document(self, loop: str, kind: str, id: str) -> bool:
+        """Delete a document, and say whether there was one."""
+
     def leads(self) -> bool:
         """Whether this process writes the snapshots, and that time passed; one does at any time."""
 
