@@ -26,6 +26,7 @@ class Served:
         self.service, self.application, self.url = service, application, url
         self.keys: dict[str, str] = {}
         self.server_key = ""
+        self.clients: list[Any] = []  # closed before the server stops, or it would wait for them
 
     @property
     def loop(self) -> Any:
@@ -64,7 +65,12 @@ def served(
             found.keys = await service.create(LOOP, chosen)
             found.server_key = service.keys.issue(None, "administer", clock())
         ready.set()
+        while not server.should_exit:
+            await asyncio.sleep(0.01)
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()  # a client that has gone does not say goodbye
         await task
+        await asyncio.sleep(0)
 
     thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
     thread.start()
@@ -72,6 +78,8 @@ def served(
     try:
         yield found
     finally:
+        for client in found.clients:
+            client.close()
         server.should_exit = True
         thread.join(20)
         free.close()

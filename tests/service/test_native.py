@@ -255,14 +255,15 @@ def test_past_capacity_there_is_429_and_no_queue(tmp_path, clock, monkeypatch):
 
 def test_rates_are_limited_by_key(tmp_path, clock):
     with served(tmp_path / "data", clock, options=Options(rate=3)) as drinks:
-        with Client(drinks.url, loop=LOOP, key=drinks.keys["decide"], retries=0) as client:
-            for _ in range(3):
-                client.decide({"n": 1}, ["tea"])
-            with pytest.raises(ServiceError) as error:
-                client.decide({"n": 1}, ["tea"])
-            assert error.value.status == 429
-            clock.pass_by(1)
+        client = Client(drinks.url, loop=LOOP, key=drinks.keys["decide"], retries=0)
+        drinks.clients.append(client)
+        for _ in range(3):
             client.decide({"n": 1}, ["tea"])
+        with pytest.raises(ServiceError) as error:
+            client.decide({"n": 1}, ["tea"])
+        assert error.value.status == 429
+        clock.pass_by(1)
+        client.decide({"n": 1}, ["tea"])
 
 
 def test_the_client_repeats_with_the_same_key(drinks, monkeypatch):

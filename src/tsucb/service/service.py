@@ -317,9 +317,8 @@ class Service:
         """
         if id is not None and (not id or len(id) > LONGEST_ID):
             raise ValueError(f"an id has 1 to {LONGEST_ID} characters")
-        made = loop.by_key.get(key) if key is not None else None
-        if made is not None or (id is not None and id in loop.waiting):
-            return await self.decision(loop, made or id or "")
+        if (made := self._made_before(loop, id, key)) is not None:
+            return await self.decision(loop, made)
         if loop.full:
             raise Overloaded(int(min(max(loop.due - self.clock(), 1), 60)))
         offered = list(loop.arms) if arms is None else list(arms)
@@ -339,9 +338,14 @@ class Service:
             arm_features, ranking,
         )  # fmt: skip
         if await self._append_one(loop, event) == REPEATED:
-            made = loop.by_key.get(key) if key is not None else None
-            return await self.decision(loop, made or id)
+            return await self.decision(loop, self._made_before(loop, id, key) or id)
         return event
+
+    def _made_before(self, loop: Loop, id: str | None, key: str | None) -> str | None:
+        """The id of the decision that waits already by this id, or for a request of this key."""
+        made = loop.by_key.get(key, id) if key is not None else id
+        waiting = loop.waiting.get(made) if made is not None else None
+        return None if waiting is None or waiting.deadline <= self.clock() else made
 
     async def reward(
         self, loop: Loop, id: str, value: float, *, slot: str = "", key: str | None = None
