@@ -1,6 +1,7 @@
 """A service on a clock that tests set, over every store there is."""
 
 import asyncio
+import subprocess
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -64,3 +65,20 @@ async def running(store: Store, clock: Clock, **settings: Any) -> AsyncIterator[
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run a test that awaits things."""
     asyncio.run(main())
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory) -> tuple[str, str]:
+    """A certificate for this machine, and its key."""
+    folder = tmp_path_factory.mktemp("tls")
+    names = str(folder / "certificate.pem"), str(folder / "key.pem")
+    try:
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+             "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+             "subjectAltName=IP:127.0.0.1", "-out", names[0], "-keyout", names[1]],
+            check=True, capture_output=True,
+        )  # fmt: skip
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("there is no openssl to make a certificate with")
+    return names
