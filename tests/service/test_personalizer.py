@@ -177,7 +177,11 @@ def test_configuration(drinks):
     assert again["logRetentionDays"] == 30
     assert client.get_service_configuration()["rewardWaitTime"] == "PT5S"
     settings = drinks.loop.settings
-    assert (settings.reward_wait, settings.default_reward, settings.mode) == (5.0, 0.5, "apprentice")
+    assert (settings.reward_wait, settings.default_reward, settings.mode) == (
+        5.0,
+        0.5,
+        "apprentice",
+    )
     for change, code in [
         ({"rewardWaitTime": "PT4S"}, "InvalidRewardWaitTime"),
         ({"rewardWaitTime": "P3D"}, "InvalidRewardWaitTime"),
@@ -280,7 +284,9 @@ def test_evaluations_of_both_generations(tmp_path, clock):
         client.apply_from_evaluation({"evaluationId": "e/1", "policyName": "Online"})
         # The older generations: a bare list, 201 and a location.
         headers = {"Ocp-Apim-Subscription-Key": drinks.keys["administer"]}
-        with httpx.Client(base_url=f"{drinks.url}/personalizer/v1.1-preview.3", headers=headers) as v1:
+        with httpx.Client(
+            base_url=f"{drinks.url}/personalizer/v1.1-preview.3", headers=headers
+        ) as v1:
             listed = v1.get("/evaluations").json()
             assert listed[0]["status"] == "completed"
             assert {each["policySource"] for each in listed[0]["policyResults"]} == set(results)
@@ -389,7 +395,10 @@ def test_what_is_refused(one_http):
     drinks, http = one_http
     for value in (1.01, -2, None, "1"):
         found = http.post("/events/x/reward", json={"value": value})
-        assert (found.status_code, found.headers["x-ms-error-code"]) == (400, "InvalidRewardRequest")
+        assert (found.status_code, found.headers["x-ms-error-code"]) == (
+            400,
+            "InvalidRewardRequest",
+        )
     found = http.post("/logs/interactions", content=b"\x10\x00")
     assert (found.status_code, found.headers["x-ms-error-code"]) == (403, "OperationNotAllowed")
     assert "FlatBuffers" in found.json()["error"]["message"]

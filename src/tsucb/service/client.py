@@ -21,7 +21,8 @@ import httpx
 Arms = Sequence[str] | Mapping[str, Mapping[str, Any] | None]
 
 BUSY = (429, 503)
-LONGEST_PAUSE = 30.0  # seconds between repeats
+LONGEST_PAUSE = 2.0  # seconds between repeats, unless the service asks for more
+LONGEST_WISH = 60.0  # that is granted to the service
 
 
 class ServiceError(Exception):
@@ -85,7 +86,9 @@ class _Calls:
         if tries >= self._retries or (found is not None and found.status_code not in BUSY):
             return None
         wanted = "" if found is None else found.headers.get("retry-after", "")
-        return min(float(wanted) if wanted.isdecimal() else 0.1 * 2**tries, LONGEST_PAUSE)
+        if wanted.isdecimal():
+            return min(float(wanted), LONGEST_WISH)
+        return min(0.05 * 2 ** min(tries, 10), LONGEST_PAUSE)
 
     @staticmethod
     def _result(response: httpx.Response) -> Any:

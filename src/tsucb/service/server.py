@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import signal
 import sys
 import time
 import tomllib
@@ -193,10 +194,14 @@ class Server:
             ws="none",
         )
         server = uvicorn.Server(config)
+        # uvicorn raises the signal again once it has stopped in good order; that is the end.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
         try:
             server.run()
         finally:
             self.store.close()
+        say("stopped in good order")
         if not server.started:
             raise OSError(f"the server could not be started on {self.url}; see above")
 
