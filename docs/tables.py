@@ -66,6 +66,27 @@ def few_arms() -> str:
     return markdown([*header, "still losing", "runs"], rows, 2)
 
 
+def new_arm() -> str:
+    """What decisions lose after an arm was added, and how often that is pulled."""
+    results = pd.read_csv(RESULTS / "new-arm.csv")
+    rows = [
+        [
+            f"{100 * r.shared:.0f} %",
+            r.prior,
+            f"{r.regret_0_10:.2f}",
+            f"{r.regret_10_50:.2f}",
+            f"{r.regret_100_200:.3f}",
+            f"{r.regret_1000_2000:.3f}",
+            f"{r.regret_of_200:.1f} ± {1.96 * r.error:.1f}",
+            f"{r.pulls_until_settled:.0f}",
+        ]
+        for r in results.itertuples()
+    ]
+    header = ["variance that arms share", "prior", "regret per decision: 1–10", "11–50", "101–200"]
+    header += ["1,001–2,000", "regret of the first 200", "pulls until it stays below 0.1"]
+    return markdown(header, rows, 2)
+
+
 def figure1_claims() -> str:
     """Every sentence of Section 4.1.1 that can be checked."""
     return claims_table("figure1-claims.csv")
@@ -292,6 +313,7 @@ TABLES: dict[str, Callable[[], str]] = {
     for make in (
         choosing,
         few_arms,
+        new_arm,
         figure1_claims,
         theorems_claims,
         news,

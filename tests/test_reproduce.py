@@ -29,7 +29,6 @@ from tsucb.experiments import (
     reproduce,
 )
 from tsucb.experiments.code import code_identity
-from tsucb.experiments.drawing import heat_map, new_figure, percent_colours, readable_on, theme
 from tsucb.experiments.experiment import relative_regret
 from tsucb.experiments.folder import ASIDE, Folder, checksum_of
 from tsucb.experiments.paper.bounds import RidgeLinear, _count, k_armed_escapes, linear_escapes
@@ -39,6 +38,7 @@ from tsucb.experiments.paper.theorems import Theorems
 from tsucb.experiments.paper.theorems_claims import Evidence, section_3
 from tsucb.experiments.progress import Progress
 from tsucb.figures import regret_curves
+from tsucb.pages.drawing import heat_map, new_figure, percent_colours, readable_on, theme
 from tsucb.policies.names import named_policy, usual_ucb
 
 measured: list[tuple[Any, ...]] = []  # the tasks that Dice has measured

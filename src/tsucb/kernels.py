@@ -27,6 +27,7 @@ import llvmlite
 import numba
 from numba import types
 from numba.core.caching import CompileResultCacheImpl, IndexDataCacheFile, _Cache
+from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 
 from tsucb.files import cache_folder
@@ -66,11 +67,13 @@ class KernelCache(_Cache):  # type: ignore[misc]
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """The machine code for these argument types; None if it is not there or is damaged."""
-        target.refresh()
         try:
             modules = self._modules(signature)
             if modules is None:
                 return None
+            if modules:  # whatever compiler extensions they need
+                target.refresh()
+            rtsys.initialize(target)  # all that finished code needs; the compiler loads for 0.3 s
             key = self._key(signature, target.codegen())
             digest, code = self._file(modules).load(key)
             if hashlib.sha256(code).digest() != digest:

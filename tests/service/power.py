@@ -38,10 +38,10 @@ class Files(apsw.VFS):
         self.disk = disk
         super().__init__(name, "")
 
-    def xOpen(self, name: Any, flags: list[int]) -> "Watched":  # noqa: N802
+    def xOpen(self, name: Any, flags: list[int]) -> "Watched":
         return Watched(name, flags, self.disk)
 
-    def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802
+    def xDelete(self, filename: str, syncdir: bool) -> None:
         super().xDelete(filename, syncdir)
         self.disk.certain.pop(filename, None)
         self.disk.since.pop(filename, None)
@@ -58,18 +58,18 @@ class Watched(apsw.VFSFile):
             disk.certain.setdefault(self.path, b"")
             disk.since.setdefault(self.path, [])
 
-    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
+    def xWrite(self, data: bytes, offset: int) -> None:
         super().xWrite(data, offset)
         if self.path:
             self.disk.since[self.path].append((offset, bytes(data)))
 
-    def xTruncate(self, size: int) -> None:  # noqa: N802
+    def xTruncate(self, size: int) -> None:
         super().xTruncate(size)
         if self.path:  # as if it were flushed: only what is written can get lost here
             self.disk.certain[self.path] = Path(self.path).read_bytes()
             self.disk.since[self.path] = []
 
-    def xSync(self, flags: int) -> None:  # noqa: N802
+    def xSync(self, flags: int) -> None:
         super().xSync(flags)
         if self.path:
             self.disk.certain[self.path] = Path(self.path).read_bytes()

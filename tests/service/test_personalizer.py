@@ -93,12 +93,12 @@ def test_ids_survive_the_path(drinks, id):
     client.activate(id)
     client.reward(id, {"value": 0.5})
     assert total(drinks) == 0.5
+    actions = [old.models.RankableAction(id=a["id"], features=a["features"]) for a in ACTIONS]
     former.rank(
         old.models.RankRequest(
-            actions=[old.models.RankableAction(id=a["id"], features=a["features"]) for a in ACTIONS],
-            context_features=CONTEXT, event_id=id + "!", defer_activation=True,
+            actions=actions, context_features=CONTEXT, event_id=id + "!", defer_activation=True
         )
-    )  # fmt: skip
+    )
     former.events.activate(id + "!")
     former.events.reward(id + "!", 0.25)
     assert total(drinks) == 0.75
@@ -171,8 +171,8 @@ def test_configuration(drinks):
     assert found["rewardWaitTime"] == "PT10M"
     assert found["explorationPercentage"] == 0.2
     assert (found["rewardAggregation"], found["learningMode"]) == ("earliest", "Online")
-    found |= {"rewardWaitTime": "PT5S", "defaultReward": 0.5, "rewardAggregation": "sum",
-              "explorationPercentage": 0.3, "learningMode": "Apprentice", "logRetentionDays": 30}  # fmt: skip
+    found |= {"rewardWaitTime": "PT5S", "defaultReward": 0.5, "rewardAggregation": "sum"}
+    found |= {"explorationPercentage": 0.3, "learningMode": "Apprentice", "logRetentionDays": 30}
     again = client.update_service_configuration(found)
     assert again["logRetentionDays"] == 30
     assert client.get_service_configuration()["rewardWaitTime"] == "PT5S"
@@ -373,7 +373,7 @@ def test_the_new_client_repeats_by_itself_and_counts_once(tmp_path, clock, monke
     ],
 )
 def test_limits_of_rank(one_http, change, sentence):
-    drinks, http = one_http
+    _, http = one_http
     found = http.post("/rank", json={"actions": ACTIONS, **change})
     assert found.status_code == 400
     error = found.json()["error"]

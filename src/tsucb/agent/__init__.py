@@ -2,5 +2,6 @@
 
 from tsucb.agent.agent import Agent, UnknownDecision
 from tsucb.agent.decision import Decision, Explanation
+from tsucb.agent.decision_log import DecisionLog
 
-__all__ = ["Agent", "Decision", "Explanation", "UnknownDecision"]
+__all__ = ["Agent", "Decision", "DecisionLog", "Explanation", "UnknownDecision"]

@@ -112,7 +112,7 @@ class Agent:
     log
         Where every decision and every reward is written: a folder for Parquet files, which
         `tsucb evaluate` and `report` read, or a function that is called with a dictionary. See
-        `tsucb.logs.DecisionLog`. It is not saved with the agent; give it to `load` again.
+        `tsucb.agent.DecisionLog`. It is not saved with the agent; give it to `load` again.
     clock
         Tells the time in seconds, for `expire`.
 
@@ -387,7 +387,7 @@ class Agent:
             opened = {id: (record, x, now)}
             self._doing = Batch(copied(roster.books), opened)
             column = np.array([roster.columns[record]], dtype=np.int64)
-            count_decision(roster.books, np.frombuffer(x), column, 0)
+            count_decision(roster.books, np.frombuffer(x, np.uint64), column, 0)
             roster.open.update(opened)
             roster.books.counts[PENDING] = NOTHING
             if len(roster.open) > self.max_open:
@@ -765,7 +765,7 @@ class Agent:
 
     @property
     def log(self) -> Any:
-        """Where decisions and rewards are written, a `tsucb.logs.DecisionLog`; None without one."""
+        """Where decisions and rewards are written, a `DecisionLog`; None without one."""
         return self._log
 
     def report(self, path: str | os.PathLike[str]) -> None:
@@ -863,7 +863,7 @@ def _opened(log: Any) -> Any:
     """The decision log at a path, or that calls a function."""
     if log is None:
         return None
-    from tsucb.logs.decision_log import DecisionLog
+    from tsucb.agent.decision_log import DecisionLog
 
     return log if isinstance(log, DecisionLog) else DecisionLog(log)
 

@@ -17,12 +17,12 @@ import numpy as np
 from numba import types
 from numba.core import cgutils
 from numba.experimental import structref
-from numba.extending import NativeValue, intrinsic, overload, unbox
+from numba.extending import NativeValue, intrinsic, unbox
 from numpy.typing import NDArray
 
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import LARGEST, SMALLEST, flushed
-from tsucb.compiled import OPTIONS, compiled, held, inlined, shared, undisturbed
+from tsucb.compiled import compiled, held, in_compiled_code, inlined, shared, undisturbed
 from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.policy import Choice, Explored, choose, explored
@@ -84,13 +84,13 @@ def make_calls(
 
 
 @shared
-def record_decision(books, values, columns, place):  # type: ignore[no-untyped-def]
+def record_decision(books, words, columns, place):  # type: ignore[no-untyped-def]
     """Count a decision, and take it into the checksum."""
     counts, checksum = books.counts, books.checksum
     column = columns[place]
     counts[COLUMN] = column
     checksum[1] = checksum[0]
-    checksum[0] = hashed(checksum[0], books.tokens[column], values)
+    checksum[0] = hashed(checksum[0], books.tokens[column], words)
     books.chosen[column] += 1
     counts[DECISIONS] += 1
     counts[PENDING] = DECIDED
@@ -126,9 +126,8 @@ def retract_decision(books):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def hashed(checksum, token, values):  # type: ignore[no-untyped-def]
+def hashed(checksum, token, words):  # type: ignore[no-untyped-def]
     """The checksum with one more decision: FNV-1a over 64-bit words."""
-    words = values.view(np.uint64)
     result = (checksum ^ token) * np.uint64(FNV_PRIME)
     for i in range(words.size):
         result = (result ^ words[i]) * np.uint64(FNV_PRIME)
@@ -141,19 +140,19 @@ def shaped(values, shape):  # type: ignore[no-untyped-def]
     return values.reshape(shape)
 
 
-@overload(shaped, jit_options=OPTIONS)
-def shape_vector_or_rows(values, shape):  # type: ignore[no-untyped-def]
-    if len(shape) == 1:
-        return lambda values, shape: values
+def shaped_vector(values, shape):  # type: ignore[no-untyped-def]
+    return values
 
-    def rows(values, shape):  # type: ignore[no-untyped-def]
-        out = np.empty(shape)
-        for i in range(shape[0]):
-            for j in range(shape[1]):
-                out[i, j] = values[i * shape[1] + j]
-        return out
 
-    return rows
+def shaped_rows(values, shape):  # type: ignore[no-untyped-def]
+    out = np.empty(shape)
+    for i in range(shape[0]):
+        for j in range(shape[1]):
+            out[i, j] = values[i * shape[1] + j]
+    return out
+
+
+in_compiled_code(shaped, lambda _, shape: shaped_vector if len(shape) == 1 else shaped_rows)
 
 
 @shared
@@ -207,7 +206,8 @@ class PlainCalls:
             self.model, self.state, self.policy, flushed(values).reshape(self.shape), columns,
             self.books.chosen, initial_pulls(self.model), step, self.rng, self.seen,
         )  # fmt: skip
-        count_decision(self.books, values, columns, choice.arm)
+        words = np.frombuffer(context, np.uint64)
+        count_decision(self.books, words, columns, choice.arm)
         return int(choice.arm), int(counts[DECISIONS]), int(self.books.checksum[0])
 
     @property
@@ -239,9 +239,9 @@ class Watched:
 
 
 @compiled
-def count_decision(books, values, columns, place):  # type: ignore[no-untyped-def]
+def count_decision(books, words, columns, place):  # type: ignore[no-untyped-def]
     """`record_decision` for plain Python."""
-    record_decision(books, values, columns, place)
+    record_decision(books, words, columns, place)
 
 
 class CompiledCalls:
@@ -346,7 +346,7 @@ def _decide(bound, context, columns):  # type: ignore[no-untyped-def]
         bound.model, bound.state, bound.policy, shaped(without_tiny(values), bound.shape), columns,
         books.chosen, bound.first_pulls, step, bound.stream.rng, bound.seen,
     )  # fmt: skip
-    record_decision(books, values, columns, choice.arm)
+    record_decision(books, np.frombuffer(context, np.uint64), columns, choice.arm)
     return choice.arm, books.counts[DECISIONS], books.checksum[0]
 
 

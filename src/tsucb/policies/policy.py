@@ -10,7 +10,6 @@ from tsucb.checks import whole_number
 from tsucb.compiled import (
     compiled,
     generic,
-    generic_inlined,
     held,
     hook,
     implements,
@@ -48,7 +47,7 @@ class Explored(NamedTuple):
     favourite: int
 
 
-@generic_inlined(method="choose")
+@generic
 def choose(policy: Any, belief: Any, rng: np.random.Generator) -> Choice | Explored:
     """What the policy plays, and why."""
     choice = policy.choose(belief, rng)

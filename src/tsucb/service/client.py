@@ -88,7 +88,7 @@ class _Calls:
         wanted = "" if found is None else found.headers.get("retry-after", "")
         if wanted.isdecimal():
             return min(float(wanted), LONGEST_WISH)
-        return min(0.05 * 2 ** min(tries, 10), LONGEST_PAUSE)
+        return min(0.05 * 2.0 ** min(tries, 10), LONGEST_PAUSE)
 
     @staticmethod
     def _result(response: httpx.Response) -> Any:

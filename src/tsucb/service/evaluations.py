@@ -122,7 +122,7 @@ class Evaluations:
 
 def evaluate(service: Service, loop: Loop, evaluation: Evaluation) -> None:
     """Fill in what every policy would have earned; blocks."""
-    from tsucb.logs.compare import LOGGED, compare
+    from tsucb.evaluation.compare import LOGGED, compare
 
     table = recent(service, loop, MOST)
     inside = (table["time"] >= evaluation.start) & (table["time"] < evaluation.end)

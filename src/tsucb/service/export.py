@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tsucb.agent.decision import Explanation
-from tsucb.logs.decision_log import Row, as_json, as_parquet, reward_row
+from tsucb.agent.decision_log import Row, as_json, as_parquet, reward_row
 from tsucb.service import events
 from tsucb.service.events import Activated, AnyEvent, Configured, Decided, Rewarded
 from tsucb.service.loop import Loop
@@ -111,7 +111,7 @@ def comparison(
     service: "Service", loop: Loop, agents: dict[str, dict[str, Any]], most: int
 ) -> dict[str, Any]:
     """What other configurations would have earned on the last decisions of a loop."""
-    from tsucb.logs.compare import compare
+    from tsucb.evaluation.compare import compare
 
     table = recent(service, loop, min(max(most, 1), 200_000))
     # Decisions that still wait are too young to be judged, even those whose reward came early.

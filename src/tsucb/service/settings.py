@@ -10,7 +10,7 @@ import numpy as np
 
 from tsucb.agent import Agent
 from tsucb.checks import between
-from tsucb.logs.settings import model_class
+from tsucb.evaluation.settings import model_class
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.names import named_policy
 
