@@ -120,6 +120,15 @@ def record_closed(books):  # type: ignore[no-untyped-def]
     books.counts[PENDING] = LEARNED
 
 
+@compiled
+def retract_decision(books):  # type: ignore[no-untyped-def]
+    """Undo `record_decision`, for a decision that nobody is told of."""
+    books.chosen[books.counts[COLUMN]] -= 1
+    books.counts[DECISIONS] -= 1
+    books.checksum[0] = books.checksum[1]
+    books.counts[PENDING] = NOTHING
+
+
 @inlined
 def hashed(checksum, token, words):  # type: ignore[no-untyped-def]
     """The checksum with one more decision: FNV-1a over 64-bit words."""
@@ -211,7 +220,7 @@ class PlainCalls:
             columns, self.books.chosen, initial_pulls(self.model), step, self.rng, self.seen,
         )  # fmt: skip
         words = np.frombuffer(context, np.uint64)
-        _record_decision(self.books, words, columns, choice.arm)
+        count_decision(self.books, words, columns, choice.arm)
         return int(choice.arm), int(counts[DECISIONS]), int(self.books.checksum[0])
 
     @property
@@ -243,7 +252,8 @@ class Watched:
 
 
 @compiled
-def _record_decision(books, words, columns, place):  # type: ignore[no-untyped-def]
+def count_decision(books, words, columns, place):  # type: ignore[no-untyped-def]
+    """`record_decision` for plain Python."""
     record_decision(books, words, columns, place)
 
 
