@@ -42,7 +42,7 @@ from tsucb.models.regressions import (
     set_spread,
     widen,
 )
-from tsucb.numeric.arrays import Floats, Integers, copy_to, place_of_largest
+from tsucb.numeric.arrays import Floats, Integers, copy_to, largest_of
 
 
 class AdaptiveState(NamedTuple):
@@ -251,7 +251,7 @@ def believe_adaptive(model, state, context, arms, step, rng):  # type: ignore[no
         std[a] = np.rint(std[a] / grain) * grain
     if learned.clock[KNOWN] == 0.0:
         # All rewards were equal, and so are the means: arms that were never tried come first.
-        widest = std[place_of_largest(std)]
+        widest = largest_of(std)
         for a in range(arms.size):
             if learned.gram[arms[a], 0, 0] == 0.0:
                 std[a] = 2.0 * widest
