@@ -55,7 +55,11 @@ class Books(NamedTuple):
 
 
 class Calls(Protocol):
-    """Deciding and learning as the agent calls them. Contexts are the bytes of their numbers."""
+    """Deciding and learning as the agent calls them.
+
+    Contexts are the bytes of their numbers: of the rows of the arms in question, if every arm has
+    one.
+    """
 
     def decide(self, context: bytes, columns: Integers) -> tuple[int, int, int]:
         """The index of the arm among the columns, the decision's number, and its checksum.
@@ -127,24 +131,33 @@ def hashed(checksum, token, words):  # type: ignore[no-untyped-def]
     return result
 
 
-def shaped(values, shape):  # type: ignore[no-untyped-def]
-    """The values in the shape of a context; `reshape` itself would take seconds to compile."""
-    return values.reshape(shape)
+def laid_out(values, room, columns):  # type: ignore[no-untyped-def]
+    """The values as a context of the model, at these columns if it has a row for every arm.
+
+    Then `room` is such a context, and the rows of all other arms stay as they are: a decision among
+    ten arms of ten thousand writes ten rows.
+    """
+    if room.ndim == 1:
+        return values
+    room[columns] = values.reshape(columns.size, -1)
+    return room
 
 
-def shaped_vector(values, shape):  # type: ignore[no-untyped-def]
+def laid_out_vector(values, room, columns):  # type: ignore[no-untyped-def]
     return values
 
 
-def shaped_rows(values, shape):  # type: ignore[no-untyped-def]
-    out = np.empty(shape)
-    for i in range(shape[0]):
-        for j in range(shape[1]):
-            out[i, j] = values[i * shape[1] + j]
-    return out
+def laid_out_rows(values, room, columns):  # type: ignore[no-untyped-def]
+    features = room.shape[1]
+    for a in range(columns.size):
+        for j in range(features):
+            room[columns[a], j] = values[a * features + j]
+    return room
 
 
-in_compiled_code(shaped, lambda _, shape: shaped_vector if len(shape) == 1 else shaped_rows)
+in_compiled_code(
+    laid_out, lambda _, room, columns: laid_out_vector if room.ndim == 1 else laid_out_rows
+)
 
 
 @shared
@@ -165,9 +178,9 @@ def without_tiny(values):  # type: ignore[no-untyped-def]
     return out
 
 
-def context_shape(model: Any, state: Any) -> tuple[int, ...]:
-    """The shape of a context; an empty vector stands for none."""
-    return model.context_shape(model.arms(state)) or (0,)
+def room_for(model: Any, state: Any) -> Floats:
+    """Room for a context; an empty vector stands for none."""
+    return np.zeros(model.context_shape(model.arms(state)) or (0,))
 
 
 def largest_of(model: Any) -> float:
@@ -182,7 +195,7 @@ class PlainCalls:
                  rng: np.random.Generator, seen: Floats) -> None:  # fmt: skip
         self.policy, self.model, self.state, self.books = Watched(policy), model, state, books
         self.rng, self.seen = rng, seen
-        self.shape, self.largest = context_shape(model, state), largest_of(model)
+        self.room, self.largest = room_for(model, state), largest_of(model)
         # Learning is compiled wherever the model is, and then an interrupt cannot come halfway.
         given = (model, state, books, rng, seen)
         self._machine = CompiledCalls((), *given) if runs_compiled(model) else None
@@ -195,8 +208,8 @@ class PlainCalls:
         step = int(counts[DECISIONS] + counts[OBSERVATIONS]) + 1
         self.policy.belief = None
         choice = next_arm(
-            self.model, self.state, self.policy, flushed(values).reshape(self.shape), columns,
-            self.books.chosen, initial_pulls(self.model), step, self.rng, self.seen,
+            self.model, self.state, self.policy, laid_out(flushed(values), self.room, columns),
+            columns, self.books.chosen, initial_pulls(self.model), step, self.rng, self.seen,
         )  # fmt: skip
         words = np.frombuffer(context, np.uint64)
         _record_decision(self.books, words, columns, choice.arm)
@@ -240,8 +253,8 @@ class CompiledCalls:
 
     def __init__(self, policy: Any, model: Any, state: Any, books: Books,
                  rng: np.random.Generator, seen: Floats) -> None:  # fmt: skip
-        given = model, state, context_shape(model, state), books
-        self.learner = undisturbed(lambda: _learner(*given))
+        given = model, state, room_for(model, state), books
+        self.learner = handed_over(undisturbed(lambda: _learner(*given)))
         self._rest = policy, initial_pulls(model), held(rng), seen, largest_of(model)
 
     @property
@@ -249,18 +262,23 @@ class CompiledCalls:
         """Machine code keeps none."""
 
     @functools.cached_property
+    def decider(self) -> "HandedOver":
+        """What decides, made when the first decision is."""
+        given = self.learner.structure, *self._rest
+        return handed_over(undisturbed(lambda: _decider(*given)))
+
+    @functools.cached_property
     def decide(self) -> Any:
         """See `Calls`; compiled when the first decision is made."""
-        self.decider = undisturbed(lambda: _decider(self.learner, *self._rest))
-        code = _decide.compile((handed_over(self.decider), _CONTEXT, _COLUMNS))  # type: ignore[attr-defined]
-        return functools.partial(code, _address(self.decider))
+        code = _decide.compile((self.decider.kind, _CONTEXT, _COLUMNS))  # type: ignore[attr-defined]
+        return functools.partial(code, self.decider.address)
 
     @functools.cached_property
     def learn(self) -> Any:
         """See `Calls`; compiled when the first reward comes."""
         arguments = (_CONTEXT, types.int64, types.float64, types.boolean)
-        code = _learn.compile((handed_over(self.learner), *arguments))  # type: ignore[attr-defined]
-        return functools.partial(code, _address(self.learner))
+        code = _learn.compile((self.learner.kind, *arguments))  # type: ignore[attr-defined]
+        return functools.partial(code, self.learner.address)
 
 
 @structref.register
@@ -282,16 +300,25 @@ class Decider(structref.StructRefProxy):  # type: ignore[misc]
 
 
 structref.define_boxing(LearnerType, Learner)
-structref.define_constructor(Learner, LearnerType, ["model", "state", "shape", "books"])
+structref.define_constructor(Learner, LearnerType, ["model", "state", "room", "books"])
 structref.define_boxing(DeciderType, Decider)
 structref.define_constructor(
     Decider, DeciderType, ["learner", "policy", "first_pulls", "stream", "seen", "largest"]
 )
 
 
-def handed_over(structure: Any) -> "AddressType":
-    """The type of the structure's address."""
-    return AddressType(numba.typeof(structure).field_dict.items())
+class HandedOver(NamedTuple):
+    """A structure, its address, and the address's type."""
+
+    structure: Any
+    kind: Any
+    address: int
+
+
+def handed_over(structure: Any) -> HandedOver:
+    """The structure as machine code is called with it."""
+    kind = AddressType(numba.typeof(structure).field_dict.items())
+    return HandedOver(structure, kind, _address(structure))
 
 
 @structref.register
@@ -321,8 +348,8 @@ keeping_gil = functools.partial(compiled, nogil=False)
 
 
 @compiled
-def _learner(model, state, shape, books):  # type: ignore[no-untyped-def]
-    return Learner(model, state, shape, books)
+def _learner(model, state, room, books):  # type: ignore[no-untyped-def]
+    return Learner(model, state, room, books)
 
 
 @compiled
@@ -347,23 +374,26 @@ def address_of(_, structure):  # type: ignore[no-untyped-def]
 
 
 @keeping_gil
-def _decide(decider, context, columns):  # type: ignore[no-untyped-def]
+def _decide(decider, numbers, columns):  # type: ignore[no-untyped-def]
     learner = decider.learner
-    values, books = np.frombuffer(context, np.float64), learner.books
+    values, books = np.frombuffer(numbers, np.float64), learner.books
     if not all_finite(values, decider.largest):
         return NOT_FINITE, 0, np.uint64(0)
     step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
+    context = laid_out(without_tiny(values), learner.room, columns)
     choice = next_arm(
-        learner.model, learner.state, decider.policy, shaped(without_tiny(values), learner.shape),
-        columns, books.chosen, decider.first_pulls, step, decider.stream.rng, decider.seen,
+        learner.model, learner.state, decider.policy, context, columns, books.chosen,
+        decider.first_pulls, step, decider.stream.rng, decider.seen,
     )  # fmt: skip
-    record_decision(books, np.frombuffer(context, np.uint64), columns, choice.arm)
+    record_decision(books, np.frombuffer(numbers, np.uint64), columns, choice.arm)
     return choice.arm, books.counts[DECISIONS], books.checksum[0]
 
 
 @keeping_gil
-def _learn(learner, context, column, reward, counted):  # type: ignore[no-untyped-def]
-    x = shaped(without_tiny(np.frombuffer(context, np.float64)), learner.shape)
+def _learn(learner, numbers, column, reward, counted):  # type: ignore[no-untyped-def]
+    values, columns = without_tiny(np.frombuffer(numbers, np.float64)), np.empty(1, np.int64)
+    columns[0] = column
+    x = laid_out(values, learner.room, columns)
     update(learner.model, learner.state, x, column, reward)
     due = training_due(learner.model, learner.state)
     record_reward(learner.books, column, reward, counted, due)

@@ -44,6 +44,10 @@ class KArmed(Model):
         new = self.start(arms)
         return ArmTotals(*(np.concatenate(pair) for pair in zip(state, new, strict=True)))
 
+    def merged(self, first: ArmTotals, second: ArmTotals, base: ArmTotals) -> ArmTotals:
+        """Pulls and rewards add up."""
+        return ArmTotals._make(a + b - c for a, b, c in zip(first, second, base, strict=True))
+
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """K-armed models have no context."""
         return ()

@@ -1,6 +1,6 @@
 """One vector of coefficients shared by all arms, a feature vector per arm."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -97,6 +97,11 @@ class Linear(
     def extend(self, state: LinearState, arms: int) -> LinearState:
         """A state with further arms at the end; what is known of θ stays."""
         return LinearState(state.theta, np.append(state.pulls, np.zeros(arms, dtype=np.int64)))
+
+    def merged(self, first: LinearState, second: LinearState, base: LinearState) -> LinearState:
+        """Precisions add up."""
+        theta: Any = regressions.merged(first.theta, second.theta, base.theta)
+        return LinearState(theta, first.pulls + second.pulls - base.pulls)
 
     def coefficients(self, state: LinearState, arm: int) -> tuple[Floats, Floats]:
         """Mean and standard deviation of every entry of θ, the same for all arms."""

@@ -70,3 +70,11 @@ def place_of_largest(values):  # type: ignore[no-untyped-def]
         if values[i] > values[place]:
             place = i
     return place
+
+
+@inlined
+def copy_rows(target, source):  # type: ignore[no-untyped-def]
+    """target[:] = source, for matrices of the same shape."""
+    for i in range(target.shape[0]):
+        for j in range(target.shape[1]):
+            target[i, j] = source[i, j]
