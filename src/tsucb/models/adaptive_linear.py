@@ -51,7 +51,7 @@ from tsucb.models.regressions import (
     set_spread,
     widen,
 )
-from tsucb.numeric.arrays import Floats, Integers, copy_to, place_of_largest
+from tsucb.numeric.arrays import Floats, Integers, copy_to, largest_of
 
 
 class AdaptiveState(NamedTuple):
@@ -320,7 +320,7 @@ def believe_predicted_adaptive(model, state, mean, std, arms, step, rng):  # typ
         std[a] = np.rint(std[a] / grain) * grain
     if learned.clock[KNOWN] == 0.0:
         # All rewards were equal, and so are the means: arms that were never tried come first.
-        widest = std[place_of_largest(std)]
+        widest = largest_of(std)
         for a in range(arms.size):
             if learned.gram[arms[a], 0, 0] == 0.0:
                 std[a] = 2.0 * widest

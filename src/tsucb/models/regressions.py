@@ -21,7 +21,7 @@ from scipy.linalg.blas import dtrmm
 
 from tsucb.checks import LARGEST, within
 from tsucb.compiled import hook, implements, inlined
-from tsucb.numeric.arrays import Floats, Integers, taken
+from tsucb.numeric.arrays import Floats, Integers, inner, taken
 
 # Up to 40 features, with 10 and with 60 arms, lanes were the faster at predicting and rows, from 20
 # features on, at learning; rows also skip zeros, of which long contexts often have many.
@@ -404,7 +404,7 @@ def observe_prior(regressions, part, weight, prior_root, prior_mean):  # type: i
     row = np.empty(features)
     for i in range(features):
         inverse_row(prior_root, i, row)
-        target = (row * prior_mean).sum()
+        target = inner(row, prior_mean)
         surprise, spread = learn(regressions, part, row, target, variance)
         distance += surprise * surprise / (spread + variance)
     # Rounding must not turn an arm that is back at its prior into one that knows less.
