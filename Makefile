@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help reproduce test lint types unit bench bench-peers bench-defaults docs figures clean
+.PHONY: help reproduce test lint types unit stress sanitize audit bench bench-peers bench-defaults docs figures node-clients stress-serve clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -36,6 +36,17 @@ types: .venv/test ## type checker, strict
 unit: .venv/test ## the tests
 	@$(BIN)/python -m pytest -n auto
 
+stress: .venv/test ## 100,000 interrupts and 100,000 forged files against the agent (half an hour)
+	@$(BIN)/python tests/interrupts.py 100000
+	@$(BIN)/python tests/forgery.py 100000
+
+sanitize: .venv/test ## the tests with every index of compiled code checked (slow)
+	@NUMBA_BOUNDSCHECK=1 TSUCB_CACHE=$(CURDIR)/.venv/checked $(BIN)/python -m pytest -n auto
+
+audit: .venv/test ## known vulnerabilities of all that is installed (asks a public database)
+	@$(PIP) install pip-audit
+	@$(BIN)/pip-audit --skip-editable
+
 bench: .venv/core ## speed of the compiled loop, as ratios to hand-written code
 	@$(BIN)/python benchmarks/engine.py
 
@@ -53,6 +64,12 @@ bench-defaults: .venv/core ## rewards with nothing set, beside other libraries a
 docs: .venv/docs ## the documentation, into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
+
+node-clients: ## Personalizer's Node clients, for the tests of the service
+	@npm install --silent --no-audit --no-fund --prefix tests/service/node
+
+stress-serve: .venv/test ## 200 kills of the decision service under load (half an hour)
+	@$(BIN)/python -m tests.service.stress --kills 200
 
 figures: .venv/core ## draw the pictures and fill the tables of the documentation
 	@$(BIN)/python docs/figures/draw.py

@@ -2,8 +2,12 @@
 
 import enum
 import math
+import signal
+import subprocess
+import sys
 import threading
 from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -681,3 +685,12 @@ def test_a_transformer_gets_the_rows_of_a_table():
     assert chosen[0] == chosen[1]
     with pytest.raises(ValueError, match="no column for the features 'device'"):
         tsucb.Agent(["a"], ["one", "device"]).choose_many(pd.DataFrame({"one": [1.0]}))
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs interval timers")
+def test_an_interrupt_finds_every_call_done_or_not_done():
+    """In a process of its own: some of the exceptions come where nobody can catch them."""
+    script = Path(__file__).with_name("interrupts.py")
+    done = subprocess.run([sys.executable, script, "300"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "all held" in done.stdout

@@ -11,10 +11,11 @@ import pytest
 
 import tsucb
 from tsucb.cli import answer
-from tsucb.logs import Decisions, compare, like, read_decisions, simulate_like
-from tsucb.logs.compare import LOGGED, _Candidate, verdict
+from tsucb.evaluation import compare, like, simulate_like
+from tsucb.evaluation.compare import LOGGED, Candidate, verdict
+from tsucb.evaluation.settings import read_settings
+from tsucb.logs import Decisions, read_decisions
 from tsucb.logs.decisions import from_table
-from tsucb.logs.settings import read_settings
 
 
 def shop(size: int, seed: int = 0) -> pd.DataFrame:
@@ -113,11 +114,11 @@ def test_rewards_are_learned_when_they_came() -> None:
     base = from_table(
         pd.DataFrame({"arm": ["a", "b", "a"], "reward": [1.0, 0.0, 1.0]}), uniform=True
     )
-    at_once = _Candidate({}, base, 0)
+    at_once = Candidate({}, base, 0)
     assert at_once.known.tolist() == [1, 2, 3]
     from dataclasses import replace
 
-    late = _Candidate({}, replace(base, reward_time=np.array([9.0, 1.5, 9.0])), 0)
+    late = Candidate({}, replace(base, reward_time=np.array([9.0, 1.5, 9.0])), 0)
     assert late.order.tolist() == [1, 0, 2]
     assert late.known.tolist() == [2, 3, 3]
 
@@ -129,13 +130,13 @@ def test_settings_from_files(tmp_path: Path) -> None:
         '[model]\nname = "NIGLinear"\nshape = 3.0\n'
     )
     settings = read_settings(path)
-    candidate = _Candidate(settings, from_table(shop(50), uniform=True), 0)
+    candidate = Candidate(settings, from_table(shop(50), uniform=True), 0)
     assert candidate.policy == tsucb.Exploring(tsucb.TSUCB(1), 0.1)
     assert isinstance(candidate.model, tsucb.Forgetting)
     assert candidate.model.model.shape == 3.0
     assert candidate.events.contexts.shape == (50, 1)
     path.write_text("")
-    plain = _Candidate(read_settings(path), from_table(shop(50), uniform=True), 0)
+    plain = Candidate(read_settings(path), from_table(shop(50), uniform=True), 0)
     assert plain.policy == tsucb.Agent(["a"]).policy
     assert isinstance(plain.model, tsucb.AdaptiveLinear)
 
@@ -202,7 +203,7 @@ def test_arms_that_were_not_offered_are_not_chosen() -> None:
     log = shop(400).assign(menu=["tea|milk", "tea"] * 200)
     log.loc[log.menu == "tea", "arm"] = "tea"
     read = from_table(log, uniform=True, available="menu")
-    chosen = _Candidate({}, read, 0).choices(5)
+    chosen = Candidate({}, read, 0).choices(5)
     assert chosen.sum(axis=1) == pytest.approx(1)
     assert (chosen[~read.offered] == 0).all()
 

@@ -13,8 +13,10 @@ import pandas as pd
 import pytest
 
 import tsucb
-from tsucb.logs import DecisionLog, read_decision_log, read_decisions
-from tsucb.logs.decision_log import as_json, is_decision_log
+from tsucb.agent import DecisionLog
+from tsucb.agent.decision_log import as_json
+from tsucb.logs import read_decision_log, read_decisions
+from tsucb.logs.decision_log import is_decision_log
 
 
 class Clock:
@@ -119,7 +121,7 @@ def test_rows_become_parquet_and_journals_go(tmp_path):
     agent.choose([1.0])  # a closed log goes on
     assert len(read_decision_log(tmp_path / "log")) == 26
     # Other tools read the files as they are.
-    assert pd.read_parquet(tmp_path / "log" / sorted(os.listdir(tmp_path / "log"))[0]).shape[0] > 0
+    assert len(pd.read_parquet(next((tmp_path / "log").glob("*.parquet")))) > 0
 
 
 CRASH = """

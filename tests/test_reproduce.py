@@ -29,7 +29,6 @@ from tsucb.experiments import (
     reproduce,
 )
 from tsucb.experiments.code import code_identity
-from tsucb.experiments.drawing import heat_map, new_figure, percent_colours, readable_on, theme
 from tsucb.experiments.experiment import relative_regret
 from tsucb.experiments.folder import ASIDE, Folder, checksum_of
 from tsucb.experiments.paper.bounds import RidgeLinear, _count, k_armed_escapes, linear_escapes
@@ -39,6 +38,7 @@ from tsucb.experiments.paper.theorems import Theorems
 from tsucb.experiments.paper.theorems_claims import Evidence, section_3
 from tsucb.experiments.progress import Progress
 from tsucb.figures import regret_curves
+from tsucb.pages.drawing import heat_map, new_figure, percent_colours, readable_on, theme
 from tsucb.policies.names import named_policy, usual_ucb
 
 measured: list[tuple[Any, ...]] = []  # the tasks that Dice has measured
@@ -561,6 +561,13 @@ def test_claims_of_section_4_1_1_disagree_where_they_should():
     claims = section_4_1_1(invented_rows(percent), INSTANCES, tuple(percent))
     assert not any(claim.agrees for claim in claims if "TS-UCB(100)" in claim.statement)
     assert sum(claim.agrees is False for claim in claims) >= 10
+
+
+def test_claims_pair_runs_whatever_order_they_come_in():
+    percent = {"TS": 100, "TS-UCB(1)": 67.9, "TS-UCB(100)": 66.6}
+    rows = invented_rows(percent, runs=5)
+    mixed = section_4_1_1(rows.sample(frac=1, random_state=1), INSTANCES, tuple(percent))
+    assert mixed == section_4_1_1(rows, INSTANCES, tuple(percent))
 
 
 def test_claims_need_all_cells_and_the_papers_ids():

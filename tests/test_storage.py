@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import forgery
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -263,3 +264,10 @@ def test_no_code_is_needed_to_read_a_file(saved):
     _, header, _ = parts(saved.read_bytes())
     assert header["values"]["model"]["class"] == "NIGLinear"
     assert b"tsucb.models" not in saved.read_bytes()
+
+
+def test_files_that_lie_are_refused_or_harmless():
+    """A few of `python tests/forgery.py 100000`."""
+    counts, failures = forgery.fuzz(120)
+    assert not failures
+    assert min(counts["refused"], counts["accepted"]) > 0

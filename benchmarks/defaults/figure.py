@@ -7,7 +7,7 @@ import numpy as np
 
 from benchmarks.defaults.problems import VARIANTS
 from benchmarks.defaults.scores import CONSTANT, MAIN, OURS, Key, Ratio, Scores
-from tsucb.experiments.drawing import theme
+from tsucb.pages.drawing import theme
 
 # Okabe and Ito's colours, which colour-blind readers tell apart, and markers for print in grey.
 LOOKS = dict(

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from tsucb.experiments.drawing import theme
+from tsucb.pages.drawing import theme
 
 Rows = list[dict[str, Any]]
 

@@ -15,11 +15,11 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 import tsucb
-from tsucb.experiments.drawing import theme
 from tsucb.experiments.paper.figure1 import draw_heat_maps
 from tsucb.experiments.paper.theorems import draw_regret
 from tsucb.figures import style
 from tsucb.models.empirical_bayes import KNOWN, OMEGA, SPREAD, TAU
+from tsucb.pages.drawing import theme
 
 FOLDER = Path(__file__).parent
 

@@ -15,9 +15,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import tsucb
-from tsucb.experiments.drawing import theme
 from tsucb.figures import style
 from tsucb.numeric.arrays import Floats
+from tsucb.pages.drawing import theme
 from tsucb.statistics import mean_interval, percent_of
 
 CELLS = ((5, 0.5), (20, 1.0))

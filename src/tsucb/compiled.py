@@ -19,19 +19,22 @@ compiled function that receives others as arguments misses Numba's disk cache in
 
 import _thread
 import functools
+import gc
 import inspect
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import numba
 import numpy as np
 from numba import types
+from numba.core.registry import CPUDispatcher
+from numba.core.sigutils import normalize_signature
+from numba.core.typing.templates import AbstractTemplate, infer_global
 from numba.experimental import structref
-from numba.extending import overload
 
 from tsucb.kernels import KernelCache
+from tsucb.parts import KernelCompiler, PartCompiler
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -42,6 +45,8 @@ Condition = Callable[..., bool]
 OPTIONS: dict[str, Any] = {
     "fastmath": {"reassoc", "contract", "nsz", "arcp"},
     "error_model": "numpy",
+    "nopython": True,
+    "no_cfunc_wrapper": True,
 }
 
 
@@ -85,22 +90,76 @@ def undisturbed(call: Callable[[], T]) -> T:
     return results[0]
 
 
+class Part(CPUDispatcher):  # type: ignore[misc]
+    """A function as other compiled code sees it."""
+
+    def compile(self, sig: Any) -> Any:
+        """Its code for the types of a signature.
+
+        Without the clocks of Numba's method: every call into LLVM sets off those of all callers.
+        """
+        arguments, returned = normalize_signature(sig)
+        found = self.overloads.get(tuple(arguments))
+        if found is None:
+            with self._compiling_counter:
+                found = self._compiler.compile(arguments, returned)
+            self.add_overload(found)
+        return found.entry_point
+
+
+class Compiled(CPUDispatcher):  # type: ignore[misc]
+    """A function that plain Python calls as a kernel, and other compiled code copies as a part."""
+
+    def __init__(
+        self,
+        py_func: Callable[..., Any],
+        locals: dict[str, Any] | None = None,
+        targetoptions: dict[str, Any] = OPTIONS,
+        pipeline_class: type = KernelCompiler,
+    ) -> None:
+        super().__init__(py_func, locals, targetoptions, pipeline_class)
+        self._cache = KernelCache(py_func)
+
+    @functools.cached_property
+    def part(self) -> Part:
+        """The function as compiled code sees it."""
+        options = {**self.targetoptions, "no_cpython_wrapper": True}
+        return Part(self.py_func, None, options, PartCompiler)
+
+    def compile(self, sig: Any) -> Any:
+        """The machine code for the types of a signature, from the disk if it is there."""
+        return undisturbed(lambda: self._compile_all(sig))
+
+    def _compile_all(self, sig: Any) -> Any:
+        collecting = gc.isenabled()
+        gc.disable()  # a compiler keeps nearly all that it makes: looking for garbage is in vain
+        try:
+            return super().compile(sig)
+        finally:
+            if collecting:
+                gc.enable()
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """What a call in compiled code returns."""
+        return self.part.get_call_template(args, kws)
+
+    def get_overload(self, sig: Any) -> Any:
+        """What compiled code calls."""
+        return self.part.get_overload(sig)
+
+
 def compiled(function: F, nogil: bool = True) -> F:
     """Compile a function on its first call; keep the machine code on disk; drop the GIL, or not."""
-    result: F = numba.njit(nogil=nogil, **OPTIONS)(function)
-    compile_now = result.compile  # type: ignore[attr-defined]
-    result.__dict__["_cache"] = KernelCache(function)
-    result.__dict__["compile"] = lambda signature: undisturbed(lambda: compile_now(signature))
+    result: F = Compiled(function, targetoptions={**OPTIONS, "nogil": nogil})
     return result
 
 
 def inlined(function: F) -> F:
-    """Compile a small helper for use inside compiled functions only (it is cached with them)."""
-    result: F = numba.njit(nogil=True, **OPTIONS)(function)
-    return result
+    """Compile a small helper of compiled functions; plain Python calls it in tests only."""
+    return compiled(function)
 
 
-def generic(function: F, inline: str = "never", plain: bool = True, method: str | None = None) -> F:
+def generic(function: F, plain: bool = True, method: str | None = None) -> F:
     """Let every class say what `function(first, …)` does for it; see the top of this file.
 
     `method` is the name of the method that does the same in plain Python, if not the function's.
@@ -128,7 +187,6 @@ def generic(function: F, inline: str = "never", plain: bool = True, method: str 
     call.__dict__.update(implementations={}, method=method or function.__name__, machine=machine)
     entry = _entry(call, names)
 
-    @overload(call, jit_options=OPTIONS, strict=False, inline=inline)
     def pick(*arguments: Any) -> Callable[..., Any] | None:
         cls = class_of(arguments[0])
         if cls is None:
@@ -138,6 +196,7 @@ def generic(function: F, inline: str = "never", plain: bool = True, method: str 
                 return implementation
         raise missing(cls)
 
+    in_compiled_code(call, pick)
     return call  # type: ignore[return-value]
 
 
@@ -146,26 +205,39 @@ def hook(function: F) -> F:
     return generic(function, plain=False)
 
 
-def generic_inlined(method: str) -> Callable[[F], F]:
-    """A `generic` function whose body is copied to where it is called.
-
-    For the few that the loop calls at every step: the reference counts of all the arrays in their
-    arguments then need no upkeep (15 % of a step at ten arms), at the price of slower compilation.
-    """
-    return functools.partial(generic, inline="always", method=method)
-
-
 def shared(function: F) -> F:
-    """A function that is copied into compiled code, and in plain Python is just itself.
+    """A function that is compiled in compiled code, and in plain Python is just itself.
 
     For what a compiled loop and an interpreted one have in common.
     """
-
-    @overload(function, jit_options=OPTIONS, strict=False, inline="always")
-    def copy(*arguments: Any) -> Callable[..., Any]:
-        return function
-
+    in_compiled_code(function, lambda *_: function)
     return function
+
+
+def in_compiled_code(
+    function: Callable[..., Any], pick: Callable[..., Callable[..., Any] | None]
+) -> None:
+    """Let compiled code that calls the function call what `pick` returns for its types instead."""
+
+    class Template(AbstractTemplate):  # type: ignore[misc]
+        key = function
+
+        def generic(self, args: Any, kws: Any) -> Any:
+            implementation = pick(*args)
+            if implementation is None:
+                return None
+            kind = types.Dispatcher(_compiled_once(implementation))
+            signature = kind.get_call_type(self.context, args, kws)
+            self.found = kind.get_overload(signature)
+            return signature
+
+        def get_impl_key(self, sig: Any) -> Any:
+            return self.found
+
+    infer_global(function, types.Function(Template))
+
+
+_compiled_once = functools.cache(compiled)
 
 
 def implements(

@@ -2,6 +2,7 @@
 
 from tsucb.agent.agent import Agent, UnknownDecision
 from tsucb.agent.decision import Decision, Estimate, Explanation
+from tsucb.agent.decision_log import DecisionLog
 from tsucb.agent.fleet import merge
 from tsucb.agent.lists import Ranking
 from tsucb.agent.many import Decisions
@@ -9,6 +10,7 @@ from tsucb.agent.many import Decisions
 __all__ = [
     "Agent",
     "Decision",
+    "DecisionLog",
     "Decisions",
     "Estimate",
     "Explanation",

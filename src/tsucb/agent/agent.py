@@ -28,12 +28,15 @@ from tsucb.agent.calls import (
     PENDING,
     Calls,
     CompiledCalls,
+    count_decision,
     laid_out,
     make_calls,
     record_closed,
+    retract_decision,
 )
 from tsucb.agent.contexts import Arm, Context, FreeReader, Reader, one_by_one
 from tsucb.agent.decision import Decision, Estimate
+from tsucb.agent.decision_log import DecisionLog
 from tsucb.agent.lists import Ranking, learned_list, place_id, ranked
 from tsucb.agent.many import Decisions, decided_many, learn_rows
 from tsucb.agent.roster import (
@@ -127,7 +130,7 @@ class Agent:
     log
         Where every decision and every reward is written: a folder for Parquet files, which
         `tsucb evaluate` and `report` read, or a function that is called with a dictionary. See
-        `tsucb.logs.DecisionLog`. It is not saved with the agent; give it to `load` again.
+        `tsucb.agent.DecisionLog`. It is not saved with the agent; give it to `load` again.
     clock
         Tells the time in seconds, for `expire`.
 
@@ -268,6 +271,20 @@ class Agent:
             record = record_of(name, self._records)
             self._settled = False
             del self._records[record.name]
+
+    def follow(self, policy: Any) -> None:
+        """Decide by another policy from now on; what was learned stays."""
+        if isinstance(policy, type) or not callable(getattr(policy, "choose", None)):
+            raise TypeError("policy must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
+        self._check_entry()
+        with self._lock:
+            self.policy, self._roster.calls = policy, None
+
+    def shuffle(self, seed: int | None = None) -> None:
+        """Draw from another random stream from now on; None: an arbitrary one."""
+        entropy = np.random.SeedSequence().entropy if seed is None else seed
+        with self._lock:
+            self._rng, self._roster.calls = stream(int(entropy), 0, POLICY), None  # type: ignore[arg-type]
 
     # Deciding
 
@@ -593,7 +610,9 @@ class Agent:
         All or none: an id that is not open, or twice among them, raises `UnknownDecision` and
         nothing changes. Returns how many were learned; those of removed arms are not.
         """
-        values = [self._checked(reward) for reward in np.asarray(rewards, dtype=object).tolist()]
+        values = [
+            self.check_reward(reward) for reward in np.asarray(rewards, dtype=object).tolist()
+        ]
         wanted = list(ids)
         if len(values) != len(wanted):
             raise ValueError(f"{len(wanted)} ids and {len(values)} rewards do not match")
@@ -629,6 +648,67 @@ class Agent:
             for id, value in zip(wanted, values, strict=True):
                 self._log.rewarded(id, value, now)
         return len(known)
+
+    def propose(self, context: Context = None, arms: Any = None) -> Decision:
+        """Choose an arm, and remember nothing of it: no decision waits, no context was learned.
+
+        For applications that keep a log of their own which everything can be learned from again:
+        they propose, write the decision to the log, and then `record` it. Its id is empty.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], seed=0)
+        >>> decision = agent.propose({"age": 31})
+        >>> agent.open_decisions
+        0
+        >>> agent.record("visit 7", {"age": 31}, decision.arm)
+        >>> agent.reward("visit 7", 1.0)
+        True
+        """
+        x, names = self._read(context, arms, peek=True)
+        self._check_entry()
+        now = self._time()
+        with self._lock:
+            roster = self._current()
+            roster, given, offer = self._offered(roster, x, names, peek=True)
+            self._doing = None
+            decision = self._decide(roster, given, offer, now, {}, proposed=True)
+            retract_decision(roster.books)
+        decision.id = ""
+        return decision
+
+    def record(
+        self, id: str, context: Context, arm: Arm, features: Any = None, *,
+        time: float | None = None,
+    ) -> None:  # fmt: skip
+        """Open a decision that was made elsewhere, under an id of its own.
+
+        Parameters
+        ----------
+        id
+            Any string that no open decision has.
+        context, arm, features
+            As in `update`.
+        time
+            When it was made, in seconds; now by default.
+        """
+        if not isinstance(id, str):
+            raise TypeError(f"an id is a string, not {id!r}")
+        if id in self._roster.open:
+            raise ValueError(f"a decision {id!r} is open already; give another id")
+        given = self._read_one(context, arm, features)
+        self._check_entry()
+        now = self._time() if time is None else float(time)
+        with self._lock:
+            roster, x = self._widened(self._current(), given)
+            roster, column = self._column_of(roster, arm)
+            opened: dict[str, Open | Together] = {id: (self._records[plain_name(arm)], x, now)}
+            self._doing = Batch(copied(roster.books), opened)
+            words, columns = np.frombuffer(x, np.uint64), np.array([column], dtype=np.int64)
+            count_decision(roster.books, words, columns, 0)
+            roster.open.update(opened)
+            roster.books.counts[PENDING] = NOTHING
+            if len(roster.open) > self.max_open:
+                self._drop_oldest(roster)
 
     def _current(self) -> Roster:
         """The roster with nothing half done in it, and the arms as they are to be."""
@@ -685,8 +765,9 @@ class Agent:
         return roster.offer(records_of(arms, self._records))
 
     def _decide(
-        self, roster: Roster, x: bytes, offer: Offer, now: float, open: dict[str, Open | Together]
-    ) -> Decision:
+        self, roster: Roster, x: bytes, offer: Offer, now: float,
+        open: dict[str, Open | Together], proposed: bool = False,
+    ) -> Decision:  # fmt: skip
         """Decide, and open the decision; it counts once the caller says so."""
         records, columns = offer
         if not records:
@@ -699,7 +780,7 @@ class Agent:
         if self._per_arm:
             width = len(x) // len(records)
             x = x[place * width : (place + 1) * width]
-        if self._coming:
+        if self._coming and not proposed:
             self._remember(roster, record, int(columns[place]))
         id = decision_id(number, checksum)
         open[id] = record, x, now
@@ -734,7 +815,7 @@ class Agent:
         None for a place that nobody looked at, as are those it is too short for; or a mapping of
         arms to rewards. What was not looked at teaches nothing. True if anything was learned.
         """
-        value: Any = reward if isinstance(reward, _MANY) else self._checked(reward)
+        value: Any = reward if isinstance(reward, _MANY) else self.check_reward(reward)
         if self._lock._is_owned():  # type: ignore[attr-defined]
             _refuse_reentry()
         with self._lock:
@@ -815,8 +896,22 @@ class Agent:
             )
         if len(given) > len(names):
             raise ValueError(f"the list {id!r} has {len(names)} places, but {len(given)} rewards")
-        rewards = [math.nan if value is None else self._checked(value) for value in given]
+        rewards = [math.nan if value is None else self.check_reward(value) for value in given]
         return rewards + [math.nan] * (len(names) - len(rewards))
+
+    def close(self, id: str) -> None:
+        """Close a decision without learning anything from it."""
+        self._check_entry()
+        with self._lock:
+            roster = self._current()
+            if id not in roster.open:
+                self._refuse(roster, id)
+            self._doing = id
+            record_closed(roster.books)
+            del roster.open[id]
+            roster.books.counts[PENDING] = NOTHING
+        if self._log is not None:
+            self._log.expired([id], None, self._time())
 
     def _learned(
         self, roster: Roster, column: int, context: bytes, value: float, counted: bool
@@ -844,8 +939,8 @@ class Agent:
         trained.books.counts[PENDING] = LEARNED
         return trained
 
-    def _checked(self, reward: float) -> float:
-        """A reward as a number that the model can learn from."""
+    def check_reward(self, reward: float) -> float:
+        """A reward as a number that the model can learn from, or a sentence on why it cannot."""
         try:
             value = float(reward)
         except (TypeError, ValueError):
@@ -884,7 +979,7 @@ class Agent:
         age = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
         if not isinstance(age, Real) or math.isnan(age):
             raise ValueError(f"older_than must be an age in seconds, not {older_than!r}")
-        value = None if reward is None else self._checked(reward)
+        value = None if reward is None else self.check_reward(reward)
         self._check_entry()
         before = self._time() - age
         with self._lock:
@@ -924,27 +1019,32 @@ class Agent:
         For `Linear` the context is the feature vector of the arm; for `HybridLinear` that of the
         arm are its `features`.
         """
-        if not self._coming:
-            record_of(arm, self._records)  # before the reader learns anything from the context
-        value = self._checked(reward)
-        given: Any = None
-        if isinstance(self._reader, HybridReader):
-            given = self._reader.read(context, [features])
-        elif features is not None:
-            raise TypeError(f"{self._reader.model_name} knows no features of arms beside a context")
-        else:
-            given = self._reader.vector(context).tobytes()
+        given = self._read_one(context, arm, features)
+        value = self.check_reward(reward)
         self._check_entry()
         with self._lock:
             roster, x = self._widened(self._current(), given)
-            if self._coming:
-                roster, columns = self._all_remembered(roster, [arm])
-                column = int(columns[0])
-            else:
-                column = roster.columns[record_of(arm, self._records)]
+            roster, column = self._column_of(roster, arm)
             self._doing = None
             roster = self._learned(roster, column, x, value, counted=True)
             roster.books.counts[PENDING] = NOTHING
+
+    def _read_one(self, context: Context, arm: Arm, features: Any) -> Any:
+        """The context of one arm as numbers."""
+        if not self._coming:
+            record_of(arm, self._records)  # before the reader learns anything from the context
+        if isinstance(self._reader, HybridReader):
+            return self._reader.read(context, [features])
+        if features is not None:
+            raise TypeError(f"{self._reader.model_name} knows no features of arms beside a context")
+        return self._reader.vector(context).tobytes()
+
+    def _column_of(self, roster: Roster, arm: Arm) -> tuple[Roster, int]:
+        """The column of an arm, which may have come with this call."""
+        if not self._coming:
+            return roster, roster.columns[record_of(arm, self._records)]
+        roster, columns = self._all_remembered(roster, [arm])
+        return roster, int(columns[0])
 
     def _widened(self, roster: Roster, given: Any) -> tuple[Roster, bytes]:
         """A context that was read and a roster of the same width."""
@@ -990,7 +1090,7 @@ class Agent:
             raise ValueError("a history is a table, or three arrays: contexts, arms, rewards")
         contexts, arms, rewards = history
         names = np.asarray(arms).tolist() if isinstance(arms, np.ndarray) else list(arms)
-        values = [self._checked(value) for value in rewards]
+        values = [self.check_reward(value) for value in rewards]
         for name in dict.fromkeys(names):
             record_of(name, self._records)  # before the reader learns anything from the contexts
         self._check_entry()
@@ -1041,7 +1141,7 @@ class Agent:
         names = list(names)
         contexts = [None] * len(names) if contexts is None else list(contexts)
         described = [None] * len(names) if described is None else list(described)
-        values = [self._checked(value) for value in rewards]
+        values = [self.check_reward(value) for value in rewards]
         if not len(names) == len(values) == len(contexts) == len(described):
             raise ValueError("a history needs a context, an arm and a reward per observation")
         for name in dict.fromkeys(names):
@@ -1159,7 +1259,7 @@ class Agent:
 
     @property
     def log(self) -> Any:
-        """Where decisions and rewards are written, a `tsucb.logs.DecisionLog`; None without one."""
+        """Where decisions and rewards are written, a `DecisionLog`; None without one."""
         return self._log
 
     def report(self, path: str | os.PathLike[str]) -> None:
@@ -1195,6 +1295,28 @@ class Agent:
             values, arrays = snapshot.taken(self)
         snapshot.check(self, values, arrays)
         storage.write(path, values, arrays)
+
+    def to_bytes(self) -> bytes:
+        """What `save` writes to a file, for applications that keep it elsewhere."""
+        with self._lock:
+            values, arrays = snapshot.taken(self)
+        return storage.packed(values, arrays)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, clock: Callable[[], float] = time.time) -> "Agent":
+        """The agent that `to_bytes` was called on."""
+        values, arrays = storage.unpacked(data)
+        return snapshot.restored(cls, "it", values, arrays, None, None, None, clock)
+
+    def digest(self) -> str:
+        """A hash of everything learned and open, not of the random stream.
+
+        Agents that recorded the same decisions and learned the same rewards, in the same order and
+        on the same kind of machine, have the same.
+        """
+        with self._lock:
+            values, arrays = snapshot.taken(self)
+        return snapshot.digest(values, arrays)
 
     @classmethod
     def load(
@@ -1302,8 +1424,6 @@ def _opened(log: Any) -> Any:
     """The decision log at a path, or that calls a function."""
     if log is None:
         return None
-    from tsucb.logs.decision_log import DecisionLog
-
     return log if isinstance(log, DecisionLog) else DecisionLog(log)
 
 

@@ -101,15 +101,13 @@ class Decision:
                 "what was seen of every arm is not kept for so many decisions at once; decide for "
                 "fewer contexts at a time"
             )
-        names = self._offer.names
-        seen = np.frombuffer(self._seen)
-        mean, std, estimate, radius = seen[2:].reshape(4, -1)
-        chosen, target, favourite = names.index(self.arm), float(seen[0]), int(seen[1])
         weighed = getattr(self._policy, "target_name", "target")
-        name = str(self._policy)
-        return Explanation(
-            names, chosen, name, mean, std, estimate, radius, target, weighed, favourite
-        )
+        return Explanation.of(self._offer.names, self.arm, str(self._policy), weighed, self._seen)
+
+    @property
+    def seen(self) -> bytes:
+        """What `explain` is made from, as bytes to be kept; `Explanation.of` reads them."""
+        return self._seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +143,19 @@ class Explanation:
     favourite: int | None = None
 
     _verb = "chose"
+
+    @classmethod
+    def of(
+        cls, arms: tuple[Arm, ...], arm: Arm, policy: str, target_name: str, seen: bytes
+    ) -> "Explanation":
+        """From what a decision keeps: see `Decision.seen`."""
+        numbers = np.frombuffer(seen)
+        mean, std, estimate, radius = numbers[2:].reshape(4, -1)
+        target, favourite = float(numbers[0]), int(numbers[1])
+        chosen = arms.index(arm)
+        return cls(
+            arms, chosen, policy, mean, std, estimate, radius, target, target_name, favourite
+        )
 
     @property
     def _own(self) -> int:

@@ -248,7 +248,7 @@ def check_files(agent: "Agent", path: str | os.PathLike[str], settings: dict[str
                 else:
                     record_of(name, agent._records)
             for value in part[reward]:
-                agent._checked(value)
+                agent.check_reward(value)
 
 
 def fitted_on_cluster(

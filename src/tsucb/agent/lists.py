@@ -97,11 +97,11 @@ def ranked(calls: Any, context: bytes, columns: Integers, count: int, width: int
     if isinstance(calls, PlainCalls):
         number, checksum = _rank_plain(calls, context, columns, places, seen, width)
     else:
-        kind = (calls._kind, _CONTEXT, _COLUMNS, _COLUMNS, _SEEN, types.int64)
+        kind = (calls.decider.kind, _CONTEXT, _COLUMNS, _COLUMNS, _SEEN, types.int64)
         rank = calls.__dict__.get("rank")
         if rank is None:
             rank = calls.__dict__["rank"] = _rank.compile(kind)  # type: ignore[attr-defined]
-        number, checksum = rank(calls._address, context, columns, places, seen, width)
+        number, checksum = rank(calls.decider.address, context, columns, places, seen, width)
     return places, seen, int(number), int(checksum)
 
 
@@ -126,21 +126,22 @@ def _rank_plain(calls: PlainCalls, context: bytes, columns: Integers, places: In
 
 
 @keeping_gil
-def _rank(bound, numbers, columns, places, seen, width):  # type: ignore[no-untyped-def]
-    values, books = np.frombuffer(numbers, np.float64), bound.books
-    if not all_finite(values, bound.largest):
+def _rank(decider, numbers, columns, places, seen, width):  # type: ignore[no-untyped-def]
+    learner = decider.learner
+    values, books = np.frombuffer(numbers, np.float64), learner.books
+    if not all_finite(values, decider.largest):
         return NOT_FINITE, np.uint64(0)
-    context = laid_out(without_tiny(values), bound.room, columns)
+    context = laid_out(without_tiny(values), learner.room, columns)
     left, rest = columns.copy(), np.arange(columns.size)
     for n in range(places.size):
         count = columns.size - n
         step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
         available = left[:count]
         choice = next_arm(
-            bound.model, bound.state, bound.policy, context, available, books.chosen,
-            bound.first_pulls, step, bound.stream.rng, seen[n],
+            learner.model, learner.state, decider.policy, context, available, books.chosen,
+            decider.first_pulls, step, decider.stream.rng, seen[n],
         )  # fmt: skip
-        count_decision(books, values, available, choice.arm)
+        count_decision(books, np.frombuffer(numbers, np.uint64), available, choice.arm)
         places[n] = rest[choice.arm]
         for i in range(choice.arm, count - 1):
             left[i], rest[i] = left[i + 1], rest[i + 1]
@@ -154,22 +155,22 @@ def learned_list(
 
     NaN is the reward of a place that nobody looked at: nothing is learned from it.
     """
-    kind = (calls._kind, _CONTEXT, _COLUMNS, _REWARDS, types.int64)
+    kind = (calls.learner.kind, _CONTEXT, _COLUMNS, _REWARDS, types.int64)
     learn = calls.__dict__.get("learn_list")
     if learn is None:
         learn = calls.__dict__["learn_list"] = _learn_list.compile(kind)  # type: ignore[attr-defined]
-    learn(calls._address, contexts, columns, rewards, width)
+    learn(calls.learner.address, contexts, columns, rewards, width)
 
 
 @keeping_gil
-def _learn_list(bound, numbers, columns, rewards, width):  # type: ignore[no-untyped-def]
-    values, books = without_tiny(np.frombuffer(numbers, np.float64)), bound.books
+def _learn_list(learner, numbers, columns, rewards, width):  # type: ignore[no-untyped-def]
+    values, books = without_tiny(np.frombuffer(numbers, np.float64)), learner.books
     for n in range(columns.size):
         column, reward = columns[n], rewards[n]
         if column >= 0 and not np.isnan(reward):
             row = values[n * width : (n + 1) * width] if width > 0 else values
-            x = laid_out(row, bound.room, np.full(1, column))
-            update(bound.model, bound.state, x, column, reward)
+            x = laid_out(row, learner.room, np.full(1, column))
+            update(learner.model, learner.state, x, column, reward)
             record_reward(books, column, reward, False, False)
         else:
             record_closed(books)

@@ -157,38 +157,40 @@ def _call(calls: CompiledCalls, function: Any, *arguments: Any) -> None:
     """Call a function on what the calls of a roster are bound to; it is compiled only once."""
     machine = calls.__dict__.get(function.__name__)
     if machine is None:
-        kinds = (calls._kind, _MATRIX, _COLUMNS, _COLUMNS, _CHECKSUMS)
+        kinds = (calls.decider.kind, _MATRIX, _COLUMNS, _COLUMNS, _CHECKSUMS)
         machine = function.compile((*kinds, *[_MATRIX] * (len(arguments) - 4)))
         calls.__dict__[function.__name__] = machine
-    machine(calls._address, *arguments)
+    machine(calls.decider.address, *arguments)
 
 
 @compiled
-def _decide_rows(bound, contexts, columns, places, checksums, seen):  # type: ignore[no-untyped-def]
+def _decide_rows(decider, contexts, columns, places, checksums, seen):  # type: ignore[no-untyped-def]
     """Decide for one context after the other."""
-    books = bound.books
+    learner = decider.learner
+    books = learner.books
     for i in range(places.size):
         values = contexts[i]
         step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
-        context = laid_out(without_tiny(values), bound.room, columns)
+        context = laid_out(without_tiny(values), learner.room, columns)
         choice = next_arm(
-            bound.model, bound.state, bound.policy, context, columns, books.chosen,
-            bound.first_pulls, step, bound.stream.rng, seen[i],
+            learner.model, learner.state, decider.policy, context, columns, books.chosen,
+            decider.first_pulls, step, decider.stream.rng, seen[i],
         )  # fmt: skip
-        count_decision(books, values, columns, choice.arm)
+        count_decision(books, values.view(np.uint64), columns, choice.arm)
         places[i], checksums[i] = choice.arm, books.checksum[0]
 
 
 @compiled
-def _choose_rows(bound, contexts, columns, places, checksums, seen, mean, std):  # type: ignore[no-untyped-def]
+def _choose_rows(decider, contexts, columns, places, checksums, seen, mean, std):  # type: ignore[no-untyped-def]
     """The same, where the moments of all arms are known for every context."""
-    books, model, state, rng = bound.books, bound.model, bound.state, bound.stream.rng
+    learner, rng = decider.learner, decider.stream.rng
+    books, model, state = learner.books, learner.model, learner.state
     for i in range(places.size):
         step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
         belief = believe_predicted(model, state, mean[i], std[i], columns, step, rng)
-        choice = choose(bound.policy, belief, rng)
+        choice = choose(decider.policy, belief, rng)
         write_down(seen[i], belief, choice)
-        count_decision(books, contexts[i], columns, choice.arm)
+        count_decision(books, contexts[i].view(np.uint64), columns, choice.arm)
         places[i], checksums[i] = choice.arm, books.checksum[0]
 
 

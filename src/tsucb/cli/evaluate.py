@@ -12,11 +12,11 @@ import typer
 
 from tsucb.cli.reproduce import SeedOption, listed
 from tsucb.cli.simulate import ModelName, make_model
+from tsucb.evaluation import Comparison, compare, read_settings
 from tsucb.files import write_whole
-from tsucb.logs import Comparison, LoggedData, compare, read_events, replay
+from tsucb.logs import LoggedData, read_events, replay
 from tsucb.logs.decision_log import is_decision_log
 from tsucb.logs.logged_data import check_events
-from tsucb.logs.settings import read_settings
 from tsucb.news import log_files, read_day
 from tsucb.news.events import news_events
 from tsucb.policies.names import named_policy, usual_ucb
@@ -187,8 +187,8 @@ def print_comparison(found: Comparison) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from tsucb.logs.compare import LOGGED, verdict
-    from tsucb.logs.pages import interval
+    from tsucb.evaluation.compare import LOGGED, verdict
+    from tsucb.logs.estimators import interval
 
     console = Console(highlight=False)
     kept = ", ".join(f"{name} {size:,}" for name, size in found.kept.items() if size)

@@ -14,9 +14,9 @@ import tsucb
 from tsucb import datasets
 from tsucb.cli.limits import bounded, check_memory
 from tsucb.cli.reproduce import SeedOption, listed
-from tsucb.experiments.drawing import new_figure, theme
 from tsucb.figures import regret_curves
 from tsucb.files import write_whole
+from tsucb.pages.drawing import new_figure, theme
 from tsucb.policies.names import named_policy, usual_ucb
 from tsucb.statistics import NORMAL
 
@@ -158,8 +158,9 @@ def play_like(
     from rich.table import Table
 
     from tsucb.cli.evaluate import named_agents
-    from tsucb.logs import read_decisions, simulate_like
-    from tsucb.logs.like import RANDOM, WARNING
+    from tsucb.evaluation import simulate_like
+    from tsucb.evaluation.like import RANDOM, WARNING
+    from tsucb.logs import read_decisions
 
     agents = named_agents(files) | {name: {"policy": named_policy(name)} for name in rules}
     decisions = read_decisions(log, uniform=True).rewarded(missing)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsucb.compiled import generic, generic_inlined, inlined, run
+from tsucb.compiled import generic, inlined, run
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.bursts import burst, normal
 
@@ -30,7 +30,7 @@ def begin(environment: Any, rng: np.random.Generator) -> Any:
     return environment.begin(rng)
 
 
-@generic_inlined(method="advance")
+@generic
 def advance(
     environment: Any, world: Any, step: int, rng: np.random.Generator
 ) -> tuple[Any, Floats, Integers]:

@@ -5,8 +5,9 @@ into a folder that survives being killed at any moment.
 """
 
 from tsucb.experiments.claims import Check, Claim, Finding, check_claims
-from tsucb.experiments.experiment import Experiment, Figure, Task
+from tsucb.experiments.experiment import Experiment, Task
 from tsucb.experiments.measure import reproduce
+from tsucb.pages.page import Figure
 
 __all__ = [
     "Check",

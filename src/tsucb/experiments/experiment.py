@@ -11,18 +11,18 @@ from __future__ import annotations
 import dataclasses
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from tsucb.experiments.claims import Claim
+from tsucb.pages.page import Figure
 from tsucb.simulation import cores
 from tsucb.statistics import mean_interval, percent_of
 
 if TYPE_CHECKING:
-    import matplotlib.figure
     import pandas as pd
 
 Cell = tuple[str | int | float, ...]
@@ -51,18 +51,6 @@ class Task(NamedTuple):
         """
         parts = [*map(str, self.cell), self.policy, f"{self.first}-{self.stop - 1}"]
         return re.sub(r"[^\w.()=+-]", "-", "_".join(parts))
-
-
-class Figure(NamedTuple):
-    """A picture of the report: file name without ending, heading, caption, and how to draw it.
-
-    `draw(narrow)` returns a matplotlib Figure; narrow ones are for the width of a phone.
-    """
-
-    name: str
-    title: str
-    caption: str
-    draw: Callable[[bool], matplotlib.figure.Figure]
 
 
 @dataclass(frozen=True, kw_only=True)

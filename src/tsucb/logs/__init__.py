@@ -1,7 +1,5 @@
 """Logged data: reading it, replaying policies over it, and estimating what others had earned."""
 
-from tsucb.logs.compare import Comparison, compare
-from tsucb.logs.decision_log import DecisionLog
 from tsucb.logs.decision_log import read as read_decision_log
 from tsucb.logs.decisions import Decisions, read_decisions
 from tsucb.logs.estimators import (
@@ -13,30 +11,23 @@ from tsucb.logs.estimators import (
     switch,
     target_probabilities,
 )
-from tsucb.logs.like import LogBandit, like, simulate_like
 from tsucb.logs.logged_data import LoggedData
 from tsucb.logs.replay import Replay, replay
 from tsucb.logs.tables import read_events
 
 __all__ = [
-    "Comparison",
-    "DecisionLog",
     "Decisions",
     "Estimate",
-    "LogBandit",
     "LoggedData",
     "Replay",
-    "compare",
     "difference",
     "doubly_robust",
     "inverse_propensity",
-    "like",
     "read_decision_log",
     "read_decisions",
     "read_events",
     "replay",
     "self_normalised",
-    "simulate_like",
     "switch",
     "target_probabilities",
 ]

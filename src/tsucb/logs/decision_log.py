@@ -7,290 +7,39 @@ file, which is there whole or not at all, and the journal goes. Whoever is kille
 nothing that was written. Each process writes files of its own, so several may share a folder.
 """
 
-import contextlib
-import io
 import json
 import math
 import os
-import secrets
-import threading
-import time
-import warnings
-import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tsucb.checks import whole_number
-from tsucb.files import write_whole
-
 if TYPE_CHECKING:
     import pandas as pd
-
-    from tsucb.agent.decision import Decision
 
 Row = dict[str, Any]
 
 JOURNAL, FINISHED = ".jsonl", ".parquet"
 
 
-class DecisionLog:
-    """Writes the decisions and rewards of an agent: `Agent(log=…)` makes one.
-
-    A row of kind "decision" holds `id`, `time`, `policy`, `context` (JSON), `arms` (those offered),
-    `arm`, `favourite` (what the policy itself would have played), `probabilities` of all arms
-    offered (None where they are not known), `target` (f̃ for TS-UCB), `alpha`, and the `mean` and
-    `std` that the belief had of every arm. A row of kind "reward" holds `id`, `time`, `reward`
-    (None if the decision expired without one) and `expired`. Arms are named by strings.
-
-    A row that cannot be written, as when the disk is full, is a warning and no error: `lost` counts
-    them.
-
-    Parameters
-    ----------
-    target
-        The path of a folder, made if it is not there; or a function, called with every row.
-    rows_per_file
-        So many rows become one Parquet file.
-
-    >>> import tsucb
-    >>> rows = []
-    >>> agent = tsucb.Agent(["tea", "milk"], exploration=0.1, seed=0, log=rows.append)
-    >>> decision = agent.choose({"hour": 9})
-    >>> agent.reward(decision.id, 1.0)
-    True
-    >>> [row["kind"] for row in rows], rows[0]["context"], sum(rows[0]["probabilities"])
-    (['decision', 'reward'], '{"hour": 9}', 1.0)
-    """
-
-    def __init__(
-        self,
-        target: str | os.PathLike[str] | Callable[[Row], None],
-        *,
-        rows_per_file: int = 10_000,
-    ) -> None:
-        self.rows_per_file = whole_number("rows_per_file", rows_per_file)
-        self.lost = 0
-        self.folder: Path | None = None
-        self._call: Callable[[Row], None] | None = None
-        # A signal handler may decide in the middle of a write, and a fork may copy a lock that is
-        # held by a thread that the child does not have.
-        self._lock, self._process = threading.RLock(), os.getpid()
-        self._journal: _Journal | None = None
-        self._rows: list[Row] = []
-        if callable(target):
-            self._call = target
-            return
-        if not isinstance(target, str | os.PathLike):
-            raise TypeError(f"a log is a path or a function, not {target!r}")
-        self.folder = Path(target)
-        if self.folder.is_file():
-            raise ValueError(f"{self.folder} is a file; a decision log is a folder")
-        self.folder.mkdir(parents=True, exist_ok=True)
-
-    def decided(self, decision: "Decision", context: Any) -> None:
-        """Write a decision."""
-        self._write([decision_row(decision, context)])
-
-    def decided_many(self, decisions: "Sequence[Decision]", contexts: Any) -> None:
-        """Write several decisions, made from the rows of a table, a matrix or a list."""
-        pairs = zip(decisions, rows_of(contexts), strict=True)
-        self._write([decision_row(decision, context) for decision, context in pairs])
-
-    def rewarded(self, id: str, reward: float, now: float) -> None:
-        """Write a reward."""
-        self._write([reward_row(id, reward, now, False)])
-
-    def expired(self, ids: Iterable[str], reward: float | None, now: float) -> None:
-        """Write that decisions were closed, and what they are taken to have earned."""
-        self._write([reward_row(id, reward, now, True) for id in ids])
-
-    def close(self) -> None:
-        """Make a Parquet file of what is still in the journal. The log can be written to again."""
-        with self._lock:
-            self._finish()
-
-    def _write(self, rows: list[Row]) -> None:
-        try:
-            if self._call is not None:
-                for row in rows:
-                    self._call(row)
-                return
-            lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
-            if self._process != os.getpid():
-                self._lock, self._process = threading.RLock(), os.getpid()
-            with self._lock:
-                if self._journal is None or self._journal.owner != os.getpid():
-                    self._journal, self._rows = _Journal(self._new_path()), []
-                self._journal.write(lines)
-                self._rows += rows
-                if len(self._rows) >= self.rows_per_file:
-                    self._finish()
-        except Exception as error:
-            self.lost += len(rows)
-            warnings.warn(
-                f"{len(rows)} rows of the decision log could not be written: {error}",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-
-    def _new_path(self) -> Path:
-        """The name of a journal of this process's own; names sort by time."""
-        assert self.folder is not None
-        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-        return self.folder / f"{stamp}-{os.getpid()}-{secrets.token_hex(4)}{JOURNAL}"
-
-    def _finish(self) -> None:
-        journal, rows = self._journal, self._rows
-        if journal is None or journal.owner != os.getpid() or not rows:
-            return
-        # If this fails, the journal stays and holds the same.
-        self._journal, self._rows = None, []
-        journal.close()
-        write_whole(journal.path.with_suffix(FINISHED), as_parquet(rows))
-        journal.path.unlink()
-
-
-class _Journal:
-    """A file that lines are appended to, each there whole or not at all while the process lives."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.owner, self.size = path, os.getpid(), 0
-        # Without a buffer: what was written survives the process.
-        self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
-        self.close = weakref.finalize(self, os.close, self._handle)
-
-    def write(self, lines: bytes) -> None:
-        done = 0
-        try:
-            while done < len(lines):
-                done += os.write(self._handle, lines[done:])
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._handle, self.size)
-            raise
-        self.size += len(lines)
-
-
-def decision_row(decision: "Decision", context: Any) -> Row:
-    """A decision as a row of the log."""
-    seen = decision.explain()
-    try:
-        chances: list[float] | None = list(decision.probabilities.values())
-    except ValueError:  # the agent does not know them
-        chances = None
-    return {
-        "kind": "decision",
-        "id": decision.id,
-        "time": float(decision.time),
-        "policy": seen.policy,
-        "context": as_json(context),
-        "arms": [str(arm) for arm in seen.arms],
-        "arm": str(decision.arm),
-        "favourite": str(decision.favourite),
-        "probabilities": chances,
-        "target": seen.target,
-        "alpha": seen.alpha,
-        "mean": seen.mean.tolist(),
-        "std": seen.std.tolist(),
-    }
-
-
-def reward_row(id: str, reward: float | None, now: float, expired: bool) -> Row:
-    """A reward as a row of the log."""
-    return {"kind": "reward", "id": id, "time": float(now), "reward": reward, "expired": expired}
-
-
-def rows_of(contexts: Any) -> list[Any]:
-    """The contexts one by one."""
-    if isinstance(contexts, Mapping) or hasattr(contexts, "columns"):
-        from tsucb.agent.contexts import records
-
-        return records(contexts, getattr(contexts, "columns", contexts))
-    if hasattr(contexts, "toarray"):
-        contexts = contexts.toarray()
-    return list(contexts)
-
-
-def as_json(context: Any) -> str | None:
-    """A context as JSON: a mapping of names to values, a list of numbers, or None.
-
-    >>> import numpy as np
-    >>> as_json({"age": np.int64(31), "city": "Rome"}), as_json(np.array([0.5, 1.0])), as_json(None)
-    ('{"age": 31, "city": "Rome"}', '[0.5, 1.0]', None)
-    """
-    if context is None:
-        return None
-    if isinstance(context, Mapping):
-        context = {str(_plain(name)): value for name, value in context.items()}
-    elif not isinstance(context, list | tuple | np.ndarray) or hasattr(context, "_asdict"):
-        from tsucb.agent.encoding import values_of
-
-        with contextlib.suppress(TypeError, ValueError):
-            values, positional = values_of(context)
-            context = list(values.values()) if positional else dict(values)
-    return json.dumps(context, default=_plain, ensure_ascii=False)
-
-
-def _plain(value: Any) -> Any:
-    """What JSON does not know, as something it does."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return dict(value)
-    return str(value)
-
-
-def as_parquet(rows: list[Row]) -> bytes:
-    """Rows of both kinds as a Parquet file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    text, number = pa.string(), pa.float64()
-    kinds = {
-        "kind": text,
-        "id": text,
-        "time": number,
-        "policy": text,
-        "context": text,
-        "arms": pa.list_(text),
-        "arm": text,
-        "favourite": text,
-        "probabilities": pa.list_(number),
-        "target": number,
-        "alpha": number,
-        "mean": pa.list_(number),
-        "std": pa.list_(number),
-        "reward": number,
-        "expired": pa.bool_(),
-    }
-    columns = {
-        name: pa.array([row.get(name) for row in rows], kind) for name, kind in kinds.items()
-    }
-    sink = io.BytesIO()
-    pq.write_table(pa.table(columns), sink, compression="zstd")
-    return sink.getvalue()
-
-
 def read(path: str | os.PathLike[str]) -> "pd.DataFrame":
     """The decisions of a log, one row each in the order of time, with the rewards that came.
 
-    The columns are those of a decision's row (see `DecisionLog`) and `propensity`, the probability
-    of the arm played; `reward`, NaN where none came (yet); `reward_time`; `expired`. Rewards
-    for decisions that are not in the log are left out.
+    The columns are those of a decision's row (see `tsucb.agent.DecisionLog`) and `propensity`, the
+    probability of the arm played; `reward`, NaN where none came (yet); `reward_time`; `expired`.
+    Rewards for decisions that are not in the log are left out.
 
     Parameters
     ----------
     path
         The folder; or a single Parquet file of it.
     """
+    return joined(_all_rows(Path(path)), str(path))
+
+
+def joined(rows: list[Row], path: str = "the log") -> "pd.DataFrame":
+    """Rows of both kinds as `read` returns them."""
     import pandas as pd
 
-    rows = _all_rows(Path(path))
     decisions = [row for row in rows if row.get("kind") == "decision"]
     if not decisions:
         raise ValueError(f"{path} holds no decisions")

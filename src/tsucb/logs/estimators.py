@@ -480,3 +480,19 @@ def target_probabilities(
     beliefs = [model.belief(state, context, rng=rng) for context in np.asarray(contexts)]
     target = np.array([policy.probabilities(belief) for belief in beliefs])
     return target, np.array([belief.mean for belief in beliefs])
+
+
+def interval(found: Estimate, sign: bool = False, digits: int = 4) -> str:
+    """A value with its interval, bounds, or nothing.
+
+    >>> interval(Estimate(0.125, 0.01, 0.1, 0.15, 90, 100)), interval(Estimate(*[math.nan] * 5, 9))
+    ('0.125 (0.1 to 0.15)', '–')
+    """
+    form = f"{'+' if sign else ''}.{digits}g"
+    if found.bounded:
+        return f"between {found.low:{form}} and {found.high:{form}}"
+    if math.isnan(found.value):
+        return "–"
+    if math.isnan(found.low):
+        return f"{found.value:{form}} (no interval)"
+    return f"{found.value:{form}} ({found.low:{form}} to {found.high:{form}})"

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tsucb.experiments.drawing import legend_above
-from tsucb.experiments.experiment import Figure
 from tsucb.files import write_whole
 from tsucb.logs.decision_log import read
 from tsucb.logs.decisions import ripe
-from tsucb.logs.estimators import Estimate, difference
-from tsucb.logs.pages import cards, drawn, facts, interval, line_look, notes, page, panel, thinned
+from tsucb.logs.estimators import Estimate, difference, interval
 from tsucb.numeric.arrays import Floats, Integers
+from tsucb.pages.drawing import legend_above, line_look, panel, thinned
+from tsucb.pages.page import Figure, cards, drawn, facts, notes, page
 from tsucb.statistics import NORMAL
 
 if TYPE_CHECKING:

@@ -110,8 +110,8 @@ def replay(
     train, done = None, 0
     while done < len(log.arm):
         before, last = done, min(done + CHUNK, len(log.arm))
-        done = loop(*given, done, last, chosen, kept, counts, NOTHING_SEEN, *streams)
-        if done < last or training_due(model, state):
+        done, due = loop(*given, done, last, chosen, kept, counts, NOTHING_SEEN, *streams)
+        if due:
             train = train or model.trainer([state])
             train()
         progress(done - before)
@@ -139,7 +139,7 @@ def untried(propensity: Floats, offered: Integers) -> float:
 @compiled
 def go_through(log, model, state, policy, first_pulls, floor, first, last, chosen, kept, counts,  # type: ignore[no-untyped-def]
                seen, policy_stream, keep_stream):  # fmt: skip
-    """Events first … last − 1, or until the model wants to train; the number of the next event.
+    """Events first … last − 1, or until the model wants to train; the next event, and if it does.
 
     counts[0] of them matched so far, counts[1] were kept.
     """
@@ -160,8 +160,8 @@ def go_through(log, model, state, policy, first_pulls, floor, first, last, chose
                 kept[counts[1]] = n
                 counts[1] += 1
                 if training_due(model, state):
-                    return n + 1
-    return last
+                    return n + 1, True
+    return last, False
 
 
 def estimates(log: LoggedData, policy: str, matched: int, kept: Integers) -> Replay:

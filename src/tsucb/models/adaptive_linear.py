@@ -1,6 +1,6 @@
 """One vector of coefficients per arm, and a prior that fits itself to the data."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,8 @@ from tsucb.models.empirical_bayes import (
     STARTED,
     TAU,
     Learned,
+    Posteriors,
+    blank,
     refresh,
 )
 from tsucb.models.model import (
@@ -34,20 +36,22 @@ from tsucb.models.model import (
     believe_predicted,
     check_arm_count,
     forget,
+    training_due,
     update,
 )
 from tsucb.models.regressions import (
     Regressions,
+    Rows,
     arm_posterior,
     evidence,
     learn,
     predict,
     predict_many,
-    replace_posteriors,
+    set_posteriors,
     set_spread,
     widen,
 )
-from tsucb.numeric.arrays import Floats, Integers, copy_to
+from tsucb.numeric.arrays import Floats, Integers, copy_to, largest_of
 
 
 class AdaptiveState(NamedTuple):
@@ -171,10 +175,20 @@ class AdaptiveLinear(Model, NamedTuple("AdaptiveLinear", [("features", int)])):
             raise ValueError("the base has seen more than what was learned from it")
         posteriors = type(first.regressions)._make(array.copy() for array in first.regressions)
         posteriors.pulls[:] = first.pulls + second.pulls - base.pulls
+        merged = AdaptiveState(posteriors, result)
         if result.clock[STARTED]:
             result.clock[KNOWN] = 0.0  # the numbers begin anew
-            replace_posteriors(posteriors, *refresh(result, SETTLED, True))
-        return AdaptiveState(posteriors, result)
+            refreshed(merged, SETTLED, True)
+        return merged
+
+    def trainer(self, states: Sequence[AdaptiveState]) -> Callable[[], None]:
+        """What learns the prior anew from all that these states have seen."""
+
+        def train() -> None:
+            for state in states:
+                refreshed(state, PASSES if self.features < SMALL else 1, True)
+
+        return train
 
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """One vector (d,), the same for all arms; none without features."""
@@ -262,9 +276,21 @@ def placed(state: AdaptiveState) -> AdaptiveState:
     clock = state.learned.clock
     if clock[STARTED]:
         since, due = clock[SINCE], clock[DUE]
-        replace_posteriors(state.regressions, *refresh(state.learned, 1, False))
+        refreshed(state, 1, False)
         clock[SINCE], clock[DUE] = since, due
     return state
+
+
+def refreshed(state: AdaptiveState, passes: int, learning: bool) -> None:
+    """Learn the prior anew, or not, and put the posteriors in place."""
+    arms = state.regressions
+    if isinstance(arms, Rows):  # whose arrays have the shape of the result
+        refresh(state.learned, Posteriors(arms.mean, arms.root, arms.information), passes, learning)
+        return
+    posteriors = blank(*state.learned.moment.shape)
+    refresh(state.learned, posteriors, passes, learning)
+    set_posteriors(arms, posteriors.mean, posteriors.root)
+    arms.information[:] = posteriors.information
 
 
 @inlined
@@ -294,7 +320,7 @@ def believe_predicted_adaptive(model, state, mean, std, arms, step, rng):  # typ
         std[a] = np.rint(std[a] / grain) * grain
     if learned.clock[KNOWN] == 0.0:
         # All rewards were equal, and so are the means: arms that were never tried come first.
-        widest = std.max()
+        widest = largest_of(std)
         for a in range(arms.size):
             if learned.gram[arms[a], 0, 0] == 0.0:
                 std[a] = 2.0 * widest
@@ -315,16 +341,18 @@ def update_adaptive(model, state, context, arm, reward):  # type: ignore[no-unty
     z, y = relative(anchor, context), reward - anchor[0]
     add_to_sums(learned, arm, z, y)
     clock[SINCE] += 1.0
-    news = clock[KNOWN] == 0.0 and y != 0.0  # the first different reward gives all its scale
-    due = news or clock[SINCE] >= clock[DUE]
-    if not due:
-        for j in range(1, z.size):
-            if z[j] != 0.0 and learned.active[j] == 0.0:
-                activate(state, j, z[j])
+    if clock[KNOWN] == 0.0 and y != 0.0:  # the first different reward gives all its scale
+        clock[DUE] = clock[SINCE]
+    for j in range(1, z.size):
+        if z[j] != 0.0 and learned.active[j] == 0.0:
+            activate(state, j, z[j])
     learn(state.regressions, arm, z, y, learned.variance[arm])
-    if due:
-        new = refresh(learned, PASSES if anchor.size <= SMALL else 1, True)
-        replace_posteriors(state.regressions, new.mean, new.root, new.information)
+
+
+@implements(training_due, AdaptiveLinear)
+def refresh_due(model, state):  # type: ignore[no-untyped-def]
+    clock = state.learned.clock
+    return clock[SINCE] >= clock[DUE]
 
 
 @inlined

@@ -44,7 +44,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tsucb.compiled import compiled, inlined
-from tsucb.numeric.arrays import Floats, copy_rows
+from tsucb.numeric.arrays import Floats
 
 # The guess before there is evidence, as shares of the variance V of the rewards.
 NOISE = 0.5  # noise: half of what is seen. Doubt is safe: an arm that may be noise is tried again.
@@ -117,13 +117,14 @@ class Survey(NamedTuple):
 class Factors(NamedTuple):
     """Of every arm, in whitened coordinates."""
 
-    inverse: Floats  # (K p, p) Lₖ⁻¹, one below the other; zeros for an arm never tried
+    inverse: Floats  # (K, p, p) Lₖ⁻¹
+    own: Floats  # (K, p, p) Wₖ
     moment: Floats  # (K, p) gₖ
     square: Floats  # (K,) Σ (y − level)²
 
 
 class Common(NamedTuple):
-    """The posterior N(mean, rootᵀ root) of what the arms have in common, whitened."""
+    """The posterior N(mean, root rootᵀ) of what the arms have in common, whitened."""
 
     mean: Floats
     root: Floats
@@ -141,11 +142,16 @@ class Sums(NamedTuple):
     determined_slopes: Floats  # (K,)
 
 
+def blank(arms: int, p: int) -> Posteriors:
+    """Room for the posteriors of so many arms and coefficients."""
+    return Posteriors(np.zeros((arms, p)), np.zeros((arms, p, p)), np.zeros(arms))
+
+
 @compiled
-def refresh(state, passes, learning):  # type: ignore[no-untyped-def]
+def refresh(state, posteriors, passes, learning):  # type: ignore[no-untyped-def]
     """Standardise anew, find all posteriors (1), and let the numbers take a step.
 
-    Of several passes the posteriors of the last are returned. The step after it is for the next
+    Of several passes the posteriors of the last are left. The step after it is for the next
     refresh: so posteriors and step share one factorisation per arm, which is what it costs.
     """
     arms, p = state.moment.shape
@@ -154,10 +160,12 @@ def refresh(state, passes, learning):  # type: ignore[no-untyped-def]
     numbers, clock = state.numbers, state.clock
     if not found.known or clock[KNOWN] == 0.0:
         numbers[SIGMA], numbers[TAU0], numbers[TAU], numbers[OMEGA] = NOISE, LEVEL, guess, guess
-        state.noise[:] = 1.0
-        state.relevance[:] = 1.0
-    posteriors = Posteriors(np.zeros((arms, p)), np.zeros((arms, p, p)), np.zeros(arms))
-    factors = Factors(np.empty((arms * p, p)), np.zeros((arms, p)), np.zeros(arms))
+        for k in range(arms):
+            state.noise[k] = 1.0
+        for j in range(p):
+            state.relevance[j] = 1.0
+    inverse, own = np.empty((arms, p, p)), np.empty((arms, p, p))
+    factors = Factors(inverse, own, np.zeros((arms, p)), np.zeros(arms))
     scale, omega = np.empty(p), np.empty(p)
     for _ in range(passes):
         scale[0], omega[0] = np.sqrt(numbers[TAU0] * found.spread), 1.0 / numbers[TAU0]
@@ -174,7 +182,6 @@ def refresh(state, passes, learning):  # type: ignore[no-untyped-def]
     more = MORE if p <= SMALL else MORE_IF_LARGE
     weight = found.weight
     clock[DUE] = 1.0 if weight < FIRST else max(np.ceil(more * weight), np.ceil(GAP * p))
-    return posteriors
 
 
 @inlined
@@ -217,25 +224,38 @@ def common_part(state, found, scale, omega, factors):  # type: ignore[no-untyped
     """Factorise every arm's Mₖ, and find what the arms have in common."""
     arms, p = state.moment.shape
     level = found.level
-    right, tried = np.zeros(p), 0.0
+    right, precision, matrix = np.zeros(p), np.zeros((p, p)), np.empty((p, p))
+    for i in range(p):
+        precision[i, i] = 1.0 / omega[i]
     for k in range(arms):
-        n, inverse = state.gram[k, 0, 0], factors.inverse[k * p : (k + 1) * p]
+        n = state.gram[k, 0, 0]
         if n == 0.0:
-            inverse[:] = 0.0
             continue
         variance = state.noise[k] * state.numbers[SIGMA] * found.spread
-        g = factors.moment[k]
-        whiten(state.gram[k], state.moment[k], found.centre, scale, level, variance, inverse, g)
+        g, inverse, own = factors.moment[k], factors.inverse[k], factors.own[k]
+        whiten(state.gram[k], state.moment[k], found.centre, scale, level, variance, matrix, g)
         factors.square[k] = state.square[k] - 2 * level * state.moment[k, 0] + n * level * level
-        copy_rows(inverse, inverse_of_triangular(np.linalg.cholesky(inverse)))
-        right += applied_twice(inverse, g)
-        tried += 1.0
-    # −Σₖ Wₖ in one product, in which an arm never tried has zeros.
-    precision = -np.dot(transposed(factors.inverse), factors.inverse)
+        factorise(matrix)
+        invert(matrix, inverse)
+        multiply_lower(inverse, inverse, own)
+        for i in range(p):
+            precision[i, i] += 1.0
+            for j in range(p):
+                precision[i, j] -= own[i, j]
+                right[i] += own[i, j] * g[j]
+    # A lower root of the inverse comes from factors of the matrix read backwards.
+    mean, root, covariance = np.zeros(p), np.empty((p, p)), np.empty((p, p))
+    backwards(precision, matrix)
+    factorise(matrix)
+    invert(matrix, precision)
+    transpose(precision, root)
+    multiply_lower(precision, precision, matrix)
+    backwards(root, precision)
+    backwards(matrix, covariance)
     for i in range(p):
-        precision[i, i] += tried + 1.0 / omega[i]
-    root = inverse_of_triangular(np.linalg.cholesky(precision))
-    return Common(applied_twice(root, right), root, np.dot(transposed(root), root))
+        for j in range(p):
+            mean[i] += covariance[i, j] * right[j]
+    return Common(mean, precision, covariance)
 
 
 @inlined
@@ -245,18 +265,34 @@ def each_arm(state, found, scale, common, factors, posteriors):  # type: ignore[
     sums = Sums(
         np.zeros(p), np.zeros(p), np.zeros(arms), np.zeros(arms), np.zeros(arms), np.zeros(arms)
     )
+    root, one, two = np.empty((p, p)), np.empty((p, p)), np.empty((p, p))
+    # An arm never tried.
+    fresh = np.empty((p, p))
+    for i in range(p):
+        for j in range(p):
+            one[i, j] = common.covariance[i, j]
+        one[i, i] += 1.0
+    factorise(one)
+    transpose(one, fresh)
     for k in range(arms):
         state.variance[k] = state.noise[k] * state.numbers[SIGMA] * found.spread
         if state.gram[k, 0, 0] == 0.0:
-            root = np.linalg.cholesky(common.covariance + np.eye(p))
-            install(posteriors, k, common.mean, root, scale, found.centre, found.level)
+            install(posteriors, k, common.mean, fresh, scale, found.centre, found.level)
+            posteriors.information[k] = 0.0
             continue
-        inverse, g = factors.inverse[k * p : (k + 1) * p], factors.moment[k]
-        turned = transposed(inverse)
-        shared = np.dot(common.root, turned)
-        root = np.dot(turned, np.linalg.cholesky(np.dot(transposed(shared), shared) + np.eye(p)))
-        own = np.dot(turned, inverse)
-        mean = applied_twice(inverse, g + common.mean)
+        inverse, own, g = factors.inverse[k], factors.own[k], factors.moment[k]
+        # root = Lₖ⁻ᵀ chol(I + S Sᵀ), where S = Lₖ⁻¹ V̂^½
+        transpose(inverse, two)
+        multiply(two, common.root, one)
+        transpose(one, two)
+        square(two, one)
+        factorise(one)
+        transpose(one, two)
+        multiply_lower(inverse, two, root)
+        mean = np.zeros(p)
+        for i in range(p):
+            for j in range(p):
+                mean[i] += own[i, j] * (g[j] + common.mean[j])
         install(posteriors, k, mean, root, scale, found.centre, found.level)
         information = 0.0
         for i in range(p):
@@ -361,45 +397,129 @@ def whiten(gram, moment, centre, scale, level, variance, out, g):  # type: ignor
         g[i] = factor * (moment[i] - centre[i] * moment[0] + level * lack)
 
 
-# One kind of product, of matrices stored by rows: each kind takes a second to compile.
+# Linear algebra by loops: that of LAPACK takes seconds to compile, and wakes threads for matrices
+# of a hundred rows, which on a busy machine takes longer than all the arithmetic.
+# Four rows at a time: a quarter of the traffic through the row that is made.
 @inlined
-def transposed(matrix):  # type: ignore[no-untyped-def]
-    """The transposed matrix, stored by rows."""
-    rows, columns = matrix.shape
-    out = np.empty((columns, rows))
-    for i in range(rows):
-        for j in range(columns):
-            out[j, i] = matrix[i, j]
-    return out
+def factorise(matrix):  # type: ignore[no-untyped-def]
+    """Replace a positive definite matrix by U, upper triangular: matrix = UᵀU.
 
-
-@inlined
-def applied_twice(matrix, vector):  # type: ignore[no-untyped-def]
-    """matrixᵀ matrix vector, for a lower triangular matrix."""
-    p = vector.size
-    out = np.zeros(p)
-    for i in range(p):
-        entry = 0.0
-        for j in range(i + 1):
-            entry += matrix[i, j] * vector[j]
-        for j in range(i + 1):
-            out[j] += entry * matrix[i, j]
-    return out
-
-
-@inlined
-def inverse_of_triangular(matrix):  # type: ignore[no-untyped-def]
-    """The inverse of a lower triangular matrix, row by row."""
+    Only the upper half of the matrix is read.
+    """
     p = matrix.shape[0]
-    out = np.zeros((p, p))
     for i in range(p):
-        d = 1.0 / matrix[i, i]
-        for k in range(i):
-            factor = -matrix[i, k] * d
+        fours = i - i % 4
+        for k in range(0, fours, 4):
+            w, x, y, z = matrix[k, i], matrix[k + 1, i], matrix[k + 2, i], matrix[k + 3, i]
+            for j in range(i, p):
+                matrix[i, j] -= (w * matrix[k, j] + x * matrix[k + 1, j]) + (
+                    y * matrix[k + 2, j] + z * matrix[k + 3, j]
+                )
+        for k in range(fours, i):
+            x = matrix[k, i]
+            for j in range(i, p):
+                matrix[i, j] -= x * matrix[k, j]
+        d = 1.0 / np.sqrt(matrix[i, i])
+        for j in range(i):
+            matrix[i, j] = 0.0
+        for j in range(i, p):
+            matrix[i, j] *= d
+
+
+@inlined
+def invert(upper, out):  # type: ignore[no-untyped-def]
+    """The transposed inverse of an upper triangular matrix, which is lower triangular."""
+    p = upper.shape[0]
+    for i in range(p):
+        d = 1.0 / upper[i, i]
+        for j in range(p):
+            out[i, j] = 0.0
+        fours = i - i % 4
+        for k in range(0, fours, 4):
+            w, x, y, z = upper[k, i], upper[k + 1, i], upper[k + 2, i], upper[k + 3, i]
+            for j in range(k + 4):
+                out[i, j] -= d * (
+                    (w * out[k, j] + x * out[k + 1, j]) + (y * out[k + 2, j] + z * out[k + 3, j])
+                )
+        for k in range(fours, i):
+            x = upper[k, i]
             for j in range(k + 1):
-                out[i, j] += factor * out[k, j]
+                out[i, j] -= d * (x * out[k, j])
         out[i, i] = d
-    return out
+
+
+@inlined
+def multiply(left, right, out):  # type: ignore[no-untyped-def]
+    """out = leftᵀ right, of an upper and a lower triangular matrix: lower triangular."""
+    p = out.shape[0]
+    for i in range(p):
+        for j in range(p):
+            out[i, j] = 0.0
+        add_rows(left, right, out, i, 0, i + 1)
+
+
+@inlined
+def multiply_lower(left, right, out):  # type: ignore[no-untyped-def]
+    """out = leftᵀ right, of two lower triangular matrices."""
+    p = out.shape[0]
+    for i in range(p):
+        for j in range(p):
+            out[i, j] = 0.0
+        add_rows(left, right, out, i, i, p)
+
+
+@inlined
+def add_rows(left, right, out, i, first, last):  # type: ignore[no-untyped-def]
+    """Row i of leftᵀ right, for a lower triangular right, from its rows first … last − 1."""
+    fours = last - (last - first) % 4
+    for k in range(first, fours, 4):
+        w, x, y, z = left[k, i], left[k + 1, i], left[k + 2, i], left[k + 3, i]
+        for j in range(k + 4):
+            out[i, j] += (w * right[k, j] + x * right[k + 1, j]) + (
+                y * right[k + 2, j] + z * right[k + 3, j]
+            )
+    for k in range(fours, last):
+        x = left[k, i]
+        for j in range(k + 1):
+            out[i, j] += x * right[k, j]
+
+
+@inlined
+def square(upper, out):  # type: ignore[no-untyped-def]
+    """The upper half of I + upperᵀ upper, for an upper triangular matrix."""
+    p = out.shape[0]
+    for i in range(p):
+        for j in range(i, p):
+            out[i, j] = 0.0
+        out[i, i] = 1.0
+        fours = i + 1 - (i + 1) % 4
+        for k in range(0, fours, 4):
+            w, x, y, z = upper[k, i], upper[k + 1, i], upper[k + 2, i], upper[k + 3, i]
+            for j in range(i, p):
+                out[i, j] += (w * upper[k, j] + x * upper[k + 1, j]) + (
+                    y * upper[k + 2, j] + z * upper[k + 3, j]
+                )
+        for k in range(fours, i + 1):
+            x = upper[k, i]
+            for j in range(i, p):
+                out[i, j] += x * upper[k, j]
+
+
+@inlined
+def transpose(matrix, out):  # type: ignore[no-untyped-def]
+    """out = matrixᵀ."""
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] = matrix[j, i]
+
+
+@inlined
+def backwards(matrix, out):  # type: ignore[no-untyped-def]
+    """The matrix with its rows and columns in reverse order."""
+    p = out.shape[0]
+    for i in range(p):
+        for j in range(p):
+            out[i, j] = matrix[p - 1 - i, p - 1 - j]
 
 
 @inlined

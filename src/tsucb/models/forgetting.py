@@ -8,14 +8,14 @@ of becoming improper, as it would if its precision were just multiplied by γ.
 Reference: Kulhavý and Zarrop (1993), "On a general concept of forgetting".
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tsucb.checks import between
 from tsucb.compiled import implements, offers
-from tsucb.models.model import Model, believe, forget, update
+from tsucb.models.model import Model, believe, forget, training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.structure import leaves, refilled
 
@@ -98,6 +98,15 @@ class Forgetting(Model, NamedTuple("Forgetting", [("model", Model), ("gamma", fl
             aged = np.append(aged, np.full(arms, state.clock[0]))
         return ForgettingState(fadable(self.model.extend(state.inner, arms)), state.clock, aged)
 
+    @property
+    def trains(self) -> bool:
+        """As the model does."""
+        return self.model.trains
+
+    def trainer(self, states: Sequence[ForgettingState]) -> Callable[[], None]:
+        """The model's."""
+        return self.model.trainer([state.inner for state in states])
+
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """As the model's."""
         return self.model.context_shape(arms)
@@ -161,3 +170,8 @@ def update_forgetting(model, state, context, arm, reward):  # type: ignore[no-un
             forget(model.model, state.inner, part, max(model.gamma**passed, LEAST_WEIGHT))
         state.aged[part] = state.clock[0]
     update(model.model, state.inner, context, arm, reward)
+
+
+@implements(training_due, Forgetting)
+def training_due_forgetting(model, state):  # type: ignore[no-untyped-def]
+    return training_due(model.model, state.inner)

@@ -51,10 +51,9 @@ from tsucb.models.empirical_bayes import (
     SLOPES,
     SPREAD,
     WORTH,
-    applied_twice,
-    inverse_of_triangular,
+    factorise,
+    invert,
     near,
-    transposed,
 )
 from tsucb.numeric.arrays import Floats, copy_rows
 
@@ -220,7 +219,7 @@ def refresh(learned, sums, square, context, learning):  # type: ignore[no-untype
             for j in range(own_size):
                 inner[i, j] = own_scale[i] * piece[i, j] * own_scale[j] / noise
             inner[i, i] += 1.0
-        inverse = inverse_of_triangular(np.linalg.cholesky(inner))
+        inverse = inverse_root(inner)
         for i in range(own_size):
             for j in range(own_size):
                 factors[first + i, j] = inverse[i, j]
@@ -239,7 +238,7 @@ def refresh(learned, sums, square, context, learning):  # type: ignore[no-untype
             precision[i, j] = scale[i] * reduced[i, j] * scale[j] / noise
         precision[i, i] += 1.0
         right[i] = scale[i] * reduced[i, size] / noise
-    root = inverse_of_triangular(np.linalg.cholesky(precision))  # A⁻¹ = rootᵀ root
+    root = inverse_root(precision)  # A⁻¹ = rootᵀ root
     whitened = applied_twice(root, right)
 
     result = placed(whitened, root, scale, map_, scales.level)
@@ -266,6 +265,39 @@ def refresh(learned, sums, square, context, learning):  # type: ignore[no-untype
     weight = scales.weight
     clock[DUE] = 1.0 if weight < FIRST else max(np.ceil(MORE * weight), np.ceil(GAP * size))
     return Refreshed(result[0], result[1], own, result[2])
+
+
+@inlined
+def inverse_root(matrix):  # type: ignore[no-untyped-def]
+    """L⁻¹ of a positive definite matrix L Lᵀ, which is used up."""
+    out = np.empty(matrix.shape)
+    factorise(matrix)
+    invert(matrix, out)
+    return out
+
+
+@inlined
+def applied_twice(matrix, vector):  # type: ignore[no-untyped-def]
+    """matrixᵀ matrix vector, for a lower triangular matrix."""
+    out = np.zeros(vector.size)
+    for i in range(vector.size):
+        entry = 0.0
+        for j in range(i + 1):
+            entry += matrix[i, j] * vector[j]
+        for j in range(i + 1):
+            out[j] += entry * matrix[i, j]
+    return out
+
+
+@inlined
+def transposed(matrix):  # type: ignore[no-untyped-def]
+    """The transposed matrix, stored by rows."""
+    rows, columns = matrix.shape
+    out = np.empty((columns, rows))
+    for i in range(rows):
+        for j in range(columns):
+            out[j, i] = matrix[i, j]
+    return out
 
 
 @inlined

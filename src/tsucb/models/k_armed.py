@@ -12,7 +12,7 @@ from tsucb.beliefs.gaussian import Gaussian
 from tsucb.checks import LARGEST, positive, within
 from tsucb.compiled import implements, inlined
 from tsucb.models.model import Model, believe, check_arm_count, forget, update
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.arrays import Floats, Integers, taken
 
 FADED = 1e-200  # pulls that are forgotten
 
@@ -207,7 +207,7 @@ def believe_bernoulli(model, state, context, arms, step, rng):  # type: ignore[n
     n = arms.size
     alpha, beta, mean, std = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     estimate, radius, information = np.empty(n), np.empty(n), np.empty(n)
-    pulls = state.pulls[arms]
+    pulls = taken(state.pulls, arms)
     prior = model.alpha + model.beta
     for a in range(n):
         alpha[a] = model.alpha + state.rewards[arms[a]]
@@ -229,7 +229,7 @@ def believe_poisson(model, state, context, arms, step, rng):  # type: ignore[no-
     n = arms.size
     shape, rate, mean, std = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     estimate, radius, information = np.empty(n), np.empty(n), np.empty(n)
-    pulls = state.pulls[arms]
+    pulls = taken(state.pulls, arms)
     for a in range(n):
         total = state.rewards[arms[a]]
         shape[a] = model.shape + total
@@ -249,7 +249,7 @@ def believe_gaussian(model, state, context, arms, step, rng):  # type: ignore[no
     n = arms.size
     mean, std, estimate, radius = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     information = np.empty(n)
-    pulls = state.pulls[arms]
+    pulls = taken(state.pulls, arms)
     # The prior weighs as much as (σ / prior_std)² pulls that all paid prior_mean.
     weight = (model.noise / model.prior_std) ** 2
     for a in range(n):

@@ -20,7 +20,7 @@ from tsucb.models.model import (
     update,
 )
 from tsucb.models.regressions import Rows, learn, observe_prior
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.arrays import Floats, Integers, filled, taken
 
 
 class LinearState(NamedTuple):
@@ -136,8 +136,7 @@ def believe_linear(model, state, context, arms, step, rng):  # type: ignore[no-u
         for j in range(d):
             std[a] += row[j] * row[j]
         std[a] = np.sqrt(std[a])
-    information = np.full(n, state.theta.information[0])
-    pulls = state.pulls[arms]
+    information, pulls = filled(n, state.theta.information[0]), taken(state.pulls, arms)
     return Belief(
         JointGaussian(factor), mean, std, mean, std, pulls, information, step, d, model.prior_std
     )

@@ -14,6 +14,7 @@ What a model implements:
 | `training_due(model, state)` | whether to call `trainer` now | for networks |
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,11 +23,11 @@ from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import LARGEST, SMALLEST, flushed, whole_number, within
-from tsucb.compiled import compiled, generic, generic_inlined, hook, implements, run
+from tsucb.compiled import compiled, generic, hook, implements, run
 from tsucb.numeric.arrays import Floats, Integers
 
 
-@generic_inlined(method="belief")
+@functools.partial(generic, method="belief")
 def believe(
     model: Any, state: Any, context: Any, arms: Integers, step: int, rng: np.random.Generator
 ) -> Belief:
@@ -46,7 +47,7 @@ def believe_predicted(
     """
 
 
-@generic_inlined(method="update")
+@generic
 def update(model: Any, state: Any, context: Any, arm: int, reward: float) -> None:
     """Learn from one reward, in place."""
     model.update(state, context, arm, reward)
@@ -77,6 +78,9 @@ class Model:
     # Whether the arms share all parameters, so that the state has a single part.
     shares_parameters: bool = False
 
+    # Whether all runs of a simulation want to train after the same steps, and do so together.
+    trains_together: bool = False
+
     # The largest reward or feature that it can learn from; whatever is computed stays finite.
     largest: float = LARGEST
 
@@ -99,6 +103,11 @@ class Model:
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """The shape of one step's context for this number of arms; () for none."""
         raise NotImplementedError(f"{type(self).__name__} must have a method context_shape(arms)")
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has something to train between steps, when `training_due` says so."""
+        return type(self).trainer is not Model.trainer
 
     def trainer(self, states: Sequence[Any]) -> Callable[[], None]:
         """What trains the models of these states together, in place, whenever it is called."""
@@ -155,7 +164,7 @@ class Model:
                 f"{arms.size} arms and {rewards.size} rewards do not match; give one reward per arm"
             )
         shape = self.context_shape(count)
-        contexts = np.zeros((arms.size, *shape))
+        contexts = np.zeros((arms.size, *(shape or (0,))))
         if shape:
             given = np.asarray(context, dtype=np.float64)
             contexts[:] = self.check_context(given, count, observations=arms.size)
@@ -331,15 +340,15 @@ def never_training(model, state):  # type: ignore[no-untyped-def]
 
 def trains(model: Any) -> bool:
     """Whether the model has something to train between steps."""
-    return isinstance(model, Model) and type(model).trainer is not Model.trainer
+    return isinstance(model, Model) and model.trains
 
 
 def learn_many(model: Any, state: Any, contexts: Floats, arms: Integers, rewards: Floats) -> None:
     """Learn from observations that have been checked, in their order, training when it is due."""
-    done, train = 0, None
+    done, due, train = 0, False, None
     while done < arms.size:
-        done = update_until_due(model, state, contexts, arms, rewards, done)
-        if training_due(model, state):
+        done, due = update_until_due(model, state, contexts, arms, rewards, done)
+        if due:
             train = train or model.trainer([state])
             train()
 
@@ -350,8 +359,8 @@ def update_until_due(model, state, contexts, arms, rewards, first):  # type: ign
     for i in range(first, arms.size):
         update(model, state, contexts[i], arms[i], rewards[i])
         if training_due(model, state):
-            return i + 1
-    return arms.size
+            return i + 1, True
+    return arms.size, False
 
 
 def check_arm_count(arms: int) -> int:

@@ -21,7 +21,7 @@ from scipy.linalg.blas import dtrmm
 
 from tsucb.checks import LARGEST, within
 from tsucb.compiled import hook, implements, inlined
-from tsucb.numeric.arrays import Floats, Integers, copy_rows, copy_to
+from tsucb.numeric.arrays import Floats, Integers, inner, taken
 
 # Up to 40 features, with 10 and with 60 arms, lanes were the faster at predicting and rows, from 20
 # features on, at learning; rows also skip zeros, of which long contexts often have many.
@@ -191,32 +191,8 @@ def widen(regressions: Any, part: int, factor: float) -> None:
 
 
 @hook
-def replace_posteriors(regressions: Any, mean: Floats, root: Floats, information: Floats) -> None:
-    """Replace all posteriors: arm k's by N(mean[k], root[k] root[k]ᵀ)."""
-
-
-@hook
 def set_spread(regressions: Any, arm: int, feature: int, std: float) -> None:
     """Give a coefficient about which nothing is known its standard deviation."""
-
-
-@implements(replace_posteriors, Lanes)
-def replace_posteriors_lanes(regressions, mean, root, information):  # type: ignore[no-untyped-def]
-    arms, features = mean.shape
-    for k in range(arms):
-        regressions.information[k] = information[k]
-        for i in range(features):
-            regressions.mean[i, k] = mean[k, i]
-            for j in range(features):
-                regressions.root[i, j, k] = root[k, i, j]
-
-
-@implements(replace_posteriors, Rows)
-def replace_posteriors_rows(regressions, mean, root, information):  # type: ignore[no-untyped-def]
-    copy_rows(regressions.mean, mean)
-    copy_to(regressions.information, information)
-    for k in range(information.size):
-        copy_rows(regressions.root[k], root[k])
 
 
 @implements(set_spread, Lanes)
@@ -232,7 +208,7 @@ def set_spread_rows(regressions, arm, feature, std):  # type: ignore[no-untyped-
 @implements(predict, Lanes)
 def predict_lanes(state, context, arms):  # type: ignore[no-untyped-def]
     features, _, count = state.root.shape
-    mean, std = np.zeros((2, arms.size))
+    mean, std = np.zeros(arms.size), np.zeros(arms.size)
     root, center = state.root, state.mean
     if not everyone(arms, count):
         for a in range(arms.size):
@@ -253,26 +229,28 @@ def predict_lanes(state, context, arms):  # type: ignore[no-untyped-def]
     # v = rootᵀ context of all arms, a few columns at a time: loops over several columns are long
     # even for few arms, yet v stays in the fastest cache.
     columns = min(features, max(1, MOST_COMPONENTS // count))
-    v = np.empty((columns, count))
-    flat, wide = v.reshape(-1), root.reshape(features, features * count)
+    v, flat, wide = np.empty(columns * count), root.reshape(root.size), features * count
     for first in range(0, features, columns):
         columns = min(columns, features - first)
-        begin, size = first * count, columns * count
+        size = columns * count
         for c in range(size):
-            flat[c] = 0.0
+            v[c] = 0.0
         # Two rows at a time: half the traffic through v.
         for i in range(0, features - 1, 2):
             x, y = context[i], context[i + 1]
-            row, next_row = wide[i, begin : begin + size], wide[i + 1, begin : begin + size]
+            here, there = i * wide + first * count, (i + 1) * wide + first * count
+            row, next_row = flat[here : here + size], flat[there : there + size]
             for c in range(size):
-                flat[c] += x * row[c] + y * next_row[c]
+                v[c] += x * row[c] + y * next_row[c]
         if features % 2 == 1:
-            x, row = context[features - 1], wide[features - 1, begin : begin + size]
+            x, here = context[features - 1], (features - 1) * wide + first * count
+            row = flat[here : here + size]
             for c in range(size):
-                flat[c] += x * row[c]
+                v[c] += x * row[c]
         for j in range(columns):
+            column = v[j * count : (j + 1) * count]
             for k in range(count):
-                std[k] += v[j, k] * v[j, k]
+                std[k] += column[k] * column[k]
     for k in range(count):
         std[k] = np.sqrt(std[k])
     return mean, std
@@ -282,8 +260,7 @@ def predict_lanes(state, context, arms):  # type: ignore[no-untyped-def]
 def predict_rows(state, context, arms):  # type: ignore[no-untyped-def]
     features = context.size
     root, center = state.root, state.mean
-    mean, std = np.empty((2, arms.size))
-    v = np.empty(features)
+    mean, std, v = np.empty(arms.size), np.empty(arms.size), np.empty(features)
     used = np.flatnonzero(context)
     for a in range(arms.size):
         k = arms[a]
@@ -302,7 +279,7 @@ def predict_rows(state, context, arms):  # type: ignore[no-untyped-def]
 def learn_lanes(state, arm, context, reward, noise_variance):  # type: ignore[no-untyped-def]
     features = context.size
     root, mean = state.root, state.mean
-    v, e = np.zeros((2, features))
+    v, e = np.zeros(features), np.zeros(features)
     surprise = reward
     for j in range(features):
         surprise -= context[j] * mean[j, arm]
@@ -353,7 +330,7 @@ def evidence(state, arms):  # type: ignore[no-untyped-def]
     """Pulls and information of the given arms; the state's own arrays where it is all of them."""
     if everyone(arms, state.pulls.size):
         return state.pulls, state.information
-    return state.pulls[arms], state.information[arms]
+    return taken(state.pulls, arms), taken(state.information, arms)
 
 
 @inlined
@@ -427,7 +404,7 @@ def observe_prior(regressions, part, weight, prior_root, prior_mean):  # type: i
     row = np.empty(features)
     for i in range(features):
         inverse_row(prior_root, i, row)
-        target = (row * prior_mean).sum()
+        target = inner(row, prior_mean)
         surprise, spread = learn(regressions, part, row, target, variance)
         distance += surprise * surprise / (spread + variance)
     # Rounding must not turn an arm that is back at its prior into one that knows less.

@@ -10,7 +10,6 @@ from tsucb.checks import whole_number
 from tsucb.compiled import (
     compiled,
     generic,
-    generic_inlined,
     held,
     hook,
     implements,
@@ -19,7 +18,7 @@ from tsucb.compiled import (
     offers,
     run,
 )
-from tsucb.numeric.arrays import Floats
+from tsucb.numeric.arrays import Floats, largest_of, total
 
 RAREST = 1e-9  # the smallest probability given to an arm that may be chosen
 
@@ -48,7 +47,7 @@ class Explored(NamedTuple):
     favourite: int
 
 
-@generic_inlined(method="choose")
+@generic
 def choose(policy: Any, belief: Any, rng: np.random.Generator) -> Choice | Explored:
     """What the policy plays, and why."""
     choice = policy.choose(belief, rng)
@@ -213,8 +212,14 @@ def largest(scores, rng):  # type: ignore[no-untyped-def]
 @inlined
 def tied(scores):  # type: ignore[no-untyped-def]
     """The probability with which `largest` returns each index."""
-    best = scores == scores.max()
-    return best / best.sum()
+    chances, ties = np.zeros(scores.size), 0
+    best = largest_of(scores)
+    for a in range(scores.size):
+        ties += scores[a] == best
+    for a in range(scores.size):
+        if scores[a] == best:
+            chances[a] = 1.0 / ties
+    return chances
 
 
 @inlined
@@ -223,7 +228,7 @@ def floored(chances, possible):  # type: ignore[no-untyped-def]
     for a in range(chances.size):
         if possible[a]:
             chances[a] = max(chances[a], RAREST)
-    return chances / chances.sum()
+    return chances / total(chances)
 
 
 def sample_count(value: float) -> float:

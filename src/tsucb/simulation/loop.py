@@ -74,8 +74,3 @@ class Run:
             *self.given, before + 1, last, self.regret, *self.recorded
         )
         return self.played - before
-
-    @property
-    def wants_training(self) -> bool:
-        """Whether the model is to be trained before the run goes on."""
-        return bool(training_due(self.model, self.state))

@@ -109,7 +109,7 @@ def simulate(
             return horizon
 
         try:
-            if fast and trains(model):
+            if fast and trains(model) and model.trains_together:
                 runs_together = [ready(p, r) for p, r in jobs]
                 _play_together(runs_together, model, horizon, pool, threads, report)
             else:

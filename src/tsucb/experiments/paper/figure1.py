@@ -10,17 +10,17 @@ import numpy as np
 
 from tsucb.environments import ContextualLinearBandit
 from tsucb.experiments.claims import Claim
-from tsucb.experiments.drawing import colour_key, heat_map, legend_above, new_figure
 from tsucb.experiments.experiment import (
     Cell,
     Experiment,
-    Figure,
     Task,
     cell_seed,
     relative_regret,
 )
 from tsucb.experiments.paper.figure1_claims import section_4_1_1
 from tsucb.figures import regret_curves
+from tsucb.pages.drawing import colour_key, heat_map, legend_above, new_figure
+from tsucb.pages.page import Figure
 from tsucb.policies import OFUL
 from tsucb.policies.names import named_policy, samples_of
 from tsucb.simulation import Simulation, simulate

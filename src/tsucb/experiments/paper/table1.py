@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from tsucb.experiments.claims import Claim
-from tsucb.experiments.drawing import heat_map, legend_above, new_figure, panel_for_each
 from tsucb.experiments.experiment import (
     Cell,
     Experiment,
-    Figure,
     Task,
     cell_seed,
     relative_regret,
@@ -29,6 +27,8 @@ from tsucb.files import cache_folder
 from tsucb.news import check_day, day_clicks, is_generated, log_files, make_news, read_day
 from tsucb.news.bandit import NewsBandit
 from tsucb.news.prepared import gzip_checksum
+from tsucb.pages.drawing import heat_map, legend_above, new_figure, panel_for_each
+from tsucb.pages.page import Figure
 from tsucb.policies import ChiSquaredUCB
 from tsucb.policies.names import named_policy, samples_of
 from tsucb.simulation import simulate

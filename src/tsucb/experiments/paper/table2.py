@@ -13,11 +13,9 @@ import numpy as np
 from tsucb import datasets as benchmark
 from tsucb.environments import WheelBandit
 from tsucb.experiments.claims import Claim
-from tsucb.experiments.drawing import legend_above, panel_for_each
 from tsucb.experiments.experiment import (
     Cell,
     Experiment,
-    Figure,
     Task,
     cell_seed,
     relative_regret,
@@ -32,6 +30,8 @@ from tsucb.experiments.paper.table2_claims import (
 )
 from tsucb.figures import regret_curves, style
 from tsucb.models import NeuralLinear
+from tsucb.pages.drawing import legend_above, panel_for_each
+from tsucb.pages.page import Figure
 from tsucb.policies import ChiSquaredUCB
 from tsucb.policies.names import FIRST, named_policy, samples_of
 from tsucb.simulation import simulate

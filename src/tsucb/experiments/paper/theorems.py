@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from tsucb.environments import KArmedBandit, LinearBandit
 from tsucb.experiments.claims import Claim
-from tsucb.experiments.drawing import legend_above, new_figure
-from tsucb.experiments.experiment import Cell, Experiment, Figure, Task, cell_seed
+from tsucb.experiments.experiment import Cell, Experiment, Task, cell_seed
 from tsucb.experiments.paper.bounds import (
     RidgeLinear,
     k_armed_escapes,
@@ -22,6 +21,8 @@ from tsucb.experiments.paper.bounds import (
 )
 from tsucb.experiments.paper.theorems_claims import LEMMAS, Evidence, section_3, titled
 from tsucb.figures import style
+from tsucb.pages.drawing import legend_above, new_figure
+from tsucb.pages.page import Figure
 from tsucb.policies import OFUL, HoeffdingUCB
 from tsucb.policies.names import named_policy, samples_of
 from tsucb.simulation import simulate

@@ -155,6 +155,7 @@ class NeuralLinear(
 
     # It computes with single precision, in which the squares of errors must stay finite.
     largest = 1e12
+    trains_together = True
 
     @property
     def initial_pulls(self) -> int:  # type: ignore[override]

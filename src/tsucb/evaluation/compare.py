@@ -19,11 +19,11 @@ import numpy as np
 
 from tsucb.checks import whole_number
 from tsucb.compiled import Plain, compiled, held
+from tsucb.evaluation.settings import Settings, agent_arguments, read_settings
 from tsucb.logs.decisions import Decisions, from_decision_log, from_table, read_decisions
 from tsucb.logs.estimators import Estimate, difference, doubly_robust
 from tsucb.logs.logged_data import LoggedData
 from tsucb.logs.replay import replay, untried
-from tsucb.logs.settings import Settings, agent_arguments, read_settings
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.model import believe, training_due, update
 from tsucb.numeric.arrays import Floats
@@ -97,7 +97,7 @@ class Comparison:
 
     def report(self, path: str | os.PathLike[str], title: str = "Agents compared on a log") -> None:
         """Write a page with tables and a figure over time, to look at in a browser."""
-        from tsucb.logs.pages import comparison_page
+        from tsucb.evaluation.comparison_page import comparison_page
 
         comparison_page(self, Path(path), title)
 
@@ -205,7 +205,7 @@ def as_decisions(log: Any, columns: dict[str, Any]) -> Decisions:
     return from_table(log, **columns)
 
 
-class _Candidate:
+class Candidate:
     """A configuration, ready to go through a log."""
 
     def __init__(self, settings: Settings, decisions: Decisions, seed: int) -> None:
@@ -251,11 +251,11 @@ class _Candidate:
             loop, given = look_through, held(rng)
         train, done, place = None, 0, np.zeros(1, dtype=np.int64)
         while done < n:
-            done = loop(
+            done, due = loop(
                 events, model, state, policy, initial_pulls(model), done, chosen, target, draws,
                 NOTHING_SEEN, self.order, self.known, place, given,
             )  # fmt: skip
-            if training_due(model, state):
+            if due:
                 train = train or model.trainer([state])
                 train()
         offered = np.zeros((n, arms))
@@ -271,7 +271,7 @@ def look_through(events, model, state, policy, first_pulls, first, chosen, targe
     """Learn the rewards that have come, and ask what would be chosen, at every decision.
 
     The reward of decision order[i] is known from decision known[i] on; place[0] have been learned.
-    Returns the number of the next decision: where training is due, or the end.
+    Returns the number of the next decision, or the end, and whether training is due.
     """
     rng = policy_stream.rng
     for n in range(first, len(events.arm)):
@@ -281,7 +281,7 @@ def look_through(events, model, state, policy, first_pulls, first, chosen, targe
             arm, reward = events.arm[past], events.reward[past]
             update(model, state, events.contexts[past].astype(np.float64), arm, reward)
             if training_due(model, state):
-                return n
+                return n, True
         context = events.contexts[n].astype(np.float64)
         available = events.available[
             events.ends[events.which[n]] : events.ends[events.which[n] + 1]
@@ -292,7 +292,7 @@ def look_through(events, model, state, policy, first_pulls, first, chosen, targe
             )
             target[n, available[choice.arm]] += 1.0 / draws
         chosen[events.arm[n]] += 1
-    return len(events.arm)
+    return len(events.arm), False
 
 
 @compiled
@@ -307,7 +307,7 @@ def predict_through(events, model, state, predicted, policy_stream):  # type: ig
 
 def predictions(decisions: Decisions) -> Floats:
     """(N, K) what the default model expects of every arm, from the decisions before."""
-    candidate = _Candidate({}, decisions, 0)
+    candidate = Candidate({}, decisions, 0)
     model, events = candidate.model, candidate.events
     assert isinstance(model, AdaptiveLinear)
     predicted = np.zeros((len(decisions), len(decisions.arms)))
@@ -339,7 +339,7 @@ def by_estimates(
     targets: dict[str, Floats] = {}
     differences: dict[tuple[str, str], Estimate] = {}
     for name, each in settings.items():
-        target = _Candidate(each, decisions, seed).choices(draws)
+        target = Candidate(each, decisions, seed).choices(draws)
         log = (arm, reward, propensity, target)
         values[name] = doubly_robust(*log, guess, rewards_between=between)
         weight = target[rows, arm] / decisions.propensity
@@ -360,7 +360,7 @@ def by_replay(decisions: Decisions, settings: Mapping[str, Settings], seed: int)
     terms, kept = {LOGGED: reward}, {}
     differences: dict[tuple[str, str], Estimate] = {}
     for name, each in settings.items():
-        candidate = _Candidate(each, decisions, seed)
+        candidate = Candidate(each, decisions, seed)
         found = replay(candidate.events, candidate.model, candidate.policy, seed=seed)
         size = found.kept.size
         kept[name] = size

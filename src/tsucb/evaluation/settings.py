@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tsucb import models
+from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.model import Model
 from tsucb.policies.names import named_policy, usual_ucb
 
@@ -108,8 +109,6 @@ def agent_arguments(settings: Settings, contexts: list[Any]) -> tuple[dict[str, 
             contexts = [None] * len(contexts)
         taken["model"] = model
     if taken.get("policy") == "UCB":
-        from tsucb.models.adaptive_linear import AdaptiveLinear
-
         taken["policy"] = usual_ucb(model or AdaptiveLinear(0), len(contexts))
     return taken, contexts
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from tsucb.compiled import implements
 from tsucb.environments.environment import Environment, World, advance, begin, pay
-from tsucb.logs.compare import _Candidate
+from tsucb.evaluation.compare import Candidate
+from tsucb.evaluation.settings import Settings
 from tsucb.logs.decisions import Decisions
-from tsucb.logs.settings import Settings
 from tsucb.numeric.arrays import Floats
 from tsucb.policies.greedy import Random
 from tsucb.simulation import Simulation, simulate
@@ -125,7 +125,7 @@ def like(decisions: Decisions) -> LogBandit:
     Ridge regression for each arm around the coefficients that all arms share: the log of an arm
     that was hardly played says what the others say, with much doubt.
     """
-    given = _Candidate({}, decisions, 0).events.contexts
+    given = Candidate({}, decisions, 0).events.contexts
     spread = given.std(axis=0)
     used = spread > 0
     scaled = (given[:, used] - given[:, used].mean(axis=0)) / spread[used]
@@ -226,16 +226,16 @@ def simulate_like(
     decisions
         The log.
     agents
-        Names and settings, as for `tsucb.logs.compare`.
+        Names and settings, as for `tsucb.evaluation.compare`.
     horizon, runs, seed, workers
         As for `tsucb.simulate`.
     """
     bandit = like(decisions)
     simulations: dict[str, Simulation] = {}
     given: Any = {"horizon": horizon, "runs": runs, "seed": seed, "workers": workers}
-    plain = _Candidate({}, decisions, seed)
+    plain = Candidate({}, decisions, seed)
     for name, settings in agents.items():
-        candidate = _Candidate(settings, decisions, seed)
+        candidate = Candidate(settings, decisions, seed)
         bare = not candidate.model.context_shape(bandit.arms)
         world = bandit._replace(contexts=candidate.events.contexts, bare=bare)
         policies = {name: candidate.policy}
