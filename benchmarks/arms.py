@@ -11,12 +11,15 @@ With --peer PYTHON, the interpreter of an environment with the other library, th
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
@@ -131,6 +134,19 @@ def news_tsucb(seed: int) -> float:
     return float(np.mean(clicks))
 
 
+def news_crossed(seed: int) -> float:
+    """The same, told that user and time matter together."""
+    import tsucb
+
+    agent, clicks = tsucb.Agent(seed=seed), []
+    offered = {topic: {"topic": topic} for topic in TOPICS}
+    for user, when in visits(seed):
+        decision = agent.choose({"user and time": f"{user} {when}"}, offered)
+        clicks.append(float(decision.arm == LIKED[user, when]))
+        agent.reward(decision.id, clicks[-1])
+    return float(np.mean(clicks))
+
+
 def news_vowpalwabbit(seed: int) -> float:
     """As in its tutorial: epsilon 0.2, features of users crossed with those of articles."""
     import vowpalwabbit
@@ -217,16 +233,16 @@ def draw(found: dict[str, list[tuple[int, float]]], folder: Path) -> None:
 
     from tsucb.pages.drawing import theme
 
-    for dark in (False, True):
-        with theme(dark):
+    for name in ("light", "dark"):
+        with theme(name):
             figure = Figure(figsize=(7.2, 3.6), layout="constrained")
             axes = figure.subplots()
-            for name, pairs in found.items():
-                axes.loglog(*zip(*pairs, strict=True), marker="o", label=name)
+            for label, pairs in found.items():
+                axes.loglog(*zip(*pairs, strict=True), marker="o", label=label)
             axes.set_xlabel("how many")
             axes.set_ylabel("µs")
             axes.legend(fontsize=8)
-            figure.savefig(folder / f"arms-{'dark' if dark else 'light'}.svg")
+            figure.savefig(folder / f"arms-{name}.svg")
 
 
 def main() -> None:
@@ -236,7 +252,7 @@ def main() -> None:
     parser.add_argument("what", choices=["articles", "news", "growth"])
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--peer", metavar="PYTHON", help="interpreter with the other library")
-    parser.add_argument("--only", choices=["tsucb", "bayesianbandits", "vowpalwabbit"])
+    parser.add_argument("--only", choices=["tsucb", "crossed", "bayesianbandits", "vowpalwabbit"])
     parser.add_argument("--figure", type=Path, metavar="FOLDER")
     options = parser.parse_args()
     if options.what == "growth":

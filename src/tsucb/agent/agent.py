@@ -452,10 +452,10 @@ class Agent:
         """The rows of arms and a roster of the same width: the narrower of the two is widened."""
         context, arms = x
         model: Any = roster.model
-        widths = max(context.size, model.context), max(arms.shape[1], model.features)
+        widths = max(context.shape[-1], model.context), max(arms.shape[1], model.features)
         if widths != (model.context, model.features):
             if peek:  # nothing is known of what came since
-                context, arms = context[: model.context], arms[:, : model.features]
+                context, arms = context[..., : model.context], arms[:, : model.features]
             else:
                 crossed = model.crossed
                 roster = self._roster = roster.widened(widths)

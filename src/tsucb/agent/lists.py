@@ -97,9 +97,9 @@ def ranked(calls: Any, context: bytes, columns: Integers, count: int, width: int
     if isinstance(calls, PlainCalls):
         number, checksum = _rank_plain(calls, context, columns, places, seen, width)
     else:
-        kind = (calls.decider.kind, _CONTEXT, _COLUMNS, _COLUMNS, _SEEN, types.int64)
         rank = calls.__dict__.get("rank")
         if rank is None:
+            kind = (calls.decider.kind, _CONTEXT, _COLUMNS, _COLUMNS, _SEEN, types.int64)
             rank = calls.__dict__["rank"] = _rank.compile(kind)  # type: ignore[attr-defined]
         number, checksum = rank(calls.decider.address, context, columns, places, seen, width)
     return places, seen, int(number), int(checksum)
@@ -155,9 +155,9 @@ def learned_list(
 
     NaN is the reward of a place that nobody looked at: nothing is learned from it.
     """
-    kind = (calls.learner.kind, _CONTEXT, _COLUMNS, _REWARDS, types.int64)
     learn = calls.__dict__.get("learn_list")
     if learn is None:
+        kind = (calls.learner.kind, _CONTEXT, _COLUMNS, _REWARDS, types.int64)
         learn = calls.__dict__["learn_list"] = _learn_list.compile(kind)  # type: ignore[attr-defined]
     learn(calls.learner.address, contexts, columns, rewards, width)
 
