@@ -13,9 +13,9 @@ With --peer PYTHON, the interpreter of an environment with the other library, th
 import argparse
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -84,19 +84,19 @@ def articles_tsucb(seed: int) -> float:
         waiting.append(decision.id)
         return int(decision.arm)
 
-    return problem.regret(
-        choose, lambda x, arm, reward: agent.reward(waiting.pop(), reward) and None
-    )
+    def learn(x: Any, arm: int, reward: float) -> None:
+        agent.reward(waiting.pop(), reward)
+
+    return problem.regret(choose, learn)
 
 
 def articles_bayesianbandits(seed: int) -> float:
     """Its hybrid model as the notebook builds it: shared, crossed by hand, and one per article."""
-    from bayesianbandits import NormalRegressor
-
     problem = Articles(seed)
     count = len(problem.categories)
     mine = np.array([[c == name for name in FEATURES[2:]] for c in problem.categories], float)
-    learner = NormalRegressor(alpha=1.0, beta=1.0, random_state=seed)
+    regressor = import_module("bayesianbandits").NormalRegressor
+    learner = regressor(alpha=1.0, beta=1.0, random_state=seed)
 
     def rows(x: Any) -> Any:
         return np.hstack([np.tile(x[:2], (count, 1)), mine * x[2:], np.eye(count)])
@@ -149,9 +149,7 @@ def news_crossed(seed: int) -> float:
 
 def news_vowpalwabbit(seed: int) -> float:
     """As in its tutorial: epsilon 0.2, features of users crossed with those of articles."""
-    import vowpalwabbit
-
-    learner = vowpalwabbit.Workspace(
+    learner = import_module("vowpalwabbit").Workspace(
         f"--cb_explore_adf -q UA --quiet --epsilon 0.2 --random_seed {seed + 1}"
     )
     rng, clicks = np.random.default_rng(seed + 1000), []
@@ -281,4 +279,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -144,7 +144,8 @@ def envelope(estimate: Floats, radius: Floats) -> tuple[Floats, NDArray[np.int64
     """
     slope = 1 / radius
     arm = int(np.lexsort((estimate, -radius))[-1])  # f → −∞: the smallest radius
-    breaks, winners = [], [arm]
+    breaks: list[float] = []
+    winners = [arm]
     at = -np.inf
     while True:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -170,9 +171,10 @@ def evened(shares: Floats, alike: Floats, arms: NDArray[np.int64]) -> Floats:
     return shares
 
 
-def counted(counts: Floats, draws: int) -> Floats:
+def counted(counts: Any, draws: int) -> Floats:
     """Frequencies, with one more draw spread evenly: no arm has probability zero."""
-    return (counts + 1 / counts.size) / (draws + 1)
+    frequencies: Floats = (counts + 1 / counts.size) / (draws + 1)
+    return frequencies
 
 
 def answered(shares: Floats) -> tuple[Floats, Floats]:
