@@ -28,6 +28,7 @@ LAYERS = [
     ("agent",),
     ("datasets", "news", "adapters", "testing", "evaluation"),
     ("experiments",),
+    ("service",),
     ("cli",),
     ("__main__",),
 ]

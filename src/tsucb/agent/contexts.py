@@ -59,6 +59,12 @@ class Reader:
             return context.tobytes()
         return self.vector(context).tobytes()
 
+    def peeked(self, context: Context) -> bytes:
+        """The same, learning nothing."""
+        if self.streaming:
+            raise ValueError("a transformer that learns from every context cannot be asked first")
+        return self.packed(context)
+
     def vector(self, context: Context) -> Floats:
         """One context as a new, finite vector."""
         if not self.shape:
@@ -219,6 +225,10 @@ class FreeReader(Reader):
     def packed(self, context: Context) -> bytes:
         """One context as the bytes of its numbers."""
         return self.vector(context).tobytes()
+
+    def peeked(self, context: Context) -> bytes:
+        """The same, learning nothing: what has no column is left out."""
+        return b"" if context is None else self.encoder.peek(context).tobytes()
 
     def vector(self, context: Context) -> Floats:
         """One context as a vector; none at all is a context without features."""

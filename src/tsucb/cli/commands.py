@@ -17,6 +17,7 @@ COMMANDS = {
     "simulate": "Play policies against an environment: print a summary, save a figure.",
     "evaluate": "Estimate what agents and policies would have earned on logged data.",
     "data": "The datasets of the deep bandit benchmark: list, get, check.",
+    "serve": "Serve decisions over HTTP; nothing acknowledged is lost.",
     "warm": "Compile agents ahead, so that no first decision has to wait.",
 }
 

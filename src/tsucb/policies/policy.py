@@ -18,7 +18,7 @@ from tsucb.compiled import (
     offers,
     run,
 )
-from tsucb.numeric.arrays import Floats
+from tsucb.numeric.arrays import Floats, largest_of, total
 
 RAREST = 1e-9  # the smallest probability given to an arm that may be chosen
 
@@ -189,8 +189,14 @@ def largest(scores, rng):  # type: ignore[no-untyped-def]
 @inlined
 def tied(scores):  # type: ignore[no-untyped-def]
     """The probability with which `largest` returns each index."""
-    best = scores == scores.max()
-    return best / best.sum()
+    chances, ties = np.zeros(scores.size), 0
+    best = largest_of(scores)
+    for a in range(scores.size):
+        ties += scores[a] == best
+    for a in range(scores.size):
+        if scores[a] == best:
+            chances[a] = 1.0 / ties
+    return chances
 
 
 @inlined
@@ -199,7 +205,7 @@ def floored(chances, possible):  # type: ignore[no-untyped-def]
     for a in range(chances.size):
         if possible[a]:
             chances[a] = max(chances[a], RAREST)
-    return chances / chances.sum()
+    return chances / total(chances)
 
 
 def sample_count(value: float) -> float:

@@ -1,0 +1,1 @@
+"""Simulated visitors, to see a page that lives."""

@@ -1,0 +1,1 @@
+"""The store of several machines: PostgreSQL."""
