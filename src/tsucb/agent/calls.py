@@ -254,7 +254,7 @@ class Watched:
 
 @compiled
 def count_decision(books, words, columns, place):  # type: ignore[no-untyped-def]
-    """`record_decision` for plain Python."""
+    """`record_decision` as a call: what is copied into a function that reads no counts is lost."""
     record_decision(books, words, columns, place)
 
 
