@@ -204,12 +204,12 @@ def policies(table: pd.DataFrame) -> str:
             ]
             if percents:
                 ordered = np.sort(percents)
-                tail = ordered[: max(1, round(len(ordered) / 100))].mean()
+                tail = ordered[: max(1, round(len(ordered) / 20))].mean()
                 rows += [
                     f"| {n:,} | {name} | {ordered.mean():.1f} | {tail:.1f} | {ordered[0]:.1f} "
                     f"| {len(ordered)} |"
                 ]
-    head = ["| steps | policy | mean, % | worst one per cent of runs, % | worst run, % | runs |"]
+    head = ["| steps | policy | mean, % | worst twentieth of runs, % | worst run, % | runs |"]
     return "\n".join([*head, "|--:|---|--:|--:|--:|--:|", *rows]) + "\n"
 
 
