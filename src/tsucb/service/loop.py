@@ -18,6 +18,7 @@ from tsucb.service.events import (
     Configured,
     Decided,
     Features,
+    Forgot,
     Imported,
     Passed,
     Pick,
@@ -45,6 +46,7 @@ class Slot(msgspec.Struct, array_like=True, gc=False):
     weight: float
     imitated: bool
     total: float | None = None
+    learned: bool = False
 
 
 class Waiting(msgspec.Struct, array_like=True, gc=False):
@@ -55,6 +57,7 @@ class Waiting(msgspec.Struct, array_like=True, gc=False):
     """
 
     number: int
+    time: float
     deadline: float
     slots: list[Slot]
     keys: list[str]
@@ -148,6 +151,11 @@ class Loop:
         return {**(context or {}), **{f"slot {name}": value for name, value in features.items()}}
 
     @property
+    def ripe(self) -> float:
+        """Decisions made before this time have what they earned."""
+        return self.now - self.settings.reward_wait
+
+    @property
     def full(self) -> bool:
         """Whether no further decision can wait."""
         return len(self.waiting) >= self.settings.most_open
@@ -179,7 +187,7 @@ class Loop:
         elif isinstance(event, Imported):
             self._imported(event)
         else:
-            assert isinstance(event, Passed)
+            assert isinstance(event, Passed | Forgot)
         return TAKEN
 
     def _configured(self, event: Configured) -> None:
@@ -228,9 +236,8 @@ class Loop:
             weight = 1.0 / (len(pick.arms) * chance)
             arm = sys.intern(pick.arm)
             slots.append(Slot(sys.intern(pick.slot), arm, weight, pick.arm == pick.favourite))
-        waiting = Waiting(
-            self.counts.decisions, event.time + self.settings.reward_wait, slots, [], event.key
-        )
+        deadline = event.time + self.settings.reward_wait
+        waiting = Waiting(self.counts.decisions, event.time, deadline, slots, [], event.key)
         self.counts.decisions += 1
         self.waiting[event.id] = waiting
         if event.key is not None:
@@ -245,7 +252,7 @@ class Loop:
     def _put_to_use(self, event: Decided) -> None:
         """The decision counts from now on: its arms are played."""
         for pick in event.picks:
-            self.tally.played(self.now, sys.intern(pick.arm))
+            self.tally.played(event.time, sys.intern(pick.arm))
             if self.settings.mode == "logging" or self.agent is None:
                 continue
             try:
@@ -272,8 +279,8 @@ class Loop:
             waiting.keys.append(event.key + SEPARATOR + event.slot)
         self.counts.rewards += 1
         slot.total = (slot.total or 0.0) + event.value
-        if first and waiting.deferred is None:
-            self._learn(event.id, slot, slot.total)
+        if self.settings.learns_at_once and waiting.deferred is None:
+            self._learn(event.id, waiting, slot, slot.total)
             self._close_if_done(event.id, waiting)
         return TAKEN
 
@@ -286,10 +293,10 @@ class Loop:
             return REPEATED
         decided, waiting.deferred = waiting.deferred, None
         self._put_to_use(decided)
-        if self.settings.aggregation == "first":
+        if self.settings.learns_at_once:
             for slot in waiting.slots:
                 if slot.total is not None:
-                    self._learn(event.id, slot, slot.total)
+                    self._learn(event.id, waiting, slot, slot.total)
             self._close_if_done(event.id, waiting)
         return TAKEN
 
@@ -303,15 +310,14 @@ class Loop:
             self.counts.never_activated += 1
             return
         for slot in waiting.slots:
-            if slot.total is not None:
-                if self.settings.aggregation == "sum":
-                    self._learn(id, slot, slot.total)
-            else:
+            if slot.total is None:
                 self.counts.defaults += 1
-                self._learn(id, slot, self.settings.default_reward)
+                self._learn(id, waiting, slot, self.settings.default_reward)
+            elif not slot.learned:
+                self._learn(id, waiting, slot, slot.total)
 
     def _close_if_done(self, id: str, waiting: Waiting) -> None:
-        if all(slot.total is not None for slot in waiting.slots):
+        if all(slot.learned for slot in waiting.slots):
             self._close(id, waiting)
             if len(self._deadlines) > 2 * len(self.waiting) + 1_000:
                 self._set_deadlines()
@@ -326,9 +332,10 @@ class Loop:
         self._deadlines = [(w.deadline, w.number, id) for id, w in self.waiting.items()]
         heapq.heapify(self._deadlines)
 
-    def _learn(self, id: str, slot: Slot, value: float | None) -> None:
+    def _learn(self, id: str, waiting: Waiting, slot: Slot, value: float | None) -> None:
+        slot.learned = True
         if value is not None:
-            self.tally.earned(self.now, value, slot.weight, slot.imitated)
+            self.tally.earned(waiting.time, value, slot.weight, slot.imitated)
         if self.settings.mode == "logging" or self.agent is None:
             return
         try:
