@@ -4,8 +4,6 @@ import asyncio
 
 import pytest
 
-psycopg = pytest.importorskip("psycopg", reason="the PostgreSQL store needs tsucb[postgres]")
-
 from tests.service.conftest import run, running
 from tsucb.service.loop import LATE, TAKEN
 from tsucb.service.service import Service
@@ -117,6 +115,7 @@ def test_without_its_database_a_server_goes_on_deciding(schema, clock, monkeypat
 
 
 def test_a_database_that_is_not_there_is_one_sentence():
+    pytest.importorskip("psycopg", reason="the PostgreSQL store needs tsucb[postgres]")
     from tsucb.service.postgres import PostgresStore
 
     with pytest.raises(StoreError, match="the log could not be written"):

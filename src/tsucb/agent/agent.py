@@ -22,11 +22,11 @@ from tsucb.agent.calls import (
     NOTHING,
     OBSERVATIONS,
     PENDING,
+    Books,
     Calls,
     count_decision,
     make_calls,
     record_closed,
-    retract_decision,
 )
 from tsucb.agent.contexts import Arm, Context, FreeReader, Reader
 from tsucb.agent.decision import Decision
@@ -347,15 +347,16 @@ class Agent:
         now = self._time()
         with self._lock:
             roster = self._current()
+            if x is not None and self._free:
+                roster, x = self._fitted(roster, x)
             offer = self._offer(roster, arms)
             if x is None:
                 x = self._reader.rows(context, offer.names, self._records).tobytes()
-            elif self._free:
-                roster, x = self._fitted(roster, x)
-                offer = self._offer(roster, arms)
-            self._doing = None
+            before = Books(*[array.copy() for array in roster.books])
+            self._doing = Batch(before, {})  # an interrupt, too, finds it as it was
             decision = self._decide(roster, x, offer, now, {})
-            retract_decision(roster.books)
+            for now_there, then_there in zip(roster.books, before, strict=True):
+                now_there[...] = then_there
         decision.id = ""
         return decision
 
@@ -385,7 +386,7 @@ class Agent:
             if self._free:
                 roster, x = self._fitted(roster, x)
             opened = {id: (record, x, now)}
-            self._doing = Batch(copied(roster.books), opened)
+            self._doing = Batch(Books(*[array.copy() for array in roster.books]), opened)
             column = np.array([roster.columns[record]], dtype=np.int64)
             count_decision(roster.books, np.frombuffer(x, np.uint64), column, 0)
             roster.open.update(opened)

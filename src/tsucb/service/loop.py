@@ -106,7 +106,7 @@ class Loop:
     def __init__(self, name: str, seed: int | None = None) -> None:
         self.name, self._seed = name, seed
         self.position = 0  # of the last event of this loop that was folded
-        self.settings = LoopSettings()
+        self.settings, self._rule = LoopSettings(), (LoopSettings(), LoopSettings().rule())
         self.arms: dict[str, None] = {}
         self.agent: Agent | None = None  # None before the first arm
         self.now = self.created = 0.0
@@ -114,6 +114,13 @@ class Loop:
         self.waiting: dict[str, Waiting] = {}
         self.by_key: dict[str, str] = {}  # ids of waiting decisions by the keys of their requests
         self._deadlines: list[tuple[float, int, str]] = []
+
+    @property
+    def rule(self) -> Any:
+        """The policy with its floor."""
+        if self._rule[0] is not self.settings:
+            self._rule = self.settings, self.settings.rule()
+        return self._rule[1]
 
     # Deciding
 
@@ -132,7 +139,8 @@ class Loop:
     ) -> Pick:
         """Choose one of the arms. Changes nothing."""
         assert self.agent is not None
-        decision = self.agent.propose(self._read(context, features), arms)
+        offered = None if list(arms) == list(self.arms) else arms  # all of them is quicker
+        decision = self.agent.propose(self._read(context, features), offered)
         favourite, share = str(decision.favourite), self.settings.exploration / len(arms)
         arm, chances = str(decision.arm), [share] * len(arms)
         if self.settings.mode == "online":
@@ -196,7 +204,7 @@ class Loop:
         if self.agent is None:
             return
         if self.settings.learns_like(before):
-            self.agent.follow(self.settings.rule())
+            self.agent.follow(self.rule)
         else:
             self._start_anew()
 
@@ -207,7 +215,7 @@ class Loop:
     def _imported(self, event: Imported) -> None:
         agent = Agent.from_bytes(event.agent)
         agent.expire(-math.inf)  # what waited there has its rewards reported there
-        agent.follow(self.settings.rule())
+        agent.follow(self.rule)
         agent.shuffle(self._seed)
         self.agent, self.arms = agent, dict.fromkeys(sys.intern(str(arm)) for arm in agent.arms)
         self.waiting, self.by_key, self._deadlines = {}, {}, []

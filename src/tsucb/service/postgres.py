@@ -168,8 +168,8 @@ class PostgresStore:
         """See `Store`."""
         with self._transaction() as cursor:
             cursor.execute(
-                "DELETE FROM tsucb_events WHERE loop = %s AND subject IN (SELECT unnest(%s::text[]) "
-                "UNION SELECT subject FROM tsucb_events WHERE person = %s AND loop = %s)",
+                "DELETE FROM tsucb_events WHERE loop = %s AND subject IN (SELECT "
+                "unnest(%s::text[]) UNION SELECT subject FROM tsucb_events WHERE person = %s AND loop = %s)",
                 (loop, list(subjects), person, loop),
             )
             deleted = cursor.rowcount

@@ -238,7 +238,7 @@ class Prepared(Service):
 def warm_up() -> None:
     """Decide and learn once, so that the first request need not wait for the compiler."""
     began = time.monotonic()
-    for features in (1, 50):  # linear models keep their numbers in two ways, by how many there are
+    for features in (1, 24):  # linear models keep their numbers in two ways, by how many there are
         agent = Agent(["a", "b"], policy=Exploring(TSUCB(10), 0.05))
         for n in range(3):
             context = {f"x{i}": n + i for i in range(features)}
