@@ -108,7 +108,8 @@ def ts_ucb_shares(belief: Belief, samples: float) -> tuple[Floats, Floats]:
         value, mass = average(best, m)
         f = parts[0][1] + parts[0][2] * value
         places = winners[np.searchsorted(breaks, f)]
-        shares[i] = counted(np.bincount(places, mass, arms) * best.size, best.size)
+        counts: Floats = np.bincount(places, mass, arms) * best.size
+        shares[i] = counted(counts, best.size)
     return answered(evened(shares, np.column_stack((belief.estimate, belief.radius)),
                            np.arange(arms)))  # fmt: skip
 
@@ -144,7 +145,8 @@ def envelope(estimate: Floats, radius: Floats) -> tuple[Floats, NDArray[np.int64
     """
     slope = 1 / radius
     arm = int(np.lexsort((estimate, -radius))[-1])  # f → −∞: the smallest radius
-    breaks, winners = [], [arm]
+    breaks: list[float] = []
+    winners = [arm]
     at = -np.inf
     while True:
         with np.errstate(divide="ignore", invalid="ignore"):
