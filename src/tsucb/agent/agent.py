@@ -32,11 +32,10 @@ from tsucb.agent.calls import (
     laid_out,
     make_calls,
     record_closed,
-    retract_decision,
 )
-from tsucb.agent.contexts import Arm, Context, FreeReader, Reader
+from tsucb.agent.contexts import Arm, Context, FreeReader, Reader, one_by_one
 from tsucb.agent.decision import Decision, Estimate
-from tsucb.agent.decision_log import DecisionLog, rows_of
+from tsucb.agent.decision_log import DecisionLog
 from tsucb.agent.lists import Ranking, learned_list, place_id, ranked
 from tsucb.agent.many import Decisions, decided_many, learn_rows
 from tsucb.agent.roster import (
@@ -557,14 +556,14 @@ class Agent:
             roster.books.counts[PENDING] = NOTHING
             self._drop_oldest(roster)
         if self._log is not None:
-            self._log.decided_many(decisions, [_told(x, arms) for x in rows_of(contexts)])
+            self._log.decided_many(decisions, [_told(x, arms) for x in one_by_one(contexts)])
         return decisions
 
     def _read_many(self, contexts: Any, arms: Any) -> tuple[Any, Any]:
         """Several contexts as numbers, and the names of the arms."""
         reader = self._reader
         if self._per_arm:
-            read = [self._read(context, arms) for context in rows_of(contexts)]
+            read = [self._read(context, arms) for context in one_by_one(contexts)]
             return [x for x, _ in read], read[0][1] if read else ()
         if self._free and arms is not None:
             records_of(arms, self._records)
@@ -670,9 +669,11 @@ class Agent:
         with self._lock:
             roster = self._current()
             roster, given, offer = self._offered(roster, x, names, peek=True)
-            self._doing = None
+            before = copied(roster.books)
+            self._doing = Batch(before, {})  # an interrupt, too, finds it as it was
             decision = self._decide(roster, given, offer, now, {}, proposed=True)
-            retract_decision(roster.books)
+            for now_there, then_there in zip(roster.books, before, strict=True):
+                now_there[...] = then_there
         decision.id = ""
         return decision
 

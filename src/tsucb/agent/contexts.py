@@ -266,6 +266,13 @@ def check_columns(table: Any, arm: str, reward: str) -> list[str]:
     return present
 
 
+def one_by_one(contexts: Any) -> list[Any]:
+    """The contexts of a table, a matrix or a list."""
+    if isinstance(contexts, Mapping) or hasattr(contexts, "columns"):
+        return records(contexts, getattr(contexts, "columns", contexts))
+    return list(contexts.toarray() if hasattr(contexts, "toarray") else contexts)
+
+
 def records(table: Any, names: Iterable[str]) -> list[dict[str, Any]]:
     """The rows of some columns of a table, as pandas, polars or a mapping has it."""
     names = list(names)

@@ -14,18 +14,17 @@ from numba import types
 from tsucb.agent.calls import (
     _COLUMNS,
     _CONTEXT,
-    CLOSED,
     DECISIONS,
-    LEARNED,
     NOT_FINITE,
     OBSERVATIONS,
-    PENDING,
     CompiledCalls,
     PlainCalls,
     all_finite,
+    count_decision,
     keeping_gil,
     laid_out,
-    record_decision,
+    record_closed,
+    record_reward,
     without_tiny,
 )
 from tsucb.agent.contexts import Arm
@@ -142,7 +141,7 @@ def _rank(decider, numbers, columns, places, seen, width):  # type: ignore[no-un
             learner.model, learner.state, decider.policy, context, available, books.chosen,
             decider.first_pulls, step, decider.stream.rng, seen[n],
         )  # fmt: skip
-        record_decision(books, np.frombuffer(numbers, np.uint64), available, choice.arm)
+        count_decision(books, np.frombuffer(numbers, np.uint64), available, choice.arm)
         places[n] = rest[choice.arm]
         for i in range(choice.arm, count - 1):
             left[i], rest[i] = left[i + 1], rest[i + 1]
@@ -172,7 +171,6 @@ def _learn_list(learner, numbers, columns, rewards, width):  # type: ignore[no-u
             row = values[n * width : (n + 1) * width] if width > 0 else values
             x = laid_out(row, learner.room, np.full(1, column))
             update(learner.model, learner.state, x, column, reward)
-            books.pulls[column] += 1
-            books.totals[column] += reward
-        books.counts[CLOSED] += 1
-    books.counts[PENDING] = LEARNED
+            record_reward(books, column, reward, False, False)
+        else:
+            record_closed(books)

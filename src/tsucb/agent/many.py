@@ -16,8 +16,8 @@ from tsucb.agent.calls import (
     DECISIONS,
     OBSERVATIONS,
     CompiledCalls,
+    count_decision,
     laid_out,
-    record_decision,
     without_tiny,
 )
 from tsucb.agent.decision import Decision
@@ -176,7 +176,7 @@ def _decide_rows(decider, contexts, columns, places, checksums, seen):  # type: 
             learner.model, learner.state, decider.policy, context, columns, books.chosen,
             decider.first_pulls, step, decider.stream.rng, seen[i],
         )  # fmt: skip
-        record_decision(books, values.view(np.uint64), columns, choice.arm)
+        count_decision(books, values.view(np.uint64), columns, choice.arm)
         places[i], checksums[i] = choice.arm, books.checksum[0]
 
 
@@ -190,7 +190,7 @@ def _choose_rows(decider, contexts, columns, places, checksums, seen, mean, std)
         belief = believe_predicted(model, state, mean[i], std[i], columns, step, rng)
         choice = choose(decider.policy, belief, rng)
         write_down(seen[i], belief, choice)
-        record_decision(books, contexts[i].view(np.uint64), columns, choice.arm)
+        count_decision(books, contexts[i].view(np.uint64), columns, choice.arm)
         places[i], checksums[i] = choice.arm, books.checksum[0]
 
 
