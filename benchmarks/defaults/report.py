@@ -120,12 +120,13 @@ def targets(table: pd.DataFrame) -> str:
         ]
         leads = {name: found for name in LIBRARIES if (found := lead(as_is(runs), name))}
         nearest = min(leads, key=lambda name: leads[name].percent)
-        sure = [name for name, found in leads.items() if found.percent > found.half]
+        known = [found for found in leads.values() if not np.isnan(found.half)]
+        sure = sum(found.percent > found.half for found in known)
         lines += [
             verdict(
                 leads[nearest].percent > 0,
                 f"{n:,} steps: first on average. Nearest is {nearest}, {leads[nearest]} behind; "
-                f"the interval excludes zero for {len(sure)} of {len(leads)} rivals.",
+                f"the interval excludes zero for {sure} of the {len(known)} rivals that have one.",
             )
         ]
         greedy = lead(as_is(runs), PURELY_GREEDY)
@@ -204,12 +205,12 @@ def policies(table: pd.DataFrame) -> str:
             ]
             if percents:
                 ordered = np.sort(percents)
-                tail = ordered[: max(1, round(len(ordered) / 100))].mean()
+                tail = ordered[: max(1, round(len(ordered) / 20))].mean()
                 rows += [
                     f"| {n:,} | {name} | {ordered.mean():.1f} | {tail:.1f} | {ordered[0]:.1f} "
                     f"| {len(ordered)} |"
                 ]
-    head = ["| steps | policy | mean, % | worst one per cent of runs, % | worst run, % | runs |"]
+    head = ["| steps | policy | mean, % | worst twentieth of runs, % | worst run, % | runs |"]
     return "\n".join([*head, "|--:|---|--:|--:|--:|--:|", *rows]) + "\n"
 
 

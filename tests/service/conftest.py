@@ -1,7 +1,14 @@
 """A service on a clock that tests set, over every store there is."""
 
 import asyncio
+import os
+import pwd
+import secrets
+import shutil
+import signal
 import subprocess
+import tempfile
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -35,16 +42,74 @@ def clock() -> Clock:
     return Clock()
 
 
+@pytest.fixture(scope="session")
+def database(tmp_path_factory) -> Iterator[str]:
+    """The address of a PostgreSQL server that is started for these tests."""
+    pytest.importorskip("psycopg", reason="the PostgreSQL store needs tsucb[postgres]")
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not programs:
+        pytest.skip("there is no PostgreSQL; install Debian's package postgresql")
+    folder, programs = Path(tempfile.mkdtemp(prefix="tsucb-pg-")), programs[-1].parent
+    user: dict[str, Any] = {}
+    if os.getuid() == 0:  # which PostgreSQL refuses to run as
+        try:
+            found = pwd.getpwnam("postgres")
+        except KeyError:
+            pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
+        os.chown(folder, found.pw_uid, found.pw_gid)
+        user = {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": []}
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **user}
+    data = folder / "data"
+    subprocess.run(
+        [programs / "initdb", "-D", data, "-A", "trust", "-U", "tsucb", "-N"], check=True,
+        cwd=folder, **quiet,
+    )  # fmt: skip
+    server = subprocess.Popen(
+        [programs / "postgres", "-D", data, "-k", folder, "-c", "listen_addresses="], cwd=folder,
+        **quiet,
+    )  # fmt: skip
+    address = f"postgresql://tsucb@/postgres?host={folder}"
+    import psycopg
+
+    for _ in range(600):
+        try:
+            psycopg.connect(address).close()
+            break
+        except psycopg.OperationalError:
+            time.sleep(0.05)
+    yield address
+    server.send_signal(signal.SIGINT)  # do not wait for connections
+    server.wait(20)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 @pytest.fixture
-def open_store(tmp_path: Path) -> Iterator[Callable[[], Store]]:
+def schema(database: str) -> str:
+    """The address of an empty schema in it."""
+    import psycopg
+
+    name = f"s{secrets.token_hex(6)}"
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {name}")
+    return f"{database}&options=-csearch_path%3D{name}"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def open_store(request, tmp_path: Path) -> Iterator[Callable[[], Store]]:
     """Opens the same store anew, each time."""
     opened: list[Store] = []
+    if request.param == "postgres":
+        address = request.getfixturevalue("schema")
+        from tsucb.service.postgres import PostgresStore
 
     def opener() -> Store:
         while opened:
             opened.pop().close()
-        opened.append(SqliteStore(tmp_path / "data"))
-        return opened[-1]
+        new: Store = (
+            SqliteStore(tmp_path / "data") if request.param == "sqlite" else PostgresStore(address)
+        )
+        opened.append(new)
+        return new
 
     yield opener
     while opened:

@@ -148,6 +148,23 @@ def test_deferred_decisions_count_once_activated(open_store, clock):
     run(main)
 
 
+def test_learning_when_the_wait_is_over(open_store, clock):
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service, learn_early=False)
+            good, bad = [await service.decide(loop, {"hour": n}) for n in range(2)]
+            assert await service.reward(loop, good.id, 1.0) == TAKEN
+            assert await service.reward(loop, good.id, 0.5) == REPEATED
+            assert pulls(loop) == 0
+            clock.pass_by(WAIT)
+            await service.tick()
+            assert (pulls(loop), learned(loop), loop.counts.learned) == (2, 1.0, 2)
+            assert loop.tally.whole().rewards == 2
+            assert await service.reward(loop, bad.id, 1.0) == LATE
+
+    run(main)
+
+
 def test_slots_have_arms_of_their_own(open_store, clock):
     async def main():
         async with running(open_store(), clock) as service:
@@ -362,34 +379,37 @@ def test_clearing_and_deleting(open_store, clock):
             await service.delete("drinks", "test")
             assert service.store.loops() == []
             loop = await made(service)
-            assert service.position == last + 2
+            assert service.position == last + 2  # positions are never given twice
             actions = [record.action for record in service.store.audit(None, 9)]
             assert actions == ["create", "delete", "clear", "create"]
 
     run(main)
 
 
-def test_a_folder_has_one_service(open_store, tmp_path):
+def test_a_folder_has_one_service(tmp_path):
     from tsucb.service.sqlite import SqliteStore
 
-    open_store()
+    store = SqliteStore(tmp_path / "data")
     with pytest.raises(StoreError, match="in use by another process"):
         SqliteStore(tmp_path / "data")
+    store.close()
 
 
-def test_a_copy_while_running_is_a_whole_store(open_store, clock, tmp_path):
+def test_a_copy_while_running_is_a_whole_store(clock, tmp_path):
     from tsucb.service.sqlite import FILE, SqliteStore
 
     async def main():
-        async with running(open_store(), clock) as service:
+        store = SqliteStore(tmp_path / "data")
+        async with running(store, clock) as service:
             loop = await made(service)
             for n in range(10):
                 event = await service.decide(loop, {"n": n})
                 await service.reward(loop, event.id, 1.0)
             digest = loop.digest()
             (tmp_path / "copy").mkdir()
-            service.store.backup(tmp_path / "copy" / FILE)
+            store.backup(tmp_path / "copy" / FILE)
             await service.decide(loop, {"n": 0})
+        store.close()
         restored = SqliteStore(tmp_path / "copy")
         async with running(restored, clock) as service:
             assert service.loop("drinks").digest() == digest

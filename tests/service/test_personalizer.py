@@ -199,7 +199,7 @@ def test_configuration(drinks):
     assert drinks.loop.settings == settings
 
 
-def test_an_apprentice_returns_the_first_action(drinks):
+def test_an_apprentice_returns_the_first_action(drinks, clock):
     administration = new_client(drinks, "administer", "PersonalizerAdministrationClient")
     administration.update_service_configuration({"learningMode": "Apprentice"})
     client = new_client(drinks)
@@ -207,6 +207,8 @@ def test_an_apprentice_returns_the_first_action(drinks):
         answer = client.rank({"actions": ACTIONS, "excludedActions": ["tea"]})
         assert answer["rewardActionId"] == "milk"
         client.reward(answer["eventId"], {"value": 1.0})
+    clock.pass_by(601)
+    client.rank({"actions": ACTIONS})
     metrics = administration.get_service_configuration()["latestApprenticeModeMetrics"]
     assert (metrics["numberOfEvents"], metrics["sumOfRewards"]) == (5, 5.0)
     assert metrics["numberOfImitatedEvents"] <= 5

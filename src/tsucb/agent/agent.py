@@ -32,7 +32,6 @@ from tsucb.agent.calls import (
     laid_out,
     make_calls,
     record_closed,
-    retract_decision,
 )
 from tsucb.agent.contexts import Arm, Context, FreeReader, Reader, one_by_one
 from tsucb.agent.decision import Decision, Estimate
@@ -671,9 +670,11 @@ class Agent:
         with self._lock:
             roster = self._current()
             roster, given, offer = self._offered(roster, x, names, peek=True)
-            self._doing = None
+            before = copied(roster.books)
+            self._doing = Batch(before, {})  # an interrupt, too, finds it as it was
             decision = self._decide(roster, given, offer, now, {}, proposed=True)
-            retract_decision(roster.books)
+            for now_there, then_there in zip(roster.books, before, strict=True):
+                now_there[...] = then_there
         decision.id = ""
         return decision
 

@@ -121,15 +121,6 @@ def record_closed(books):  # type: ignore[no-untyped-def]
     books.counts[PENDING] = LEARNED
 
 
-@compiled
-def retract_decision(books):  # type: ignore[no-untyped-def]
-    """Undo `record_decision`, for a decision that nobody is told of."""
-    books.chosen[books.counts[COLUMN]] -= 1
-    books.counts[DECISIONS] -= 1
-    books.checksum[0] = books.checksum[1]
-    books.counts[PENDING] = NOTHING
-
-
 @inlined
 def hashed(checksum, token, words):  # type: ignore[no-untyped-def]
     """The checksum with one more decision: FNV-1a over 64-bit words."""

@@ -60,11 +60,6 @@ def serve(
     settings = read_settings(config, environment(), options)
     set_up_logging(as_json=not sys.stderr.isatty())
     try:
-        server = Server(settings)
-        if demo:
-            from tsucb.service.demo import play
-
-            play(server)
-        server.run()
+        Server(settings, demo).run()
     except StoreError as error:
         raise ValueError(str(error)) from None

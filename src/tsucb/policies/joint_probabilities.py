@@ -108,7 +108,8 @@ def ts_ucb_shares(belief: Belief, samples: float) -> tuple[Floats, Floats]:
         value, mass = average(best, m)
         f = parts[0][1] + parts[0][2] * value
         places = winners[np.searchsorted(breaks, f)]
-        shares[i] = counted(np.bincount(places, mass, arms) * best.size, best.size)
+        counts = np.asarray(np.bincount(places, mass, arms), dtype=np.float64) * best.size
+        shares[i] = counted(counts, best.size)
     return answered(evened(shares, np.column_stack((belief.estimate, belief.radius)),
                            np.arange(arms)))  # fmt: skip
 

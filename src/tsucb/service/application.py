@@ -62,11 +62,9 @@ class Application:
         self.metrics = Metrics(service)
         self.rates = Rates(options.rate, service.clock)
         self.requests = 0  # that are being answered
-        self.protocols: dict[str, Any] = {
-            "v1": Native(service),
-            "personalizer": Personalizer(service),
-        }
-        self.page = Page(service, self.metrics)
+        native = Native(service)
+        self.protocols: dict[str, Any] = {"v1": native, "personalizer": Personalizer(service)}
+        self.page = Page(service, self.metrics, native)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """See the specification of ASGI."""
@@ -115,7 +113,7 @@ class Application:
         if not key:
             scheme, _, key = request.header(b"authorization").partition(" ")
             if scheme.lower() != "bearer":
-                key = self.page.key_of(request)
+                return None
         return self.service.keys.holder(key.strip(), self.service.clock()) if key else None
 
     def _problem(self, protocol: Any, error: Exception) -> Answer:

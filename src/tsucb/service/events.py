@@ -108,7 +108,13 @@ class Imported(Event, tag="imported", frozen=True):
     agent: bytes
 
 
-AnyEvent = Configured | ArmsChanged | Decided | Rewarded | Activated | Passed | Reset | Imported
+class Forgot(Event, tag="forgot", frozen=True):
+    """Decisions were deleted from the log: whoever has folded them must begin anew."""
+
+
+AnyEvent = (
+    Configured | ArmsChanged | Decided | Rewarded | Activated | Passed | Reset | Imported | Forgot
+)
 
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(AnyEvent).decode

@@ -44,6 +44,10 @@ class Keys:
         self._store = store
         self._records = {record.hash: record for record in store.all_keys()}
 
+    def reload(self) -> None:
+        """Take in the keys that other processes issued."""
+        self._records = {record.hash: record for record in self._store.all_keys()}
+
     def holder(self, key: str, now: float) -> Holder | None:
         """Who a key belongs to; None if to nobody, or not any more."""
         wanted = hashed(key)

@@ -18,6 +18,7 @@ from tsucb.service.events import (
     Configured,
     Decided,
     Features,
+    Forgot,
     Imported,
     Passed,
     Pick,
@@ -45,6 +46,7 @@ class Slot(msgspec.Struct, array_like=True, gc=False):
     weight: float
     imitated: bool
     total: float | None = None
+    learned: bool = False
 
 
 class Waiting(msgspec.Struct, array_like=True, gc=False):
@@ -55,6 +57,7 @@ class Waiting(msgspec.Struct, array_like=True, gc=False):
     """
 
     number: int
+    time: float
     deadline: float
     slots: list[Slot]
     keys: list[str]
@@ -103,7 +106,7 @@ class Loop:
     def __init__(self, name: str, seed: int | None = None) -> None:
         self.name, self._seed = name, seed
         self.position = 0  # of the last event of this loop that was folded
-        self.settings = LoopSettings()
+        self.settings, self._rule = LoopSettings(), (LoopSettings(), LoopSettings().rule())
         self.arms: dict[str, None] = {}
         self.agent: Agent | None = None  # None before the first arm
         self.now = self.created = 0.0
@@ -111,6 +114,13 @@ class Loop:
         self.waiting: dict[str, Waiting] = {}
         self.by_key: dict[str, str] = {}  # ids of waiting decisions by the keys of their requests
         self._deadlines: list[tuple[float, int, str]] = []
+
+    @property
+    def rule(self) -> Any:
+        """The policy with its floor."""
+        if self._rule[0] is not self.settings:
+            self._rule = self.settings, self.settings.rule()
+        return self._rule[1]
 
     # Deciding
 
@@ -129,7 +139,8 @@ class Loop:
     ) -> Pick:
         """Choose one of the arms. Changes nothing."""
         assert self.agent is not None
-        decision = self.agent.propose(self._read(context, features), arms)
+        offered = None if list(arms) == list(self.arms) else arms  # all of them is quicker
+        decision = self.agent.propose(self._read(context, features), offered)
         favourite, share = str(decision.favourite), self.settings.exploration / len(arms)
         arm, chances = str(decision.arm), [share] * len(arms)
         if self.settings.mode == "online":
@@ -146,6 +157,11 @@ class Loop:
         if not features:
             return context or None
         return {**(context or {}), **{f"slot {name}": value for name, value in features.items()}}
+
+    @property
+    def ripe(self) -> float:
+        """Decisions made before this time have what they earned."""
+        return self.now - self.settings.reward_wait
 
     @property
     def full(self) -> bool:
@@ -179,7 +195,7 @@ class Loop:
         elif isinstance(event, Imported):
             self._imported(event)
         else:
-            assert isinstance(event, Passed)
+            assert isinstance(event, Passed | Forgot)
         return TAKEN
 
     def _configured(self, event: Configured) -> None:
@@ -188,7 +204,7 @@ class Loop:
         if self.agent is None:
             return
         if self.settings.learns_like(before):
-            self.agent.follow(self.settings.rule())
+            self.agent.follow(self.rule)
         else:
             self._start_anew()
 
@@ -199,7 +215,7 @@ class Loop:
     def _imported(self, event: Imported) -> None:
         agent = Agent.from_bytes(event.agent)
         agent.expire(-math.inf)  # what waited there has its rewards reported there
-        agent.follow(self.settings.rule())
+        agent.follow(self.rule)
         agent.shuffle(self._seed)
         self.agent, self.arms = agent, dict.fromkeys(sys.intern(str(arm)) for arm in agent.arms)
         self.waiting, self.by_key, self._deadlines = {}, {}, []
@@ -228,9 +244,8 @@ class Loop:
             weight = 1.0 / (len(pick.arms) * chance)
             arm = sys.intern(pick.arm)
             slots.append(Slot(sys.intern(pick.slot), arm, weight, pick.arm == pick.favourite))
-        waiting = Waiting(
-            self.counts.decisions, event.time + self.settings.reward_wait, slots, [], event.key
-        )
+        deadline = event.time + self.settings.reward_wait
+        waiting = Waiting(self.counts.decisions, event.time, deadline, slots, [], event.key)
         self.counts.decisions += 1
         self.waiting[event.id] = waiting
         if event.key is not None:
@@ -245,7 +260,7 @@ class Loop:
     def _put_to_use(self, event: Decided) -> None:
         """The decision counts from now on: its arms are played."""
         for pick in event.picks:
-            self.tally.played(self.now, sys.intern(pick.arm))
+            self.tally.played(event.time, sys.intern(pick.arm))
             if self.settings.mode == "logging" or self.agent is None:
                 continue
             try:
@@ -272,8 +287,8 @@ class Loop:
             waiting.keys.append(event.key + SEPARATOR + event.slot)
         self.counts.rewards += 1
         slot.total = (slot.total or 0.0) + event.value
-        if first and waiting.deferred is None:
-            self._learn(event.id, slot, slot.total)
+        if self.settings.learns_at_once and waiting.deferred is None:
+            self._learn(event.id, waiting, slot, slot.total)
             self._close_if_done(event.id, waiting)
         return TAKEN
 
@@ -286,10 +301,10 @@ class Loop:
             return REPEATED
         decided, waiting.deferred = waiting.deferred, None
         self._put_to_use(decided)
-        if self.settings.aggregation == "first":
+        if self.settings.learns_at_once:
             for slot in waiting.slots:
                 if slot.total is not None:
-                    self._learn(event.id, slot, slot.total)
+                    self._learn(event.id, waiting, slot, slot.total)
             self._close_if_done(event.id, waiting)
         return TAKEN
 
@@ -303,15 +318,14 @@ class Loop:
             self.counts.never_activated += 1
             return
         for slot in waiting.slots:
-            if slot.total is not None:
-                if self.settings.aggregation == "sum":
-                    self._learn(id, slot, slot.total)
-            else:
+            if slot.total is None:
                 self.counts.defaults += 1
-                self._learn(id, slot, self.settings.default_reward)
+                self._learn(id, waiting, slot, self.settings.default_reward)
+            elif not slot.learned:
+                self._learn(id, waiting, slot, slot.total)
 
     def _close_if_done(self, id: str, waiting: Waiting) -> None:
-        if all(slot.total is not None for slot in waiting.slots):
+        if all(slot.learned for slot in waiting.slots):
             self._close(id, waiting)
             if len(self._deadlines) > 2 * len(self.waiting) + 1_000:
                 self._set_deadlines()
@@ -326,9 +340,10 @@ class Loop:
         self._deadlines = [(w.deadline, w.number, id) for id, w in self.waiting.items()]
         heapq.heapify(self._deadlines)
 
-    def _learn(self, id: str, slot: Slot, value: float | None) -> None:
+    def _learn(self, id: str, waiting: Waiting, slot: Slot, value: float | None) -> None:
+        slot.learned = True
         if value is not None:
-            self.tally.earned(self.now, value, slot.weight, slot.imitated)
+            self.tally.earned(waiting.time, value, slot.weight, slot.imitated)
         if self.settings.mode == "logging" or self.agent is None:
             return
         try:

@@ -348,7 +348,7 @@ def choice(event: Decided) -> Choice:
 
 def summary(loop: Loop) -> dict[str, Any]:
     """A loop in short."""
-    whole = loop.tally.whole()
+    whole = loop.tally.whole(loop.ripe)
     return {
         "name": loop.name,
         "created": loop.created,

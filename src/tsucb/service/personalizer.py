@@ -391,7 +391,8 @@ class Personalizer:
     async def configure(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
         """Change settings; what is not given stays."""
         given = msgspec.json.decode(request.body, type=dict[str, Any])
-        changes: dict[str, Any] = {"reward_range": REWARDS}
+        # Its clients report what went well, and leave the rest to the default reward.
+        changes: dict[str, Any] = {"reward_range": REWARDS, "learn_early": False}
         if "rewardWaitTime" in given:
             seconds = seconds_of(given["rewardWaitTime"])
             if not LEAST_WAIT <= seconds <= LONGEST_WAIT:

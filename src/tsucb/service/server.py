@@ -1,5 +1,6 @@
 """The process: settings from file and environment, keys on the first start, uvicorn."""
 
+import asyncio
 import json
 import logging
 import os
@@ -19,6 +20,7 @@ from tsucb.files import write_whole
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.ts_ucb import TSUCB
 from tsucb.service.application import Application, Options
+from tsucb.service.demo import play
 from tsucb.service.keys import ADMINISTER, ROLES
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings, changed
@@ -125,10 +127,12 @@ class Server:
     ----------
     settings
         See `ServerSettings`.
+    demo
+        Whether simulated visitors come.
     """
 
-    def __init__(self, settings: ServerSettings) -> None:
-        self.settings = settings
+    def __init__(self, settings: ServerSettings, demo: bool = False) -> None:
+        self.settings, self.demo = settings, demo
         self.folder = Path(settings.data)
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.store = open_store(settings)
@@ -212,22 +216,35 @@ class Prepared(Service):
     def __init__(self, store: Store, server: Server) -> None:
         super().__init__(store)
         self._server = server
+        self._playing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Read the store, then see to the loops and keys."""
         await super().start()
         await self._server.prepare()
+        if self._server.demo:
+            self._playing = asyncio.create_task(play(self))
         say(f"serving {len(self.loops)} loops on {self._server.url}")
+        if sys.stderr.isatty():  # not into a log that others read
+            say(f"enter with {self._server.url}{self._server.application.page.link()}")
+
+    async def stop(self) -> None:
+        """Send the visitors away, then stop."""
+        if self._playing is not None:
+            self._playing.cancel()
+        await super().stop()
 
 
 def warm_up() -> None:
     """Decide and learn once, so that the first request need not wait for the compiler."""
     began = time.monotonic()
-    agent = Agent(["a", "b"], policy=Exploring(TSUCB(10), 0.05))
-    for n in range(3):
-        agent.propose({"n": n})
-        agent.record(str(n), {"n": n}, "a")
-        agent.reward(str(n), float(n))
+    for features in (1, 24):  # linear models keep their numbers in two ways, by how many there are
+        agent = Agent(["a", "b"], policy=Exploring(TSUCB(10), 0.05))
+        for n in range(3):
+            context = {f"x{i}": n + i for i in range(features)}
+            agent.propose(context)
+            agent.record(str(n), context, "a")
+            agent.reward(str(n), float(n))
     taken = time.monotonic() - began
     if taken > 5:
         log.info("compiled the code for decisions in %.0f s; it is kept for next time", taken)

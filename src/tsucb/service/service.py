@@ -5,6 +5,7 @@ import contextlib
 import re
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from tsucb.service.events import (
     Configured,
     Decided,
     Features,
+    Forgot,
     Imported,
     Passed,
     Pick,
@@ -35,6 +37,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LONGEST_ID = 256  # characters of an id, or of an arm's name
 SNAPSHOT_EVENTS, SNAPSHOT_SECONDS = 50_000, 60.0
 TICK = 0.25  # seconds between looks at what is due
+MOST_UNWRITTEN = 10_000  # decisions that are kept until the database is back
 
 
 class NotFound(LookupError):
@@ -91,6 +94,10 @@ class Service:
         self.ready = False
         self._snapshots: dict[str, tuple[int, float]] = {}  # positions and times of the last ones
         self._ticking: asyncio.Task[None] | None = None
+        self.leading = False  # whether this process writes snapshots and that time passed
+        self.unwritten: deque[tuple[str, Decided]] = deque()  # decisions made without the store
+        self._random: list[str] = []
+        self._rebuilding: set[asyncio.Task[None]] = set()
         self._busy = asyncio.Lock()  # whoever replaces a whole loop
 
     # Life
@@ -101,6 +108,7 @@ class Service:
         for name in self.store.loops():
             self.loops[name] = self.replayed(name)
         self.journal = Journal(self.store, self._committed, self._most_waiting)
+        self.leading = self.store.leads()
         self._ticking = asyncio.create_task(self._tick())
         self.ready = True
 
@@ -125,9 +133,10 @@ class Service:
                 await self._ticking
         await asyncio.to_thread(self.journal.stop)
         await asyncio.sleep(0)  # what the journal has just written is folded
-        if self.store.leads():
+        if self.leading:
             for loop in self.loops.values():
-                await self.store_snapshot(loop)
+                with contextlib.suppress(StoreError):
+                    await self.store_snapshot(loop)
 
     async def _tick(self) -> None:
         """Let waits end, and take snapshots, from time to time."""
@@ -140,8 +149,8 @@ class Service:
         """Write that time passed where a wait has ended; take snapshots that are due."""
         now = self.clock()
         if self.store.shared:
-            await asyncio.to_thread(self._catch_up, None)
-        if not self.store.leads():
+            await self._follow()
+        if not self.leading:
             return
         due = [loop.name for loop in self.loops.values() if loop.due <= now]
         if due:
@@ -152,6 +161,21 @@ class Service:
             news = loop.position - position
             if news >= SNAPSHOT_EVENTS or (news and now - when >= SNAPSHOT_SECONDS):
                 await self.store_snapshot(loop)
+
+    async def _follow(self) -> None:
+        """Take in what other servers did, and write what could not be written before."""
+        self.leading = await asyncio.to_thread(self.store.leads)
+        after = self.position
+        for logged in await asyncio.to_thread(lambda: list(self.store.read(after))):
+            if logged.position > self.position:
+                self._fold(logged)
+        names = set(await asyncio.to_thread(self.store.loops))
+        for gone in self.loops.keys() - names:
+            del self.loops[gone]
+        await asyncio.to_thread(self.keys.reload)
+        while self.unwritten:
+            await self._append([self.unwritten[0]])
+            self.unwritten.popleft()
 
     async def store_snapshot(self, loop: Loop) -> None:
         """Keep what a loop knows now, so that a start need not read the whole log."""
@@ -197,11 +221,17 @@ class Service:
 
     def _fold(self, logged: Logged) -> str:
         self.position = logged.position
-        loop = self.loops.get(logged.loop)
+        event, loop = events.decode(logged.body), self.loops.get(logged.loop)
+        if loop is None and isinstance(event, Configured) and self.store.shared:
+            loop = self.loops[logged.loop] = Loop(logged.loop, self._seed)  # made elsewhere
         if loop is None or loop.position >= logged.position:
             return TAKEN
         loop.position = logged.position
-        return loop.fold(events.decode(logged.body))
+        if isinstance(event, Forgot) and self.store.shared:
+            task = asyncio.get_running_loop().create_task(self._rebuild(loop.name))
+            self._rebuilding.add(task)
+            task.add_done_callback(self._rebuilding.discard)
+        return loop.fold(event)
 
     # Loops
 
@@ -330,16 +360,31 @@ class Service:
                 await self._append_one(loop, ArmsChanged(self.clock(), add=new))
         picks = fill(loop, context, offered, set(excluded), slots)
         if id is None:
-            id = secrets.token_hex(12)
+            id = self._new_id()
         ranking = ranked_arms(offered, picks[0]) if ranked else None
-        rule = loop.settings.rule()
+        rule = loop.rule
         event = Decided(
             self.clock(), id, context, picks, rule.name, rule.target_name, deferred, key, person,
             arm_features, ranking,
         )  # fmt: skip
-        if await self._append_one(loop, event) == REPEATED:
+        try:
+            found = await self._append_one(loop, event)
+        except StoreError:
+            if not self.store.shared or len(self.unwritten) >= MOST_UNWRITTEN:
+                raise
+            # Without the database of all servers one goes on deciding from what it knows.
+            self.unwritten.append((loop.name, event))
+            return event
+        if found == REPEATED:
             return await self.decision(loop, self._made_before(loop, id, key) or id)
         return event
+
+    def _new_id(self) -> str:
+        """96 random bits; taken from the system by the thousand, as each call to it costs."""
+        if not self._random:
+            many = secrets.token_hex(12 * 1_000)
+            self._random = [many[i : i + 24] for i in range(0, len(many), 24)]
+        return self._random.pop()
 
     def _made_before(self, loop: Loop, id: str | None, key: str | None) -> str | None:
         """The id of the decision that waits already by this id, or for a request of this key."""
@@ -405,6 +450,7 @@ class Service:
         async with self._busy:
             deleted = await asyncio.to_thread(self.store.forget, loop.name, ids, person)
             if deleted:
+                await self._append_one(loop, Forgot(self.clock()))
                 await self._rebuild(loop.name)
         # Who was forgotten is not written down.
         self.audit(who, "forget", loop.name, f"{deleted} events")
@@ -419,7 +465,10 @@ class Service:
             fresh.position = loop.position
             self.loops[loop.name] = fresh
             now = self.clock()
-            pairs: list[tuple[str, AnyEvent]] = [(loop.name, Configured(now, settings))]
+            pairs: list[tuple[str, AnyEvent]] = [
+                (loop.name, Forgot(now)),
+                (loop.name, Configured(now, settings)),
+            ]
             if agent is not None:
                 pairs.append((loop.name, Imported(now, agent.to_bytes())))
             await self._append(pairs)
@@ -433,7 +482,7 @@ class Service:
             loop.fold(events.decode(logged.body))
             loop.position = logged.position
         self.loops[name] = loop
-        if self.store.leads():
+        if self.leading:
             await self.store_snapshot(loop)
 
     # The audit trail

@@ -42,6 +42,9 @@ class LoopSettings(
         What a decision earned for which no reward came; None to learn nothing from it.
     aggregation
         Of several rewards for a decision "first" counts, or their "sum" when the wait is over.
+    learn_early
+        Learn a reward when it comes, or else when the wait is over. Where only good news is
+        reported, what comes early is all good: then False learns good and bad at the same pace.
     forgetting
         γ: with every reward all earlier ones come to count γ times as much.
     mode
@@ -63,6 +66,7 @@ class LoopSettings(
     reward_wait: float = 600.0
     default_reward: float | None = 0.0
     aggregation: Literal["first", "sum"] = "first"
+    learn_early: bool = True
     forgetting: float = 1.0
     mode: Literal["online", "apprentice", "logging"] = "online"
     categories: list[str] = []
@@ -107,6 +111,11 @@ class LoopSettings(
         else:
             arguments["model"] = model_class(self.model)()
         return Agent(arms, policy=self.rule(), max_open=2**53, **arguments)
+
+    @property
+    def learns_at_once(self) -> bool:
+        """Whether a reward is learned when it comes; a sum is not known before the wait is over."""
+        return self.learn_early and self.aggregation == "first"
 
     def rule(self) -> Any:
         """The policy, with its floor."""

@@ -22,6 +22,7 @@ FILE, LOCK = "events.sqlite", "lock"
 FORMAT = 1
 KEPT_SNAPSHOTS = 2
 CHUNK = 5_000  # events read at a time
+NOBODY = 0  # the number of a loop that was deleted while an event of it was on its way
 PAGES = 4_000  # of the WAL, before it is folded into the file
 
 SCHEMA = """
@@ -144,7 +145,7 @@ class SqliteStore:
             first, self._last = self._last + 1, -1
             numbers = self._numbers
             values = (
-                (first + i, numbers[r.loop], r.time, r.subject, r.person, r.body)
+                (first + i, numbers.get(r.loop, NOBODY), r.time, r.subject, r.person, r.body)
                 for i, r in enumerate(rows)
             )
             with self._transaction() as writer:
@@ -171,7 +172,7 @@ class SqliteStore:
                 end,
             )
             for position, number, body in rows:
-                yield Logged(position, names[number], body)
+                yield Logged(position, names.get(number, ""), body)
             if len(rows) < CHUNK:
                 return
             after = rows[-1][0]

@@ -1,5 +1,6 @@
 """What a loop earned and did over time, in a bounded number of numbers."""
 
+import bisect
 import math
 
 import msgspec
@@ -61,16 +62,21 @@ def interval(count: int, total: float, squares: float) -> tuple[float, float, fl
 
 
 class Tally(msgspec.Struct, array_like=True):
-    """The spans of a loop's life, all equally long."""
+    """The spans of a loop's life, all equally long.
 
-    length: float = 60.0
+    A decision and its reward count for the time of the decision: so a span is complete once all
+    its waits are over, and does not show the quick rewards first.
+    """
+
+    length: float = 5.0
     spans: list[Span] = []
 
     def at(self, time: float) -> Span:
-        """The span of a time, which never goes back."""
+        """The span of a time: a new one, or one that was there."""
         start = math.floor(time / self.length) * self.length
         if self.spans and self.spans[-1].start >= start:
-            return self.spans[-1]
+            place = bisect.bisect_right(self.spans, start, key=lambda span: span.start)
+            return self.spans[max(place - 1, 0)]
         self.spans.append(Span(start, arms={}))
         if len(self.spans) > MOST_SPANS:
             self._double()
@@ -92,7 +98,7 @@ class Tally(msgspec.Struct, array_like=True):
         span.arms[arm] = span.arms.get(arm, 0) + 1
 
     def earned(self, time: float, reward: float, weight: float, imitated: bool) -> None:
-        """Count a reward, or what stands for it."""
+        """Count the reward of a decision made then, or what stands for it."""
         span = self.at(time)
         span.rewards += 1
         span.total += reward
@@ -106,9 +112,13 @@ class Tally(msgspec.Struct, array_like=True):
             span.imitated += 1
             span.imitated_total += reward
 
-    def whole(self) -> Span:
-        """Everything together."""
+    def until(self, time: float) -> list[Span]:
+        """The spans that ended by a time."""
+        return [span for span in self.spans if span.start + self.length <= time]
+
+    def whole(self, until: float = math.inf) -> Span:
+        """Everything together, or what ended by a time."""
         everything = Span(self.spans[0].start if self.spans else 0.0, arms={})
-        for span in self.spans:
+        for span in self.until(until):
             everything.add(span)
         return everything
