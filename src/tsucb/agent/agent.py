@@ -352,7 +352,7 @@ class Agent:
             offer = self._offer(roster, arms)
             if x is None:
                 x = self._reader.rows(context, offer.names, self._records).tobytes()
-            before = Books(*[array.copy() for array in roster.books])
+            before = Books._make([array.copy() for array in roster.books])
             self._doing = Batch(before, {})  # an interrupt, too, finds it as it was
             decision = self._decide(roster, x, offer, now, {})
             for now_there, then_there in zip(roster.books, before, strict=True):
@@ -386,7 +386,7 @@ class Agent:
             if self._free:
                 roster, x = self._fitted(roster, x)
             opened = {id: (record, x, now)}
-            self._doing = Batch(Books(*[array.copy() for array in roster.books]), opened)
+            self._doing = Batch(Books._make([x.copy() for x in roster.books]), opened)
             column = np.array([roster.columns[record]], dtype=np.int64)
             count_decision(roster.books, np.frombuffer(x, np.uint64), column, 0)
             roster.open.update(opened)
