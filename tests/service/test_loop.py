@@ -396,7 +396,7 @@ def test_a_folder_has_one_service(tmp_path):
 
 
 def test_a_copy_while_running_is_a_whole_store(clock, tmp_path):
-    from tsucb.service.sqlite import FILE, SqliteStore
+    from tsucb.service.sqlite import FILE, SqliteStore, backup
 
     async def main():
         store = SqliteStore(tmp_path / "data")
@@ -407,7 +407,9 @@ def test_a_copy_while_running_is_a_whole_store(clock, tmp_path):
                 await service.reward(loop, event.id, 1.0)
             digest = loop.digest()
             (tmp_path / "copy").mkdir()
-            store.backup(tmp_path / "copy" / FILE)
+            backup(tmp_path / "data", tmp_path / "copy" / FILE)
+            with pytest.raises(StoreError, match="is there already"):
+                backup(tmp_path / "data", tmp_path / "copy" / FILE)
             await service.decide(loop, {"n": 0})
         store.close()
         restored = SqliteStore(tmp_path / "copy")
