@@ -8,15 +8,16 @@ __version__ = "0.1.0"
 # Where the public names are. Each is loaded when it is asked for: whoever wants the help of the
 # command line, or a version, does not wait for the compiler.
 PLACES = {
-    "tsucb.agent": "Agent UnknownDecision",
+    "tsucb.agent": "Agent UnknownDecision merge",
     "tsucb.beliefs": (
-        "Belief BetaBelief GammaBelief GaussianBelief JointGaussianBelief SampleBelief"
+        "Belief BetaBelief GammaBelief GaussianBelief HybridGaussianBelief JointGaussianBelief "
+        "SampleBelief"
     ),
     "tsucb.environments": (
         "ContextualLinearBandit Environment KArmedBandit LinearBandit WheelBandit"
     ),
     "tsucb.models": (
-        "AdaptiveLinear BernoulliArms ContextualLinear Forgetting GaussianArms Linear "
+        "AdaptiveLinear BernoulliArms ContextualLinear Forgetting GaussianArms HybridLinear Linear "
         "Model NIGLinear NeuralLinear PoissonArms"
     ),
     "tsucb.policies": (
@@ -51,6 +52,8 @@ __all__ = [
     "Greedy",
     "GridIDS",
     "HoeffdingUCB",
+    "HybridGaussianBelief",
+    "HybridLinear",
     "JointGaussianBelief",
     "KArmedBandit",
     "Linear",
@@ -66,16 +69,18 @@ __all__ = [
     "Thompson",
     "UnknownDecision",
     "WheelBandit",
+    "merge",
     "simulate",
 ]
 
 if TYPE_CHECKING:  # the same for type checkers, which do not run this file
-    from tsucb.agent import Agent, UnknownDecision
+    from tsucb.agent import Agent, UnknownDecision, merge
     from tsucb.beliefs import (
         Belief,
         BetaBelief,
         GammaBelief,
         GaussianBelief,
+        HybridGaussianBelief,
         JointGaussianBelief,
         SampleBelief,
     )
@@ -92,6 +97,7 @@ if TYPE_CHECKING:  # the same for type checkers, which do not run this file
         ContextualLinear,
         Forgetting,
         GaussianArms,
+        HybridLinear,
         Linear,
         Model,
         NeuralLinear,

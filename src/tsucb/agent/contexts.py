@@ -60,7 +60,7 @@ class Reader:
         return self.vector(context).tobytes()
 
     def peeked(self, context: Context) -> bytes:
-        """The same, learning nothing from it."""
+        """The same, learning nothing."""
         if self.streaming:
             raise ValueError("a transformer that learns from every context cannot be asked first")
         return self.packed(context)
@@ -227,7 +227,7 @@ class FreeReader(Reader):
         return self.vector(context).tobytes()
 
     def peeked(self, context: Context) -> bytes:
-        """One context, of which nothing is learned; what has no column yet is left out."""
+        """The same, learning nothing: what has no column is left out."""
         return b"" if context is None else self.encoder.peek(context).tobytes()
 
     def vector(self, context: Context) -> Floats:
@@ -264,6 +264,13 @@ def check_columns(table: Any, arm: str, reward: str) -> list[str]:
                 "say which are meant with fit(history, arm=…, reward=…)"
             )
     return present
+
+
+def one_by_one(contexts: Any) -> list[Any]:
+    """The contexts of a table, a matrix or a list."""
+    if isinstance(contexts, Mapping) or hasattr(contexts, "columns"):
+        return records(contexts, getattr(contexts, "columns", contexts))
+    return list(contexts.toarray() if hasattr(contexts, "toarray") else contexts)
 
 
 def records(table: Any, names: Iterable[str]) -> list[dict[str, Any]]:

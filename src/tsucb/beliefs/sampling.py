@@ -25,7 +25,7 @@ from tsucb.beliefs.best import add_win, expected_best, gain_of_wins, regret_and_
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.beliefs.law import Law, draw
 from tsucb.compiled import class_of, hook, implements, inlined, offers
-from tsucb.numeric.arrays import Floats, place_of_largest
+from tsucb.numeric.arrays import Floats, largest_of, place_of_largest
 from tsucb.numeric.bursts import burst, normal, uniform
 
 FAR = 1.5  # from here on the excesses are rare enough to be faster than draws
@@ -138,10 +138,10 @@ def average_best_gaussian(belief, samples, rng):  # type: ignore[no-untyped-def]
 def average_best_of_draws(belief, samples, rng):  # type: ignore[no-untyped-def]
     means = np.empty(belief.mean.size)
     draw(belief, rng, means)
-    first, total = means.max(), 0.0
+    first, total = largest_of(means), 0.0
     for _ in range(samples - 1):
         draw(belief, rng, means)
-        total += means.max() - first
+        total += largest_of(means) - first
     return first + total / samples
 
 

@@ -266,16 +266,18 @@ def each_arm(state, found, scale, common, factors, posteriors):  # type: ignore[
         np.zeros(p), np.zeros(p), np.zeros(arms), np.zeros(arms), np.zeros(arms), np.zeros(arms)
     )
     root, one, two = np.empty((p, p)), np.empty((p, p)), np.empty((p, p))
+    # An arm never tried.
+    fresh = np.empty((p, p))
+    for i in range(p):
+        for j in range(p):
+            one[i, j] = common.covariance[i, j]
+        one[i, i] += 1.0
+    factorise(one)
+    transpose(one, fresh)
     for k in range(arms):
         state.variance[k] = state.noise[k] * state.numbers[SIGMA] * found.spread
         if state.gram[k, 0, 0] == 0.0:
-            for i in range(p):
-                for j in range(p):
-                    one[i, j] = common.covariance[i, j]
-                one[i, i] += 1.0
-            factorise(one)
-            transpose(one, root)
-            install(posteriors, k, common.mean, root, scale, found.centre, found.level)
+            install(posteriors, k, common.mean, fresh, scale, found.centre, found.level)
             posteriors.information[k] = 0.0
             continue
         inverse, own, g = factors.inverse[k], factors.own[k], factors.moment[k]

@@ -30,6 +30,39 @@ def taken(values, places):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def filled(size, value):  # type: ignore[no-untyped-def]
+    """np.full(size, value)."""
+    out = np.empty(size)
+    for i in range(size):
+        out[i] = value
+    return out
+
+
+@inlined
+def total(values):  # type: ignore[no-untyped-def]
+    """values.sum()."""
+    out = 0.0
+    for i in range(values.size):
+        out += values[i]
+    return out
+
+
+@inlined
+def inner(one, other):  # type: ignore[no-untyped-def]
+    """(one * other).sum()."""
+    out = 0.0
+    for i in range(one.size):
+        out += one[i] * other[i]
+    return out
+
+
+@inlined
+def largest_of(values):  # type: ignore[no-untyped-def]
+    """values.max()."""
+    return values[place_of_largest(values)]
+
+
+@inlined
 def place_of_largest(values):  # type: ignore[no-untyped-def]
     """The place of the first of the largest numbers."""
     place = 0
@@ -37,3 +70,11 @@ def place_of_largest(values):  # type: ignore[no-untyped-def]
         if values[i] > values[place]:
             place = i
     return place
+
+
+@inlined
+def copy_rows(target, source):  # type: ignore[no-untyped-def]
+    """target[:] = source, for matrices of the same shape."""
+    for i in range(target.shape[0]):
+        for j in range(target.shape[1]):
+            target[i, j] = source[i, j]

@@ -7,12 +7,11 @@ import numpy as np
 
 from tsucb.agent.decision import Explanation
 from tsucb.agent.decision_log import as_json, as_parquet, reward_row
+from tsucb.logs.decision_log import Row
 from tsucb.service import events
 from tsucb.service.events import Activated, AnyEvent, Configured, Decided, Rewarded
 from tsucb.service.loop import Loop
 from tsucb.service.settings import LoopSettings
-
-Row = dict[str, Any]
 
 if TYPE_CHECKING:
     import pandas as pd
