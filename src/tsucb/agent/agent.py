@@ -26,6 +26,7 @@ from tsucb.agent.calls import (
     NOTHING,
     OBSERVATIONS,
     PENDING,
+    Books,
     Calls,
     CompiledCalls,
     count_decision,
@@ -668,9 +669,16 @@ class Agent:
         self._check_entry()
         now = self._time()
         with self._lock:
-            roster = self._current()
-            roster, given, offer = self._offered(roster, x, names, peek=True)
-            before = copied(roster.books)
+            kept = roster = self._current()
+            records = self._records
+            try:
+                if self._coming and len(names) > len(roster.free):
+                    # Room for strangers may be made, and arms forgotten for it: in a copy.
+                    roster, self._records = roster.copied(), records.copy()
+                roster, given, offer = self._offered(roster, x, names, peek=True)
+            finally:
+                self._roster, self._records = kept, records
+            before = Books._make([array.copy() for array in roster.books])
             self._doing = Batch(before, {})  # an interrupt, too, finds it as it was
             decision = self._decide(roster, given, offer, now, {}, proposed=True)
             for now_there, then_there in zip(roster.books, before, strict=True):
@@ -704,7 +712,7 @@ class Agent:
             roster, x = self._widened(self._current(), given)
             roster, column = self._column_of(roster, arm)
             opened: dict[str, Open | Together] = {id: (self._records[plain_name(arm)], x, now)}
-            self._doing = Batch(copied(roster.books), opened)
+            self._doing = Batch(Books._make([array.copy() for array in roster.books]), opened)
             words, columns = np.frombuffer(x, np.uint64), np.array([column], dtype=np.int64)
             count_decision(roster.books, words, columns, 0)
             roster.open.update(opened)
