@@ -275,7 +275,7 @@ def fingerprint(agent):
         "pulls": roster.books.pulls.tolist(),
         "totals": roster.books.totals.tolist(),
         "width": width,
-        "open": [(id, r.name, x, when) for id, (r, x, when) in roster.open.items()],
+        "open": [(id, r.name, x, when) for id, (r, x, when) in roster.decisions().items()],
         "state": [array.tobytes() for array in leaves(roster.state)],
         "encoder": reading(agent),
     }
