@@ -120,12 +120,13 @@ def targets(table: pd.DataFrame) -> str:
         ]
         leads = {name: found for name in LIBRARIES if (found := lead(as_is(runs), name))}
         nearest = min(leads, key=lambda name: leads[name].percent)
-        sure = [name for name, found in leads.items() if found.percent > found.half]
+        known = [found for found in leads.values() if not np.isnan(found.half)]
+        sure = sum(found.percent > found.half for found in known)
         lines += [
             verdict(
                 leads[nearest].percent > 0,
                 f"{n:,} steps: first on average. Nearest is {nearest}, {leads[nearest]} behind; "
-                f"the interval excludes zero for {len(sure)} of {len(leads)} rivals.",
+                f"the interval excludes zero for {sure} of the {len(known)} rivals that have one.",
             )
         ]
         greedy = lead(as_is(runs), PURELY_GREEDY)
