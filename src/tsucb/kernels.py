@@ -33,7 +33,7 @@ from tsucb.files import cache_folder
 
 PACKAGE = Path(__file__).parent
 # Parts of the package whose code is compiled into nobody else's: they count for their own only.
-APART = ("adapters", "cli", "datasets", "experiments", "logs", "news", "testing")
+APART = ("adapters", "cli", "datasets", "experiments", "logs", "news", "sets", "testing")
 LIFETIME = 30 * 24 * 3600  # seconds after which a folder that nobody used may go
 
 
