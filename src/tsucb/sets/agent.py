@@ -14,6 +14,7 @@ from tsucb.compiled import compiled, held
 from tsucb.files import write_whole
 from tsucb.models.model import update
 from tsucb.numeric.arrays import Floats
+from tsucb.policies.greedy import Greedy
 from tsucb.policies.ts_ucb import TSUCB
 from tsucb.sets.arm_set import ArmSet, features
 from tsucb.sets.bandit import check_model, check_policy, check_set
@@ -75,8 +76,6 @@ class SetAgent:
 
     def best(self) -> Any:
         """The arm with the largest expected reward, without any exploration."""
-        from tsucb.policies.greedy import Greedy
-
         point = np.empty(self.arms.coordinates)
         given = Greedy(), self.arms, self.model, self.state, 1, held(np.random.default_rng(0))
         decide(*given, point)

@@ -193,16 +193,21 @@ def on_the_curve(arms, mean, root, goal, upper, point):  # type: ignore[no-untyp
         goal *= spread
     v = np.empty(d)
     length = math.sqrt(inner(turned, turned))
-    own = abs(turned[widest])
+    # What brackets the root: no component alone exceeds the goal, and all of them reach it.
+    low = 0.0 if upper or goal >= length else 1.0
+    for i in range(d):
+        r, size = ratios[i], abs(turned[i])
+        if upper:
+            size *= math.sqrt(r)
+            low = max(low, (size - goal * (1.0 - r)) / (size + goal * r))
+        else:
+            low = max(low, (size / goal - (1.0 - r)) / r)
     if upper:
-        low, high = own / (own + goal), length / (length + goal)
-    elif goal >= length:
-        low, high = own / goal, min(1.0, length / goal)
+        high = length / (length + goal)
     else:
-        low, high = 1.0, length / (goal * ratios.min())
-    if own == 0.0:
-        turned[widest] = 0.0
-        value, _ = reach(turned, ratios, widest, 0.0, upper, v)
+        high = min(1.0, length / goal) if goal >= length else length / (goal * ratios.min())
+    if low == 0.0:
+        value, _ = reach(turned, ratios, 0.0, upper, v)
         if value < goal:  # the hard case
             v[widest] = math.sqrt(goal * goal - value * value)
             return back(arms, vectors, v, point)
@@ -210,14 +215,16 @@ def on_the_curve(arms, mean, root, goal, upper, point):  # type: ignore[no-untyp
     # where it would leave it.
     g = low if low > 0.0 else 0.5 * high
     for _ in range(ROUNDS):
-        value, slope = reach(turned, ratios, -1, g, upper, v)
+        value, slope = reach(turned, ratios, g, upper, v)
+        if abs(value - goal) <= PRECISE * goal:
+            break
         if value > goal:
             low = g
         else:
             high = g
         trial = g + value * (value - goal) / (-slope * goal)
         if not low < trial < high:
-            trial = math.sqrt(low * high) if low > 0.0 else 0.5 * high
+            trial = math.sqrt(low) * math.sqrt(high) if low > 0.0 else 0.5 * high
         if abs(trial - g) <= PRECISE * g or high - low <= PRECISE * high:
             break
         g = trial
@@ -245,15 +252,16 @@ def spectrum(arms, mean, root):  # type: ignore[no-untyped-def]
         values[i] = min(max(values[i] / largest, 1e-300), 1.0)
         for k in range(d):
             turned[i] += vectors[k, i] * inside[k]
+    values[widest] = 1.0  # not a digit less, as a reciprocal may make it
     return turned, values, vectors, widest, math.sqrt(largest)
 
 
 @inlined
-def reach(turned, ratios, without, g, upper, v):  # type: ignore[no-untyped-def]
-    """v at g, what is to reach the goal, and its derivative; one component may be left out."""
+def reach(turned, ratios, g, upper, v):  # type: ignore[no-untyped-def]
+    """v at g, what is to reach the goal, and its derivative."""
     square, falling = 0.0, 0.0
     for i in range(v.size):
-        if i == without or turned[i] == 0.0:
+        if turned[i] == 0.0:  # also where what is below is
             v[i] = 0.0
             continue
         below = (1.0 - ratios[i]) + g * ratios[i]
