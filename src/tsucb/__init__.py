@@ -8,6 +8,7 @@ from tsucb.beliefs import (
     GammaBelief,
     GaussianBelief,
     JointGaussianBelief,
+    LogitNormalBelief,
     SampleBelief,
 )
 from tsucb.environments import (
@@ -24,6 +25,7 @@ from tsucb.models import (
     Forgetting,
     GaussianArms,
     Linear,
+    LogisticArms,
     Model,
     NeuralLinear,
     NIGLinear,
@@ -80,6 +82,8 @@ __all__ = [
     "KArmedBandit",
     "Linear",
     "LinearBandit",
+    "LogisticArms",
+    "LogitNormalBelief",
     "Model",
     "NIGLinear",
     "NeuralLinear",

@@ -6,6 +6,7 @@ from tsucb.beliefs.gamma import Gamma, GammaBelief
 from tsucb.beliefs.gaussian import Gaussian, GaussianBelief
 from tsucb.beliefs.joint_gaussian import JointGaussian, JointGaussianBelief
 from tsucb.beliefs.law import IndependentLaw, Law
+from tsucb.beliefs.logit_normal import LogitNormal, LogitNormalBelief
 from tsucb.beliefs.samples import SampleBelief, Samples
 
 __all__ = [
@@ -20,6 +21,8 @@ __all__ = [
     "JointGaussian",
     "JointGaussianBelief",
     "Law",
+    "LogitNormal",
+    "LogitNormalBelief",
     "SampleBelief",
     "Samples",
 ]

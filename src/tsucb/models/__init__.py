@@ -5,6 +5,7 @@ from tsucb.models.contextual_linear import ContextualLinear
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.k_armed import BernoulliArms, GaussianArms, PoissonArms
 from tsucb.models.linear import Linear
+from tsucb.models.logistic_arms import LogisticArms
 from tsucb.models.model import Model, believe, forget, training_due, update
 from tsucb.models.neural.neural_linear import NeuralLinear
 from tsucb.models.nig_linear import NIGLinear
@@ -16,6 +17,7 @@ __all__ = [
     "Forgetting",
     "GaussianArms",
     "Linear",
+    "LogisticArms",
     "Model",
     "NIGLinear",
     "NeuralLinear",
