@@ -4,9 +4,9 @@
 
 Arm k is clicked with probability σ(βₖᵀ(1, x)), x standard normal in 5 dimensions; the arms' levels
 are logits of rates spread evenly (in logarithms) from 1 to 5 % in random order, slopes N(0, 0.3²).
-Reported for every model and policy: clicks per 1,000 steps, regret (in expected clicks), the share of the
-50 and 90 % intervals of the posterior that cover the true rate at new contexts, for all arms and for
-those played most, and microseconds of processor time per step. The interval of a mean over runs is 95 %.
+Reported for every model and policy: regret in expected clicks with its 95 % interval, the shares of the 50
+and 90 % intervals of the posterior that cover the true rate at new contexts, of all arms and of the one
+played most, the share of intervals that reach below 0, and microseconds of processor time per step.
 """
 
 import argparse

@@ -114,7 +114,7 @@ PAIRS = compiled_pairs()
 )
 def test_models(model: Any, policy: Any, compiled: tuple[str, ...]) -> None:
     inner = getattr(model, "model", model)
-    fixed = not isinstance(inner, tsucb.AdaptiveLinear)  # which learns its prior
+    fixed = not isinstance(inner, tsucb.AdaptiveLinear | tsucb.LogisticArms)  # learned priors
     check_model(with_jax(model), policy=policy, compiled=compiled, fixed_prior=fixed)
 
 

@@ -148,7 +148,7 @@ class Model:
                 f"{arms.size} arms and {rewards.size} rewards do not match; give one reward per arm"
             )
         shape = self.context_shape(count)
-        contexts = np.zeros((arms.size, *shape))
+        contexts = np.zeros((arms.size, *(shape or (0,))))
         if shape:
             given = np.asarray(context, dtype=np.float64)
             contexts[:] = self.check_context(given, count, observations=arms.size)

@@ -310,6 +310,8 @@ def draw_regret(
         panel.plot(line.horizon, line.bound, **look)
         panel.set(xscale="log", yscale="log", title=f"{titled(experiment)}, {setting}")
         panel.set_ylim(bottom=max(0.5, here.bayes_regret.min() / 2))
+    for panel in panels[len(settings) :]:
+        panel.set_visible(False)
     figure.supxlabel("horizon T", fontsize=9)
     figure.supylabel("Bayes regret", fontsize=9)
     legend_above(figure, panels[0], narrow)
