@@ -79,7 +79,9 @@ def pay_clicks(environment, world, arm):  # type: ignore[no-untyped-def]
     return 1.0 if world.noise[0] < world.means[arm] else 0.0
 
 
-def covered(model: Any, state: Any, beta: NDArray[Any], rng: np.random.Generator) -> dict[str, float]:
+def covered(
+    model: Any, state: Any, beta: NDArray[Any], rng: np.random.Generator
+) -> dict[str, float]:
     """Shares of intervals that cover the true rate, at 50 new contexts."""
     shares: dict[str, list[float]] = {}
     lower, upper = np.empty(ARMS), np.empty(ARMS)

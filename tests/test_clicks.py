@@ -23,7 +23,9 @@ def integral(function, centre, scale):
     ends = [centre - 12 * scale, 0.0, centre, centre + scale**2, centre + 12 * scale]
     cuts = sorted({min(max(x, ends[0]), ends[-1]) for x in ends})
     parts = [
-        quad(lambda e: function(e) * norm.pdf(e, centre, scale), a, b, epsabs=1e-14, epsrel=1e-12)[0]
+        quad(lambda e: function(e) * norm.pdf(e, centre, scale), a, b, epsabs=1e-14, epsrel=1e-12)[
+            0
+        ]
         for a, b in zip(cuts, cuts[1:], strict=False)
         if b > a
     ]
@@ -47,7 +49,9 @@ def test_mean_and_variance_after_a_click(centre, scale, reward):
 
     total = integral(weight, centre, scale)
     first = integral(lambda e: weight(e) * (e - centre) / scale, centre, scale) / total
-    second = integral(lambda e: weight(e) * ((e - centre) / scale - first) ** 2, centre, scale) / total
+    second = (
+        integral(lambda e: weight(e) * ((e - centre) / scale - first) ** 2, centre, scale) / total
+    )
     shift, part = after_click(centre, scale, reward)
     assert shift == pytest.approx(first, rel=1e-6, abs=1e-9)
     assert part == pytest.approx(1 - second, rel=1e-5, abs=1e-9)

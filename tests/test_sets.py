@@ -245,7 +245,9 @@ def test_eigenvalues_against_numpy():
         factor = rng.normal(size=(n, n)) * np.geomspace(1, 1e-6, n)
         matrix = factor @ factor.T
         values, vectors = symmetric_eigen(matrix)
-        assert np.sort(values) == pytest.approx(np.linalg.eigvalsh(matrix), abs=1e-13 * n * values.max())
+        assert np.sort(values) == pytest.approx(
+            np.linalg.eigvalsh(matrix), abs=1e-13 * n * values.max()
+        )
         assert vectors @ vectors.T == pytest.approx(np.eye(n), abs=1e-13 * n)
         assert vectors * values @ vectors.T == pytest.approx(matrix, abs=1e-13 * n * values.max())
     for matrix in (np.zeros((3, 3)), np.eye(4), np.ones((3, 3)), np.diag([2.0, 0, 2])):
@@ -279,7 +281,10 @@ def test_beyond_sixteen_features_a_box_is_climbed():
         arms = Box(np.full(12, -1.0), np.ones(12))
         mean, root = problem(12, seed)
         point, other = np.empty((2, 12))
-        best, reached = best_corner(arms, mean, root, 2.0, point), climb(arms, mean, root, 2.0, other)
+        best, reached = (
+            best_corner(arms, mean, root, 2.0, point),
+            climb(arms, mean, root, 2.0, other),
+        )
         assert reached <= best + CLOSE
         found += reached >= best - CLOSE
     assert found >= 28
@@ -310,12 +315,18 @@ def test_the_regret_is_that_of_a_fine_discretisation():
 def test_a_run_depends_on_its_number_and_the_seed_alone():
     bandit = SetBandit(Ball(2))
     policies = [tsucb.TSUCB(1), tsucb.OFUL()]
-    both = simulate(bandit, bandit.model(), policies, horizon=50, runs=3, workers=2, checkpoints=[7, 50])
-    alone = simulate(bandit, bandit.model(), policies[:1], horizon=50, runs=[2], workers=1, checkpoints=[7, 50])
+    both = simulate(
+        bandit, bandit.model(), policies, horizon=50, runs=3, workers=2, checkpoints=[7, 50]
+    )
+    alone = simulate(
+        bandit, bandit.model(), policies[:1], horizon=50, runs=[2], workers=1, checkpoints=[7, 50]
+    )
     assert np.array_equal(both.regret[0, 2:], alone.regret[0])
     assert (np.diff(both.regret, axis=2) >= -1e-12).all()
     assert list(both.checkpoints) == [7, 50]
-    again = simulate(bandit, bandit.model(), policies, horizon=50, runs=3, seed=1, checkpoints=[7, 50])
+    again = simulate(
+        bandit, bandit.model(), policies, horizon=50, runs=3, seed=1, checkpoints=[7, 50]
+    )
     assert not np.array_equal(both.regret, again.regret)
 
 

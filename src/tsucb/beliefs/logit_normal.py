@@ -25,7 +25,6 @@ from tsucb.numeric.logistic import logistic, logistic_moments
 from tsucb.numeric.special import normal_quantile_upper
 
 
-
 def _sums_to_the_end() -> Floats:
     """Row i: weights of a panel's nodes for the integral from node i to its end, of length 1."""
     legendre = np.polynomial.legendre

@@ -62,9 +62,7 @@ def width(policy, belief):  # type: ignore[no-untyped-def]
 @implements(theta, Linear)
 def theta_linear(model, state, step):  # type: ignore[no-untyped-def]
     mean, root = state.theta.mean[0], state.theta.root[0]
-    return ThetaBelief(
-        mean, root, mean, root, state.theta.information[0], step, model.prior_std
-    )
+    return ThetaBelief(mean, root, mean, root, state.theta.information[0], step, model.prior_std)
 
 
 @inlined
