@@ -4,9 +4,10 @@
 
 Arm k is clicked with probability σ(βₖᵀ(1, x)), x standard normal in 5 dimensions; the arms' levels
 are logits of rates spread evenly (in logarithms) from 1 to 5 % in random order, slopes N(0, 0.3²).
-Reported for every model and policy: regret in expected clicks with its 95 % interval, the shares of the 50
-and 90 % intervals of the posterior that cover the true rate at new contexts, of all arms and of the one
-played most, the share of intervals that reach below 0, and microseconds of processor time per step.
+Reported for every model and policy: regret in expected clicks with its 95 % interval, the shares of
+the 50 and 90 % intervals of the posterior that cover the true rate at new contexts, of all arms and
+of the one played most, the share of intervals that reach below 0, and microseconds of processor
+time per step.
 """
 
 import argparse
@@ -28,12 +29,12 @@ from tsucb.statistics import mean_interval
 
 ARMS, FEATURES, SLOPE = 10, 5, 0.3
 LOWEST, HIGHEST = 0.01, 0.05
-MODELS = {
+MODELS: dict[str, Any] = {
     "AdaptiveLinear": tsucb.AdaptiveLinear(FEATURES),
     "LogisticArms": tsucb.LogisticArms(FEATURES),
     "LogisticArms, Laplace": tsucb.LogisticArms(FEATURES, laplace=True),
 }
-POLICIES = [tsucb.TSUCB(10), tsucb.Thompson()]
+POLICIES: list[Any] = [tsucb.TSUCB(10), tsucb.Thompson()]
 
 
 class Clicks(tsucb.Environment, NamedTuple("Clicks", [("arms", int), ("features", int)])):
@@ -119,7 +120,7 @@ def played(name: str, policy: Any, run: int, horizon: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--horizons", type=int, nargs="+", default=[2_000, 20_000])
     parser.add_argument("--out", type=Path)
@@ -133,7 +134,7 @@ def main() -> None:
                 mean, _, low, high = mean_interval(runs.regret.to_numpy())
                 row = {"steps": horizon, "policy": policy.name, "model": name, "runs": given.runs}
                 row |= {"regret": mean, "ci95_low": low, "ci95_high": high}
-                row |= runs.drop(columns="regret").mean().to_dict()
+                row |= {str(k): v for k, v in runs.drop(columns="regret").mean().items()}
                 rows.append(row)
                 print(pd.DataFrame([row]).round(3).to_string(index=False), flush=True)
     table = pd.DataFrame(rows).sort_values(["steps", "policy"], kind="stable").round(4)

@@ -8,6 +8,7 @@
 import argparse
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,17 +16,23 @@ import pandas as pd
 import tsucb
 from tsucb.sets import Ball, Box, Ellipsoid, SetBandit, Spline, simulate
 
-SETS = {
+SETS: dict[str, tuple[Any, int]] = {
     "ball": (Ball(10), 10_000),
     "ellipsoid": (Ellipsoid(np.linspace(0.5, 2.0, 10)), 10_000),
     "box": (Box([-0.3] * 10, [0.3] * 10), 10_000),
     "spline": (Spline(0, 1, pieces=7), 1_000),
 }
-POLICIES = [tsucb.Thompson(), tsucb.TSUCB(1), tsucb.TSUCB(100), tsucb.OFUL(), tsucb.Greedy()]
+POLICIES: list[Any] = [
+    tsucb.Thompson(),
+    tsucb.TSUCB(1),
+    tsucb.TSUCB(100),
+    tsucb.OFUL(),
+    tsucb.Greedy(),
+]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()

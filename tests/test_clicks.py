@@ -1,5 +1,6 @@
 """Logistic regression for clicks: integrals against SciPy, posteriors against exact ones."""
 
+import itertools
 import math
 
 import numpy as np
@@ -26,7 +27,7 @@ def integral(function, centre, scale):
         quad(lambda e: function(e) * norm.pdf(e, centre, scale), a, b, epsabs=1e-14, epsrel=1e-12)[
             0
         ]
-        for a, b in zip(cuts, cuts[1:], strict=False)
+        for a, b in itertools.pairwise(cuts)
         if b > a
     ]
     return sum(parts)
@@ -194,7 +195,7 @@ def test_the_prior_is_learned():
 
 
 def test_intervals_cover_the_true_rate():
-    """800 rates of 1 to 5 % after 300 rewards each: shares within 4 standard errors and 4 points."""
+    """800 rates of 1 to 5 % after 300 rewards each: within 4 standard errors and 4 points."""
     rng = np.random.default_rng(5)
     found = {50: 0, 90: 0}
     model = tsucb.LogisticArms(0, rate=0.03)

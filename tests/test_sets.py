@@ -1,4 +1,4 @@
-"""Sets of arms: every answer against brute force and SciPy, every regret against finitely many arms."""
+"""Sets of arms: answers against brute force and SciPy, regret against finitely many arms."""
 
 import itertools
 import math
@@ -375,6 +375,7 @@ def test_an_agent_on_vectors():
 
 
 BALL = SetBandit(Ball(2))
+FLAT = [[1, 0], [-1, 0], [0, 1], [0, -1]]
 
 
 @pytest.mark.parametrize(
@@ -392,7 +393,7 @@ BALL = SetBandit(Ball(2))
         (lambda: Polytope([[1.0, math.nan]]), "not all of it is finite"),
         (lambda: Polytope.from_inequalities([[1, 0], [-1, 0]], [1, 1]), "entry 1 .* unbounded"),
         (lambda: Polytope.from_inequalities([[1.0], [-1.0]], [1, -2]), "no arm satisfies"),
-        (lambda: Polytope.from_inequalities([[1, 0], [-1, 0], [0, 1], [0, -1]], [1, -1, 1, 0]), "inside"),
+        (lambda: Polytope.from_inequalities(FLAT, [1, -1, 1, 0]), "inside"),
         (lambda: Polytope.from_inequalities([[1, 0]], [1, 2]), "one bound for each"),
         (lambda: Polytope.from_inequalities([[0, 0]], [1]), "zeros only"),
         (lambda: Polynomial(3, 3), "low must be below high"),
@@ -400,7 +401,7 @@ BALL = SetBandit(Ball(2))
         (lambda: Spline(0, math.nan), "low must be below high"),
         (lambda: Spline(0, 1).model(noise=1, level=math.inf), "level must be"),
         (lambda: SetBandit([1, 2]), "must be a set"),
-        (lambda: simulate(BALL, tsucb.Linear(3), [tsucb.TSUCB(1)], horizon=5, runs=1), "3 features"),
+        (lambda: simulate(BALL, tsucb.Linear(3), [tsucb.TSUCB(1)], horizon=5, runs=1), "3 feat"),
         (lambda: simulate(BALL, tsucb.NIGLinear(2), [tsucb.TSUCB(1)], horizon=5, runs=1), "share"),
         (lambda: simulate(BALL, BALL.model(), [tsucb.IDS(5)], horizon=5, runs=1), "does not play"),
         (lambda: simulate(3, BALL.model(), [tsucb.TSUCB(5)], horizon=5, runs=1), "a SetBandit"),

@@ -136,7 +136,7 @@ def variable_at_logit_normal(belief, x):  # type: ignore[no-untyped-def]
 
 @implements(regret_and_gain, LogitNormal)
 def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
-    """As for other laws (`tsucb.beliefs.best`), but E[f(a) | f(a) ≤ x] has no formula: it is summed.
+    """As for other laws, but E[f(a) | f(a) ≤ x] has no formula and is summed.
 
     D(a, b) = ∫ F λ_b (E[f(a) | f(a) ≤ x] − mean(a)) du is E[f(a); b best] − mean(a) P(b best) for
     b ≠ a, and what makes them sum to zero for b = a; the gain is Σ_b D(a, b)² / P(b best).
@@ -177,8 +177,8 @@ def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
 def means_below(belief, arms, nodes, weights, floor):  # type: ignore[no-untyped-def]
     """E[f(a) | f(a) ≤ x] − mean(a) at every node, and at the floor.
 
-    By parts, F(x) E[f | f ≤ x] = x F(x) − ∫ F up to x, and that integral is what is missing from x on
-    to x₁ − mean, x₁ being the end of the range.
+    By parts, F(x) E[f | f ≤ x] = x F(x) − ∫ F up to x, and that integral is what is missing from x
+    on to x₁ − mean, x₁ being the end of the range.
     """
     count, panels = arms.size, nodes.size // NODES
     found, first = np.empty((count, nodes.size)), np.empty(count)

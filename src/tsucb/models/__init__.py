@@ -3,6 +3,7 @@
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.contextual_linear import ContextualLinear
 from tsucb.models.forgetting import Forgetting
+from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.k_armed import BernoulliArms, GaussianArms, PoissonArms
 from tsucb.models.linear import Linear
 from tsucb.models.logistic_arms import LogisticArms
@@ -16,6 +17,7 @@ __all__ = [
     "ContextualLinear",
     "Forgetting",
     "GaussianArms",
+    "HybridLinear",
     "Linear",
     "LogisticArms",
     "Model",

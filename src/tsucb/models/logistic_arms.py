@@ -4,19 +4,21 @@
 
 with vⱼ the variance of feature j. The posterior of βₖ is kept normal. A click or its absence says
 something about η = βₖᵀ(1, x) alone, which was N(c, s²) before; mean and variance of η after it are
-integrals over one variable (`tsucb.numeric.logistic`), and the normal law that has them takes the place of
-the posterior. (Laplace's method takes the mode and the curvature there instead; for rare clicks, whose
-posteriors are skewed, the mode is off by a third of a standard deviation and more.)
+integrals over one variable (`tsucb.numeric.logistic`), and the normal law that has them takes the
+place of the posterior. (Laplace's method takes the mode and the curvature there instead; for rare
+clicks, whose posteriors are skewed, the mode is off by a third of a standard deviation and more.)
 
-In effect the click is taken for a normal reward: the one of variance r and value y, both chosen for this
-step, that leads to the same mean and variance of η. So, as for linear rewards, everything seen is in sums
-Σ z zᵀ/r and Σ z y/r, z = (1, x − first context), which know nothing of the prior; and the prior can be changed
-later. Whenever there are half as many rewards again, b, τ₀², τ² and the vⱼ are learned anew from
-these sums (by the EM algorithm for the first three, with a guess that is worth a few arms).
+In effect the click is taken for a normal reward: the one of variance r and value y, both chosen for
+this step, that leads to the same mean and variance of η. So, as for linear rewards, everything seen
+is in sums Σ z zᵀ/r and Σ z y/r, z = (1, x − first context), which know nothing of the prior; and
+the prior can be changed later. Whenever there are half as many rewards again, b, τ₀², τ² and the vⱼ
+are learned anew from these sums (by the EM algorithm for the first three, with a guess that is
+worth a few arms).
 
 References: Opper (1998), "A Bayesian approach to on-line learning" (assumed density filtering);
 Spiegelhalter and Lauritzen (1990), "Sequential updating of conditional probabilities" (for logits);
-Chapelle and Li (2011), "An empirical evaluation of Thompson sampling" (Laplace's method for clicks).
+Chapelle and Li (2011), "An empirical evaluation of Thompson sampling" (Laplace's method for
+clicks).
 """
 
 import math
@@ -86,14 +88,14 @@ class LogisticArms(
 ):
     """Clicks (rewards of 0 and 1, or between): one logistic regression per arm, on the context.
 
-    Beliefs about click rates have normal logits (`LogitNormalBelief`): they are positive, skewed where
-    clicks are rare, and never above one.
+    Beliefs about click rates have normal logits (`LogitNormalBelief`): they are positive, skewed
+    where clicks are rare, and never above one.
 
     Parameters
     ----------
     features
-        d, the length of a context; 0 for none. A constant need not be among them, nor need they have
-        any particular scale.
+        d, the length of a context; 0 for none. A constant need not be among them, nor need they
+        have any particular scale.
     rate
         A guess of how often an arm is clicked. It is forgotten after some dozens of rewards.
     laplace

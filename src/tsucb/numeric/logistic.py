@@ -1,9 +1,9 @@
 """The logistic function under a normal law: what clicks need in place of conjugacy.
 
-With η ~ N(centre, scale²), integrals of the logistic function σ(η) are sums over equally spaced points:
-the trapezoidal rule, which for functions as smooth as these converges exponentially. With a step of
-0.8 standard deviations the normal density adds an error of exp(−2π²/0.64) = 4e-14, and the poles of
-σ at ±iπ one of exp(−2π²/0.8) = 2e-11 if the step in η is 0.8 too.
+With η ~ N(centre, scale²), integrals of the logistic function σ(η) are sums over equally spaced
+points: the trapezoidal rule, which for functions as smooth as these converges exponentially. With a
+step of 0.8 standard deviations the normal density adds an error of exp(−2π²/0.64) = 4e-14, and the
+poles of σ at ±iπ one of exp(−2π²/0.8) = 2e-11 if the step in η is 0.8 too.
 """
 
 import math
@@ -30,7 +30,7 @@ def mesh_of(scale):  # type: ignore[no-untyped-def]
     What is integrated may grow as fast as exp(η), which moves its bulk by up to `scale`.
     """
     step = STEP / max(1.0, scale)
-    return step, int(math.ceil((REACH + scale) / step))
+    return step, math.ceil((REACH + scale) / step)
 
 
 @inlined
@@ -58,9 +58,10 @@ def logistic_moments(centre, scale):  # type: ignore[no-untyped-def]
 
 @inlined
 def after_click(centre, scale, reward):  # type: ignore[no-untyped-def]
-    """Mean of z = (η − centre)/scale after a reward, whose chance is σ(η), and the variance it lost.
+    """Mean of z = (η − centre)/scale after a reward of chance σ(η), and the variance it lost.
 
-    A reward between 0 and 1 counts as that fraction of a click: σ(η)^reward (1 − σ(η))^(1 − reward).
+    A reward between 0 and 1 counts as that fraction of a click: σ(η)^reward (1 − σ(η))^(1 −
+    reward).
     """
     if scale > WIDEST:
         centre, scale = centre * (WIDEST / scale), WIDEST

@@ -1,6 +1,7 @@
 """Linear bandits with infinitely many arms: balls, ellipsoids, boxes, polytopes and curves.
 
-Every arm is found exactly by Thompson sampling, TS-UCB, UCB and greedy; see `tsucb.sets.arm_set` for how.
+Every arm is found exactly by Thompson sampling, TS-UCB, UCB and greedy; see `tsucb.sets.arm_set`
+for how.
 """
 
 from tsucb.sets.agent import SetAgent

@@ -91,7 +91,7 @@ class SetAgent:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what was learned, and where the random stream is, to a file."""
         arrays: Arrays = []
-        settings = [pack(tuple(self.arms), arrays), pack(tuple(self.model), arrays)]
+        settings = [pack(part, arrays) for part in (self.arms.settings, tuple(self.model))]
         saved = {
             "format": FORMAT,
             "classes": [type(self.arms).__name__, type(self.model).__name__],
@@ -118,8 +118,10 @@ class SetAgent:
             if saved["format"] != FORMAT:
                 raise ValueError("another format")
             same = saved["classes"] == [type(arms).__name__, type(model).__name__] and all(
-                _equal(unpack(packed, arrays, tuple(mine)), tuple(mine))
-                for packed, mine in zip(saved["settings"], (arms, model), strict=True)
+                _equal(unpack(packed, arrays, mine), mine)
+                for packed, mine in zip(
+                    saved["settings"], (arms.settings, tuple(model)), strict=True
+                )
             )
             state = unpack(saved["state"], arrays, agent.state)
             rewards = int(saved["rewards"])
@@ -139,12 +141,10 @@ class SetAgent:
         point = np.atleast_1d(np.asarray(arm, dtype=np.float64))
         size = self.arms.coordinates
         if point.shape != (size,) or not within(point):
-            raise ValueError(
-                f"an arm of {type(self.arms).__name__} is {'a number' if size == 1 else f'{size} numbers'}"
-                f", finite, but this is {arm!r}"
-            )
+            what = "a finite number" if size == 1 else f"{size} finite numbers"
+            raise ValueError(f"an arm of {type(self.arms).__name__} is {what}, not {arm!r}")
         if isinstance(self.arms, Curve) and not self.arms.low <= point[0] <= self.arms.high:
-            raise ValueError(f"{arm} is not from {self.arms.low:g} to {self.arms.high:g}")
+            raise ValueError(f"{point[0]:g} is not from {self.arms.low:g} to {self.arms.high:g}")
         return point
 
 

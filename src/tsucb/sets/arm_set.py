@@ -1,8 +1,8 @@
 """What a set of infinitely many arms is asked for: three questions, and what a point of it means.
 
-An arm is a point of a compact set. It pays ⟨θ, a⟩ plus noise, with a its features: the point itself,
-or, on a curve, a function of it. With μ an estimate of θ and S a root of its uncertainty SSᵀ, so that
-‖a‖ = |Sᵀa| is the radius of the arm's interval:
+An arm is a point of a compact set. It pays ⟨θ, a⟩ plus noise, with a its features: the point
+itself, or, on a curve, a function of it. With μ an estimate of θ and S a root of its uncertainty
+SSᵀ, so that ‖a‖ = |Sᵀa| is the radius of the arm's interval:
 
 | question | asks for the arm with | asked by |
 |---|---|---|
@@ -10,9 +10,9 @@ or, on a curve, a function of it. With μ an estimate of θ and S a root of its 
 | `optimistic(arms, mean, root, alpha, point)` | the largest ⟨μ, a⟩ + α ‖a‖, α ≥ 0 | UCB |
 | `least_ratio(arms, mean, root, f, point)` | the smallest (f − ⟨μ, a⟩) / ‖a‖ | TS-UCB |
 
-The third is the second turned around: the smallest α at which the largest ⟨μ, a⟩ + α ‖a‖ reaches f is
-the smallest ratio, and the arm that reaches it is the arm to play. Each returns the value that it found
-and puts the arm into `point`.
+The third is the second turned around: the smallest α at which the largest ⟨μ, a⟩ + α ‖a‖ reaches f
+is the smallest ratio, and the arm that reaches it is the arm to play. Each returns the value that
+it found and puts the arm into `point`.
 """
 
 import math
@@ -37,8 +37,13 @@ class ArmSet:
         """How many numbers say which arm it is: its features, unless it is on a curve."""
         return self.dimension
 
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        """The fields of the named tuple that every set is."""
+        return tuple(self)  # type: ignore[arg-type]
+
     def __reduce__(self) -> Any:  # the fields are not always the arguments of the constructor
-        return type(self)._make, (tuple(self),)  # type: ignore[attr-defined, arg-type]
+        return type(self)._make, (self.settings,)  # type: ignore[attr-defined]
 
 
 @hook
@@ -90,7 +95,7 @@ def radius(root, arm):  # type: ignore[no-untyped-def]
 
 @inlined
 def ratio_at(mean, root, f, arm):  # type: ignore[no-untyped-def]
-    """(f − ⟨mean, arm⟩) / |rootᵀ arm|; as for finitely many arms, a certain best one comes first."""
+    """(f − ⟨mean, arm⟩) / |rootᵀ arm|; a certain best arm comes first."""
     lost, width = f - inner(mean, arm), radius(root, arm)
     if width == 0.0:
         return math.inf if lost > 0.0 else -math.inf

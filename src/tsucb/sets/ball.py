@@ -5,21 +5,22 @@ In coordinates in which the set is the unit ball, and along the eigenvectors of 
 
     v(x)ᵢ = μᵢ / (1 − x σᵢ²),        −∞ < x < 1/σ²_max.
 
-The arm v/|v| maximises ⟨μ, a⟩ + α‖a‖ for α = x ‖v‖, and the maximum is |v|. For with ρ = x|v| and any
-a of the ball
+The arm v/|v| maximises ⟨μ, a⟩ + α‖a‖ for α = x ‖v‖, and the maximum is |v|. For with ρ = x|v| and
+any a of the ball
 
     α‖a‖ ≤ ρ‖a‖²/2 + α²/(2ρ),    and    ⟨μ, a⟩ + ρ‖a‖²/2    is largest at v/|v|,
 
-as |v| (I − xΣ), which is what its Lagrangian has for a second derivative, is positive definite; there
-the first inequality is an equality. (For x < 0 the problem is concave, and stationary is enough.) So
+as |v| (I − xΣ), which is what its Lagrangian has for a second derivative, is positive definite;
+there the first inequality is an equality. (For x < 0 the problem is concave, and stationary is
+enough.) So
 
 - UCB looks for the x with x ‖v(x)‖ = α,
 - TS-UCB for the x with |v(x)| = f̃,
 
 both increasing in x: one root each, also where the problem is not convex. If a left side ends below
-its goal, which takes a μ without a component along the widest axis, that axis makes up for
-what is missing, to either side (the "hard case" of trust-region problems). It is what happens before
-the first reward, with μ = 0.
+its goal, which takes a μ without a component along the widest axis, that axis makes up for what is
+missing, to either side (the "hard case" of trust-region problems). It is what happens before the
+first reward, with μ = 0.
 
 Reference: Moré and Sorensen (1983), "Computing a trust region step".
 """
@@ -96,7 +97,7 @@ class Ellipsoid(Round, NamedTuple("Ellipsoid", [("axes", Floats)])):
         matrix = np.diag(given) if given.ndim == 1 else given
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
             raise ValueError(
-                f"shape must be a square matrix or the squared half-axes, not of shape {given.shape}"
+                f"shape must be a square matrix or squared half-axes, not of shape {given.shape}"
             )
         if not within(matrix) or not np.allclose(matrix, matrix.T):
             raise ValueError("shape must be symmetric and finite")
@@ -105,7 +106,7 @@ class Ellipsoid(Round, NamedTuple("Ellipsoid", [("axes", Floats)])):
             raise ValueError(
                 f"shape must be positive definite, but its smallest eigenvalue is {smallest:g}"
             )
-        return super().__new__(cls, np.linalg.cholesky(matrix))
+        return super().__new__(cls, np.linalg.cholesky(matrix).astype(np.float64))
 
     @property
     def dimension(self) -> int:

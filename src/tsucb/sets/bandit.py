@@ -76,8 +76,8 @@ def simulate(
 ) -> Simulation:
     """Play every policy against the bandit, as `tsucb.simulate` does where arms are finitely many.
 
-    Regret is Σ (largest ⟨θ, a⟩ of the set − that of the arm played). In run r every policy meets the
-    same θ and the same noise; a run depends on `seed` and its number only.
+    Regret is Σ (largest ⟨θ, a⟩ of the set − that of the arm played). In run r every policy meets
+    the same θ and the same noise; a run depends on `seed` and its number only.
 
     Parameters
     ----------
@@ -112,7 +112,8 @@ def simulate(
         d = bandit.arms.dimension
         room = np.empty(d), np.empty(bandit.arms.coordinates), np.empty((1, d))
         state = model.start(1)
-        play(bandit, model, state, rules[p], horizon, marks, regret[p, r], *room, *streams, stop)
+        given = bandit, model, state, rules[p], horizon, marks, regret[p, r]
+        play(*given, *room, streams[0], streams[1], stop)
         return int(horizon)
 
     jobs = [(p, r) for r in range(len(numbers)) for p in range(len(named))]

@@ -1,23 +1,23 @@
 """Sets with corners: what boxes and polytopes have in common is how TS-UCB finds its arm.
 
 If f is at least the largest mean, all ratios (f − ⟨μ, a⟩)/‖a‖ are positive and the smallest is at a
-corner, as the largest of the convex function ⟨μ, a⟩ + α‖a‖ is. Dinkelbach's (1967) iteration, Newton's
-method for the α at which that reaches f, goes from corner to better corner: finitely many steps, as
-exact as `optimistic`.
+corner, as the largest of the convex function ⟨μ, a⟩ + α‖a‖ is. Dinkelbach's (1967) iteration,
+Newton's method for the α at which that reaches f, goes from corner to better corner: finitely many
+steps, as exact as `optimistic`.
 
-If f is less, which one draw in two may be, it is the best of the negative ratios that counts:
-the arm with the largest (⟨μ, a⟩ − f)/‖a‖, which may lie inside. That problem is convex. With weights
-w ≥ 0 of corners v, b = Σ w_v v and c_v = ⟨μ, v⟩ − f, it is to
+If f is less, which one draw in two may be, it is the best of the negative ratios that counts: the
+arm with the largest (⟨μ, a⟩ − f)/‖a‖, which may lie inside. That problem is convex. With weights w
+≥ 0 of corners v, b = Σ w_v v and c_v = ⟨μ, v⟩ − f, it is to
 
     maximise Σ w_v c_v − ‖b‖²/2,
 
 as over the length of w this is half the squared ratio; the arm is b/Σw. The corner that would
-improve it most is the one with the largest ⟨μ − Σb, v⟩, which `support` finds: so corners come in one by
-one, weights that become negative go (Lawson and Hanson 1974), and at most d + 1 corners are
+improve it most is the one with the largest ⟨μ − Σb, v⟩, which `support` finds: so corners come in
+one by one, weights that become negative go (Lawson and Hanson 1974), and at most d + 1 corners are
 ever held. It ends with the optimum, in any dimension.
 
-References: Dinkelbach (1967), "On nonlinear fractional programming"; Lawson and Hanson (1974), "Solving
-least squares problems", chapter 23.
+References: Dinkelbach (1967), "On nonlinear fractional programming"; Lawson and Hanson (1974),
+"Solving least squares problems", chapter 23.
 """
 
 import math

@@ -44,7 +44,7 @@ class Curve(ArmSet):
     @property
     def dimension(self) -> int:
         """d, the number of features of a point."""
-        return self.rows.shape[1]
+        return int(self.rows.shape[1])
 
     @property
     def coordinates(self) -> int:
@@ -83,7 +83,7 @@ class Polynomial(
         [("low", float), ("high", float), ("degree", int), ("grid", Floats), ("rows", Floats)],
     ),
 ):
-    """Numbers from an interval, with a polynomial for a reward: d = degree + 1 Legendre polynomials.
+    """Numbers from an interval, rewarded by a polynomial: d = degree + 1 Legendre polynomials.
 
     Parameters
     ----------
@@ -105,7 +105,9 @@ class Polynomial(
         start, end = interval(low, high)
         degree = whole_number("degree", degree)
         grid = np.linspace(start, end, GRID * degree + 1)
-        rows = np.polynomial.legendre.legvander(np.linspace(-1, 1, grid.size), degree)
+        rows: Floats = np.polynomial.legendre.legvander(
+            np.linspace(-1, 1, grid.size), degree
+        ).astype(np.float64)
         return super().__new__(cls, start, end, degree, grid, rows)
 
     def prior(self) -> tuple[Floats, Floats]:
@@ -120,7 +122,7 @@ class Spline(
         [("low", float), ("high", float), ("pieces", int), ("grid", Floats), ("rows", Floats)],
     ),
 ):
-    """Numbers from an interval, with a smooth function for a reward: d = pieces + 3 cubic B-splines.
+    """Numbers from an interval, rewarded by a smooth function: d = pieces + 3 cubic B-splines.
 
     Parameters
     ----------

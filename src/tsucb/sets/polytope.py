@@ -101,7 +101,7 @@ class Polytope(Cornered, NamedTuple("Polytope", [("vertices", Floats)])):
     @property
     def dimension(self) -> int:
         """d."""
-        return self.vertices.shape[1]
+        return int(self.vertices.shape[1])
 
 
 @implements(support, Polytope)

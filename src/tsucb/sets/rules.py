@@ -31,8 +31,8 @@ from tsucb.sets.arm_set import least_ratio, optimistic, support
 class ThetaBelief(NamedTuple):
     """What is known of θ before a step: N(mean, root rootᵀ), and the evidence behind it.
 
-    `estimate` and `radius` give the arms' intervals, ⟨estimate, a⟩ ± |radiusᵀ a|: mean and root unless
-    the model says otherwise. `information`, `step` and `prior_std` are those of a `Belief`.
+    `estimate` and `radius` give the arms' intervals, ⟨estimate, a⟩ ± |radiusᵀ a|: mean and root
+    unless the model says otherwise. `information`, `step` and `prior_std` are those of a `Belief`.
     """
 
     mean: Floats
