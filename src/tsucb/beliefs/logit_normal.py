@@ -64,7 +64,7 @@ def LogitNormalBelief(centre: ArrayLike, scale: ArrayLike, **evidence: Any) -> B
         What else a `Belief` holds.
 
     >>> LogitNormalBelief(centre=[-3.0, 0.0], scale=[1.0, 2.0]).mean.round(6)
-    array([0.069178, 0.5     ])
+    array([0.069324, 0.5     ])
     """
     c = vector("centre", centre)
     s = nonnegative("scale", scale, c.size)

@@ -57,7 +57,7 @@ class Polytope(Cornered, NamedTuple("Polytope", [("vertices", Floats)])):
             (n,)
 
         >>> corners = Polytope.from_inequalities([[1, 1], [-1, 0], [0, -1]], [1, 0, 0]).vertices
-        >>> sorted(corners.round(9).tolist())
+        >>> sorted((corners.round(9) + 0.0).tolist())
         [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
         """
         from scipy.optimize import linprog
