@@ -207,7 +207,7 @@ def test_many_decisions_at_once_are_those_one_by_one() -> None:
     contexts = rng.normal(size=(40, 2))
 
     def agent() -> tsucb.Agent:
-        made = tsucb.Agent("abc", features=["x", "y"], seed=1, exploration=0.2)
+        made = tsucb.Agent(list("abc"), features=["x", "y"], seed=1, exploration=0.2)
         made.fit((rng.normal(size=(30, 2)) * 0 + np.eye(2)[np.arange(30) % 2],
                   list("abc") * 10, np.arange(30.0) % 4))  # fmt: skip
         return made

@@ -11,7 +11,6 @@ from typing import Any
 import uvicorn
 
 from tsucb.service.application import Application, Options
-from tsucb.service.server import warm_up
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
 from tsucb.service.sqlite import SqliteStore
@@ -39,7 +38,6 @@ def served(
     most_waiting: int = 4_000, **settings: Any,
 ) -> Iterator[Served]:  # fmt: skip
     """Serve one loop on a free port, until the end of the block."""
-    warm_up()  # or clients take the compiler for a server that hangs
     store = SqliteStore(folder)
     service = Service(store, clock=clock, seed=1, most_waiting=most_waiting)
     application = Application(service, options or Options())

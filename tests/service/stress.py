@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tsucb.service.client import AsyncClient
-from tsucb.service.server import warm_up
 from tsucb.service.service import Service
 from tsucb.service.sqlite import SqliteStore
 
@@ -154,7 +153,6 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=2.0, help="at most, seconds between kills")
     options = parser.parse_args()
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
-    warm_up()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         report = asyncio.run(stress(Path(name), options.kills, options.pause))

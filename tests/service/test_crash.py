@@ -11,14 +11,12 @@ from tests.service.power import Disk, Files
 from tests.service.stress import check, stress
 from tsucb.service import events
 from tsucb.service.events import Decided, Rewarded
-from tsucb.service.server import warm_up
 from tsucb.service.settings import LoopSettings
 from tsucb.service.sqlite import SqliteStore
 
 
 def test_kills_under_load(tmp_path):
     """`python -m tests.service.stress --kills 200` is the long version."""
-    warm_up()
     report = asyncio.run(stress(tmp_path, kills=3, pause=1.0))
     assert min(report.decisions, report.rewards) > 20
     check(tmp_path, report)

@@ -271,6 +271,37 @@ def test_the_log_gives_the_same_state_to_the_last_bit(open_store, clock):
     run(main)
 
 
+def test_arms_that_come_with_their_features(open_store, clock):
+    """Arms that nobody has heard of are known by what they share with others."""
+
+    async def main():
+        async with running(open_store(), clock) as service:
+            settings = LoopSettings(
+                model="HybridLinear", reward_wait=WAIT, exploration=0.2, most_arms=100
+            )
+            await service.create("news", settings)
+            loop = service.loop("news")
+            for n in range(120):
+                features = {f"story {n + i}": {"sport": (n + i) % 2, "age": i} for i in range(4)}
+                event = await service.decide(
+                    loop, {"fan": n % 2}, list(features), arm_features=features
+                )
+                await service.reward(loop, event.id, features[event.picks[0].arm]["sport"])
+                if n == 60:
+                    await service.store_snapshot(loop)
+            fresh = {"old sport": {"sport": 1, "age": 9}, "old news": {"sport": 0, "age": 9}}
+            picks = [loop.propose({"fan": 1}, list(fresh), arm_features=fresh) for _ in range(30)]
+            assert sum(pick.favourite == "old sport" for pick in picks) > 25
+            digest = loop.digest()
+            assert not loop.arms, "they come with the decisions"
+            assert service.replayed("news", snapshots=False).digest() == digest
+            assert service.replayed("news").digest() == digest
+        async with running(open_store(), clock) as service:
+            assert service.loop("news").digest() == digest
+
+    run(main)
+
+
 def test_a_snapshot_that_cannot_be_read_is_passed_over(open_store, clock):
     async def main():
         async with running(open_store(), clock) as service:
@@ -396,7 +427,7 @@ def test_a_folder_has_one_service(tmp_path):
 
 
 def test_a_copy_while_running_is_a_whole_store(clock, tmp_path):
-    from tsucb.service.sqlite import FILE, SqliteStore
+    from tsucb.service.sqlite import FILE, SqliteStore, backup
 
     async def main():
         store = SqliteStore(tmp_path / "data")
@@ -407,7 +438,9 @@ def test_a_copy_while_running_is_a_whole_store(clock, tmp_path):
                 await service.reward(loop, event.id, 1.0)
             digest = loop.digest()
             (tmp_path / "copy").mkdir()
-            store.backup(tmp_path / "copy" / FILE)
+            backup(tmp_path / "data", tmp_path / "copy" / FILE)
+            with pytest.raises(StoreError, match="is there already"):
+                backup(tmp_path / "data", tmp_path / "copy" / FILE)
             await service.decide(loop, {"n": 0})
         store.close()
         restored = SqliteStore(tmp_path / "copy")

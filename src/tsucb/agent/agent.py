@@ -26,6 +26,7 @@ from tsucb.agent.calls import (
     NOTHING,
     OBSERVATIONS,
     PENDING,
+    Books,
     Calls,
     CompiledCalls,
     count_decision,
@@ -36,7 +37,7 @@ from tsucb.agent.calls import (
 from tsucb.agent.contexts import Arm, Context, FreeReader, Reader, one_by_one
 from tsucb.agent.decision import Decision, Estimate
 from tsucb.agent.decision_log import DecisionLog
-from tsucb.agent.lists import Ranking, learned_list, place_id, ranked
+from tsucb.agent.lists import Ranking, place_id, ranked
 from tsucb.agent.many import Decisions, decided_many, learn_rows
 from tsucb.agent.roster import (
     ArmRecord,
@@ -44,6 +45,7 @@ from tsucb.agent.roster import (
     Doing,
     Offer,
     Open,
+    Rest,
     Roster,
     Together,
     arms_of,
@@ -451,10 +453,10 @@ class Agent:
         """The rows of arms and a roster of the same width: the narrower of the two is widened."""
         context, arms = x
         model: Any = roster.model
-        widths = max(context.size, model.context), max(arms.shape[1], model.features)
+        widths = max(context.shape[-1], model.context), max(arms.shape[1], model.features)
         if widths != (model.context, model.features):
             if peek:  # nothing is known of what came since
-                context, arms = context[: model.context], arms[:, : model.features]
+                context, arms = context[..., : model.context], arms[:, : model.features]
             else:
                 crossed = model.crossed
                 roster = self._roster = roster.widened(widths)
@@ -667,9 +669,16 @@ class Agent:
         self._check_entry()
         now = self._time()
         with self._lock:
-            roster = self._current()
-            roster, given, offer = self._offered(roster, x, names, peek=True)
-            before = copied(roster.books)
+            kept = roster = self._current()
+            records = self._records
+            try:
+                if self._coming and len(names) > len(roster.free):
+                    # Room for strangers may be made, and arms forgotten for it: in a copy.
+                    roster, self._records = roster.copied(), records.copy()
+                roster, given, offer = self._offered(roster, x, names, peek=True)
+            finally:
+                self._roster, self._records = kept, records
+            before = Books._make([array.copy() for array in roster.books])
             self._doing = Batch(before, {})  # an interrupt, too, finds it as it was
             decision = self._decide(roster, given, offer, now, {}, proposed=True)
             for now_there, then_there in zip(roster.books, before, strict=True):
@@ -703,7 +712,7 @@ class Agent:
             roster, x = self._widened(self._current(), given)
             roster, column = self._column_of(roster, arm)
             opened: dict[str, Open | Together] = {id: (self._records[plain_name(arm)], x, now)}
-            self._doing = Batch(copied(roster.books), opened)
+            self._doing = Batch(Books._make([array.copy() for array in roster.books]), opened)
             words, columns = np.frombuffer(x, np.uint64), np.array([column], dtype=np.int64)
             count_decision(roster.books, words, columns, 0)
             roster.open.update(opened)
@@ -814,7 +823,8 @@ class Agent:
 
         A list that `rank` made takes the rewards of its places in their order: a sequence, with
         None for a place that nobody looked at, as are those it is too short for; or a mapping of
-        arms to rewards. What was not looked at teaches nothing. True if anything was learned.
+        arms to rewards. What was not looked at teaches nothing. True if anything was learned. An
+        exception from outside leaves the places open that it came before.
         """
         value: Any = reward if isinstance(reward, _MANY) else self.check_reward(reward)
         if self._lock._is_owned():  # type: ignore[attr-defined]
@@ -856,32 +866,30 @@ class Agent:
         else:
             columns = [roster.columns.get(record, -1) for record in arms_of(decision)]
             places = np.array(columns, dtype=np.int64)
-        values = np.array(rewards)
-        width = len(contexts) // 8 // len(names) if self._per_arm else 0
-        learned = (places >= 0) & ~np.isnan(values)
-        self._doing = id
-        calls = roster.calls or self._bound(roster)
-        machine: Any = getattr(calls, "_machine", calls)
-        if machine is None or trains(roster.model):  # aside, and put in place at once
-            roster = roster.copied({key: d for key, d in roster.open.items() if key != id})
-            rows = np.frombuffer(contexts).reshape(-1, width) if width else None
-            pairs = [
-                (int(places[n]), contexts if rows is None else rows[n].tobytes())
-                for n in np.flatnonzero(learned).tolist()
-            ]
-            self._learn_all(roster, pairs, values[learned].tolist(), counted=False)
-            roster.books.counts[CLOSED] += len(names) - len(pairs)
-            self._roster = roster
-        else:
-            learned_list(machine, contexts, places, values, width)
-            del roster.open[id]
+        width = len(contexts) // len(names) if self._per_arm else 0
+        learned = False
+        for n, (column, value) in enumerate(zip(places.tolist(), rewards, strict=True)):
+            rest: Open | None = None
+            if n + 1 < len(names):
+                rest = arms_of(decision)[n + 1 :], contexts[(n + 1) * width :], decision[2]
+            self._doing = Rest(id, rest)
+            if column < 0 or math.isnan(value):
+                record_closed(roster.books)
+            else:
+                row = contexts[n * width : (n + 1) * width] if width else contexts
+                roster = self._learned(roster, column, row, value, counted=False)
+                learned = True
+            if rest is None:
+                del roster.open[id]
+            else:
+                roster.open[id] = rest
             roster.books.counts[PENDING] = NOTHING
         if self._log is not None:
             now = self._time()
             for place, value in enumerate(rewards):
                 if not math.isnan(value):
                     self._log.rewarded(place_id(id, place), value, now)
-        return bool(learned.any())
+        return learned
 
     def _rewards_of(self, id: str, names: list[Arm], given: Any) -> list[float]:
         """The reward of every place, NaN where nobody looked."""

@@ -53,13 +53,16 @@ class HybridReader(Reader):
         Parameters
         ----------
         context
-            A mapping, a row of a table or a vector; None for none.
+            A mapping, a row of a table or a vector; None for none. Without encoders also a matrix
+            of whole rows, one per arm.
         arms
             The features of each arm: mappings, vectors, or None for an arm that has none.
         peek
             Learn nothing: what has no column yet is left out.
         """
         if self.encoders is None:
+            if np.ndim(context) == 2:
+                return self._whole(context, arms)
             x = self._plain(context, self.widths[0], "the context")
             try:  # vectors all alike: numbers that are not finite are found with the decision
                 z: Floats = np.array(arms, dtype=np.float64)
@@ -78,6 +81,16 @@ class HybridReader(Reader):
             if vector is not None:
                 row[: vector.size] = vector[: row.size]
         return x[: first.used], z
+
+    def _whole(self, rows: Any, arms: Any) -> tuple[Floats, Floats]:
+        """A matrix with one row per arm, of the context and of the arm."""
+        matrix = self.matrix(rows)
+        if len(matrix) != len(arms) or any(features is not None for features in arms):
+            raise ValueError(
+                f"the context has {len(matrix)} rows for {len(arms)} arms; give one per arm, and "
+                "the arms by their names alone"
+            )
+        return matrix[:, : self.widths[0]], matrix[:, self.widths[0] :]
 
     def _plain(self, values: Any, width: int, whose: str) -> Floats:
         if values is None:
@@ -106,7 +119,7 @@ class HybridReader(Reader):
         if z.shape[1] == model.features and not model.context:
             return z
         rows = np.zeros((len(z), model.context + model.features))
-        rows[:, : x.size] = x
+        rows[:, : x.shape[-1]] = x
         rows[:, model.context : model.context + z.shape[1]] = z
         return rows
 

@@ -17,20 +17,16 @@ from tsucb.agent.calls import (
     DECISIONS,
     NOT_FINITE,
     OBSERVATIONS,
-    CompiledCalls,
     PlainCalls,
     all_finite,
     count_decision,
     keeping_gil,
     laid_out,
-    record_closed,
-    record_reward,
     without_tiny,
 )
 from tsucb.agent.contexts import Arm
 from tsucb.agent.decision import Decision, Explanation
 from tsucb.agent.roster import Offer
-from tsucb.models.model import update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.step import next_arm
 
@@ -97,16 +93,15 @@ def ranked(calls: Any, context: bytes, columns: Integers, count: int, width: int
     if isinstance(calls, PlainCalls):
         number, checksum = _rank_plain(calls, context, columns, places, seen, width)
     else:
-        kind = (calls.decider.kind, _CONTEXT, _COLUMNS, _COLUMNS, _SEEN, types.int64)
         rank = calls.__dict__.get("rank")
         if rank is None:
+            kind = (calls.decider.kind, _CONTEXT, _COLUMNS, _COLUMNS, _SEEN, types.int64)
             rank = calls.__dict__["rank"] = _rank.compile(kind)  # type: ignore[attr-defined]
         number, checksum = rank(calls.decider.address, context, columns, places, seen, width)
     return places, seen, int(number), int(checksum)
 
 
 _SEEN = types.Array(types.float64, 2, "C")
-_REWARDS = types.Array(types.float64, 1, "C")
 
 
 def _rank_plain(calls: PlainCalls, context: bytes, columns: Integers, places: Integers,
@@ -146,31 +141,3 @@ def _rank(decider, numbers, columns, places, seen, width):  # type: ignore[no-un
         for i in range(choice.arm, count - 1):
             left[i], rest[i] = left[i + 1], rest[i + 1]
     return books.counts[DECISIONS], books.checksum[0]
-
-
-def learned_list(
-    calls: CompiledCalls, contexts: bytes, columns: Integers, rewards: Floats, width: int
-) -> None:
-    """Learn the rewards of a list's places in one call; -1 for an arm that is not known any more.
-
-    NaN is the reward of a place that nobody looked at: nothing is learned from it.
-    """
-    kind = (calls.learner.kind, _CONTEXT, _COLUMNS, _REWARDS, types.int64)
-    learn = calls.__dict__.get("learn_list")
-    if learn is None:
-        learn = calls.__dict__["learn_list"] = _learn_list.compile(kind)  # type: ignore[attr-defined]
-    learn(calls.learner.address, contexts, columns, rewards, width)
-
-
-@keeping_gil
-def _learn_list(learner, numbers, columns, rewards, width):  # type: ignore[no-untyped-def]
-    values, books = without_tiny(np.frombuffer(numbers, np.float64)), learner.books
-    for n in range(columns.size):
-        column, reward = columns[n], rewards[n]
-        if column >= 0 and not np.isnan(reward):
-            row = values[n * width : (n + 1) * width] if width > 0 else values
-            x = laid_out(row, learner.room, np.full(1, column))
-            update(learner.model, learner.state, x, column, reward)
-            record_reward(books, column, reward, False, False)
-        else:
-            record_closed(books)

@@ -82,8 +82,16 @@ class Batch(NamedTuple):
     open: dict[str, Open | Together]
 
 
-# What an agent is doing: learning a decision's reward, deciding several times, or anything else.
-Doing: TypeAlias = str | Batch | None
+class Rest(NamedTuple):
+    """A list of which a place is being learned, and what is left of it then; None for nothing."""
+
+    id: str
+    entry: Open | None
+
+
+# What an agent is doing: learning a decision's reward, or that of a place of a list, deciding
+# several times, or anything else.
+Doing: TypeAlias = str | Rest | Batch | None
 
 
 def decision_id(number: int, checksum: int) -> str:
@@ -196,6 +204,10 @@ class Roster:
             books.checksum[0] = books.checksum[1]
         elif pending != NOTHING and isinstance(doing, str):
             open.pop(doing, None)
+        elif pending != NOTHING and isinstance(doing, Rest):
+            open.pop(doing.id, None)
+            if doing.entry is not None:
+                open[doing.id] = doing.entry
         books.counts[PENDING] = DUE if pending == DUE else NOTHING
         return Roster(self.model, self.columns, self.state, books, open, self.axes, self.free)
 

@@ -69,8 +69,8 @@ def taken(agent: "Agent") -> tuple[dict[str, Any], Arrays]:
     out, or taken in, as `Agent._current` would do it.
     """
     roster = agent._in_order()
-    if roster.free:
-        roster = roster.with_arms(roster.columns)
+    if agent._coming:  # by their last use, and without columns of no arm
+        roster = roster.with_arms([r for r in agent._records.values() if r in roster.columns])
     books, open = roster.books, roster.decisions()
     for id in list(open)[: max(len(open) - agent.max_open, 0)]:
         del open[id]

@@ -28,6 +28,10 @@ def serve(
     postgres: Annotated[
         str | None, typer.Option(help="A PostgreSQL database to keep the log in instead.")
     ] = None,
+    backup: Annotated[
+        Path | None,
+        typer.Option(help="Copy the log to this file, also while it is served, and leave."),
+    ] = None,
     demo: Annotated[
         bool, typer.Option("--demo", help="Play simulated visitors, to see a page that lives.")
     ] = False,
@@ -43,6 +47,7 @@ def serve(
             read_settings,
             set_up_logging,
         )
+        from tsucb.service.sqlite import backup as copy_log
         from tsucb.service.store import StoreError
     except ModuleNotFoundError as error:
         raise ValueError(
@@ -60,6 +65,9 @@ def serve(
     settings = read_settings(config, environment(), options)
     set_up_logging(as_json=not sys.stderr.isatty())
     try:
+        if backup is not None:
+            copy_log(settings.data, backup)
+            return
         Server(settings, demo).run()
     except StoreError as error:
         raise ValueError(str(error)) from None

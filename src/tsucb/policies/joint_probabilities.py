@@ -172,9 +172,10 @@ def evened(shares: Floats, alike: Floats, arms: NDArray[np.int64]) -> Floats:
     return shares
 
 
-def counted(counts: Floats, draws: int) -> Floats:
+def counted(counts: Any, draws: int) -> Floats:
     """Frequencies, with one more draw spread evenly: no arm has probability zero."""
-    return (counts + 1 / counts.size) / (draws + 1)
+    frequencies: Floats = (counts + 1 / counts.size) / (draws + 1)
+    return frequencies
 
 
 def answered(shares: Floats) -> tuple[Floats, Floats]:

@@ -108,12 +108,25 @@ class Imported(Event, tag="imported", frozen=True):
     agent: bytes
 
 
+class Compacted(Event, tag="compacted", frozen=True):
+    """A snapshot is about to be taken: what it does not hold, those who go on must not have."""
+
+
 class Forgot(Event, tag="forgot", frozen=True):
     """Decisions were deleted from the log: whoever has folded them must begin anew."""
 
 
 AnyEvent = (
-    Configured | ArmsChanged | Decided | Rewarded | Activated | Passed | Reset | Imported | Forgot
+    Configured
+    | ArmsChanged
+    | Decided
+    | Rewarded
+    | Activated
+    | Passed
+    | Reset
+    | Imported
+    | Compacted
+    | Forgot
 )
 
 encode = msgspec.msgpack.Encoder().encode

@@ -15,6 +15,7 @@ from tsucb.service.events import (
     Activated,
     AnyEvent,
     ArmsChanged,
+    Compacted,
     Configured,
     Decided,
     Features,
@@ -25,7 +26,7 @@ from tsucb.service.events import (
     Reset,
     Rewarded,
 )
-from tsucb.service.settings import FREE_MODEL, LoopSettings
+from tsucb.service.settings import PLAIN_MODELS, LoopSettings
 from tsucb.service.tally import Tally
 
 SNAPSHOT_VERSION = 1
@@ -126,6 +127,8 @@ class Loop:
 
     def unknown(self, arms: Iterable[str]) -> list[str]:
         """Those of the arms that an `ArmsChanged` must add before they can be chosen."""
+        if self.settings.arms_come:
+            return []
         return [arm for arm in arms if arm not in self.arms]
 
     def propose(
@@ -136,10 +139,16 @@ class Loop:
         slot: str = "",
         features: Features | None = None,
         baseline: str | None = None,
+        arm_features: dict[str, Features] | None = None,
     ) -> Pick:
         """Choose one of the arms. Changes nothing."""
         assert self.agent is not None
-        offered = None if list(arms) == list(self.arms) else arms  # all of them is quicker
+        offered: Any = arms
+        if self.settings.arms_come:
+            known = arm_features or {}
+            offered = {arm: known.get(arm, {}) for arm in arms}
+        elif list(arms) == list(self.arms):
+            offered = None  # all of them, which is quicker
         decision = self.agent.propose(self._read(context, features), offered)
         favourite, share = str(decision.favourite), self.settings.exploration / len(arms)
         arm, chances = str(decision.arm), [share] * len(arms)
@@ -152,10 +161,10 @@ class Loop:
 
     def _read(self, context: Features | None, features: Features | None) -> Any:
         """The context as the agent takes it: with the features of the slot."""
-        if self.settings.model != FREE_MODEL:
+        if self.settings.model in PLAIN_MODELS:
             return None
         if not features:
-            return context or None
+            return context or ({} if self.settings.arms_come else None)
         return {**(context or {}), **{f"slot {name}": value for name, value in features.items()}}
 
     @property
@@ -194,6 +203,8 @@ class Loop:
             self._start_anew()
         elif isinstance(event, Imported):
             self._imported(event)
+        elif isinstance(event, Compacted):
+            self._compacted()
         else:
             assert isinstance(event, Passed | Forgot)
         return TAKEN
@@ -202,6 +213,8 @@ class Loop:
         before, self.settings = self.settings, event.settings
         self.created = self.created or event.time
         if self.agent is None:
+            if self.settings.arms_come:
+                self._start_anew()
             return
         if self.settings.learns_like(before):
             self.agent.follow(self.rule)
@@ -209,7 +222,8 @@ class Loop:
             self._start_anew()
 
     def _start_anew(self) -> None:
-        self.agent = self.settings.agent(list(self.arms), self._seed) if self.arms else None
+        known = self.arms or self.settings.arms_come
+        self.agent = self.settings.agent(list(self.arms), self._seed) if known else None
         self.waiting, self.by_key, self._deadlines = {}, {}, []
 
     def _imported(self, event: Imported) -> None:
@@ -220,15 +234,24 @@ class Loop:
         self.agent, self.arms = agent, dict.fromkeys(sys.intern(str(arm)) for arm in agent.arms)
         self.waiting, self.by_key, self._deadlines = {}, {}, []
 
+    def _compacted(self) -> None:
+        """Become what a snapshot of this would be: an agent has more room in memory than in one."""
+        if self.agent is not None:
+            self.agent = Agent.from_bytes(self.agent.to_bytes())
+            self.agent.shuffle(self._seed)
+
     def _arms_changed(self, event: ArmsChanged) -> None:
         for arm in event.remove:
             if arm in self.arms and self.agent is not None:
                 del self.arms[arm]
-                self.agent.remove_arm(arm)
+                if arm in self.agent.arms:
+                    self.agent.remove_arm(arm)
         for arm in map(sys.intern, event.add):
             if arm in self.arms or len(self.arms) >= self.settings.most_arms:
                 continue
             self.arms[arm] = None
+            if self.settings.arms_come:
+                continue
             if self.agent is None:
                 self.agent = self.settings.agent([arm], self._seed)
             else:
@@ -265,7 +288,11 @@ class Loop:
                 continue
             try:
                 context = self._read(event.context, pick.features)
-                self.agent.record(_agent_id(event.id, pick.slot), context, pick.arm, time=self.now)
+                given = None
+                if self.settings.arms_come:
+                    given = (event.arm_features or {}).get(pick.arm, {})
+                id = _agent_id(event.id, pick.slot)
+                self.agent.record(id, context, pick.arm, given, time=self.now)
             except (ValueError, TypeError):  # an arm that was removed, a context it cannot read
                 self.counts.refused += 1
 

@@ -68,7 +68,7 @@ class PostgresStore:
         # Appending must not wait for reading; the lock of the leader lives as long as its session.
         self._writing, self._reading = threading.RLock(), threading.RLock()
         self._connections: dict[str, psycopg.Connection[Any] | None] = {}
-        self._leading = False
+        self._leading = self._closed = False
         with self._transaction() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (LEADER + 1,))
             cursor.execute(SCHEMA)
@@ -79,6 +79,8 @@ class PostgresStore:
 
     def _connected(self, name: str) -> "psycopg.Connection[Any]":
         """A connection of its own for each purpose, made again after it broke."""
+        if self._closed:
+            raise StoreError("the store is closed")
         connection = self._connections.get(name)
         if connection is None or connection.closed:
             connection = psycopg.connect(self._address, autocommit=True, connect_timeout=5)
@@ -309,13 +311,14 @@ class PostgresStore:
                     return True
                 row = connection.execute("SELECT pg_try_advisory_lock(%s)", (LEADER,)).fetchone()
                 self._leading = bool(row and row[0])
-            except psycopg.Error:
+            except (psycopg.Error, StoreError):
                 self._leading = False
             return self._leading
 
     def close(self) -> None:
         """See `Store`."""
         with self._writing, self._reading:
+            self._closed = True
             for connection in self._connections.values():
                 if connection is not None:
                     connection.close()

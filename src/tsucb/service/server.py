@@ -15,15 +15,12 @@ from typing import Any
 import msgspec
 import uvicorn
 
-from tsucb.agent import Agent
 from tsucb.files import write_whole
-from tsucb.policies.exploring import Exploring
-from tsucb.policies.ts_ucb import TSUCB
 from tsucb.service.application import Application, Options
 from tsucb.service.demo import play
 from tsucb.service.keys import ADMINISTER, ROLES
 from tsucb.service.service import Service
-from tsucb.service.settings import LoopSettings, changed
+from tsucb.service.settings import COMING_MODEL, LoopSettings, changed
 from tsucb.service.sqlite import SqliteStore
 from tsucb.service.store import Store
 
@@ -151,7 +148,7 @@ class Server:
         """Make the loops that there should be, and on the first start the keys."""
         wanted = self.settings.loops
         if not self.service.loops and not wanted:
-            wanted = {FIRST_LOOP: {}}
+            wanted = {FIRST_LOOP: {"model": COMING_MODEL}}
         issued: dict[str, Any] = {}
         if not self.service.keys.any_for(None):
             issued["server"] = self.service.keys.issue(None, ADMINISTER, self.service.clock())
@@ -183,7 +180,6 @@ class Server:
 
     def run(self) -> None:
         """Serve until the process is told to stop."""
-        warm_up()
         config = uvicorn.Config(
             self.application,
             host=self.settings.host,
@@ -220,6 +216,7 @@ class Prepared(Service):
 
     async def start(self) -> None:
         """Read the store, then see to the loops and keys."""
+        say("getting ready; the very first start compiles for a minute")
         await super().start()
         await self._server.prepare()
         if self._server.demo:
@@ -233,21 +230,6 @@ class Prepared(Service):
         if self._playing is not None:
             self._playing.cancel()
         await super().stop()
-
-
-def warm_up() -> None:
-    """Decide and learn once, so that the first request need not wait for the compiler."""
-    began = time.monotonic()
-    for features in (1, 24):  # linear models keep their numbers in two ways, by how many there are
-        agent = Agent(["a", "b"], policy=Exploring(TSUCB(10), 0.05))
-        for n in range(3):
-            context = {f"x{i}": n + i for i in range(features)}
-            agent.propose(context)
-            agent.record(str(n), context, "a")
-            agent.reward(str(n), float(n))
-    taken = time.monotonic() - began
-    if taken > 5:
-        log.info("compiled the code for decisions in %.0f s; it is kept for next time", taken)
 
 
 def say(text: str) -> None:

@@ -17,6 +17,7 @@ from tsucb.service.events import (
     Activated,
     AnyEvent,
     ArmsChanged,
+    Compacted,
     Configured,
     Decided,
     Features,
@@ -93,6 +94,7 @@ class Service:
         self.started = clock()
         self.ready = False
         self._snapshots: dict[str, tuple[int, float]] = {}  # positions and times of the last ones
+        self._taken: dict[str, Snapshot] = {}  # and not yet stored
         self._ticking: asyncio.Task[None] | None = None
         self.leading = False  # whether this process writes snapshots and that time passed
         self.unwritten: deque[tuple[str, Decided]] = deque()  # decisions made without the store
@@ -107,6 +109,7 @@ class Service:
         self.position = self.store.last()
         for name in self.store.loops():
             self.loops[name] = self.replayed(name)
+            self.loops[name].settings.warm()
         self.journal = Journal(self.store, self._committed, self._most_waiting)
         self.leading = self.store.leads()
         self._ticking = asyncio.create_task(self._tick())
@@ -131,12 +134,12 @@ class Service:
             self._ticking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._ticking
+        if self.leading:
+            for loop in list(self.loops.values()):
+                with contextlib.suppress(StoreError, Overloaded):
+                    await self.store_snapshot(loop)
         await asyncio.to_thread(self.journal.stop)
         await asyncio.sleep(0)  # what the journal has just written is folded
-        if self.leading:
-            for loop in self.loops.values():
-                with contextlib.suppress(StoreError):
-                    await self.store_snapshot(loop)
 
     async def _tick(self) -> None:
         """Let waits end, and take snapshots, from time to time."""
@@ -179,7 +182,10 @@ class Service:
 
     async def store_snapshot(self, loop: Loop) -> None:
         """Keep what a loop knows now, so that a start need not read the whole log."""
-        snapshot = Snapshot(loop.position, loop.snapshot())
+        await self._append_one(loop, Compacted(self.clock()))
+        snapshot = self._taken.pop(loop.name, None)
+        if snapshot is None:  # another of the same loop was quicker, or this process leads no more
+            return
         self._snapshots[loop.name] = snapshot.position, self.clock()
         await asyncio.to_thread(self.store.save_snapshot, loop.name, snapshot)
 
@@ -231,7 +237,11 @@ class Service:
             task = asyncio.get_running_loop().create_task(self._rebuild(loop.name))
             self._rebuilding.add(task)
             task.add_done_callback(self._rebuilding.discard)
-        return loop.fold(event)
+        found = loop.fold(event)
+        if isinstance(event, Compacted) and self.leading:
+            # Now, and not when whoever asked for it is awake again and more has happened.
+            self._taken[loop.name] = Snapshot(loop.position, loop.snapshot())
+        return found
 
     # Loops
 
@@ -251,6 +261,7 @@ class Service:
                 f"the first a letter or digit; {name[:80]!r} does not"
             )
         check_arms(arms)
+        await asyncio.to_thread(settings.warm)
         async with self._busy:
             if name in self.loops:
                 raise Conflict(f"there is a loop {name!r} already")
@@ -282,6 +293,7 @@ class Service:
             settings = changed(loop.settings, changes)
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from None
+        await asyncio.to_thread(settings.warm)
         await self._append_one(loop, Configured(self.clock(), settings))
         self.audit(who, "configure", loop.name, msgspec.json.encode(changes).decode())
         return settings
@@ -316,7 +328,7 @@ class Service:
     async def import_model(self, loop: Loop, data: bytes, who: str) -> None:
         """Let what another agent learned take the place of what a loop learned."""
         agent = Agent.from_bytes(data)
-        theirs = type(getattr(agent.model, "model", agent.model)).__name__
+        theirs = type(getattr(agent.model, "model", agent.model)).__name__  # without forgetting
         if theirs != loop.settings.model:
             raise ValueError(f"it is a {theirs}, and the loop has a {loop.settings.model}")
         if len(agent.arms) > loop.settings.most_arms:
@@ -358,7 +370,7 @@ class Service:
             if new:
                 self._check_room(loop, new)
                 await self._append_one(loop, ArmsChanged(self.clock(), add=new))
-        picks = fill(loop, context, offered, set(excluded), slots)
+        picks = fill(loop, context, offered, set(excluded), slots, arm_features)
         if id is None:
             id = self._new_id()
         ranking = ranked_arms(offered, picks[0]) if ranked else None
@@ -506,6 +518,7 @@ def fill(
     offered: list[str],
     excluded: set[str],
     slots: Sequence[Wanted],
+    arm_features: dict[str, Features] | None,
 ) -> list[Pick]:
     """An arm for every slot, none twice."""
     picks: list[Pick] = []
@@ -517,7 +530,14 @@ def fill(
             raise ValueError(f"there is no arm to choose{where}; offer at least one")
         baseline = slot.baseline if slot.baseline in arms else None
         picks.append(
-            loop.propose(context, arms, slot=slot.name, features=slot.features, baseline=baseline)
+            loop.propose(
+                context,
+                arms,
+                slot=slot.name,
+                features=slot.features,
+                baseline=baseline,
+                arm_features=arm_features,
+            )
         )
     return picks
 

@@ -19,6 +19,7 @@ MOST_ARMS = 10_000
 
 # Models whose arms share one context that the agent reads by itself, or that take no context.
 FREE_MODEL = "AdaptiveLinear"
+COMING_MODEL = "HybridLinear"  # arms come with the decisions, and may have features
 PLAIN_MODELS = ("BernoulliArms", "GaussianArms", "PoissonArms")
 
 
@@ -30,8 +31,8 @@ class LoopSettings(
     Parameters
     ----------
     model
-        "AdaptiveLinear", which reads contexts by itself; or one without context: "BernoulliArms",
-        "GaussianArms", "PoissonArms".
+        "AdaptiveLinear" for arms that stay; "HybridLinear" for arms that come and go and have
+        features; or one without context: "BernoulliArms", "GaussianArms", "PoissonArms".
     policy
         By its name, such as "TS-UCB(10)".
     exploration
@@ -87,8 +88,8 @@ class LoopSettings(
         if isinstance(named_policy(self.policy), Exploring):
             raise ValueError("give the floor as exploration, not with the policy")
         model_class(self.model)
-        if self.model not in (FREE_MODEL, *PLAIN_MODELS):
-            allowed = ", ".join((FREE_MODEL, *PLAIN_MODELS))
+        if self.model not in (FREE_MODEL, COMING_MODEL, *PLAIN_MODELS):
+            allowed = ", ".join((FREE_MODEL, COMING_MODEL, *PLAIN_MODELS))
             raise ValueError(f"the model of a loop is one of {allowed}, not {self.model}")
         if not 1 <= self.most_arms <= MOST_ARMS:
             raise ValueError(f"most_arms must be 1 to {MOST_ARMS:,}, but it is {self.most_arms}")
@@ -100,17 +101,42 @@ class LoopSettings(
                 raise ValueError("reward_range is the least and the largest reward, in this order")
         if self.default_reward is not None and not math.isfinite(self.default_reward):
             raise ValueError("default_reward must be a finite number, or null")
-        if self.default_reward is not None and self.model != FREE_MODEL:
+        if self.default_reward is not None and self.model in PLAIN_MODELS:
             model_class(self.model)().check_rewards(np.array([self.default_reward]))
 
     def agent(self, arms: list[str], seed: int | None) -> Agent:
         """An agent with these settings, which knows nothing yet."""
         arguments: dict[str, Any] = {"forgetting": self.forgetting, "seed": seed}
-        if self.model == FREE_MODEL:
-            arguments["categories"] = self.categories
-        else:
+        if self.model in PLAIN_MODELS:
             arguments["model"] = model_class(self.model)()
+        else:
+            arguments["categories"] = self.categories
+        if self.arms_come:
+            return Agent(
+                None, policy=self.rule(), max_open=2**53, most_arms=self.most_arms, **arguments
+            )
         return Agent(arms, policy=self.rule(), max_open=2**53, **arguments)
+
+    @property
+    def arms_come(self) -> bool:
+        """Whether arms come with the decisions, and need not be known before."""
+        return self.model == COMING_MODEL
+
+    def warm(self) -> None:
+        """Decide and learn once, so that no request has to wait for the compiler; blocks."""
+        rule = self.rule()
+        kind = (self.model, type(rule), type(getattr(rule, "policy", None)), self.forgetting == 1)
+        if kind in _WARM:
+            return
+        for features in (1, 24):  # linear models keep their numbers in two ways, by how many
+            agent = self.agent(["a", "b"], seed=0)
+            context = {f"x{i}": float(i) for i in range(features)}
+            given = None if self.model in PLAIN_MODELS else context
+            for n in range(3):
+                agent.propose(given, {"a": {"y": 1.0}, "b": {"y": 2.0}} if self.arms_come else None)
+                agent.record(str(n), given, "a", {"y": 1.0} if self.arms_come else None)
+                agent.reward(str(n), float(n % 2))
+        _WARM.add(kind)
 
     @property
     def learns_at_once(self) -> bool:
@@ -131,3 +157,6 @@ class LoopSettings(
 def changed(settings: LoopSettings, changes: dict[str, Any]) -> LoopSettings:
     """Other settings with some changes, checked."""
     return msgspec.convert({**msgspec.to_builtins(settings), **changes}, LoopSettings)
+
+
+_WARM: set[Any] = set()  # the combinations that this process has compiled, or found

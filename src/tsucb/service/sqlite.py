@@ -336,11 +336,6 @@ class SqliteStore:
         """Always: nobody else has the folder."""
         return True
 
-    def backup(self, path: str | os.PathLike[str]) -> None:
-        """Write a copy as of now, while events keep coming; to restore it, put it in its place."""
-        with self._reading:
-            self._reader.execute("VACUUM INTO ?", (str(path),))
-
     def close(self) -> None:
         """See `Store`."""
         with self._writing, self._reading:
@@ -361,6 +356,25 @@ def check_version(version: str) -> None:
         raise StoreError(
             f"SQLite {version} can lose committed writes; upgrade apsw to 3.51.3 or later"
         )
+
+
+def backup(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+    """Write a copy of a store as of now, also while a service writes to it.
+
+    To restore it, put it into an empty folder under the name `events.sqlite`.
+    """
+    source = Path(folder) / FILE
+    if not source.is_file():
+        raise StoreError(f"there is no log in {folder}")
+    if Path(path).exists():
+        raise StoreError(f"{path} is there already; give another name")
+    try:
+        connection = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE)
+        connection.set_busy_timeout(10_000)
+        connection.execute("VACUUM INTO ?", (str(path),))
+        connection.close()
+    except apsw.Error as error:
+        raise StoreError(f"{source} cannot be copied: {error}") from error
 
 
 def _locked(path: Path) -> Any:
