@@ -114,9 +114,8 @@ PAIRS = compiled_pairs()
 )
 def test_models(model: Any, policy: Any, compiled: tuple[str, ...]) -> None:
     inner = getattr(model, "model", model)
-    fixed = not isinstance(
-        inner, tsucb.AdaptiveLinear | tsucb.HybridLinear
-    )  # which learn their prior
+    learned = (tsucb.AdaptiveLinear, tsucb.HybridLinear, tsucb.LogisticArms)
+    fixed = not isinstance(inner, learned)  # the others learn their prior
     check_model(with_jax(model), policy=policy, compiled=compiled, fixed_prior=fixed)
 
 

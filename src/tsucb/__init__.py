@@ -11,14 +11,14 @@ PLACES = {
     "tsucb.agent": "Agent UnknownDecision merge",
     "tsucb.beliefs": (
         "Belief BetaBelief GammaBelief GaussianBelief HybridGaussianBelief JointGaussianBelief "
-        "SampleBelief"
+        "LogitNormalBelief SampleBelief"
     ),
     "tsucb.environments": (
         "ContextualLinearBandit Environment KArmedBandit LinearBandit WheelBandit"
     ),
     "tsucb.models": (
         "AdaptiveLinear BernoulliArms ContextualLinear Forgetting GaussianArms HybridLinear Linear "
-        "Model NIGLinear NeuralLinear PoissonArms"
+        "LogisticArms Model NIGLinear NeuralLinear PoissonArms"
     ),
     "tsucb.policies": (
         "BayesUCB ChiSquaredUCB Choice Exploring Greedy GridIDS HoeffdingUCB IDS OFUL "
@@ -58,6 +58,8 @@ __all__ = [
     "KArmedBandit",
     "Linear",
     "LinearBandit",
+    "LogisticArms",
+    "LogitNormalBelief",
     "Model",
     "NIGLinear",
     "NeuralLinear",
@@ -82,6 +84,7 @@ if TYPE_CHECKING:  # the same for type checkers, which do not run this file
         GaussianBelief,
         HybridGaussianBelief,
         JointGaussianBelief,
+        LogitNormalBelief,
         SampleBelief,
     )
     from tsucb.environments import (
@@ -99,6 +102,7 @@ if TYPE_CHECKING:  # the same for type checkers, which do not run this file
         GaussianArms,
         HybridLinear,
         Linear,
+        LogisticArms,
         Model,
         NeuralLinear,
         NIGLinear,

@@ -6,6 +6,7 @@ from tsucb.models.forgetting import Forgetting
 from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.k_armed import BernoulliArms, GaussianArms, PoissonArms
 from tsucb.models.linear import Linear
+from tsucb.models.logistic_arms import LogisticArms
 from tsucb.models.model import Model, believe, forget, training_due, update
 from tsucb.models.neural.neural_linear import NeuralLinear
 from tsucb.models.nig_linear import NIGLinear
@@ -18,6 +19,7 @@ __all__ = [
     "GaussianArms",
     "HybridLinear",
     "Linear",
+    "LogisticArms",
     "Model",
     "NIGLinear",
     "NeuralLinear",
