@@ -24,6 +24,7 @@ OTHERWISE: dict[str, list[Any]] = {
     "prior": [tsucb.GaussianArms(), tsucb.PoissonArms()],
     "redraw": [True],
     "availability": [0.5],
+    "shared": [True],
 }
 # Settings with which a network trains in milliseconds.
 QUICK = {"hidden": (6, 5), "memory": 64, "interval": 20, "batches": 3, "batch_size": 16}

@@ -98,6 +98,9 @@ def compiled_pairs() -> list[tuple[Any, Any, tuple[str, ...]]]:
     loops = itertools.cycle(LOOPS)
     seen, pairs = set(), []
     for model in MODELS:
+        if not runs_compiled(model):
+            pairs.append((model, POLICIES[0], ()))
+            continue
         kind = numba.typeof((model, model.start(4)))
         pairs.append(
             (model, POLICIES[0], ()) if kind in seen else (model, next(policies), (next(loops),))
@@ -114,7 +117,7 @@ PAIRS = compiled_pairs()
 )
 def test_models(model: Any, policy: Any, compiled: tuple[str, ...]) -> None:
     inner = getattr(model, "model", model)
-    fixed = not isinstance(inner, tsucb.AdaptiveLinear)  # which learns its prior
+    fixed = not isinstance(inner, tsucb.AdaptiveLinear | tsucb.Ensemble)  # which learn their prior
     check_model(with_jax(model), policy=policy, compiled=compiled, fixed_prior=fixed)
 
 

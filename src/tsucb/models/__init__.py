@@ -2,6 +2,7 @@
 
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.contextual_linear import ContextualLinear
+from tsucb.models.ensemble import Ensemble
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.k_armed import BernoulliArms, GaussianArms, PoissonArms
 from tsucb.models.linear import Linear
@@ -13,6 +14,7 @@ __all__ = [
     "AdaptiveLinear",
     "BernoulliArms",
     "ContextualLinear",
+    "Ensemble",
     "Forgetting",
     "GaussianArms",
     "Linear",
