@@ -192,7 +192,7 @@ def replayed(script: Script, played: Integers, model: Any, policy: Any) -> Integ
         script.rewards[each, played],
         script.contexts if script.contexts.size else None,
         available=([np.flatnonzero(row) for row in sets], which.ravel()),
-        propensity=np.ones(played.size),
+        propensity=np.full(played.size, 1 / script.arms),  # the same for all: every match counts
     )
     found = np.full(played.size, -1)
     kept = replay(log, model, policy, seed=SEED).kept
