@@ -203,7 +203,7 @@ def test_no_decision_waits_for_a_refit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Slow, "may_go_on", threading.Event())
     monkeypatch.setattr(Slow, "fails", False)
     model = Ensemble(Slow(), 3, features=1, interval=10, background=True, memory=50)
-    agent = tsucb.Agent("ab", model=model, policy=tsucb.TSUCB(10), seed=1)
+    agent = tsucb.Agent(["a", "b"], model=model, policy=tsucb.TSUCB(10), seed=1)
     for t in range(25):  # a fit has begun after ten
         rewarded(agent, [float(t)])
     state: Any = agent._roster.state
@@ -226,7 +226,7 @@ def test_a_refit_that_fails_is_said_and_the_agent_goes_on(
     monkeypatch.setattr(Slow, "fails", True)
     Slow.may_go_on.set()
     model = Ensemble(Slow(), 3, features=1, interval=10, background=True, memory=50)
-    agent = tsucb.Agent("ab", model=model, seed=1)
+    agent = tsucb.Agent(["a", "b"], model=model, seed=1)
     for t in range(10):
         rewarded(agent, [float(t)])
     wait_for(agent)
@@ -291,12 +291,13 @@ def test_members_go_with_the_last_state_that_they_belong_to(
     assert all(ref() is not None for ref in kept)
     del states, state
     gc.collect()
-    assert sum(ref() is not None for ref in kept) == ensemble.KEPT.recent.maxlen
+    recent = ensemble.KEPT.recent.maxlen or 0
+    assert sum(ref() is not None for ref in kept) <= recent < len(kept)
     assert not ensemble.KEPT.by_state
 
 
 def test_arms_that_go_leave_the_others_what_they_know() -> None:
-    agent = tsucb.Agent("abc", model=Ensemble(LeastSquares(), 3, features=1), seed=0)
+    agent = tsucb.Agent(["a", "b", "c"], model=Ensemble(LeastSquares(), 3, features=1), seed=0)
     for name, value in (("a", 1.0), ("b", 2.0), ("c", 3.0)) * 10:
         agent.update([0.0], name, value)
     agent.remove_arm("a")

@@ -7,16 +7,21 @@ from tsucb.models.forgetting import Forgetting
 from tsucb.models.k_armed import BernoulliArms, GaussianArms, PoissonArms
 from tsucb.models.linear import Linear
 from tsucb.models.model import Model, believe, forget, training_due, update
+from tsucb.models.neural.laplace import LastLayerLaplace
+from tsucb.models.neural.networks import BootstrappedHeads, DeepEnsemble
 from tsucb.models.neural.neural_linear import NeuralLinear
 from tsucb.models.nig_linear import NIGLinear
 
 __all__ = [
     "AdaptiveLinear",
     "BernoulliArms",
+    "BootstrappedHeads",
     "ContextualLinear",
+    "DeepEnsemble",
     "Ensemble",
     "Forgetting",
     "GaussianArms",
+    "LastLayerLaplace",
     "Linear",
     "Model",
     "NIGLinear",

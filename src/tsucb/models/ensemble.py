@@ -26,6 +26,7 @@ from tsucb.beliefs.samples import SampleBelief
 from tsucb.checks import positive, whole_number, within
 from tsucb.models.model import Model, check_arm_count
 from tsucb.numeric.arrays import Floats, Integers
+from tsucb.structure import copied
 
 PREDICTIONS = 1e100  # of an estimator may be this large, and a belief has finite moments
 
@@ -64,8 +65,8 @@ class Ensemble(
     ----------
     estimator
         What has `fit(X, y)` and `predict(X)`, such as a regression, a forest or a pipeline of
-        scikit-learn; a copy is taken. Not a classifier: rewards are predicted, 0 and 1 included. Its
-        parameters called `random_state` are set.
+        scikit-learn; a copy is taken. Not a classifier: rewards are predicted, 0 and 1 included.
+        Its parameters called `random_state` are set.
     members
         M, how many are fitted. A decision takes as long as M predictions.
     features
@@ -180,7 +181,7 @@ class Ensemble(
         old = state.pulls.size
         # From a stream of its own, determined by the state's.
         fresh = self.start(arms, np.random.default_rng([*state.key, old, arms]))
-        longer = History(*(part.copy() for part in state))._replace(
+        longer: History = copied(state)._replace(
             pulls=np.concatenate((state.pulls, fresh.pulls)),
             offsets=np.concatenate((state.offsets, fresh.offsets)),
         )
@@ -293,9 +294,7 @@ def rows_until(model: Ensemble, state: History, last: int) -> Rows:
     """The observations up to one, as far back as they are remembered; copies."""
     first = min(max(0, int(state.seen[0]) - model.memory), last)
     places = np.arange(first, last) % model.memory
-    return Rows(
-        first, last, state.contexts[places], state.chosen[places], state.rewards[places]
-    )
+    return Rows(first, last, state.contexts[places], state.chosen[places], state.rewards[places])
 
 
 # Fitting
