@@ -137,9 +137,9 @@ def test_partial_fit_sees_every_reward_once() -> None:
 # The contract
 
 
-def test_the_contract_with_partial_fit_and_a_policy_that_integrates() -> None:
+def test_the_contract_with_partial_fit() -> None:
     model = Ensemble(Counting(), 3, features=2, interval=20, growth=1, memory=100)
-    check_model(model, policy=tsucb.IDS(10), fixed_prior=False)
+    check_model(model, policy=tsucb.TSUCB(10), fixed_prior=False)
 
 
 @pytest.mark.parametrize("name", ["ridge", "pipeline", "boosting", "forest", "descent"])

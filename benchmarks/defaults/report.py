@@ -14,6 +14,7 @@ from benchmarks.defaults.scores import (
     CONSTANT,
     LIBRARIES,
     MAIN,
+    MODELS,
     OURS,
     POLICIES,
     PROBLEM,
@@ -26,6 +27,7 @@ from benchmarks.defaults.scores import (
     frame,
     grid,
     percentages,
+    ratio,
     references,
 )
 
@@ -91,6 +93,10 @@ def markdown(table: pd.DataFrame, steps: Sequence[int], milliseconds: float) -> 
         ours = {problem: found for problem, found in priors.items() if problem[3] == n}
         if ours:
             lines += ["", "### Beside the best of five fixed priors", "", *fixed(ours)]
+        if beside := others(
+            {problem: totals for problem, totals in runs.items() if problem[3] == n}
+        ):
+            lines += ["", "### Other models, in per cent of the default's reward", "", *beside]
         lines += ["", "### The targets", "", *targets(now, runs, ours)]
     notes = table[table.total.isna()].drop_duplicates(["contestant", *PROBLEM[:3], "note"])
     if len(notes):
@@ -176,6 +182,18 @@ def policies(runs: Runs, scores: Scores) -> list[str]:
                 f"| {len(ordered)} |"
             ]
     return lines
+
+
+def others(runs: Runs) -> list[str]:
+    """Models in per cent of the default on the same seeds, a row a problem; none: no table."""
+    rows = []
+    for problem, totals in runs.items():
+        found = [totals[name] if OURS in totals and name in totals else None for name in MODELS]
+        if any(each is not None for each in found):
+            texts = [str((each is not None and ratio(each, totals[OURS])) or "–") for each in found]
+            rows.append(f"| {title(problem)} | " + " | ".join(texts) + " |")
+    heading = ["| problem | " + " | ".join(MODELS) + " |", "|---|" + "--:|" * len(MODELS)]
+    return heading + rows if rows else []
 
 
 def fixed(priors: dict[Key, tuple[str, Ratio]]) -> list[str]:
