@@ -27,7 +27,14 @@ OTHERWISE: dict[str, list[Any]] = {
     "shared": [True],
 }
 # Settings with which a network trains in milliseconds.
-QUICK = {"hidden": (6, 5), "memory": 64, "interval": 20, "batches": 3, "batch_size": 16}
+QUICK = {
+    "hidden": (6, 5),
+    "memory": 64,
+    "interval": 20,
+    "batches": 3,
+    "batch_size": 16,
+    "members": 3,
+}
 
 
 def made(cls: type) -> list[Any]:

@@ -88,7 +88,7 @@ moment_decay, clip_norm
         weight_range: float = 0.3,
         batches: int = 100,
         batch_size: int = 512,
-        rate: float = 0.01,
+        rate: float = 0.03,
         rate_decay: float = 0.1,
         moment_decay: float = 0.9,
         clip_norm: float = 5.0,
