@@ -117,7 +117,9 @@ PAIRS = compiled_pairs()
 )
 def test_models(model: Any, policy: Any, compiled: tuple[str, ...]) -> None:
     inner = getattr(model, "model", model)
-    fixed = not isinstance(inner, tsucb.AdaptiveLinear | tsucb.Ensemble)  # which learn their prior
+    # These learn their prior, or draw it.
+    learned = (tsucb.AdaptiveLinear, tsucb.Ensemble, tsucb.DeepEnsemble, tsucb.BootstrappedHeads)
+    fixed = not isinstance(inner, learned)
     check_model(with_jax(model), policy=policy, compiled=compiled, fixed_prior=fixed)
 
 

@@ -211,6 +211,17 @@ def test_it_learns_a_rule_that_is_not_linear(model: Any) -> None:
     assert np.mean(best == right[:50]) > 0.9
 
 
+@pytest.mark.parametrize("model", [heads(), deep(), laplace()], ids=["heads", "deep", "laplace"])
+def test_further_arms_leave_the_old_ones_as_they_were(model: Any) -> None:
+    state = untrained(model)
+    x = rng(6).normal(size=FEATURES)
+    before, after = (
+        model.belief(each, x, [0, 1, 2], rng=rng()) for each in (state, model.extend(state, 2))
+    )
+    assert after.mean == pytest.approx(before.mean)
+    assert after.std == pytest.approx(before.std)
+
+
 @pytest.mark.parametrize(
     ("make", "given", "sentence"),
     [

@@ -100,7 +100,7 @@ class Networks(
         """A state with further arms at the end: new outputs of the networks, as if just drawn."""
         old = state.pulls.size
         # From a stream of its own, determined by the state's.
-        fresh = self.start(old + arms, np.random.default_rng([*state.key, old, arms]))
+        fresh = Networks.start(self, old + arms, np.random.default_rng([*state.key, old, arms]))
         for name in ("parameters", "squares", "prior"):
             self._keep_outputs(getattr(state, name), getattr(fresh, name), old)
         return state._replace(
