@@ -200,15 +200,15 @@ def draw_percentages(
         for row in here.itertuples():
             offset = (rivals.index(row.policy) - (len(rivals) - 1) / 2) / (len(rivals) + 1)
             place = experiment.posteriors.index(row.posterior) + offset
-            look = style(row.policy)
-            panel.plot([row.ci95_low, row.ci95_high], [place, place], color=look["color"])
+            look = {k: v for k, v in style(row.policy).items() if k != "label"}
+            panel.plot([row.ci95_low, row.ci95_high], [place, place], **look)
             panel.plot(row.percent_of_ts, place, "o", markersize=4, color=look["color"])
         panel.axvline(100, linewidth=0.8, linestyle=":", color=style(TS)["color"])
         panel.set_yticks(range(len(experiment.posteriors)), experiment.posteriors)
         panel.invert_yaxis()
         panel.set_title(name)
     for policy in rivals:
-        panels[0].plot([], [], color=style(policy)["color"], label=policy)
+        panels[0].plot([], [], **style(policy))
     figure.supxlabel("regret in % of TS", fontsize=9)
     legend_above(figure, panels[0], narrow)
     return figure

@@ -490,16 +490,16 @@ class Job:
 
     def __init__(self, work: Callable[[], Fitted]) -> None:
         self.fitted: Fitted | None = None
-        self.error: ValueError | None = None
-        self.reported, self.work, self.process = False, work, os.getpid()
-        self.thread = threading.Thread(target=self.run, name="tsucb refit", daemon=True)
+        self.error: Exception | None = None
+        self.reported, self.process = False, os.getpid()
+        self.thread = threading.Thread(target=self.run, args=(work,), daemon=True)
         self.thread.start()
 
-    def run(self) -> None:
+    def run(self, work: Callable[[], Fitted]) -> None:
         """Do the work, and keep what comes of it."""
         try:
-            self.fitted = self.work()
-        except ValueError as error:
+            self.fitted = work()
+        except Exception as error:  # whatever it is, the next reward says it
             self.error = error
 
     @property
