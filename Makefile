@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help reproduce test lint types unit stress sanitize audit bench bench-peers bench-defaults docs figures clean
+.PHONY: help reproduce test lint types unit stress sanitize audit bench bench-peers bench-defaults docs figures node-clients stress-serve clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -64,6 +64,12 @@ bench-defaults: .venv/core ## rewards with nothing set, beside other libraries a
 docs: .venv/docs ## the documentation, into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
+
+node-clients: ## Personalizer's Node clients, for the tests of the service
+	@npm install --silent --no-audit --no-fund --prefix tests/service/node
+
+stress-serve: .venv/test ## 200 kills of the decision service under load (half an hour)
+	@$(BIN)/python -m tests.service.stress --kills 200
 
 figures: .venv/core ## draw the pictures and fill the tables of the documentation
 	@$(BIN)/python docs/figures/draw.py

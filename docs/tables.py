@@ -5,7 +5,9 @@ them is replaced. A test checks that the pages agree with the results.
 """
 
 import re
+import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +16,10 @@ from tsucb.experiments.paper.table2_claims import PAPER
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"
+sys.path.insert(0, str(DOCS.parent))  # benchmarks are run from the repository, not installed
+
+from benchmarks.defaults import report as defaults_report  # noqa: E402
+
 MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -66,9 +72,60 @@ def few_arms() -> str:
     return markdown([*header, "still losing", "runs"], rows, 2)
 
 
+def new_arm() -> str:
+    """What decisions lose after an arm was added, and how often that is pulled."""
+    results = pd.read_csv(RESULTS / "new-arm.csv")
+    rows = [
+        [
+            f"{100 * r.shared:.0f} %",
+            r.prior,
+            f"{r.regret_0_10:.2f}",
+            f"{r.regret_10_50:.2f}",
+            f"{r.regret_100_200:.3f}",
+            f"{r.regret_1000_2000:.3f}",
+            f"{r.regret_of_200:.1f} ± {1.96 * r.error:.1f}",
+            f"{r.pulls_until_settled:.0f}",
+        ]
+        for r in results.itertuples()
+    ]
+    header = ["variance that arms share", "prior", "regret per decision: 1–10", "11–50", "101–200"]
+    header += ["1,001–2,000", "regret of the first 200", "pulls until it stays below 0.1"]
+    return markdown(header, rows, 2)
+
+
 def figure1_claims() -> str:
     """Every sentence of Section 4.1.1 that can be checked."""
     return claims_table("figure1-claims.csv")
+
+
+def figure1_search() -> str:
+    """IDS with the exact minimiser and as the authors searched it, beside TS-UCB, run by run."""
+    runs = pd.read_csv(RESULTS / "figure1-ids-grid.csv")
+    exact = pd.read_csv(RESULTS / "figure1.csv").set_index(["policy", "arms", "noise"])
+    search, others = runs["IDS-grid(1000)"], ["TS-UCB(100)", "TS-UCB(1)"]
+    for other in others:
+        runs[f"above {other}"] = 100 * (search / runs[other] - 1)
+    runs["percent"] = 100 * search / runs["TS"]
+    cells = runs.groupby(["arms", "noise"]).agg(["mean", "sem"])
+    groups = [(f"K = {k}", cells.loc[[k]]) for k in cells.index.unique(0)]
+    groups += [(f"σ = {n:g}", cells.loc[(slice(None), n), :]) for n in cells.index.unique(1)]
+    rows = []
+    for name, found in [*groups, (f"all {len(cells)}", cells)]:
+        line = [exact.percent_of_ts["IDS(1000)"].loc[found.index].mean()]
+        line += [found["percent"]["mean"].mean()]
+        texts = [name, *(f"{value:.1f}" for value in line)]
+        for other in others:
+            above = found[f"above {other}"]
+            half = 1.96 * (above["sem"] ** 2).sum() ** 0.5 / len(found)
+            texts.append(f"{above['mean'].mean():+.1f} ± {half:.1f} %")
+        rows.append(texts)
+    head = [
+        "cells",
+        "IDS(1000)",
+        "IDS-grid(1000)",
+        *(f"it is above {other} by" for other in others),
+    ]
+    return markdown(head, rows)
 
 
 def theorems_claims() -> str:
@@ -280,6 +337,11 @@ def coverage() -> str:
     return markdown(head, rows, 3)
 
 
+def defaults(section: Callable[[pd.DataFrame], str]) -> str:
+    """A section of the benchmark of defaults."""
+    return section(defaults_report.read(RESULTS / "defaults"))
+
+
 def significant(value: float) -> str:
     """A time with about three digits, or a dash."""
     if pd.isna(value):
@@ -292,7 +354,9 @@ TABLES: dict[str, Callable[[], str]] = {
     for make in (
         choosing,
         few_arms,
+        new_arm,
         figure1_claims,
+        figure1_search,
         theorems_claims,
         news,
         table2,
@@ -307,7 +371,7 @@ TABLES: dict[str, Callable[[], str]] = {
         propensities,
         coverage,
     )
-}
+} | {name: partial(defaults, section) for name, section in defaults_report.SECTIONS.items()}
 
 
 def fill(text: str) -> str:

@@ -20,6 +20,7 @@ OTHERWISE: dict[str, list[Any]] = {
     "first": [True],
     "empirical": [True, False],
     "features": [24],  # the layout of regressions changes at 20
+    "context": [2],
     "hidden": [(6, 50)],
     "prior": [tsucb.GaussianArms(), tsucb.PoissonArms()],
     "redraw": [True],

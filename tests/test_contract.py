@@ -118,7 +118,13 @@ PAIRS = compiled_pairs()
 def test_models(model: Any, policy: Any, compiled: tuple[str, ...]) -> None:
     inner = getattr(model, "model", model)
     # These learn their prior, or draw it.
-    learned = (tsucb.AdaptiveLinear, tsucb.Ensemble, tsucb.DeepEnsemble, tsucb.BootstrappedHeads)
+    learned = (
+        tsucb.AdaptiveLinear,
+        tsucb.HybridLinear,
+        tsucb.Ensemble,
+        tsucb.DeepEnsemble,
+        tsucb.BootstrappedHeads,
+    )
     fixed = not isinstance(inner, learned)
     check_model(with_jax(model), policy=policy, compiled=compiled, fixed_prior=fixed)
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # benchmarks are run from the repository, not installed
 
-from benchmarks.defaults import cells, play, problems, scores  # noqa: E402
-from benchmarks.defaults.__main__ import main, numbers, plan  # noqa: E402
+from benchmarks.defaults import cells, play, problems, report, scores  # noqa: E402
+from benchmarks.defaults.__main__ import Benchmark, main, numbers, plan  # noqa: E402
 from benchmarks.defaults.contestants import CONTESTANTS, NAMED, Contestant, Floats  # noqa: E402
 
 
@@ -56,7 +57,7 @@ def test_the_quick_mode_plays_writes_and_goes_on_where_it_was(
     assert whole["NIGLinear 0.25", "standardised", "as is"] > best.iloc[0]
     for name in ("defaults.md", "defaults-light.svg", "defaults-narrow-dark.svg"):
         assert (tmp_path / name).exists()
-    assert "## 300 steps" in (tmp_path / "defaults.md").read_text()
+    assert "| 300 steps |" in (tmp_path / "defaults.md").read_text()
 
     # A finished cell is not played again; one that is not there, or half written, is.
     kept = cells.Cell("statlog", "raw", "as is", 300, "tsucb", 1000)
@@ -68,7 +69,24 @@ def test_the_quick_mode_plays_writes_and_goes_on_where_it_was(
     raw = again[again.features == "raw"].total
     assert raw["tsucb", 300] == -1
     assert raw["tsucb Greedy", 300] == whole["tsucb Greedy", "raw", "as is"]
+
+    # Several processes play the same.
+    main([*command, "--again", "ours", "--processes", "3"], stand_in)
+    at_once = pd.read_csv(tmp_path / "defaults.csv")
+    assert at_once.total.equals(table.total)
     capsys.readouterr()
+
+
+def test_what_one_seed_has_told_to_be_too_slow_is_not_played_with_another(tmp_path: Path) -> None:
+    benchmark = Benchmark(tmp_path, [100, 300], 20.0, stand_in)
+    told = cells.Cell("statlog", "raw", "as is", 100, "river LinUCB", 0)
+    cells.save(tmp_path, told, total=None, seconds=9, note=f"{play.CUT}: indeed", version="")
+    assert benchmark.slow(told._replace(seed=1))
+    assert benchmark.slow(told._replace(seed=1, steps=300))
+    assert not benchmark.slow(told._replace(seed=1, features="standardised"))
+    assert not benchmark.slow(told._replace(seed=1, contestant="coba VW"))
+    cells.save(tmp_path, told, total=1.0, seconds=9, note="", version="")
+    assert not benchmark.slow(told._replace(seed=1))
 
 
 def test_everybody_meets_the_same_stream_in_every_form() -> None:
@@ -168,9 +186,47 @@ def test_percentages_are_of_the_best_library_over_the_same_seeds() -> None:
     assert np.isnan(found[lone].half)
 
 
+def test_the_lead_is_averaged_over_the_variants_of_a_dataset_first() -> None:
+    library = next(c.name for c in CONTESTANTS if c.role == "library")
+    best = pd.Series({0: 100.0, 1: 100.0, 2: 100.0})
+    ours = best + pd.Series({0: 1.0, 1: 2.0, 2: 3.0})
+    runs = {
+        (dataset, features, "as is", 100): {library: best, "tsucb": ours + shift}
+        for dataset, features, shift in [("a", "raw", 0), ("a", "standardised", 0), ("b", "raw", 3)]
+    }
+    found = scores.lead(runs, library)
+    assert found is not None
+    assert found.percent == pytest.approx((2 + 2 + 5) / 3)
+    # Two variants of one dataset are the same runs: its mean, 2, has the variance of one of them.
+    error = np.sqrt((4 / 9 + 1 / 9) * 1 / 3)
+    assert found.half == pytest.approx(stats.t.ppf(0.975, 4) * error)
+    assert scores.lead(runs, "coba VW") is None
+
+
+def test_the_documentation_is_made_of_the_table_alone(tmp_path: Path) -> None:
+    for seed in range(2):
+        for k, name in enumerate(["tsucb", "river LinUCB", "coba VW"]):
+            for rewards in ("as is", "÷100"):
+                cell = cells.Cell("statlog", "standardised", rewards, 100, name, seed)
+                total = None if name == "coba VW" and seed else 100.0 - 10 * k + seed
+                note = "" if total is not None else "failed: nobody knows"
+                cells.save(tmp_path, cell, total=total, seconds=1, note=note, version="1")
+    text = report.write(tmp_path, ["statlog"], [100], [0, 1])
+    table = report.read(tmp_path)
+    again = "\n".join(f"## {report.heading(f)}\n\n{f(table)}" for f in report.SECTIONS.values())
+    assert again == text == (tmp_path / "defaults.md").read_text()
+    assert "| **tsucb** | 111.0 |" in text
+    assert (
+        "reached: 100 steps: first on average. Nearest is river LinUCB, 11.0 ± 0.0 behind" in text
+    )
+    assert "In 2 of 2 runs with raw features or rescaled rewards" in text
+    assert "- coba VW: failed: nobody knows (statlog; 100 steps)" in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["--processes", "0"], "processes must be at least 1, not 0"),
         (["--datasets", "iris"], "unknown dataset 'iris'; choose from mushroom"),
         (["--contestants", "nobody"], "unknown contestant 'nobody'; choose from all"),
         (["--seeds", "1-x"], "seeds must be whole numbers of at least 0, not '1-x'"),

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tsucb
-from tsucb.cli import app
+from tsucb.cli.commands import application
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -73,7 +73,7 @@ def test_commands_exist(page: Path) -> None:
             if not words:
                 continue
             if words[0] == "tsucb":
-                done = CliRunner().invoke(app, [*words[1:], "--help"])
+                done = CliRunner().invoke(application(words[1:]), [*words[1:], "--help"])
                 assert done.exit_code == 0, f"{line}: {done.output}"
             elif words[0] == "make":
                 assert set(words[1:]) <= targets, line

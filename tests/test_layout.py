@@ -28,6 +28,7 @@ LAYERS = [
     ("agent",),
     ("datasets", "news", "adapters", "testing", "evaluation"),
     ("experiments",),
+    ("service",),
     ("cli",),
     ("__main__",),
 ]
@@ -137,7 +138,7 @@ def test_no_cycles() -> None:
 
 
 def test_no_import_in_a_function_of_what_is_loaded_anyway() -> None:
-    """A late import is for what starts slowly: never for what `import tsucb` has loaded."""
+    """A late import is for what starts slowly: never for what everybody has loaded."""
     out = subprocess_modules()
     wrong = [
         f"{module} imports {name}"
@@ -149,10 +150,13 @@ def test_no_import_in_a_function_of_what_is_loaded_anyway() -> None:
 
 
 def subprocess_modules() -> set[str]:
-    """The modules that `import tsucb` loads, in a fresh process."""
+    """The modules that a simulation loads, in a fresh process."""
     import subprocess
 
-    code = "import sys, tsucb; print(*(m for m in sys.modules if m.split('.')[0] == 'tsucb'))"
+    code = (
+        "import sys, tsucb; tsucb.simulate; "
+        "print(*(m for m in sys.modules if m.split('.')[0] == 'tsucb'))"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(out.stdout.split())
 
@@ -165,3 +169,12 @@ def test_the_agent_is_listed_but_not_loaded() -> None:
     assert "tsucb.agent" not in subprocess_modules()
     with pytest.raises(AttributeError, match="has no attribute 'Nonsense'"):
         tsucb.Nonsense  # noqa: B018
+
+
+def test_type_checkers_see_the_names_that_are_loaded_later() -> None:
+    found = {}
+    for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text())):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("tsucb."):
+            found[node.module] = {alias.name for alias in node.names}
+    assert found == {module: set(names.split()) for module, names in tsucb.PLACES.items()}
+    assert set().union(*found.values()) == set(tsucb.__all__)

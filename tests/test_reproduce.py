@@ -563,6 +563,13 @@ def test_claims_of_section_4_1_1_disagree_where_they_should():
     assert sum(claim.agrees is False for claim in claims) >= 10
 
 
+def test_claims_pair_runs_whatever_order_they_come_in():
+    percent = {"TS": 100, "TS-UCB(1)": 67.9, "TS-UCB(100)": 66.6}
+    rows = invented_rows(percent, runs=5)
+    mixed = section_4_1_1(rows.sample(frac=1, random_state=1), INSTANCES, tuple(percent))
+    assert mixed == section_4_1_1(rows, INSTANCES, tuple(percent))
+
+
 def test_claims_need_all_cells_and_the_papers_ids():
     rows = invented_rows({"TS": 100, "TS-UCB(1)": 67.9, "IDS(100)": 70.3})
     some = section_4_1_1(rows, INSTANCES[:3], ("TS", "TS-UCB(1)", "IDS(100)"))

@@ -114,11 +114,12 @@ def test_every_arm_is_pulled_once_first():
 
     world, state, pulls = environment.begin(rng), model.start(7), np.zeros(7, dtype=np.int64)
     stop, marks = np.zeros(1, dtype=np.bool_), np.array([7])
-    arms, seen = np.zeros(7, dtype=np.int64), np.zeros(29)
+    arms, seen = np.zeros(7, dtype=np.int64), np.zeros(30)
     play(environment, world, model, state, tsucb.TSUCB(1), pulls, model.initial_pulls, 1, 7, 0.0,
          marks, np.zeros(1), arms, seen, held(rng), held(rng), stop)  # fmt: skip
     assert arms.tolist() == list(range(7))
-    assert np.isnan(seen).all()
+    assert seen[1] == 6  # what the policy would have played is what is played
+    assert np.isnan(np.delete(seen, 1)).all()
     assert pulls.tolist() == [1] * 7
 
 

@@ -4,19 +4,24 @@ Seven datasets as bandits, with raw and with standardised features and with resc
 library's agent beside other libraries at their tutorials' settings, on the same contexts and
 rewards. Writes `defaults.csv` (every run), `defaults.md` (tables) and figures. What is finished is
 kept, one file a run under `cells/`, so that an interrupted run goes on where it was; after a
-change to this library, play it anew with `--again ours`.
+change to this library, play it anew with `--again ours`. `--report --docs` makes the page of the
+documentation, with its table and figures, of what is finished.
 
 Seeds 0 to 9 are for reporting and nothing is chosen by them; develop with seeds from 1000 on.
 """
 
 import argparse
 import math
+import os
+import runpy
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -28,6 +33,7 @@ from benchmarks.defaults.play import CUT
 from benchmarks.defaults.scores import CONSTANT
 from benchmarks.defaults.workers import Worker, python_of
 
+DOCS = Path(__file__).parents[2] / "docs"
 DATASETS = list(problems.READERS)
 STEPS, SEEDS = [3_000, 10_000], list(range(10))
 QUICK_DATASETS, QUICK_STEPS, QUICK_SEEDS = ["statlog", "mushroom"], [500], [1000]
@@ -108,10 +114,9 @@ class Benchmark:
 
     def __init__(self, out: Path, steps: list[int], milliseconds: float, read: Read) -> None:
         self.out, self.steps, self.milliseconds = out, steps, milliseconds
-        self.read = lru_cache(maxsize=None)(read)
+        self.read = read
         self.workers: dict[str, Worker | None] = {}
-        # From how many steps on a contestant is too slow on a dataset, which one seed tells.
-        self.slow: dict[tuple[str, ...], int] = {}
+        self.stopped = False
         self.stream: tuple[Any, ...] = ()
 
     def worker(self, library: str) -> Worker | None:
@@ -148,19 +153,12 @@ class Benchmark:
         contestant: Contestant,
     ) -> None:
         """Play one run to the longest number of steps that is not finished, and keep all totals."""
-        key, parts = (contestant.name, dataset, features), (dataset, features, rewards)
-        ours = {n: Cell(*parts, n, contestant.name, seed) for n in self.steps}
-        missing = []
-        for n, cell in ours.items():
-            found = cells.load(self.out, cell)
-            if found is None:
-                missing.append(n)
-            elif found["note"].startswith(CUT):
-                self.slow[key] = min(n, self.slow.get(key, n))
+        ours = {n: Cell(dataset, features, rewards, n, contestant.name, seed) for n in self.steps}
+        missing = [n for n, cell in ours.items() if cells.load(self.out, cell) is None]
         worker = self.worker(contestant.library) if missing else None
         if worker is None:
             return
-        possible = [n for n in missing if n < self.slow.get(key, math.inf)]
+        possible = [n for n in missing if not self.slow(ours[n])]
         result: dict[str, Any] = {"totals": {}, "seconds": 0, "note": f"{CUT} with another seed"}
         if possible:
             result = worker.ask(
@@ -171,10 +169,8 @@ class Benchmark:
                 seed=seed,
                 milliseconds=self.milliseconds if contestant.role == LIBRARY else math.inf,
             )
-        for n in missing:
+        for n in [] if self.stopped else missing:
             total = result["totals"].get(str(n))
-            if total is None and result["note"].startswith(CUT):
-                self.slow[key] = min(n, self.slow.get(key, n))
             cells.save(
                 self.out,
                 ours[n],
@@ -184,26 +180,71 @@ class Benchmark:
                 version=worker.version,
             )
 
-    def run(self, runs: Sequence[Run]) -> None:
-        """Play all runs, and say how far it is."""
+    def slow(self, cell: Cell) -> bool:
+        """Whether another seed has told, at so many steps or fewer, that it takes too long."""
+        found = [
+            other
+            for n in self.steps
+            if n <= cell.steps
+            for other in cells.seeds(self.out, cell._replace(steps=n))
+        ]
+        return any(other["note"].startswith(CUT) for other in found)
+
+    def take(self, left: SimpleQueue[tuple[int, Run]], total: int, core: int | None) -> None:
+        """Play the next run until none is left, on one core if it is given, and say how far."""
+        if core is not None and hasattr(os, "sched_setaffinity"):
+            cores = sorted(os.sched_getaffinity(0))
+            os.sched_setaffinity(0, {cores[core % len(cores)]})  # of this thread and its workers
         begin = last = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="tsucb-defaults-") as folder:
             try:
-                for done, one in enumerate(runs, start=1):
+                while not left.empty():
+                    try:
+                        place, one = left.get_nowait()
+                    except Empty:
+                        break
                     self.play(Path(folder), *one)
                     now = time.perf_counter()
-                    if now - last > 30 or done == len(runs):
+                    if (not core and now - last > 30) or place == total:
                         last = now
-                        where = f"seed {one[0]}, {one[1]}, {one[2]}, {one[3]}, {one[4].name}"
+                        seed, dataset, features, rewards, contestant = one
+                        where = f"seed {seed}, {dataset}, {features}, {rewards}, {contestant.name}"
                         minutes = (now - begin) / 60
                         print(
-                            f"{done:,} of {len(runs):,} runs, {minutes:.1f} min: {where}",
-                            flush=True,
+                            f"{place:,} of {total:,} runs, {minutes:.1f} min: {where}", flush=True
                         )
             finally:
-                for worker in self.workers.values():
-                    if worker is not None:
-                        worker.stop()
+                self.stop()
+
+    def stop(self) -> None:
+        """End all workers; what they are playing is not kept."""
+        self.stopped = True
+        for worker in list(self.workers.values()):
+            if worker is not None:
+                worker.stop()
+
+
+def play_all(runs: Sequence[Run], make: Callable[[], Benchmark], processes: int) -> None:
+    """Play so many runs at once; each of the processes takes the next run that nobody has."""
+    left: SimpleQueue[tuple[int, Run]] = SimpleQueue()
+    for numbered in enumerate(runs, start=1):
+        left.put(numbered)
+    players = [make() for _ in range(processes)]
+    with ThreadPoolExecutor(processes) as pool:
+        try:
+            # Threads are enough: they wait for the processes of the libraries.
+            found = [
+                pool.submit(player.take, left, len(runs), core if processes > 1 else None)
+                for core, player in enumerate(players)
+            ]
+            for playing in found:
+                playing.result()
+        except BaseException:
+            while not left.empty():
+                left.get()
+            for player in players:
+                player.stop()
+            raise
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -227,6 +268,13 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=MILLISECONDS,
         help="cut another library's run off that takes longer a decision (default: %(default)g)",
     )
+    add(
+        "--processes",
+        type=int,
+        default=1,
+        metavar="NUMBER",
+        help="play so many runs at once, a core each; compile first, with --quick",
+    )
     add("--again", metavar="NAMES", help="play these contestants anew although they are finished")
     add(
         "--thorough",
@@ -235,6 +283,7 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         f"more datasets than {', '.join(RESCALED)}: days",
     )
     add("--report", action="store_true", help="play nothing; write the tables of what is finished")
+    add("--docs", action="store_true", help="write them into the documentation too")
     options = parser.parse_args(arguments)
     quick = options.quick
     try:
@@ -259,6 +308,8 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         )
         if not options.milliseconds > 0:
             raise ValueError(f"milliseconds must be positive, not {options.milliseconds:g}")
+        if options.processes < 1:
+            raise ValueError(f"processes must be at least 1, not {options.processes}")
         if options.out.exists() and not options.out.is_dir():
             raise ValueError(f"{options.out} is a file; give --out a folder")
     except ValueError as error:
@@ -275,11 +326,12 @@ def complain(error: Exception) -> None:
 def main(arguments: Sequence[str] | None = None, read: Read = problems.read) -> None:
     """Play what is not finished, then write the tables and figures."""
     options = options_of(arguments)
-    benchmark = Benchmark(options.out, options.steps, options.milliseconds, read)
+    read = lru_cache(maxsize=None)(read)
+    make = partial(Benchmark, options.out, options.steps, options.milliseconds, read)
     try:
         options.out.mkdir(parents=True, exist_ok=True)
         for dataset in [] if options.report else options.datasets:
-            benchmark.read(dataset)  # what is missing is said before anything is played
+            read(dataset)  # what is missing is said before anything is played
     except (OSError, ValueError) as error:
         complain(error)
     if not options.report:
@@ -297,17 +349,17 @@ def main(arguments: Sequence[str] | None = None, read: Read = problems.read) -> 
                 cell = Cell(dataset, features, rewards, n, contestant.name, seed)
                 cell.path(options.out).unlink(missing_ok=True)
         try:
-            benchmark.run(runs)
+            play_all(runs, make, options.processes)
         except KeyboardInterrupt:
             print(
                 "stopped; what is finished is kept, and the same command goes on", file=sys.stderr
             )
             sys.exit(130)
-    print(
-        report.write(
-            options.out, options.datasets, options.steps, options.seeds, options.milliseconds
-        )
-    )
+    chosen = (options.out, options.datasets, options.steps, options.seeds)
+    print(report.write(*chosen))
+    if options.docs:
+        report.write(*chosen, into=DOCS / "results" / "defaults")
+        runpy.run_path(str(DOCS / "tables.py"), run_name="__main__")
 
 
 if __name__ == "__main__":

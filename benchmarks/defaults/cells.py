@@ -55,10 +55,21 @@ def load(out: Path, cell: Cell) -> dict[str, Any] | None:
     return found if same and "total" in found else None
 
 
+def seeds(out: Path, cell: Cell) -> list[dict[str, Any]]:
+    """The finished cells that differ from this one in nothing but rewards' scale and seed."""
+    problem = f"{cell.dataset}/{slug(cell.features)}-*"
+    return read(out, f"{problem}/{slug(cell.contestant)}-{cell.steps}-*.json")
+
+
 def finished(out: Path) -> list[dict[str, Any]]:
     """All finished cells of a folder."""
+    return read(out, "*/*/*.json")
+
+
+def read(out: Path, pattern: str) -> list[dict[str, Any]]:
+    """The cells whose files match, without those that are not what they should be."""
     found = []
-    for path in sorted((out / "cells").glob("*/*/*.json")):
+    for path in sorted((out / "cells").glob(pattern)):
         try:
             found.append(json.loads(path.read_text()))
         except (OSError, ValueError):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.defaults.problems import VARIANTS
-from benchmarks.defaults.scores import CONSTANT, MAIN, OURS, Key, Ratio, Scores
+from benchmarks.defaults.scores import CONSTANT, MAIN, OURS, Key, Scores
 from tsucb.pages.drawing import theme
 
 # Okabe and Ito's colours, which colour-blind readers tell apart, and markers for print in grey.
@@ -29,9 +29,10 @@ def write(scores: Scores, steps: list[int], out: Path) -> None:
                 draw(scores, steps, narrow).savefig(out / f"{form}-{name}.svg", **options)
 
 
-def mean(scores: list[dict[str, Ratio]], name: str) -> float:
-    """The mean of a contestant over the problems that it played."""
-    return float(np.mean([found[name].percent for found in scores if name in found]))
+def mean(scores: Scores, name: str) -> float:
+    """The mean of a contestant over the problems that it played with rewards as they are."""
+    found = [each[name].percent for p, each in scores.items() if name in each and p[2] == "as is"]
+    return float(np.mean(found)) if found else np.nan
 
 
 def draw(scores: Scores, steps: list[int], narrow: bool) -> Any:
@@ -41,9 +42,8 @@ def draw(scores: Scores, steps: list[int], narrow: bool) -> Any:
     from matplotlib.lines import Line2D
 
     steps = [n for n in steps if any(problem[3] == n for problem in scores)]
-    every = list(scores.values())
-    names = [n for n in [*MAIN, CONSTANT] if any(n in found for found in every)]
-    names.sort(key=lambda name: mean(every, name))
+    names = [n for n in [*MAIN, CONSTANT] if any(n in found for found in scores.values())]
+    names.sort(key=lambda name: mean(scores, name))
     height = 1.6 + 0.3 * len(names)
     figure = Figure(
         figsize=(4.6, 0.4 + height * len(steps)) if narrow else (9, 0.2 + height),
@@ -59,7 +59,7 @@ def draw(scores: Scores, steps: list[int], narrow: bool) -> Any:
                 if name in found:
                     dot(axes, row, found[name].percent, problem)
             if any(name in found for found in now.values()):
-                at = float(np.clip(mean(list(now.values()), name), LEFT, RIGHT))
+                at = float(np.clip(mean(now, name), LEFT, RIGHT))
                 axes.plot([at, at], [row - 0.36, row + 0.36], color=ink, linewidth=2.4, zorder=4)
         axes.axvline(100, color=ink, linewidth=0.8, linestyle=":", zorder=1)
         axes.set(xlim=(LEFT - 2, RIGHT + 2), ylim=(-0.6, len(names) - 0.4))
@@ -82,7 +82,7 @@ def draw(scores: Scores, steps: list[int], narrow: bool) -> Any:
             markersize=10,
             markeredgewidth=2.4,
             linestyle="",
-            label="mean",
+            label="mean without rescaling",
         )
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=2 if narrow else 6)

@@ -137,6 +137,36 @@ def percentages(runs: dict[Key, Totals]) -> Scores:
     return out
 
 
+def lead(runs: dict[Key, Totals], name: str) -> Ratio | None:
+    """How far we are ahead of another on average over the problems that both played.
+
+    The unit is one per cent of the best library's reward. The streams of one seed and dataset are
+    the same in all its problems: they are averaged before the standard error over the seeds is
+    taken. Datasets are independent of each other.
+    """
+    best = references(runs)
+    found: dict[str, list[pd.Series[Any]]] = {}
+    for problem in best:
+        totals = runs[problem]
+        if OURS in totals and name in totals:
+            ours, other, unit = totals[OURS], totals[name], totals[best[problem]]
+            seeds = ours.index.intersection(other.index).intersection(unit.index)
+            if len(seeds):
+                ahead = 100 * (ours.loc[seeds] - other.loc[seeds]) / unit.loc[seeds].mean()
+                found.setdefault(problem[0], []).append(ahead)
+    if not found:
+        return None
+    problems = sum(map(len, found.values()))
+    mean = sum(float(ahead.mean()) for each in found.values() for ahead in each) / problems
+    variance, freedom = 0.0, 0
+    for each in found.values():
+        by_seed = pd.concat(each, axis=1).mean(axis=1)
+        variance += float(by_seed.var(ddof=1)) / len(by_seed) * (len(each) / problems) ** 2
+        freedom += len(by_seed) - 1
+    half = stats.t.ppf(0.975, freedom) * np.sqrt(variance) if freedom else np.nan
+    return Ratio(mean, float(half), problems)
+
+
 def grid(runs: dict[Key, Totals]) -> dict[Key, tuple[str, Ratio]]:
     """The best fixed prior, and our reward in per cent of it, problem by problem.
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ class Worker:
             cwd=ROOT,
             env=os.environ | ONE_CORE,
             preexec_fn=pin_to_one_core,
+            start_new_session=True,  # an interrupt is for whoever asks, not for who plays
         )
         self.version = str(self.read().get("version", "unknown"))
 
@@ -67,5 +69,9 @@ class Worker:
 
 
 def python_of(library: str) -> tuple[Path | None, str]:
-    """The interpreter of a library's environment, installed if need be; or None, and why."""
-    return (Path(sys.executable), "") if library == "tsucb" else install(library)
+    """The interpreter of a library's environment, installed if need be; or None, and why.
+
+    A library that this interpreter has already is not installed again.
+    """
+    here = library == "tsucb" or find_spec(library) is not None
+    return (Path(sys.executable), "") if here else install(library)

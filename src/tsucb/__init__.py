@@ -1,60 +1,33 @@
 """TS-UCB: Bayesian bandits that improve on Thompson sampling at no extra cost."""
 
-from typing import Any
-
-from tsucb.beliefs import (
-    Belief,
-    BetaBelief,
-    GammaBelief,
-    GaussianBelief,
-    JointGaussianBelief,
-    SampleBelief,
-)
-from tsucb.environments import (
-    ContextualLinearBandit,
-    Environment,
-    KArmedBandit,
-    LinearBandit,
-    WheelBandit,
-)
-from tsucb.models import (
-    AdaptiveLinear,
-    BernoulliArms,
-    BootstrappedHeads,
-    ContextualLinear,
-    DeepEnsemble,
-    Ensemble,
-    Forgetting,
-    GaussianArms,
-    LastLayerLaplace,
-    Linear,
-    Model,
-    NeuralLinear,
-    NIGLinear,
-    PoissonArms,
-)
-from tsucb.policies import (
-    IDS,
-    OFUL,
-    TSUCB,
-    UCB1,
-    BayesUCB,
-    ChiSquaredUCB,
-    Choice,
-    Exploring,
-    Greedy,
-    GridIDS,
-    HoeffdingUCB,
-    Policy,
-    Random,
-    Thompson,
-)
-from tsucb.simulation import Simulation, simulate
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# The agent is loaded when it is asked for: a simulation starts faster without it.
-_LATER = ("Agent", "UnknownDecision")
+# Where the public names are. Each is loaded when it is asked for: whoever wants the help of the
+# command line, or a version, does not wait for the compiler.
+PLACES = {
+    "tsucb.agent": "Agent UnknownDecision merge",
+    "tsucb.beliefs": (
+        "Belief BetaBelief GammaBelief GaussianBelief HybridGaussianBelief JointGaussianBelief "
+        "SampleBelief"
+    ),
+    "tsucb.environments": (
+        "ContextualLinearBandit Environment KArmedBandit LinearBandit WheelBandit"
+    ),
+    "tsucb.models": (
+        "AdaptiveLinear BernoulliArms BootstrappedHeads ContextualLinear DeepEnsemble Ensemble "
+        "Forgetting GaussianArms HybridLinear LastLayerLaplace Linear Model NIGLinear NeuralLinear "
+        "PoissonArms"
+    ),
+    "tsucb.policies": (
+        "BayesUCB ChiSquaredUCB Choice Exploring Greedy GridIDS HoeffdingUCB IDS OFUL "
+        "Policy Random TSUCB Thompson UCB1"
+    ),
+    "tsucb.simulation": "Simulation simulate",
+}
+_HOME = {name: module for module, names in PLACES.items() for name in names.split()}
 
 __all__ = [
     "IDS",
@@ -83,6 +56,8 @@ __all__ = [
     "Greedy",
     "GridIDS",
     "HoeffdingUCB",
+    "HybridGaussianBelief",
+    "HybridLinear",
     "JointGaussianBelief",
     "KArmedBandit",
     "LastLayerLaplace",
@@ -99,16 +74,76 @@ __all__ = [
     "Thompson",
     "UnknownDecision",
     "WheelBandit",
+    "merge",
     "simulate",
 ]
 
+if TYPE_CHECKING:  # the same for type checkers, which do not run this file
+    from tsucb.agent import Agent, UnknownDecision, merge
+    from tsucb.beliefs import (
+        Belief,
+        BetaBelief,
+        GammaBelief,
+        GaussianBelief,
+        HybridGaussianBelief,
+        JointGaussianBelief,
+        SampleBelief,
+    )
+    from tsucb.environments import (
+        ContextualLinearBandit,
+        Environment,
+        KArmedBandit,
+        LinearBandit,
+        WheelBandit,
+    )
+    from tsucb.models import (
+        AdaptiveLinear,
+        BernoulliArms,
+        BootstrappedHeads,
+        ContextualLinear,
+        DeepEnsemble,
+        Ensemble,
+        Forgetting,
+        GaussianArms,
+        HybridLinear,
+        LastLayerLaplace,
+        Linear,
+        Model,
+        NeuralLinear,
+        NIGLinear,
+        PoissonArms,
+    )
+    from tsucb.policies import (
+        IDS,
+        OFUL,
+        TSUCB,
+        UCB1,
+        BayesUCB,
+        ChiSquaredUCB,
+        Choice,
+        Exploring,
+        Greedy,
+        GridIDS,
+        HoeffdingUCB,
+        Policy,
+        Random,
+        Thompson,
+    )
+    from tsucb.simulation import Simulation, simulate
+
 
 def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        from tsucb import agent
-
-        return getattr(agent, name)
-    raise AttributeError(f"module 'tsucb' has no attribute {name!r}")
+    if name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+    elif name.startswith("_"):
+        raise AttributeError(f"module 'tsucb' has no attribute {name!r}")
+    else:  # a part of the package, such as `tsucb.policies`
+        try:
+            value = import_module(f"tsucb.{name}")
+        except ModuleNotFoundError:
+            raise AttributeError(f"module 'tsucb' has no attribute {name!r}") from None
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

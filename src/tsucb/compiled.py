@@ -19,6 +19,7 @@ compiled function that receives others as arguments misses Numba's disk cache in
 
 import _thread
 import functools
+import gc
 import inspect
 import threading
 import time
@@ -28,6 +29,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numba import types
 from numba.core.registry import CPUDispatcher
+from numba.core.sigutils import normalize_signature
 from numba.core.typing.templates import AbstractTemplate, infer_global
 from numba.experimental import structref
 
@@ -88,6 +90,23 @@ def undisturbed(call: Callable[[], T]) -> T:
     return results[0]
 
 
+class Part(CPUDispatcher):  # type: ignore[misc]
+    """A function as other compiled code sees it."""
+
+    def compile(self, sig: Any) -> Any:
+        """Its code for the types of a signature.
+
+        Without the clocks of Numba's method: every call into LLVM sets off those of all callers.
+        """
+        arguments, returned = normalize_signature(sig)
+        found = self.overloads.get(tuple(arguments))
+        if found is None:
+            with self._compiling_counter:
+                found = self._compiler.compile(arguments, returned)
+            self.add_overload(found)
+        return found.entry_point
+
+
 class Compiled(CPUDispatcher):  # type: ignore[misc]
     """A function that plain Python calls as a kernel, and other compiled code copies as a part."""
 
@@ -102,14 +121,23 @@ class Compiled(CPUDispatcher):  # type: ignore[misc]
         self._cache = KernelCache(py_func)
 
     @functools.cached_property
-    def part(self) -> CPUDispatcher:
+    def part(self) -> Part:
         """The function as compiled code sees it."""
         options = {**self.targetoptions, "no_cpython_wrapper": True}
-        return CPUDispatcher(self.py_func, None, options, PartCompiler)
+        return Part(self.py_func, None, options, PartCompiler)
 
     def compile(self, sig: Any) -> Any:
         """The machine code for the types of a signature, from the disk if it is there."""
-        return undisturbed(lambda: CPUDispatcher.compile(self, sig))
+        return undisturbed(lambda: self._compile_all(sig))
+
+    def _compile_all(self, sig: Any) -> Any:
+        collecting = gc.isenabled()
+        gc.disable()  # a compiler keeps nearly all that it makes: looking for garbage is in vain
+        try:
+            return super().compile(sig)
+        finally:
+            if collecting:
+                gc.enable()
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """What a call in compiled code returns."""

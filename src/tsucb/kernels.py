@@ -27,13 +27,14 @@ import llvmlite
 import numba
 from numba import types
 from numba.core.caching import CompileResultCacheImpl, IndexDataCacheFile, _Cache
+from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 
 from tsucb.files import cache_folder
 
 PACKAGE = Path(__file__).parent
 # Parts of the package whose code is compiled into nobody else's: they count for their own only.
-APART = ("adapters", "cli", "datasets", "experiments", "logs", "news", "testing")
+APART = ("adapters", "cli", "datasets", "experiments", "logs", "news", "service", "testing")
 LIFETIME = 30 * 24 * 3600  # seconds after which a folder that nobody used may go
 
 
@@ -66,11 +67,13 @@ class KernelCache(_Cache):  # type: ignore[misc]
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """The machine code for these argument types; None if it is not there or is damaged."""
-        target.refresh()
         try:
             modules = self._modules(signature)
             if modules is None:
                 return None
+            if modules:  # whatever compiler extensions they need
+                target.refresh()
+            rtsys.initialize(target)  # all that finished code needs; the compiler loads for 0.3 s
             key = self._key(signature, target.codegen())
             digest, code = self._file(modules).load(key)
             if hashlib.sha256(code).digest() != digest:

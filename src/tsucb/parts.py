@@ -96,6 +96,13 @@ def member(value: Any, typeof: Any, borrowed: set[str]) -> int | None:
 class PartLibrary(JITCodeLibrary):  # type: ignore[misc]
     """The code of a part: no machine code, and nothing optimised but each function by itself."""
 
+    def _optimize_functions(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout
+        passes, builder = self._codegen._function_pass_manager()
+        for function in ll_module.functions:
+            if not function.is_declaration:
+                passes.run(function, builder)
+
     def finalize(self) -> None:
         """Gather the code of all that the part calls."""
         self._finalized = True

@@ -64,7 +64,14 @@ def next_arm(model, state, policy, context, available, chosen, first_pulls, step
             return Choice(explored(policy, place, available.size, rng), np.nan)
     belief = believe(model, state, context, available, step, rng)
     choice = choose(policy, belief, rng)
-    n = available.size
+    write_down(seen, belief, choice)
+    return Choice(choice.arm, choice.target)
+
+
+@shared
+def write_down(seen, belief, choice):  # type: ignore[no-untyped-def]
+    """Leave what the policy saw where there is room for it, see `next_arm`."""
+    n = belief.mean.size
     if seen.size > 4 * n:
         seen[0] = choice.target
         seen[1] = getattr(choice, "favourite", choice.arm)
@@ -73,7 +80,6 @@ def next_arm(model, state, policy, context, available, chosen, first_pulls, step
             seen[2 + n + a] = belief.std[a]
             seen[2 + 2 * n + a] = belief.estimate[a]
             seen[2 + 3 * n + a] = belief.radius[a]
-    return Choice(choice.arm, choice.target)
 
 
 @shared

@@ -1,7 +1,20 @@
 """TS-UCB in a live application: named arms, late rewards, arms that come and go, restarts."""
 
 from tsucb.agent.agent import Agent, UnknownDecision
-from tsucb.agent.decision import Decision, Explanation
+from tsucb.agent.decision import Decision, Estimate, Explanation
 from tsucb.agent.decision_log import DecisionLog
+from tsucb.agent.fleet import merge
+from tsucb.agent.lists import Ranking
+from tsucb.agent.many import Decisions
 
-__all__ = ["Agent", "Decision", "DecisionLog", "Explanation", "UnknownDecision"]
+__all__ = [
+    "Agent",
+    "Decision",
+    "DecisionLog",
+    "Decisions",
+    "Estimate",
+    "Explanation",
+    "Ranking",
+    "UnknownDecision",
+    "merge",
+]

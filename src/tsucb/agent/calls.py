@@ -3,8 +3,9 @@
 Each is a single call of compiled code, so an interrupt finds the agent before it or after it, never
 in between. And each is fast: handing arguments over costs more than deciding among ten arms, as
 Numba finds out every argument's type and takes a random generator apart at each call. So what stays
-the same is handed over once, as a `Bound` structure, and the machine code for its type is called
-directly, with the address of the structure. `PlainCalls` does the same in plain Python, for models
+the same is handed over once, as a `Learner` and a `Decider`, and the machine code for their types
+is called directly, with the address of the structure. How to learn does not depend on the policy,
+so it is compiled once for all of them. `PlainCalls` does the same in plain Python, for models
 and policies without compiled implementations.
 """
 
@@ -54,7 +55,11 @@ class Books(NamedTuple):
 
 
 class Calls(Protocol):
-    """Deciding and learning as the agent calls them. Contexts are the bytes of their numbers."""
+    """Deciding and learning as the agent calls them.
+
+    Contexts are the bytes of their numbers: of the rows of the arms in question, if every arm has
+    one.
+    """
 
     def decide(self, context: bytes, columns: Integers) -> tuple[int, int, int]:
         """The index of the arm among the columns, the decision's number, and its checksum.
@@ -84,13 +89,13 @@ def make_calls(
 
 
 @shared
-def record_decision(books, values, columns, place):  # type: ignore[no-untyped-def]
+def record_decision(books, words, columns, place):  # type: ignore[no-untyped-def]
     """Count a decision, and take it into the checksum."""
     counts, checksum = books.counts, books.checksum
     column = columns[place]
     counts[COLUMN] = column
     checksum[1] = checksum[0]
-    checksum[0] = hashed(checksum[0], books.tokens[column], values)
+    checksum[0] = hashed(checksum[0], books.tokens[column], words)
     books.chosen[column] += 1
     counts[DECISIONS] += 1
     counts[PENDING] = DECIDED
@@ -117,9 +122,8 @@ def record_closed(books):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def hashed(checksum, token, values):  # type: ignore[no-untyped-def]
+def hashed(checksum, token, words):  # type: ignore[no-untyped-def]
     """The checksum with one more decision: FNV-1a over 64-bit words."""
-    words = values.view(np.uint64)
     result = (checksum ^ token) * np.uint64(FNV_PRIME)
     for i in range(words.size):
         result = (result ^ words[i]) * np.uint64(FNV_PRIME)
@@ -127,24 +131,33 @@ def hashed(checksum, token, values):  # type: ignore[no-untyped-def]
     return result
 
 
-def shaped(values, shape):  # type: ignore[no-untyped-def]
-    """The values in the shape of a context; `reshape` itself would take seconds to compile."""
-    return values.reshape(shape)
+def laid_out(values, room, columns):  # type: ignore[no-untyped-def]
+    """The values as a context of the model, at these columns if it has a row for every arm.
+
+    Then `room` is such a context, and the rows of all other arms stay as they are: a decision among
+    ten arms of ten thousand writes ten rows.
+    """
+    if room.ndim == 1:
+        return values
+    room[columns] = values.reshape(columns.size, -1)
+    return room
 
 
-def shaped_vector(values, shape):  # type: ignore[no-untyped-def]
+def laid_out_vector(values, room, columns):  # type: ignore[no-untyped-def]
     return values
 
 
-def shaped_rows(values, shape):  # type: ignore[no-untyped-def]
-    out = np.empty(shape)
-    for i in range(shape[0]):
-        for j in range(shape[1]):
-            out[i, j] = values[i * shape[1] + j]
-    return out
+def laid_out_rows(values, room, columns):  # type: ignore[no-untyped-def]
+    features = room.shape[1]
+    for a in range(columns.size):
+        for j in range(features):
+            room[columns[a], j] = values[a * features + j]
+    return room
 
 
-in_compiled_code(shaped, lambda _, shape: shaped_vector if len(shape) == 1 else shaped_rows)
+in_compiled_code(
+    laid_out, lambda _, room, columns: laid_out_vector if room.ndim == 1 else laid_out_rows
+)
 
 
 @shared
@@ -165,9 +178,9 @@ def without_tiny(values):  # type: ignore[no-untyped-def]
     return out
 
 
-def context_shape(model: Any, state: Any) -> tuple[int, ...]:
-    """The shape of a context; an empty vector stands for none."""
-    return model.context_shape(model.arms(state)) or (0,)
+def room_for(model: Any, state: Any) -> Floats:
+    """Room for a context; an empty vector stands for none."""
+    return np.zeros(model.context_shape(model.arms(state)) or (0,))
 
 
 def largest_of(model: Any) -> float:
@@ -182,7 +195,7 @@ class PlainCalls:
                  rng: np.random.Generator, seen: Floats) -> None:  # fmt: skip
         self.policy, self.model, self.state, self.books = Watched(policy), model, state, books
         self.rng, self.seen = rng, seen
-        self.shape, self.largest = context_shape(model, state), largest_of(model)
+        self.room, self.largest = room_for(model, state), largest_of(model)
         # Learning is compiled wherever the model is, and then an interrupt cannot come halfway.
         given = (model, state, books, rng, seen)
         self._machine = CompiledCalls((), *given) if runs_compiled(model) else None
@@ -195,10 +208,11 @@ class PlainCalls:
         step = int(counts[DECISIONS] + counts[OBSERVATIONS]) + 1
         self.policy.belief = None
         choice = next_arm(
-            self.model, self.state, self.policy, flushed(values).reshape(self.shape), columns,
-            self.books.chosen, initial_pulls(self.model), step, self.rng, self.seen,
+            self.model, self.state, self.policy, laid_out(flushed(values), self.room, columns),
+            columns, self.books.chosen, initial_pulls(self.model), step, self.rng, self.seen,
         )  # fmt: skip
-        _record_decision(self.books, values, columns, choice.arm)
+        words = np.frombuffer(context, np.uint64)
+        count_decision(self.books, words, columns, choice.arm)
         return int(choice.arm), int(counts[DECISIONS]), int(self.books.checksum[0])
 
     @property
@@ -230,8 +244,9 @@ class Watched:
 
 
 @compiled
-def _record_decision(books, values, columns, place):  # type: ignore[no-untyped-def]
-    record_decision(books, values, columns, place)
+def count_decision(books, words, columns, place):  # type: ignore[no-untyped-def]
+    """`record_decision` as a call: what is copied into a function that reads no counts is lost."""
+    record_decision(books, words, columns, place)
 
 
 class CompiledCalls:
@@ -239,49 +254,77 @@ class CompiledCalls:
 
     def __init__(self, policy: Any, model: Any, state: Any, books: Books,
                  rng: np.random.Generator, seen: Floats) -> None:  # fmt: skip
-        given = policy, model, state, context_shape(model, state), initial_pulls(model), books
-        stream = held(rng)
-        self.bound = undisturbed(lambda: _bind(*given, stream, seen, largest_of(model)))
-        self._address = _address(self.bound)
-        self._kind = AddressType(numba.typeof(self.bound).field_dict.items())
+        given = model, state, room_for(model, state), books
+        self.learner = handed_over(undisturbed(lambda: _learner(*given)))
+        self._rest = policy, initial_pulls(model), held(rng), seen, largest_of(model)
 
     @property
     def belief(self) -> None:
         """Machine code keeps none."""
 
     @functools.cached_property
+    def decider(self) -> "HandedOver":
+        """What decides, made when the first decision is."""
+        given = self.learner.structure, *self._rest
+        return handed_over(undisturbed(lambda: _decider(*given)))
+
+    @functools.cached_property
     def decide(self) -> Any:
         """See `Calls`; compiled when the first decision is made."""
-        arguments = (self._kind, _CONTEXT, _COLUMNS)
-        return functools.partial(_decide.compile(arguments), self._address)  # type: ignore[attr-defined]
+        code = _decide.compile((self.decider.kind, _CONTEXT, _COLUMNS))  # type: ignore[attr-defined]
+        return functools.partial(code, self.decider.address)
 
     @functools.cached_property
     def learn(self) -> Any:
         """See `Calls`; compiled when the first reward comes."""
-        arguments = (self._kind, _CONTEXT, types.int64, types.float64, types.boolean)
-        return functools.partial(_learn.compile(arguments), self._address)  # type: ignore[attr-defined]
+        arguments = (_CONTEXT, types.int64, types.float64, types.boolean)
+        code = _learn.compile((self.learner.kind, *arguments))  # type: ignore[attr-defined]
+        return functools.partial(code, self.learner.address)
 
 
 @structref.register
-class BoundType(types.StructRef):  # type: ignore[misc]
-    """Numba's type of a `Bound`."""
+class LearnerType(types.StructRef):  # type: ignore[misc]
+    """Numba's type of a `Learner`."""
 
 
-class Bound(structref.StructRefProxy):  # type: ignore[misc]
-    """What stays the same from call to call, kept where compiled code finds it."""
+class Learner(structref.StructRefProxy):  # type: ignore[misc]
+    """What learns, kept where compiled code finds it."""
 
 
-structref.define_boxing(BoundType, Bound)
+@structref.register
+class DeciderType(types.StructRef):  # type: ignore[misc]
+    """Numba's type of a `Decider`."""
+
+
+class Decider(structref.StructRefProxy):  # type: ignore[misc]
+    """A learner and what else decides."""
+
+
+structref.define_boxing(LearnerType, Learner)
+structref.define_constructor(Learner, LearnerType, ["model", "state", "room", "books"])
+structref.define_boxing(DeciderType, Decider)
 structref.define_constructor(
-    Bound,
-    BoundType,
-    ["policy", "model", "state", "shape", "first_pulls", "books", "stream", "seen", "largest"],
+    Decider, DeciderType, ["learner", "policy", "first_pulls", "stream", "seen", "largest"]
 )
+
+
+class HandedOver(NamedTuple):
+    """A structure, its address, and the address's type."""
+
+    structure: Any
+    kind: Any
+    address: int
+
+
+def handed_over(structure: Any) -> HandedOver:
+    """The structure as machine code is called with it."""
+    kind = AddressType(numba.typeof(structure).field_dict.items())
+    return HandedOver(structure, kind, _address(structure))
 
 
 @structref.register
 class AddressType(types.StructRef):  # type: ignore[misc]
-    """Numba's type of a `Bound` that is handed over as its address.
+    """Numba's type of a structure that is handed over as its address.
 
     A type, not a call that finds the structure at an address: Numba's removal of dead code drops
     what is written to arrays that do not come from an argument.
@@ -306,44 +349,53 @@ keeping_gil = functools.partial(compiled, nogil=False)
 
 
 @compiled
-def _bind(policy, model, state, shape, first_pulls, books, stream, seen, largest):  # type: ignore[no-untyped-def]
-    return Bound(policy, model, state, shape, first_pulls, books, stream, seen, largest)
+def _learner(model, state, room, books):  # type: ignore[no-untyped-def]
+    return Learner(model, state, room, books)
 
 
 @compiled
-def _address(bound):  # type: ignore[no-untyped-def]
-    return address_of(bound)
+def _decider(learner, policy, first_pulls, stream, seen, largest):  # type: ignore[no-untyped-def]
+    return Decider(learner, policy, first_pulls, stream, seen, largest)
+
+
+@compiled
+def _address(structure):  # type: ignore[no-untyped-def]
+    return address_of(structure)
 
 
 @intrinsic
-def address_of(_, bound):  # type: ignore[no-untyped-def]
-    """Where a `Bound` is."""
+def address_of(_, structure):  # type: ignore[no-untyped-def]
+    """Where a structure is."""
 
     def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        value = cgutils.create_struct_proxy(bound)(context, builder, value=arguments[0])
+        value = cgutils.create_struct_proxy(structure)(context, builder, value=arguments[0])
         return builder.ptrtoint(value.meminfo, context.get_value_type(types.int64))
 
-    return types.int64(bound), code
+    return types.int64(structure), code
 
 
 @keeping_gil
-def _decide(bound, context, columns):  # type: ignore[no-untyped-def]
-    values, books = np.frombuffer(context, np.float64), bound.books
-    if not all_finite(values, bound.largest):
+def _decide(decider, numbers, columns):  # type: ignore[no-untyped-def]
+    learner = decider.learner
+    values, books = np.frombuffer(numbers, np.float64), learner.books
+    if not all_finite(values, decider.largest):
         return NOT_FINITE, 0, np.uint64(0)
     step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
+    context = laid_out(without_tiny(values), learner.room, columns)
     choice = next_arm(
-        bound.model, bound.state, bound.policy, shaped(without_tiny(values), bound.shape), columns,
-        books.chosen, bound.first_pulls, step, bound.stream.rng, bound.seen,
+        learner.model, learner.state, decider.policy, context, columns, books.chosen,
+        decider.first_pulls, step, decider.stream.rng, decider.seen,
     )  # fmt: skip
-    record_decision(books, values, columns, choice.arm)
+    record_decision(books, np.frombuffer(numbers, np.uint64), columns, choice.arm)
     return choice.arm, books.counts[DECISIONS], books.checksum[0]
 
 
 @keeping_gil
-def _learn(bound, context, column, reward, counted):  # type: ignore[no-untyped-def]
-    x = shaped(without_tiny(np.frombuffer(context, np.float64)), bound.shape)
-    update(bound.model, bound.state, x, column, reward)
-    due = training_due(bound.model, bound.state)
-    record_reward(bound.books, column, reward, counted, due)
+def _learn(learner, numbers, column, reward, counted):  # type: ignore[no-untyped-def]
+    values, columns = without_tiny(np.frombuffer(numbers, np.float64)), np.empty(1, np.int64)
+    columns[0] = column
+    x = laid_out(values, learner.room, columns)
+    update(learner.model, learner.state, x, column, reward)
+    due = training_due(learner.model, learner.state)
+    record_reward(learner.books, column, reward, counted, due)
     return due

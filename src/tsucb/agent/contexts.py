@@ -59,6 +59,12 @@ class Reader:
             return context.tobytes()
         return self.vector(context).tobytes()
 
+    def peeked(self, context: Context) -> bytes:
+        """The same, learning nothing."""
+        if self.streaming:
+            raise ValueError("a transformer that learns from every context cannot be asked first")
+        return self.packed(context)
+
     def vector(self, context: Context) -> Floats:
         """One context as a new, finite vector."""
         if not self.shape:
@@ -220,6 +226,10 @@ class FreeReader(Reader):
         """One context as the bytes of its numbers."""
         return self.vector(context).tobytes()
 
+    def peeked(self, context: Context) -> bytes:
+        """The same, learning nothing: what has no column is left out."""
+        return b"" if context is None else self.encoder.peek(context).tobytes()
+
     def vector(self, context: Context) -> Floats:
         """One context as a vector; none at all is a context without features."""
         vector: Floats = np.zeros(0) if context is None else self.encoder.encode(context)
@@ -254,6 +264,13 @@ def check_columns(table: Any, arm: str, reward: str) -> list[str]:
                 "say which are meant with fit(history, arm=…, reward=…)"
             )
     return present
+
+
+def one_by_one(contexts: Any) -> list[Any]:
+    """The contexts of a table, a matrix or a list."""
+    if isinstance(contexts, Mapping) or hasattr(contexts, "columns"):
+        return records(contexts, getattr(contexts, "columns", contexts))
+    return list(contexts.toarray() if hasattr(contexts, "toarray") else contexts)
 
 
 def records(table: Any, names: Iterable[str]) -> list[dict[str, Any]]:

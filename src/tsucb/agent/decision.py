@@ -77,6 +77,8 @@ class Decision:
         return dict(zip(self._offer.names, self._chances().tolist(), strict=True))
 
     def _chances(self) -> Floats:
+        if not self._seen:
+            raise ValueError("the probabilities of so many decisions are in `probabilities` of all")
         _, favourite, mean = np.frombuffer(self._seen, count=3)
         share = self._policy.epsilon if isinstance(self._policy, Exploring) else 0.0
         if share == 0.0 and not math.isnan(mean):
@@ -94,15 +96,18 @@ class Decision:
 
     def explain(self) -> "Explanation":
         """What the policy saw of every arm that was available, as it was then."""
-        names = self._offer.names
-        seen = np.frombuffer(self._seen)
-        mean, std, estimate, radius = seen[2:].reshape(4, -1)
-        chosen, target, favourite = names.index(self.arm), float(seen[0]), int(seen[1])
+        if not self._seen:
+            raise ValueError(
+                "what was seen of every arm is not kept for so many decisions at once; decide for "
+                "fewer contexts at a time"
+            )
         weighed = getattr(self._policy, "target_name", "target")
-        name = str(self._policy)
-        return Explanation(
-            names, chosen, name, mean, std, estimate, radius, target, weighed, favourite
-        )
+        return Explanation.of(self._offer.names, self.arm, str(self._policy), weighed, self._seen)
+
+    @property
+    def seen(self) -> bytes:
+        """What `explain` is made from, as bytes to be kept; `Explanation.of` reads them."""
+        return self._seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +141,21 @@ class Explanation:
     target: float
     target_name: str = "target"
     favourite: int | None = None
+
+    _verb = "chose"
+
+    @classmethod
+    def of(
+        cls, arms: tuple[Arm, ...], arm: Arm, policy: str, target_name: str, seen: bytes
+    ) -> "Explanation":
+        """From what a decision keeps: see `Decision.seen`."""
+        numbers = np.frombuffer(seen)
+        mean, std, estimate, radius = numbers[2:].reshape(4, -1)
+        target, favourite = float(numbers[0]), int(numbers[1])
+        chosen = arms.index(arm)
+        return cls(
+            arms, chosen, policy, mean, std, estimate, radius, target, target_name, favourite
+        )
 
     @property
     def _own(self) -> int:
@@ -193,7 +213,7 @@ class Explanation:
             if self._own != self.chosen:
                 reason = f"the floor of {self.policy} took it at random"
             return f"{self.arms[self.chosen]!r} was pulled because {reason}"
-        lines = [f"{self.policy} chose {self.arms[self.chosen]!r}"]
+        lines = [f"{self.policy} {self._verb} {self.arms[self.chosen]!r}"]
         if self._own != self.chosen:
             lines[0] += f" at random, instead of {self.arms[self._own]!r}"
         if not math.isnan(self.target):
@@ -201,3 +221,9 @@ class Explanation:
         if self._by_ratio:
             lines[0] += f", α_t = {self.alpha:.4g}"
         return "\n".join([*lines, self.table().to_string(float_format="{:.4g}".format)])
+
+
+class Estimate(Explanation):
+    """What an agent believes now; `chosen` is what it would choose next, at the same draw."""
+
+    _verb = "would choose"

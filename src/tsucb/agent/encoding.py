@@ -117,6 +117,11 @@ class Encoder:
         return self._vocabulary.width
 
     @property
+    def used(self) -> int:
+        """How many columns are in use; they come first."""
+        return len(self._vocabulary.columns)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of the columns in use."""
         return tuple(self._vocabulary.names)
@@ -198,6 +203,17 @@ class Encoder:
             self._vocabulary = vocabulary
             return matrix
 
+    def joined(self, other: "Encoder", base: "Encoder") -> tuple["Encoder", NDArray[np.int64]]:
+        """An encoder that knows what this one and another have learned since they were one.
+
+        Returns also where it has the columns of the other; those of this one keep their places.
+        """
+        if self.categories != other.categories:
+            raise ValueError("two encoders with different categories cannot be joined")
+        result = Encoder.from_state(self.state())
+        result._vocabulary, places = self._vocabulary.joined(other._vocabulary, base._vocabulary)
+        return result, places
+
     # Storage
 
     def state(self) -> dict[str, Any]:
@@ -265,6 +281,35 @@ class _Vocabulary:
         other.tally = learned, totals.copy(), absent.copy()
         other.blank, other.shape, other.counted = self.blank, self.shape, self.counted
         return other
+
+    def joined(
+        self, other: "_Vocabulary", base: "_Vocabulary"
+    ) -> tuple["_Vocabulary", NDArray[np.int64]]:
+        """See `Encoder.joined`."""
+        result = self.copied()
+        if result.positional is None:
+            result.positional, result.shape = other.positional, other.shape
+        elif other.positional not in (None, result.positional):
+            raise ValueError("contexts with names and contexts without cannot be joined")
+        here = {column: i for i, column in enumerate(result.columns)}
+        for name, kind, label in other.columns:
+            if (name, kind, label) not in here:
+                here[name, kind, label] = len(result.columns)
+                result._add(result._feature(name), kind, label)
+        result._widen()
+        places = {id(v): np.array([here[c] for c in v.columns], dtype=np.int64)
+                  for v in (self, other, base)}  # fmt: skip
+        learned, totals, absent = 0, np.zeros(result.width), np.zeros(result.width, dtype=np.int64)
+        for vocabulary, sign in ((self, 1), (other, 1), (base, -1)):
+            count, sums, missing = vocabulary.tally
+            at, used = places[id(vocabulary)], len(vocabulary.columns)
+            all_missing = np.full(result.width, count)  # a column that it does not have
+            all_missing[at] = missing[:used]
+            learned += sign * count
+            totals[at] += sign * sums[:used]
+            absent += sign * all_missing
+        result.tally, result.counted = (learned, totals, absent), len(result.columns)
+        return result, places[id(other)]
 
     # One context
 

@@ -1,6 +1,7 @@
 """Which arms there are, and where the model's state has them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
@@ -9,7 +10,7 @@ import numpy as np
 from tsucb.agent.calls import COLUMN, DECIDED, DECISIONS, DUE, NOTHING, PENDING, Books, Calls
 from tsucb.agent.contexts import Arm, listed
 from tsucb.models.model import Model
-from tsucb.numeric.arrays import Integers
+from tsucb.numeric.arrays import Floats, Integers
 from tsucb.structure import copied, leaves, refilled
 
 
@@ -35,8 +36,39 @@ class Offer(NamedTuple):
         return tuple(record.name for record in self.records)
 
 
-# A decision that waits for its reward: its arm, the bytes of its context, and when it was made.
-Open: TypeAlias = tuple[ArmRecord, bytes, float]
+# A decision that waits for its reward: its arm, or those of a list in their order; the bytes of its
+# context, or of the rows of these arms; and when it was made.
+Open: TypeAlias = tuple[ArmRecord | tuple[ArmRecord, ...], bytes, float]
+
+
+class Together:
+    """Decisions that were made at once, each for one arm: arrays instead of many small objects.
+
+    Parameters
+    ----------
+    first
+        The number of the first of them.
+    records, places
+        The arms that were offered, and the place of each decision's arm among them.
+    contexts
+        One row each.
+    time
+        When they were made.
+    """
+
+    __slots__ = ("contexts", "first", "places", "records", "time")
+
+    def __init__(
+        self, first: int, records: tuple[ArmRecord, ...], places: Integers, contexts: Floats,
+        time: float,
+    ) -> None:  # fmt: skip
+        self.first, self.records, self.places = first, records, places
+        self.contexts, self.time = contexts, time
+
+    def decision(self, id: str) -> Open:
+        """One of them."""
+        n = int(id.partition("-")[0]) - self.first
+        return self.records[self.places[n]], self.contexts[n].tobytes(), self.time
 
 
 # Along which axis each array of a state has one entry per arm; see `arm_axes`.
@@ -47,11 +79,19 @@ class Batch(NamedTuple):
     """Several decisions that are being made: the counts before them, and what they will open."""
 
     before: Books
-    open: dict[str, Open]
+    open: dict[str, Open | Together]
 
 
-# What an agent is doing: learning a decision's reward, deciding several times, or anything else.
-Doing: TypeAlias = str | Batch | None
+class Rest(NamedTuple):
+    """A list of which a place is being learned, and what is left of it then; None for nothing."""
+
+    id: str
+    entry: Open | None
+
+
+# What an agent is doing: learning a decision's reward, or that of a place of a list, deciding
+# several times, or anything else.
+Doing: TypeAlias = str | Rest | Batch | None
 
 
 def decision_id(number: int, checksum: int) -> str:
@@ -83,13 +123,16 @@ class Roster:
         Decisions by their ids, in the order in which they were made.
     axes
         See `arm_axes`. They are the model's: a wider one may have its arrays the other way round.
+    free
+        Columns of no arm, for those that come with the decisions.
     """
 
-    def __init__(self, model: Model, columns: dict[ArmRecord, int], state: Any, books: Books,
-                 open: dict[str, Open], axes: Axes) -> None:  # fmt: skip
+    def __init__(
+        self, model: Model, columns: dict[ArmRecord, int], state: Any, books: Books,
+        open: dict[str, Open | Together], axes: Axes, free: Iterable[int] = (),
+    ) -> None:  # fmt: skip
         self.model, self.columns, self.state, self.axes = model, columns, state, axes
-        self.books, self.open = books, open
-        self.everyone = self.offer(columns)
+        self.books, self.open, self.free = books, open, dict.fromkeys(free)
         # Where a decision leaves what it saw, and the calls bound to all this; made when needed.
         self.seen = np.empty(4 * max(books.chosen.size, 1) + 2)
         self.calls: Calls | None = None
@@ -98,18 +141,45 @@ class Roster:
     def start(cls, model: Model, records: Iterable[ArmRecord], state: Any) -> "Roster":
         """Before any data."""
         columns = {record: i for i, record in enumerate(records)}
-        return cls(model, columns, state, blank_books(columns), {}, arm_axes(model))
+        free = range(len(columns), model.arms(state))
+        blank = [ArmRecord("")] * len(free)
+        return cls(
+            model, columns, state, blank_books([*columns, *blank]), {}, arm_axes(model), free
+        )
+
+    @cached_property
+    def everyone(self) -> Offer:
+        """All arms."""
+        return self.offer(self.columns)
 
     def offer(self, records: Iterable[ArmRecord]) -> Offer:
         """Some of the arms, in this order."""
         some = tuple(records)
         return Offer(some, np.array([self.columns[record] for record in some], dtype=np.int64))
 
-    def copied(self, open: dict[str, Open] | None = None) -> "Roster":
+    def copied(self, open: dict[str, Open | Together] | None = None) -> "Roster":
         """Another roster with arrays of its own."""
         open = self.open if open is None else open
         state, books = copied(self.state), copied(self.books)
-        return Roster(self.model, self.columns, state, books, open, self.axes)
+        return Roster(self.model, self.columns, state, books, open, self.axes, self.free)
+
+    @property
+    def waiting(self) -> int:
+        """How many decisions wait for a reward, each place of a list counting."""
+        entries = self.open.values()
+        return sum(1 if isinstance(e, Together) else len(arms_of(e)) for e in entries)
+
+    def decision(self, id: str) -> Open | None:
+        """An open decision; None if there is none of this id."""
+        found = self.open.get(id)
+        return found.decision(id) if isinstance(found, Together) else found
+
+    def decisions(self) -> dict[str, Open]:
+        """All open decisions, each by itself."""
+        return {
+            id: entry.decision(id) if isinstance(entry, Together) else entry
+            for id, entry in self.open.items()
+        }
 
     @property
     def in_order(self) -> bool:
@@ -134,19 +204,56 @@ class Roster:
             books.checksum[0] = books.checksum[1]
         elif pending != NOTHING and isinstance(doing, str):
             open.pop(doing, None)
+        elif pending != NOTHING and isinstance(doing, Rest):
+            open.pop(doing.id, None)
+            if doing.entry is not None:
+                open[doing.id] = doing.entry
         books.counts[PENDING] = DUE if pending == DUE else NOTHING
-        return Roster(self.model, self.columns, self.state, books, open, self.axes)
+        return Roster(self.model, self.columns, self.state, books, open, self.axes, self.free)
 
-    def widened(self, features: int) -> "Roster":
+    def widened(self, features: Any, places: Any = None) -> "Roster":
         """Another roster whose contexts have more features, which were 0 in all so far."""
         model = self.model.widened(features)
-        state = self.model.widen(self.state, features)
-        padding = bytes(8 * features)
-        open = {
-            id: (record, (x + padding)[: len(padding)], when)
-            for id, (record, x, when) in self.open.items()
-        }
-        return Roster(model, self.columns, state, self.books, open, arm_axes(model))
+        state = self.model.widen(self.state, features, places)
+        shape = self.model.context_shape(1)
+        decisions = self.decisions()
+        lines = [len(arms_of(d)) if len(shape) == 2 else 1 for d in decisions.values()]
+        rows = np.frombuffer(b"".join(x for _, x, _ in decisions.values()))
+        wide = self.model.widened_rows(rows.reshape(sum(lines), sum(shape[-1:])), features, places)
+        open: dict[str, Open | Together] = {}
+        first = 0
+        for (id, (record, _, when)), count in zip(decisions.items(), lines, strict=True):
+            open[id] = record, wide[first : first + count].tobytes(), when
+            first += count
+        return Roster(model, self.columns, state, self.books, open, arm_axes(model), self.free)
+
+    def with_room(self, arms: int) -> "Roster":
+        """Another roster with at least so many columns of no arm; half as many again as before."""
+        count = self.books.chosen.size
+        more = max(arms - len(self.free), count // 2, 8)
+        books = self.books
+        blank = {n: np.zeros(more, getattr(books, n).dtype) for n in PER_COLUMN}
+        joined = {n: np.append(getattr(books, n), blank[n]) for n in PER_COLUMN}
+        state, free = self.model.extend(self.state, more), [*self.free, *range(count, count + more)]
+        return Roster(self.model, self.columns, state, books._replace(**joined), self.open,
+                      self.axes, free)  # fmt: skip
+
+    def without(self, records: Iterable[ArmRecord]) -> "Roster":
+        """Another roster without some arms, whose columns are free; the state is changed."""
+        gone = np.array([self.columns[record] for record in records], dtype=np.int64)
+        leaving = set(gone.tolist())
+        self.model.release(self.state, gone)
+        for name in PER_COLUMN:
+            getattr(self.books, name)[gone] = 0
+        columns = {record: c for record, c in self.columns.items() if c not in leaving}
+        free = [*self.free, *gone.tolist()]
+        return Roster(self.model, columns, self.state, self.books, self.open, self.axes, free)
+
+    def admit(self, record: ArmRecord, column: int) -> None:
+        """Give an arm a free column."""
+        del self.free[column]  # an interrupt from here on loses a column, which saving brings back
+        self.columns[record] = column
+        self.__dict__.pop("everyone", None)
 
     def with_arms(self, records: Iterable[ArmRecord]) -> "Roster":
         """Another roster with these arms: some leave the state, some are new to it.
@@ -157,10 +264,14 @@ class Roster:
         records = list(records)
         old = [record for record in records if record in self.columns]
         new = [record for record in records if record not in self.columns]
-        state, books = self.state, self.books
+        state, books, free = self.state, self.books, list(self.free)
         columns = {record: self.columns[record] for record in old}
-        if self.axes is not None and len(old) < len(self.columns):
+        if self.axes is not None and (len(old) < len(self.columns) or free):
             kept = np.array(list(columns.values()), dtype=np.int64)
+            if type(self.model).release is not Model.release:
+                state, gone = copied(state), self.columns.keys() - columns.keys()
+                self.model.release(state, np.array([self.columns[r] for r in gone], np.int64))
+            free = []
             state = columns_of(state, kept, self.axes)
             books = books._replace(**{name: getattr(books, name)[kept] for name in PER_COLUMN})
             columns = {record: i for i, record in enumerate(old)}
@@ -172,7 +283,13 @@ class Roster:
             books = books._replace(**joined)
             columns |= {record: count + i for i, record in enumerate(new)}
         columns = {record: columns[record] for record in records}
-        return Roster(self.model, columns, state, books, self.open, self.axes)
+        return Roster(self.model, columns, state, books, self.open, self.axes, free)
+
+
+def arms_of(decision: Open) -> tuple[ArmRecord, ...]:
+    """The arm of a decision, or those of a list."""
+    records = decision[0]
+    return records if isinstance(records, tuple) else (records,)
 
 
 PER_COLUMN = ("tokens", "chosen", "pulls", "totals")

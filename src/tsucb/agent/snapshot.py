@@ -1,28 +1,33 @@
 """An agent as plain values and arrays, for a file; and an agent again from such, checked."""
 
+import hashlib
 import json
 import math
 import os
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tsucb import models, policies
+from tsucb.agent.arm_features import HybridReader
 from tsucb.agent.calls import CLOSED, DECISIONS, DUE, NOTHING, OBSERVATIONS, PENDING, Books
-from tsucb.agent.contexts import FreeReader
+from tsucb.agent.contexts import FreeReader, Reader
 from tsucb.agent.encoding import Encoder
 from tsucb.agent.roster import (
     PER_COLUMN,
     ArmRecord,
     Open,
     Roster,
+    arms_of,
     blank_books,
     columns_of,
     plain_name,
 )
 from tsucb.checks import LARGEST, within
+from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.model import Model, check_finite, trains
 from tsucb.numeric.arrays import Integers
 from tsucb.structure import (
@@ -64,14 +69,17 @@ def taken(agent: "Agent") -> tuple[dict[str, Any], Arrays]:
     out, or taken in, as `Agent._current` would do it.
     """
     roster = agent._in_order()
-    books, open = roster.books, dict(roster.open)
+    if agent._coming:  # by their last use, and without columns of no arm
+        roster = roster.with_arms([r for r in agent._records.values() if r in roster.columns])
+    books, open = roster.books, roster.decisions()
     for id in list(open)[: max(len(open) - agent.max_open, 0)]:
         del open[id]
 
     # Arms that are to come or go are left to the agent that is loaded.
     live = [record for record in agent._records.values() if record in roster.columns]
     gone = [record for record in roster.columns if agent._records.get(record.name) is not record]
-    lost = dict.fromkeys(r for r, _, _ in open.values() if r not in roster.columns)
+    waiting = [record for decision in open.values() for record in arms_of(decision)]
+    lost = dict.fromkeys(record for record in waiting if record not in roster.columns)
     records = [*roster.columns, *lost]
     number = {record: i for i, record in enumerate(records)}
     contexts = np.frombuffer(b"".join(context for _, context, _ in open.values()))
@@ -79,9 +87,12 @@ def taken(agent: "Agent") -> tuple[dict[str, Any], Arrays]:
         "state": roster.state,
         "books": books,
         "columns": np.array([roster.columns.get(r, GONE) for r in records], dtype=np.int64),
-        "open_arms": np.array([number[r] for r, _, _ in open.values()], dtype=np.int64),
+        "open_arms": np.array([number[record] for record in waiting], dtype=np.int64),
         "open_times": np.array([when for _, _, when in open.values()], dtype=np.float64),
-        "open_contexts": contexts.reshape(len(open), *(roster.model.context_shape(1)[-1:] or (0,))),
+        "open_contexts": contexts.reshape(
+            len(waiting) if agent._per_arm else len(open),
+            *(roster.model.context_shape(1)[-1:] or (0,)),
+        ),
     }
     arrays: Arrays = []
     values = {
@@ -92,19 +103,37 @@ def taken(agent: "Agent") -> tuple[dict[str, Any], Arrays]:
             "streaming": agent._reader.streaming,
             "max_open": agent.max_open,
             "keep_beliefs": agent.keep_beliefs,
+            "most_arms": agent.most_arms,
         },
+        "coming": agent._coming,
         "transformer": agent._reader.transformer is not None,
-        "encoder": agent._reader.encoder.state() if isinstance(agent._reader, FreeReader) else None,
+        "encoders": [encoder.state() for encoder in encoders_of(agent._reader)],
         "arms": [record.name for record in records],
         "removed": [number[record] for record in gone],
         "added": [r.name for r in agent._records.values() if r not in roster.columns],
         "state_columns": int(books.chosen.size),
         "parts": {name: pack(part, arrays) for name, part in parts.items()},
         "open": list(open),
+        # Of each, the length of its list; 0 for a decision of one arm.
+        "lists": [len(r) if isinstance(r, tuple) else 0 for r, _, _ in open.values()],
         "random": agent._rng.bit_generator.state,
     }
     assert len(live) + len(gone) == len(roster.columns)
     return values, [array.copy() for array in arrays]
+
+
+def digest(values: dict[str, Any], arrays: Arrays) -> str:
+    """A hash of what `taken` took, but for what only says how the last calls came about."""
+    number = values["parts"]["books"]
+    counts, checksum = (arrays[part["array"]].copy() for part in number[:2])
+    counts[PENDING:] = 0
+    checksum[1] = 0
+    known = {name: value for name, value in values.items() if name != "random"}
+    found = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
+    skipped = {part["array"] for part in number[:2]}
+    for array in (counts, checksum, *(a for i, a in enumerate(arrays) if i not in skipped)):
+        found.update(repr((array.dtype.str, array.shape)).encode() + array.tobytes())
+    return found.hexdigest()
 
 
 def check(agent: "Agent", values: dict[str, Any], arrays: Arrays) -> None:
@@ -147,7 +176,7 @@ def assembled(
         verb = "with" if values["transformer"] else "without"
         raise WrongSettings(f"was saved {verb} a transformer; load it {verb} it")
     settings = values["settings"]
-    if settings.keys() != {"features", "streaming", "max_open", "keep_beliefs"}:
+    if settings.keys() != {"features", "streaming", "max_open", "keep_beliefs", "most_arms"}:
         raise ValueError("other settings than an agent has")
     # Never make room for more than the file has numbers.
     room = sum(array.size for array in arrays)
@@ -160,7 +189,7 @@ def assembled(
         check_policy(values["policy"])
     agent = cls(
         # An agent is not made without arms, but all may have been removed from it.
-        ["none"],
+        None if values["coming"] is True else ["none"],
         **settings,
         model=model,
         policy=unpack_object(values["policy"], arrays, POLICIES, policy),
@@ -169,15 +198,33 @@ def assembled(
         clock=clock,
     )
     agent.forgetting = getattr(agent.model, "gamma", 1.0)
-    if values["encoder"] is not None:
-        encoder = Encoder.from_state(values["encoder"])
-        if encoder.width > max(MOST_FEATURES, sum(agent.model.context_shape(1))):
-            raise ValueError("it reads more columns than its model has")
-        agent._reader = FreeReader(agent.model, (), encoder)
+    if values["encoders"]:
+        agent._reader = free_reader_of(agent, [Encoder.from_state(e) for e in values["encoders"]])
         agent._free = True
-        agent.model.widened(encoder.width)  # or it is no model that can read contexts by itself
     fill(agent, values, arrays, room)
     return agent
+
+
+def encoders_of(reader: Any) -> Sequence[Encoder]:
+    """Those of a reader that reads what comes; none of others."""
+    if isinstance(reader, FreeReader):
+        return (reader.encoder,)
+    return reader.encoders or () if isinstance(reader, HybridReader) else ()
+
+
+def free_reader_of(agent: "Agent", encoders: list[Encoder]) -> Reader:
+    """What reads contexts, and perhaps arms, as they come."""
+    model: Any = agent.model
+    for encoder in encoders:
+        if encoder.width > max(MOST_FEATURES, sum(model.context_shape(1)[-1:])):
+            raise ValueError("it reads more columns than its model has")
+    if isinstance(model, HybridLinear):
+        contexts, arms = encoders
+        model.widened((contexts.used, arms.used))
+        return HybridReader(model, (contexts, arms))
+    (encoder,) = encoders
+    model.widened(encoder.width)  # or it is no model that can read contexts by itself
+    return FreeReader(model, (), encoder)
 
 
 def check_model(saved: Any, room: int, depth: int = 0) -> None:
@@ -192,6 +239,10 @@ def check_model(saved: Any, room: int, depth: int = 0) -> None:
     needed = features * features
     if saved["class"] == "AdaptiveLinear" and features <= MOST_FEATURES:
         needed = features
+    if saved["class"] == "HybridLinear":
+        context = _count(fields["context"])
+        pairs = features * context if fields["crossed"] is True else 0
+        needed = (1 + features + context + pairs) ** 2
     if "hidden" in fields:
         widths = [features, *map(_count, fields["hidden"])]
         networks, heads = (_count(fields.get(name, 1)) for name in ("networks", "heads"))
@@ -244,17 +295,19 @@ def fill(agent: "Agent", values: dict[str, Any], arrays: Arrays, room: int) -> N
     if books.counts[PENDING] != NOTHING and not (due and trains(agent.model)):
         raise ValueError("something half done")
 
-    open = open_decisions(agent, values, part, records)
-    if len(open) > min(agent.max_open, books.counts[DECISIONS] - books.counts[CLOSED]):
+    open = open_decisions(agent, values, part, records, room)
+    places = sum(len(arms_of(decision)) for decision in open.values())
+    if len(open) > agent.max_open or places > books.counts[DECISIONS] - books.counts[CLOSED]:
         raise ValueError("more open decisions than there can be")
     waiting = np.zeros(count, dtype=np.int64)
-    for record, _, _ in open.values():
-        if record in here:
-            waiting[here[record]] += 1
+    for decision in open.values():
+        for record in arms_of(decision):
+            if record in here:
+                waiting[here[record]] += 1
     if (books.pulls + waiting > books.chosen).any():
         raise ValueError("more rewards than decisions")
     removed = {records[_count(i)] for i in values["removed"]}
-    agent._records = {r.name: r for r in here if r not in removed}
+    agent._records = OrderedDict((r.name, r) for r in here if r not in removed)
     for name in values["added"]:
         plain = plain_name(name)
         if plain in agent._records:
@@ -262,7 +315,7 @@ def fill(agent: "Agent", values: dict[str, Any], arrays: Arrays, room: int) -> N
         agent._records[plain] = ArmRecord(plain)
     if len(agent._records) != len(here) - len(removed) + len(values["added"]):
         raise ValueError("two arms of one name")
-    agent._roster = Roster(agent.model, here, state, books, open, axes)
+    agent._roster = Roster(agent.model, here, state, books, {**open}, axes)
     agent._settled = not (removed or values["added"])
     agent._rng.bit_generator.state = checked_random(values["random"])
 
@@ -301,21 +354,34 @@ def check_books(books: Books, here: dict[ArmRecord, int]) -> None:
 
 def open_decisions(
     agent: "Agent", values: dict[str, Any], part: Callable[[str, Any], Any],
-    records: list[ArmRecord],
+    records: list[ArmRecord], room: int,
 ) -> dict[str, Open]:  # fmt: skip
     """The decisions that wait for a reward."""
-    ids, shape = values["open"], agent.model.context_shape(1)[-1:] or (0,)
+    ids, lengths = values["open"], values["lists"]
     if type(ids) is not list or not all(type(id) is str for id in ids):
         raise ValueError("open decisions without ids")
-    arms, times = part("open_arms", _zeros(len(ids))), part("open_times", np.zeros(len(ids)))
-    contexts = part("open_contexts", np.zeros((len(ids), *shape)))
-    if len(set(ids)) < len(ids) or (arms < 0).any() or (arms >= len(records)).any():
+    if type(lengths) is not list or len(lengths) != len(ids) or len(set(ids)) < len(ids):
+        raise ValueError("open decisions that were not made here")
+    counts = [max(_count(length), 1) for length in lengths]
+    if sum(counts) > room:
+        raise ValueError("open decisions that it has no numbers for")
+    lines = counts if agent._per_arm else [1] * len(ids)
+    arms, times = part("open_arms", _zeros(sum(counts))), part("open_times", np.zeros(len(ids)))
+    shape = agent.model.context_shape(1)[-1:] or (0,)
+    contexts = part("open_contexts", np.zeros((sum(lines), *shape)))
+    if (arms < 0).any() or (arms >= len(records)).any():
         raise ValueError("open decisions that were not made here")
     check_finite(contexts, agent.model.largest)
-    return {
-        id: (records[arm], context.tobytes(), when)
-        for id, arm, context, when in zip(ids, arms, contexts, times.tolist(), strict=True)
-    }
+    open: dict[str, Open] = {}
+    arm, line = 0, 0
+    for id, length, n, width, when in zip(ids, lengths, counts, lines, times.tolist(), strict=True):
+        listed = tuple(records[i] for i in arms[arm : arm + n])
+        if len(set(listed)) < n:
+            raise ValueError("an arm twice in a list")
+        context = contexts[line : line + width].tobytes()
+        open[id] = (listed if length else listed[0]), context, when
+        arm, line = arm + n, line + width
+    return open
 
 
 def checked_random(state: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ deceive can pass it, and is then checked for sizes, shapes and ranges like any o
 """
 
 import hashlib
+import io
 import json
 import math
 import os
@@ -32,16 +33,27 @@ _MOST_AXES = 8
 
 def write(path: str | os.PathLike[str], values: dict[str, Any], arrays: list[Any]) -> None:
     """Write values that JSON knows, and arrays, to one file."""
+    with written_whole(path) as file:
+        _write(file, values, arrays)
+
+
+def packed(values: dict[str, Any], arrays: list[Any]) -> bytes:
+    """What `write` puts into a file."""
+    file = io.BytesIO()
+    _write(file, values, arrays)
+    return file.getvalue()
+
+
+def _write(file: BinaryIO, values: dict[str, Any], arrays: list[Any]) -> None:
     parts = [np.ascontiguousarray(a, dtype=a.dtype.newbyteorder("<")) for a in arrays]
     shapes = [[part.dtype.str, *part.shape] for part in parts]
     header = json.dumps({"arrays": shapes, "values": values}).encode()
     digest = hashlib.sha256()
-    with written_whole(path) as file:
-        first = f"tsucb {VERSION}\n".encode() + len(header).to_bytes(_LENGTH, "little")
-        for piece in (first, header, *(part.tobytes() for part in parts)):
-            digest.update(piece)
-            file.write(piece)
-        file.write(digest.digest())
+    first = f"tsucb {VERSION}\n".encode() + len(header).to_bytes(_LENGTH, "little")
+    for piece in (first, header, *(part.tobytes() for part in parts)):
+        digest.update(piece)
+        file.write(piece)
+    file.write(digest.digest())
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[NDArray[Any]]]:
@@ -50,29 +62,38 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[NDArray[Any
     Nothing is read, nor room made for it, before its size is known to fit the file's.
     """
     with open(path, "rb") as file:
-        first = file.readline(_FIRST_LINE)
-        word, _, version = first.rstrip(b"\n").partition(b" ")
-        if word != b"tsucb" or not first.endswith(b"\n") or not version.isdigit():
-            raise ValueError(f"{path} is not a file of this library; give one that `save` wrote")
-        if int(version) > VERSION:
-            raise ValueError(
-                f"{path} was written by a newer version of this library (format {int(version)}, "
-                f"this one reads {VERSION}); upgrade tsucb to read it"
-            )
-        if int(version) < VERSION:
-            raise ValueError(
-                f"{path} was written before the first release (format {int(version)}, this one "
-                f"reads {VERSION}); make the agent anew and `fit` it to its history"
-            )
-        try:
-            return _parse(file, first)
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-            raise ValueError(f"{path} is damaged: {error}; use another copy") from None
+        return _read(file, os.fstat(file.fileno()).st_size, str(path))
 
 
-def _parse(file: BinaryIO, first: bytes) -> tuple[dict[str, Any], list[NDArray[Any]]]:
+def unpacked(data: bytes) -> tuple[dict[str, Any], list[NDArray[Any]]]:
+    """The values and arrays that `packed` was given."""
+    return _read(io.BytesIO(data), len(data), "it")
+
+
+def _read(file: BinaryIO, size: int, path: str) -> tuple[dict[str, Any], list[NDArray[Any]]]:
+    first = file.readline(_FIRST_LINE)
+    word, _, version = first.rstrip(b"\n").partition(b" ")
+    if word != b"tsucb" or not first.endswith(b"\n") or not version.isdigit():
+        raise ValueError(f"{path} is not a file of this library; give one that `save` wrote")
+    if int(version) > VERSION:
+        raise ValueError(
+            f"{path} was written by a newer version of this library (format {int(version)}, "
+            f"this one reads {VERSION}); upgrade tsucb to read it"
+        )
+    if int(version) < VERSION:
+        raise ValueError(
+            f"{path} was written before the first release (format {int(version)}, this one "
+            f"reads {VERSION}); make the agent anew and `fit` it to its history"
+        )
+    try:
+        return _parse(file, size, first)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {error}; use another copy") from None
+
+
+def _parse(file: BinaryIO, size: int, first: bytes) -> tuple[dict[str, Any], list[NDArray[Any]]]:
     digest = hashlib.sha256(first)
-    left = os.fstat(file.fileno()).st_size - len(first) - _CHECKSUM
+    left = size - len(first) - _CHECKSUM
 
     def piece(size: int) -> bytes:
         nonlocal left

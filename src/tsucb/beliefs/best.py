@@ -23,7 +23,7 @@ import numpy as np
 
 from tsucb.beliefs.law import IndependentLaw, distribution, lean, reward_at, window
 from tsucb.compiled import hook, implements, inlined
-from tsucb.numeric.arrays import Floats
+from tsucb.numeric.arrays import Floats, filled, largest_of, place_of_largest, total
 
 TAIL = 1e-9  # the chance that a normal leaves its window on one side
 NODES = 8  # Gauss–Legendre nodes in one panel
@@ -198,7 +198,7 @@ def best_cdf(belief, arms, u):  # type: ignore[no-untyped-def]
 @implements(expected_best, IndependentLaw)
 def integrate_best(belief):  # type: ignore[no-untyped-def]
     """floor + ∫ (1 − F) dx."""
-    if belief.std.max() == np.inf:
+    if largest_of(belief.std) == np.inf:
         return np.inf
     arms, nodes, weights, ends, floor, certain = mesh(belief)
     if arms.size == 1 and not certain:
@@ -213,10 +213,10 @@ def integrate_best(belief):  # type: ignore[no-untyped-def]
 @inlined
 def mean_above(belief, floor, nodes, weights, best):  # type: ignore[no-untyped-def]
     """floor + ∫ (1 − F) dx, given F at the nodes."""
-    total = reward_at(belief, floor)[0]
+    out = reward_at(belief, floor)[0]
     for i in range(nodes.size):
-        total += weights[i] * reward_at(belief, nodes[i])[1] * (1.0 - best[i])
-    return total
+        out += weights[i] * reward_at(belief, nodes[i])[1] * (1.0 - best[i])
+    return out
 
 
 @inlined
@@ -236,7 +236,7 @@ def hazards(belief, arms, nodes, ends):  # type: ignore[no-untyped-def]
 @implements(best_probabilities, IndependentLaw)
 def integrate_best_probabilities(belief):  # type: ignore[no-untyped-def]
     out = np.zeros(belief.mean.size)
-    if belief.std.max() == np.inf:  # no density to integrate: see `Policy.is_exact`
+    if largest_of(belief.std) == np.inf:  # no density to integrate: see `Policy.is_exact`
         return out * np.nan
     arms, nodes, weights, ends, floor, certain = mesh(belief)
     best, hazard = hazards(belief, arms, nodes, ends)
@@ -251,7 +251,7 @@ def integrate_best_probabilities(belief):  # type: ignore[no-untyped-def]
         for a in range(out.size):
             if is_certain(belief, a, floor):
                 out[a] = at_floor / ties
-    return out / out.sum()
+    return out / total(out)
 
 
 @inlined
@@ -266,8 +266,12 @@ def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
     """With S(a, b) = ∫ F λ_a λ_b du the deviation E[f(a); b best] − mean(a) P(b best) is
     −g(a) S(a, b) for b ≠ a, and what makes them sum to zero for b = a.
     """
-    if belief.std.max() == np.inf:
-        return np.full(belief.mean.size, np.inf), np.where(belief.std == np.inf, np.inf, 0.0)
+    if largest_of(belief.std) == np.inf:
+        gain = np.zeros(belief.std.size)
+        for a in range(gain.size):
+            if belief.std[a] == np.inf:
+                gain[a] = np.inf
+        return filled(gain.size, np.inf), gain
     arms, nodes, weights, ends, floor, certain = mesh(belief)
     count = arms.size
     best, hazard = hazards(belief, arms, nodes, ends)
@@ -311,9 +315,10 @@ def add_win(means, wins, totals):  # type: ignore[no-untyped-def]
 
     Row b of `totals` is the sum of the draws in which arm b is best.
     """
-    b = means.argmax()
+    b = place_of_largest(means)
     wins[b] += 1.0
-    totals[b] += means
+    for a in range(means.size):
+        totals[b, a] += means[a]
     return means[b]
 
 
@@ -325,7 +330,7 @@ def gain_of_wins(mean, wins, totals, best):  # type: ignore[no-untyped-def]
     draws of the best arm's. It may fall below an exact mean by chance: then a regret is negative.
     """
     arms = mean.size
-    samples = wins.sum()
+    samples = total(wins)
     regret, gain = np.empty(arms), np.zeros(arms)
     for a in range(arms):
         regret[a] = best / samples - mean[a]

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from tsucb.beliefs.belief import Belief, vector
 from tsucb.beliefs.law import Law, draw, upper_quantiles
 from tsucb.compiled import implements
-from tsucb.numeric.arrays import Floats
+from tsucb.numeric.arrays import Floats, copy_to
 from tsucb.numeric.bursts import burst, normal
 from tsucb.numeric.special import normal_quantile_upper
 
@@ -49,7 +49,7 @@ def JointGaussianBelief(mean: ArrayLike, factor: ArrayLike, **evidence: Any) -> 
 def draw_joint_gaussian(belief, rng, out):  # type: ignore[no-untyped-def]
     factor = belief.law.factor
     arms, rank = factor.shape
-    out[:] = belief.mean
+    copy_to(out, belief.mean)
     state = burst(rng)
     z = np.empty(rank)
     for i in range(rank):
@@ -61,4 +61,6 @@ def draw_joint_gaussian(belief, rng, out):  # type: ignore[no-untyped-def]
 
 @implements(upper_quantiles, JointGaussian)
 def upper_quantiles_joint_gaussian(belief, tail, out):  # type: ignore[no-untyped-def]
-    out[:] = belief.mean + normal_quantile_upper(tail) * belief.std
+    quantile = normal_quantile_upper(tail)
+    for a in range(out.size):
+        out[a] = belief.mean[a] + quantile * belief.std[a]

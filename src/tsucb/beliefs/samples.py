@@ -15,7 +15,7 @@ from tsucb.beliefs.best import (
 )
 from tsucb.beliefs.law import Law, draw, upper_quantiles
 from tsucb.compiled import implements
-from tsucb.numeric.arrays import Floats
+from tsucb.numeric.arrays import Floats, copy_to, largest_of
 
 
 class Samples(Law, NamedTuple("Samples", [("draws", Floats)])):
@@ -51,7 +51,7 @@ def SampleBelief(draws: ArrayLike, **evidence: Any) -> Belief:
 @implements(draw, Samples)
 def draw_samples(belief, rng, out):  # type: ignore[no-untyped-def]
     draws = belief.law.draws
-    out[:] = draws[int(rng.random() * draws.shape[0])]
+    copy_to(out, draws[int(rng.random() * draws.shape[0])])
 
 
 @implements(upper_quantiles, Samples)
@@ -65,7 +65,7 @@ def expected_best_samples(belief):  # type: ignore[no-untyped-def]
     draws = belief.law.draws
     total = 0.0
     for i in range(draws.shape[0]):
-        total += draws[i].max()
+        total += largest_of(draws[i])
     return total / draws.shape[0]
 
 
@@ -73,9 +73,13 @@ def expected_best_samples(belief):  # type: ignore[no-untyped-def]
 def best_probabilities_samples(belief):  # type: ignore[no-untyped-def]
     out = np.zeros(belief.mean.size)
     for row in belief.law.draws:
-        best = row == row.max()
-        out += best / best.sum()
-    return out / out.sum()
+        best, ties = largest_of(row), 0
+        for a in range(row.size):
+            ties += row[a] == best
+        for a in range(row.size):
+            if row[a] == best:
+                out[a] += 1.0 / ties
+    return out / belief.law.draws.shape[0]
 
 
 @implements(regret_and_gain, Samples)

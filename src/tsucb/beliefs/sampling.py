@@ -25,7 +25,7 @@ from tsucb.beliefs.best import add_win, expected_best, gain_of_wins, regret_and_
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.beliefs.law import Law, draw
 from tsucb.compiled import class_of, hook, implements, inlined, offers
-from tsucb.numeric.arrays import Floats
+from tsucb.numeric.arrays import Floats, largest_of, place_of_largest
 from tsucb.numeric.bursts import burst, normal, uniform
 
 FAR = 1.5  # from here on the excesses are rare enough to be faster than draws
@@ -116,8 +116,10 @@ def average_best_gaussian(belief, samples, rng):  # type: ignore[no-untyped-def]
             else:
                 total += highest - first
         return first + total / samples
-    best, lowest = np.full(samples, -np.inf), -np.inf
-    leader = mean.argmax()
+    best, lowest = np.empty(samples), -np.inf
+    for i in range(samples):
+        best[i] = -np.inf
+    leader = place_of_largest(mean)
     for n in range(mean.size):
         # The leader takes the turn of the first arm, which puts most others far behind.
         a = leader if n == 0 else 0 if n == leader else n
@@ -126,17 +128,20 @@ def average_best_gaussian(belief, samples, rng):  # type: ignore[no-untyped-def]
             state = draw_excesses(best, mean[a], std[a], c, state)
         else:
             lowest, state = draw_all(best, mean[a], std[a], state)
-    return best[0] + (best - best[0]).mean()
+    total = 0.0
+    for i in range(samples):
+        total += best[i] - best[0]
+    return best[0] + total / samples
 
 
 @implements(average_best, Law)
 def average_best_of_draws(belief, samples, rng):  # type: ignore[no-untyped-def]
     means = np.empty(belief.mean.size)
     draw(belief, rng, means)
-    first, total = means.max(), 0.0
+    first, total = largest_of(means), 0.0
     for _ in range(samples - 1):
         draw(belief, rng, means)
-        total += means.max() - first
+        total += largest_of(means) - first
     return first + total / samples
 
 

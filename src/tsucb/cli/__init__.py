@@ -31,8 +31,8 @@ def main() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """`app` and `answer`, loaded when they are asked for."""
-    if name in ("answer", "app"):
+    """`answer`, loaded when it is asked for."""
+    if name == "answer":
         from tsucb.cli import commands
 
         return getattr(commands, name)

@@ -3,27 +3,46 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 import tsucb
-from tsucb.cli import INTERRUPTED, data, reproduce
-from tsucb.cli.evaluate import evaluate
-from tsucb.cli.news import make_news
-from tsucb.cli.simulate import simulate
+from tsucb.cli import INTERRUPTED
 
-app = typer.Typer(
-    name="tsucb",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.add_typer(reproduce.app, name="reproduce")
-app.command()(simulate)
-app.command()(evaluate)
-app.add_typer(data.app, name="data")
-data.app.command("make-news")(make_news)
+# The line of each in the help. A command is loaded when it is called, as most load the compiler.
+COMMANDS = {
+    "reproduce": "Reproduce an experiment of the paper and compare with its figures.",
+    "simulate": "Play policies against an environment: print a summary, save a figure.",
+    "evaluate": "Estimate what agents and policies would have earned on logged data.",
+    "data": "The datasets of the deep bandit benchmark: list, get, check.",
+    "serve": "Serve decisions over HTTP; nothing acknowledged is lost.",
+    "warm": "Compile agents ahead, so that no first decision has to wait.",
+}
+
+
+def application(arguments: list[str]) -> typer.Typer:
+    """The command line, with the command that these arguments call."""
+    app = typer.Typer(
+        name="tsucb",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # which would load for longer than all else
+    )
+    app.callback()(options)
+    called = next((each for each in arguments if not each.startswith("-")), None)
+    for name, line in COMMANDS.items():
+        if name != called:
+            app.command(name, help=line)(lambda: None)
+            continue
+        module = import_module(f"tsucb.cli.{name}")
+        if hasattr(module, "app"):
+            app.add_typer(module.app, name=name)
+        else:
+            app.command(name)(getattr(module, name))
+    return app
 
 
 def print_version(wanted: bool) -> None:
@@ -39,7 +58,6 @@ Version = Annotated[
 ]
 
 
-@app.callback()
 def options(version: Version = False) -> None:
     """TS-UCB: bandits that improve on Thompson sampling at no extra cost."""
 
@@ -47,6 +65,7 @@ def options(version: Version = False) -> None:
 def answer(arguments: list[str]) -> int:
     """Run a command; return its exit code, having said what is wrong if anything is."""
     try:
+        app = application(arguments)
         return int(app(arguments, prog_name="tsucb", standalone_mode=False) or 0)
     except (ValueError, TypeError, OSError) as error:
         return refuse(sentence(error))

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from tsucb.cli.news import make_news
 from tsucb.datasets import DATASETS, data_folders, fetch, find_dataset, load
 
 app = typer.Typer(help="The datasets of the deep bandit benchmark: list, get, check.")
@@ -67,3 +68,6 @@ def check_datasets(
             )
     if faults:
         raise typer.Exit(code=2)
+
+
+app.command("make-news")(make_news)

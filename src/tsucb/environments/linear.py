@@ -18,6 +18,7 @@ from tsucb.environments.environment import (
 )
 from tsucb.models.contextual_linear import ContextualLinear
 from tsucb.models.linear import Linear
+from tsucb.numeric.arrays import inner
 
 
 class LinearBandit(
@@ -178,8 +179,8 @@ def draw_unit_arms(world, rng):  # type: ignore[no-untyped-def]
     for a in range(world.means.size):
         x = world.context[a]
         fill_normal(x, 1.0, rng)
-        x /= np.sqrt((x * x).sum())
-        world.means[a] = (x * world.parameters[0]).sum()
+        x /= np.sqrt(inner(x, x))
+        world.means[a] = inner(x, world.parameters[0])
 
 
 @implements(begin, ContextualLinearBandit)

@@ -33,9 +33,13 @@ def read(path: str | os.PathLike[str]) -> "pd.DataFrame":
     path
         The folder; or a single Parquet file of it.
     """
+    return joined(_all_rows(Path(path)), str(path))
+
+
+def joined(rows: list[Row], path: str = "the log") -> "pd.DataFrame":
+    """Rows of both kinds as `read` returns them."""
     import pandas as pd
 
-    rows = _all_rows(Path(path))
     decisions = [row for row in rows if row.get("kind") == "decision"]
     if not decisions:
         raise ValueError(f"{path} holds no decisions")

@@ -4,6 +4,7 @@ from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.contextual_linear import ContextualLinear
 from tsucb.models.ensemble import Ensemble
 from tsucb.models.forgetting import Forgetting
+from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.k_armed import BernoulliArms, GaussianArms, PoissonArms
 from tsucb.models.linear import Linear
 from tsucb.models.model import Model, believe, forget, training_due, update
@@ -21,6 +22,7 @@ __all__ = [
     "Ensemble",
     "Forgetting",
     "GaussianArms",
+    "HybridLinear",
     "LastLayerLaplace",
     "Linear",
     "Model",

@@ -1,7 +1,7 @@
 """One vector of coefficients per arm, and a prior that fits itself to the data."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,21 +26,32 @@ from tsucb.models.empirical_bayes import (
     STARTED,
     TAU,
     Learned,
+    Posteriors,
     blank,
     refresh,
 )
-from tsucb.models.model import Model, believe, check_arm_count, forget, training_due, update
+from tsucb.models.model import (
+    Model,
+    believe,
+    believe_predicted,
+    check_arm_count,
+    forget,
+    training_due,
+    update,
+)
 from tsucb.models.regressions import (
     Regressions,
+    Rows,
     arm_posterior,
     evidence,
     learn,
     predict,
+    predict_many,
     set_posteriors,
     set_spread,
     widen,
 )
-from tsucb.numeric.arrays import Floats, Integers, copy_to
+from tsucb.numeric.arrays import Floats, Integers, copy_to, largest_of
 
 
 class AdaptiveState(NamedTuple):
@@ -55,6 +66,8 @@ class AdaptiveState(NamedTuple):
         return self.regressions.pulls
 
 
+PER_ARM = ("gram", "moment", "square", "noise", "variance")
+SETTLED = 30  # steps of the numbers after which they depend on the sums alone
 MOST = 1e100  # of anything in a state: sums of squares, and slopes over tiny spreads
 GRAIN = 2.0**-36  # of the rewards' spread: arms that differ by less are equal
 
@@ -126,17 +139,47 @@ class AdaptiveLinear(Model, NamedTuple("AdaptiveLinear", [("features", int)])):
         """The model for contexts with more features."""
         return AdaptiveLinear(features)
 
-    def widen(self, state: AdaptiveState, features: int) -> AdaptiveState:
+    def widen(self, state: AdaptiveState, features: int, places: Any = None) -> AdaptiveState:
         """A state of the widened model: the further features were 0 in every context so far."""
-        old, p = state.learned, self.features + 1
-        wider = AdaptiveLinear(features).start(old.square.size)
-        new = wider.learned
-        new.gram[:, :p, :p], new.moment[:, :p] = old.gram, old.moment
+        old = state.learned
+        wider = AdaptiveLinear(features).start(max(old.square.size, 1))
+        new = Learned._make(
+            array[: old.square.size].copy() if name in PER_ARM else array
+            for name, array in wider.learned._asdict().items()
+        )
+        at = np.append(0, 1 + (np.arange(self.features) if places is None else places))
+        n = at.size
+        new.gram[np.ix_(np.arange(old.square.size), at, at)] = old.gram[:, :n, :n]
+        new.moment[:, at] = old.moment[:, :n]
         new.square[:], new.noise[:], new.variance[:] = old.square, old.noise, old.variance
-        new.anchor[:p], new.active[:p], new.relevance[:p] = old.anchor, old.active, old.relevance
+        for name in ("anchor", "active", "relevance"):
+            getattr(new, name)[at] = getattr(old, name)[:n]
         new.numbers[:], new.clock[:] = old.numbers, old.clock
-        posteriors = wider.regressions._replace(pulls=state.pulls.copy())
-        return placed(AdaptiveState(posteriors, new))
+        p = features + 1
+        blank = regressions.start(old.square.size, np.zeros(p), np.eye(1, p).T @ np.eye(1, p))
+        return placed(AdaptiveState(blank._replace(pulls=state.pulls.copy()), new))
+
+    def merged(
+        self, first: AdaptiveState, second: AdaptiveState, base: AdaptiveState
+    ) -> AdaptiveState:
+        """Sums add up; scales, noise and prior are found anew from the sums of all."""
+        one, other, before = first.learned, second.learned, base.learned
+        if not one.clock[STARTED]:
+            one, other = other, one
+        result = copied(one)
+        moved = shifted(other, one.anchor) if other.clock[STARTED] else other
+        start = shifted(before, one.anchor) if before.clock[STARTED] else before
+        for name in ("gram", "moment", "square"):
+            getattr(result, name)[:] += getattr(moved, name) - getattr(start, name)
+        if (result.gram[:, 0, 0] < 0).any():
+            raise ValueError("the base has seen more than what was learned from it")
+        posteriors = type(first.regressions)._make(array.copy() for array in first.regressions)
+        posteriors.pulls[:] = first.pulls + second.pulls - base.pulls
+        merged = AdaptiveState(posteriors, result)
+        if result.clock[STARTED]:
+            result.clock[KNOWN] = 0.0  # the numbers begin anew
+            refreshed(merged, SETTLED, True)
+        return merged
 
     def trainer(self, states: Sequence[AdaptiveState]) -> Callable[[], None]:
         """What learns the prior anew from all that these states have seen."""
@@ -150,6 +193,16 @@ class AdaptiveLinear(Model, NamedTuple("AdaptiveLinear", [("features", int)])):
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """One vector (d,), the same for all arms; none without features."""
         return (self.features,) if self.features else ()
+
+    def predictions(
+        self, state: AdaptiveState, contexts: Floats, arms: Integers
+    ) -> tuple[Floats, Floats]:
+        """Moments of the arms' rewards at many contexts, relative to the anchor."""
+        anchor = state.learned.anchor
+        z = np.empty((len(contexts), anchor.size))
+        z[:, 0] = 1.0
+        np.subtract(contexts, anchor[1:], out=z[:, 1:])
+        return predict_many(state.regressions, z, arms)
 
     def coefficients(self, state: AdaptiveState, arm: int) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the reward at x = 0, and of every coefficient."""
@@ -205,6 +258,19 @@ def copied(learned: Learned) -> Learned:
     return Learned._make(array.copy() for array in learned)
 
 
+def shifted(learned: Learned, anchor: Floats) -> Learned:
+    """The same sums, relative to another anchor."""
+    y, x = learned.anchor[0] - anchor[0], learned.anchor[1:] - anchor[1:]
+    result = copied(learned)
+    result.anchor[:] = anchor
+    result.square[:] += 2 * y * learned.moment[:, 0] + y * y * learned.gram[:, 0, 0]
+    result.moment[:] += y * learned.gram[:, :, 0]
+    result.moment[:, 1:] += x * result.moment[:, :1]
+    result.gram[:, 1:, :] += x[:, None] * result.gram[:, :1, :]
+    result.gram[:, :, 1:] += x * result.gram[:, :, :1]
+    return result
+
+
 def placed(state: AdaptiveState) -> AdaptiveState:
     """The state with its posteriors put in place anew, which does not count as a refresh."""
     clock = state.learned.clock
@@ -217,10 +283,14 @@ def placed(state: AdaptiveState) -> AdaptiveState:
 
 def refreshed(state: AdaptiveState, passes: int, learning: bool) -> None:
     """Learn the prior anew, or not, and put the posteriors in place."""
+    arms = state.regressions
+    if isinstance(arms, Rows):  # whose arrays have the shape of the result
+        refresh(state.learned, Posteriors(arms.mean, arms.root, arms.information), passes, learning)
+        return
     posteriors = blank(*state.learned.moment.shape)
     refresh(state.learned, posteriors, passes, learning)
-    set_posteriors(state.regressions, posteriors.mean, posteriors.root)
-    state.regressions.information[:] = posteriors.information
+    set_posteriors(arms, posteriors.mean, posteriors.root)
+    arms.information[:] = posteriors.information
 
 
 @inlined
@@ -235,8 +305,13 @@ def relative(anchor, context):  # type: ignore[no-untyped-def]
 
 @implements(believe, AdaptiveLinear)
 def believe_adaptive(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+    mean, std = predict(state.regressions, relative(state.learned.anchor, context), arms)
+    return believe_predicted(model, state, mean, std, arms, step, rng)
+
+
+@implements(believe_predicted, AdaptiveLinear)
+def believe_predicted_adaptive(model, state, mean, std, arms, step, rng):  # type: ignore[no-untyped-def]
     learned = state.learned
-    mean, std = predict(state.regressions, relative(learned.anchor, context), arms)
     # Arms with the same history are equal to the last bit, so that chance decides between them and
     # not rounding, which another unit of the features would change.
     grain = GRAIN * np.sqrt(learned.clock[SPREAD])
@@ -245,7 +320,7 @@ def believe_adaptive(model, state, context, arms, step, rng):  # type: ignore[no
         std[a] = np.rint(std[a] / grain) * grain
     if learned.clock[KNOWN] == 0.0:
         # All rewards were equal, and so are the means: arms that were never tried come first.
-        widest = std.max()
+        widest = largest_of(std)
         for a in range(arms.size):
             if learned.gram[arms[a], 0, 0] == 0.0:
                 std[a] = 2.0 * widest

@@ -13,6 +13,7 @@ from tsucb.models import regressions
 from tsucb.models.model import (
     Model,
     believe,
+    believe_predicted,
     check_arm_count,
     check_prior,
     forget,
@@ -20,7 +21,7 @@ from tsucb.models.model import (
     update,
 )
 from tsucb.models.regressions import Regressions, evidence, learn, observe_prior, predict
-from tsucb.numeric.arrays import Floats
+from tsucb.numeric.arrays import Floats, Integers
 
 
 class ContextualLinear(
@@ -83,6 +84,16 @@ class ContextualLinear(
         """A state with further arms at the end, each with the prior."""
         return regressions.concatenate(state, self.start(arms))
 
+    def predictions(
+        self, state: Regressions, contexts: Floats, arms: Integers
+    ) -> tuple[Floats, Floats]:
+        """Moments of the arms' rewards at many contexts."""
+        return regressions.predict_many(state, contexts, arms)
+
+    def merged(self, first: Regressions, second: Regressions, base: Regressions) -> Regressions:
+        """Precisions add up."""
+        return regressions.merged(first, second, base)
+
     def coefficients(self, state: Regressions, arm: int) -> tuple[Floats, Floats]:
         """Mean and standard deviation of every coefficient."""
         return regressions.coefficients(state, arm)
@@ -103,6 +114,11 @@ class ContextualLinear(
 @implements(believe, ContextualLinear)
 def believe_contextual_linear(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     mean, std = predict(state, context, arms)
+    return believe_predicted(model, state, mean, std, arms, step, rng)
+
+
+@implements(believe_predicted, ContextualLinear)
+def believe_predicted_contextual(model, state, mean, std, arms, step, rng):  # type: ignore[no-untyped-def]
     pulls, information = evidence(state, arms)
     return Belief(
         Gaussian(), mean, std, mean, std, pulls, information, step, model.features, model.prior_std

@@ -115,9 +115,9 @@ class Forgetting(Model, NamedTuple("Forgetting", [("model", Model), ("gamma", fl
         """The model for contexts with more features, which forgets alike."""
         return Forgetting(self.model.widened(features), self.gamma)
 
-    def widen(self, state: ForgettingState, features: int) -> ForgettingState:
+    def widen(self, state: ForgettingState, features: int, places: Any = None) -> ForgettingState:
         """A state of the widened model."""
-        return state._replace(inner=fadable(self.model.widen(state.inner, features)))
+        return state._replace(inner=fadable(self.model.widen(state.inner, features, places)))
 
     def coefficients(self, state: ForgettingState, arm: int) -> tuple[Floats, Floats]:
         """As the model's."""

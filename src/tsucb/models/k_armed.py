@@ -12,7 +12,7 @@ from tsucb.beliefs.gaussian import Gaussian
 from tsucb.checks import LARGEST, positive, within
 from tsucb.compiled import implements, inlined
 from tsucb.models.model import Model, believe, check_arm_count, forget, update
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.arrays import Floats, Integers, taken
 
 FADED = 1e-200  # pulls that are forgotten
 
@@ -43,6 +43,10 @@ class KArmed(Model):
         """A state with further arms at the end, each with the prior."""
         new = self.start(arms)
         return ArmTotals(*(np.concatenate(pair) for pair in zip(state, new, strict=True)))
+
+    def merged(self, first: ArmTotals, second: ArmTotals, base: ArmTotals) -> ArmTotals:
+        """Pulls and rewards add up."""
+        return ArmTotals._make(a + b - c for a, b, c in zip(first, second, base, strict=True))
 
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """K-armed models have no context."""
@@ -203,7 +207,7 @@ def believe_bernoulli(model, state, context, arms, step, rng):  # type: ignore[n
     n = arms.size
     alpha, beta, mean, std = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     estimate, radius, information = np.empty(n), np.empty(n), np.empty(n)
-    pulls = state.pulls[arms]
+    pulls = taken(state.pulls, arms)
     prior = model.alpha + model.beta
     for a in range(n):
         alpha[a] = model.alpha + state.rewards[arms[a]]
@@ -225,7 +229,7 @@ def believe_poisson(model, state, context, arms, step, rng):  # type: ignore[no-
     n = arms.size
     shape, rate, mean, std = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     estimate, radius, information = np.empty(n), np.empty(n), np.empty(n)
-    pulls = state.pulls[arms]
+    pulls = taken(state.pulls, arms)
     for a in range(n):
         total = state.rewards[arms[a]]
         shape[a] = model.shape + total
@@ -245,7 +249,7 @@ def believe_gaussian(model, state, context, arms, step, rng):  # type: ignore[no
     n = arms.size
     mean, std, estimate, radius = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     information = np.empty(n)
-    pulls = state.pulls[arms]
+    pulls = taken(state.pulls, arms)
     # The prior weighs as much as (σ / prior_std)² pulls that all paid prior_mean.
     weight = (model.noise / model.prior_std) ** 2
     for a in range(n):

@@ -1,6 +1,6 @@
 """One vector of coefficients shared by all arms, a feature vector per arm."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +20,7 @@ from tsucb.models.model import (
     update,
 )
 from tsucb.models.regressions import Rows, learn, observe_prior
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.arrays import Floats, Integers, filled, taken
 
 
 class LinearState(NamedTuple):
@@ -98,6 +98,11 @@ class Linear(
         """A state with further arms at the end; what is known of θ stays."""
         return LinearState(state.theta, np.append(state.pulls, np.zeros(arms, dtype=np.int64)))
 
+    def merged(self, first: LinearState, second: LinearState, base: LinearState) -> LinearState:
+        """Precisions add up."""
+        theta: Any = regressions.merged(first.theta, second.theta, base.theta)
+        return LinearState(theta, first.pulls + second.pulls - base.pulls)
+
     def coefficients(self, state: LinearState, arm: int) -> tuple[Floats, Floats]:
         """Mean and standard deviation of every entry of θ, the same for all arms."""
         return regressions.coefficients(state.theta, 0)
@@ -131,8 +136,7 @@ def believe_linear(model, state, context, arms, step, rng):  # type: ignore[no-u
         for j in range(d):
             std[a] += row[j] * row[j]
         std[a] = np.sqrt(std[a])
-    information = np.full(n, state.theta.information[0])
-    pulls = state.pulls[arms]
+    information, pulls = filled(n, state.theta.information[0]), taken(state.pulls, arms)
     return Belief(
         JointGaussian(factor), mean, std, mean, std, pulls, information, step, d, model.prior_std
     )

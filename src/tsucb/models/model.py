@@ -9,6 +9,7 @@ What a model implements:
 |---|---|---|
 | `believe(model, state, context, arms, step, rng)` | the belief about some arms | needed |
 | `update(model, state, context, arm, reward)` | learn from one reward, in place | needed |
+| `believe_predicted(model, state, mean, std, arms, step, rng)` | … of moments | for batches |
 | `forget(model, state, part, weight)` | move towards the prior | for `Forgetting` |
 | `training_due(model, state)` | whether to call `trainer` now | for networks |
 """
@@ -33,6 +34,17 @@ def believe(
     """The belief about the given arms at the context."""
     belief: Belief = model.belief(state, context, arms, step=step, rng=rng)
     return belief
+
+
+@hook
+def believe_predicted(
+    model: Any, state: Any, mean: Floats, std: Floats, arms: Integers, step: int,
+    rng: np.random.Generator,
+) -> Belief:  # fmt: skip
+    """The belief about the given arms, of which `Model.predictions` has these moments.
+
+    For models whose beliefs at many contexts share most of their work; see `Agent.choose_many`.
+    """
 
 
 @generic
@@ -132,6 +144,10 @@ class Model:
         belief: Belief = run(believe, self, state, x, available, t, rng)
         return belief
 
+    def predictions(self, state: Any, contexts: Floats, arms: Integers) -> tuple[Floats, Floats]:
+        """What `believe_predicted` takes: (N, n) of n arms at N contexts, in one pass over all."""
+        raise NotImplementedError(f"{type(self).__name__} predicts one context at a time")
+
     def update(
         self, state: Any, context: ArrayLike | None, arm: ArrayLike, reward: ArrayLike
     ) -> None:
@@ -154,7 +170,7 @@ class Model:
                 f"{arms.size} arms and {rewards.size} rewards do not match; give one reward per arm"
             )
         shape = self.context_shape(count)
-        contexts = np.zeros((arms.size, *shape))
+        contexts = np.zeros((arms.size, *(shape or (0,))))
         if shape:
             given = np.asarray(context, dtype=np.float64)
             contexts[:] = self.check_context(given, count, observations=arms.size)
@@ -172,9 +188,34 @@ class Model:
         """The model for contexts with more features."""
         raise ValueError(f"{type(self).__name__} cannot take further features; use AdaptiveLinear")
 
-    def widen(self, state: Any, features: int) -> Any:
-        """A state of the widened model: the further features were 0 in every context so far."""
+    def widen(self, state: Any, features: int, places: Any = None) -> Any:
+        """A state of the widened model: the further features were 0 in every context so far.
+
+        `places` are those of the first features among all of them, by default the same; features
+        beyond them have always been 0, and are dropped.
+        """
         raise ValueError(f"{type(self).__name__} cannot take further features; use AdaptiveLinear")
+
+    def widened_rows(self, rows: Floats, features: Any, places: Any = None) -> Floats:
+        """Contexts, one row each, as the widened model has them."""
+        out = np.zeros((len(rows), features))
+        at = np.arange(rows.shape[1]) if places is None else places
+        out[:, at] = rows[:, : len(at)]
+        return out
+
+    def merged(self, first: Any, second: Any, base: Any) -> Any:
+        """The state after everything that two states have learned since they were one, `base`.
+
+        All three are of the same arms. What is known after it is what would be known if all of it
+        had been learned in one place.
+        """
+        raise ValueError(
+            f"what {type(self).__name__} has learned in two places does not add up; merge agents "
+            "with AdaptiveLinear, HybridLinear, or another model without forgetting or training"
+        )
+
+    def release(self, state: Any, arms: Integers) -> None:
+        """Let some arms go, in place, for models in which they taught something of the others."""
 
     def coefficients(self, state: Any, arm: int) -> tuple[Floats, Floats]:
         """Mean and standard deviation of every parameter of an arm; none by default."""

@@ -13,6 +13,7 @@ from tsucb.models import regressions
 from tsucb.models.model import (
     Model,
     believe,
+    believe_predicted,
     check_arm_count,
     check_prior,
     forget,
@@ -114,6 +115,24 @@ class NIGLinear(
             np.concatenate((state.scale, new.scale)),
         )
 
+    def predictions(
+        self, state: NIGState, contexts: Floats, arms: Integers
+    ) -> tuple[Floats, Floats]:
+        """Moments of the arms' rewards at many contexts, for noise of variance 1."""
+        return regressions.predict_many(state.regressions, contexts, arms)
+
+    def merged(self, first: NIGState, second: NIGState, base: NIGState) -> NIGState:
+        """Precisions add up, and so does scale + ½ meanᵀ precision mean."""
+        result = regressions.merged(first.regressions, second.regressions, base.regressions)
+        scale = first.scale + second.scale - base.scale
+        for arm in range(scale.size):
+            if (second.pulls == base.pulls)[arm]:
+                continue
+            for state, sign in ((first, 1), (second, 1), (base, -1)):
+                scale[arm] += sign * half_square(state.regressions, arm)
+            scale[arm] = max(scale[arm] - half_square(result, arm), first.scale[arm])
+        return NIGState(result, scale)
+
     def coefficients(self, state: NIGState, arm: int) -> tuple[Floats, Floats]:
         """Mean and standard deviation of every coefficient."""
         mean, std = regressions.coefficients(state.regressions, arm)
@@ -138,9 +157,20 @@ class NIGLinear(
         return (self.features,)
 
 
+def half_square(state: Regressions, arm: int) -> float:
+    """½ meanᵀ precision mean of an arm."""
+    mean, root = regressions.arm_posterior(state, arm)
+    return float(0.5 * (np.linalg.solve(root, mean) ** 2).sum())
+
+
 @implements(believe, NIGLinear)
 def believe_nig_linear(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     mean, std = predict(state.regressions, context, arms)
+    return believe_predicted(model, state, mean, std, arms, step, rng)
+
+
+@implements(believe_predicted, NIGLinear)
+def believe_predicted_nig(model, state, mean, std, arms, step, rng):  # type: ignore[no-untyped-def]
     pulls, information = evidence(state.regressions, arms)
     random = burst(rng)
     for a in range(arms.size):

@@ -17,14 +17,17 @@ context with 20 of 136 features costs 20 rows.
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from scipy.linalg.blas import dtrmm
 
 from tsucb.checks import LARGEST, within
 from tsucb.compiled import hook, implements, inlined
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.arrays import Floats, Integers, inner, taken
 
 # Up to 40 features, with 10 and with 60 arms, lanes were the faster at predicting and rows, from 20
 # features on, at learning; rows also skip zeros, of which long contexts often have many.
 MOST_LANE_FEATURES = 20
+HALVED = 2  # times as many contexts as features: then a root is worth making triangular
+MOST_PRODUCTS = 2**16  # of many contexts at a time: half a megabyte
 MOST_COMPONENTS = 1000  # of v at a time: 8 kB
 MOST_COEFFICIENT = LARGEST**2  # a mean's: the largest reward, over the least feature that tells
 
@@ -98,6 +101,32 @@ def check(state: Regressions, rewards: int, prior_root: Floats) -> None:
         raise ValueError("a posterior wider than its prior, or too far from it")
 
 
+def merged(first: Regressions, second: Regressions, base: Regressions) -> Regressions:
+    """Posteriors of what two have learned since they were one: precisions add up."""
+    result: Regressions = type(first)._make(array.copy() for array in first)
+    result.pulls[:] = first.pulls + second.pulls - base.pulls
+    for arm in range(first.pulls.size):
+        if second.pulls[arm] == base.pulls[arm]:
+            continue
+        parts = [natural(*arm_posterior(state, arm)) for state in (first, second, base)]
+        precision = parts[0][0] + parts[1][0] - parts[2][0]
+        right = parts[0][1] + parts[1][1] - parts[2][1]
+        lower = np.linalg.cholesky((precision + precision.T) / 2)
+        root = np.linalg.inv(lower).T
+        set_arm_posterior(result, arm, root @ (root.T @ right), root)
+        before = np.linalg.slogdet(parts[0][0])[1]
+        more = 2 * np.log(np.diag(lower)).sum() - before
+        result.information[arm] = max(first.information[arm] + more, 0.0)
+    return result
+
+
+def natural(mean: Floats, root: Floats) -> tuple[Floats, Floats]:
+    """Precision, and precision times mean, of N(mean, root rootᵀ)."""
+    inverse = np.linalg.inv(root)
+    precision = inverse.T @ inverse
+    return precision, precision @ mean
+
+
 def set_arm_posterior(state: Regressions, arm: int, mean: Floats, root: Floats) -> None:
     """Replace one arm's posterior by N(mean, root rootᵀ)."""
     if isinstance(state, Lanes):
@@ -117,6 +146,36 @@ def set_posteriors(state: Regressions, mean: Floats, root: Floats) -> None:
 @hook
 def predict(state: Any, context: Floats, arms: Integers) -> tuple[Floats, Floats]:
     """The given arms' expected rewards at the context, and their standard deviations."""
+
+
+def predict_many(state: Regressions, contexts: Floats, arms: Integers) -> tuple[Floats, Floats]:
+    """`predict` at many contexts: one product of matrices per arm, or for all arms at once."""
+    rows, d = contexts.shape
+    mean, std = np.empty((rows, arms.size)), np.empty((rows, arms.size))
+    if isinstance(state, Lanes):
+        whole = np.array_equal(arms, np.arange(state.pulls.size))
+        root = state.root if whole else np.ascontiguousarray(state.root[:, :, arms])
+        np.dot(contexts, state.mean if whole else state.mean[:, arms], out=mean)
+        wide = root.reshape(d, -1)
+        piece = max(MOST_PRODUCTS // wide.shape[1], 8)
+        for first in range(0, rows, piece):
+            v = contexts[first : first + piece] @ wide
+            np.square(v, out=v)
+            np.sum(v.reshape(-1, d, arms.size), axis=1, out=std[first : first + piece])
+        return mean, np.sqrt(std, out=std)
+    np.dot(contexts, state.mean[arms].T, out=mean)
+    halved = rows > HALVED * d
+    piece = max(MOST_PRODUCTS // d, 8)
+    for a, k in enumerate(arms.tolist()):
+        root = state.root[k]
+        if halved:  # a triangular root of the same covariance: half the work for every context
+            upper: Any = np.linalg.qr(root.T, mode="r")
+            root = upper.T
+        for first in range(0, rows, piece):
+            x = contexts[first : first + piece]
+            v = dtrmm(1.0, root.T, x.T, side=0).T if halved else x @ root
+            np.einsum("ij,ij->i", v, v, out=std[first : first + piece, a])
+    return mean, np.sqrt(std, out=std)
 
 
 @hook
@@ -149,7 +208,7 @@ def set_spread_rows(regressions, arm, feature, std):  # type: ignore[no-untyped-
 @implements(predict, Lanes)
 def predict_lanes(state, context, arms):  # type: ignore[no-untyped-def]
     features, _, count = state.root.shape
-    mean, std = np.zeros((2, arms.size))
+    mean, std = np.zeros(arms.size), np.zeros(arms.size)
     root, center = state.root, state.mean
     if not everyone(arms, count):
         for a in range(arms.size):
@@ -170,26 +229,28 @@ def predict_lanes(state, context, arms):  # type: ignore[no-untyped-def]
     # v = rootᵀ context of all arms, a few columns at a time: loops over several columns are long
     # even for few arms, yet v stays in the fastest cache.
     columns = min(features, max(1, MOST_COMPONENTS // count))
-    v = np.empty((columns, count))
-    flat, wide = v.reshape(-1), root.reshape(features, features * count)
+    v, flat, wide = np.empty(columns * count), root.reshape(root.size), features * count
     for first in range(0, features, columns):
         columns = min(columns, features - first)
-        begin, size = first * count, columns * count
+        size = columns * count
         for c in range(size):
-            flat[c] = 0.0
+            v[c] = 0.0
         # Two rows at a time: half the traffic through v.
         for i in range(0, features - 1, 2):
             x, y = context[i], context[i + 1]
-            row, next_row = wide[i, begin : begin + size], wide[i + 1, begin : begin + size]
+            here, there = i * wide + first * count, (i + 1) * wide + first * count
+            row, next_row = flat[here : here + size], flat[there : there + size]
             for c in range(size):
-                flat[c] += x * row[c] + y * next_row[c]
+                v[c] += x * row[c] + y * next_row[c]
         if features % 2 == 1:
-            x, row = context[features - 1], wide[features - 1, begin : begin + size]
+            x, here = context[features - 1], (features - 1) * wide + first * count
+            row = flat[here : here + size]
             for c in range(size):
-                flat[c] += x * row[c]
+                v[c] += x * row[c]
         for j in range(columns):
+            column = v[j * count : (j + 1) * count]
             for k in range(count):
-                std[k] += v[j, k] * v[j, k]
+                std[k] += column[k] * column[k]
     for k in range(count):
         std[k] = np.sqrt(std[k])
     return mean, std
@@ -199,8 +260,7 @@ def predict_lanes(state, context, arms):  # type: ignore[no-untyped-def]
 def predict_rows(state, context, arms):  # type: ignore[no-untyped-def]
     features = context.size
     root, center = state.root, state.mean
-    mean, std = np.empty((2, arms.size))
-    v = np.empty(features)
+    mean, std, v = np.empty(arms.size), np.empty(arms.size), np.empty(features)
     used = np.flatnonzero(context)
     for a in range(arms.size):
         k = arms[a]
@@ -219,7 +279,7 @@ def predict_rows(state, context, arms):  # type: ignore[no-untyped-def]
 def learn_lanes(state, arm, context, reward, noise_variance):  # type: ignore[no-untyped-def]
     features = context.size
     root, mean = state.root, state.mean
-    v, e = np.zeros((2, features))
+    v, e = np.zeros(features), np.zeros(features)
     surprise = reward
     for j in range(features):
         surprise -= context[j] * mean[j, arm]
@@ -270,7 +330,7 @@ def evidence(state, arms):  # type: ignore[no-untyped-def]
     """Pulls and information of the given arms; the state's own arrays where it is all of them."""
     if everyone(arms, state.pulls.size):
         return state.pulls, state.information
-    return state.pulls[arms], state.information[arms]
+    return taken(state.pulls, arms), taken(state.information, arms)
 
 
 @inlined
@@ -344,7 +404,7 @@ def observe_prior(regressions, part, weight, prior_root, prior_mean):  # type: i
     row = np.empty(features)
     for i in range(features):
         inverse_row(prior_root, i, row)
-        target = (row * prior_mean).sum()
+        target = inner(row, prior_mean)
         surprise, spread = learn(regressions, part, row, target, variance)
         distance += surprise * surprise / (spread + variance)
     # Rounding must not turn an arm that is back at its prior into one that knows less.

@@ -11,10 +11,70 @@ Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 
 
-# For compiled code: an assignment of one array to a part of another takes two seconds to compile,
-# for the sake of the text of an error.
+# For compiled code: loops compile faster than what NumPy has for the same. An assignment of one
+# array to a part of another takes two seconds, for the sake of the text of an error.
 @inlined
 def copy_to(target, source):  # type: ignore[no-untyped-def]
     """target[:] = source, for vectors of the same length."""
     for i in range(target.size):
         target[i] = source[i]
+
+
+@inlined
+def taken(values, places):  # type: ignore[no-untyped-def]
+    """values[places]."""
+    out = np.empty(places.size, values.dtype)
+    for i in range(places.size):
+        out[i] = values[places[i]]
+    return out
+
+
+@inlined
+def filled(size, value):  # type: ignore[no-untyped-def]
+    """np.full(size, value)."""
+    out = np.empty(size)
+    for i in range(size):
+        out[i] = value
+    return out
+
+
+@inlined
+def total(values):  # type: ignore[no-untyped-def]
+    """values.sum()."""
+    out = 0.0
+    for i in range(values.size):
+        out += values[i]
+    return out
+
+
+@inlined
+def inner(one, other):  # type: ignore[no-untyped-def]
+    """(one * other).sum()."""
+    out = 0.0
+    for i in range(one.size):
+        out += one[i] * other[i]
+    return out
+
+
+@inlined
+def largest_of(values):  # type: ignore[no-untyped-def]
+    """values.max()."""
+    return values[place_of_largest(values)]
+
+
+@inlined
+def place_of_largest(values):  # type: ignore[no-untyped-def]
+    """The place of the first of the largest numbers."""
+    place = 0
+    for i in range(1, values.size):
+        if values[i] > values[place]:
+            place = i
+    return place
+
+
+@inlined
+def copy_rows(target, source):  # type: ignore[no-untyped-def]
+    """target[:] = source, for matrices of the same shape."""
+    for i in range(target.shape[0]):
+        for j in range(target.shape[1]):
+            target[i, j] = source[i, j]

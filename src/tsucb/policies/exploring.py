@@ -74,6 +74,13 @@ class Exploring(Policy, NamedTuple("Exploring", [("policy", Any), ("epsilon", fl
         inner: Floats = self.policy.probabilities(belief, rng, repetitions)
         return (1 - self.epsilon) * inner + self.epsilon / inner.size
 
+    def probabilities_with_errors(
+        self, belief: Belief, rng: np.random.Generator | None = None, repetitions: int = 10_000
+    ) -> tuple[Floats, Floats]:
+        """The same, and the standard errors."""
+        inner, errors = self.policy.probabilities_with_errors(belief, rng, repetitions)
+        return (1 - self.epsilon) * inner + self.epsilon / inner.size, (1 - self.epsilon) * errors
+
 
 class PlainExploring(Exploring):
     """The same around a policy written in plain Python."""

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tsucb.compiled import implements
+from tsucb.numeric.arrays import filled, place_of_largest
 from tsucb.policies.policy import Choice, Policy, choose, largest, probabilities, tied
 
 
@@ -51,7 +52,7 @@ class Random(Policy, NamedTuple("Random", [])):
 def choose_greedy(policy, belief, rng):  # type: ignore[no-untyped-def]
     if not policy.first:
         return largest(belief.mean, rng)
-    arm = int(belief.mean.argmax())
+    arm = place_of_largest(belief.mean)
     return Choice(arm, belief.mean[arm])
 
 
@@ -64,11 +65,11 @@ def choose_random(policy, belief, rng):  # type: ignore[no-untyped-def]
 def probabilities_greedy(policy, belief):  # type: ignore[no-untyped-def]
     if policy.first:
         chances = np.zeros(belief.mean.size)
-        chances[belief.mean.argmax()] = 1.0
+        chances[place_of_largest(belief.mean)] = 1.0
         return chances
     return tied(belief.mean)
 
 
 @implements(probabilities, Random)
 def probabilities_random(policy, belief):  # type: ignore[no-untyped-def]
-    return np.full(belief.mean.size, 1 / belief.mean.size)
+    return filled(belief.mean.size, 1 / belief.mean.size)

@@ -8,6 +8,7 @@ import numpy as np
 from tsucb.beliefs.best import regret_and_gain
 from tsucb.beliefs.sampling import estimated_regret_and_gain
 from tsucb.compiled import hook, implements, inlined, offers
+from tsucb.numeric.arrays import inner, largest_of
 from tsucb.policies.policy import (
     Choice,
     Policy,
@@ -96,7 +97,7 @@ def choose_ids(policy, belief, rng):  # type: ignore[no-untyped-def]
     while arm > 0 and u >= chance[arm]:
         u -= chance[arm]
         arm -= 1
-    return Choice(arm, information_ratio((chance * regret).sum(), (chance * gain).sum()))
+    return Choice(arm, information_ratio(inner(chance, regret), inner(chance, gain)))
 
 
 @implements(probabilities, IDS)
@@ -112,13 +113,16 @@ def mixture(policy, regret, gain):  # type: ignore[no-untyped-def]
 
 @implements(mixture, IDS)
 def exact_mixture(policy, regret, gain):  # type: ignore[no-untyped-def]
-    return best_mixture(np.maximum(regret, 0.0), gain)
+    lost = np.empty(regret.size)
+    for a in range(lost.size):
+        lost[a] = max(regret[a], 0.0)
+    return best_mixture(lost, gain)
 
 
 @implements(mixture, GridIDS)
 def grid_mixture(policy, regret, gain):  # type: ignore[no-untyped-def]
     """The best point on a grid of 11 for every pair, which narrows around it three times."""
-    if not gain.max() < np.inf:
+    if not largest_of(gain) < np.inf:
         return best_mixture(regret, gain)
     arms = regret.size
     lowest, first, second, probability = np.inf, -1, -1, 1.0
@@ -155,13 +159,16 @@ def best_mixture(regret, gain):  # type: ignore[no-untyped-def]
     ratio (qΔᵢ + (1−q)Δⱼ)² / (qvᵢ + (1−q)vⱼ) is convex in q, and where its slope is zero,
     q = Δⱼ/(Δᵢ−Δⱼ) − 2vⱼ/(vᵢ−vⱼ).
     """
-    if not gain.max() < np.inf:  # arms of which nothing is known go first
-        return tied(np.where(gain < np.inf, 0.0, 1.0))
+    if not largest_of(gain) < np.inf:  # arms of which nothing is known go first
+        unknown = np.zeros(gain.size)
+        for a in range(gain.size):
+            unknown[a] = 0.0 if gain[a] < np.inf else 1.0
+        return tied(unknown)
     arms = regret.size
-    value = np.empty(arms)
+    value, lowest = np.empty(arms), np.inf
     for i in range(arms):
         value[i] = information_ratio(regret[i], gain[i])
-    lowest = value.min()
+        lowest = min(lowest, value[i])
     if lowest == np.inf:  # no arm teaches anything: the smallest regret is all there is
         return tied(-regret)
     first, second, probability = -1, -1, 1.0

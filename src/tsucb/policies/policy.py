@@ -18,7 +18,7 @@ from tsucb.compiled import (
     offers,
     run,
 )
-from tsucb.numeric.arrays import Floats
+from tsucb.numeric.arrays import Floats, largest_of, total
 
 RAREST = 1e-9  # the smallest probability given to an arm that may be chosen
 
@@ -113,11 +113,12 @@ class Policy:
     ) -> Floats:
         """The probability with which `choose` plays each arm; they sum to one.
 
-        By a formula where there is one. There is none for sampling from jointly normal arms, nor
-        for IDS with finitely many samples, nor where a standard deviation is infinite or floats
-        are too coarse to tell draws apart: then these are the frequencies of `repetitions`
-        choices, with one more choice spread evenly so that no arm has probability zero.
-        `is_exact` tells which.
+        By a formula where there is one; `is_exact` tells. For `Thompson` and `TSUCB` and jointly
+        normal arms by quasi-random points, to about 1e-3. For IDS with finitely many samples, and
+        where a standard deviation is infinite or floats are too coarse to tell draws apart, these
+        are the frequencies of `repetitions` choices. What is estimated has one more choice
+        spread evenly, so that no arm has probability zero, and an error:
+        `probabilities_with_errors`.
 
         An arm that sampling from independent arms may choose, however rarely, has at least 1e-9:
         what it was chosen with can be divided by. Zero means that it is never chosen.
@@ -127,15 +128,36 @@ class Policy:
         belief
             From a model or made by hand.
         rng, repetitions
-            For the frequencies; by default every call repeats the same stream.
+            For the frequencies; by default every call repeats the same stream. With `rng` given,
+            choices are repeated where there is no formula.
 
         >>> import tsucb
         >>> belief = tsucb.GaussianBelief(mean=[0.0, 0.0, 1.0], std=[1.0, 1.0, 0.0])
         >>> tsucb.Thompson().probabilities(belief).round(4)
         array([0.1461, 0.1461, 0.7079])
         """
+        return self.probabilities_with_errors(belief, rng, repetitions)[0]
+
+    def estimated(self, belief: Belief) -> tuple[Floats, Floats] | None:
+        """Probabilities by a better method than repeating choices, and errors; None without one."""
+        return None
+
+    def probabilities_with_errors(
+        self, belief: Belief, rng: np.random.Generator | None = None, repetitions: int = 10_000
+    ) -> tuple[Floats, Floats]:
+        """`probabilities`, and the standard error of each; 0 where they are exact.
+
+        Parameters
+        ----------
+        belief, rng, repetitions
+            As in `probabilities`.
+        """
         if self.is_exact(belief):
-            return np.asarray(probabilities(self, belief))
+            exact = np.asarray(probabilities(self, belief))
+            return exact, np.zeros(exact.size)
+        estimated = self.estimated(belief) if rng is None else None
+        if estimated is not None:
+            return estimated
         stream = np.random.default_rng(0) if rng is None else rng
         if offers(choose, type(self)):
             counts: Floats = count_choices(self, belief, held(stream), repetitions)
@@ -143,7 +165,8 @@ class Policy:
             counts = np.zeros(belief.mean.size)
             for _ in range(repetitions):
                 counts[choose(self, belief, stream).arm] += 1.0
-        return (counts + 1 / counts.size) / (repetitions + 1)
+        chances = (counts + 1 / counts.size) / (repetitions + 1)
+        return chances, np.sqrt(chances * (1 - chances) / repetitions)
 
     def __str__(self) -> str:
         return self.name
@@ -189,8 +212,14 @@ def largest(scores, rng):  # type: ignore[no-untyped-def]
 @inlined
 def tied(scores):  # type: ignore[no-untyped-def]
     """The probability with which `largest` returns each index."""
-    best = scores == scores.max()
-    return best / best.sum()
+    chances, ties = np.zeros(scores.size), 0
+    best = largest_of(scores)
+    for a in range(scores.size):
+        ties += scores[a] == best
+    for a in range(scores.size):
+        if scores[a] == best:
+            chances[a] = 1.0 / ties
+    return chances
 
 
 @inlined
@@ -199,7 +228,7 @@ def floored(chances, possible):  # type: ignore[no-untyped-def]
     for a in range(chances.size):
         if possible[a]:
             chances[a] = max(chances[a], RAREST)
-    return chances / chances.sum()
+    return chances / total(chances)
 
 
 def sample_count(value: float) -> float:

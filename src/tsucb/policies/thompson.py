@@ -8,6 +8,8 @@ from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.best import best_probabilities, conceivable
 from tsucb.beliefs.law import IndependentLaw, draw
 from tsucb.compiled import class_of, implements, offers
+from tsucb.numeric.arrays import Floats
+from tsucb.policies.joint_probabilities import is_joint, thompson_shares
 from tsucb.policies.policy import Policy, choose, floored, largest, probabilities
 
 
@@ -35,6 +37,9 @@ class Thompson(Policy, NamedTuple("Thompson", [])):
 
     def suits(self, belief: Belief) -> bool:
         return not belief.law.is_coarse(belief)
+
+    def estimated(self, belief: Belief) -> tuple[Floats, Floats] | None:
+        return thompson_shares(belief) if is_joint(belief) else None
 
 
 @implements(choose, Thompson)

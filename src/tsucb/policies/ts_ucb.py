@@ -10,6 +10,8 @@ from tsucb.beliefs.best import expected_best
 from tsucb.beliefs.law import IndependentLaw
 from tsucb.beliefs.sampling import f_tilde
 from tsucb.compiled import implements, inlined, offers
+from tsucb.numeric.arrays import Floats
+from tsucb.policies.joint_probabilities import is_joint, ts_ucb_shares
 from tsucb.policies.policy import Choice, Policy, choose, sample_count, winner, with_samples
 
 
@@ -58,6 +60,10 @@ class TSUCB(Policy, NamedTuple("TSUCB", [("samples", float)])):
         # The Fourier series of the average converges with the m-fold smoothness of one draw.
         smooth = self.samples == 1 or self.samples * belief.law.smoothness() >= 2
         return smooth and not belief.law.is_coarse(belief)
+
+    def estimated(self, belief: Belief) -> tuple[Floats, Floats] | None:
+        usual = (belief.radius > 0) & np.isfinite(belief.radius) & np.isfinite(belief.estimate)
+        return ts_ucb_shares(belief, self.samples) if is_joint(belief) and usual.all() else None
 
 
 @implements(choose, TSUCB)

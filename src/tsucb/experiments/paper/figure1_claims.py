@@ -44,6 +44,7 @@ class Percentages:
     def of(self) -> dict[str, NDArray[np.float64]]:
         """Of every policy the percentages (cells, runs)."""
         table = self.rows.pivot(index=["arms", "noise"], columns=["policy", "run"], values="regret")
+        table = table.sort_index(axis=1)  # runs are paired whatever order they come in
         regret = {p: table[p].loc[list(self.cells)].to_numpy() for p in self.policies}
         return {plain(p): percent_of(values, regret[TS]) for p, values in regret.items()}
 

@@ -1,0 +1,282 @@
+"""Arms with features, many arms, lists and batches: `python benchmarks/arms.py WHAT`.
+
+    articles    100 articles of four categories, 2,000 readers, after the hybrid notebook of
+                bayesianbandits: regret, against what it publishes, and against its model
+    news        two readers, two times of day, seven topics, after Vowpal Wabbit's tutorial on
+                personalising news: share of clicks, against the same settings of Vowpal Wabbit
+    growth      microseconds per decision with its reward, against arms known, arms offered,
+                features, the length of lists and the size of batches; --figure draws it
+
+With --peer PYTHON, the interpreter of an environment with the other library, that is played too.
+"""
+
+import argparse
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+
+CATEGORIES = ("tech", "sports", "politics", "lifestyle")
+FEATURES = ("reading_level", "general_interest", "tech", "sports", "politics")
+TOPICS = ("politics", "sports", "music", "food", "finance", "health", "camping")
+LIKED = {
+    ("Tom", "morning"): "politics",
+    ("Tom", "afternoon"): "music",
+    ("Anna", "morning"): "sports",
+    ("Anna", "afternoon"): "politics",
+}
+
+
+# 100 articles
+
+
+class Articles:
+    """Rewards are linear in a reader's features, with coefficients of every article's own.
+
+    Reading level and general interest count for all articles (0.8 and 0.5), the interest in a
+    category for its articles (1.2), and each article differs a little (0.1) in all of them; the
+    noise is 0.5. As in the notebook, regret is taken from the rewards with their noise.
+    """
+
+    def __init__(self, seed: int, articles: int = 100, rounds: int = 2000) -> None:
+        rng = np.random.default_rng(seed)
+        self.categories = [CATEGORIES[4 * i // articles] for i in range(articles)]
+        self.theta = 0.1 * rng.normal(size=(articles, 5)) + [0.8, 0.5, 0, 0, 0]
+        for i, category in enumerate(self.categories):
+            if category in FEATURES:
+                self.theta[i, FEATURES.index(category)] += 1.2
+        readers = rng.normal(size=(1000, 5))
+        self.contexts = readers[rng.integers(1000, size=rounds)]
+        self.noise = 0.5 * rng.normal(size=rounds)
+
+    def regret(
+        self, choose: Callable[[Any], int], learn: Callable[[Any, int, float], None]
+    ) -> float:
+        """Of what is chosen, all rounds together."""
+        total = 0.0
+        for x, noise in zip(self.contexts, self.noise, strict=True):
+            means = self.theta @ x
+            arm = choose(x)
+            reward = means[arm] + noise
+            learn(x, arm, reward)
+            total += means.max() - reward
+        return float(total)
+
+
+def articles_tsucb(seed: int) -> float:
+    """The agent with nothing set: readers and articles as dictionaries."""
+    import tsucb
+
+    problem = Articles(seed)
+    agent = tsucb.Agent(seed=seed)
+    offered = {i: {"category": category} for i, category in enumerate(problem.categories)}
+    waiting: list[str] = []
+
+    def choose(x: Any) -> int:
+        decision = agent.choose(dict(zip(FEATURES, x.tolist(), strict=True)), offered)
+        waiting.append(decision.id)
+        return int(decision.arm)
+
+    def learn(x: Any, arm: int, reward: float) -> None:
+        agent.reward(waiting.pop(), reward)
+
+    return problem.regret(choose, learn)
+
+
+def articles_bayesianbandits(seed: int) -> float:
+    """Its hybrid model as the notebook builds it: shared, crossed by hand, and one per article."""
+    problem = Articles(seed)
+    count = len(problem.categories)
+    mine = np.array([[c == name for name in FEATURES[2:]] for c in problem.categories], float)
+    regressor = import_module("bayesianbandits").NormalRegressor
+    learner = regressor(alpha=1.0, beta=1.0, random_state=seed)
+
+    def rows(x: Any) -> Any:
+        return np.hstack([np.tile(x[:2], (count, 1)), mine * x[2:], np.eye(count)])
+
+    def choose(x: Any) -> int:
+        return int(np.asarray(learner.sample(rows(x), size=1)).ravel().argmax())
+
+    def learn(x: Any, arm: int, reward: float) -> None:
+        learner.partial_fit(rows(x)[[arm]], np.array([reward]))
+
+    learner.partial_fit(np.zeros((1, 5 + count)), np.zeros(1))
+    return problem.regret(choose, learn)
+
+
+# Seven topics
+
+
+def visits(seed: int, rounds: int = 5000) -> Iterator[tuple[str, str]]:
+    """Who comes, and when."""
+    rng = np.random.default_rng(seed)
+    for _ in range(rounds):
+        yield ("Tom", "Anna")[rng.integers(2)], ("morning", "afternoon")[rng.integers(2)]
+
+
+def news_tsucb(seed: int) -> float:
+    """The agent with nothing set: the topic is the article's only feature."""
+    import tsucb
+
+    agent, clicks = tsucb.Agent(seed=seed), []
+    offered = {topic: {"topic": topic} for topic in TOPICS}
+    for user, when in visits(seed):
+        decision = agent.choose({"user": user, "time": when}, offered)
+        clicks.append(float(decision.arm == LIKED[user, when]))
+        agent.reward(decision.id, clicks[-1])
+    return float(np.mean(clicks))
+
+
+def news_crossed(seed: int) -> float:
+    """The same, told that user and time matter together."""
+    import tsucb
+
+    agent, clicks = tsucb.Agent(seed=seed), []
+    offered = {topic: {"topic": topic} for topic in TOPICS}
+    for user, when in visits(seed):
+        decision = agent.choose({"user and time": f"{user} {when}"}, offered)
+        clicks.append(float(decision.arm == LIKED[user, when]))
+        agent.reward(decision.id, clicks[-1])
+    return float(np.mean(clicks))
+
+
+def news_vowpalwabbit(seed: int) -> float:
+    """As in its tutorial: epsilon 0.2, features of users crossed with those of articles."""
+    learner = import_module("vowpalwabbit").Workspace(
+        f"--cb_explore_adf -q UA --quiet --epsilon 0.2 --random_seed {seed + 1}"
+    )
+    rng, clicks = np.random.default_rng(seed + 1000), []
+    for user, when in visits(seed):
+        shared = f"shared |User user={user} time_of_day={when}\n"
+        lines = [f"|Action article={topic}" for topic in TOPICS]
+        chances = np.array(learner.predict(shared + "\n".join(lines)))
+        arm = int(rng.choice(len(TOPICS), p=chances / chances.sum()))
+        clicks.append(float(TOPICS[arm] == LIKED[user, when]))
+        lines[arm] = f"0:{-clicks[-1]}:{chances[arm]} {lines[arm]}"
+        learner.learn(shared + "\n".join(lines))
+    return float(np.mean(clicks))
+
+
+# Growth
+
+
+def per_decision(agent: Any, ask: Callable[[], Any], rounds: int) -> float:
+    """Least of five measurements, in microseconds of CPU time."""
+    times = []
+    for _ in range(5):
+        begin = time.process_time()
+        for _ in range(rounds):
+            agent.reward(ask().id, 1.0)
+        times.append(time.process_time() - begin)
+    return 1e6 * min(times) / rounds
+
+
+def growth() -> dict[str, list[tuple[int, float]]]:
+    """What each size costs."""
+    import tsucb
+
+    rng = np.random.default_rng(0)
+    found: dict[str, list[tuple[int, float]]] = {}
+
+    def offer(count: int, known: int, features: int) -> Any:
+        z = rng.normal(size=(known, features))
+        agent = tsucb.Agent(model=tsucb.HybridLinear(features), seed=0, most_arms=2 * known)
+        names = [f"a{i}" for i in range(known)]
+        agent.fit((None, names, z, rng.normal(size=known)))
+        some = [
+            {names[j]: z[j] for j in rng.choice(known, count, replace=False)} for _ in range(200)
+        ]
+        turn = iter(some * 100)
+        return per_decision(agent, lambda: agent.choose(None, next(turn)), 500)
+
+    found["arms known, 10 offered"] = [(n, offer(10, n, 10)) for n in (10, 100, 1000, 10_000)]
+    found["arms offered of 1,000"] = [(n, offer(n, 1000, 10)) for n in (10, 30, 100, 300)]
+    found["features of an arm"] = [(n, offer(10, 100, n)) for n in (3, 10, 30, 100)]
+    lists = []
+    agent = tsucb.Agent(range(100), features=10, seed=0)
+    x = rng.normal(size=10)
+    for k in (1, 3, 10, 30):
+        begin = time.process_time()
+        for _ in range(100):
+            agent.reward(agent.rank(x, k).id, [1.0])
+        begin2 = time.process_time()
+        for _ in range(100):
+            agent.reward(agent.rank(x, k).id, [1.0])
+        lists.append((k, 1e4 * min(begin2 - begin, time.process_time() - begin2)))
+    found["length of a list, of 100 arms"] = lists
+    batches = []
+    agent = tsucb.Agent(range(20), features=50, seed=0)
+    agent.fit((rng.normal(size=(500, 50)), np.arange(500) % 20, rng.normal(size=500)))
+    for n in (1, 10, 100, 1000, 10_000):
+        rows, times = rng.normal(size=(n, 50)), []
+        for _ in range(5):
+            begin = time.process_time()
+            agent.choose_many(rows)
+            times.append(time.process_time() - begin)
+        batches.append((n, 1e6 * min(times) / n))
+    found["contexts at once, 20 arms, d = 50 (per context)"] = batches
+    return found
+
+
+def draw(found: dict[str, list[tuple[int, float]]], folder: Path) -> None:
+    """One line per size, for light and for dark pages."""
+    from matplotlib.figure import Figure
+
+    from tsucb.pages.drawing import theme
+
+    for name in ("light", "dark"):
+        with theme(name):
+            figure = Figure(figsize=(7.2, 3.6), layout="constrained")
+            axes = figure.subplots()
+            for label, pairs in found.items():
+                axes.loglog(*zip(*pairs, strict=True), marker="o", label=label)
+            axes.set_xlabel("how many")
+            axes.set_ylabel("µs")
+            axes.legend(fontsize=8)
+            figure.savefig(folder / f"arms-{name}.svg")
+
+
+def main() -> None:
+    """Play or measure, and print."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("what", choices=["articles", "news", "growth"])
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--peer", metavar="PYTHON", help="interpreter with the other library")
+    parser.add_argument("--only", choices=["tsucb", "crossed", "bayesianbandits", "vowpalwabbit"])
+    parser.add_argument("--figure", type=Path, metavar="FOLDER")
+    options = parser.parse_args()
+    if options.what == "growth":
+        found = growth()
+        for name, pairs in found.items():
+            print(name + ": " + ", ".join(f"{n:,}: {value:.1f}" for n, value in pairs))
+        if options.figure:
+            draw(found, options.figure)
+        return
+    peer = {"articles": "bayesianbandits", "news": "vowpalwabbit"}[options.what]
+    plays = globals()[f"{options.what}_{options.only or 'tsucb'}"]
+    scores = [plays(seed) for seed in range(options.runs)]
+    spread = np.std(scores, ddof=1) / np.sqrt(len(scores)) if len(scores) > 1 else 0.0
+    print(f"{options.what}, {options.only or 'tsucb'}: {np.mean(scores):.4g} ± {spread:.2g}")
+    if options.peer:
+        command = [
+            options.peer,
+            __file__,
+            options.what,
+            "--only",
+            peer,
+            "--runs",
+            str(options.runs),
+        ]
+        subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    main()

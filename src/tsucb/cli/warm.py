@@ -1,0 +1,87 @@
+"""`tsucb warm`: compile ahead, for an image or a service that must not wait later."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import Annotated, Any
+
+import typer
+
+import tsucb
+from tsucb.cli.limits import bounded
+from tsucb.files import cache_folder
+from tsucb.simulation.simulate import cores
+
+FEW, MANY = 5, 50  # features: linear models keep their numbers in two ways, by how many there are
+
+
+def warm(
+    workers: Annotated[
+        int | None, typer.Option(help="Processes; default: one per core.", show_default=False)
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(help="Only this model, such as AdaptiveLinear.", show_default=False),
+    ] = None,
+) -> None:
+    """Compile agents ahead, so that no first decision has to wait.
+
+    All policies with all models but networks and those of your own; a minute or two of every core.
+    """
+    tasks = [name for name in models() if only in (None, name.partition(" ")[0])]
+    if not tasks:
+        known = ", ".join(dict.fromkeys(name.partition(" ")[0] for name in models()))
+        raise ValueError(f"unknown model {only!r}; give one of {known}")
+    count = cores() if workers is None else bounded("workers", workers, most=1_000)
+    begin = time.perf_counter()
+    # What all agents share is compiled first, once.
+    decide(tsucb.Agent(["a", "b"], FEW), FEW)
+    with ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool:
+        jobs = {pool.submit(compile_all, name): name for name in tasks}
+        for job in as_completed(jobs):
+            typer.echo(f"{jobs[job]}: {job.result()} policies")
+    spent = time.perf_counter() - begin
+    typer.echo(f"compiled in {spent:.0f} s into {cache_folder()}")
+
+
+def models() -> dict[str, Any]:
+    """The models that agents are made with, by name; linear ones in both of their layouts."""
+    found: dict[str, Any] = {}
+    for d in (FEW, MANY):
+        for model in (
+            tsucb.AdaptiveLinear(d), tsucb.NIGLinear(d), tsucb.ContextualLinear(d, noise=1.0)
+        ):  # fmt: skip
+            found[f"{type(model).__name__} with {d} features"] = model
+    found["Linear"] = tsucb.Linear(FEW)
+    for arms in (tsucb.BernoulliArms, tsucb.GaussianArms, tsucb.PoissonArms):
+        found[arms.__name__] = arms()
+    return found
+
+
+def policies() -> Iterator[Any]:
+    """One policy of every kind that is compiled by itself, and the default with a floor."""
+    yield from (tsucb.TSUCB(10), tsucb.TSUCB(math.inf), tsucb.Thompson(), tsucb.Greedy())
+    yield from (tsucb.IDS(10), tsucb.IDS(math.inf), tsucb.Random(), tsucb.BayesUCB())
+    yield from (tsucb.UCB1(), tsucb.OFUL(), tsucb.Exploring(tsucb.TSUCB(10), 0.05))
+
+
+def compile_all(name: str) -> int:
+    """Let agents of one model and every policy decide and learn; the number of policies."""
+    model, count = models()[name], 0
+    for policy in policies():
+        decide(tsucb.Agent(["a", "b"], model=model, policy=policy), *model.context_shape(1)[-1:])
+        count += 1
+    return count
+
+
+def decide(agent: Any, features: int = 0) -> None:
+    """One decision and its reward."""
+    row = [1.0] * features
+    per_arm = isinstance(agent.model, tsucb.Linear)
+    context = {"a": row, "b": row} if per_arm else row if features else None
+    decision = agent.choose(context)
+    agent.reward(decision.id, 1.0)

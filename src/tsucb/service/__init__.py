@@ -1,0 +1,31 @@
+"""The decision service: agents behind HTTP, from one log of events.
+
+    request ──▶ http ──▶ native or personalizer ──▶ Service ──propose──▶ Loop (an Agent) ──▶ event
+                                                       ▲                                      │
+                                     answer ◀──────────┤                                      ▼
+                                                       └── fold ◀── position ◀── Journal ──▶ Store
+
+A *loop* is a named decision problem. What it knows is a *fold* of its *events* (`events`): settings
+changed, arms added, decided, rewarded, activated, time passed. Nothing but `Loop.fold` changes a
+loop, and it folds only what the store has made durable; so memory is never ahead of the log, an
+answer is never ahead of the disk, and the log alone gives the same state again, to the last bit.
+Deciding is looking: `Loop.propose` asks the agent and changes nothing.
+
+| module | what it is |
+|---|---|
+| `settings` | how a loop is configured, and the server itself |
+| `events` | what can happen to a loop, and its form in the log |
+| `loop` | the fold: drives a `tsucb.Agent`, waits for rewards, counts |
+| `tally` | what the page shows over time, kept by the fold |
+| `store`, `sqlite`, `postgres` | where events, snapshots, keys and the audit trail are |
+| `journal` | group commit: many requests, one flush to the disk |
+| `service` | all loops of a process: the operations, whatever protocol they come by |
+| `keys`, `limits` | who may do what, and how much |
+| `http`, `native`, `personalizer`, `page` | protocols, thin |
+| `client` | the Python client of the native protocol |
+| `demo` | simulated visitors |
+
+The clock is an argument everywhere. Time in a loop is the time of its events: before an event is
+folded, every wait that ended by then ends; when no event comes, the service writes that time
+passed.
+"""

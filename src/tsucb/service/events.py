@@ -1,0 +1,138 @@
+"""What can happen to a loop, and how the log holds it: MessagePack, one event each."""
+
+from typing import Any
+
+import msgspec
+
+from tsucb.service.settings import LoopSettings
+
+Features = dict[str, Any]  # names to numbers, strings, booleans or None
+
+
+class Event(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True, gc=False):
+    """Something that happened, at a time in seconds since 1970."""
+
+    time: float
+
+
+class Configured(Event, tag="configured", frozen=True):
+    """The loop was made, or its settings changed."""
+
+    settings: LoopSettings
+
+
+class ArmsChanged(Event, tag="arms", frozen=True):
+    """Arms were added, or removed."""
+
+    add: list[str] = []
+    remove: list[str] = []
+
+
+class Pick(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One arm that was chosen: the only one of a decision, or the one of a slot.
+
+    Parameters
+    ----------
+    arm : what is to be played
+    arms : what it was chosen from, in the order of `chances` and `seen`
+    chances : the probability of each
+    seen : what the policy saw of each; see `tsucb.agent.decision.Decision.seen`
+    favourite : what the policy would have played without floor and mode
+    slot : the name of the place it is for; empty if the decision has only one
+    features : of the slot, which are part of the context
+    """
+
+    arm: str
+    arms: list[str]
+    chances: list[float]
+    seen: bytes
+    favourite: str
+    slot: str = ""
+    features: Features | None = None
+
+
+class Decided(Event, tag="decided", frozen=True):
+    """A decision was made.
+
+    Parameters
+    ----------
+    id : by which its reward comes
+    context : features, flat
+    picks : the arms chosen
+    policy, target_name : who chose, for explanations
+    deferred : whether it only counts once it is activated
+    key : of the request, by which a repeat of it is recognised
+    person : whose decision it is, by which it can be deleted
+    arm_features : of the arms, where they were given
+    ranking : all arms in the order of the answer, where it has more than the picks
+    """
+
+    id: str
+    context: Features | None
+    picks: list[Pick]
+    policy: str
+    target_name: str
+    deferred: bool = False
+    key: str | None = None
+    person: str | None = None
+    arm_features: dict[str, Features] | None = None
+    ranking: list[str] | None = None
+
+
+class Rewarded(Event, tag="rewarded", frozen=True):
+    """A reward came, in time or not; `key` recognises a repeat of the same request."""
+
+    id: str
+    value: float
+    slot: str = ""
+    key: str | None = None
+
+
+class Activated(Event, tag="activated", frozen=True):
+    """A deferred decision was put to use."""
+
+    id: str
+
+
+class Passed(Event, tag="passed", frozen=True):
+    """Time passed, and with it the wait of some decision."""
+
+
+class Reset(Event, tag="reset", frozen=True):
+    """What was learned is forgotten; arms and settings stay."""
+
+
+class Imported(Event, tag="imported", frozen=True):
+    """What another agent learned takes the place of what was learned, with its arms."""
+
+    agent: bytes
+
+
+class Compacted(Event, tag="compacted", frozen=True):
+    """A snapshot is about to be taken: what it does not hold, those who go on must not have."""
+
+
+class Forgot(Event, tag="forgot", frozen=True):
+    """Decisions were deleted from the log: whoever has folded them must begin anew."""
+
+
+AnyEvent = (
+    Configured
+    | ArmsChanged
+    | Decided
+    | Rewarded
+    | Activated
+    | Passed
+    | Reset
+    | Imported
+    | Compacted
+    | Forgot
+)
+
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(AnyEvent).decode
+
+
+def subject(event: Event) -> str | None:
+    """The id of the decision that an event is about."""
+    return event.id if isinstance(event, Decided | Rewarded | Activated) else None

@@ -1,0 +1,121 @@
+"""HTTP as the protocols need it: requests, answers, and what an exception means."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from tsucb.service.journal import Overloaded
+from tsucb.service.keys import Holder
+from tsucb.service.service import Conflict, NotFound
+from tsucb.service.store import StoreError
+
+Headers = list[tuple[bytes, bytes]]
+
+JSON = b"application/json"
+
+
+class Problem(Exception):
+    """A request that is answered with an error.
+
+    Parameters
+    ----------
+    status : of HTTP
+    code : a word for programs
+    message : a sentence for people
+    headers : of the answer, beside the usual
+    """
+
+    def __init__(
+        self, status: int, code: str, message: str, headers: Headers | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message = status, code, message
+        self.headers = headers or []
+
+
+class Answer(NamedTuple):
+    """What is sent back; a body of None is sent without a type."""
+
+    status: int
+    body: bytes = b""
+    kind: bytes = JSON
+    headers: Sequence[tuple[bytes, bytes]] = ()
+
+
+def json_answer(value: Any, status: int = 200, headers: Headers | None = None) -> Answer:
+    """A value as JSON."""
+    return Answer(status, encode(value), JSON, headers or [])
+
+
+class Request(NamedTuple):
+    """What came, with the path taken apart."""
+
+    method: str
+    path: list[str]  # decoded, one by one
+    raw_path: bytes
+    query_string: bytes
+    headers: Mapping[bytes, bytes]
+    body: bytes
+    secure: bool
+    address: str
+
+    @property
+    def query(self) -> dict[str, str]:
+        """What stands behind the question mark."""
+        return dict(parse_qsl(self.query_string.decode("latin-1"), keep_blank_values=True))
+
+    def header(self, name: bytes) -> str:
+        """The value of a header, empty if there is none."""
+        return self.headers.get(name, b"").decode("latin-1")
+
+
+encode = msgspec.json.Encoder().encode
+
+
+def overloaded(seconds: int) -> Problem:
+    """Past capacity."""
+    return Problem(
+        429,
+        "TooManyRequests",
+        f"the service is at its capacity; try again in {seconds} s",
+        [(b"retry-after", b"%d" % seconds)],
+    )
+
+
+def as_problem(error: Exception) -> Problem:
+    """What an exception means to a client; what it was not made for stays inside."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, Overloaded):
+        return overloaded(error.seconds)
+    if isinstance(error, NotFound):
+        return Problem(404, "NotFound", str(error))
+    if isinstance(error, Conflict):
+        return Problem(409, "Conflict", str(error))
+    if isinstance(error, msgspec.ValidationError):
+        return Problem(400, "BadRequest", str(error))
+    if isinstance(error, msgspec.DecodeError | UnicodeDecodeError):
+        return Problem(400, "BadRequest", f"the body is not JSON: {error}")
+    if isinstance(error, RecursionError):
+        return Problem(400, "BadRequest", "the body is nested too deeply")
+    if isinstance(error, ValueError | TypeError):
+        return Problem(400, "BadRequest", str(error))
+    if isinstance(error, StoreError):
+        return Problem(503, "StoreUnavailable", str(error), [(b"retry-after", b"5")])
+    return Problem(500, "InternalError", "something went wrong here; the log of the service has it")
+
+
+def allowed(holder: Holder | None, role: str, loop: str | None) -> Holder:
+    """The holder, if it may do this; no key and a wrong one look alike, and so do unknown loops."""
+    if holder is None:
+        raise Problem(
+            401,
+            "Unauthorized",
+            "give a key of this loop: Authorization: Bearer KEY, or Ocp-Apim-Subscription-Key: KEY",
+            [(b"www-authenticate", b"Bearer")],
+        )
+    if not holder.may(role, loop):
+        raise Problem(403, "Forbidden", f"this key may not {role} here")
+    return holder

@@ -1,0 +1,432 @@
+"""A loop: what it knows is a fold of its events, and deciding is looking at it."""
+
+import hashlib
+import heapq
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from tsucb.agent import Agent
+from tsucb.agent.agent import UnknownDecision
+from tsucb.service.events import (
+    Activated,
+    AnyEvent,
+    ArmsChanged,
+    Compacted,
+    Configured,
+    Decided,
+    Features,
+    Forgot,
+    Imported,
+    Passed,
+    Pick,
+    Reset,
+    Rewarded,
+)
+from tsucb.service.settings import PLAIN_MODELS, LoopSettings
+from tsucb.service.tally import Tally
+
+SNAPSHOT_VERSION = 1
+SEPARATOR = "\n"  # between the id of a decision and its slot, in the ids that the agent knows
+
+# What became of an event.
+TAKEN, REPEATED, LATE, REFUSED = "taken", "repeated", "not waiting", "refused"
+
+
+class Slot(msgspec.Struct, array_like=True, gc=False):
+    """One pick of a decision that waits: its arm, and what it earned so far.
+
+    `weight` is 1 / (K p); see `tally`. `imitated`: whether the policy would have played it too.
+    """
+
+    name: str
+    arm: str
+    weight: float
+    imitated: bool
+    total: float | None = None
+    learned: bool = False
+
+
+class Waiting(msgspec.Struct, array_like=True, gc=False):
+    """A decision that waits for its rewards.
+
+    `deferred` is the decision itself, until it is activated; `key` is that of the request that made
+    it, `keys` those of the rewards that came.
+    """
+
+    number: int
+    time: float
+    deadline: float
+    slots: list[Slot]
+    keys: list[str]
+    key: str | None = None
+    deferred: Decided | None = None
+
+
+class Counts(msgspec.Struct, array_like=True):
+    """What happened so far."""
+
+    decisions: int = 0
+    rewards: int = 0  # that came in time
+    learned: int = 0  # rewards, defaults included
+    defaults: int = 0  # decisions, or slots, for which none came
+    late: int = 0
+    repeated: int = 0
+    never_activated: int = 0
+    refused: int = 0  # what the model could not learn from
+
+
+class State(msgspec.Struct, array_like=True):
+    """Everything a loop knows, as a snapshot has it."""
+
+    version: int
+    settings: LoopSettings
+    arms: list[str]
+    now: float
+    created: float
+    counts: Counts
+    tally: Tally
+    waiting: dict[str, Waiting]
+    agent: bytes | None
+
+
+class Loop:
+    """A named decision problem.
+
+    Parameters
+    ----------
+    name
+        As in its address.
+    seed
+        Of the random draws of this process; they are not part of what the log determines.
+    """
+
+    def __init__(self, name: str, seed: int | None = None) -> None:
+        self.name, self._seed = name, seed
+        self.position = 0  # of the last event of this loop that was folded
+        self.settings, self._rule = LoopSettings(), (LoopSettings(), LoopSettings().rule())
+        self.arms: dict[str, None] = {}
+        self.agent: Agent | None = None  # None before the first arm
+        self.now = self.created = 0.0
+        self.counts, self.tally = Counts(), Tally(spans=[])
+        self.waiting: dict[str, Waiting] = {}
+        self.by_key: dict[str, str] = {}  # ids of waiting decisions by the keys of their requests
+        self._deadlines: list[tuple[float, int, str]] = []
+
+    @property
+    def rule(self) -> Any:
+        """The policy with its floor."""
+        if self._rule[0] is not self.settings:
+            self._rule = self.settings, self.settings.rule()
+        return self._rule[1]
+
+    # Deciding
+
+    def unknown(self, arms: Iterable[str]) -> list[str]:
+        """Those of the arms that an `ArmsChanged` must add before they can be chosen."""
+        if self.settings.arms_come:
+            return []
+        return [arm for arm in arms if arm not in self.arms]
+
+    def propose(
+        self,
+        context: Features | None,
+        arms: Sequence[str],
+        *,
+        slot: str = "",
+        features: Features | None = None,
+        baseline: str | None = None,
+        arm_features: dict[str, Features] | None = None,
+    ) -> Pick:
+        """Choose one of the arms. Changes nothing."""
+        assert self.agent is not None
+        offered: Any = arms
+        if self.settings.arms_come:
+            known = arm_features or {}
+            offered = {arm: known.get(arm, {}) for arm in arms}
+        elif list(arms) == list(self.arms):
+            offered = None  # all of them, which is quicker
+        decision = self.agent.propose(self._read(context, features), offered)
+        favourite, share = str(decision.favourite), self.settings.exploration / len(arms)
+        arm, chances = str(decision.arm), [share] * len(arms)
+        if self.settings.mode == "online":
+            chances[arms.index(favourite)] += 1.0 - self.settings.exploration
+        else:
+            arm = arms[0] if baseline is None else baseline
+            chances = [float(each == arm) for each in arms]
+        return Pick(arm, list(arms), chances, decision.seen, favourite, slot, features)
+
+    def _read(self, context: Features | None, features: Features | None) -> Any:
+        """The context as the agent takes it: with the features of the slot."""
+        if self.settings.model in PLAIN_MODELS:
+            return None
+        if not features:
+            return context or ({} if self.settings.arms_come else None)
+        return {**(context or {}), **{f"slot {name}": value for name, value in features.items()}}
+
+    @property
+    def ripe(self) -> float:
+        """Decisions made before this time have what they earned."""
+        return self.now - self.settings.reward_wait
+
+    @property
+    def full(self) -> bool:
+        """Whether no further decision can wait."""
+        return len(self.waiting) >= self.settings.most_open
+
+    @property
+    def due(self) -> float:
+        """When the next wait ends; infinite if none does."""
+        return self._deadlines[0][0] if self._deadlines else math.inf
+
+    # The fold
+
+    def fold(self, event: AnyEvent) -> str:
+        """Take an event into account, and say what became of it."""
+        self.now = max(self.now, event.time)
+        while self._deadlines and self._deadlines[0][0] <= self.now:
+            self._end_wait(heapq.heappop(self._deadlines)[2])
+        if isinstance(event, Decided):
+            return self._decided(event)
+        if isinstance(event, Rewarded):
+            return self._rewarded(event)
+        if isinstance(event, Activated):
+            return self._activated(event)
+        if isinstance(event, ArmsChanged):
+            self._arms_changed(event)
+        elif isinstance(event, Configured):
+            self._configured(event)
+        elif isinstance(event, Reset):
+            self._start_anew()
+        elif isinstance(event, Imported):
+            self._imported(event)
+        elif isinstance(event, Compacted):
+            self._compacted()
+        else:
+            assert isinstance(event, Passed | Forgot)
+        return TAKEN
+
+    def _configured(self, event: Configured) -> None:
+        before, self.settings = self.settings, event.settings
+        self.created = self.created or event.time
+        if self.agent is None:
+            if self.settings.arms_come:
+                self._start_anew()
+            return
+        if self.settings.learns_like(before):
+            self.agent.follow(self.rule)
+        else:
+            self._start_anew()
+
+    def _start_anew(self) -> None:
+        known = self.arms or self.settings.arms_come
+        self.agent = self.settings.agent(list(self.arms), self._seed) if known else None
+        self.waiting, self.by_key, self._deadlines = {}, {}, []
+
+    def _imported(self, event: Imported) -> None:
+        agent = Agent.from_bytes(event.agent)
+        agent.expire(-math.inf)  # what waited there has its rewards reported there
+        agent.follow(self.rule)
+        agent.shuffle(self._seed)
+        self.agent, self.arms = agent, dict.fromkeys(sys.intern(str(arm)) for arm in agent.arms)
+        self.waiting, self.by_key, self._deadlines = {}, {}, []
+
+    def _compacted(self) -> None:
+        """Become what a snapshot of this would be: an agent has more room in memory than in one."""
+        if self.agent is not None:
+            self.agent = Agent.from_bytes(self.agent.to_bytes())
+            self.agent.shuffle(self._seed)
+
+    def _arms_changed(self, event: ArmsChanged) -> None:
+        for arm in event.remove:
+            if arm in self.arms and self.agent is not None:
+                del self.arms[arm]
+                if arm in self.agent.arms:
+                    self.agent.remove_arm(arm)
+        for arm in map(sys.intern, event.add):
+            if arm in self.arms or len(self.arms) >= self.settings.most_arms:
+                continue
+            self.arms[arm] = None
+            if self.settings.arms_come:
+                continue
+            if self.agent is None:
+                self.agent = self.settings.agent([arm], self._seed)
+            else:
+                self.agent.add_arm(arm)
+
+    def _decided(self, event: Decided) -> str:
+        if event.id in self.waiting or (event.key is not None and event.key in self.by_key):
+            self.counts.repeated += 1
+            return REPEATED
+        slots = []
+        for pick in event.picks:
+            chance = pick.chances[pick.arms.index(pick.arm)]
+            weight = 1.0 / (len(pick.arms) * chance)
+            arm = sys.intern(pick.arm)
+            slots.append(Slot(sys.intern(pick.slot), arm, weight, pick.arm == pick.favourite))
+        deadline = event.time + self.settings.reward_wait
+        waiting = Waiting(self.counts.decisions, event.time, deadline, slots, [], event.key)
+        self.counts.decisions += 1
+        self.waiting[event.id] = waiting
+        if event.key is not None:
+            self.by_key[event.key] = event.id
+        heapq.heappush(self._deadlines, (waiting.deadline, waiting.number, event.id))
+        if event.deferred:
+            waiting.deferred = event
+        else:
+            self._put_to_use(event)
+        return TAKEN
+
+    def _put_to_use(self, event: Decided) -> None:
+        """The decision counts from now on: its arms are played."""
+        for pick in event.picks:
+            self.tally.played(event.time, sys.intern(pick.arm))
+            if self.settings.mode == "logging" or self.agent is None:
+                continue
+            try:
+                context = self._read(event.context, pick.features)
+                given = None
+                if self.settings.arms_come:
+                    given = (event.arm_features or {}).get(pick.arm, {})
+                id = _agent_id(event.id, pick.slot)
+                self.agent.record(id, context, pick.arm, given, time=self.now)
+            except (ValueError, TypeError):  # an arm that was removed, a context it cannot read
+                self.counts.refused += 1
+
+    def _rewarded(self, event: Rewarded) -> str:
+        waiting = self.waiting.get(event.id)
+        if waiting is None:
+            self.counts.late += 1
+            return LATE
+        slot = next((slot for slot in waiting.slots if slot.name == event.slot), None)
+        if slot is None:
+            self.counts.refused += 1
+            return REFUSED
+        first = self.settings.aggregation == "first"
+        again = event.key is not None and event.key + SEPARATOR + event.slot in waiting.keys
+        if again or (first and slot.total is not None):
+            self.counts.repeated += 1
+            return REPEATED
+        if event.key is not None:
+            waiting.keys.append(event.key + SEPARATOR + event.slot)
+        self.counts.rewards += 1
+        slot.total = (slot.total or 0.0) + event.value
+        if self.settings.learns_at_once and waiting.deferred is None:
+            self._learn(event.id, waiting, slot, slot.total)
+            self._close_if_done(event.id, waiting)
+        return TAKEN
+
+    def _activated(self, event: Activated) -> str:
+        waiting = self.waiting.get(event.id)
+        if waiting is None:
+            self.counts.late += 1
+            return LATE
+        if waiting.deferred is None:
+            return REPEATED
+        decided, waiting.deferred = waiting.deferred, None
+        self._put_to_use(decided)
+        if self.settings.learns_at_once:
+            for slot in waiting.slots:
+                if slot.total is not None:
+                    self._learn(event.id, waiting, slot, slot.total)
+            self._close_if_done(event.id, waiting)
+        return TAKEN
+
+    def _end_wait(self, id: str) -> None:
+        """Learn what the decision earned, or is taken to have earned."""
+        waiting = self.waiting.get(id)
+        if waiting is None or waiting.deadline > self.now:  # closed before, or another by that id
+            return
+        self._close(id, waiting)
+        if waiting.deferred is not None:
+            self.counts.never_activated += 1
+            return
+        for slot in waiting.slots:
+            if slot.total is None:
+                self.counts.defaults += 1
+                self._learn(id, waiting, slot, self.settings.default_reward)
+            elif not slot.learned:
+                self._learn(id, waiting, slot, slot.total)
+
+    def _close_if_done(self, id: str, waiting: Waiting) -> None:
+        if all(slot.learned for slot in waiting.slots):
+            self._close(id, waiting)
+            if len(self._deadlines) > 2 * len(self.waiting) + 1_000:
+                self._set_deadlines()
+
+    def _close(self, id: str, waiting: Waiting) -> None:
+        del self.waiting[id]
+        if waiting.key is not None:
+            self.by_key.pop(waiting.key, None)
+
+    def _set_deadlines(self) -> None:
+        """Forget the deadlines of decisions that do not wait any more."""
+        self._deadlines = [(w.deadline, w.number, id) for id, w in self.waiting.items()]
+        heapq.heapify(self._deadlines)
+
+    def _learn(self, id: str, waiting: Waiting, slot: Slot, value: float | None) -> None:
+        slot.learned = True
+        if value is not None:
+            self.tally.earned(waiting.time, value, slot.weight, slot.imitated)
+        if self.settings.mode == "logging" or self.agent is None:
+            return
+        try:
+            if value is None:
+                self.agent.close(_agent_id(id, slot.name))
+            else:
+                self.agent.reward(_agent_id(id, slot.name), value)
+                self.counts.learned += 1
+        except (
+            UnknownDecision,
+            ValueError,
+        ):  # never recorded, or a sum beyond what the model takes
+            self.counts.refused += 1
+
+    # Snapshots
+
+    def snapshot(self) -> bytes:
+        """Everything that the fold has led to."""
+        return _encode(self._state(None if self.agent is None else self.agent.to_bytes()))
+
+    def digest(self) -> str:
+        """A hash of everything that the fold has led to: the same log gives the same."""
+        agent = None if self.agent is None else self.agent.digest().encode()
+        return hashlib.sha256(_encode(self._state(agent))).hexdigest()
+
+    def _state(self, agent: bytes | None) -> State:
+        return State(
+            SNAPSHOT_VERSION, self.settings, list(self.arms), self.now, self.created, self.counts,
+            self.tally, self.waiting, agent,
+        )  # fmt: skip
+
+    @classmethod
+    def restored(cls, name: str, position: int, data: bytes, seed: int | None = None) -> "Loop":
+        """The loop that a snapshot was taken of, or a ValueError."""
+        try:
+            state = _decode(data)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"the snapshot is damaged: {error}") from None
+        if state.version != SNAPSHOT_VERSION:
+            raise ValueError(f"the snapshot has version {state.version}, not {SNAPSHOT_VERSION}")
+        loop = cls(name, seed)
+        loop.position, loop.settings = position, state.settings
+        loop.arms = dict.fromkeys(map(sys.intern, state.arms))
+        loop.now, loop.created = state.now, state.created
+        loop.counts, loop.tally, loop.waiting = state.counts, state.tally, state.waiting
+        loop.by_key = {w.key: id for id, w in state.waiting.items() if w.key is not None}
+        loop._set_deadlines()
+        if state.agent is not None:
+            loop.agent = Agent.from_bytes(state.agent)
+            loop.agent.shuffle(seed)
+        return loop
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(State).decode
+
+
+def _agent_id(id: str, slot: str) -> str:
+    return f"{id}{SEPARATOR}{slot}" if slot else id

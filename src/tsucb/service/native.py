@@ -1,0 +1,413 @@
+"""The service's own protocol: JSON under /v1/loops/."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from tsucb.agent.decision import Explanation
+from tsucb.service.events import Decided, Features, Pick, Rewarded
+from tsucb.service.export import comparison, exported
+from tsucb.service.features import flat
+from tsucb.service.http import Answer, Problem, Request, allowed, encode, json_answer
+from tsucb.service.keys import ADMINISTER, DECIDE, GRACE, ROLES, Holder
+from tsucb.service.loop import Loop
+from tsucb.service.service import ONE, Service, Wanted
+from tsucb.service.settings import LoopSettings, changed
+
+MOST_PLACES = 100  # of a list
+
+
+class NewLoop(msgspec.Struct, forbid_unknown_fields=True):
+    """A loop to be made."""
+
+    name: str
+    settings: dict[str, Any] = {}
+    arms: list[str] = []
+
+
+class Question(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What is to be decided.
+
+    `arms` are the names of those to choose from, or names with features; all that are known if
+    absent. `k` asks for a list. `key` is the same in a repeat of the request.
+    """
+
+    context: dict[str, Any] | None = None
+    arms: list[str] | dict[str, dict[str, Any] | None] | None = None
+    exclude: list[str] = []
+    k: int | None = None
+    id: str | None = None
+    deferred: bool = False
+    key: str | None = None
+    person: str | None = None
+
+
+class Choice(msgspec.Struct, omit_defaults=True):
+    """What was decided: the arm, and the probability of every arm it was chosen from."""
+
+    id: str
+    arm: str
+    probability: float
+    probabilities: dict[str, float]
+    arms: list[str] | None = None
+
+
+class RewardGiven(msgspec.Struct, forbid_unknown_fields=True):
+    """A reward; `place` says of which entry of a list, from 0."""
+
+    id: str
+    reward: float
+    place: int | None = None
+    key: str | None = None
+
+
+class Named(msgspec.Struct, forbid_unknown_fields=True):
+    """A decision, by its id."""
+
+    id: str
+
+
+class ArmChanges(msgspec.Struct, forbid_unknown_fields=True):
+    """Arms to be added and removed."""
+
+    add: list[str] = []
+    remove: list[str] = []
+
+
+class Asked(msgspec.Struct, forbid_unknown_fields=True):
+    """A context in which the arms' rewards are to be estimated."""
+
+    context: dict[str, Any] | None = None
+    arms: list[str] | None = None
+
+
+class Rotation(msgspec.Struct, forbid_unknown_fields=True):
+    """A key to be replaced; the old one works for so many seconds more."""
+
+    role: str
+    grace: float = GRACE
+
+
+class Forgotten(msgspec.Struct, forbid_unknown_fields=True):
+    """Decisions to be deleted: by their ids, or all of a person."""
+
+    ids: list[str] = []
+    person: str | None = None
+
+
+class Rivals(msgspec.Struct, forbid_unknown_fields=True):
+    """Configurations to be compared on the log, by their names."""
+
+    agents: dict[str, dict[str, Any]]
+    most: int = 20_000
+
+
+_question = msgspec.json.Decoder(Question).decode
+_reward = msgspec.json.Decoder(RewardGiven | list[RewardGiven]).decode
+
+Operation = Callable[[Loop, Request, Holder], Awaitable[Answer]]
+
+
+class Native:
+    """Answers requests under /v1."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        # By method and the word behind the loop's name: which key it takes, and what it does.
+        self.operations: dict[tuple[str, str], tuple[str, Operation]] = {
+            ("POST", "decide"): (DECIDE, self.decide),
+            ("POST", "reward"): (DECIDE, self.reward),
+            ("POST", "activate"): (DECIDE, self.activate),
+            ("POST", "estimates"): (DECIDE, self.estimates),
+            ("GET", ""): (ADMINISTER, self.show),
+            ("DELETE", ""): (ADMINISTER, self.delete),
+            ("GET", "configuration"): (ADMINISTER, self.configuration),
+            ("PATCH", "configuration"): (ADMINISTER, self.configure),
+            ("GET", "arms"): (DECIDE, self.arms),
+            ("POST", "arms"): (ADMINISTER, self.change_arms),
+            ("GET", "decisions"): (ADMINISTER, self.explain),
+            ("POST", "forget"): (ADMINISTER, self.forget),
+            ("POST", "reset"): (ADMINISTER, self.reset),
+            ("POST", "keys"): (ADMINISTER, self.rotate),
+            ("GET", "audit"): (ADMINISTER, self.audit),
+            ("GET", "export"): (ADMINISTER, self.export),
+            ("POST", "evaluate"): (ADMINISTER, self.evaluate),
+            ("GET", "state"): (ADMINISTER, self.state),
+        }
+
+    def problem(self, problem: Problem) -> Answer:
+        """An error as this protocol has it."""
+        body = {"error": {"code": problem.code, "message": problem.message}}
+        return json_answer(body, problem.status, problem.headers)
+
+    async def answer(self, request: Request, holder: Holder | None) -> Answer:
+        """Find out what is asked for, and who asks."""
+        path = request.path
+        if len(path) < 2 or path[1] != "loops" or len(path) > 5:
+            raise Problem(404, "NotFound", "there is nothing here; see /openapi.json")
+        if len(path) == 2:
+            return await self.all_loops(request, allowed(holder, ADMINISTER, None))
+        word = path[3] if len(path) > 3 else ""
+        found = self.operations.get((request.method, word))
+        if found is None or (len(path) == 5 and word != "decisions"):
+            methods = [m for m, each in self.operations if each == word]
+            if not methods:
+                raise Problem(404, "NotFound", "there is nothing here; see /openapi.json")
+            raise Problem(405, "MethodNotAllowed", f"this is for {' and '.join(methods)}")
+        role, operation = found
+        holder = allowed(holder, role, path[2])
+        return await operation(self.service.loop(path[2]), request, holder)
+
+    async def all_loops(self, request: Request, holder: Holder) -> Answer:
+        """List the loops, or make one."""
+        if request.method == "GET":
+            return json_answer({"loops": [summary(loop) for loop in self.service.loops.values()]})
+        if request.method != "POST":
+            raise Problem(405, "MethodNotAllowed", "this is for GET and POST")
+        new = msgspec.json.decode(request.body, type=NewLoop)
+        settings = changed(LoopSettings(), new.settings)
+        keys = await self.service.create(new.name, settings, new.arms, holder.name)
+        return json_answer({"name": new.name, "keys": keys}, 201)
+
+    # Deciding
+
+    async def decide(self, loop: Loop, request: Request, holder: Holder) -> Answer:
+        """Choose an arm, or a list of them."""
+        asked = _question(request.body)
+        arms, features = named_arms(asked.arms)
+        slots: tuple[Wanted, ...] = ONE
+        if asked.k is not None:
+            if not 1 <= asked.k <= MOST_PLACES:
+                raise ValueError(f"k is 1 to {MOST_PLACES}, not {asked.k}")
+            slots = tuple(Wanted(str(place)) for place in range(asked.k))
+        event = await self.service.decide(
+            loop, flat(asked.context), arms, arm_features=features, excluded=asked.exclude,
+            slots=slots, id=asked.id, deferred=asked.deferred, key=asked.key, person=asked.person,
+        )  # fmt: skip
+        return Answer(200, encode(choice(event)))
+
+    async def reward(self, loop: Loop, request: Request, holder: Holder) -> Answer:
+        """Take one reward, or several."""
+        given = _reward(request.body)
+        if isinstance(given, RewardGiven):
+            return Answer(200, encode({"result": await self._take(loop, given)}))
+        # Each stands for itself; the errors of some do not undo the others.
+        found = await asyncio.gather(
+            *(self._take(loop, each) for each in given), return_exceptions=True
+        )
+        results = []
+        for each in found:
+            if isinstance(each, BaseException) and not isinstance(each, LookupError | ValueError):
+                raise each
+            results.append({"result": each} if isinstance(each, str) else {"error": str(each)})
+        return json_answer({"results": results})
+
+    async def _take(self, loop: Loop, given: RewardGiven) -> str:
+        slot = "" if given.place is None else str(given.place)
+        return await self.service.reward(loop, given.id, given.reward, slot=slot, key=given.key)
+
+    async def activate(self, loop: Loop, request: Request, holder: Holder) -> Answer:
+        """Put a deferred decision to use."""
+        named = msgspec.json.decode(request.body, type=Named)
+        return json_answer({"result": await self.service.activate(loop, named.id)})
+
+    async def estimates(self, loop: Loop, request: Request, holder: Holder) -> Answer:
+        """What is believed about the arms' rewards in a context; decides nothing."""
+        asked = msgspec.json.decode(request.body or b"{}", type=Asked)
+        arms = list(loop.arms) if asked.arms is None else asked.arms
+        unknown = loop.unknown(arms)
+        if unknown or not arms:
+            raise ValueError(f"there is no arm {unknown[0]!r}" if unknown else "there are no arms")
+        pick = loop.propose(flat(asked.context), arms)
+        return json_answer({"arms": arm_rows(pick, "", "")})
+
+    # Looking
+
+    async def show(self, loop: Loop, request: Request, holder: Holder) -> Answer:
+        """A loop with its settings, arms and counts."""
+        return json_answer(summary(loop))
+
+    async def configuration(self, loop: Loop, request: Request, holder: Holder) -> Answer:
+        """The settings of a loop."""
+        return json_answer(as_json(loop.settings))
+
+    async def arms(self, loop: Loop, request: Request, holder: Holder) -> Answer:
+        """The arms of a loop, with their pulls and mean rewards."""
+        rows: list[dict[str, Any]] = []
+        if loop.agent is not None:
+            table = loop.agent.arms_summary()
+            for name, pulls, waiting, mean in table.itertuples():
+                found = None if math.isnan(mean) else mean
+                rows.append({"arm": name, "pulls": pulls, "open": waiting, "mean_reward": found})
+        return json_answer({"arms": rows})
+
+    async def explain(self, loop: Loop, request: Request, holder: Holder) -> Answer:
+        """A past decision: why it was made, and what became of it."""
+        if len(request.path) != 5:
+            raise Problem(404, "NotFound", "give the id of the decision: /decisions/ID")
+        id = request.path[4]
+        decision = await self.service.decision(loop, id)
+        history = await self.service.history(loop, id)
+        return json_answer(
+            {
+                **explained(decision),
+                "waiting": id in loop.waiting,
+                "rewards": [
+                    {"time": e.time, "reward": e.value, "place": e.slot or None}
+                    for e in history
+                    if isinstance(e, Rewarded)
+                ],
+            }
+        )
+
+    async def audit(self, loop: Loop, request: Request, holder: Holder) -> Answer:
+        """The last administrative calls."""
+        records = await asyncio.to_thread(self.service.store.audit, loop.name, 1_000)
+        return json_answer({"audit": [record._asdict() for record in records]})
+
+    async def export(self, loop: Loop, request: Request, holder: Holder) -> Answer:
+        """The log in the library's decision-log format, as one Parquet file."""
+        data = await asyncio.to_thread(exported, self.service, loop)
+        name = f'attachment; filename="{loop.name}.parquet"'.encode()
+        kind = b"application/vnd.apache.parquet"
+        return Answer(200, data, kind, [(b"content-disposition", name)])
+
+    async def evaluate(self, loop: Loop, request: Request, holder: Holder) -> Answer:
+        """What other configurations would have earned."""
+        rivals = msgspec.json.decode(request.body, type=Rivals)
+        found = await asyncio.to_thread(comparison, self.service, loop, rivals.agents, rivals.most)
+        return json_answer(found)
+
+    async def state(self, loop: Loop, request: Request, holder: Holder) -> Answer:
+        """Where in the log a loop is, and a hash of what it knows."""
+        return json_answer({"position": loop.position, "digest": loop.digest()})
+
+    # Changing
+
+    async def configure(self, loop: Loop, request: Request, holder: Holder) -> Answer:
+        """Change some settings."""
+        changes = msgspec.json.decode(request.body, type=dict[str, Any])
+        return json_answer(as_json(await self.service.configure(loop, changes, holder.name)))
+
+    async def change_arms(self, loop: Loop, request: Request, holder: Holder) -> Answer:
+        """Add and remove arms."""
+        changes = msgspec.json.decode(request.body, type=ArmChanges)
+        await self.service.change_arms(loop, changes.add, changes.remove, holder.name)
+        return await self.arms(loop, request, holder)
+
+    async def forget(self, loop: Loop, request: Request, holder: Holder) -> Answer:
+        """Delete decisions, and what was learned from them."""
+        asked = msgspec.json.decode(request.body, type=Forgotten)
+        if not asked.ids and asked.person is None:
+            raise ValueError("give the ids of decisions, or a person")
+        deleted = await self.service.forget(loop, asked.ids, asked.person, holder.name)
+        return json_answer({"events": deleted})
+
+    async def reset(self, loop: Loop, request: Request, holder: Holder) -> Answer:
+        """Forget what was learned."""
+        await self.service.reset(loop, holder.name)
+        return Answer(204)
+
+    async def delete(self, loop: Loop, request: Request, holder: Holder) -> Answer:
+        """Delete a loop with everything that was ever written about it."""
+        await self.service.delete(loop.name, holder.name)
+        return Answer(204)
+
+    async def rotate(self, loop: Loop, request: Request, holder: Holder) -> Answer:
+        """A new key; the old one works on for a while."""
+        asked = msgspec.json.decode(request.body, type=Rotation)
+        if asked.role not in ROLES:
+            raise ValueError(f"a role is {' or '.join(ROLES)}, not {asked.role!r}")
+        if not 0 <= asked.grace <= 30 * GRACE:
+            raise ValueError("grace is in seconds, at most 30 days")
+        key = self.service.keys.issue(loop.name, asked.role, self.service.clock(), asked.grace)
+        self.service.audit(holder.name, "keys", loop.name, asked.role)
+        return json_answer({"role": asked.role, "key": key}, 201)
+
+
+def named_arms(
+    given: list[str] | dict[str, dict[str, Any] | None] | None,
+) -> tuple[list[str] | None, dict[str, Features] | None]:
+    """The names of arms, and the features of those that have any."""
+    if not isinstance(given, dict):
+        return given, None
+    features = {name: found for name, each in given.items() if (found := flat(each)) is not None}
+    return list(given), features or None
+
+
+def choice(event: Decided) -> Choice:
+    """A decision as an answer."""
+    first = event.picks[0]
+    chances = dict(zip(first.arms, first.chances, strict=True))
+    arms = [pick.arm for pick in event.picks] if first.slot else None
+    return Choice(event.id, first.arm, chances[first.arm], chances, arms)
+
+
+def summary(loop: Loop) -> dict[str, Any]:
+    """A loop in short."""
+    whole = loop.tally.whole(loop.ripe)
+    return {
+        "name": loop.name,
+        "created": loop.created,
+        "settings": as_json(loop.settings),
+        "arms": list(loop.arms),
+        "waiting": len(loop.waiting),
+        "counts": {name: getattr(loop.counts, name) for name in loop.counts.__struct_fields__},
+        "mean_reward": whole.total / whole.rewards if whole.rewards else None,
+    }
+
+
+def as_json(settings: LoopSettings) -> dict[str, Any]:
+    """All settings, also those that nobody has changed."""
+    return {name: getattr(settings, name) for name in settings.__struct_fields__}
+
+
+def arm_rows(pick: Pick, policy: str, target_name: str) -> list[dict[str, Any]]:
+    """What the policy saw of every arm."""
+    seen = Explanation.of(tuple(pick.arms), pick.arm, policy, target_name, pick.seen)
+    numbers = {"mean": seen.mean, "std": seen.std, "estimate": seen.estimate, "radius": seen.radius}
+    rows = []
+    for i, arm in enumerate(pick.arms):
+        row = {name: finite(values[i]) for name, values in numbers.items()}
+        rows.append({"arm": arm, **row, "ratio": finite(seen.ratio[i])})
+    return rows
+
+
+def explained(event: Decided) -> dict[str, Any]:
+    """A decision, and why it was made."""
+    picks = []
+    for pick in event.picks:
+        seen = Explanation.of(
+            tuple(pick.arms), pick.arm, event.policy, event.target_name, pick.seen
+        )
+        rows = arm_rows(pick, event.policy, event.target_name)
+        for row, chance in zip(rows, pick.chances, strict=True):
+            row["probability"] = chance
+        picks.append(
+            {
+                "place": pick.slot or None,
+                "arm": pick.arm,
+                "favourite": pick.favourite,
+                "target": finite(seen.target),
+                "alpha": finite(seen.alpha),
+                "arms": rows,
+                "text": str(seen),
+            }
+        )
+    return {
+        "id": event.id,
+        "time": event.time,
+        "policy": event.policy,
+        "context": event.context,
+        "deferred": event.deferred,
+        "person": event.person,
+        "picks": picks,
+    }
+
+
+def finite(number: float) -> float | None:
+    """A number as JSON has it: none where it is not finite."""
+    return float(number) if math.isfinite(number) else None

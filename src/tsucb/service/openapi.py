@@ -1,0 +1,89 @@
+"""The native protocol, described for programs."""
+
+from typing import Any
+
+import msgspec
+
+import tsucb
+from tsucb.service import native
+from tsucb.service.keys import ADMINISTER
+from tsucb.service.native import Native
+from tsucb.service.settings import LoopSettings
+
+# What each operation takes; the others take nothing.
+BODIES: dict[str, Any] = {
+    "decide": native.Question,
+    "reward": native.RewardGiven,
+    "activate": native.Named,
+    "estimates": native.Asked,
+    "configure": LoopSettings,
+    "change_arms": native.ArmChanges,
+    "forget": native.Forgotten,
+    "rotate": native.Rotation,
+    "evaluate": native.Rivals,
+}
+ANSWERS = {"decide": native.Choice, "configuration": LoopSettings, "configure": LoopSettings}
+OTHER_STATUS = {"reset": "204", "delete": "204", "rotate": "201"}
+
+
+def document(protocol: Native) -> dict[str, Any]:
+    """The OpenAPI document."""
+    types = list({*BODIES.values(), *ANSWERS.values(), native.NewLoop})
+    types.sort(key=lambda cls: cls.__name__)
+    _, schemas = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    paths: dict[str, Any] = {
+        "/v1/loops": {
+            "get": operation("List the loops.", "server", None, None),
+            "post": operation("Make a loop.", "server", native.NewLoop, None, "201"),
+        }
+    }
+    for (method, word), (role, function) in protocol.operations.items():
+        name = function.__name__
+        path = "/v1/loops/{loop}" + (f"/{word}" if word else "")
+        places = ["loop"]
+        if word == "decisions":
+            path, places = path + "/{id}", ["loop", "id"]
+        line = (function.__doc__ or "").strip().partition("\n")[0]
+        found = operation(
+            line, role, BODIES.get(name), ANSWERS.get(name), OTHER_STATUS.get(name, "200")
+        )
+        found["parameters"] = [
+            {"name": p, "in": "path", "required": True, "schema": {"type": "string"}}
+            for p in places
+        ]
+        found["operationId"] = name
+        paths.setdefault(path, {})[method.lower()] = found
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "tsucb", "version": tsucb.__version__},
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"key": []}],
+    }
+
+
+def operation(line: str, role: str, body: Any, answer: Any, status: str = "200") -> dict[str, Any]:
+    """One operation."""
+    key = {ADMINISTER: "administer", "server": "server"}.get(role, "decide or administer")
+    found: dict[str, Any] = {"summary": line, "x-key": key}
+    if body is not None:
+        found["requestBody"] = {"required": True, "content": content(body)}
+    done: dict[str, Any] = {"description": "Done."}
+    if answer is not None:
+        done["content"] = content(answer)
+    found["responses"] = {
+        status: done,
+        "400": {"description": "What was wrong, in a sentence."},
+        "401": {"description": "No key, or a wrong one."},
+        "403": {"description": "The key is for something else."},
+        "429": {"description": "Past capacity; Retry-After says when to try again."},
+    }
+    return found
+
+
+def content(cls: Any) -> dict[str, Any]:
+    """A body of a type."""
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{cls.__name__}"}}}

@@ -1,0 +1,270 @@
+"""The process: settings from file and environment, keys on the first start, uvicorn."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import time
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvicorn
+
+from tsucb.files import write_whole
+from tsucb.service.application import Application, Options
+from tsucb.service.demo import play
+from tsucb.service.keys import ADMINISTER, ROLES
+from tsucb.service.service import Service
+from tsucb.service.settings import COMING_MODEL, LoopSettings, changed
+from tsucb.service.sqlite import SqliteStore
+from tsucb.service.store import Store
+
+KEYS = "keys.json"
+FIRST_LOOP = "default"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+PREFIX = "TSUCB_SERVE_"
+GRACE = 10  # seconds for requests to end when the server stops
+
+log = logging.getLogger("tsucb.service")
+
+
+class ServerSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """How the server is set up; in a file, in the environment (TSUCB_SERVE_PORT=…), or as options.
+
+    Parameters
+    ----------
+    data
+        The folder of the log and the keys.
+    postgres
+        A PostgreSQL database to use instead, as a connection string.
+    host, port
+        Where it listens: on this machine alone, unless it is told otherwise.
+    tls_certificate, tls_key
+        Files, for https.
+    insecure
+        Listen to other machines without TLS, as behind a proxy that has it.
+    most_bytes, most_requests, rate
+        Of a request's body; at the same time; per second and key.
+    loops
+        Loops to be made, or brought to these settings: by name, with `arms` among their settings.
+    """
+
+    data: str = "tsucb-data"
+    postgres: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 8000
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    insecure: bool = False
+    most_bytes: int = 1_000_000
+    most_requests: int = 2_000
+    rate: float | None = None
+    loops: dict[str, dict[str, Any]] = {}
+
+
+def read_settings(
+    file: Path | None, environment: Mapping[str, str], options: Mapping[str, Any]
+) -> ServerSettings:
+    """Settings from a TOML file, changed by the environment, changed by options."""
+    values: dict[str, Any] = {}
+    if file is not None:
+        try:
+            values = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{file} is not TOML: {' '.join(str(error).split())}") from None
+    given = {
+        name.removeprefix(PREFIX).lower(): text
+        for name, text in environment.items()
+        if name.startswith(PREFIX) and name != f"{PREFIX}CONFIG"
+    }
+    if "loops" in given:
+        raise ValueError(f"loops are set in the file, not by {PREFIX}LOOPS")
+    chosen = {name: value for name, value in options.items() if value is not None}
+    try:
+        # Texts of the environment become numbers where numbers belong.
+        settings = msgspec.convert({**values, **given, **chosen}, ServerSettings, strict=False)
+        for loop in settings.loops.values():
+            loop_settings(LoopSettings(), loop)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{file or 'the settings'}: {error}") from None
+    if (settings.tls_certificate is None) != (settings.tls_key is None):
+        raise ValueError("give both tls_certificate and tls_key, or none")
+    if settings.host not in LOOPBACK and not settings.tls_certificate and not settings.insecure:
+        raise ValueError(
+            f"to listen on {settings.host} keys would cross the network unencrypted: give "
+            "tls_certificate and tls_key, or say insecure if a proxy in front has TLS"
+        )
+    return settings
+
+
+def loop_settings(before: LoopSettings, given: dict[str, Any]) -> tuple[LoopSettings, list[str]]:
+    """The settings of a loop in a file, and its arms."""
+    arms = msgspec.convert(given.get("arms", []), list[str])
+    return changed(before, {k: v for k, v in given.items() if k != "arms"}), arms
+
+
+def open_store(settings: ServerSettings) -> Store:
+    """The store that the settings name."""
+    if settings.postgres is None:
+        return SqliteStore(settings.data)
+    from tsucb.service.postgres import PostgresStore
+
+    return PostgresStore(settings.postgres)
+
+
+class Server:
+    """A service with its application and its keys.
+
+    Parameters
+    ----------
+    settings
+        See `ServerSettings`.
+    demo
+        Whether simulated visitors come.
+    """
+
+    def __init__(self, settings: ServerSettings, demo: bool = False) -> None:
+        self.settings, self.demo = settings, demo
+        self.folder = Path(settings.data)
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.store = open_store(settings)
+        self.service = Prepared(self.store, self)
+        options = Options(settings.most_bytes, settings.most_requests, settings.rate)
+        self.application = Application(self.service, options)
+
+    @property
+    def url(self) -> str:
+        """Where it can be reached."""
+        scheme = "https" if self.settings.tls_certificate else "http"
+        host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
+        return f"{scheme}://{host}:{self.settings.port}"
+
+    async def prepare(self) -> None:
+        """Make the loops that there should be, and on the first start the keys."""
+        wanted = self.settings.loops
+        if not self.service.loops and not wanted:
+            wanted = {FIRST_LOOP: {"model": COMING_MODEL}}
+        issued: dict[str, Any] = {}
+        if not self.service.keys.any_for(None):
+            issued["server"] = self.service.keys.issue(None, ADMINISTER, self.service.clock())
+        for name, given in wanted.items():
+            loop = self.service.loops.get(name)
+            if loop is None:
+                settings, arms = loop_settings(LoopSettings(), given)
+                issued[name] = await self.service.create(name, settings, arms, "file")
+                continue
+            settings, arms = loop_settings(LoopSettings(), given)
+            if settings != loop.settings and given:
+                await self.service.configure(loop, msgspec.to_builtins(settings), "file")
+            if new := loop.unknown(arms):
+                await self.service.change_arms(loop, new, (), "file")
+            if not self.service.keys.any_for(name):
+                now = self.service.clock()
+                issued[name] = {role: self.service.keys.issue(name, role, now) for role in ROLES}
+        if issued:
+            self._write_keys(issued)
+
+    def _write_keys(self, issued: dict[str, Any]) -> None:
+        """Add keys to the file, which only its owner can read."""
+        path = self.folder / KEYS
+        before = json.loads(path.read_text()) if path.exists() else {}
+        if not path.exists():
+            path.touch(mode=0o600)
+        write_whole(path, json.dumps({**before, **issued}, indent=2) + "\n")
+        say(f"the keys are in {path}")
+
+    def run(self) -> None:
+        """Serve until the process is told to stop."""
+        config = uvicorn.Config(
+            self.application,
+            host=self.settings.host,
+            port=self.settings.port,
+            ssl_certfile=self.settings.tls_certificate,
+            ssl_keyfile=self.settings.tls_key,
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            timeout_keep_alive=60,
+            timeout_graceful_shutdown=GRACE,
+            ws="none",
+        )
+        server = uvicorn.Server(config)
+        # uvicorn raises the signal again once it has stopped in good order; that is the end.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+        try:
+            server.run()
+        finally:
+            self.store.close()
+        say("stopped in good order")
+        if not server.started:
+            raise OSError(f"the server could not be started on {self.url}; see above")
+
+
+class Prepared(Service):
+    """A service that is set up by its server when it starts."""
+
+    def __init__(self, store: Store, server: Server) -> None:
+        super().__init__(store)
+        self._server = server
+        self._playing: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Read the store, then see to the loops and keys."""
+        say("getting ready; the very first start compiles for a minute")
+        await super().start()
+        await self._server.prepare()
+        if self._server.demo:
+            self._playing = asyncio.create_task(play(self))
+        say(f"serving {len(self.loops)} loops on {self._server.url}")
+        if sys.stderr.isatty():  # not into a log that others read
+            say(f"enter with {self._server.url}{self._server.application.page.link()}")
+
+    async def stop(self) -> None:
+        """Send the visitors away, then stop."""
+        if self._playing is not None:
+            self._playing.cancel()
+        await super().stop()
+
+
+def say(text: str) -> None:
+    """Tell whoever started the process."""
+    log.info("%s", text)
+
+
+class JsonLines(logging.Formatter):
+    """Every record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter`."""
+        line: dict[str, Any] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        elif hasattr(record, "trace"):
+            line["trace"] = record.trace
+        return json.dumps(line, ensure_ascii=False)
+
+
+def set_up_logging(as_json: bool) -> None:
+    """Log to standard error: lines of JSON, or for a terminal plain ones."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if as_json else logging.Formatter("%(message)s"))
+    root = logging.getLogger()
+    root.handlers, root.level = [handler], logging.INFO
+    for noisy in ("uvicorn.error", "httpx"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def environment() -> Mapping[str, str]:
+    """The environment of this process."""
+    return os.environ

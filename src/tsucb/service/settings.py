@@ -1,0 +1,162 @@
+"""How a loop is configured: checked when it is set, so that the fold never meets nonsense."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from tsucb.agent import Agent
+from tsucb.checks import between
+from tsucb.evaluation.settings import model_class
+from tsucb.policies.exploring import Exploring
+from tsucb.policies.names import named_policy
+
+LONGEST_WAIT = 90 * 86_400.0  # seconds
+MOST_ARMS = 10_000
+
+# Models whose arms share one context that the agent reads by itself, or that take no context.
+FREE_MODEL = "AdaptiveLinear"
+COMING_MODEL = "HybridLinear"  # arms come with the decisions, and may have features
+PLAIN_MODELS = ("BernoulliArms", "GaussianArms", "PoissonArms")
+
+
+class LoopSettings(
+    msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, kw_only=True
+):
+    """The settings of a loop.
+
+    Parameters
+    ----------
+    model
+        "AdaptiveLinear" for arms that stay; "HybridLinear" for arms that come and go and have
+        features; or one without context: "BernoulliArms", "GaussianArms", "PoissonArms".
+    policy
+        By its name, such as "TS-UCB(10)".
+    exploration
+        ε, the floor: so often any arm is played. Without it nothing can be compared afterwards.
+    reward_wait
+        For so many seconds a decision waits for its reward.
+    default_reward
+        What a decision earned for which no reward came; None to learn nothing from it.
+    aggregation
+        Of several rewards for a decision "first" counts, or their "sum" when the wait is over.
+    learn_early
+        Learn a reward when it comes, or else when the wait is over. Where only good news is
+        reported, what comes early is all good: then False learns good and bad at the same pace.
+    forgetting
+        γ: with every reward all earlier ones come to count γ times as much.
+    mode
+        "online" plays what it chooses. "apprentice" plays the first arm that was offered and learns
+        from its rewards what to choose. "logging" plays the first arm and learns nothing.
+    categories
+        Features whose numbers are codes.
+    most_arms, most_open
+        At most so many arms are known, and so many decisions wait; more are refused.
+    reward_range
+        The least and the largest reward that is accepted.
+    note
+        Anything, for people.
+    """
+
+    model: str = FREE_MODEL
+    policy: str = "TS-UCB(10)"
+    exploration: float = 0.05
+    reward_wait: float = 600.0
+    default_reward: float | None = 0.0
+    aggregation: Literal["first", "sum"] = "first"
+    learn_early: bool = True
+    forgetting: float = 1.0
+    mode: Literal["online", "apprentice", "logging"] = "online"
+    categories: list[str] = []
+    most_arms: int = 1_000
+    most_open: int = 200_000
+    reward_range: tuple[float, float] | None = None
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.exploration <= 1:
+            raise ValueError(f"exploration must be 0 to 1, but it is {self.exploration}")
+        between("forgetting", self.forgetting, 0, 1)
+        if not 0 < self.reward_wait <= LONGEST_WAIT:
+            raise ValueError(
+                f"reward_wait is in seconds, above 0 and at most {LONGEST_WAIT:,.0f}, but it is "
+                f"{self.reward_wait}"
+            )
+        if isinstance(named_policy(self.policy), Exploring):
+            raise ValueError("give the floor as exploration, not with the policy")
+        model_class(self.model)
+        if self.model not in (FREE_MODEL, COMING_MODEL, *PLAIN_MODELS):
+            allowed = ", ".join((FREE_MODEL, COMING_MODEL, *PLAIN_MODELS))
+            raise ValueError(f"the model of a loop is one of {allowed}, not {self.model}")
+        if not 1 <= self.most_arms <= MOST_ARMS:
+            raise ValueError(f"most_arms must be 1 to {MOST_ARMS:,}, but it is {self.most_arms}")
+        if self.most_open < 1:
+            raise ValueError(f"most_open must be at least 1, but it is {self.most_open}")
+        if self.reward_range is not None:
+            low, high = self.reward_range
+            if not (math.isfinite(low) and math.isfinite(high) and low < high):
+                raise ValueError("reward_range is the least and the largest reward, in this order")
+        if self.default_reward is not None and not math.isfinite(self.default_reward):
+            raise ValueError("default_reward must be a finite number, or null")
+        if self.default_reward is not None and self.model in PLAIN_MODELS:
+            model_class(self.model)().check_rewards(np.array([self.default_reward]))
+
+    def agent(self, arms: list[str], seed: int | None) -> Agent:
+        """An agent with these settings, which knows nothing yet."""
+        arguments: dict[str, Any] = {"forgetting": self.forgetting, "seed": seed}
+        if self.model in PLAIN_MODELS:
+            arguments["model"] = model_class(self.model)()
+        else:
+            arguments["categories"] = self.categories
+        if self.arms_come:
+            return Agent(
+                None, policy=self.rule(), max_open=2**53, most_arms=self.most_arms, **arguments
+            )
+        return Agent(arms, policy=self.rule(), max_open=2**53, **arguments)
+
+    @property
+    def arms_come(self) -> bool:
+        """Whether arms come with the decisions, and need not be known before."""
+        return self.model == COMING_MODEL
+
+    def warm(self) -> None:
+        """Decide and learn once, so that no request has to wait for the compiler; blocks."""
+        rule = self.rule()
+        kind = (self.model, type(rule), type(getattr(rule, "policy", None)), self.forgetting == 1)
+        if kind in _WARM:
+            return
+        for features in (1, 24):  # linear models keep their numbers in two ways, by how many
+            agent = self.agent(["a", "b"], seed=0)
+            context = {f"x{i}": float(i) for i in range(features)}
+            given = None if self.model in PLAIN_MODELS else context
+            for n in range(3):
+                agent.propose(given, {"a": {"y": 1.0}, "b": {"y": 2.0}} if self.arms_come else None)
+                agent.record(str(n), given, "a", {"y": 1.0} if self.arms_come else None)
+                agent.reward(str(n), float(n % 2))
+        _WARM.add(kind)
+
+    @property
+    def learns_at_once(self) -> bool:
+        """Whether a reward is learned when it comes; a sum is not known before the wait is over."""
+        return self.learn_early and self.aggregation == "first"
+
+    def rule(self) -> Any:
+        """The policy, with its floor."""
+        policy = named_policy(self.policy)
+        return Exploring(policy, self.exploration) if self.exploration else policy
+
+    def learns_like(self, other: LoopSettings) -> bool:
+        """Whether what was learned with the other settings is what these would have learned."""
+        mine = (self.model, self.forgetting, sorted(self.categories))
+        return mine == (other.model, other.forgetting, sorted(other.categories))
+
+
+def changed(settings: LoopSettings, changes: dict[str, Any]) -> LoopSettings:
+    """Other settings with some changes, checked."""
+    return msgspec.convert({**msgspec.to_builtins(settings), **changes}, LoopSettings)
+
+
+_WARM: set[Any] = set()  # the combinations that this process has compiled, or found

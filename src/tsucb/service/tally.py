@@ -1,0 +1,124 @@
+"""What a loop earned and did over time, in a bounded number of numbers."""
+
+import bisect
+import math
+
+import msgspec
+
+MOST_SPANS = 200  # of time; when there are more, each becomes twice as long
+
+
+class Span(msgspec.Struct, array_like=True):
+    """Counts and sums over a stretch of time.
+
+    Rewards are summed with their weights w = 1 / (K p), p being the probability of the arm and K
+    the number of arms: the mean of w · reward is what choosing at random would have earned.
+    """
+
+    start: float
+    decisions: int = 0
+    rewards: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+    weights: float = 0.0
+    random: float = 0.0  # Σ w · reward
+    lift: float = 0.0  # Σ (1 − w) · reward
+    lift_squares: float = 0.0
+    arms: dict[str, int] = {}
+    imitated: int = 0
+    imitated_total: float = 0.0
+
+    def add(self, other: "Span") -> None:
+        """Take another stretch into this one."""
+        self.decisions += other.decisions
+        self.rewards += other.rewards
+        self.total += other.total
+        self.squares += other.squares
+        self.weights += other.weights
+        self.random += other.random
+        self.lift += other.lift
+        self.lift_squares += other.lift_squares
+        self.imitated += other.imitated
+        self.imitated_total += other.imitated_total
+        for arm, count in other.arms.items():
+            self.arms[arm] = self.arms.get(arm, 0) + count
+
+    def interval(self) -> tuple[float, float, float]:
+        """How much more than choosing at random a decision earned, and its 95 % interval."""
+        return interval(self.rewards, self.lift, self.lift_squares)
+
+
+def interval(count: int, total: float, squares: float) -> tuple[float, float, float]:
+    """The mean of so many numbers with its 95 % interval; NaN where there are too few.
+
+    >>> interval(100, 50.0, 50.0)
+    (0.5, 0.40..., 0.59...)
+    """
+    if count < 2:
+        return math.nan, math.nan, math.nan
+    mean = total / count
+    error = 1.96 * math.sqrt(max(squares / count - mean * mean, 0.0) / (count - 1))
+    return mean, mean - error, mean + error
+
+
+class Tally(msgspec.Struct, array_like=True):
+    """The spans of a loop's life, all equally long.
+
+    A decision and its reward count for the time of the decision: so a span is complete once all
+    its waits are over, and does not show the quick rewards first.
+    """
+
+    length: float = 5.0
+    spans: list[Span] = []
+
+    def at(self, time: float) -> Span:
+        """The span of a time: a new one, or one that was there."""
+        start = math.floor(time / self.length) * self.length
+        if self.spans and self.spans[-1].start >= start:
+            place = bisect.bisect_right(self.spans, start, key=lambda span: span.start)
+            return self.spans[max(place - 1, 0)]
+        self.spans.append(Span(start, arms={}))
+        if len(self.spans) > MOST_SPANS:
+            self._double()
+        return self.spans[-1]
+
+    def _double(self) -> None:
+        self.length *= 2
+        old, self.spans = self.spans, []
+        for span in old:
+            start = math.floor(span.start / self.length) * self.length
+            if not self.spans or self.spans[-1].start != start:
+                self.spans.append(Span(start, arms={}))
+            self.spans[-1].add(span)
+
+    def played(self, time: float, arm: str) -> None:
+        """Count a decision."""
+        span = self.at(time)
+        span.decisions += 1
+        span.arms[arm] = span.arms.get(arm, 0) + 1
+
+    def earned(self, time: float, reward: float, weight: float, imitated: bool) -> None:
+        """Count the reward of a decision made then, or what stands for it."""
+        span = self.at(time)
+        span.rewards += 1
+        span.total += reward
+        span.squares += reward * reward
+        span.weights += weight
+        span.random += weight * reward
+        extra = (1.0 - weight) * reward
+        span.lift += extra
+        span.lift_squares += extra * extra
+        if imitated:
+            span.imitated += 1
+            span.imitated_total += reward
+
+    def until(self, time: float) -> list[Span]:
+        """The spans that ended by a time."""
+        return [span for span in self.spans if span.start + self.length <= time]
+
+    def whole(self, until: float = math.inf) -> Span:
+        """Everything together, or what ended by a time."""
+        everything = Span(self.spans[0].start if self.spans else 0.0, arms={})
+        for span in self.until(until):
+            everything.add(span)
+        return everything

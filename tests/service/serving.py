@@ -1,0 +1,84 @@
+"""A server in a thread of the test, reached over real connections."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from tsucb.service.application import Application, Options
+from tsucb.service.service import Service
+from tsucb.service.settings import LoopSettings
+from tsucb.service.sqlite import SqliteStore
+
+LOOP = "drinks"
+
+
+class Served:
+    """A service behind HTTP, and the keys of its loop."""
+
+    def __init__(self, service: Service, application: Application, url: str) -> None:
+        self.service, self.application, self.url = service, application, url
+        self.keys: dict[str, str] = {}
+        self.server_key = ""
+        self.clients: list[Any] = []  # closed before the server stops, or it would wait for them
+
+    @property
+    def loop(self) -> Any:
+        return self.service.loop(LOOP)
+
+
+@contextlib.contextmanager
+def served(
+    folder: Path, clock: Any, *, tls: tuple[str, str] | None = None, options: Options | None = None,
+    most_waiting: int = 4_000, **settings: Any,
+) -> Iterator[Served]:  # fmt: skip
+    """Serve one loop on a free port, until the end of the block."""
+    store = SqliteStore(folder)
+    service = Service(store, clock=clock, seed=1, most_waiting=most_waiting)
+    application = Application(service, options or Options())
+    # Without the protocol the answers would wait for the acknowledgement of their headers.
+    free = socket.socket(proto=socket.IPPROTO_TCP)
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+    certificate, key = tls or (None, None)
+    config = uvicorn.Config(
+        application, log_level="warning", ssl_certfile=certificate, ssl_keyfile=key, ws="none",
+        timeout_graceful_shutdown=2,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    found = Served(service, application, f"{'https' if tls else 'http'}://127.0.0.1:{port}")
+    ready = threading.Event()
+
+    async def main() -> None:
+        task = asyncio.create_task(server.serve([free]))
+        while not server.started and not task.done():
+            await asyncio.sleep(0.005)
+        if LOOP not in service.loops:
+            chosen = LoopSettings(**settings)
+            found.keys = await service.create(LOOP, chosen)
+            found.server_key = service.keys.issue(None, "administer", clock())
+        ready.set()
+        while not server.should_exit:
+            await asyncio.sleep(0.01)
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()  # a client that has gone does not say goodbye
+        await task
+        await asyncio.sleep(0)
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
+    thread.start()
+    assert ready.wait(30)
+    try:
+        yield found
+    finally:
+        for client in found.clients:
+            client.close()
+        server.should_exit = True
+        thread.join(20)
+        free.close()
+        store.close()

@@ -1,0 +1,490 @@
+"""The fold: what becomes of decisions and rewards as time goes by."""
+
+import asyncio
+import math
+from typing import Any
+
+import pytest
+
+from tests.service.conftest import Clock, run, running
+from tsucb.service import events
+from tsucb.service.events import Decided
+from tsucb.service.loop import LATE, REPEATED, TAKEN, Loop
+from tsucb.service.service import NotFound, Overloaded, Service, Wanted
+from tsucb.service.settings import LoopSettings, changed
+from tsucb.service.store import StoreError
+
+ARMS = ["tea", "milk", "juice"]
+WAIT = 600.0
+
+
+async def made(service: Service, name: str = "drinks", **settings: Any) -> Loop:
+    await service.create(name, LoopSettings(reward_wait=WAIT, **settings), ARMS)
+    return service.loop(name)
+
+
+def pulls(loop: Loop) -> int:
+    assert loop.agent is not None
+    return int(loop.agent.arms_summary()["pulls"].sum())
+
+
+def learned(loop: Loop) -> float:
+    """The sum of all rewards learned."""
+    assert loop.agent is not None
+    summary = loop.agent.arms_summary()
+    return float((summary["pulls"] * summary["mean_reward"].fillna(0)).sum())
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize(("seconds", "counts"), [(WAIT - 1, True), (WAIT + 1, False)])
+def test_a_reward_around_the_end_of_the_wait(open_store, clock, restart, seconds, counts):
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service, default_reward=0.25)
+            event = await service.decide(loop, {"hour": 9})
+            if not restart:
+                clock.pass_by(seconds)
+                assert await service.reward(loop, event.id, 1.0) == (TAKEN if counts else LATE)
+                assert (pulls(loop), learned(loop)) == (1, 1.0 if counts else 0.25)
+                return
+        clock.pass_by(seconds)
+        async with running(open_store(), clock) as service:
+            loop = service.loop("drinks")
+            assert await service.reward(loop, event.id, 1.0) == (TAKEN if counts else LATE)
+            assert (pulls(loop), learned(loop)) == (1, 1.0 if counts else 0.25)
+            assert loop.counts.late == (0 if counts else 1)
+
+    run(main)
+
+
+def test_waits_end_without_requests(open_store, clock):
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service, default_reward=0.5)
+            for hour in range(3):
+                await service.decide(loop, {"hour": hour})
+                clock.pass_by(10)
+            clock.pass_by(WAIT - 30)
+            await service.tick()
+            assert (len(loop.waiting), learned(loop)) == (2, 0.5)
+            clock.pass_by(WAIT)
+            await service.tick()
+            assert (len(loop.waiting), learned(loop), loop.counts.defaults) == (0, 1.5, 3)
+
+    run(main)
+
+
+def test_no_default_reward_means_nothing_is_learned(open_store, clock):
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service, default_reward=None)
+            await service.decide(loop, None)
+            clock.pass_by(WAIT)
+            await service.tick()
+            assert (pulls(loop), loop.counts.defaults, len(loop.waiting)) == (0, 1, 0)
+            assert loop.agent is not None
+            assert loop.agent.open_decisions == 0
+
+    run(main)
+
+
+def test_the_first_reward_counts_and_repeats_do_not(open_store, clock):
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service)
+            event = await service.decide(loop, {"hour": 9})
+            assert await service.reward(loop, event.id, 1.0) == TAKEN
+            assert await service.reward(loop, event.id, 0.5) == LATE
+            assert (pulls(loop), learned(loop)) == (1, 1.0)
+            event = await service.decide(loop, {"hour": 9})
+            assert await service.reward(loop, event.id, 1.0, key="k") == TAKEN
+            assert await service.reward(loop, event.id, 1.0, key="k") == REPEATED
+            assert (pulls(loop), learned(loop)) == (2, 2.0)
+
+    run(main)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_sums_count_every_key_once(open_store, clock, restart):
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service, aggregation="sum")
+            event = await service.decide(loop, {"hour": 9})
+            assert await service.reward(loop, event.id, 1.0, key="a") == TAKEN
+            assert await service.reward(loop, event.id, 2.0) == TAKEN
+            if not restart:
+                assert await service.reward(loop, event.id, 1.0, key="a") == REPEATED
+        async with running(open_store(), clock) as service:
+            loop = service.loop("drinks")
+            assert await service.reward(loop, event.id, 1.0, key="a") == REPEATED
+            assert await service.reward(loop, event.id, 4.0, key="b") == TAKEN
+            assert pulls(loop) == 0
+            clock.pass_by(WAIT)
+            await service.tick()
+            assert (pulls(loop), learned(loop)) == (1, 7.0)
+
+    run(main)
+
+
+def test_deferred_decisions_count_once_activated(open_store, clock):
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service)
+            used = await service.decide(loop, {"hour": 9}, deferred=True)
+            unused = await service.decide(loop, {"hour": 10}, deferred=True)
+            early = await service.decide(loop, {"hour": 11}, deferred=True)
+            assert await service.activate(loop, used.id) == TAKEN
+            assert await service.activate(loop, used.id) == REPEATED
+            await service.reward(loop, used.id, 1.0)
+            await service.reward(loop, unused.id, 1.0)
+            await service.reward(loop, early.id, 0.5)
+            assert learned(loop) == 1.0
+            await service.activate(loop, early.id)
+            assert learned(loop) == 1.5
+            clock.pass_by(WAIT)
+            assert await service.activate(loop, unused.id) == LATE
+            assert (learned(loop), pulls(loop), loop.counts.never_activated) == (1.5, 2, 1)
+
+    run(main)
+
+
+def test_learning_when_the_wait_is_over(open_store, clock):
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service, learn_early=False)
+            good, bad = [await service.decide(loop, {"hour": n}) for n in range(2)]
+            assert await service.reward(loop, good.id, 1.0) == TAKEN
+            assert await service.reward(loop, good.id, 0.5) == REPEATED
+            assert pulls(loop) == 0
+            clock.pass_by(WAIT)
+            await service.tick()
+            assert (pulls(loop), learned(loop), loop.counts.learned) == (2, 1.0, 2)
+            assert loop.tally.whole().rewards == 2
+            assert await service.reward(loop, bad.id, 1.0) == LATE
+
+    run(main)
+
+
+def test_slots_have_arms_of_their_own(open_store, clock):
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service)
+            slots = [Wanted("top", {"height": 2}), Wanted("side", None, ["tea"]), Wanted("end")]
+            event = await service.decide(loop, {"hour": 9}, slots=slots)
+            assert sorted(pick.arm for pick in event.picks) == sorted(ARMS)
+            assert event.picks[1].arm != "tea"
+            assert (
+                await service.rewards(loop, event.id, [("top", 1.0), ("end", 0.5)]) == [TAKEN] * 2
+            )
+            with pytest.raises(ValueError, match="no slot 'bottom'"):
+                await service.reward(loop, event.id, 1.0, slot="bottom")
+            with pytest.raises(ValueError, match="name of a slot"):
+                await service.reward(loop, event.id, 1.0)
+            assert (pulls(loop), learned(loop)) == (2, 1.5)
+            clock.pass_by(WAIT)
+            await service.tick()
+            assert (pulls(loop), learned(loop)) == (3, 1.5)
+            with pytest.raises(ValueError, match="no arm to choose for slot '3'"):
+                await service.decide(loop, None, slots=[Wanted(str(i)) for i in range(4)])
+
+    run(main)
+
+
+def test_a_repeated_request_gets_the_same_decision(open_store, clock):
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service, exploration=1.0)
+            by_key = [await service.decide(loop, {"n": n}, key="k") for n in range(5)]
+            by_id = await asyncio.gather(
+                *(service.decide(loop, {"n": n}, id="seven") for n in range(20))
+            )
+            assert len({event.id for event in by_key}) == 1
+            assert len({event.picks[0].arm for event in by_id}) == 1
+            assert loop.counts.decisions == 2
+
+    run(main)
+
+
+def test_probabilities_are_those_of_the_floor(open_store, clock):
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service, exploration=0.2)
+            event = await service.decide(loop, {"n": 1}, [*ARMS, "water"], excluded=["milk"])
+            (pick,) = event.picks
+            assert pick.arms == ["tea", "juice", "water"]
+            assert sorted(pick.chances) == pytest.approx([0.2 / 3, 0.2 / 3, 0.8 + 0.2 / 3])
+            assert pick.chances[pick.arms.index(pick.favourite)] == max(pick.chances)
+            assert list(loop.arms) == [*ARMS, "water"]
+
+    run(main)
+
+
+def test_an_apprentice_plays_the_baseline_and_learns(open_store, clock):
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service, mode="apprentice")
+            for _ in range(20):
+                event = await service.decide(loop, None, ["milk", "tea"])
+                assert (event.picks[0].arm, event.picks[0].chances) == ("milk", [1.0, 0.0])
+                await service.reward(loop, event.id, 1.0)
+            assert (pulls(loop), loop.tally.whole().rewards) == (20, 20)
+            await service.configure(loop, {"mode": "logging"}, "test")
+            event = await service.decide(loop, None, ["milk", "tea"])
+            await service.reward(loop, event.id, 1.0)
+            assert (pulls(loop), loop.tally.whole().rewards) == (20, 21)
+
+    run(main)
+
+
+def test_the_log_gives_the_same_state_to_the_last_bit(open_store, clock):
+    """With everything that can happen in it: late, repeated, deferred, arms that come and go."""
+
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service, exploration=0.1)
+            ids: list[str] = []
+            for n in range(150):
+                context = {"n": n % 7, "city": f"c{n % 5}"} if n > 20 else {"n": n % 3}
+                event = await service.decide(loop, context, deferred=n % 5 == 0)
+                ids.append(event.id)
+                clock.pass_by(7)
+                if n % 10 == 0:
+                    await service.activate(loop, event.id)
+                if n % 3:
+                    await service.reward(loop, ids[2 * (n // 4)], math.sin(n))
+                if n == 50:
+                    await service.change_arms(loop, ["water"], ["milk"], "test")
+                if n == 100:
+                    await service.configure(
+                        loop, {"exploration": 0.3, "policy": "TS-UCB(3)"}, "test"
+                    )
+                    await service.store_snapshot(loop)
+            digest, counts = loop.digest(), loop.counts
+            assert min(counts.defaults, counts.late, counts.never_activated, counts.learned) > 5
+            assert service.replayed("drinks", snapshots=False).digest() == digest
+            assert service.replayed("drinks").digest() == digest
+        store = open_store()
+        store.drop_snapshots("drinks")
+        async with running(store, clock) as service:
+            assert service.loop("drinks").digest() == digest
+
+    run(main)
+
+
+def test_arms_that_come_with_their_features(open_store, clock):
+    """Arms that nobody has heard of are known by what they share with others."""
+
+    async def main():
+        async with running(open_store(), clock) as service:
+            settings = LoopSettings(
+                model="HybridLinear", reward_wait=WAIT, exploration=0.2, most_arms=100
+            )
+            await service.create("news", settings)
+            loop = service.loop("news")
+            for n in range(120):
+                features = {f"story {n + i}": {"sport": (n + i) % 2, "age": i} for i in range(4)}
+                event = await service.decide(
+                    loop, {"fan": n % 2}, list(features), arm_features=features
+                )
+                await service.reward(loop, event.id, features[event.picks[0].arm]["sport"])
+                if n == 60:
+                    await service.store_snapshot(loop)
+            fresh = {"old sport": {"sport": 1, "age": 9}, "old news": {"sport": 0, "age": 9}}
+            picks = [loop.propose({"fan": 1}, list(fresh), arm_features=fresh) for _ in range(30)]
+            assert sum(pick.favourite == "old sport" for pick in picks) > 25
+            digest = loop.digest()
+            assert not loop.arms, "they come with the decisions"
+            assert service.replayed("news", snapshots=False).digest() == digest
+            assert service.replayed("news").digest() == digest
+        async with running(open_store(), clock) as service:
+            assert service.loop("news").digest() == digest
+
+    run(main)
+
+
+def test_a_snapshot_that_cannot_be_read_is_passed_over(open_store, clock):
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service)
+            for n in range(20):
+                event = await service.decide(loop, {"n": n})
+                await service.reward(loop, event.id, n % 2)
+            digest = loop.digest()
+        store = open_store()
+        (snapshot, *_) = store.snapshots("drinks")
+        for damaged in (b"", snapshot.body[:-40], b"\xc1" + snapshot.body[1:]):
+            store.save_snapshot("drinks", snapshot._replace(body=damaged))
+            async with running(store, clock) as service:
+                assert service.loop("drinks").digest() == digest
+
+    run(main)
+
+
+def test_a_store_that_fails_acknowledges_nothing(open_store, clock, monkeypatch):
+    async def main():
+        store = open_store()
+        async with running(store, clock) as service:
+            loop = await made(service)
+            event = await service.decide(loop, {"hour": 9})
+            digest, append = loop.digest(), store.append
+
+            def fail(rows):
+                raise StoreError("the disk is full")
+
+            def fail_late(rows):
+                append(rows)
+                raise StoreError("the disk is slow")
+
+            monkeypatch.setattr(store, "append", fail)
+            with pytest.raises(StoreError, match="full"):
+                await service.reward(loop, event.id, 1.0)
+            assert loop.digest() == digest
+            monkeypatch.setattr(store, "append", fail_late)
+            with pytest.raises(StoreError, match="slow"):
+                await service.reward(loop, event.id, 1.0)
+            assert loop.digest() == digest
+            # The reward is in the log although it was said to have failed: it counts, once.
+            monkeypatch.setattr(store, "append", append)
+            assert await service.reward(loop, event.id, 1.0) == LATE
+            assert (pulls(loop), learned(loop)) == (1, 1.0)
+
+    run(main)
+
+
+def test_capacity_is_refused_not_queued(open_store, clock):
+    async def main():
+        async with running(open_store(), clock, most_waiting=50) as service:
+            loop = await made(service, most_open=10)
+            found = await asyncio.gather(
+                *(service.decide(loop, {"n": n}) for n in range(100)), return_exceptions=True
+            )
+            refused = [e for e in found if isinstance(e, Overloaded)]
+            assert len(refused) >= 50
+            assert sum(isinstance(e, Decided) for e in found) == 100 - len(refused)
+            with pytest.raises(Overloaded) as error:
+                await service.decide(loop, {"n": 0})
+            assert error.value.seconds >= 1
+
+    run(main)
+
+
+def test_forgetting_a_person_leaves_no_trace(open_store, clock):
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop, twin = await made(service), await made(service, "twin")
+            for n in range(30):
+                clock.pass_by(1)
+                event = await service.decide(loop, {"n": n}, person="ann" if n % 3 else "bob")
+                await service.reward(loop, event.id, n % 2)
+                if n % 3 == 0:  # the twin has never heard of ann
+                    same = Decided(**{f: getattr(event, f) for f in event.__struct_fields__})
+                    await service._append_one(twin, same)
+                    await service.reward(twin, event.id, n % 2)
+            await service.store_snapshot(loop)
+            assert await service.forget(loop, person="ann") == 40
+            loop = service.loop("drinks")
+            assert loop.counts == twin.counts
+            assert learned(loop) == learned(twin)
+            left = [events.decode(row.body) for row in service.store.read(0, "drinks")]
+            assert {e.person for e in left if isinstance(e, Decided)} == {"bob"}
+            assert service.replayed("drinks").digest() == loop.digest()
+            event = await service.decide(loop, {"n": 1})
+            assert await service.reward(loop, event.id, 1.0) == TAKEN
+
+    run(main)
+
+
+def test_clearing_and_deleting(open_store, clock):
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service)
+            old = await service.decide(loop, {"n": 1})
+            await service.clear(loop, "test")
+            loop = service.loop("drinks")
+            assert (list(loop.arms), loop.counts.decisions) == (ARMS, 0)
+            with pytest.raises(NotFound):
+                await service.reward(loop, old.id, 1.0)
+            event = await service.decide(loop, {"n": 1})
+            await service.reward(loop, event.id, 1.0)
+            last = service.position
+            await service.delete("drinks", "test")
+            assert service.store.loops() == []
+            loop = await made(service)
+            assert service.position == last + 2  # positions are never given twice
+            actions = [record.action for record in service.store.audit(None, 9)]
+            assert actions == ["create", "delete", "clear", "create"]
+
+    run(main)
+
+
+def test_a_folder_has_one_service(tmp_path):
+    from tsucb.service.sqlite import SqliteStore
+
+    store = SqliteStore(tmp_path / "data")
+    with pytest.raises(StoreError, match="in use by another process"):
+        SqliteStore(tmp_path / "data")
+    store.close()
+
+
+def test_a_copy_while_running_is_a_whole_store(clock, tmp_path):
+    from tsucb.service.sqlite import FILE, SqliteStore, backup
+
+    async def main():
+        store = SqliteStore(tmp_path / "data")
+        async with running(store, clock) as service:
+            loop = await made(service)
+            for n in range(10):
+                event = await service.decide(loop, {"n": n})
+                await service.reward(loop, event.id, 1.0)
+            digest = loop.digest()
+            (tmp_path / "copy").mkdir()
+            backup(tmp_path / "data", tmp_path / "copy" / FILE)
+            with pytest.raises(StoreError, match="is there already"):
+                backup(tmp_path / "data", tmp_path / "copy" / FILE)
+            await service.decide(loop, {"n": 0})
+        store.close()
+        restored = SqliteStore(tmp_path / "copy")
+        async with running(restored, clock) as service:
+            assert service.loop("drinks").digest() == digest
+        restored.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"exploration": 1.5}, "exploration must be 0 to 1"),
+        ({"reward_wait": 0}, "reward_wait is in seconds"),
+        ({"policy": "Best"}, "unknown policy 'Best'"),
+        ({"policy": "TS+5%"}, "give the floor as exploration"),
+        ({"model": "Magic"}, "unknown model 'Magic'"),
+        ({"model": "NIGLinear"}, "the model of a loop is one of"),
+        ({"mode": "off"}, "Invalid enum value 'off'"),
+        ({"colour": "red"}, "unknown field `colour`"),
+        ({"aggregation": 1}, "aggregation"),
+        ({"most_arms": 0}, "most_arms must be"),
+        ({"model": "BernoulliArms", "default_reward": -1.0}, "reward"),
+        ({"reward_range": [1, 0]}, "reward_range"),
+    ],
+)
+def test_settings_are_checked(change, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        changed(LoopSettings(), change)
+
+
+def test_a_clock_that_goes_back_ends_no_wait_twice(open_store):
+    clock = Clock()
+
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service)
+            event = await service.decide(loop, {"n": 1})
+            clock.pass_by(-100)
+            other = await service.decide(loop, {"n": 2})
+            assert await service.reward(loop, event.id, 1.0) == TAKEN
+            clock.pass_by(100 + WAIT - 50)
+            assert await service.reward(loop, other.id, 1.0) == LATE
+            assert service.replayed("drinks", False).digest() == loop.digest()
+
+    run(main)

@@ -1,0 +1,299 @@
+"""The service's own protocol over real connections, with the Python clients."""
+
+import asyncio
+import io
+import json
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.service.conftest import Clock
+from tests.service.serving import LOOP, served
+from tsucb.service.application import Options
+from tsucb.service.client import AsyncClient, Client, ServiceError
+from tsucb.service.loop import LATE, TAKEN
+
+
+@pytest.fixture
+def drinks(tmp_path: Path, clock: Clock):
+    with served(tmp_path / "data", clock, reward_wait=600.0) as found:
+        yield found
+
+
+@pytest.fixture
+def client(drinks):
+    with Client(drinks.url, loop=LOOP, key=drinks.keys["administer"]) as found:
+        yield found
+
+
+def test_decide_and_reward(drinks, client, clock):
+    decision = client.decide({"hour": 9, "place": {"city": "Rome"}}, ["tea", "milk"])
+    assert decision.arm in ("tea", "milk")
+    assert sum(decision.probabilities.values()) == pytest.approx(1)
+    assert decision.probability == decision.probabilities[decision.arm]
+    assert client.reward(decision.id, 1.0) == TAKEN
+    late = client.decide({"hour": 10})
+    clock.pass_by(601)
+    assert client.reward(late.id, 1.0) == LATE
+    found = client.explain(decision.id)
+    assert found["context"] == {"hour": 9, "place.city": "Rome"}
+    assert [row["arm"] for row in found["picks"][0]["arms"]] == ["tea", "milk"]
+    assert found["rewards"][0]["reward"] == 1.0
+    assert not found["waiting"]
+    assert {row["arm"] for row in client.estimates({"hour": 9})} == {"tea", "milk"}
+    assert sum(row["pulls"] for row in client.arms()) == 2
+
+
+def test_lists_and_features_and_exclusions(client):
+    arms = {"tea": {"hot": True}, "milk": {"hot": False}, "juice": None, "water": {}}
+    decision = client.decide({"hour": 9}, arms, k=3, exclude=["water"])
+    assert decision.arms is not None
+    assert sorted(decision.arms) == ["juice", "milk", "tea"]
+    assert decision.arm == decision.arms[0]
+    assert client.reward(decision.id, 1.0, place=2) == TAKEN
+    with pytest.raises(ServiceError, match="needs the name of a slot"):
+        client.reward(decision.id, 1.0)
+
+
+def test_ids_may_be_anything(client):
+    for id in ("a/b c", "über/ähm?x=1#y", "%2F", "🍵", "x" * 256):
+        decision = client.decide({"n": 1}, ["tea", "milk"], id=id, deferred=True)
+        assert decision.id == id
+        assert client.activate(id) == TAKEN
+        assert client.reward(id, 0.5) == TAKEN
+        assert client.explain(id)["id"] == id
+    with pytest.raises(ServiceError, match="1 to 256 characters"):
+        client.decide({"n": 1}, id="x" * 257)
+
+
+def test_configuration_arms_and_audit(drinks, client):
+    assert client.configuration()["exploration"] == 0.05
+    assert client.configure(exploration=0.5, mode="apprentice")["exploration"] == 0.5
+    with pytest.raises(ServiceError, match="exploration must be 0 to 1"):
+        client.configure(exploration=2)
+    client.change_arms(add=["tea", "milk"])
+    client.change_arms(remove=["tea"])
+    assert [row["arm"] for row in client.arms()] == ["milk"]
+    audit = client._send(client._reward("", 0, None)._replace(method="GET", path="/audit"))
+    assert [row["action"] for row in audit["audit"]] == ["arms", "arms", "configure", "create"]
+    assert drinks.keys["administer"] not in json.dumps(audit)
+
+
+def test_forgetting_and_export(client, clock, tmp_path):
+    import pandas as pd
+
+    from tsucb.logs.decision_log import read
+
+    for n in range(20):
+        decision = client.decide({"n": n}, ["tea", "milk"], person="ann" if n % 2 else "bob")
+        if n % 4:
+            client.reward(decision.id, 1.0)
+    clock.pass_by(601)
+    client.decide({"n": 0})
+    data = client.export()
+    assert pd.read_parquet(io.BytesIO(data))["kind"].value_counts().to_dict() == {
+        "decision": 21, "reward": 20,
+    }  # fmt: skip
+    (tmp_path / "log.parquet").write_bytes(data)
+    table = read(tmp_path / "log.parquet")
+    assert table["reward"].sum() == 15
+    assert table["expired"].sum() == 5
+    assert (table["propensity"] > 0).all()
+    assert client.forget(person="ann") == 20
+    assert sum(row["pulls"] for row in client.arms()) == 10
+
+
+def test_evaluation_answers_what_another_configuration_would_have_earned(client, clock):
+    client.configure(exploration=0.5)
+    for n in range(120):
+        decision = client.decide({"n": n % 3}, ["tea", "milk"])
+        client.reward(decision.id, float(decision.arm == "tea"))
+        clock.pass_by(1)
+    with pytest.raises(ServiceError, match="not enough decisions"):
+        client.evaluate({"random": {"policy": "Random"}})
+    clock.pass_by(700)
+    client.decide({"n": 0})
+    found = client.evaluate({"random": {"policy": "Random"}})
+    rows = {row["configuration"]: row for row in found["configurations"]}
+    assert found["decisions"] == 120
+    assert rows["random"]["reward"] < rows["as logged"]["reward"]
+
+
+def test_many_rewards_at_once(drinks, client):
+    ids = [client.decide({"n": n}, ["tea", "milk"]).id for n in range(3)]
+    body = [{"id": id, "reward": 1.0} for id in ids] + [{"id": "nobody", "reward": 1.0}]
+    found = httpx.post(
+        f"{drinks.url}/v1/loops/{LOOP}/reward", json=body,
+        headers={"authorization": f"Bearer {drinks.keys['decide']}"},
+    ).json()  # fmt: skip
+    assert found["results"][:3] == [{"result": TAKEN}] * 3
+    assert "no decision 'nobody'" in found["results"][3]["error"]
+
+
+def test_loops_are_made_listed_and_deleted_with_the_key_of_the_server(drinks):
+    headers = {"authorization": f"Bearer {drinks.server_key}"}
+    with httpx.Client(base_url=drinks.url, headers=headers) as http:
+        made = http.post("/v1/loops", json={"name": "news", "settings": {"exploration": 0.2}})
+        assert made.status_code == 201
+        assert http.post("/v1/loops", json={"name": "news"}).status_code == 409
+        assert http.post("/v1/loops", json={"name": "a/b"}).status_code == 400
+        names = [loop["name"] for loop in http.get("/v1/loops").json()["loops"]]
+        assert names == [LOOP, "news"]
+        keys = made.json()["keys"]
+        assert http.delete("/v1/loops/news").status_code == 204
+        assert http.get("/v1/loops/news").status_code == 404
+    with Client(drinks.url, loop="news", key=keys["administer"]) as gone:
+        with pytest.raises(ServiceError) as error:
+            gone.decide({"n": 1})
+        assert error.value.status == 401
+
+
+def test_keys_open_what_they_are_for_and_nothing_else(drinks, clock):
+    def status(key: str | None, method: str, path: str, **more) -> int:
+        headers = {} if key is None else {"authorization": f"Bearer {key}"}
+        return httpx.request(method, drinks.url + path, headers=headers, **more).status_code
+
+    decide, administer, base = drinks.keys["decide"], drinks.keys["administer"], f"/v1/loops/{LOOP}"
+    question = {"json": {"arms": ["tea"]}}
+    assert status(decide, "POST", f"{base}/decide", **question) == 200
+    assert status(administer, "POST", f"{base}/decide", **question) == 200
+    assert status(drinks.server_key, "POST", f"{base}/decide", **question) == 200
+    for key in (None, "wrong", decide[:-1]):
+        assert status(key, "POST", f"{base}/decide", **question) == 401
+    for method, path in [("GET", ""), ("GET", "/configuration"), ("GET", "/export"),
+                         ("DELETE", ""), ("GET", "/audit"), ("POST", "/keys")]:  # fmt: skip
+        assert status(decide, method, base + path) == 403
+        assert status(None, method, base + path) == 401
+    assert status(administer, "GET", "/v1/loops") == 403
+    assert status(administer, "GET", "/v1/loops/other") == 403
+    # Rotation: the old key works until its time is over.
+    made = httpx.post(
+        f"{drinks.url}{base}/keys", json={"role": "decide", "grace": 60},
+        headers={"authorization": f"Bearer {administer}"},
+    ).json()  # fmt: skip
+    assert status(decide, "POST", f"{base}/decide", **question) == 200
+    clock.pass_by(61)
+    assert status(decide, "POST", f"{base}/decide", **question) == 401
+    assert status(made["key"], "POST", f"{base}/decide", **question) == 200
+    data = (drinks.service.store.folder / "events.sqlite").read_bytes()
+    data += (drinks.service.store.folder / "events.sqlite-wal").read_bytes()
+    assert administer.encode() not in data
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "sentence"),
+    [
+        (b"", 400, "not JSON"),
+        (b"{", 400, "not JSON"),
+        (b"\xff\xfe", 400, "not JSON"),
+        (b"[]", 400, "Expected `object`"),
+        (b'{"contexts": {}}', 400, "unknown field `contexts`"),
+        (b'{"context": {"a": [1, "b"]}, "arms": ["x"]}', 400, "may only hold numbers"),
+        (b'{"context": {"a": 1e400}, "arms": ["x"]}', 400, "out of range"),
+        (b'{"arms": []}', 400, "offer at least one"),
+        (b'{"arms": ["x", "x"]}', 400, "listed twice"),
+        (b'{"arms": [""]}', 400, "1 to 256 characters"),
+        (b'{"arms": ["x"], "k": 0}', 400, "k is 1 to"),
+        (b'{"arms": ["x"], "k": 2}', 400, "no arm to choose"),
+        (b'{"context": ' + b'{"a":' * 20 + b"1" + b"}" * 20 + b', "arms": ["x"]}', 400, "nested"),
+        (b'{"context": ' + b'{"a":' * 9_000 + b"1" + b"}" * 9_000 + b"}", 400, "nested"),
+        (b'{"context": {"a": "' + b"x" * 1_001 + b'"}, "arms": ["x"]}', 400, "longer than"),
+        (b'{"context": {"a": "' + b"x" * 1_000_001 + b'"}}', 413, "at most 1,000,000 bytes"),
+    ],
+)  # fmt: skip
+def test_bad_requests_are_answered_with_a_sentence(drinks, body, status, sentence):
+    found = httpx.post(
+        f"{drinks.url}/v1/loops/{LOOP}/decide", content=body,
+        headers={"authorization": f"Bearer {drinks.keys['decide']}"},
+    )  # fmt: skip
+    assert found.status_code == status
+    assert sentence in found.json()["error"]["message"]
+    assert not drinks.loop.waiting
+
+
+def test_what_is_not_there(drinks, client):
+    headers = {"authorization": f"Bearer {drinks.keys['administer']}"}
+    for path in ("/v1", "/v1/nothing", f"/v1/loops/{LOOP}/nothing", f"/v1/loops/{LOOP}/a/b/c"):
+        assert httpx.get(drinks.url + path, headers=headers).status_code == 404
+    assert httpx.get(f"{drinks.url}/v1/loops/{LOOP}/decide", headers=headers).status_code == 405
+    for call in (client.activate, client.explain, lambda id: client.reward(id, 1.0)):
+        with pytest.raises(ServiceError, match="no decision 'x'") as error:
+            call("x")
+        assert error.value.status == 404
+    decision = client.decide({"n": 1}, ["tea"])
+    for reward in ("1", None, True):
+        with pytest.raises(ServiceError) as error:
+            client.reward(decision.id, reward)  # type: ignore[arg-type]
+        assert error.value.status == 400
+
+
+def test_past_capacity_there_is_429_and_no_queue(tmp_path, clock, monkeypatch):
+    with served(tmp_path / "data", clock, options=Options(most_requests=5)) as drinks:
+        append = drinks.service.store.append
+        monkeypatch.setattr(
+            drinks.service.store, "append", lambda r: (time.sleep(0.1), append(r))[1]
+        )
+
+        async def main() -> list[int]:
+            headers = {"authorization": f"Bearer {drinks.keys['decide']}"}
+            limits = httpx.Limits(max_connections=200)
+            async with httpx.AsyncClient(headers=headers, limits=limits) as http:
+                url = f"{drinks.url}/v1/loops/{LOOP}/decide"
+                first = await http.post(url, json={"arms": ["tea", "milk"]})
+                assert first.status_code == 200
+                found = await asyncio.gather(*(http.post(url, json={}) for _ in range(40)))
+            refused = [r for r in found if r.status_code == 429]
+            assert all(r.headers["retry-after"] == "1" for r in refused)
+            return [r.status_code for r in found]
+
+        statuses = asyncio.run(main())
+        assert set(statuses) == {200, 429}
+        assert drinks.loop.counts.decisions == statuses.count(200) + 1
+
+
+def test_rates_are_limited_by_key(tmp_path, clock):
+    with served(tmp_path / "data", clock, options=Options(rate=3)) as drinks:
+        client = Client(drinks.url, loop=LOOP, key=drinks.keys["decide"], retries=0)
+        drinks.clients.append(client)
+        for _ in range(3):
+            client.decide({"n": 1}, ["tea"])
+        with pytest.raises(ServiceError) as error:
+            client.decide({"n": 1}, ["tea"])
+        assert error.value.status == 429
+        clock.pass_by(1)
+        client.decide({"n": 1}, ["tea"])
+
+
+def test_the_client_repeats_with_the_same_key(drinks, monkeypatch):
+    """The answer to the first try gets lost: the decision counts once all the same."""
+    with Client(drinks.url, loop=LOOP, key=drinks.keys["decide"]) as client:
+        request, lost = client._http.request, []
+
+        def losing(*arguments, **more):
+            found = request(*arguments, **more)
+            if len(lost) < 2:
+                lost.append(found.json())
+                raise httpx.ReadError("the answer got lost")
+            return found
+
+        monkeypatch.setattr(client._http, "request", losing)
+        decision = client.decide({"n": 1}, ["tea", "milk"])
+        assert [answer["id"] for answer in lost] == [decision.id] * 2
+        assert drinks.loop.counts.decisions == 1
+
+
+def test_the_asynchronous_client(drinks):
+    async def main() -> None:
+        async with AsyncClient(drinks.url, loop=LOOP, key=drinks.keys["administer"]) as client:
+            found = await asyncio.gather(
+                *(client.decide({"n": n}, ["tea", "milk"]) for n in range(20))
+            )
+            assert await client.reward(found[0].id, 1.0) == TAKEN
+            deferred = await client.decide({"n": 1}, deferred=True)
+            assert await client.activate(deferred.id) == TAKEN
+            assert (await client.explain(deferred.id))["deferred"]
+            assert len(await client.estimates({"n": 1})) == 2
+
+    asyncio.run(main())

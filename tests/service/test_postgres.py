@@ -1,0 +1,122 @@
+"""Several servers over one database: they know the same, one leads, and losing it is survived."""
+
+import asyncio
+
+import pytest
+
+from tests.service.conftest import run, running
+from tsucb.service.loop import LATE, TAKEN
+from tsucb.service.service import Service
+from tsucb.service.settings import LoopSettings
+from tsucb.service.store import StoreError
+
+
+async def in_step(*services: Service) -> None:
+    """Let all servers take in what the others did."""
+    for _ in range(2):
+        for service in services:
+            await service.tick()
+    await asyncio.sleep(0.05)
+
+
+def test_two_servers_know_the_same(schema, clock):
+    from tsucb.service.postgres import PostgresStore
+
+    async def main():
+        first, second = PostgresStore(schema), PostgresStore(schema)
+        async with running(first, clock) as one, running(second, clock) as two:
+            assert (one.leading, two.leading) == (True, False)
+            await one.create("drinks", LoopSettings(reward_wait=600.0), ["tea", "milk"])
+            await in_step(one, two)
+            here, there = one.loop("drinks"), two.loop("drinks")
+            key = one.keys.issue("drinks", "decide", clock())
+            await in_step(two)
+            assert two.keys.holder(key, clock()) is not None
+            for n in range(30):
+                decision = await (one if n % 2 else two).decide(
+                    here if n % 2 else there, {"n": n}, person="ann" if n % 3 else "bob"
+                )
+                # Whoever was asked, any of them takes the reward, and knows it is for it.
+                taker, loop = (two, there) if n % 2 else (one, here)
+                assert await taker.reward(loop, decision.id, n % 4) == TAKEN
+            await in_step(one, two)
+            assert here.counts.learned == 30
+            assert here.digest() == there.digest()
+            # Both at once: positions are dense, nothing is skipped.
+            await asyncio.gather(
+                *(s.decide(x, {"n": n}) for n in range(40) for s, x in ((one, here), (two, there)))
+            )
+            await in_step(one, two)
+            assert here.digest() == there.digest()
+            clock.pass_by(601)
+            await in_step(one, two)
+            assert (len(here.waiting), here.counts.defaults) == (0, 80)
+            assert here.digest() == there.digest()
+            # What one forgets, all forget.
+            assert await one.forget(here, person="ann") == 40
+            await in_step(one, two)
+            assert one.loop("drinks").digest() == two.loop("drinks").digest()
+            assert two.loop("drinks").counts.decisions == 90
+            await one.delete("drinks", "test")
+            await in_step(two)
+            assert not two.loops
+        first.close()
+        second.close()
+
+    run(main)
+
+
+def test_another_leads_when_the_leader_is_gone(schema, clock):
+    from tsucb.service.postgres import PostgresStore
+
+    async def main():
+        first, second = PostgresStore(schema), PostgresStore(schema)
+        leader = Service(first, clock=clock)
+        await leader.start()
+        async with running(second, clock) as other:
+            assert (leader.leading, other.leading) == (True, False)
+            await leader.stop()
+            first.close()
+            await other.tick()
+            assert other.leading
+        second.close()
+
+    run(main)
+
+
+def test_without_its_database_a_server_goes_on_deciding(schema, clock, monkeypatch):
+    from tsucb.service.postgres import PostgresStore
+
+    async def main():
+        store = PostgresStore(schema)
+        async with running(store, clock) as service:
+            await service.create("drinks", LoopSettings(), ["tea", "milk"])
+            loop, append = service.loop("drinks"), store.append
+
+            def fail(rows):
+                raise StoreError("the database is gone")
+
+            before = await service.decide(loop, {"n": 0})
+            monkeypatch.setattr(store, "append", fail)
+            made = [await service.decide(loop, {"n": n}) for n in range(5)]
+            assert (len(service.unwritten), service.journal.failed) == (5, True)
+            with pytest.raises(StoreError):  # a reward is not acknowledged
+                await service.reward(loop, before.id, 1.0)
+            monkeypatch.setattr(store, "append", append)
+            await service.tick()
+            assert (len(service.unwritten), service.journal.failed) == (0, False)
+            for decision in made:
+                assert await service.reward(loop, decision.id, 1.0) == TAKEN
+            assert await service.reward(loop, made[0].id, 1.0) == LATE
+            assert service.replayed("drinks", False).digest() == loop.digest()
+        store.close()
+
+    run(main)
+
+
+def test_a_database_that_is_not_there_is_one_sentence():
+    pytest.importorskip("psycopg", reason="the PostgreSQL store needs tsucb[postgres]")
+    from tsucb.service.postgres import PostgresStore
+
+    with pytest.raises(StoreError, match="the log could not be written"):
+        PostgresStore("postgresql://nobody@127.0.0.1:1/nothing")

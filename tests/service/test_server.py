@@ -1,0 +1,93 @@
+"""Settings of the server, its first start, and the command."""
+
+import asyncio
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tsucb.service.server import Server, ServerSettings, read_settings
+
+
+def test_file_environment_and_options_in_this_order(tmp_path):
+    file = tmp_path / "config.toml"
+    file.write_text('port = 1\nhost = "localhost"\nrate = 5\n[loops.a]\narms = ["x"]\n')
+    settings = read_settings(
+        file, {"TSUCB_SERVE_PORT": "2", "OTHER": "3"}, {"rate": 7, "data": None}
+    )
+    assert (settings.port, settings.host, settings.rate, settings.data) == (
+        2, "localhost", 7.0, "tsucb-data",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "options", "sentence"),
+    [
+        ("port = ", {}, {}, "is not TOML"),
+        ("colour = 1", {}, {}, "unknown field `colour`"),
+        ("", {"TSUCB_SERVE_PORT": "many"}, {}, "port"),
+        ("", {"TSUCB_SERVE_LOOPS": "a"}, {}, "set in the file"),
+        ("[loops.a]\nexploration = 2", {}, {}, "exploration must be 0 to 1"),
+        ("[loops.a]\ncolour = 2", {}, {}, "unknown field `colour`"),
+        ("", {}, {"host": "0.0.0.0"}, "unencrypted"),
+        ("", {}, {"tls_key": "k"}, "both tls_certificate and tls_key"),
+    ],
+)
+def test_wrong_settings_are_one_sentence(tmp_path, text, environment, options, sentence):
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=sentence):
+        read_settings(file, environment, options)
+
+
+def test_the_first_start_makes_keys_and_the_next_keeps_them(tmp_path):
+    def started(loops):
+        server = Server(ServerSettings(data=str(tmp_path / "data"), loops=loops))
+
+        async def main():
+            await server.service.start()
+            await server.service.stop()
+
+        asyncio.run(main())
+        server.store.close()
+        return server.service
+
+    service = started({})
+    file = tmp_path / "data" / "keys.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
+    keys = json.loads(file.read_text())
+    assert set(keys) == {"server", "default"}
+    assert service.keys.holder(keys["server"], 0.0) is not None
+    service = started({"news": {"arms": ["a", "b"], "exploration": 0.2}})
+    assert json.loads(file.read_text())["server"] == keys["server"]
+    assert set(service.loops) == {"default", "news"}
+    service = started({"news": {"arms": ["a", "c"], "exploration": 0.4}})
+    loop = service.loop("news")
+    assert (list(loop.arms), loop.settings.exploration) == (["a", "b", "c"], 0.4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--port", "x"], "port"),
+        (["--host", "0.0.0.0"], "unencrypted"),
+        (["--config", "nowhere.toml"], "No such file"),
+        (["--data", "nowhere", "--backup", "copy"], "no log in nowhere"),
+        (["--postgres", "postgresql://nobody@127.0.0.1:1/x"], "the log could not be"),
+    ],
+)
+def test_bad_input_on_the_command_line(tmp_path, arguments, sentence):
+    if "--postgres" in arguments:
+        pytest.importorskip("psycopg")
+    run = subprocess.run(
+        [sys.executable, "-m", "tsucb", "serve", *arguments], cwd=tmp_path, capture_output=True,
+        text=True, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")},
+    )  # fmt: skip
+    assert run.returncode == 2
+    assert sentence in run.stderr
+    assert "Traceback" not in run.stderr

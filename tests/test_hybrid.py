@@ -1,0 +1,201 @@
+"""The hybrid model against a dense regression on everything at once, and its promises."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import tsucb
+from tsucb.models.empirical_bayes import DUE, SINCE, SPREAD
+from tsucb.models.hybrid_linear import HybridState, put_in_place
+from tsucb.models.hybrid_prior import ARM, CONTEXT, CROSSED, SIGMA, TAU, TAU0
+
+ARMS = 6
+
+
+def problem(
+    model: tsucb.HybridLinear, steps: int, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Matrices of rows, arms, and rewards that the model could have produced."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(ARMS, model.features)) * 3 + 7
+    x = rng.normal(size=(steps, 1, model.context)) - 2
+    rows = np.concatenate((np.broadcast_to(x, (steps, ARMS, model.context)),
+                           np.broadcast_to(z, (steps, ARMS, model.features))), axis=2)  # fmt: skip
+    arms = rng.integers(ARMS - 1, size=steps)  # the last is never played
+    theta, own = rng.normal(size=rows.shape[2]), rng.normal(size=ARMS)
+    played = rows[np.arange(steps), arms]
+    rewards = 50 + played @ theta + own[arms] + 0.3 * rng.normal(size=steps)
+    return np.ascontiguousarray(rows), arms, rewards
+
+
+class Dense:
+    """The posterior of all coefficients, shared and own, at the numbers that a state has now."""
+
+    def __init__(self, model: tsucb.HybridLinear, state: HybridState, rows: np.ndarray,
+                 rewards: np.ndarray) -> None:  # fmt: skip
+        learned = state.learned
+        self.model, spread = model, learned.clock[SPREAD]
+        self.centre, self.scale = rows.mean(axis=0), rows.std(axis=0)
+        n, arms = np.bincount(self.played, minlength=ARMS), self.played
+        weight = 1 / (n[arms] + 1)
+        self.level = (weight * rewards).sum() / weight.sum()
+        assert np.isclose(spread, (weight * rewards**2).sum() / weight.sum() - self.level**2)
+        blocks = [1.0] + [learned.numbers[CONTEXT]] * model.context
+        blocks += [learned.numbers[ARM]] * model.features
+        blocks += [learned.numbers[CROSSED]] * (model.features * model.context * model.crossed)
+        own = [learned.numbers[TAU0]] + [learned.numbers[TAU]] * (model.own_count - 1)
+        self.prior = spread * np.array(blocks + own * ARMS)
+        self.noise = spread * learned.numbers[SIGMA]
+
+    played: np.ndarray
+
+    def design(self, rows: np.ndarray, arms: np.ndarray) -> np.ndarray:
+        """One line of all coefficients' factors per row."""
+        x = (rows - self.centre) / self.scale
+        c, q = self.model.context, self.model.own_count
+        crossed = np.einsum("ni,nj->nij", x[:, :c], x[:, c:]).reshape(len(x), -1)
+        one = np.ones((len(x), 1))
+        phi = np.hstack([one, x, crossed] if self.model.crossed else [one, x])
+        own = np.zeros((len(x), ARMS, q))
+        own[np.arange(len(x)), arms] = phi[:, :q]
+        return np.hstack([phi, own.reshape(len(x), -1)])
+
+    def posterior(self, rows: np.ndarray, arms: np.ndarray, rewards: np.ndarray) -> None:
+        """Solve for mean and covariance."""
+        design = self.design(rows, arms)
+        precision = design.T @ design / self.noise + np.diag(1 / self.prior)
+        self.covariance = np.linalg.inv(precision)
+        self.mean = self.covariance @ design.T @ (rewards - self.level) / self.noise
+
+    def belief(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Means and covariances of all arms' mean rewards."""
+        design = self.design(rows, np.arange(ARMS))
+        return self.level + design @ self.mean, design @ self.covariance @ design.T
+
+
+MODELS = [
+    tsucb.HybridLinear(2),
+    tsucb.HybridLinear(2, 2),
+    tsucb.HybridLinear(2, 2, own_slopes=False),
+    tsucb.HybridLinear(1, 2, crossed=False),
+]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=str)
+def test_belief_is_that_of_a_dense_regression(model: tsucb.HybridLinear) -> None:
+    """At a refresh, and after further rewards, one rank-one update each."""
+    rows, arms, rewards = problem(model, 67)
+    steps = np.arange(60)
+    state = model.start(ARMS)
+    model.update(state, rows[:60], arms[:60], rewards[:60])
+    put_in_place(model, state)
+    state.learned.clock[SINCE], state.learned.clock[DUE] = 0, 1000
+    dense = Dense.__new__(Dense)
+    dense.played = arms[:60]
+    dense.__init__(model, state, rows[steps, arms[:60]], rewards[:60])  # type: ignore[misc]
+    for count in (60, 67):
+        if count > 60:
+            model.update(state, rows[60:], arms[60:], rewards[60:])
+        steps = np.arange(count)
+        dense.posterior(rows[steps, arms[:count]], arms[:count], rewards[:count])
+        mean, covariance = dense.belief(rows[0])
+        belief = model.belief(state, rows[0], rng=np.random.default_rng(0))
+        np.testing.assert_allclose(belief.mean, mean, rtol=1e-7)
+        found = belief.law.factor @ belief.law.factor.T + np.diag(belief.law.own**2)
+        np.testing.assert_allclose(found, covariance, rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(belief.std, np.sqrt(np.diag(covariance)), rtol=1e-6)
+
+
+def test_decisions_do_not_depend_on_units() -> None:
+    """Features and rewards shifted and rescaled: the same means and spreads, in the new units."""
+    model = MODELS[1]
+    rows, arms, rewards = problem(model, 40)
+    rng = np.random.default_rng(1)
+    scale, shift = 10.0 ** rng.uniform(-3, 3, rows.shape[2]), rng.normal(size=rows.shape[2]) * 100
+    one, other = model.start(ARMS), model.start(ARMS)
+    model.update(one, rows, arms, rewards)
+    model.update(other, rows * scale + shift, arms, 1000 * rewards - 5)
+    first = model.belief(one, rows[3], rng=rng)
+    second = model.belief(other, rows[3] * scale + shift, rng=rng)
+    np.testing.assert_allclose(second.mean, 1000 * first.mean - 5, rtol=1e-6)
+    np.testing.assert_allclose(second.std, 1000 * first.std, rtol=1e-5)
+
+
+def test_numbers_approach_the_truth() -> None:
+    """Of many arms and rewards, the learned noise and spread of own effects are about right."""
+    rng = np.random.default_rng(3)
+    model, arms = tsucb.HybridLinear(2), 200
+    z, own = rng.normal(size=(arms, 2)), 0.8 * rng.normal(size=arms)
+    played = rng.integers(arms, size=4000)
+    rewards = z[played] @ [2.0, -1.0] + own[played] + 0.5 * rng.normal(size=4000)
+    state = model.start(arms)
+    for arm, reward in zip(played, rewards, strict=True):
+        model.update(state, z, arm, reward)
+    numbers = np.sqrt(state.learned.numbers * state.learned.clock[SPREAD])
+    assert abs(numbers[SIGMA] - 0.5) < 0.05
+    assert abs(numbers[TAU0] - 0.8) < 0.15
+    belief = model.belief(state, z, rng=rng)
+    error = belief.mean - (z @ [2.0, -1.0] + own)
+    assert 0.7 < np.sqrt(np.mean((error / belief.std) ** 2)) < 1.3  # 200 arms: calibrated
+
+
+def test_an_arm_that_leaves_keeps_what_it_taught_of_all() -> None:
+    """What is believed of the others does not change, at once and after a refresh."""
+    model = MODELS[1]
+    rows, arms, rewards = problem(model, 60)
+    state = model.start(ARMS)
+    model.update(state, rows, arms, rewards)
+    put_in_place(model, state)
+    before = model.belief(state, rows[0], rng=np.random.default_rng(0))
+    model.release(state, np.array([1]))
+    for _ in range(2):
+        after = model.belief(state, rows[0], rng=np.random.default_rng(0))
+        others = np.delete(np.arange(ARMS), 1)
+        np.testing.assert_allclose(after.mean[others], before.mean[others], rtol=1e-9)
+        np.testing.assert_allclose(after.std[others], before.std[others], rtol=1e-6)
+        assert after.std[1] > before.std[1]
+        assert after.pulls[1] == 0
+        put_in_place(model, state)
+
+
+@pytest.mark.parametrize("wide", [(2, 2), (3, 2), (2, 3), (3, 4)])
+def test_widening_is_having_had_zeros(wide: tuple[int, int]) -> None:
+    """A model that was widened believes what one does that was as wide from the beginning."""
+    model = tsucb.HybridLinear(2, 2)
+    rows, arms, rewards = problem(model, 50)
+    state = model.start(ARMS)
+    model.update(state, rows, arms, rewards)
+    before = copy.deepcopy(state)
+    grown = model.widen(state, wide)
+    after = model.widened(wide)
+    assert after == tsucb.HybridLinear(wide[1], wide[0])
+    long = np.array([model.widened_rows(matrix, wide) for matrix in rows])
+    direct = after.start(ARMS)
+    after.update(direct, long, arms, rewards)
+    direct.learned.numbers[:] = state.learned.numbers
+    put_in_place(after, direct)
+    one, two = (after.belief(s, long[0], rng=np.random.default_rng(0)) for s in (grown, direct))
+    np.testing.assert_allclose(one.mean, two.mean, rtol=1e-9)
+    np.testing.assert_allclose(one.std, two.std, rtol=1e-6)
+    for left, right in zip(before.learned, state.learned, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def test_a_feature_nobody_has_seen_makes_uncertain() -> None:
+    """An arm of a category that no reward told of is less certain than one of a known category."""
+    model = tsucb.HybridLinear(3)
+    rng = np.random.default_rng(0)
+    z = np.eye(3)[[0, 0, 1, 1, 2]]
+    state = model.start(5)
+    for t in range(40):
+        model.update(state, z, t % 4, rng.normal() + (t % 4 > 1))
+    belief = model.belief(state, z, rng=rng)
+    assert belief.std[4] > 2 * belief.std[:4].max()
+
+
+def test_more_products_than_fit_are_left_away() -> None:
+    assert not tsucb.HybridLinear(40, 40).crossed
+    assert tsucb.HybridLinear(20, 40).crossed
+    with pytest.raises(ValueError, match="features must be a whole number of at least 0"):
+        tsucb.HybridLinear(-1)
