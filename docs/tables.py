@@ -337,6 +337,40 @@ def coverage() -> str:
     return markdown(head, rows, 3)
 
 
+def sets() -> str:
+    """Regret and time of every policy on sets of arms."""
+    table = pd.read_csv(RESULTS / "sets.csv")
+    rows = []
+    for (name, d, steps), group in table.groupby(["set", "features", "steps"], sort=False):
+        found = group.set_index("policy")
+        cells = [
+            f"{row.regret:,.0f} ± {(row.ci95_high - row.ci95_low) / 2:,.0f}"
+            f" ({significant(row.microseconds)})"
+            for _, row in found.iterrows()
+        ]
+        rows.append([f"{name}, d = {d}", f"{steps:,}", *cells])
+    return markdown(["set", "steps", *found.index], rows)
+
+
+def clicks() -> str:
+    """Models of clicks: regret, calibration and time."""
+    table = pd.read_csv(RESULTS / "clicks.csv")
+    rows = [
+        [
+            f"{row.steps:,}",
+            row.policy,
+            row.model,
+            f"{row.regret:.0f} ± {(row.ci95_high - row.ci95_low) / 2:.0f}",
+            f"{100 * row.cover_50:.0f} / {100 * row.cover_90:.0f}",
+            f"{100 * row.cover_50_played:.0f} / {100 * row.cover_90_played:.0f}",
+            f"{row.microseconds:.1f}",
+        ]
+        for row in table.itertuples()
+    ]
+    head = ["steps", "policy", "model", "regret", "covered", "of the most played", "µs"]
+    return markdown(head, rows, 3)
+
+
 def defaults(section: Callable[[pd.DataFrame], str]) -> str:
     """A section of the benchmark of defaults."""
     return section(defaults_report.read(RESULTS / "defaults"))
@@ -370,6 +404,8 @@ TABLES: dict[str, Callable[[], str]] = {
         exploration,
         propensities,
         coverage,
+        sets,
+        clicks,
     )
 } | {name: partial(defaults, section) for name, section in defaults_report.SECTIONS.items()}
 

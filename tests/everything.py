@@ -19,6 +19,7 @@ OTHERWISE: dict[str, list[Any]] = {
     "samples": [1, math.inf],
     "first": [True],
     "empirical": [True, False],
+    "laplace": [True],
     "features": [24],  # the layout of regressions changes at 20
     "context": [2],
     "hidden": [(6, 50)],

@@ -121,6 +121,7 @@ def test_models(model: Any, policy: Any, compiled: tuple[str, ...]) -> None:
     learned = (
         tsucb.AdaptiveLinear,
         tsucb.HybridLinear,
+        tsucb.LogisticArms,
         tsucb.Ensemble,
         tsucb.DeepEnsemble,
         tsucb.BootstrappedHeads,

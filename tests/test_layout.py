@@ -25,7 +25,7 @@ LAYERS = [
     ("environments",),
     ("step",),
     ("simulation", "logs"),
-    ("agent",),
+    ("agent", "sets"),
     ("datasets", "news", "adapters", "testing", "evaluation"),
     ("experiments",),
     ("service",),

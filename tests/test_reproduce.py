@@ -653,6 +653,7 @@ def test_theorems_from_end_to_end(tmp_path):
         horizon=1000,
         arms=(3,),
         features=(2,),
+        ball_features=(2,),
         policies=("TS-UCB(1)",),
         short_horizons=(5,),
     )
@@ -660,19 +661,19 @@ def test_theorems_from_end_to_end(tmp_path):
     header = (tmp_path / "summary.csv").read_text().splitlines()[0]
     assert header == "experiment,setting,policy,horizon,bayes_regret,ci95_low,ci95_high,bound"
     assert set(result.summary.horizon) == {100, 147, 215, 316, 464, 681, 1000}
-    assert len(result.summary) == 2 * 7
+    assert len(result.summary) == 3 * 7
     lemma = [c for c in result.claims if c.statement.startswith("Lemma")]
     assert len(lemma) == 4
     assert all(c.agrees for c in lemma)
-    assert len(pd.read_csv(tmp_path / "exponents.csv")) == 2
+    assert len(pd.read_csv(tmp_path / "exponents.csv")) == 3
     assert (tmp_path / "escapes.csv").exists()
     assert (tmp_path / "theorems.svg").exists()
 
 
 def test_theorems_can_be_measured_without_ts_ucb(tmp_path):
     experiment = Theorems.at(
-        "quick", runs=2, horizon=1000, arms=(3,), features=(2,), policies=("TS",),
-        short_horizons=(5,),
+        "quick", runs=2, horizon=1000, arms=(3,), features=(2,), ball_features=(),
+        policies=("TS",), short_horizons=(5,),
     )  # fmt: skip
     claims = reproduce(experiment, tmp_path, workers=2).claims
     assert [c.agrees for c in claims if c.statement.startswith("Theorem")] == [None, None]

@@ -11,15 +11,15 @@ PLACES = {
     "tsucb.agent": "Agent UnknownDecision merge",
     "tsucb.beliefs": (
         "Belief BetaBelief GammaBelief GaussianBelief HybridGaussianBelief JointGaussianBelief "
-        "SampleBelief"
+        "LogitNormalBelief SampleBelief"
     ),
     "tsucb.environments": (
         "ContextualLinearBandit Environment KArmedBandit LinearBandit WheelBandit"
     ),
     "tsucb.models": (
         "AdaptiveLinear BernoulliArms BootstrappedHeads ContextualLinear DeepEnsemble Ensemble "
-        "Forgetting GaussianArms HybridLinear LastLayerLaplace Linear Model NIGLinear NeuralLinear "
-        "PoissonArms"
+        "Forgetting GaussianArms HybridLinear LastLayerLaplace Linear LogisticArms Model "
+        "NIGLinear NeuralLinear PoissonArms"
     ),
     "tsucb.policies": (
         "BayesUCB ChiSquaredUCB Choice Exploring Greedy GridIDS HoeffdingUCB IDS OFUL "
@@ -63,6 +63,8 @@ __all__ = [
     "LastLayerLaplace",
     "Linear",
     "LinearBandit",
+    "LogisticArms",
+    "LogitNormalBelief",
     "Model",
     "NIGLinear",
     "NeuralLinear",
@@ -87,6 +89,7 @@ if TYPE_CHECKING:  # the same for type checkers, which do not run this file
         GaussianBelief,
         HybridGaussianBelief,
         JointGaussianBelief,
+        LogitNormalBelief,
         SampleBelief,
     )
     from tsucb.environments import (
@@ -108,6 +111,7 @@ if TYPE_CHECKING:  # the same for type checkers, which do not run this file
         HybridLinear,
         LastLayerLaplace,
         Linear,
+        LogisticArms,
         Model,
         NeuralLinear,
         NIGLinear,

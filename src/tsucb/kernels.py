@@ -34,7 +34,7 @@ from tsucb.files import cache_folder
 
 PACKAGE = Path(__file__).parent
 # Parts of the package whose code is compiled into nobody else's: they count for their own only.
-APART = ("adapters", "cli", "datasets", "experiments", "logs", "news", "service", "testing")
+APART = ("adapters", "cli", "datasets", "experiments", "logs", "news", "service", "sets", "testing")
 LIFETIME = 30 * 24 * 3600  # seconds after which a folder that nobody used may go
 
 

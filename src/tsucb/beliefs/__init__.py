@@ -7,6 +7,7 @@ from tsucb.beliefs.gaussian import Gaussian, GaussianBelief
 from tsucb.beliefs.hybrid_gaussian import HybridGaussian, HybridGaussianBelief
 from tsucb.beliefs.joint_gaussian import JointGaussian, JointGaussianBelief
 from tsucb.beliefs.law import IndependentLaw, Law
+from tsucb.beliefs.logit_normal import LogitNormal, LogitNormalBelief
 from tsucb.beliefs.samples import SampleBelief, Samples
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
     "JointGaussian",
     "JointGaussianBelief",
     "Law",
+    "LogitNormal",
+    "LogitNormalBelief",
     "SampleBelief",
     "Samples",
 ]

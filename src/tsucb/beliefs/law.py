@@ -18,6 +18,8 @@ logit for Betas, its logarithm for gammas):
 | `distribution` | distribution function and density of u |
 | `lean` | g in E[f \\| f ≤ x] = mean − g · density / distribution function |
 | `reward_at`, `variable_at` | the reward x at u and dx/du; the u at x |
+
+A law whose g is not the same at all x implements `regret_and_gain` itself, and no `lean`.
 """
 
 import math

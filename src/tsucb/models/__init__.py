@@ -7,6 +7,7 @@ from tsucb.models.forgetting import Forgetting
 from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.k_armed import BernoulliArms, GaussianArms, PoissonArms
 from tsucb.models.linear import Linear
+from tsucb.models.logistic_arms import LogisticArms
 from tsucb.models.model import Model, believe, forget, training_due, update
 from tsucb.models.neural.laplace import LastLayerLaplace
 from tsucb.models.neural.networks import BootstrappedHeads, DeepEnsemble
@@ -25,6 +26,7 @@ __all__ = [
     "HybridLinear",
     "LastLayerLaplace",
     "Linear",
+    "LogisticArms",
     "Model",
     "NIGLinear",
     "NeuralLinear",

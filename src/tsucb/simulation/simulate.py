@@ -77,9 +77,9 @@ def simulate(
     >>> bool(summary.loc["TS-UCB(1)", "percent"] < 100)
     True
     """
-    named = _named(policies)
-    numbers = _run_numbers(runs)
-    marks = _checkpoints(horizon, checkpoints)
+    named = named_policies(policies)
+    numbers = run_numbers(runs)
+    marks = checkpoint_steps(horizon, checkpoints)
     seed = whole_number("seed", seed, least=0)
     threads = cores() if workers is None else whole_number("workers", workers)
     _check_match(environment, model, horizon)
@@ -89,7 +89,7 @@ def simulate(
     arms = np.zeros(shape, dtype=np.int64)
     stop = np.zeros(1, dtype=np.bool_)
     jobs = [(p, r) for r in range(len(numbers)) for p in range(len(named))]
-    with _reporting(progress, len(jobs) * horizon) as report:
+    with reporting(progress, len(jobs) * horizon) as report:
         fast = all(runs_compiled(model, policy, environment) for policy in named.values())
         if not fast:
             threads = 1  # interpreted code holds the GIL: more threads would only be in the way
@@ -148,7 +148,8 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _named(policies: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
+def named_policies(policies: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
+    """The policies by their names, or a sentence on what is wrong with them."""
     if isinstance(policies, Mapping):
         named = {str(name): policy for name, policy in policies.items()}
     elif hasattr(policies, "choose"):
@@ -170,14 +171,16 @@ def _named(policies: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
     return named
 
 
-def _run_numbers(runs: int | Sequence[int]) -> tuple[int, ...]:
+def run_numbers(runs: int | Sequence[int]) -> tuple[int, ...]:
+    """The numbers of the runs to play."""
     numbers = tuple(range(runs)) if isinstance(runs, int | np.integer) else tuple(runs)
     if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
         raise ValueError(f"runs must be a positive number or distinct run numbers, not {runs}")
     return numbers
 
 
-def _checkpoints(horizon: int, checkpoints: int | Sequence[int]) -> Integers:
+def checkpoint_steps(horizon: int, checkpoints: int | Sequence[int]) -> Integers:
+    """The steps at which the regret is recorded."""
     horizon = whole_number("horizon", horizon)
     if isinstance(checkpoints, int | np.integer):
         if checkpoints < 1:
@@ -214,7 +217,7 @@ def _check_match(environment: Any, model: Any, horizon: int) -> None:
 
 
 @contextmanager
-def _reporting(
+def reporting(
     progress: bool | Callable[[int], None], total: int
 ) -> Iterator[Callable[[int], None]]:
     """A function to call with the steps played since last time."""

@@ -54,6 +54,8 @@ TYPICAL: dict[str, Any] = {
     "beta": np.array([2.0, 1.5, 2.0, 9.0]),
     "shape": np.array([1.0, 3.0, 2.0, 6.0]),
     "rate": np.array([1.0, 2.0, 2.0, 9.0]),
+    "centre": np.array([-2.0, 0.5, -0.5, -3.0]),
+    "scale": np.array([1.0, 0.5, 0.1, 2.0]),
     "draws": _rng.normal([0.1, 0.2, 0.3, -0.5], [1.0, 0.5, 0.1, 0.8], size=(500, 4)),
     # tables of data
     "contexts": _rng.normal(size=(300, 3)),
@@ -61,7 +63,7 @@ TYPICAL: dict[str, Any] = {
     "edible": _rng.random(300) < 0.5,
     "ratings": _rng.normal(size=(300, 11)),
 }
-PER_ARM = ("mean", "std", "factor", "own", "alpha", "beta", "shape", "rate")
+PER_ARM = ("mean", "std", "factor", "own", "alpha", "beta", "shape", "rate", "centre", "scale")
 
 
 def example(cls: Callable[..., Any], **given: Any) -> Any:

@@ -32,7 +32,7 @@ def check_law(belief: Belief, draws: int = 20_000) -> None:
     2. The draws have the belief's mean and std.
     3. `upper_quantiles`, if the law offers it, are exceeded with the probability asked for.
     4. For an `IndependentLaw`: draws of different arms are uncorrelated; `distribution`, `window`,
-       `lean`, `reward_at` and `variable_at` are there and describe one arm's draws.
+       `reward_at`, `variable_at` and, if there is one, `lean` describe one arm's draws.
     5. `expected_best`, `best_probabilities` and `regret_and_gain`, where they are offered, agree
        with averages over the draws.
 
@@ -182,6 +182,8 @@ def check_distribution(belief: Belief, arm: int, x: float, values: Floats, name:
         f"distribution of {name} gives the density {density:.6g} of u, but its distribution "
         f"function rises by {growth:.6g}",
     )
+    if not offers(lean, type(belief.law)):
+        return
     # E[f; f ≤ x] = mean · cdf − g · density
     expected = belief.mean[arm] * cdf - lean(belief, arm) * density
     part = np.where(below, values, 0.0)

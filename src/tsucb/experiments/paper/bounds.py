@@ -15,6 +15,7 @@ from tsucb.models import Linear
 from tsucb.models.linear import LinearState
 from tsucb.models.model import Model, believe, update
 from tsucb.numeric.arrays import Integers
+from tsucb.sets.rules import ThetaBelief, theta
 
 
 class RidgeState(NamedTuple):
@@ -66,6 +67,15 @@ def believe_ridge(model, state, context, arms, step, rng):  # type: ignore[no-un
         law.law, law.mean, law.std, view.mean, view.std,
         law.pulls, law.information, law.step, law.dimension, law.prior_std,
     )  # fmt: skip
+
+
+@implements(theta, RidgeLinear)
+def theta_ridge(model, state, step):  # type: ignore[no-untyped-def]
+    known = theta(model.posterior, state.posterior, step)
+    view = theta(model.ridge, state.ridge, step)
+    return ThetaBelief(
+        known.mean, known.root, view.mean, view.root, known.information, step, known.prior_std
+    )
 
 
 @implements(update, RidgeLinear)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tsucb import sets
 from tsucb.environments import KArmedBandit, LinearBandit
 from tsucb.experiments.claims import Claim
 from tsucb.experiments.experiment import Cell, Experiment, Task, cell_seed
@@ -25,6 +26,7 @@ from tsucb.pages.drawing import legend_above, new_figure
 from tsucb.pages.page import Figure
 from tsucb.policies import OFUL, HoeffdingUCB
 from tsucb.policies.names import named_policy, samples_of
+from tsucb.sets import Ball, SetBandit
 from tsucb.simulation import simulate
 from tsucb.statistics import mean_interval
 
@@ -32,7 +34,12 @@ if TYPE_CHECKING:
     import matplotlib.figure
     import pandas as pd
 
-THEOREMS = {"theorem 1": (theorem_1, "K"), "theorem 2": (theorem_2, "d")}
+ON_THE_BALL = "theorem 2, ball"
+THEOREMS = {
+    "theorem 1": (theorem_1, "K"),
+    "theorem 2": (theorem_2, "d"),
+    ON_THE_BALL: (theorem_2, "d"),
+}
 POLICIES = ("TS", "TS-UCB(1)", "TS-UCB(10)", "TS-UCB(100)", "UCB")
 ANY = "any"  # in place of a policy, where a statement is about all of them
 LINEAR_ARMS = 50
@@ -46,21 +53,23 @@ class Theorems(Experiment):
     """Section 3 of the paper, measured.
 
     Theorem 1: K Bernoulli arms with Beta(1, 1) prior. Theorem 2: 50 random unit vectors in d
-    dimensions, noise N(0, 1), θ ~ N(0, I/(16 d)), so that ‖θ‖ ≤ 1 (and with it every assumption)
-    holds but for one run in millions. TS-UCB needs no horizon: a run of T steps also is a run of
-    every shorter horizon.
+    dimensions, and all vectors of the unit ball; noise N(0, 1), θ ~ N(0, I/(16 d)), so that
+    ‖θ‖ ≤ 1 (and with it every assumption) holds but for one run in millions. TS-UCB needs no
+    horizon: a run of T steps also is a run of every shorter horizon.
 
     Parameters
     ----------
     horizon : T, the longest
     arms : K of Theorem 1, several
     features : d of Theorem 2, several
+    ball_features : d of Theorem 2 on the unit ball, several
     short_horizons : T of Lemma 1, where T⁻³ can be told from zero
     """
 
     horizon: int
     arms: tuple[int, ...] = (2, 10, 50)
     features: tuple[int, ...] = (2, 5, 20)
+    ball_features: tuple[int, ...] = (2, 5)
     short_horizons: tuple[int, ...] = (10, 20)
 
     name: ClassVar[str] = "theorems"
@@ -89,7 +98,11 @@ class Theorems(Experiment):
         return named_policy(name, UCB=ucb)
 
     def cells(self) -> Sequence[Cell]:
-        sizes = {"theorem 1": self.arms, "theorem 2": self.features}
+        sizes = {
+            "theorem 1": self.arms,
+            "theorem 2": self.features,
+            ON_THE_BALL: self.ball_features,
+        }
         return [(theorem, size) for theorem, some in sizes.items() for size in some]
 
     def tasks(self) -> list[Task]:
@@ -110,6 +123,8 @@ class Theorems(Experiment):
         kind, size = str(cell[0]), int(cell[1])
         if kind in LEMMAS:
             step = 0.02 if kind == LEMMAS[0] else 1.0
+        elif kind == ON_THE_BALL:
+            step = 1.0 + 0.003 * size**3 + samples_of(policy) * 0.001 * size * (1 + size)
         else:
             arms = size if kind == "theorem 1" else LINEAR_ARMS * (0.1 + size / 100)
             step = 1.5 + arms * (0.05 + 0.05 * samples_of(policy))
@@ -144,13 +159,18 @@ class Theorems(Experiment):
             return pd.DataFrame(counts)
         environment: Any
         model: Any
+        play: Any = simulate
         if kind == "theorem 1":
             environment = KArmedBandit(size)
             model = environment.prior
+        elif kind == ON_THE_BALL:
+            play = sets.simulate
+            environment = SetBandit(Ball(size), prior_variance=1 / (16 * size))
+            model = RidgeLinear(environment.model())
         else:
             environment = LinearBandit(LINEAR_ARMS, size, prior_variance=1 / (16 * size))
             model = RidgeLinear(environment.model())
-        curves = simulate(
+        curves = play(
             environment,
             model,
             [self.policy(policy, kind)],
@@ -252,7 +272,7 @@ class Theorems(Experiment):
                 "Bayes regret against the bounds",
                 f"Mean over {self.runs} runs with 95 % bands, on logarithmic axes; above all, the "
                 "bound on TS-UCB. Theorem 1: K Bernoulli arms. Theorem 2: unit vectors in d "
-                "dimensions.",
+                "dimensions, 50 of them or, on the ball, all.",
                 lambda narrow: draw_regret(summary, self.policies, narrow),
             )
         ]
@@ -290,6 +310,8 @@ def draw_regret(
         panel.plot(line.horizon, line.bound, **look)
         panel.set(xscale="log", yscale="log", title=f"{titled(experiment)}, {setting}")
         panel.set_ylim(bottom=max(0.5, here.bayes_regret.min() / 2))
+    for panel in panels[len(settings) :]:
+        panel.set_visible(False)
     figure.supxlabel("horizon T", fontsize=9)
     figure.supylabel("Bayes regret", fontsize=9)
     legend_above(figure, panels[0], narrow)

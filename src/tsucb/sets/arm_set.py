@@ -1,0 +1,102 @@
+"""What a set of infinitely many arms is asked for: three questions, and what a point of it means.
+
+An arm is a point of a compact set. It pays ⟨θ, a⟩ plus noise, with a its features: the point
+itself, or, on a curve, a function of it. With μ an estimate of θ and S a root of its uncertainty
+SSᵀ, so that ‖a‖ = |Sᵀa| is the radius of the arm's interval:
+
+| question | asks for the arm with | asked by |
+|---|---|---|
+| `support(arms, direction, point)` | the largest ⟨direction, a⟩ | Thompson sampling, greedy, f̃ |
+| `optimistic(arms, mean, root, alpha, point)` | the largest ⟨μ, a⟩ + α ‖a‖, α ≥ 0 | UCB |
+| `least_ratio(arms, mean, root, f, point)` | the smallest (f − ⟨μ, a⟩) / ‖a‖ | TS-UCB |
+
+The third is the second turned around: the smallest α at which the largest ⟨μ, a⟩ + α ‖a‖ reaches f
+is the smallest ratio, and the arm that reaches it is the arm to play. Each returns the value that
+it found and puts the arm into `point`.
+"""
+
+import math
+from typing import Any
+
+from tsucb.compiled import hook, implements, inlined
+from tsucb.numeric.arrays import Floats
+
+
+class ArmSet:
+    """A compact set of arms."""
+
+    __slots__ = ()
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of features of an arm."""
+        raise NotImplementedError(f"{type(self).__name__} must have a property dimension")
+
+    @property
+    def coordinates(self) -> int:
+        """How many numbers say which arm it is: its features, unless it is on a curve."""
+        return self.dimension
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        """The fields of the named tuple that every set is."""
+        return tuple(self)  # type: ignore[arg-type]
+
+    def __reduce__(self) -> Any:  # the fields are not always the arguments of the constructor
+        return type(self)._make, (self.settings,)  # type: ignore[attr-defined]
+
+
+@hook
+def features(arms: Any, point: Floats, out: Floats) -> None:
+    """The features of an arm."""
+
+
+@hook
+def support(arms: Any, direction: Floats, point: Floats) -> float:
+    """The largest ⟨direction, a⟩."""
+
+
+@hook
+def optimistic(arms: Any, mean: Floats, root: Floats, alpha: float, point: Floats) -> float:
+    """The largest ⟨mean, a⟩ + alpha · |rootᵀ a|, for alpha ≥ 0."""
+
+
+@hook
+def least_ratio(arms: Any, mean: Floats, root: Floats, f: float, point: Floats) -> float:
+    """The smallest (f − ⟨mean, a⟩) / |rootᵀ a|."""
+
+
+@implements(features, ArmSet)
+def features_are_the_point(arms, point, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = point[i]
+
+
+@inlined
+def inner(first, second):  # type: ignore[no-untyped-def]
+    """⟨first, second⟩."""
+    total = 0.0
+    for i in range(first.size):
+        total += first[i] * second[i]
+    return total
+
+
+@inlined
+def radius(root, arm):  # type: ignore[no-untyped-def]
+    """|rootᵀ arm|."""
+    square = 0.0
+    for j in range(root.shape[1]):
+        component = 0.0
+        for i in range(arm.size):
+            component += root[i, j] * arm[i]
+        square += component * component
+    return math.sqrt(square)
+
+
+@inlined
+def ratio_at(mean, root, f, arm):  # type: ignore[no-untyped-def]
+    """(f − ⟨mean, arm⟩) / |rootᵀ arm|; a certain best arm comes first."""
+    lost, width = f - inner(mean, arm), radius(root, arm)
+    if width == 0.0:
+        return math.inf if lost > 0.0 else -math.inf
+    return lost / width

@@ -1,0 +1,290 @@
+"""Balls and ellipsoids around the origin: one equation in one unknown, without exceptions.
+
+In coordinates in which the set is the unit ball, and along the eigenvectors of the uncertainty
+Σ = SSᵀ with eigenvalues σᵢ², consider the curve
+
+    v(x)ᵢ = μᵢ / (1 − x σᵢ²),        −∞ < x < 1/σ²_max.
+
+The arm v/|v| maximises ⟨μ, a⟩ + α‖a‖ for α = x ‖v‖, and the maximum is |v|. For with ρ = x|v| and
+any a of the ball
+
+    α‖a‖ ≤ ρ‖a‖²/2 + α²/(2ρ),    and    ⟨μ, a⟩ + ρ‖a‖²/2    is largest at v/|v|,
+
+as |v| (I − xΣ), which is what its Lagrangian has for a second derivative, is positive definite;
+there the first inequality is an equality. (For x < 0 the problem is concave, and stationary is
+enough.) So
+
+- UCB looks for the x with x ‖v(x)‖ = α,
+- TS-UCB for the x with |v(x)| = f̃,
+
+both increasing in x: one root each, also where the problem is not convex. If a left side ends below
+its goal, which takes a μ without a component along the widest axis, that axis makes up for what is
+missing, to either side (the "hard case" of trust-region problems). It is what happens before the
+first reward, with μ = 0.
+
+Reference: Moré and Sorensen (1983), "Computing a trust region step".
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tsucb.checks import positive, whole_number, within
+from tsucb.compiled import hook, implements, inlined
+from tsucb.numeric.arrays import Floats
+from tsucb.numeric.eigen import symmetric_eigen
+from tsucb.sets.arm_set import ArmSet, inner, least_ratio, optimistic, radius, ratio_at, support
+
+ROUNDS = 200  # of bisection, at most; Newton's method takes five
+PRECISE = 1e-15
+
+
+class Round(ArmSet):
+    """The images of the unit ball under a linear map."""
+
+    __slots__ = ()
+
+
+class Ball(Round, NamedTuple("Ball", [("features", int), ("radius", float)])):
+    """All vectors of length at most `radius`.
+
+    Parameters
+    ----------
+    features
+        d.
+    radius
+        The length of the longest arms.
+
+    >>> import numpy as np
+    >>> from tsucb.sets.arm_set import support
+    >>> arm = np.empty(2)
+    >>> support(Ball(2), np.array([3.0, 4.0]), arm), arm
+    (5.0, array([0.6, 0.8]))
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, features: int, radius: float = 1.0) -> "Ball":
+        return super().__new__(cls, whole_number("features", features), positive("radius", radius))
+
+    @property
+    def dimension(self) -> int:
+        """d."""
+        return self.features
+
+
+class Ellipsoid(Round, NamedTuple("Ellipsoid", [("axes", Floats)])):
+    """All a with aᵀ shape⁻¹ a ≤ 1: around the origin, with squared half-axes shape's eigenvalues.
+
+    Parameters
+    ----------
+    shape
+        A symmetric positive definite matrix (d, d), or the squared half-axes (d,).
+
+    >>> import numpy as np
+    >>> from tsucb.sets.arm_set import support
+    >>> arm = np.empty(2)
+    >>> support(Ellipsoid([4.0, 1.0]), np.array([1.0, 0.0]), arm), arm
+    (2.0, array([2., 0.]))
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, shape: ArrayLike) -> "Ellipsoid":
+        given = np.asarray(shape, dtype=np.float64)
+        matrix = np.diag(given) if given.ndim == 1 else given
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
+            raise ValueError(
+                f"shape must be a square matrix or squared half-axes, not of shape {given.shape}"
+            )
+        if not within(matrix) or not np.allclose(matrix, matrix.T):
+            raise ValueError("shape must be symmetric and finite")
+        smallest = np.linalg.eigvalsh(matrix).min()
+        if not smallest > 0:
+            raise ValueError(
+                f"shape must be positive definite, but its smallest eigenvalue is {smallest:g}"
+            )
+        return super().__new__(cls, np.linalg.cholesky(matrix).astype(np.float64))
+
+    @property
+    def dimension(self) -> int:
+        """d."""
+        return len(self.axes)
+
+
+@hook
+def inward(arms, vector, out):  # type: ignore[no-untyped-def]
+    """A vector of coefficients in the coordinates of the unit ball."""
+
+
+@hook
+def outward(arms, vector, out):  # type: ignore[no-untyped-def]
+    """A point of the unit ball as an arm."""
+
+
+@implements(inward, Ball)
+@implements(outward, Ball)
+def scale_by_radius(arms, vector, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = arms.radius * vector[i]
+
+
+@implements(inward, Ellipsoid)
+def times_axes_transposed(arms, vector, out):  # type: ignore[no-untyped-def]
+    for j in range(out.size):
+        total = 0.0
+        for i in range(j, out.size):
+            total += arms.axes[i, j] * vector[i]
+        out[j] = total
+
+
+@implements(outward, Ellipsoid)
+def times_axes(arms, vector, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        total = 0.0
+        for j in range(i + 1):
+            total += arms.axes[i, j] * vector[j]
+        out[i] = total
+
+
+@implements(support, Round)
+def support_round(arms, direction, point):  # type: ignore[no-untyped-def]
+    inside = np.empty(point.size)
+    inward(arms, direction, inside)
+    length = math.sqrt(inner(inside, inside))
+    if length == 0.0:  # every arm is as good
+        inside[0] = 1.0
+    else:
+        for i in range(inside.size):
+            inside[i] /= length
+    outward(arms, inside, point)
+    return length
+
+
+@implements(optimistic, Round)
+def optimistic_round(arms, mean, root, alpha, point):  # type: ignore[no-untyped-def]
+    if alpha <= 0.0:
+        return support(arms, mean, point)
+    on_the_curve(arms, mean, root, alpha, True, point)
+    return inner(mean, point) + alpha * radius(root, point)
+
+
+@implements(least_ratio, Round)
+def least_ratio_round(arms, mean, root, f, point):  # type: ignore[no-untyped-def]
+    if f <= 0.0:  # which no support is: the origin, if any
+        point[:] = 0.0
+    else:
+        on_the_curve(arms, mean, root, f, False, point)
+    return ratio_at(mean, root, f, point)
+
+
+@inlined
+def on_the_curve(arms, mean, root, goal, upper, point):  # type: ignore[no-untyped-def]
+    """The arm v(x)/|v(x)| at which x‖v(x)‖ is the goal, for `upper`, or |v(x)|.
+
+    In place of x the unknown is g = 1 − x σ²_max > 0: with rᵢ = σᵢ²/σ²_max the denominators are
+    (1 − rᵢ) + g rᵢ, which lose no digits when g is tiny. In the units of σ_max, both goals are
+    (1 − g)ᵏ √Σ rᵢᵏ vᵢ², with k = 1 and 0.
+    """
+    d = mean.size
+    turned, ratios, vectors, widest, spread = spectrum(arms, mean, root)
+    if upper:
+        goal *= spread
+    v = np.empty(d)
+    length = math.sqrt(inner(turned, turned))
+    # What brackets the root: no component alone exceeds the goal, and all of them reach it.
+    low = 0.0 if upper or goal >= length else 1.0
+    for i in range(d):
+        r, size = ratios[i], abs(turned[i])
+        if upper:
+            size *= math.sqrt(r)
+            low = max(low, (size - goal * (1.0 - r)) / (size + goal * r))
+        else:
+            low = max(low, (size / goal - (1.0 - r)) / r)
+    if upper:
+        high = length / (length + goal)
+    else:
+        high = min(1.0, length / goal) if goal >= length else length / (goal * ratios.min())
+    if low == 0.0:
+        value, _ = reach(turned, ratios, 0.0, upper, v)
+        if value < goal:  # the hard case
+            v[widest] = math.sqrt(goal * goal - value * value)
+            return back(arms, vectors, v, point)
+    # Newton's method for 1/value, which is almost linear in g; halving what brackets the root
+    # where it would leave it.
+    g = low if low > 0.0 else 0.5 * high
+    for _ in range(ROUNDS):
+        value, slope = reach(turned, ratios, g, upper, v)
+        if abs(value - goal) <= PRECISE * goal:
+            break
+        if value > goal:
+            low = g
+        else:
+            high = g
+        trial = g + value * (value - goal) / (-slope * goal)
+        if not low < trial < high:
+            trial = math.sqrt(low) * math.sqrt(high) if low > 0.0 else 0.5 * high
+        if abs(trial - g) <= PRECISE * g or high - low <= PRECISE * high:
+            break
+        g = trial
+    return back(arms, vectors, v, point)
+
+
+@inlined
+def spectrum(arms, mean, root):  # type: ignore[no-untyped-def]
+    """μ along the eigenvectors of Σ, eigenvalues over the largest, the largest's place and root."""
+    d = mean.size
+    inside, rows = np.empty(d), np.empty((d, root.shape[1]))
+    inward(arms, mean, inside)
+    for j in range(root.shape[1]):
+        inward(arms, root[:, j], rows[:, j])
+    matrix = np.empty((d, d))
+    for i in range(d):
+        for k in range(i + 1):
+            matrix[i, k] = inner(rows[i], rows[k])
+            matrix[k, i] = matrix[i, k]
+    values, vectors = symmetric_eigen(matrix)
+    widest = values.argmax()
+    largest = values[widest]
+    turned = np.zeros(d)
+    for i in range(d):
+        values[i] = min(max(values[i] / largest, 1e-300), 1.0)
+        for k in range(d):
+            turned[i] += vectors[k, i] * inside[k]
+    values[widest] = 1.0  # not a digit less, as a reciprocal may make it
+    return turned, values, vectors, widest, math.sqrt(largest)
+
+
+@inlined
+def reach(turned, ratios, g, upper, v):  # type: ignore[no-untyped-def]
+    """v at g, what is to reach the goal, and its derivative."""
+    square, falling = 0.0, 0.0
+    for i in range(v.size):
+        if turned[i] == 0.0:  # also where what is below is
+            v[i] = 0.0
+            continue
+        below = (1.0 - ratios[i]) + g * ratios[i]
+        v[i] = turned[i] / below
+        term = v[i] * v[i] * ratios[i] if upper else v[i] * v[i]
+        square += term
+        falling += term * ratios[i] / below
+    value = math.sqrt(square)
+    slope = -falling / value if value > 0.0 else 0.0
+    if upper:
+        return (1.0 - g) * value, (1.0 - g) * slope - value
+    return value, slope
+
+
+@inlined
+def back(arms, vectors, v, point):  # type: ignore[no-untyped-def]
+    """The arm of a vector along the eigenvectors, which is brought to length one."""
+    d = v.size
+    length = math.sqrt(inner(v, v))
+    inside = np.zeros(d)
+    for k in range(d):
+        for i in range(d):
+            inside[k] += vectors[k, i] * v[i]
+        inside[k] /= length
+    outward(arms, inside, point)

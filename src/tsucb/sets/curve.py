@@ -1,0 +1,248 @@
+"""Curves: an arm is a number from an interval, a price or a dose, and its reward a smooth function.
+
+The function is ⟨θ, φ(x)⟩ with φ polynomials or splines, so the arms are the points of a curve in d
+dimensions. What is to be maximised over the interval has few hills: a grid that is fine for φ finds
+all of them, and each is climbed by golden section to the last digits.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from tsucb.checks import LARGEST, positive, whole_number
+from tsucb.compiled import implements, inlined, run
+from tsucb.models.linear import Linear
+from tsucb.numeric.arrays import Floats
+from tsucb.sets.arm_set import (
+    ArmSet,
+    features,
+    inner,
+    least_ratio,
+    optimistic,
+    radius,
+    support,
+)
+
+GRID = 24  # points for each degree of a polynomial, and for each piece of a spline
+GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
+SHRINKS = 45  # golden sections: two cells of the grid become 1e-9 of that
+SMOOTH = 0.25  # of the interval: the distance over which a spline's prior is correlated
+NUGGET = 1e-6  # of its variance, so that it has a root
+
+
+class Curve(ArmSet):
+    """An interval of numbers with d features each."""
+
+    __slots__ = ()
+
+    low: float
+    high: float
+    grid: Floats
+    rows: Floats
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of features of a point."""
+        return int(self.rows.shape[1])
+
+    @property
+    def coordinates(self) -> int:
+        """An arm is one number."""
+        return 1
+
+    def features_of(self, points: Floats) -> Floats:
+        """The features of points (n,) as rows (n, d)."""
+        rows = np.empty((len(points), self.dimension))
+        for point, row in zip(points, rows, strict=True):
+            run(features, self, np.array([float(point)]), row)
+        return rows
+
+    def model(self, noise: float, level: float = 0.0, spread: float = 1.0) -> Linear:
+        """The model of rewards that scatter by `noise` around the function.
+
+        Before data, the function is `level` everywhere, give or take `spread`.
+        """
+        noise, spread = positive("noise", noise), positive("spread", spread)
+        if not abs(level) <= LARGEST:
+            raise ValueError(f"level must be a finite number, but it is {level}")
+        mean, covariance = self.prior()
+        # As wide as asked for on average over the interval.
+        variance = np.einsum("nd,de,ne->n", self.rows, covariance, self.rows).mean()
+        return Linear(self.dimension, noise, level * mean, spread**2 / variance * covariance)
+
+    def prior(self) -> tuple[Floats, Floats]:
+        """The coefficients of the constant 1, and the shape of the prior covariance."""
+        raise NotImplementedError(f"{type(self).__name__} must have a method prior()")
+
+
+class Polynomial(
+    Curve,
+    NamedTuple(
+        "Polynomial",
+        [("low", float), ("high", float), ("degree", int), ("grid", Floats), ("rows", Floats)],
+    ),
+):
+    """Numbers from an interval, rewarded by a polynomial: d = degree + 1 Legendre polynomials.
+
+    Parameters
+    ----------
+    low, high
+        The ends of the interval.
+    degree
+        Of the polynomial.
+
+    >>> import numpy as np
+    >>> Polynomial(low=0, high=10, degree=2).features_of(np.array([0.0, 5.0, 10.0]))
+    array([[ 1. , -1. ,  1. ],
+           [ 1. ,  0. , -0.5],
+           [ 1. ,  1. ,  1. ]])
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, low: float, high: float, degree: int = 3) -> "Polynomial":
+        start, end = interval(low, high)
+        degree = whole_number("degree", degree)
+        grid = np.linspace(start, end, GRID * degree + 1)
+        rows: Floats = np.polynomial.legendre.legvander(
+            np.linspace(-1, 1, grid.size), degree
+        ).astype(np.float64)
+        return super().__new__(cls, start, end, degree, grid, rows)
+
+    def prior(self) -> tuple[Floats, Floats]:
+        """Independent coefficients of the same size."""
+        return np.eye(self.dimension)[0], np.eye(self.dimension)
+
+
+class Spline(
+    Curve,
+    NamedTuple(
+        "Spline",
+        [("low", float), ("high", float), ("pieces", int), ("grid", Floats), ("rows", Floats)],
+    ),
+):
+    """Numbers from an interval, rewarded by a smooth function: d = pieces + 3 cubic B-splines.
+
+    Parameters
+    ----------
+    low, high
+        The ends of the interval.
+    pieces
+        The number of cubic pieces, of the same length.
+
+    >>> import numpy as np
+    >>> Spline(low=0, high=1, pieces=2).features_of(np.array([0.5])).round(3)
+    array([[0.   , 0.167, 0.667, 0.167, 0.   ]])
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, low: float, high: float, pieces: int = 6) -> "Spline":
+        start, end = interval(low, high)
+        pieces = whole_number("pieces", pieces)
+        grid = np.linspace(start, end, GRID * pieces + 1)
+        bare = super().__new__(cls, start, end, pieces, grid, np.empty((0, pieces + 3)))
+        return bare._replace(rows=bare.features_of(grid))
+
+    def prior(self) -> tuple[Floats, Floats]:
+        """Coefficients that differ the less, the closer they are."""
+        d = self.dimension
+        apart = np.subtract.outer(np.arange(d), np.arange(d)) / (SMOOTH * self.pieces)
+        return np.ones(d), np.exp(-0.5 * apart**2) + NUGGET * np.eye(d)
+
+
+def interval(low: float, high: float) -> tuple[float, float]:
+    """The ends of an interval, or a sentence on what is wrong."""
+    start, end = float(low), float(high)
+    if not (abs(start) <= LARGEST and abs(end) <= LARGEST and start < end):
+        raise ValueError(f"low must be below high, and both finite, but they are {low} and {high}")
+    return start, end
+
+
+@implements(features, Polynomial)
+def features_polynomial(arms, point, out):  # type: ignore[no-untyped-def]
+    """(k + 1) P_{k+1} = (2k + 1) z P_k − k P_{k−1}, with z from −1 to 1."""
+    z = 2.0 * (point[0] - arms.low) / (arms.high - arms.low) - 1.0
+    out[0] = 1.0
+    out[1] = z
+    for k in range(1, out.size - 1):
+        out[k + 1] = ((2 * k + 1) * z * out[k] - k * out[k - 1]) / (k + 1)
+
+
+@implements(features, Spline)
+def features_spline(arms, point, out):  # type: ignore[no-untyped-def]
+    """The four B-splines that are not zero on the piece that the point is in."""
+    u = (point[0] - arms.low) / (arms.high - arms.low) * arms.pieces
+    piece = min(max(int(u), 0), arms.pieces - 1)
+    t = u - piece
+    for i in range(out.size):
+        out[i] = 0.0
+    out[piece] = (1.0 - t) ** 3 / 6.0
+    out[piece + 1] = (4.0 - 6.0 * t * t + 3.0 * t**3) / 6.0
+    out[piece + 2] = (1.0 + 3.0 * t + 3.0 * t * t - 3.0 * t**3) / 6.0
+    out[piece + 3] = t**3 / 6.0
+
+
+@implements(support, Curve)
+def support_curve(arms, direction, point):  # type: ignore[no-untyped-def]
+    return highest(arms, direction, arms.rows, 0.0, np.nan, point)
+
+
+@implements(optimistic, Curve)
+def optimistic_curve(arms, mean, root, alpha, point):  # type: ignore[no-untyped-def]
+    return highest(arms, mean, root, alpha, np.nan, point)
+
+
+@implements(least_ratio, Curve)
+def least_ratio_curve(arms, mean, root, f, point):  # type: ignore[no-untyped-def]
+    return -highest(arms, mean, root, 0.0, f, point)
+
+
+@inlined
+def height(mean, root, alpha, f, row):  # type: ignore[no-untyped-def]
+    """⟨mean, row⟩ + alpha · radius; or (⟨mean, row⟩ − f) / radius if f is a number."""
+    expected = inner(mean, row)
+    if f == f:
+        return (expected - f) / radius(root, row)
+    return expected + alpha * radius(root, row) if alpha > 0.0 else expected
+
+
+@inlined
+def highest(arms, mean, root, alpha, f, point):  # type: ignore[no-untyped-def]
+    """The largest height on the interval: climb every hill that the grid shows."""
+    grid, rows = arms.grid, arms.rows
+    last = grid.size - 1
+    heights = np.empty(grid.size)
+    for n in range(grid.size):
+        heights[n] = height(mean, root, alpha, f, rows[n])
+    row, at, best = np.empty(rows.shape[1]), np.empty(1), -np.inf
+    for n in range(grid.size):
+        if (n > 0 and heights[n - 1] > heights[n]) or (n < last and heights[n + 1] > heights[n]):
+            continue
+        if heights[n] > best:
+            best, point[0] = heights[n], grid[n]
+        low, high = grid[max(n - 1, 0)], grid[min(n + 1, last)]
+        x, y = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+        at[0] = x
+        features(arms, at, row)
+        left = height(mean, root, alpha, f, row)
+        at[0] = y
+        features(arms, at, row)
+        right = height(mean, root, alpha, f, row)
+        for _ in range(SHRINKS):
+            if left >= right:
+                high, y, right = y, x, left
+                x = high - GOLDEN * (high - low)
+                at[0] = x
+                features(arms, at, row)
+                left = height(mean, root, alpha, f, row)
+            else:
+                low, x, left = x, y, right
+                y = low + GOLDEN * (high - low)
+                at[0] = y
+                features(arms, at, row)
+                right = height(mean, root, alpha, f, row)
+        if max(left, right) > best:
+            best, point[0] = max(left, right), x if left >= right else y
+    return best
