@@ -1,5 +1,6 @@
 """Networks with other posteriors: their training and beliefs against plain NumPy ones."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -236,6 +237,28 @@ def test_further_arms_leave_the_old_ones_as_they_were(model: Any) -> None:
 def test_bad_settings_get_a_sentence(make: Any, given: Any, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         make(**given)
+
+
+@pytest.mark.parametrize("model", [heads(), deep(), laplace()], ids=["heads", "deep", "laplace"])
+def test_a_file_says_which_network_it_has(model: Any, tmp_path: Path) -> None:
+    agent = tsucb.Agent(["a", "b"], model=model, policy=PlainGreedy(), seed=3)
+    for t in range(25):
+        decision = agent.choose(rng(t).normal(size=FEATURES))
+        agent.reward(decision.id, float(t % 3))
+    agent.save(tmp_path / "agent")
+    again = tsucb.Agent.load(tmp_path / "agent", policy=PlainGreedy())
+    assert again.model == model
+    x = rng(9).normal(size=FEATURES)
+    assert again.choose(x).arm == agent.choose(x).arm
+
+
+class PlainGreedy:
+    """The best mean, in plain Python: nothing is compiled for it."""
+
+    name = "plain greedy"
+
+    def choose(self, belief: Any, rng: Any) -> int:
+        return int(belief.mean.argmax())
 
 
 def test_members_are_at_least_two() -> None:

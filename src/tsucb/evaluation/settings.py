@@ -15,7 +15,10 @@ from tsucb.policies.names import named_policy, usual_ucb
 MODELS = {
     name: cls
     for name, cls in vars(models).items()
-    if isinstance(cls, type) and issubclass(cls, Model) and name not in ("Model", "Forgetting")
+    if isinstance(cls, type)
+    and issubclass(cls, Model)
+    and name not in ("Model", "Forgetting")
+    and not hasattr(cls, "described")  # made with code, which a file cannot name
 }
 # What of an agent's arguments a comparison takes.
 TAKEN = ("policy", "model", "features", "forgetting", "exploration", "categories", "transformer")
