@@ -26,15 +26,17 @@ OTHERWISE: dict[str, list[Any]] = {
     "prior": [tsucb.GaussianArms(), tsucb.PoissonArms()],
     "redraw": [True],
     "availability": [0.5],
+    "shared": [True],
 }
 # Settings with which a network trains in milliseconds.
 QUICK = {"hidden": (6, 5), "memory": 64, "interval": 20, "batches": 3, "batch_size": 16}
+FEW = {"members": 3}  # of an ensemble
 
 
 def made(cls: type) -> list[Any]:
     """A typical instance, and those that differ from it in one parameter that matters."""
     parameters = inspect.signature(cls).parameters
-    usual = {name: value for name, value in QUICK.items() if name in parameters}
+    usual = {name: value for name, value in (QUICK | FEW).items() if name in parameters}
     found = {repr(thing): thing for thing in [example(cls, **usual)]}
     for name in OTHERWISE.keys() & parameters.keys():
         if not (name == "features" and (usual or issubclass(cls, tsucb.Environment))):

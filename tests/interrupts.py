@@ -19,6 +19,7 @@ import numpy as np
 
 import tsucb
 from tsucb.agent.calls import CLOSED, DECISIONS, OBSERVATIONS
+from tsucb.agent.roster import arms_of
 from tsucb.structure import leaves
 
 
@@ -136,12 +137,30 @@ class Trial:
         xs = [self.context(self.rng, self.step) for _ in range(int(self.rng.integers(1, 6)))]
         return asked(lambda agent: agent.choose_many(xs), lambda encoder: encoder.encode_table(xs))
 
+    def rank(self):
+        x, length = self.context(self.rng, self.step), int(self.rng.integers(1, 3))
+        return asked(lambda agent: agent.rank(x, length), lambda encoder: encoder.encode(x))
+
+    def estimate(self):
+        x = self.context(self.rng, self.step)
+        return lambda agent: agent.estimate(x)
+
     def reward(self):
-        waiting = list(self.twin._roster.open)
+        waiting = self.twin._roster.decisions()
         if not waiting:
             return self.choose()
-        id, value = waiting[self.rng.integers(len(waiting))], self.earn(self.rng)
+        id = list(waiting)[self.rng.integers(len(waiting))]
+        places = len(arms_of(waiting[id]))
+        value = [self.earn(self.rng) if self.rng.random() < 0.8 else None for _ in range(places)]
+        if not isinstance(waiting[id][0], tuple):
+            value = self.earn(self.rng)
         return lambda agent: agent.reward(id, value)
+
+    def reward_many(self):
+        waiting = self.twin._roster.decisions()
+        ids = [id for id, decision in waiting.items() if not isinstance(decision[0], tuple)][:3]
+        values = [self.earn(self.rng) for _ in ids]
+        return lambda agent: agent.reward_many(ids, values)
 
     def update(self):
         x, value = self.context(self.rng, self.step), self.earn(self.rng)
@@ -248,15 +267,16 @@ class Trial:
             assert now[key] == value, f"{when}: {key} is {now[key]}, not {value}"
         roster = agent._roster
         counts, pulls = roster.books.counts, roster.books.pulls
-        assert counts[DECISIONS] == len(roster.open) + counts[CLOSED] + agent.dropped, when
+        assert counts[DECISIONS] == roster.waiting + counts[CLOSED] + agent.dropped, when
         assert len(roster.open) == agent.open_decisions <= agent.max_open, when
         assert roster.state.pulls.tolist() == pulls.tolist(), when
         assert pulls.sum() <= counts[CLOSED] + counts[OBSERVATIONS], when
 
 
 METHODS = [
-    "choose", "choose", "choose_many", "reward", "reward", "update", "fit", "expire", "add_arm",
-    "remove_arm", "save", "arms_summary", "coefficients", "look",
+    "choose", "choose", "choose_many", "rank", "estimate", "reward", "reward", "reward_many",
+    "update", "fit", "expire", "add_arm", "remove_arm", "save", "arms_summary", "coefficients",
+    "look",
 ]  # fmt: skip
 
 
@@ -275,7 +295,10 @@ def fingerprint(agent):
         "pulls": roster.books.pulls.tolist(),
         "totals": roster.books.totals.tolist(),
         "width": width,
-        "open": [(id, r.name, x, when) for id, (r, x, when) in roster.open.items()],
+        "open": [
+            (id, [record.name for record in arms_of(entry)], *entry[1:])
+            for id, entry in roster.decisions().items()
+        ],
         "state": [array.tobytes() for array in leaves(roster.state)],
         "encoder": reading(agent),
     }

@@ -42,8 +42,8 @@ from tsucb.testing.loops import LOOPS, Interpreted, Script, decided, replayed, s
 def with_jax(model: Any) -> Any:
     """A model as a parameter, skipped if it trains and there is nothing to train with."""
     inner = getattr(model, "model", model)
-    if isinstance(inner, tsucb.NeuralLinear):
-        pytest.importorskip("jax", reason="NeuralLinear trains with JAX: pip install 'tsucb[deep]'")
+    if type(inner).__module__.startswith("tsucb.models.neural"):
+        pytest.importorskip("jax", reason="networks train with JAX: pip install 'tsucb[deep]'")
         pytest.importorskip("optax")
     return model
 
@@ -98,6 +98,9 @@ def compiled_pairs() -> list[tuple[Any, Any, tuple[str, ...]]]:
     loops = itertools.cycle(LOOPS)
     seen, pairs = set(), []
     for model in MODELS:
+        if not runs_compiled(model):
+            pairs.append((model, POLICIES[0], ()))
+            continue
         kind = numba.typeof((model, model.start(4)))
         pairs.append(
             (model, POLICIES[0], ()) if kind in seen else (model, next(policies), (next(loops),))
@@ -114,8 +117,16 @@ PAIRS = compiled_pairs()
 )
 def test_models(model: Any, policy: Any, compiled: tuple[str, ...]) -> None:
     inner = getattr(model, "model", model)
-    learned = (tsucb.AdaptiveLinear, tsucb.HybridLinear, tsucb.LogisticArms)
-    fixed = not isinstance(inner, learned)  # the others learn their prior
+    # These learn their prior, or draw it.
+    learned = (
+        tsucb.AdaptiveLinear,
+        tsucb.HybridLinear,
+        tsucb.LogisticArms,
+        tsucb.Ensemble,
+        tsucb.DeepEnsemble,
+        tsucb.BootstrappedHeads,
+    )
+    fixed = not isinstance(inner, learned)
     check_model(with_jax(model), policy=policy, compiled=compiled, fixed_prior=fixed)
 
 

@@ -45,6 +45,8 @@ def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """All blocks of a page run one after another, as a reader would type them."""
     if page.name == "extending.md":
         pytest.skip("its blocks are the files of a package, which test_extending runs")
+    if page.name in ("service.md", "personalizer.md"):
+        pytest.skip("its blocks need a service, which tests/service/test_pages_run starts")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     names: dict[str, object] = {"__name__": "page"}
@@ -80,7 +82,16 @@ def test_commands_exist(page: Path) -> None:
             elif words[0] == "python" and words[1] != "-m":
                 assert (ROOT / words[1]).is_file(), line
             else:
-                assert words[0] in ("pip", "python", "git", "cd", "dask", "ssh", "export"), line
+                assert words[0] in (
+                    "pip",
+                    "python",
+                    "git",
+                    "cd",
+                    "dask",
+                    "ssh",
+                    "export",
+                    "curl",
+                ), line
 
 
 @every_page

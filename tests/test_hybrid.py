@@ -33,12 +33,11 @@ class Dense:
     """The posterior of all coefficients, shared and own, at the numbers that a state has now."""
 
     def __init__(self, model: tsucb.HybridLinear, state: HybridState, rows: np.ndarray,
-                 rewards: np.ndarray) -> None:  # fmt: skip
+                 arms: np.ndarray, rewards: np.ndarray) -> None:  # fmt: skip
         learned = state.learned
         self.model, spread = model, learned.clock[SPREAD]
         self.centre, self.scale = rows.mean(axis=0), rows.std(axis=0)
-        n, arms = np.bincount(self.played, minlength=ARMS), self.played
-        weight = 1 / (n[arms] + 1)
+        weight = 1 / (np.bincount(arms, minlength=ARMS)[arms] + 1)
         self.level = (weight * rewards).sum() / weight.sum()
         assert np.isclose(spread, (weight * rewards**2).sum() / weight.sum() - self.level**2)
         blocks = [1.0] + [learned.numbers[CONTEXT]] * model.context
@@ -47,8 +46,6 @@ class Dense:
         own = [learned.numbers[TAU0]] + [learned.numbers[TAU]] * (model.own_count - 1)
         self.prior = spread * np.array(blocks + own * ARMS)
         self.noise = spread * learned.numbers[SIGMA]
-
-    played: np.ndarray
 
     def design(self, rows: np.ndarray, arms: np.ndarray) -> np.ndarray:
         """One line of all coefficients' factors per row."""
@@ -91,9 +88,7 @@ def test_belief_is_that_of_a_dense_regression(model: tsucb.HybridLinear) -> None
     model.update(state, rows[:60], arms[:60], rewards[:60])
     put_in_place(model, state)
     state.learned.clock[SINCE], state.learned.clock[DUE] = 0, 1000
-    dense = Dense.__new__(Dense)
-    dense.played = arms[:60]
-    dense.__init__(model, state, rows[steps, arms[:60]], rewards[:60])  # type: ignore[misc]
+    dense = Dense(model, state, rows[steps, arms[:60]], arms[:60], rewards[:60])
     for count in (60, 67):
         if count > 60:
             model.update(state, rows[60:], arms[60:], rewards[60:])

@@ -292,6 +292,7 @@ def test_bad_observations_leave_the_state_untouched() -> None:
 
 def test_without_jax_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
-    monkeypatch.delitem(sys.modules, "tsucb.models.neural.training", raising=False)
-    with pytest.raises(ValueError, match=r"needs JAX and optax; install .*tsucb\[deep\]"):
+    for name in ("training", "device"):
+        monkeypatch.delitem(sys.modules, f"tsucb.models.neural.{name}", raising=False)
+    with pytest.raises(ValueError, match=r"with JAX and optax; install .*tsucb\[deep\]"):
         small().trainer([small().start(ARMS)])

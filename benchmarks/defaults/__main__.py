@@ -28,7 +28,7 @@ import numpy as np
 
 from benchmarks.defaults import cells, problems, report
 from benchmarks.defaults.cells import Cell
-from benchmarks.defaults.contestants import CONTESTANTS, GRID, LIBRARY, NAMED, Contestant
+from benchmarks.defaults.contestants import CONTESTANTS, GRID, LIBRARY, MODEL, NAMED, Contestant
 from benchmarks.defaults.play import CUT
 from benchmarks.defaults.scores import CONSTANT
 from benchmarks.defaults.workers import Worker, python_of
@@ -40,6 +40,7 @@ QUICK_DATASETS, QUICK_STEPS, QUICK_SEEDS = ["statlog", "mushroom"], [500], [1000
 # The other libraries would take days for everything. They get so many seeds, and rescaled rewards
 # on these datasets, unless --thorough is given.
 LIBRARY_SEEDS, RESCALED = 5, ("mushroom", "statlog", "jester")
+MODEL_SEEDS = 2  # of this library's slow models, on raw features
 MILLISECONDS = 20.0  # a decision of another library may take, on average
 GROUPS = {
     "all": CONTESTANTS,
@@ -97,6 +98,8 @@ def plan(
                     if contestant.role == GRID:
                         # A fixed prior is tuned where it can be: it is a line of reference.
                         wanted = prepared
+                    elif contestant.role == MODEL:
+                        wanted = features == problems.RAW and count < MODEL_SEEDS
                     elif contestant.role == LIBRARY and not thorough:
                         few = rewards == "as is" or dataset in RESCALED
                         wanted = few and count < LIBRARY_SEEDS

@@ -11,6 +11,7 @@ import random
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
@@ -45,6 +46,7 @@ DEFAULT = "default"  # what the benchmark is about
 GREEDY = "greedy"  # the same belief, without exploration
 POLICY = "policy"  # the same belief, other policies
 GRID = "grid"  # fixed priors, a line of reference
+MODEL = "model"  # other models of this library, beside the default
 LIBRARY = "library"  # other libraries
 
 
@@ -54,11 +56,13 @@ class Tsucb:
     def __init__(self, arms: int, features: int, seed: int, **options: Any) -> None:
         import tsucb
 
-        precision = options.pop("precision", None)
-        if precision is None:
-            options["features"] = features
-        else:
+        precision, model = options.pop("precision", None), options.pop("model", None)
+        if model is not None:
+            options["model"] = model(tsucb, features)
+        elif precision is not None:
             options["model"] = tsucb.NIGLinear(features, prior_precision=precision)
+        else:
+            options["features"] = features
         policy = options.pop("policy", None)
         if policy is not None:
             options["policy"] = policy(tsucb)
@@ -304,6 +308,14 @@ def made(cls: Callable[..., Learner], **options: Any) -> Callable[[int, int, int
     return lambda arms, features, seed: cls(arms, features, seed, **options)
 
 
+def boosting(tsucb: Any, features: int, shared: bool) -> Any:
+    """Histogram gradient boosting, few rounds of it: a decision takes as long as it has trees."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    estimator = HistGradientBoostingRegressor(max_iter=30)
+    return tsucb.Ensemble(estimator, features=features, shared=shared)
+
+
 # Five prior precisions, from the default of `NIGLinear` up to one that suits hundreds of features.
 PRECISIONS = (0.25, 2.5, 25.0, 250.0, 2500.0)
 POLICIES: dict[str, Callable[[Any], Any]] = {
@@ -336,6 +348,16 @@ CONTESTANTS = [
             made(Tsucb, precision=precision),
         )
         for precision in PRECISIONS
+    ),
+    *(
+        Contestant(
+            f"boosting {words}",
+            "tsucb",
+            MODEL,
+            f"model=Ensemble(HistGradientBoostingRegressor(max_iter=30), features=d{option})",
+            made(Tsucb, model=partial(boosting, shared=bool(option))),
+        )
+        for words, option in (("shared", ", shared=True"), ("per arm", ""))
     ),
     Contestant(
         "VW ε-greedy",

@@ -13,6 +13,7 @@ from benchmarks.defaults.scores import (
     CONSTANT,
     LIBRARIES,
     MAIN,
+    MODELS,
     OURS,
     POLICIES,
     PROBLEM,
@@ -24,6 +25,7 @@ from benchmarks.defaults.scores import (
     grid,
     lead,
     percentages,
+    ratio,
     references,
 )
 from tsucb.files import write_whole
@@ -228,6 +230,19 @@ def fixed(table: pd.DataFrame) -> str:
     return "\n".join(lines) + "\n"
 
 
+def models(table: pd.DataFrame) -> str:
+    """Other models of this library, in per cent of the default."""
+    lines = ["| steps | problem | " + " | ".join(MODELS) + " |", "|--:|---|" + "--:|" * len(MODELS)]
+    for n, runs in lengths(as_is(by_problem(table))):
+        for problem, totals in runs.items():
+            there = {m: totals[m] for m in MODELS if m in totals and OURS in totals}
+            mine = [ratio(there[m], totals[OURS]) if m in there else None for m in MODELS]
+            if any(mine):
+                texts = [str(each or "–") for each in mine]
+                lines += [f"| {n:,} | {title(problem)} | {' | '.join(texts)} |"]
+    return "\n".join(lines) + "\n"
+
+
 def settings(table: pd.DataFrame) -> str:
     """Settings."""
     versions = table[table.version != ""].groupby("contestant", sort=False).version.unique()
@@ -262,6 +277,7 @@ SECTIONS: dict[str, Callable[[pd.DataFrame], str]] = {
         rescaled,
         policies,
         fixed,
+        models,
         settings,
         missing,
     )

@@ -15,6 +15,7 @@ from benchmarks.defaults.contestants import (
     GREEDY,
     GRID,
     LIBRARY,
+    MODEL,
     NAMED,
     POLICY,
 )
@@ -24,6 +25,7 @@ CONSTANT = "best constant arm"
 MAIN = [c.name for c in CONTESTANTS if c.role in (DEFAULT, GREEDY, LIBRARY)]
 LIBRARIES = [c.name for c in CONTESTANTS if c.role == LIBRARY]
 POLICIES = [c.name for c in CONTESTANTS if c.role in (DEFAULT, GREEDY, POLICY)]
+MODELS = [c.name for c in CONTESTANTS if c.role == MODEL]
 OURS = next(c.name for c in CONTESTANTS if c.role == DEFAULT)
 PURELY_GREEDY = next(c.name for c in CONTESTANTS if c.role == GREEDY)
 COLUMNS = ["dataset", "features", "rewards", "steps", "contestant", "seed"]

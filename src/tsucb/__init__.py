@@ -17,8 +17,9 @@ PLACES = {
         "ContextualLinearBandit Environment KArmedBandit LinearBandit WheelBandit"
     ),
     "tsucb.models": (
-        "AdaptiveLinear BernoulliArms ContextualLinear Forgetting GaussianArms HybridLinear Linear "
-        "LogisticArms Model NIGLinear NeuralLinear PoissonArms"
+        "AdaptiveLinear BernoulliArms BootstrappedHeads ContextualLinear DeepEnsemble Ensemble "
+        "Forgetting GaussianArms HybridLinear LastLayerLaplace Linear LogisticArms Model "
+        "NIGLinear NeuralLinear PoissonArms"
     ),
     "tsucb.policies": (
         "BayesUCB ChiSquaredUCB Choice Exploring Greedy GridIDS HoeffdingUCB IDS OFUL "
@@ -39,10 +40,13 @@ __all__ = [
     "Belief",
     "BernoulliArms",
     "BetaBelief",
+    "BootstrappedHeads",
     "ChiSquaredUCB",
     "Choice",
     "ContextualLinear",
     "ContextualLinearBandit",
+    "DeepEnsemble",
+    "Ensemble",
     "Environment",
     "Exploring",
     "Forgetting",
@@ -56,6 +60,7 @@ __all__ = [
     "HybridLinear",
     "JointGaussianBelief",
     "KArmedBandit",
+    "LastLayerLaplace",
     "Linear",
     "LinearBandit",
     "LogisticArms",
@@ -97,10 +102,14 @@ if TYPE_CHECKING:  # the same for type checkers, which do not run this file
     from tsucb.models import (
         AdaptiveLinear,
         BernoulliArms,
+        BootstrappedHeads,
         ContextualLinear,
+        DeepEnsemble,
+        Ensemble,
         Forgetting,
         GaussianArms,
         HybridLinear,
+        LastLayerLaplace,
         Linear,
         LogisticArms,
         Model,

@@ -101,6 +101,8 @@ def _taken(packed: Any, arrays: Arrays) -> NDArray[Any]:
 def pack_object(thing: Any, arrays: Arrays) -> dict[str, Any]:
     """A model or policy as its class's name and its fields, which may be such themselves."""
     fields = thing._asdict() if hasattr(thing, "_asdict") else {}
+    if hasattr(thing, "described"):  # it has code among its settings, which no file can hold
+        fields = thing.described()
     return {
         "class": type(thing).__name__,
         "fields": {
@@ -124,10 +126,9 @@ def unpack_object(
     name, fields, classes = saved["class"], saved["fields"], list(classes)
     if given is None:
         cls = next((cls for cls in classes if cls.__name__ == name), None)
-        if cls is None:
-            raise WrongSettings(
-                f"was saved with {name}, which is not part of tsucb; give it to load"
-            )
+        if cls is None or hasattr(cls, "described"):
+            part = "not part of tsucb" if cls is None else "made with code of yours"
+            raise WrongSettings(f"was saved with {name}, which is {part}; give it to load")
         objects = {
             key: unpack_object(value, arrays, classes, None)
             for key, value in fields.items()

@@ -213,6 +213,8 @@ class Agent:
         self._settled = True  # whether the roster has the arms as they are to be
         self._rng = stream(int(entropy), 0, POLICY)
         self._doing: Doing = None
+        # The id and the rewards of a list of which not all places are learned yet.
+        self._unfinished: tuple[str, list[float]] | None = None
         self._forked = False  # whether it still has the draws and ids of the parent process
         # Ids in the order of their decisions, for dropping the oldest; some may be closed.
         self._oldest: Iterator[str] = iter(())
@@ -729,6 +731,9 @@ class Agent:
                 roster = self._trained(roster)
                 roster.books.counts[PENDING] = NOTHING
             self._roster = roster
+        if self._unfinished is not None:
+            self._finish_list(roster)
+            roster = self._roster
         if len(roster.open) > self.max_open:
             self._drop_oldest(roster)
         if self._forked:
@@ -858,25 +863,40 @@ class Agent:
 
     def _reward_list(self, roster: Roster, id: str, decision: Open, given: Any) -> bool:
         """Learn what the places of a list earned, and close it."""
-        records, contexts, _ = decision
-        names = [record.name for record in records]  # type: ignore[union-attr]
+        names = [record.name for record in arms_of(decision)]
         rewards = self._rewards_of(id, names, given)
-        if self._coming:
-            roster, places = self._all_remembered(roster, names)
-        else:
-            columns = [roster.columns.get(record, -1) for record in arms_of(decision)]
-            places = np.array(columns, dtype=np.int64)
-        width = len(contexts) // len(names) if self._per_arm else 0
+        self._unfinished = id, rewards
+        learned = self._finish_list(roster)
+        if self._log is not None:
+            now = self._time()
+            for place, value in enumerate(rewards):
+                if not math.isnan(value):
+                    self._log.rewarded(place_id(id, place), value, now)
+        return learned
+
+    def _finish_list(self, roster: Roster) -> bool:
+        """Learn the places of a list that are left, each whole; what is left is what is open.
+
+        After an interrupt the next call comes here again.
+        """
+        assert self._unfinished is not None
+        id, rewards = self._unfinished
         learned = False
-        for n, (column, value) in enumerate(zip(places.tolist(), rewards, strict=True)):
-            rest: Open | None = None
-            if n + 1 < len(names):
-                rest = arms_of(decision)[n + 1 :], contexts[(n + 1) * width :], decision[2]
+        while (decision := roster.decision(id)) is not None:
+            records, contexts, when = arms_of(decision), decision[1], decision[2]
+            value = rewards[len(rewards) - len(records)]
+            if self._coming:
+                roster, columns = self._all_remembered(roster, [records[0].name])
+                column = int(columns[0])
+            else:
+                column = roster.columns.get(records[0], -1)
+            width = len(contexts) // len(records) if self._per_arm else 0
+            rest: Open | None = (records[1:], contexts[width:], when) if records[1:] else None
             self._doing = Rest(id, rest)
             if column < 0 or math.isnan(value):
                 record_closed(roster.books)
             else:
-                row = contexts[n * width : (n + 1) * width] if width else contexts
+                row = contexts[:width] if width else contexts
                 roster = self._learned(roster, column, row, value, counted=False)
                 learned = True
             if rest is None:
@@ -884,11 +904,7 @@ class Agent:
             else:
                 roster.open[id] = rest
             roster.books.counts[PENDING] = NOTHING
-        if self._log is not None:
-            now = self._time()
-            for place, value in enumerate(rewards):
-                if not math.isnan(value):
-                    self._log.rewarded(place_id(id, place), value, now)
+        self._unfinished = None
         return learned
 
     def _rewards_of(self, id: str, names: list[Arm], given: Any) -> list[float]:

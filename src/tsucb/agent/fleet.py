@@ -183,7 +183,8 @@ def _added(one: Books, two: Books, base: Books) -> Books:
         for name in ("counts", "chosen", "pulls", "totals")
     }
     sums["counts"][PENDING:] = 0
-    checksum = np.array([one.checksum[0] ^ (two.checksum[0] * np.uint64(3)), 0], dtype=np.uint64)
+    mixed = (int(one.checksum[0]) ^ 3 * int(two.checksum[0])) % 2**64
+    checksum = np.array([mixed, 0], dtype=np.uint64)
     return Books(sums["counts"], checksum, one.tokens.copy(), sums["chosen"], sums["pulls"],
                  sums["totals"])  # fmt: skip
 

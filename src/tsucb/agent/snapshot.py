@@ -245,10 +245,11 @@ def check_model(saved: Any, room: int, depth: int = 0) -> None:
         needed = (1 + features + context + pairs) ** 2
     if "hidden" in fields:
         widths = [features, *map(_count, fields["hidden"])]
-        between = sum(a * b for a, b in pairwise(widths))
-        needed = between + _count(fields["memory"]) * features
+        networks, heads = (_count(fields.get(name, 1)) for name in ("networks", "heads"))
+        between = sum(a * b for a, b in pairwise(widths)) + widths[-1] * heads
+        needed = networks * between + _count(fields["memory"]) * features
         batches, size = (_count(number) for number in fields["training"][:2])
-        if len(widths) > MOST_LAYERS or batches * size > MOST_ROWS:
+        if len(widths) > MOST_LAYERS or networks * heads * batches * size > MOST_ROWS:
             raise ValueError("a network that would take too long to train")
     if needed > room:
         raise ValueError("sizes that it has no numbers for")

@@ -13,6 +13,7 @@ from tsucb.experiments.paper.figure1 import Figure1, parse_cell
 from tsucb.experiments.paper.table1 import Table1
 from tsucb.experiments.paper.table2 import Table2
 from tsucb.experiments.paper.theorems import Theorems
+from tsucb.experiments.posteriors import Posteriors
 from tsucb.experiments.report import verdict
 
 if TYPE_CHECKING:
@@ -203,6 +204,35 @@ def table2(
     experiment = Table2.at(
         scale,
         datasets=listed(datasets),
+        horizon=horizon,
+        data_dir=data_dir and str(data_dir),
+        runs=runs,
+        seed=seed,
+        policies=listed(policies),
+    )
+    carry_out(experiment, out, workers, cluster, continue_other_code)
+
+
+@app.command()
+def posteriors(
+    datasets: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
+    posteriors: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
+    horizon: Annotated[int | None, typer.Option(help="Steps of a run.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the datasets lie.")] = None,
+    scale: ScaleOption = Scale.quick,
+    runs: RunsOption = None,
+    seed: SeedOption = 0,
+    policies: PoliciesOption = None,
+    out: OutOption = None,
+    workers: WorkersOption = None,
+    cluster: ClusterOption = None,
+    continue_other_code: OtherCodeOption = False,
+) -> None:
+    """Beyond the paper: Table 2's datasets with other posteriors of networks."""
+    experiment = Posteriors.at(
+        scale,
+        datasets=listed(datasets),
+        posteriors=listed(posteriors),
         horizon=horizon,
         data_dir=data_dir and str(data_dir),
         runs=runs,

@@ -2,22 +2,29 @@
 
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.contextual_linear import ContextualLinear
+from tsucb.models.ensemble import Ensemble
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.k_armed import BernoulliArms, GaussianArms, PoissonArms
 from tsucb.models.linear import Linear
 from tsucb.models.logistic_arms import LogisticArms
 from tsucb.models.model import Model, believe, forget, training_due, update
+from tsucb.models.neural.laplace import LastLayerLaplace
+from tsucb.models.neural.networks import BootstrappedHeads, DeepEnsemble
 from tsucb.models.neural.neural_linear import NeuralLinear
 from tsucb.models.nig_linear import NIGLinear
 
 __all__ = [
     "AdaptiveLinear",
     "BernoulliArms",
+    "BootstrappedHeads",
     "ContextualLinear",
+    "DeepEnsemble",
+    "Ensemble",
     "Forgetting",
     "GaussianArms",
     "HybridLinear",
+    "LastLayerLaplace",
     "Linear",
     "LogisticArms",
     "Model",

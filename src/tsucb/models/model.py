@@ -155,6 +155,12 @@ class Model:
 
         Everything is checked before anything changes.
         """
+        learn_many(self, state, *self.observations(state, context, arm, reward))
+
+    def observations(
+        self, state: Any, context: ArrayLike | None, arm: ArrayLike, reward: ArrayLike
+    ) -> tuple[Floats, Integers, Floats]:
+        """Contexts, arms and rewards with one row per observation, checked."""
         count = self.arms(state)
         arms = np.atleast_1d(np.asarray(arm))
         rewards = self.check_rewards(np.atleast_1d(np.asarray(reward, dtype=np.float64)))
@@ -168,7 +174,7 @@ class Model:
         if shape:
             given = np.asarray(context, dtype=np.float64)
             contexts[:] = self.check_context(given, count, observations=arms.size)
-        learn_many(self, state, contexts, arms.astype(np.int64), rewards)
+        return contexts, arms.astype(np.int64), rewards
 
     def fit(
         self, arms: int, contexts: ArrayLike | None, pulled: ArrayLike, rewards: ArrayLike

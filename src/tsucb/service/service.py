@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import re
 import secrets
 import time
@@ -33,6 +34,8 @@ from tsucb.service.keys import ROLES, Keys
 from tsucb.service.loop import REPEATED, TAKEN, Loop
 from tsucb.service.settings import LoopSettings, changed
 from tsucb.service.store import AuditRecord, Logged, Row, Snapshot, Store, StoreError
+
+log = logging.getLogger("tsucb.service")
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LONGEST_ID = 256  # characters of an id, or of an arm's name
@@ -145,8 +148,12 @@ class Service:
         """Let waits end, and take snapshots, from time to time."""
         while True:
             await asyncio.sleep(TICK)
-            with contextlib.suppress(StoreError, Overloaded):
+            try:
                 await self.tick()
+            except (StoreError, Overloaded):
+                pass  # the next look may find the store well again
+            except Exception:
+                log.exception("looking at what is due failed")
 
     async def tick(self) -> None:
         """Write that time passed where a wait has ended; take snapshots that are due."""

@@ -232,8 +232,7 @@ def needed_jax() -> Any:
         import optax  # noqa: F401
     except ImportError:
         raise ValueError(
-            "table2 trains networks with JAX and optax; install them with: "
-            "pip install 'tsucb[deep]'"
+            "this trains networks with JAX and optax; install them with: pip install 'tsucb[deep]'"
         ) from None
     return jax
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tsucb.checks import within
+from tsucb.models.neural.device import jax, jnp, lax, optax
 from tsucb.models.neural.neural_linear import (
     MOST_OUTPUT,
     MOST_WEIGHT,
@@ -19,16 +20,6 @@ from tsucb.models.neural.neural_linear import (
     NeuralState,
 )
 from tsucb.models.regressions import set_posteriors
-
-try:
-    import jax
-    import optax
-except ImportError:
-    raise ValueError(
-        "NeuralLinear needs JAX and optax; install them with: pip install 'tsucb[deep]'"
-    ) from None
-from jax import lax
-from jax import numpy as jnp
 
 # Rows whose features are computed at once: bounds the memory, whatever the number of rows.
 BLOCK = 512

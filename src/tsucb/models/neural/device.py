@@ -1,0 +1,13 @@
+"""JAX and optax, which train networks on the device that they find."""
+
+try:
+    import jax
+    import optax
+    from jax import lax
+    from jax import numpy as jnp
+except ImportError:
+    raise ValueError(
+        "networks are trained with JAX and optax; install them with: pip install 'tsucb[deep]'"
+    ) from None
+
+__all__ = ["jax", "jnp", "lax", "optax"]

@@ -1,0 +1,226 @@
+"""Train the `Networks` of many runs at once, on whatever device JAX finds.
+
+As in `tsucb.models.neural.training`, which has what is shared: everything takes R states of one
+shape, on the first axis of every array, and N networks of each on the second.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tsucb.checks import within
+from tsucb.models.neural.device import jax, jnp, lax, optax
+from tsucb.models.neural.networks import Networks, NetworksState
+from tsucb.models.neural.neural_linear import MOST_OUTPUT, MOST_WEIGHT
+from tsucb.models.neural.training import for_all
+
+
+class Steps(NamedTuple):
+    """The compiled steps of a training."""
+
+    append: Callable[..., Any]
+    train: Callable[..., Any]
+
+
+def cut(flat: Any, shapes: tuple[tuple[int, int], ...]) -> list[tuple[Any, Any]]:
+    """A flat vector as the weights and biases of each layer."""
+    result, start = [], 0
+    for inputs, outputs in shapes:
+        middle, end = start + inputs * outputs, start + (inputs + 1) * outputs
+        result.append((flat[start:middle].reshape(inputs, outputs), flat[middle:end]))
+        start = end
+    return result
+
+
+def hidden(layers: list[tuple[Any, Any]], rows: Any, precision: Any = None) -> Any:
+    """The rows through all hidden layers."""
+    for weights, biases in layers[:-1]:
+        rows = jax.nn.relu(jnp.dot(rows, weights, precision=precision) + biases)
+        rows = jnp.minimum(rows, MOST_OUTPUT)
+    return rows
+
+
+def outputs(layers: list[tuple[Any, Any]], rows: Any, chosen: Any, heads: int) -> Any:
+    """What every head says of the chosen arm of every row, (rows, heads)."""
+    weights, biases = layers[-1]
+    out = (hidden(layers, rows) @ weights + biases).reshape(len(rows), heads, -1)
+    # A product with 0 and 1 instead of indexing: its gradient is deterministic on a GPU.
+    return (out * jax.nn.one_hot(chosen, out.shape[2], dtype=rows.dtype)[:, None]).sum(axis=2)
+
+
+def halves(places: Any, heads: Any, key: Any) -> Any:
+    """Weight 0 or 2, as likely, of rows for heads: the same whenever it is asked for.
+
+    The top bit of two rounds of multiplication and shift, MurmurHash's last ones, over the row, the
+    head and the state's key.
+
+    >>> weights = halves(np.arange(10_000), np.arange(2), np.array([3, 4], dtype=np.uint32))
+    >>> abs(weights.mean(axis=0) - 1).max() < 0.05
+    Array(True, dtype=bool)
+    """
+    x = jnp.asarray(places, jnp.uint32)[:, None] * np.uint32(0x9E3779B1)
+    x = (x ^ key[0]) + jnp.asarray(heads, jnp.uint32) * np.uint32(0x85EBCA77)
+    for factor in (0x85EBCA6B, 0xC2B2AE35):
+        x = (x ^ (x >> 15)) * np.uint32(factor) + key[1]
+    x = x ^ (x >> 16)
+    return 2.0 * (x >> 31).astype(jnp.float32)
+
+
+@functools.cache
+def compiled_steps(
+    shapes: tuple[tuple[int, int], ...],
+    heads: int,
+    prior_scale: float,
+    bootstrap: bool,
+    batches: int,
+    batch_size: int,
+    rate: float,
+    rate_decay: float,
+    moment_decay: float,
+    clip_norm: float,
+) -> Steps:
+    """The steps for networks of one shape and schedule; see `Networks` for what is what."""
+    optimiser = optax.chain(
+        optax.clip_by_global_norm(clip_norm),
+        optax.scale_by_rms(decay=moment_decay, eps=1e-10, initial_scale=1.0, eps_in_sqrt=True),
+    )
+
+    def loss(layers: Any, rows: Any, chosen: Any, targets: Any, weights: Any) -> Any:
+        errors = outputs(layers, rows, chosen, heads) - targets
+        return (weights * errors**2).sum() / (batch_size * heads)
+
+    def train(
+        parameters: Any, squares: Any, prior: Any, number: Any, key: Any, words: Any, done: Any,
+        history: Any, count: Any, spread: Any,
+    ) -> Any:  # fmt: skip
+        """The mini-batches of one training of one network, the so-manieth of its state."""
+        rows, chosen, rewards = history
+        own = jax.random.fold_in(key, number)
+        fixed = cut(prior, shapes)
+
+        def step(carry: Any, batch: Any) -> Any:
+            weights, state = carry
+            picked = jax.random.fold_in(own, done + batch)
+            pick = jax.random.randint(picked, (batch_size,), 0, count)
+            targets = rewards[pick].astype(rows.dtype)[:, None]
+            if prior_scale:
+                said = outputs(fixed, rows[pick], chosen[pick], heads)
+                targets = targets - (prior_scale * spread).astype(rows.dtype) * said
+            counted = jnp.ones((), rows.dtype)
+            if bootstrap:
+                counted = halves(pick, number * heads + jnp.arange(heads), words)
+            gradient = jax.grad(loss)(weights, rows[pick], chosen[pick], targets, counted)
+            change, state = optimiser.update(gradient, state)
+            speed = (rate / (1 + rate_decay * batch)).astype(rows.dtype)
+            return (jax.tree.map(lambda w, u: w - speed * u, weights, change), state), None
+
+        clip, moments = optimiser.init(cut(parameters, shapes))
+        start = (cut(parameters, shapes), (clip, moments._replace(nu=cut(squares, shapes))))
+        (weights, state), _ = lax.scan(step, start, jnp.arange(batches))
+        flat = [jnp.concatenate([x.ravel() for pair in part for x in pair])
+                for part in (weights, state[1].nu)]  # fmt: skip
+        return tuple(flat)
+
+    def train_all(parameters: Any, squares: Any, prior: Any, *shared: Any) -> Any:
+        """The same for all networks of a state."""
+        given = parameters, squares, prior, jnp.arange(len(parameters))
+        return for_all(train, (0,) * 4 + (None,) * len(shared))(*given, *shared)
+
+    def append(history: Any, places: Any, new: Any) -> Any:
+        """The history with new rows at the places given."""
+        return tuple(old.at[places].set(part) for old, part in zip(history, new, strict=True))
+
+    # Otherwise a GPU may sum in another order every time, and two equal runs drift apart.
+    jit = functools.partial(jax.jit, compiler_options={"xla_gpu_deterministic_ops": True})
+    return Steps(
+        jit(jax.vmap(append, in_axes=(0, None, 0)), donate_argnums=0),
+        jit(for_all(train_all, (0, 0, 0, 0, 0, None, 0, None, 0))),
+    )
+
+
+class NetworksTrainer:
+    """Trains the networks of many states together; their history stays on the device.
+
+    All states must have seen the same number of observations, of the same number of arms.
+
+    Parameters
+    ----------
+    model
+        The `Networks` that the states belong to.
+    states
+        Changed in place whenever the trainer is called.
+    """
+
+    def __init__(self, model: Networks, states: Sequence[NetworksState]) -> None:
+        self.model, self.states = model, states
+        self.shapes = model.layer_shapes(states[0].pulls.size)
+        scale = model.prior_scale if model.has_priors else 0.0
+        self.steps = compiled_steps(
+            self.shapes, model.heads, scale, model.bootstrap, *model.training
+        )
+        self.seen = max(0, int(states[0].counts[0]) - model.memory)
+        with jax.enable_x64(True):
+            self.history = tuple(
+                jnp.zeros((len(states), self.room, *column.shape[1:]), column.dtype)
+                for column in (states[0].contexts, states[0].chosen, states[0].rewards)
+            )
+            self.load()
+            self.prior = jnp.stack([s.prior if len(s.prior) else s.parameters for s in states])
+            self.words = jnp.stack([state.key for state in states])
+            self.keys = jax.random.wrap_key_data(self.words, impl="threefry2x32")
+
+    @property
+    def room(self) -> int:
+        """Rows of the history on the device."""
+        return self.model.memory
+
+    def load(self) -> None:
+        """Bring the networks of all states to the device."""
+        self.parameters = jnp.stack([state.parameters for state in self.states])
+        self.squares = jnp.stack([state.squares for state in self.states])
+
+    def __call__(self) -> None:
+        """Train on everything remembered."""
+        count, done = (int(number) for number in self.states[0].counts)
+        stored = min(count, self.model.memory)
+        places = np.arange(self.seen, count) % self.model.memory
+        self.seen = count
+        columns = zip(*((s.contexts, s.chosen, s.rewards) for s in self.states), strict=True)
+        new = tuple(np.stack([part[places] for part in column]) for column in columns)
+        spreads = np.array([spread_of(state.rewards[:stored]) for state in self.states])
+        with jax.enable_x64(True):
+            self.history = self.steps.append(self.history, places, new)
+            self.parameters, self.squares = self.steps.train(
+                self.parameters, self.squares, self.prior, self.keys, self.words, done,
+                self.history, stored, spreads,
+            )  # fmt: skip
+            results = [np.asarray(x) for x in (self.parameters, self.squares)]
+            rest = self.posterior(stored, spreads)
+        sound = True
+        for i, state in enumerate(self.states):
+            state.counts[1] += self.model.training.batches
+            parameters, squares = (result[i] for result in results)
+            good = within(parameters, MOST_WEIGHT) and within(squares, MOST_WEIGHT)
+            if not good or not all(np.isfinite(part[i]).all() for part in rest):
+                sound = False  # a training that diverges is as if it had not been
+                continue
+            state.parameters[:], state.squares[:], state.spread[0] = parameters, squares, spreads[i]
+            self.take(state, *(part[i] for part in rest))
+        if not sound:
+            with jax.enable_x64(True):
+                self.load()
+
+    def posterior(self, stored: int, spreads: Any) -> list[Any]:
+        """What else the new networks lead to, one entry per state."""
+        return []
+
+    def take(self, state: Any, *posterior: Any) -> None:
+        """Put that in a state."""
+
+
+def spread_of(rewards: Any) -> float:
+    """The standard deviation of rewards; 1 where all are equal."""
+    spread = float(rewards.std()) if len(rewards) else 0.0
+    return spread if spread > 0 else 1.0

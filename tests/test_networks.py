@@ -1,0 +1,244 @@
+"""Networks with other posteriors: their training and beliefs against plain NumPy ones."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from everything import rng
+
+import tsucb
+from tsucb.models.regressions import arm_posterior
+
+jax = pytest.importorskip("jax", reason="networks train with JAX: pip install 'tsucb[deep]'")
+pytest.importorskip("optax")
+
+ARMS, FEATURES = 3, 4
+QUICK: dict[str, Any] = {
+    "hidden": (6, 5), "memory": 64, "interval": 20, "batches": 5, "batch_size": 16,
+}  # fmt: skip
+MEMBERS = 3
+
+
+def heads(**chosen: Any) -> Any:
+    return tsucb.BootstrappedHeads(FEATURES, MEMBERS, **QUICK | chosen)
+
+
+def deep(**chosen: Any) -> Any:
+    return tsucb.DeepEnsemble(FEATURES, MEMBERS, **QUICK | chosen)
+
+
+def laplace(**chosen: Any) -> Any:
+    return tsucb.LastLayerLaplace(FEATURES, **QUICK | chosen)
+
+
+def history(rows: int = 20, seed: int = 0) -> tuple[Any, Any, Any]:
+    """Contexts, pulled arms and rewards."""
+    draws = rng(seed)
+    return (
+        draws.normal(size=(rows, FEATURES)),
+        draws.integers(ARMS, size=rows),
+        draws.normal(1.0, 3.0, rows),
+    )
+
+
+def untrained(model: Any, rows: int = 20, seed: int = 0) -> Any:
+    """A state that has seen a history and was not trained."""
+    state = model.start(ARMS, rng(seed))
+    x, arm, y = history(rows, seed)
+    network = getattr(state, "network", state)
+    network.contexts[:rows], network.chosen[:rows], network.rewards[:rows] = x, arm, y
+    network.counts[0] = rows
+    return state
+
+
+# What is computed, in NumPy and double precision
+
+
+def layers(model: Any, flat: Any) -> list[Any]:
+    """A flat vector of parameters as weights and biases in turn."""
+    parts, start = [], 0
+    for inputs, outputs in model.layer_shapes(ARMS):
+        parts.append(flat[start : start + inputs * outputs].reshape(inputs, outputs))
+        start += inputs * outputs
+        parts.append(flat[start : start + outputs])
+        start += outputs
+    return parts
+
+
+def forward(model: Any, flat: Any, x: Any) -> tuple[Any, Any, Any]:
+    """The two hidden layers and the outputs, (rows, heads, arms)."""
+    w1, b1, w2, b2, w3, b3 = layers(model, flat.astype(float))
+    first = np.maximum(np.asarray(x, dtype=float) @ w1 + b1, 0)
+    second = np.maximum(first @ w2 + b2, 0)
+    return first, second, (second @ w3 + b3).reshape(len(x), model.heads, ARMS)
+
+
+def weight_by_hand(place: int, head: int, key: Any) -> float:
+    """What `halves` says, with whole numbers of any size."""
+    x = (((place * 0x9E3779B1 % 2**32) ^ int(key[0])) + head * 0x85EBCA77) % 2**32
+    for factor in (0x85EBCA6B, 0xC2B2AE35):
+        x = ((x ^ (x >> 15)) * factor + int(key[1])) % 2**32
+    return 2.0 * ((x ^ (x >> 16)) >> 31)
+
+
+def trained_by_hand(model: Any, state: Any, count: int, network: int) -> tuple[Any, Any]:
+    """One training of one network by the recipe: its parameters and second moments."""
+    flat, squares = (part[network].astype(float) for part in (state.parameters, state.squares))
+    rule, size = model.training, model.training.batch_size
+    key = jax.random.wrap_key_data(state.key, impl="threefry2x32")
+    spread = state.rewards[:count].std()
+    for batch in range(rule.batches):
+        with jax.enable_x64(True):
+            own = jax.random.fold_in(jax.random.fold_in(key, network), batch)
+            pick = np.asarray(jax.random.randint(own, (size,), 0, count))
+        x, each = state.contexts[pick].astype(float), np.arange(size)
+        chosen = state.chosen[pick]
+        first, second, out = forward(model, flat, x)
+        target = np.repeat(state.rewards[pick][:, None], model.heads, axis=1)
+        weights = np.ones((size, model.heads))
+        if model.has_priors:
+            said = forward(model, state.prior[network], x)[2][each, :, chosen]
+            target = target - model.prior_scale * spread * said
+            weights = np.array(
+                [[weight_by_hand(int(p), h, state.key) for h in range(model.heads)] for p in pick]
+            )
+        error = weights * (out[each, :, chosen] - target)
+        back = np.zeros(out.shape)
+        back[each, :, chosen] = 2 * error / (size * model.heads)
+        back = back.reshape(size, -1)
+        _, _, w2, _, w3, _ = layers(model, flat)
+        back2 = (back @ w3.T) * (second > 0)
+        back1 = (back2 @ w2.T) * (first > 0)
+        parts = [x.T @ back1, back1.sum(0), first.T @ back2, back2.sum(0), second.T @ back]
+        gradient = np.concatenate([part.ravel() for part in [*parts, back.sum(0)]])
+        norm = np.linalg.norm(gradient)
+        gradient *= min(1.0, rule.clip_norm / norm)
+        squares = rule.moment_decay * squares + (1 - rule.moment_decay) * gradient**2
+        flat = flat - rule.rate / (1 + rule.rate_decay * batch) * gradient / np.sqrt(
+            squares + 1e-10
+        )
+    return flat, squares
+
+
+@pytest.mark.parametrize("model", [heads(), deep()], ids=["heads", "deep"])
+def test_training_is_the_recipe(model: Any) -> None:
+    state, before = untrained(model), untrained(model)
+    model.trainer([state])()
+    assert state.spread[0] == pytest.approx(before.rewards[:20].std())
+    for network in range(model.networks):
+        flat, squares = trained_by_hand(model, before, 20, network)
+        assert state.parameters[network] == pytest.approx(flat, abs=2e-4)
+        assert state.squares[network] == pytest.approx(squares, rel=1e-2, abs=1e-4)
+    assert state.counts.tolist() == [20, 5]
+    assert (state.prior == before.prior).all()
+
+
+@pytest.mark.parametrize("model", [heads(prior_scale=2.0), deep()], ids=["heads", "deep"])
+def test_beliefs_are_what_the_members_predict(model: Any) -> None:
+    state = untrained(model)
+    state.spread[0] = 3.0
+    x = rng(3).normal(size=FEATURES)
+    found = model.belief(state, x, [2, 0], rng=rng())
+    expected = np.concatenate([forward(model, flat, [x])[2][0] for flat in state.parameters])
+    if model.has_priors:
+        expected += 2.0 * 3.0 * forward(model, state.prior[0], [x])[2][0]
+    assert found.law.draws == pytest.approx(expected[:, [2, 0]], rel=1e-4)
+    assert found.mean == pytest.approx(expected.mean(axis=0)[[2, 0]], rel=1e-4)
+    assert found.std == pytest.approx(expected.std(axis=0)[[2, 0]], rel=1e-4)
+
+
+def test_a_laplace_posterior_is_the_formula() -> None:
+    """N(w, (λI + Σφφᵀ/σ²)⁻¹) at the trained weights, arm by arm, in NumPy."""
+    model = laplace(prior_scale=0.5)
+    state = untrained(model, 60)
+    model.trainer([state])()
+    network = state.network
+    _, second, out = forward(model, network.parameters[0], network.contexts[:60])
+    phi = np.column_stack([second, np.ones(60)])
+    chosen, rewards = network.chosen[:60], network.rewards[:60]
+    errors = rewards - out[np.arange(60), 0, chosen]
+    variance = rewards.var()
+    noise = (errors @ errors + variance) / 61
+    assert state.noise[0] == pytest.approx(noise, rel=1e-4)
+    last = np.vstack(layers(model, network.parameters[0])[-2:])
+    for arm in range(ARMS):
+        mine = phi[chosen == arm]
+        precision = np.eye(6) / (0.25 * variance) + mine.T @ mine / noise
+        mean, root = arm_posterior(state.regressions, arm)
+        assert mean == pytest.approx(last[:, arm], rel=1e-5)
+        assert root @ root.T == pytest.approx(np.linalg.inv(precision), rel=1e-3, abs=1e-6)
+        information = np.linalg.slogdet(precision)[1] + 6 * np.log(0.25 * variance)
+        assert state.regressions.information[arm] == pytest.approx(information, rel=1e-3)
+    assert state.pulls.tolist() == np.bincount(chosen).tolist()
+    # In between, an observation is one step of Bayesian regression with that noise.
+    x = rng(8).normal(size=FEATURES)
+    z = np.append(forward(model, network.parameters[0], [x])[1][0], 1.0)
+    mean, root = arm_posterior(state.regressions, 1)
+    covariance = root @ root.T
+    model.update(state, x, 1, 5.0)
+    gain = covariance @ z / (z @ covariance @ z + state.noise[0])
+    after, _ = arm_posterior(state.regressions, 1)
+    assert after == pytest.approx(mean + gain * (5.0 - z @ mean), rel=1e-4)
+
+
+@pytest.mark.parametrize("model", [heads(), deep(), laplace()], ids=["heads", "deep", "laplace"])
+def test_a_run_trained_among_others_is_the_run_trained_alone(model: Any) -> None:
+    together = [untrained(model, seed=seed) for seed in range(3)]
+    model.trainer(together)()
+    alone = untrained(model, seed=1)
+    model.trainer([alone])()
+    mine, other = (getattr(state, "network", state) for state in (together[1], alone))
+    np.testing.assert_array_equal(mine.parameters, other.parameters)
+
+
+def test_a_training_that_diverges_is_as_if_it_had_not_been() -> None:
+    model = deep(rate=1e30)
+    state, before = untrained(model), untrained(model)
+    model.trainer([state])()
+    np.testing.assert_array_equal(state.parameters, before.parameters)
+
+
+@pytest.mark.parametrize("model", [heads(), deep(), laplace()], ids=["heads", "deep", "laplace"])
+def test_it_learns_a_rule_that_is_not_linear(model: Any) -> None:
+    """Which of two arms pays is the sign of a product, which chance gets right half of the time."""
+    x = rng(4).choice([-1.0, 1.0], size=(300, FEATURES))
+    right = (x[:, 0] * x[:, 1] > 0).astype(int)
+    arms = rng(5).integers(2, size=300)
+    settings = QUICK | {"hidden": (20, 20), "batches": 60, "memory": 300, "interval": 100}
+    wide = type(model)(FEATURES, **settings | {"batch_size": 64})
+    state = wide.fit(2, x, arms, (arms == right).astype(float))
+    best = [wide.belief(state, x[i], rng=rng()).mean.argmax() for i in range(50)]
+    assert np.mean(best == right[:50]) > 0.9
+
+
+@pytest.mark.parametrize("model", [heads(), deep(), laplace()], ids=["heads", "deep", "laplace"])
+def test_further_arms_leave_the_old_ones_as_they_were(model: Any) -> None:
+    state = untrained(model)
+    x = rng(6).normal(size=FEATURES)
+    before, after = (
+        model.belief(each, x, [0, 1, 2], rng=rng()) for each in (state, model.extend(state, 2))
+    )
+    assert after.mean == pytest.approx(before.mean)
+    assert after.std == pytest.approx(before.std)
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "sentence"),
+    [
+        (deep, {"hidden": ()}, "hidden is empty; give at least one hidden layer"),
+        (deep, {"rate": 0.0}, "rate must be positive and finite"),
+        (deep, {"moment_decay": 1.0}, "moment_decay must be at least 0 and below 1"),
+        (heads, {"prior_scale": 0.0}, "prior_scale must be positive and finite"),
+        (laplace, {"rate_decay": -1.0}, "rate_decay must be finite and not negative"),
+        (laplace, {"prior_scale": -1.0}, "prior_scale must be positive and finite"),
+    ],
+)
+def test_bad_settings_get_a_sentence(make: Any, given: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        make(**given)
+
+
+def test_members_are_at_least_two() -> None:
+    for cls in (tsucb.DeepEnsemble, tsucb.BootstrappedHeads):
+        with pytest.raises(ValueError, match="members must be a whole number of at least 2"):
+            cls(3, 1)
