@@ -274,8 +274,9 @@ class Trial:
 
 
 METHODS = [
-    "choose", "choose", "choose_many", "rank", "estimate", "reward", "reward", "reward_many", "update", "fit", "expire", "add_arm",
-    "remove_arm", "save", "arms_summary", "coefficients", "look",
+    "choose", "choose", "choose_many", "rank", "estimate", "reward", "reward", "reward_many",
+    "update", "fit", "expire", "add_arm", "remove_arm", "save", "arms_summary", "coefficients",
+    "look",
 ]  # fmt: skip
 
 
