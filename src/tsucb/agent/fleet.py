@@ -26,6 +26,7 @@ from tsucb.structure import pack_object
 
 if TYPE_CHECKING:
     from tsucb.agent.agent import Agent
+    from tsucb.agent.learning import Learning
 
 ROWS = 50_000  # of a file that are read at a time
 
@@ -223,7 +224,7 @@ def files(path: str | os.PathLike[str]) -> list[Path]:
     return found
 
 
-def check_files(agent: "Agent", path: str | os.PathLike[str], settings: dict[str, Any]) -> None:
+def check_files(agent: "Learning", path: str | os.PathLike[str], settings: dict[str, Any]) -> None:
     """Complain about arms or rewards that cannot be learned, before anything is."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -253,7 +254,7 @@ def check_files(agent: "Agent", path: str | os.PathLike[str], settings: dict[str
 
 
 def fitted_on_cluster(
-    agent: "Agent", path: str | os.PathLike[str], settings: Any, cluster: Any
+    agent: Any, path: str | os.PathLike[str], settings: Any, cluster: Any
 ) -> "Agent":
     """The agent after the files at a path, of which Dask's workers learn one each."""
     try:
@@ -262,7 +263,7 @@ def fitted_on_cluster(
         raise ModuleNotFoundError(
             "cluster= needs Dask; install it with: pip install 'tsucb[cluster]'"
         ) from None
-    base = agent.__copy__()
+    base: Agent = agent.__copy__()
     client = cluster if isinstance(cluster, Client) else Client(cluster, timeout=10)
     try:
         tasks = [

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tsucb.agent import Agent
-from tsucb.agent.agent import UnknownDecision
+from tsucb.agent.learning import UnknownDecision
 from tsucb.service.events import (
     Activated,
     AnyEvent,
