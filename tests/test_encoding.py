@@ -21,7 +21,8 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsucb.agent.encoding import LARGEST, Encoder
+from tsucb.agent.encoding import Encoder
+from tsucb.checks import LARGEST
 
 same = np.testing.assert_array_equal
 

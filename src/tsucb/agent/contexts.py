@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tsucb.agent.encoding import Encoder, values_of
+from tsucb.agent.encoding import Encoder
 from tsucb.agent.transformers import fast_row, learn_and_transform, table_of
+from tsucb.agent.values import values_of
 from tsucb.models.model import Model, check_finite
 from tsucb.numeric.arrays import Floats
 

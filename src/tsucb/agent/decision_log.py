@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tsucb.agent.contexts import records
-from tsucb.agent.encoding import values_of
+from tsucb.agent.values import values_of
 from tsucb.checks import whole_number
 from tsucb.files import write_whole
 from tsucb.logs.decision_log import FINISHED, JOURNAL, Row

@@ -1,0 +1,213 @@
+"""What a context holds: numbers, categories and gaps, by feature, whatever form it comes in."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsucb.checks import LARGEST
+from tsucb.numeric.arrays import Floats
+
+Cell = float | str | None  # what a value was read as: a number, a category, missing
+
+
+class Column(NamedTuple):
+    """One feature in all rows of a table."""
+
+    numbers: Floats  # 0 where it is none
+    present: NDArray[np.bool_]  # where it is a number
+    codes: NDArray[np.int64]  # the number of its category; -1 where it is none
+    labels: Sequence[str]  # the categories
+
+
+def values_of(context: Any) -> tuple[dict[str, Any], bool]:
+    """The values of a context by feature, and whether they had no names of their own."""
+    if isinstance(context, Mapping):
+        return named(list(context), list(context.values())), False
+    if hasattr(context, "columns"):
+        if len(context) != 1:
+            raise ValueError(f"a context is one row, but the table has {len(context)} rows")
+        names = list(context.columns)
+        return named(names, [next(iter(context[name])) for name in unique(names)]), False
+    if hasattr(context, "index") and hasattr(context, "items"):  # a pandas.Series
+        return named(list(context.index), list(context)), False
+    if hasattr(context, "_asdict"):  # a named tuple
+        return values_of(context._asdict())
+    if hasattr(context, "keys"):  # a row of a database
+        names = list(context.keys())
+        return named(names, [context[name] for name in names]), False
+    if hasattr(context, "toarray"):  # a sparse row
+        context = context.toarray()
+    if not isinstance(context, list | tuple):
+        if isinstance(context, str | bytes) or not hasattr(context, "__array__"):
+            raise TypeError(
+                "a context is a dictionary of features, a row of a table or a list of numbers, "
+                f"not a {kind_of(context)}"
+            )
+        context = array_of(context)
+        if context.ndim == 2 and len(context) == 1:
+            context = context[0]
+        if context.ndim != 1:
+            raise ValueError(f"a context is one row, but the array has the shape {context.shape}")
+        context = objects_of(context)
+    elif len(context) == 1 and isinstance(context[0], list | tuple | np.ndarray | Mapping):
+        return values_of(context[0])
+    if not len(context):
+        raise ValueError("a context must have at least one number, but it is empty")
+    return numbered(context), True
+
+
+def numbered(values: Iterable[Any]) -> dict[str, Any]:
+    return {f"x{i}": value for i, value in enumerate(values)}
+
+
+def named(names: Sequence[Any], values: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(unique([feature_name(name) for name in names]), values, strict=True))
+
+
+def feature_name(name: Any) -> str:
+    if type(name) is str:
+        return name
+    if isinstance(name, str):
+        return str(name)
+    # The columns of a table without names have numbers.
+    if isinstance(name, Integral) and not isinstance(name, bool):
+        return str(int(name))
+    raise TypeError(f"features are named by strings, not by {name!r}")
+
+
+def unique(names: Sequence[Any]) -> Sequence[Any]:
+    if len(set(names)) < len(names):
+        twice = [name for i, name in enumerate(names) if name in names[:i]]
+        raise ValueError(f"a context has the features {listed(twice)} twice; rename one of them")
+    return names
+
+
+def cell_of(name: str, value: Any, coded: bool) -> Cell:
+    """What a value is: a number, a category, or missing."""
+    kind = type(value)
+    if kind is str or value is None or (kind is float and not coded and abs(value) <= LARGEST):
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, np.ndarray) and not value.ndim:
+        value = value.item()
+    if isinstance(value, Enum):
+        return str(value.value) if isinstance(value.value, str) else value.name
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value)) if coded else float(value)
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        if np.isnat(value):
+            return None
+    elif isinstance(value, Real | Decimal):
+        try:
+            number = float(value)
+        except (OverflowError, ValueError):
+            number = np.inf
+        if number != number:
+            return None
+        if not -LARGEST <= number <= LARGEST:
+            raise ValueError(too_large(name, number))
+        if not coded:
+            return number
+        whole: Any = value
+        return str(int(whole)) if number.is_integer() else str(number)
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and (value is pandas.NA or value is pandas.NaT):
+        return None
+    raise TypeError(wrong_kind(name, value))
+
+
+def too_large(name: str, number: float) -> str:
+    return (
+        f"the feature {name!r} is {number}, but numbers must lie within ±{LARGEST:g}; "
+        "give None where it is not known"
+    )
+
+
+def wrong_kind(name: str, value: Any) -> str:
+    advice = ""
+    if isinstance(value, list | tuple | set | frozenset | Mapping | np.ndarray):
+        advice = "; give each of its entries a name of its own"
+    elif isinstance(value, date | time | timedelta | np.datetime64 | np.timedelta64):
+        advice = "; give what matters about it as numbers, such as the hour"
+    elif isinstance(value, complex | np.complexfloating):
+        advice = "; give its real and its imaginary part as two features"
+    elif isinstance(value, bytes):
+        advice = "; decode it to a string"
+    return (
+        f"the feature {name!r} is a {kind_of(value)}, but it must be a number, a boolean, a string "
+        f"or None{advice}"
+    )
+
+
+def column_of(name: str, values: Any, coded: bool) -> Column:
+    """A column of a table, read as `cell` reads every value."""
+    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
+        raise TypeError(f"the column {name!r} of a table must be a list, not a {kind_of(values)}")
+    # Not an array of a list: it would make strings of numbers.
+    table = array_of(values) if hasattr(values, "__array__") else None
+    numeric = table is not None and table.ndim == 1 and table.dtype.kind in "fiub"
+    if table is not None and numeric and not coded:
+        with np.errstate(over="ignore"):
+            numbers = table.astype(np.float64)
+        present = ~np.isnan(numbers)
+        numbers[~present] = 0.0
+        beyond = np.abs(numbers) > LARGEST
+        if beyond.any():
+            raise ValueError(too_large(name, float(numbers[beyond][0])))
+        return Column(numbers, present, np.full(numbers.size, -1), ())
+    objects = list(values) if table is None else objects_of(table)
+    # Read what is equal once, where equal is the same: 1 and True are not.
+    if numeric or set(map(type, objects)) <= {str, float, type(None)}:
+        places = {value: place for place, value in enumerate(dict.fromkeys(objects))}
+        index = np.fromiter(map(places.__getitem__, objects), np.int64, len(objects))
+        objects = list(places)
+    else:
+        index = np.arange(len(objects))
+    cells = [cell_of(name, value, coded) for value in objects]
+    labels: dict[str, int] = {}
+    codes = [labels.setdefault(x, len(labels)) if type(x) is str else -1 for x in cells]
+    numbers = np.array([x if type(x) is float else 0.0 for x in cells], dtype=np.float64)
+    present = np.array([type(x) is float for x in cells], dtype=np.bool_)
+    places_of_codes = np.array(codes, dtype=np.int64)[index]
+    return Column(numbers[index], present[index], places_of_codes, list(labels))
+
+
+def array_of(values: Any) -> NDArray[Any]:
+    if isinstance(values, np.ma.MaskedArray):  # what is masked is missing
+        objects = np.array(np.ma.getdata(values), dtype=object)
+        objects[np.ma.getmaskarray(values)] = None
+        return objects
+    return np.asarray(values)
+
+
+def objects_of(table: NDArray[Any]) -> list[Any]:
+    # Times would become numbers.
+    return list(table) if table.ndim != 1 or table.dtype.kind in "mM" else table.tolist()
+
+
+def is_code(label: str) -> bool:
+    """Whether a category may have come as an integer."""
+    digits = label.removeprefix("-").isdecimal() and len(label) < 20
+    return digits and str(int(label)) == label
+
+
+def missing_in(column: Column) -> NDArray[np.bool_]:
+    return ~column.present & (column.codes < 0)
+
+
+def listed(names: Iterable[Any]) -> str:
+    """The first few of several names."""
+    quoted = [repr(name) for name in names]
+    return ", ".join(quoted[:5]) + (", …" if len(quoted) > 5 else "")
+
+
+def kind_of(value: Any) -> str:
+    return type(value).__name__
