@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tsucb.agent import Agent
-from tsucb.agent.learning import UnknownDecision
+from tsucb.agent import Agent, UnknownDecision
 from tsucb.service.events import (
     Activated,
     AnyEvent,
