@@ -134,11 +134,11 @@ def test_a_million_nearly_collinear_contexts(scale):
     d, count = 50, 1_000_000
     stream = rng(11)
     direction = stream.normal(size=d)
-    # 1,000 distinct contexts, each seen 1,000 times: the exact sums are then cheap.
-    distinct = scale * (direction + 1e-3 * stream.normal(size=(1000, d)))
+    # 200 distinct contexts, each seen 5,000 times: the exact sums are then cheap.
+    distinct = scale * (direction + 1e-3 * stream.normal(size=(200, d)))
     truth = stream.normal(size=d) / scale
-    rewards = distinct @ truth + 0.1 * stream.normal(size=1000)
-    order = stream.permutation(np.tile(np.arange(1000), count // 1000))
+    rewards = distinct @ truth + 0.1 * stream.normal(size=200)
+    order = stream.permutation(np.tile(np.arange(200), count // 200))
     prior = 1 / scale**2
     model = tsucb.ContextualLinear(d, 0.1, prior_covariance=prior)
     state = model.fit(1, distinct[order], np.zeros(count, dtype=int), rewards[order])
@@ -148,7 +148,7 @@ def test_a_million_nearly_collinear_contexts(scale):
 
     with mpmath.workdps(40):
         x = mpmath.matrix(distinct.tolist())
-        weight = mpmath.mpf(count // 1000) / mpmath.mpf(0.1) ** 2
+        weight = mpmath.mpf(count // 200) / mpmath.mpf(0.1) ** 2
         precision = x.T * x * weight + mpmath.eye(d) / mpmath.mpf(prior)
         covariance = precision**-1
         exact = covariance * (x.T * mpmath.matrix(rewards.tolist()) * weight)

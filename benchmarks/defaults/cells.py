@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +41,7 @@ def save(out: Path, cell: Cell, **result: Any) -> None:
     """Write a finished cell aside and rename it."""
     path = cell.path(out)
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(f".{os.getpid()}.part")
+    aside = path.with_suffix(f".{secrets.token_hex(8)}.part")
     aside.write_text(json.dumps(cell._asdict() | result, ensure_ascii=False))
     os.replace(aside, path)
 

@@ -17,8 +17,8 @@ from tsucb.service.sqlite import SqliteStore
 
 def test_kills_under_load(tmp_path):
     """`python -m tests.service.stress --kills 200` is the long version."""
-    report = asyncio.run(stress(tmp_path, kills=3, pause=1.0))
-    assert min(report.kills, report.decisions, report.rewards) >= 3
+    report = asyncio.run(stress(tmp_path, kills=1, pause=1.0))
+    assert min(report.kills, report.decisions, report.rewards) >= 1
     check(tmp_path, report)
 
 
