@@ -239,7 +239,7 @@ def draw(found: dict[str, list[tuple[int, float]]], folder: Path) -> None:
                 axes.loglog(*zip(*pairs, strict=True), marker="o", label=label)
             axes.set_xlabel("how many")
             axes.set_ylabel("µs")
-            axes.legend(fontsize=8)
+            figure.legend(loc="outside upper left", ncols=2, fontsize=8)
             figure.savefig(folder / f"arms-{name}.svg")
 
 
