@@ -122,6 +122,8 @@ class Core:
 
     def _time(self) -> float:
         now = self._clock()
+        if type(now) is float and math.isfinite(now):  # the common case; to ask for `Real` is slow
+            return now
         if not isinstance(now, Real) or not math.isfinite(now):
             raise ValueError(f"the clock must tell the time in seconds, but it says {now!r}")
         return float(now)

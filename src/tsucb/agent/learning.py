@@ -72,10 +72,11 @@ class Learning(Offering):
 
         A list that `rank` made takes the rewards of its places in their order: a sequence, with
         None for a place that nobody looked at, as are those it is too short for; or a mapping of
-        arms to rewards. What was not looked at teaches nothing. True if anything was learned. An
-        exception from outside leaves the places open that it came before.
+        arms to rewards. What was not looked at teaches nothing. True if anything was learned.
         """
-        value: Any = reward if isinstance(reward, _MANY) else self.check_reward(reward)
+        # To ask whether a float is a mapping takes long.
+        several = type(reward) is not float and isinstance(reward, _MANY)
+        value: Any = reward if several else self.check_reward(reward)
         if self._lock._is_owned():  # type: ignore[attr-defined]
             refuse_reentry()
         with self._lock:
@@ -86,7 +87,7 @@ class Learning(Offering):
             record, context, _ = decision
             if isinstance(record, tuple):
                 return self._reward_list(roster, id, decision, reward)
-            if isinstance(reward, _MANY):
+            if several:
                 raise TypeError(f"decision {id!r} is of one arm; give one reward, not {reward!r}")
             column = roster.columns.get(record)
             if column is not None and self._coming:

@@ -24,6 +24,8 @@ class Offering(Core):
     def _read(self, context: Context, arms: Any, peek: bool = False) -> tuple[Any, Any]:
         """A context as numbers, and the names of the arms; learning columns as they come."""
         reader = self._reader
+        if arms is None and not self._per_arm and not peek:  # the common case first
+            return reader.packed(context), None
         if isinstance(reader, HybridReader):
             if arms is None and not self._coming:
                 arms = self.arms
