@@ -164,7 +164,7 @@ def examine(path, classes, slow=SLOW):
         assert len(text) < 1000, text
         took = time.process_time() - begun
         if took >= slow:
-            raise SlowMutant(f"refused after {took:.1f} s: {text}")
+            raise SlowMutant(f"refused after {took:.1f} s: {text}") from None
         return "refused"
     took = time.process_time() - begun
     if took >= slow:
