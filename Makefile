@@ -34,7 +34,7 @@ types: .venv/test ## type checker, strict
 	@$(BIN)/mypy
 
 unit: .venv/test ## the tests
-	@$(BIN)/python -m pytest -n auto --dist worksteal
+	@$(BIN)/python -m pytest -n auto
 
 stress: .venv/test ## 100,000 interrupts and 100,000 forged files against the agent (half an hour)
 	@$(BIN)/python tests/interrupts.py 100000
