@@ -216,3 +216,10 @@ def test_a_cluster_learns_one_file_each(tmp_path: Any) -> None:
     settled = tsucb.merge(here, blank, blank)
     np.testing.assert_allclose(beliefs(there, context), beliefs(settled, context), rtol=1e-6)
     assert there.arms_summary()["pulls"].sum() == 40
+
+
+def test_what_is_no_agent_is_not_merged():
+    agent = tsucb.Agent(["a"], model=tsucb.BernoulliArms(), seed=0)
+    for first, second, base in ((agent, None, agent), ("file", agent, None), (agent, agent, 3)):
+        with pytest.raises(TypeError, match="agents are merged, not"):
+            tsucb.merge(first, second, base)

@@ -35,6 +35,8 @@ def test_file_environment_and_options_in_this_order(tmp_path):
         ("[loops.a]\ncolour = 2", {}, {}, "unknown field `colour`"),
         ("", {}, {"host": "0.0.0.0"}, "unencrypted"),
         ("", {}, {"tls_key": "k"}, "both tls_certificate and tls_key"),
+        ("", {}, {"port": 99_999_999}, "port must be from 1 to 65535"),
+        ("most_bytes = 0", {}, {}, "must be positive"),
     ],
 )
 def test_wrong_settings_are_one_sentence(tmp_path, text, environment, options, sentence):

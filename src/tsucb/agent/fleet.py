@@ -60,6 +60,9 @@ def merge(first: "Agent", second: "Agent", base: "Agent | None" = None) -> "Agen
     >>> merge(one, two, base).arms_summary()["pulls"].tolist()
     [1, 1]
     """
+    for agent in (first, second, *(() if base is None else (base,))):
+        if not hasattr(agent, "_roster"):
+            raise TypeError(f"agents are merged, not {agent!r}; load them first")
     one, two = first.__copy__(), second.__copy__()
     start = _blank_like(one) if base is None else base.__copy__()
     for other in (two, start):

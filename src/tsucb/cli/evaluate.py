@@ -96,6 +96,8 @@ def evaluate(
     """
     import pandas as pd
 
+    if not log.exists():
+        raise ValueError(f"there is no file {log}")
     decided = is_decision_log(log)
     if decided and (uniform or propensity is not None or available is not None):
         raise ValueError("a decision log knows its own probabilities; leave the columns away")

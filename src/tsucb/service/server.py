@@ -92,6 +92,11 @@ def read_settings(
             loop_settings(LoopSettings(), loop)
     except msgspec.ValidationError as error:
         raise ValueError(f"{file or 'the settings'}: {error}") from None
+    if not 1 <= settings.port <= 65_535:
+        raise ValueError(f"port must be from 1 to 65535, but it is {settings.port}")
+    limits = settings.most_bytes, settings.most_requests, settings.rate
+    if any(limit is not None and not limit > 0 for limit in limits):
+        raise ValueError("most_bytes, most_requests and rate must be positive")
     if (settings.tls_certificate is None) != (settings.tls_key is None):
         raise ValueError("give both tls_certificate and tls_key, or none")
     if settings.host not in LOOPBACK and not settings.tls_certificate and not settings.insecure:
