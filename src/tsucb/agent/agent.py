@@ -229,12 +229,6 @@ class Agent(Deciding, Learning):
         with self._lock:
             self.policy, self._roster.calls = policy, None
 
-    def shuffle(self, seed: int | None = None) -> None:
-        """Draw from another random stream from now on; None: an arbitrary one."""
-        entropy = np.random.SeedSequence().entropy if seed is None else seed
-        with self._lock:
-            self._rng, self._roster.calls = stream(int(entropy), 0, POLICY), None  # type: ignore[arg-type]
-
     def describe(self, context: Context) -> list[tuple[str, float]]:
         """What the agent makes of a context: the features that are not 0, and their values.
 
@@ -384,13 +378,15 @@ class Agent(Deciding, Learning):
 
     # Copies
 
-    def reseed(self, seed: int | None = None) -> None:
+    def reseed(self, seed: int | None = None, *, ids: bool = True) -> None:
         """Draw differently from now on: for a copy, so that two agents do not explore in step.
 
         Parameters
         ----------
         seed
             A whole number of at least 0; None: arbitrary.
+        ids
+            Whether decisions get other ids, too; not needed where these come from elsewhere.
         """
         entropy = np.random.SeedSequence().entropy if seed is None else seed
         if not isinstance(entropy, int | np.integer) or entropy < 0:
@@ -399,7 +395,8 @@ class Agent(Deciding, Learning):
         with self._lock:
             roster = self._current().copied()
             rng = stream(int(entropy), 1, POLICY)
-            roster.books.checksum[0] ^= np.uint64(rng.bit_generator.random_raw())
+            if ids:
+                roster.books.checksum[0] ^= np.uint64(rng.bit_generator.random_raw())
             self._rng, self._roster = rng, roster
 
     def __copy__(self) -> "Agent":

@@ -229,7 +229,7 @@ class Loop:
         agent = Agent.from_bytes(event.agent)
         agent.expire(-math.inf)  # what waited there has its rewards reported there
         agent.follow(self.rule)
-        agent.shuffle(self._seed)
+        agent.reseed(self._seed, ids=False)
         self.agent, self.arms = agent, dict.fromkeys(sys.intern(str(arm)) for arm in agent.arms)
         self.waiting, self.by_key, self._deadlines = {}, {}, []
 
@@ -237,7 +237,7 @@ class Loop:
         """Become what a snapshot of this would be: an agent has more room in memory than in one."""
         if self.agent is not None:
             self.agent = Agent.from_bytes(self.agent.to_bytes())
-            self.agent.shuffle(self._seed)
+            self.agent.reseed(self._seed, ids=False)
 
     def _arms_changed(self, event: ArmsChanged) -> None:
         for arm in event.remove:
@@ -419,7 +419,7 @@ class Loop:
         loop._set_deadlines()
         if state.agent is not None:
             loop.agent = Agent.from_bytes(state.agent)
-            loop.agent.shuffle(seed)
+            loop.agent.reseed(seed, ids=False)
         return loop
 
 
