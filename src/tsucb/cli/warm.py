@@ -30,7 +30,7 @@ def warm(
 ) -> None:
     """Compile agents ahead, so that no first decision has to wait.
 
-    All policies with all models but networks and those of your own; a minute or two of every core.
+    All policies with all models but networks and those of your own.
     """
     tasks = [name for name in models() if only in (None, name.partition(" ")[0])]
     if not tasks:

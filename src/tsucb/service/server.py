@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 import tomllib
@@ -199,11 +200,17 @@ class Server:
             ws="none",
         )
         server = uvicorn.Server(config)
+        family = socket.AF_INET6 if ":" in self.settings.host else socket.AF_INET
+        place = self.settings.host, self.settings.port
+        try:  # before anybody is told that it serves
+            listening = socket.create_server(place, family=family, backlog=config.backlog)
+        except OSError as error:
+            raise ValueError(f"cannot listen on {self.url}: {error.strerror or error}") from None
         # uvicorn raises the signal again once it has stopped in good order; that is the end.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: None)
         try:
-            server.run()
+            server.run(sockets=[listening])
         finally:
             self.store.close()
         say("stopped in good order")
