@@ -49,9 +49,12 @@ class Report:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """Find a port that no outgoing connection is ever given, one to the port itself included."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 30_000)
+        with socket.socket() as found, contextlib.suppress(OSError):
+            found.bind(("127.0.0.1", port))
+            return port
 
 
 def start(folder: Path, port: int) -> "subprocess.Popen[bytes]":
@@ -61,9 +64,11 @@ def start(folder: Path, port: int) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(command, stdout=log, stderr=log)
 
 
-async def answers(port: int) -> None:
+async def answers(server: "subprocess.Popen[bytes]", folder: Path, port: int) -> None:
     """Wait until the server listens."""
     for _ in range(1_200):
+        if server.poll() is not None:
+            raise RuntimeError((folder / "server.log").read_text()[-2_000:])
         with contextlib.suppress(OSError):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.close()
@@ -100,15 +105,13 @@ async def stress(folder: Path, kills: int, pause: float) -> Report:
     """Serve, load, kill; then stop in good order."""
     (folder / "config.toml").write_text(CONFIG)
     port, report, stop = free_port(), Report(), asyncio.Event()
-    server = start(folder, port)
-    await answers(port)
-    keys = json.loads((folder / "data" / "keys.json").read_text())
-    url = f"http://127.0.0.1:{port}"
-    tasks = [
-        asyncio.create_task(visitors(url, keys, report, stop, number)) for number in range(CLIENTS)
-    ]
-    rng = random.Random(0)
+    url, rng = f"http://127.0.0.1:{port}", random.Random(0)
+    server, tasks = start(folder, port), []
     try:
+        await answers(server, folder, port)
+        keys = json.loads((folder / "data" / "keys.json").read_text())
+        for number in range(CLIENTS):
+            tasks.append(asyncio.create_task(visitors(url, keys, report, stop, number)))
         for number in range(kills):
             before = report.rewards
             await asyncio.sleep(rng.random() * pause)
@@ -120,7 +123,7 @@ async def stress(folder: Path, kills: int, pause: float) -> Report:
             server.wait()
             report.kills += 1
             server = start(folder, port)
-            await answers(port)
+            await answers(server, folder, port)
             if kills > 10 and number % 10 == 9:
                 print(f"{number + 1} kills, {report.rewards:,} rewards", flush=True)
         await asyncio.sleep(0.5)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -93,3 +94,12 @@ def test_bad_input_on_the_command_line(tmp_path, arguments, sentence):
     assert run.returncode == 2
     assert sentence in run.stderr
     assert "Traceback" not in run.stderr
+
+
+def test_a_port_in_use_is_one_sentence_and_writes_no_keys(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        server = Server(read_settings(None, {}, {"data": str(tmp_path), "port": port}), demo=False)
+        with pytest.raises(ValueError, match=f"cannot listen on http://127.0.0.1:{port}: Address"):
+            server.run()
+    assert not (tmp_path / "keys.json").exists()

@@ -184,6 +184,19 @@ class Server:
         write_whole(path, json.dumps({**before, **issued}, indent=2) + "\n")
         say(f"the keys are in {path}")
 
+    def _take_place(self) -> socket.socket:
+        """Bind the port before anybody is told that it serves; it listens when all is ready."""
+        family = socket.AF_INET6 if ":" in self.settings.host else socket.AF_INET
+        # Without the protocol the answers would wait for the acknowledgement of their headers.
+        place = socket.socket(family, proto=socket.IPPROTO_TCP)
+        try:
+            place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            place.bind((self.settings.host, self.settings.port))
+        except OSError as error:
+            place.close()
+            raise ValueError(f"cannot listen on {self.url}: {error.strerror or error}") from None
+        return place
+
     def run(self) -> None:
         """Serve until the process is told to stop."""
         config = uvicorn.Config(
@@ -200,17 +213,12 @@ class Server:
             ws="none",
         )
         server = uvicorn.Server(config)
-        family = socket.AF_INET6 if ":" in self.settings.host else socket.AF_INET
-        place = self.settings.host, self.settings.port
-        try:  # before anybody is told that it serves
-            listening = socket.create_server(place, family=family, backlog=config.backlog)
-        except OSError as error:
-            raise ValueError(f"cannot listen on {self.url}: {error.strerror or error}") from None
-        # uvicorn raises the signal again once it has stopped in good order; that is the end.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: None)
         try:
-            server.run(sockets=[listening])
+            place = self._take_place()
+            # uvicorn raises the signal again once it has stopped in good order; that is the end.
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: None)
+            server.run(sockets=[place])
         finally:
             self.store.close()
         say("stopped in good order")
