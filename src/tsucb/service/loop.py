@@ -3,7 +3,6 @@
 import hashlib
 import heapq
 import math
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -107,7 +106,7 @@ class Loop:
         self.name, self._seed = name, seed
         self.position = 0  # of the last event of this loop that was folded
         self.settings, self._rule = LoopSettings(), (LoopSettings(), LoopSettings().rule())
-        self.arms: dict[str, None] = {}
+        self.arms: dict[str, str] = {}  # the names of those that are known, in their order
         self.agent: Agent | None = None  # None before the first arm
         self.now = self.created = 0.0
         self.counts, self.tally = Counts(), Tally(spans=[])
@@ -230,14 +229,13 @@ class Loop:
         agent.expire(-math.inf)  # what waited there has its rewards reported there
         agent.follow(self.rule)
         agent.reseed(self._seed, ids=False)
-        self.agent, self.arms = agent, dict.fromkeys(sys.intern(str(arm)) for arm in agent.arms)
+        self.agent, self.arms = agent, {str(arm): str(arm) for arm in agent.arms}
         self.waiting, self.by_key, self._deadlines = {}, {}, []
 
     def _compacted(self) -> None:
         """Become what a snapshot of this would be: an agent has more room in memory than in one."""
         if self.agent is not None:
-            self.agent = Agent.from_bytes(self.agent.to_bytes())
-            self.agent.reseed(self._seed, ids=False)
+            self.agent.compact()
 
     def _arms_changed(self, event: ArmsChanged) -> None:
         for arm in event.remove:
@@ -245,10 +243,10 @@ class Loop:
                 del self.arms[arm]
                 if arm in self.agent.arms:
                     self.agent.remove_arm(arm)
-        for arm in map(sys.intern, event.add):
+        for arm in event.add:
             if arm in self.arms or len(self.arms) >= self.settings.most_arms:
                 continue
-            self.arms[arm] = None
+            self.arms[arm] = arm
             if self.settings.arms_come:
                 continue
             if self.agent is None:
@@ -264,8 +262,8 @@ class Loop:
         for pick in event.picks:
             chance = pick.chances[pick.arms.index(pick.arm)]
             weight = 1.0 / (len(pick.arms) * chance)
-            arm = sys.intern(pick.arm)
-            slots.append(Slot(sys.intern(pick.slot), arm, weight, pick.arm == pick.favourite))
+            arm = self.arms.get(pick.arm, pick.arm)  # one string for all that wait
+            slots.append(Slot(pick.slot, arm, weight, pick.arm == pick.favourite))
         deadline = event.time + self.settings.reward_wait
         waiting = Waiting(self.counts.decisions, event.time, deadline, slots, [], event.key)
         self.counts.decisions += 1
@@ -282,7 +280,7 @@ class Loop:
     def _put_to_use(self, event: Decided) -> None:
         """The decision counts from now on: its arms are played."""
         for pick in event.picks:
-            self.tally.played(event.time, sys.intern(pick.arm))
+            self.tally.played(event.time, self.arms.get(pick.arm, pick.arm))
             if self.settings.mode == "logging" or self.agent is None:
                 continue
             try:
@@ -412,7 +410,7 @@ class Loop:
             raise ValueError(f"the snapshot has version {state.version}, not {SNAPSHOT_VERSION}")
         loop = cls(name, seed)
         loop.position, loop.settings = position, state.settings
-        loop.arms = dict.fromkeys(map(sys.intern, state.arms))
+        loop.arms = {arm: arm for arm in state.arms}
         loop.now, loop.created = state.now, state.created
         loop.counts, loop.tally, loop.waiting = state.counts, state.tally, state.waiting
         loop.by_key = {w.key: id for id, w in state.waiting.items() if w.key is not None}

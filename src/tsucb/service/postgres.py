@@ -32,6 +32,7 @@ CREATE INDEX IF NOT EXISTS tsucb_by_subject ON tsucb_events (subject, loop)
   WHERE subject IS NOT NULL;
 CREATE INDEX IF NOT EXISTS tsucb_by_person ON tsucb_events (person, loop)
   WHERE person IS NOT NULL;
+CREATE INDEX IF NOT EXISTS tsucb_by_loop ON tsucb_events (loop, position);
 CREATE TABLE IF NOT EXISTS tsucb_snapshots (
   loop text NOT NULL, position bigint NOT NULL, body bytea NOT NULL, PRIMARY KEY (loop, position)
 );

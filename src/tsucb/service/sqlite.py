@@ -105,6 +105,9 @@ class SqliteStore:
                 raise StoreError(
                     f"{self.folder / FILE} has format {found}, and this version reads {FORMAT}"
                 )
+            # Earlier versions had no such index. It lists the positions of a loop in order, so that
+            # a loop where little happens need not look through the events of the others.
+            self._writer.execute("CREATE INDEX IF NOT EXISTS by_loop ON events (loop)")
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[apsw.Connection]:
