@@ -1,11 +1,12 @@
 """The decision service over ten million events: memory, restart, and what the log alone gives.
 
-    python benchmarks/service_long.py                        ten million; some 30 minutes, 8 GB
+    python benchmarks/service_long.py                        ten million; half an hour, 10 GB
     python benchmarks/service_long.py --events 200_000       a minute
 
-A process fills a log through the service's own code, without HTTP: visits come 1,000 a second by a
-clock of their own; each is a decision among 10 arms in a context of 20 features, and seven of ten
-are rewarded within the wait of 60 seconds, the others never. It is killed without warning. Then
+A process fills a log: it decides, writes, folds and takes snapshots by the service's own code, only
+many requests at a time and not over HTTP. Visits come 1,000 a second by a clock of their own; each
+is a decision among 10 arms in a context of 20 features, and seven of ten are rewarded within the
+wait of 60 seconds, the others never. It is killed without warning. Then
 `tsucb serve` is started on what is left, timed until it is ready, and killed again; the snapshots
 are deleted, and it is started once more: now it has to learn from the whole log, and must know the
 same to the last bit.
@@ -28,8 +29,10 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from tsucb.service.events import Decided, Rewarded
 from tsucb.service.metrics import resident
-from tsucb.service.service import Service
+from tsucb.service.service import ONE, Service
+from tsucb.service.service import fill as picked
 from tsucb.service.settings import LoopSettings
 from tsucb.service.sqlite import FILE, SqliteStore
 
@@ -40,7 +43,7 @@ LINES = 20  # of the report
 
 
 async def fill(folder: Path, events: int) -> None:
-    """Write a log of so many events, reporting on the way; whoever reads that may kill at the end."""
+    """Write a log of so many events, reporting on the way; then wait to be killed."""
     # The clock ends two minutes ago, so that all waits are over when the log is served.
     start = time.time() - 120 - events / (1 + REWARDED) / VISITS_PER_SECOND
     now, rng = [start], random.Random(0)
@@ -54,21 +57,23 @@ async def fill(folder: Path, events: int) -> None:
     await service.create(LOOP, LoopSettings(reward_wait=WAIT), arms)
     loop, due, begun = service.loop(LOOP), list[tuple[float, str]](), time.perf_counter()
 
-    async def visit(number: int) -> None:
-        decision = await service.decide(loop, rng.choice(contexts), key=f"request {number}")
+    def decided(number: int) -> Decided:
+        context, rule = rng.choice(contexts), loop.rule
+        picks = picked(loop, context, arms, set(), ONE, None)
+        id, key = service._new_id(), f"request {number}"
         if rng.random() < REWARDED:
-            heapq.heappush(due, (now[0] + rng.random() * WAIT * 0.9, decision.id))
+            heapq.heappush(due, (now[0] + rng.random() * WAIT * 0.9, id))
+        return Decided(now[0], id, context, picks, rule.name, rule.target_name, key=key)
 
     visits, marks = 0, [events * (n + 1) // LINES for n in range(LINES)]
     while marks:
         now[0] += AT_ONCE / VISITS_PER_SECOND
-        rewards = []
+        happened: list[Any] = []
         while due and due[0][0] <= now[0]:
-            rewards.append(heapq.heappop(due)[1])
-        await asyncio.gather(
-            *(visit(visits + n) for n in range(AT_ONCE)),
-            *(service.reward(loop, id, rng.random(), key=id) for id in rewards),
-        )
+            id = heapq.heappop(due)[1]
+            happened.append(Rewarded(now[0], id, rng.random(), key=id))
+        happened += [decided(visits + n) for n in range(AT_ONCE)]
+        await service._append([(LOOP, event) for event in happened])
         visits += AT_ONCE
         if service.position >= marks[0]:
             marks.pop(0)

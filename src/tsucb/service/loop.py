@@ -1,5 +1,6 @@
 """A loop: what it knows is a fold of its events, and deciding is looking at it."""
 
+import contextlib
 import hashlib
 import heapq
 import math
@@ -14,6 +15,7 @@ from tsucb.service.events import (
     AnyEvent,
     ArmsChanged,
     Compacted,
+    Condensed,
     Configured,
     Decided,
     Features,
@@ -89,6 +91,7 @@ class State(msgspec.Struct, array_like=True):
     tally: Tally
     waiting: dict[str, Waiting]
     agent: bytes | None
+    relearned: list[int] = []
 
 
 class Loop:
@@ -110,6 +113,8 @@ class Loop:
         self.agent: Agent | None = None  # None before the first arm
         self.now = self.created = 0.0
         self.counts, self.tally = Counts(), Tally(spans=[])
+        self.relearned: list[int] = []  # positions of the events after which it learned again
+        self.stale = False  # whether another that is being made will take its place
         self.waiting: dict[str, Waiting] = {}
         self.by_key: dict[str, str] = {}  # ids of waiting decisions by the keys of their requests
         self._deadlines: list[tuple[float, int, str]] = []
@@ -182,8 +187,12 @@ class Loop:
 
     # The fold
 
-    def fold(self, event: AnyEvent) -> str:
-        """Take an event into account, and say what became of it."""
+    def fold(self, event: AnyEvent, learned: "Loop | None" = None) -> str:
+        """Take an event into account, and say what became of it.
+
+        `learned` is for a change of the model after which it is to know what the log holds: the
+        loop of a `Relearning` that has folded all events before this one.
+        """
         self.now = max(self.now, event.time)
         while self._deadlines and self._deadlines[0][0] <= self.now:
             self._end_wait(heapq.heappop(self._deadlines)[2])
@@ -196,18 +205,20 @@ class Loop:
         if isinstance(event, ArmsChanged):
             self._arms_changed(event)
         elif isinstance(event, Configured):
-            self._configured(event)
+            self._configured(event, learned)
         elif isinstance(event, Reset):
             self._start_anew()
         elif isinstance(event, Imported):
             self._imported(event)
         elif isinstance(event, Compacted):
             self._compacted()
+        elif isinstance(event, Condensed):
+            self._become(_decoded(event.state))
         else:
             assert isinstance(event, Passed | Forgot)
         return TAKEN
 
-    def _configured(self, event: Configured) -> None:
+    def _configured(self, event: Configured, learned: "Loop | None") -> None:
         before, self.settings = self.settings, event.settings
         self.created = self.created or event.time
         if self.agent is None:
@@ -216,8 +227,23 @@ class Loop:
             return
         if self.settings.learns_like(before):
             self.agent.follow(self.rule)
+        elif event.relearn:
+            assert learned is not None
+            self._take_over(learned)
+            self.relearned.append(self.position)
         else:
             self._start_anew()
+
+    def _take_over(self, learned: "Loop") -> None:
+        """Know what another loop learned; what waits here goes on waiting."""
+        self.agent, self.arms = learned.agent, learned.arms
+        if self.agent is None:
+            return
+        self.agent.follow(self.rule)
+        for id in learned.waiting.keys() - self.waiting.keys():
+            for slot in learned.waiting[id].slots:
+                with contextlib.suppress(UnknownDecision):
+                    self.agent.close(_agent_id(id, slot.name))
 
     def _start_anew(self) -> None:
         known = self.arms or self.settings.arms_come
@@ -376,11 +402,11 @@ class Loop:
             else:
                 self.agent.reward(_agent_id(id, slot.name), value)
                 self.counts.learned += 1
-        except (
-            UnknownDecision,
-            ValueError,
-        ):  # never recorded, or a sum beyond what the model takes
+        except UnknownDecision:  # never recorded
             self.counts.refused += 1
+        except ValueError:  # a sum beyond what the model takes
+            self.counts.refused += 1
+            self.agent.close(_agent_id(id, slot.name))
 
     # Snapshots
 
@@ -396,33 +422,97 @@ class Loop:
     def _state(self, agent: bytes | None) -> State:
         return State(
             SNAPSHOT_VERSION, self.settings, list(self.arms), self.now, self.created, self.counts,
-            self.tally, self.waiting, agent,
+            self.tally, self.waiting, agent, self.relearned,
         )  # fmt: skip
 
     @classmethod
     def restored(cls, name: str, position: int, data: bytes, seed: int | None = None) -> "Loop":
         """The loop that a snapshot was taken of, or a ValueError."""
-        try:
-            state = _decode(data)
-        except msgspec.MsgspecError as error:
-            raise ValueError(f"the snapshot is damaged: {error}") from None
-        if state.version != SNAPSHOT_VERSION:
-            raise ValueError(f"the snapshot has version {state.version}, not {SNAPSHOT_VERSION}")
         loop = cls(name, seed)
-        loop.position, loop.settings = position, state.settings
-        loop.arms = {arm: arm for arm in state.arms}
-        loop.now, loop.created = state.now, state.created
-        loop.counts, loop.tally, loop.waiting = state.counts, state.tally, state.waiting
-        loop.by_key = {w.key: id for id, w in state.waiting.items() if w.key is not None}
-        loop._set_deadlines()
-        if state.agent is not None:
-            loop.agent = Agent.from_bytes(state.agent)
-            loop.agent.reseed(seed, ids=False)
+        loop._become(_decoded(data))
+        loop.position = position
         return loop
+
+    def _become(self, state: State) -> None:
+        """Know what a snapshot holds, and nothing else."""
+        self.settings, self.arms = state.settings, {arm: arm for arm in state.arms}
+        self.now, self.created, self.relearned = state.now, state.created, state.relearned
+        self.counts, self.tally, self.waiting = state.counts, state.tally, state.waiting
+        self.by_key = {w.key: id for id, w in state.waiting.items() if w.key is not None}
+        self._set_deadlines()
+        self.agent = None
+        if state.agent is not None:
+            self.agent = Agent.from_bytes(state.agent)
+            self.agent.reseed(self._seed, ids=False)
+
+
+class Relearning:
+    """A loop that learns from a log what other settings would have learned from it.
+
+    Everything happens as it did, with the waits, the modes and the arms of the time, but to another
+    model. The fold of `Configured` takes over what it knows.
+
+    Parameters
+    ----------
+    name, seed
+        As of the loop.
+    settings
+        Whose model is to learn.
+    position
+        Of the event that changes to them, if it is in the log.
+    """
+
+    def __init__(
+        self, name: str, settings: LoopSettings, seed: int | None = None, position: int = 0
+    ) -> None:
+        self.loop, self.settings = Loop(name, seed), settings
+        self._seed, self._position = seed, position
+
+    def fold(self, event: AnyEvent) -> None:
+        """Learn from an event."""
+        loop = self.loop
+        if isinstance(event, Configured):
+            event = Configured(event.time, event.settings.learning_like(self.settings))
+        elif isinstance(event, Decided):
+            # Where they came with the decisions, no event has added them.
+            new = loop.unknown({arm: None for pick in event.picks for arm in pick.arms})
+            if new:
+                loop.fold(ArmsChanged(event.time, add=new))
+        elif isinstance(event, Condensed):
+            state = _decoded(event.relearned.get(self._position, event.state))
+            if not state.settings.learns_like(self.settings):
+                state.settings, state.agent = state.settings.learning_like(self.settings), None
+                if state.arms or state.settings.arms_come:
+                    state.agent = state.settings.agent(state.arms, self._seed).to_bytes()
+            loop._become(state)
+            return
+        elif isinstance(event, Imported):
+            agent = Agent.from_bytes(event.agent)
+            if model_name(agent) != self.settings.model:  # nothing of it can be taken over
+                names = [str(arm) for arm in agent.arms]
+                gone = [arm for arm in loop.arms if arm not in names]
+                loop.fold(ArmsChanged(event.time, add=names, remove=gone))
+                event = Reset(event.time)
+        loop.fold(event)
+
+
+def model_name(agent: Agent) -> str:
+    """The name of an agent's model, without its forgetting."""
+    return type(getattr(agent.model, "model", agent.model)).__name__
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(State).decode
+
+
+def _decoded(data: bytes) -> State:
+    try:
+        state = _decode(data)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"the snapshot is damaged: {error}") from None
+    if state.version != SNAPSHOT_VERSION:
+        raise ValueError(f"the snapshot has version {state.version}, not {SNAPSHOT_VERSION}")
+    return state
 
 
 def _agent_id(id: str, slot: str) -> str:

@@ -288,9 +288,13 @@ class Native:
     # Changing
 
     async def configure(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Change some settings."""
+        """Change some settings; another model learns from the log, unless ?relearn=false."""
         changes = msgspec.json.decode(request.body, type=dict[str, Any])
-        return json_answer(as_json(await self.service.configure(loop, changes, holder.name)))
+        relearn = request.query.get("relearn", "true")
+        if relearn not in ("true", "false"):
+            raise ValueError(f"relearn is true or false, not {relearn[:40]!r}")
+        settings = await self.service.configure(loop, changes, holder.name, relearn == "true")
+        return json_answer(as_json(settings))
 
     async def change_arms(self, loop: Loop, request: Request, holder: Holder) -> Answer:
         """Add and remove arms."""

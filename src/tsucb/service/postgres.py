@@ -1,9 +1,10 @@
 """The store of several machines: one PostgreSQL database, one leader, any number of servers.
 
-Every server appends to the same log and folds all of it, so every one of them knows the same. A
-commit takes the row with the last position, and so the lock on it, until it is durable: positions
-are dense, and in the order of commits. One server at a time holds an advisory lock: it leads, which
-means that it writes the snapshots and that time passed; another takes over when it is gone.
+Every server appends to the same log and folds it from the newest snapshot on, so every one of them
+knows the same; one that has fallen far behind takes the newest snapshot again. A commit takes the
+row with the last position, and so the lock on it, until it is durable: positions are dense, and in
+the order of commits. One server at a time holds an advisory lock: it leads, which means that it
+writes the snapshots and that time passed; another takes over when it is gone.
 """
 
 import contextlib
@@ -52,6 +53,9 @@ INSERT INTO tsucb_last SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM tsucb_last);
 INSERT INTO tsucb_format SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM tsucb_format);
 """
 
+# Nobody else appends or deletes until the end of the transaction.
+ALONE = "SELECT position FROM tsucb_last FOR UPDATE"
+
 
 class PostgresStore:
     """See `Store`.
@@ -84,7 +88,11 @@ class PostgresStore:
             raise StoreError("the store is closed")
         connection = self._connections.get(name)
         if connection is None or connection.closed:
-            connection = psycopg.connect(self._address, autocommit=True, connect_timeout=5)
+            # A network that swallows everything is noticed within seconds.
+            connection = psycopg.connect(
+                self._address, autocommit=True, connect_timeout=5, keepalives_idle=5,
+                keepalives_interval=2, keepalives_count=3, tcp_user_timeout=10_000,
+            )  # fmt: skip
             connection.execute("SET synchronous_commit = on")
             self._connections[name] = connection
         return connection
@@ -170,6 +178,7 @@ class PostgresStore:
     def forget(self, loop: str, subjects: Sequence[str], person: str | None) -> int:
         """See `Store`."""
         with self._transaction() as cursor:
+            cursor.execute(ALONE)
             cursor.execute(
                 "DELETE FROM tsucb_events WHERE loop = %s AND subject IN (SELECT "
                 "unnest(%s::text[]) UNION SELECT subject FROM tsucb_events WHERE person = %s "
@@ -180,6 +189,25 @@ class PostgresStore:
             if deleted:
                 cursor.execute("DELETE FROM tsucb_snapshots WHERE loop = %s", (loop,))
         return deleted
+
+    def condense(self, loop: str, position: int, body: bytes, count: int) -> bool:
+        """See `Store`."""
+        with self._transaction() as cursor:
+            cursor.execute(ALONE)
+            cursor.execute(
+                "SELECT count(*) FROM tsucb_events WHERE loop = %s AND position <= %s",
+                (loop, position),
+            )
+            if cursor.fetchall() != [(count,)]:
+                return False
+            cursor.execute(
+                "UPDATE tsucb_events SET body = %s WHERE position = %s", (body, position)
+            )
+        with self._transaction() as cursor:
+            cursor.execute(
+                "DELETE FROM tsucb_events WHERE loop = %s AND position < %s", (loop, position)
+            )
+        return True
 
     def clear(self, loop: str) -> None:
         """See `Store`."""

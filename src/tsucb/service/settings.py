@@ -57,6 +57,8 @@ class LoopSettings(
         At most so many arms are known, and so many decisions wait; more are refused.
     reward_range
         The least and the largest reward that is accepted.
+    retention_days
+        Events older than so many days are deleted; what was learned from them stays. None: never.
     note
         Anything, for people.
     """
@@ -74,6 +76,7 @@ class LoopSettings(
     most_arms: int = 1_000
     most_open: int = 200_000
     reward_range: tuple[float, float] | None = None
+    retention_days: int | None = None
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -99,6 +102,10 @@ class LoopSettings(
             low, high = self.reward_range
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
                 raise ValueError("reward_range is the least and the largest reward, in this order")
+        if self.retention_days is not None and self.retention_days < 1:
+            raise ValueError(
+                f"retention_days must be at least 1, or null, but it is {self.retention_days}"
+            )
         if self.default_reward is not None and not math.isfinite(self.default_reward):
             raise ValueError("default_reward must be a finite number, or null")
         if self.default_reward is not None and self.model in PLAIN_MODELS:
@@ -147,6 +154,12 @@ class LoopSettings(
         """The policy, with its floor."""
         policy = named_policy(self.policy)
         return Exploring(policy, self.exploration) if self.exploration else policy
+
+    def learning_like(self, other: LoopSettings) -> LoopSettings:
+        """These settings, but with what `learns_like` looks at from the others."""
+        return msgspec.structs.replace(
+            self, model=other.model, forgetting=other.forgetting, categories=other.categories
+        )
 
     def learns_like(self, other: LoopSettings) -> bool:
         """Whether what was learned with the other settings is what these would have learned."""

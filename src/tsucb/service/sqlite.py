@@ -219,6 +219,27 @@ class SqliteStore:
             self._scrub()
         return int(deleted)
 
+    def condense(self, loop: str, position: int, body: bytes, count: int) -> bool:
+        """See `Store`."""
+        number = self._numbers[loop]
+        with self._transaction() as writer:
+            query = "SELECT count(*) FROM events WHERE loop = ? AND position <= ?"
+            if writer.execute(query, (number, position)).get != count:
+                return False
+            writer.execute("UPDATE events SET body = ? WHERE position = ?", (body, position))
+        # Piece by piece, as appending waits; whoever reads begins with that one event all the same.
+        while True:
+            with self._transaction() as writer:
+                writer.execute(
+                    "DELETE FROM events WHERE position IN (SELECT position FROM events WHERE "
+                    "loop = ? AND position < ? LIMIT ?)",
+                    (number, position, CHUNK),
+                )
+                if writer.changes() < CHUNK:
+                    break
+        self._scrub()
+        return True
+
     def _scrub(self) -> None:
         """Leave nothing of what was deleted in the files."""
         with self._writing, contextlib.suppress(apsw.BusyError):
