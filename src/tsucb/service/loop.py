@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from tsucb.agent import Agent, UnknownDecision
+from tsucb.agent.decision import Decision
 from tsucb.service.events import (
     Activated,
     AnyEvent,
@@ -146,13 +147,44 @@ class Loop:
     ) -> Pick:
         """Choose one of the arms. Changes nothing."""
         assert self.agent is not None
-        offered: Any = arms
+        offered = self._offered(arms, arm_features)
+        decision = self.agent.propose(self._read(context, features), offered)
+        return self._pick(decision, arms, slot, features, baseline)
+
+    def propose_list(
+        self,
+        context: Features | None,
+        arms: Sequence[str],
+        slots: Sequence[str],
+        arm_features: dict[str, Features] | None = None,
+    ) -> list[Pick]:
+        """Choose an arm for each of several slots that are all alike, none twice."""
+        assert self.agent is not None
+        offered = self._offered(arms, arm_features)
+        ranking = self.agent.propose_list(self._read(context, None), len(slots), offered)
+        picks: list[Pick] = []
+        left = list(arms)
+        for place, slot in enumerate(slots):
+            picks.append(self._pick(ranking.decision(place), left, slot))
+            left.remove(str(ranking.arms[place]))
+        return picks
+
+    def _offered(self, arms: Sequence[str], arm_features: dict[str, Features] | None) -> Any:
+        """Arms as the agent takes them."""
         if self.settings.arms_come:
             known = arm_features or {}
-            offered = {arm: known.get(arm, {}) for arm in arms}
-        elif list(arms) == list(self.arms):
-            offered = None  # all of them, which is quicker
-        decision = self.agent.propose(self._read(context, features), offered)
+            return {arm: known.get(arm, {}) for arm in arms}
+        return None if list(arms) == list(self.arms) else arms  # all of them is quicker
+
+    def _pick(
+        self,
+        decision: Decision,
+        arms: Sequence[str],
+        slot: str,
+        features: Features | None = None,
+        baseline: str | None = None,
+    ) -> Pick:
+        """A decision with its probabilities, or what the mode makes of it."""
         favourite, share = str(decision.favourite), self.settings.exploration / len(arms)
         arm, chances = str(decision.arm), [share] * len(arms)
         if self.settings.mode == "online":

@@ -510,6 +510,8 @@ class Service:
             if new:
                 self._check_room(loop, new)
                 await self._append_one(loop, ArmsChanged(self.clock(), add=new))
+        if is_list(loop, slots) and not loop.settings.is_warm(lists=True):
+            await asyncio.to_thread(loop.settings.warm, lists=True)
         picks = fill(loop, context, offered, set(excluded), slots, arm_features)
         if id is None:
             id = self._new_id()
@@ -731,7 +733,18 @@ def fill(
     slots: Sequence[Wanted],
     arm_features: dict[str, Features] | None,
 ) -> list[Pick]:
-    """An arm for every slot, none twice."""
+    """An arm for every slot, none twice.
+
+    Slots that are all alike are one list of the agent's. Those with features, exclusions or a
+    baseline of their own are filled one after the other, by the same rule: each from what is left.
+    """
+    if is_list(loop, slots):
+        left = [arm for arm in offered if arm not in excluded]
+        if len(left) < len(slots):
+            raise ValueError(
+                f"there is no arm to choose for slot {slots[len(left)].name!r}; offer at least one"
+            )
+        return loop.propose_list(context, left, [slot.name for slot in slots], arm_features)
     picks: list[Pick] = []
     for slot in slots:
         taken = excluded.union(slot.excluded, (pick.arm for pick in picks))
@@ -751,6 +764,12 @@ def fill(
             )
         )
     return picks
+
+
+def is_list(loop: Loop, slots: Sequence[Wanted]) -> bool:
+    """Whether the slots are the places of one list, from which an arm may be left out."""
+    plain = all(slot == Wanted(slot.name) for slot in slots)
+    return plain and len(slots) > 1 and loop.settings.mode == "online"
 
 
 def ranked_arms(offered: Sequence[str], pick: Pick) -> list[str]:

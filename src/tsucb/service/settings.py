@@ -129,21 +129,32 @@ class LoopSettings(
         """Whether arms come with the decisions, and need not be known before."""
         return self.model == COMING_MODEL
 
-    def warm(self) -> None:
-        """Decide and learn once, so that no request has to wait for the compiler; blocks."""
+    def is_warm(self, lists: bool = False) -> bool:
+        """Whether this process need not compile anything for these settings."""
+        return self._kind(lists) in _WARM
+
+    def _kind(self, lists: bool) -> Any:
         rule = self.rule()
-        kind = (self.model, type(rule), type(getattr(rule, "policy", None)), self.forgetting == 1)
-        if kind in _WARM:
+        inner = type(getattr(rule, "policy", None))
+        return self.model, type(rule), inner, self.forgetting == 1, lists
+
+    def warm(self, lists: bool = False) -> None:
+        """Decide and learn once, so that no request has to wait for the compiler; blocks."""
+        if self.is_warm(lists):
             return
         for features in (1, 24):  # linear models keep their numbers in two ways, by how many
             agent = self.agent(["a", "b"], seed=0)
             context = {f"x{i}": float(i) for i in range(features)}
             given = None if self.model in PLAIN_MODELS else context
+            offered = {"a": {"y": 1.0}, "b": {"y": 2.0}} if self.arms_come else None
+            if lists:
+                agent.propose_list(given, 2, offered)
+                continue
             for n in range(3):
-                agent.propose(given, {"a": {"y": 1.0}, "b": {"y": 2.0}} if self.arms_come else None)
+                agent.propose(given, offered)
                 agent.record(str(n), given, "a", {"y": 1.0} if self.arms_come else None)
                 agent.reward(str(n), float(n % 2))
-        _WARM.add(kind)
+        _WARM.add(self._kind(lists))
 
     @property
     def learns_at_once(self) -> bool:
