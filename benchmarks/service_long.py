@@ -3,10 +3,11 @@
     python benchmarks/service_long.py                        ten million; half an hour, 10 GB
     python benchmarks/service_long.py --events 200_000       a minute
 
-A process fills a log: it decides, writes, folds and takes snapshots by the service's own code, only
-many requests at a time and not over HTTP. Visits come 1,000 a second by a clock of their own; each
-is a decision among 10 arms in a context of 20 features, and seven of ten are rewarded within the
-wait of 60 seconds, the others never. It is killed without warning. Then
+A process fills a log: it writes, folds and takes snapshots by the service's own code, only many
+requests at a time and not over HTTP. As deciding changes nothing, most decisions are taken from
+1,000 that were made in every hundred thousand. Visits come 1,000 a second by a clock of their own;
+seven of ten are rewarded within the wait of 60 seconds, the others never. It is killed without
+warning. Then
 `tsucb serve` is started on what is left, timed until it is ready, and killed again; the snapshots
 are deleted, and it is started once more: now it has to learn from the whole log, and must know the
 same to the last bit.
@@ -36,37 +37,39 @@ from tsucb.service.service import fill as picked
 from tsucb.service.settings import LoopSettings
 from tsucb.service.sqlite import FILE, SqliteStore
 
-ARMS, FEATURES, LOOP = 10, 20, "long"
+LOOP = "long"
 VISITS_PER_SECOND, WAIT, REWARDED = 1_000, 60.0, 0.7
 AT_ONCE = 500  # visits that are on their way to the disk together
+POOL, FRESH = 1_000, 100_000  # decisions made anew, and how often
 LINES = 20  # of the report
 
 
-async def fill(folder: Path, events: int) -> None:
+async def fill(folder: Path, events: int, arms: int, features: int) -> None:
     """Write a log of so many events, reporting on the way; then wait to be killed."""
     # The clock ends two minutes ago, so that all waits are over when the log is served.
     start = time.time() - 120 - events / (1 + REWARDED) / VISITS_PER_SECOND
     now, rng = [start], random.Random(0)
-    contexts = [
-        {f"x{i}": round(rng.gauss(0, 1), 4) for i in range(FEATURES)} for _ in range(10_000)
-    ]
+    contexts = [{f"x{i}": round(rng.gauss(0, 1), 4) for i in range(features)} for _ in range(POOL)]
     store = SqliteStore(folder)
     service = Service(store, clock=lambda: now[0], seed=0)
     await service.start()
-    arms = [f"arm{i}" for i in range(ARMS)]
-    await service.create(LOOP, LoopSettings(reward_wait=WAIT), arms)
+    names = [f"arm{i}" for i in range(arms)]
+    await service.create(LOOP, LoopSettings(reward_wait=WAIT), names)
     loop, due, begun = service.loop(LOOP), list[tuple[float, str]](), time.perf_counter()
 
     def decided(number: int) -> Decided:
-        context, rule = rng.choice(contexts), loop.rule
-        picks = picked(loop, context, arms, set(), ONE, None)
+        place, rule = rng.randrange(POOL), loop.rule
         id, key = service._new_id(), f"request {number}"
         if rng.random() < REWARDED:
             heapq.heappush(due, (now[0] + rng.random() * WAIT * 0.9, id))
-        return Decided(now[0], id, context, picks, rule.name, rule.target_name, key=key)
+        return Decided(
+            now[0], id, contexts[place], picks[place], rule.name, rule.target_name, key=key
+        )
 
     visits, marks = 0, [events * (n + 1) // LINES for n in range(LINES)]
     while marks:
+        if visits % FRESH == 0:
+            picks = [picked(loop, context, names, set(), ONE, None) for context in contexts]
         now[0] += AT_ONCE / VISITS_PER_SECOND
         happened: list[Any] = []
         while due and due[0][0] <= now[0]:
@@ -94,9 +97,11 @@ async def fill(folder: Path, events: int) -> None:
 EMPTY = [type("Empty", (), {"body": b""})]
 
 
-def filled(folder: Path, events: int) -> None:
+def filled(folder: Path, options: argparse.Namespace) -> None:
     """Have a process fill the log, show what it says, and kill it."""
-    command = [sys.executable, __file__, "--fill", "--data", str(folder), "--events", str(events)]
+    command = [sys.executable, __file__, "--fill", "--data", str(folder)]
+    for name in ("events", "arms", "features"):
+        command += [f"--{name}", str(getattr(options, name))]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     print("    events   decisions     rewards   memory   snapshot   waiting   events per second")
@@ -161,15 +166,17 @@ def main() -> None:
     """Fill, kill, restart, compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=lambda text: int(text.replace("_", "")), default=10**7)
+    parser.add_argument("--arms", type=int, default=10)
+    parser.add_argument("--features", type=int, default=20)
     parser.add_argument("--data", type=Path, help="a folder on the disk to be measured")
     parser.add_argument("--fill", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.fill:
-        asyncio.run(fill(options.data, options.events))
+        asyncio.run(fill(options.data, options.events, options.arms, options.features))
         return
     folder = Path(tempfile.mkdtemp(dir=options.data))
     try:
-        filled(folder, options.events)
+        filled(folder, options)
         size = sum(file.stat().st_size for file in folder.glob(f"{FILE}*"))
         print(f"on the disk: {size / 1e9:.2f} GB, {size / options.events:.0f} bytes an event")
         first = Served(folder)
