@@ -86,15 +86,12 @@ async def fill(folder: Path, events: int, arms: int, features: int) -> None:
                 "rewards": loop.counts.rewards,
                 "memory": resident(),
                 "seconds": time.perf_counter() - begun,
-                "snapshot": max(len(s.body) for s in [*store.snapshots(LOOP), *EMPTY]),
+                "snapshot": max([len(s.body) for s in store.snapshots(LOOP)], default=0),
                 "waiting": len(loop.waiting),
                 "last": not marks,
             }
             print(json.dumps(line), flush=True)
     await asyncio.sleep(600)  # until it is killed
-
-
-EMPTY = [type("Empty", (), {"body": b""})]
 
 
 def filled(folder: Path, options: argparse.Namespace) -> None:

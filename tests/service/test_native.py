@@ -121,6 +121,42 @@ def test_evaluation_answers_what_another_configuration_would_have_earned(client,
     assert rows["random"]["reward"] < rows["as logged"]["reward"]
 
 
+def test_evaluation_reads_the_features_of_arms(tmp_path, clock):
+    """Every arm comes once: what is good can only be told by its features."""
+    settings = {"model": "HybridLinear", "exploration": 1.0, "reward_wait": 60.0}
+    with served(tmp_path / "data", clock, **settings) as drinks:
+        client = Client(drinks.url, loop=LOOP, key=drinks.keys["administer"])
+        drinks.clients.append(client)
+        for n in range(150):
+            arms = {f"{n}{letter}": {"sport": float(letter == "a")} for letter in "abc"}
+            decision = client.decide({"fan": 1.0}, arms)
+            client.reward(decision.id, float(decision.arm.endswith("a")))
+            clock.pass_by(1)
+        clock.pass_by(61)
+        client.decide({"fan": 1.0}, ["x"])
+        found = client.evaluate({"without its floor": {}})
+        rows = {row["configuration"]: row["reward"] for row in found["configurations"]}
+        assert (found["decisions"], found["method"]) == (150, "doubly robust")
+        assert rows["without its floor"] > 0.7 > 0.5 > rows["as logged"]
+
+
+def test_an_export_is_made_and_sent_in_pieces(drinks, client, clock, monkeypatch):
+    import pyarrow.parquet as pq
+
+    for n in range(20):
+        arms = {"tea": {"hot": 1}, "milk": {"hot": 0}}
+        decision = client.decide({"n": n}, arms)
+        client.reward(decision.id, 1.0)
+    whole = pq.read_table(io.BytesIO(client.export()))
+    monkeypatch.setattr("tsucb.service.export.GROUP", 7)
+    monkeypatch.setattr("tsucb.service.application.PIECE", 1_000)
+    data = client.export()
+    assert pq.ParquetFile(io.BytesIO(data)).num_row_groups == 6
+    assert pq.read_table(io.BytesIO(data)).equals(whole)
+    told = json.loads(whole.to_pylist()[0]["context"])
+    assert told == {"context": {"n": 0}, "arms": {"tea": {"hot": 1}, "milk": {"hot": 0}}}
+
+
 def test_many_rewards_at_once(drinks, client):
     ids = [client.decide({"n": n}, ["tea", "milk"]).id for n in range(3)]
     body = [{"id": id, "reward": 1.0} for id in ids] + [{"id": "nobody", "reward": 1.0}]

@@ -270,10 +270,10 @@ class Native:
 
     async def export(self, loop: Loop, request: Request, holder: Holder) -> Answer:
         """The log in the library's decision-log format, as one Parquet file."""
-        data = await asyncio.to_thread(exported, self.service, loop)
+        file = await asyncio.to_thread(exported, self.service, loop)
         name = f'attachment; filename="{loop.name}.parquet"'.encode()
         kind = b"application/vnd.apache.parquet"
-        return Answer(200, data, kind, [(b"content-disposition", name)])
+        return Answer(200, b"", kind, [(b"content-disposition", name)], file)
 
     async def evaluate(self, loop: Loop, request: Request, holder: Holder) -> Answer:
         """What other configurations would have earned."""

@@ -189,15 +189,15 @@ class SqliteStore:
         )
         return [Logged(position, loop, body) for position, body in rows]
 
-    def newest(self, loop: str, count: int) -> list[Logged]:
+    def newest(self, loop: str, count: int) -> Iterator[Logged]:
         """See `Store`."""
-        rows = self._rows(
-            "SELECT position, body FROM events WHERE loop = ? AND subject IS NOT NULL "
-            "ORDER BY position DESC LIMIT ?",
+        first = self._rows(
+            "SELECT position FROM events WHERE loop = ? AND subject IS NOT NULL "
+            "ORDER BY position DESC LIMIT 1 OFFSET ?",
             self._numbers[loop],
-            count,
+            count - 1,
         )
-        return [Logged(position, loop, body) for position, body in reversed(rows)]
+        return self.read(first[0][0] - 1 if first else 0, loop)
 
     def forget(self, loop: str, subjects: Sequence[str], person: str | None) -> int:
         """See `Store`."""

@@ -77,8 +77,8 @@ class Store(Protocol):
     def about(self, loop: str, subject: str) -> list[Logged]:
         """The events about one decision."""
 
-    def newest(self, loop: str, count: int) -> list[Logged]:
-        """The last events of a loop that are about decisions, in order."""
+    def newest(self, loop: str, count: int) -> Iterator[Logged]:
+        """The last events of a loop in order, so many of which are about decisions."""
 
     def forget(self, loop: str, subjects: Sequence[str], person: str | None) -> int:
         """Delete the events about decisions, by their ids or by the person; drop all snapshots."""
