@@ -40,8 +40,8 @@ def test_another_model_learns_from_the_log(open_store, clock):
             await service.change_arms(loop, ["water"], ["milk"], "test")
             before = pulls(loop), learned(loop), len(loop.waiting)
             assert min(before) > 5
-            await service.configure(loop, {"model": "GaussianArms"}, "test")
-            assert type(loop.agent.model).__name__ == "GaussianArms"
+            await service.configure(loop, {"model": "BernoulliArms"}, "test")
+            assert type(loop.agent.model).__name__ == "BernoulliArms"
             assert (pulls(loop), learned(loop), len(loop.waiting)) == before
             assert await service.reward(loop, ids[-1], 1.0) == TAKEN
             assert pulls(loop) == before[0] + 1
@@ -50,7 +50,7 @@ def test_another_model_learns_from_the_log(open_store, clock):
             await service.configure(loop, {"model": "HybridLinear"}, "test")
             new = {"cocoa": {"hot": 1}, "tea": {"hot": 1}}
             await visits(service, loop, clock, 10, arms=list(new), arm_features=new)
-            await service.configure(loop, {"model": "GaussianArms"}, "test")
+            await service.configure(loop, {"model": "BernoulliArms"}, "test")
             assert "cocoa" in loop.arms
             assert pulls(loop) > before[0] + 1
             assert_the_log_gives_it(service, loop)
@@ -81,7 +81,7 @@ def test_what_came_while_it_learned_is_learned_too(open_store, clock, monkeypatc
 
             monkeypatch.setattr(service, "_nearly_relearned", slow)
             monkeypatch.setattr("tsucb.service.service.NEAR", 5)
-            await service.configure(loop, {"model": "GaussianArms"}, "test")
+            await service.configure(loop, {"model": "BernoulliArms"}, "test")
             assert pulls(loop) == loop.counts.learned > 20
             assert_the_log_gives_it(service, loop)
 
@@ -100,7 +100,7 @@ def test_what_is_too_old_leaves_the_log_and_not_the_memory(open_store, clock):
                 await service.store_snapshot(loop)
                 young = await visits(service, loop, clock, 10)
                 if day == 3:  # among what stays: it has learned from what goes
-                    await service.configure(loop, {"model": "GaussianArms"}, "test")
+                    await service.configure(loop, {"model": "BernoulliArms"}, "test")
             digest, position, learnt = loop.digest(), loop.position, pulls(loop)
             assert await service.delete_old(loop)
             assert not await service.delete_old(loop)

@@ -73,12 +73,25 @@ def test_configuration_arms_and_audit(drinks, client):
     assert client.configure(exploration=0.5, mode="apprentice")["exploration"] == 0.5
     with pytest.raises(ServiceError, match="exploration must be 0 to 1"):
         client.configure(exploration=2)
+    with pytest.raises(ServiceError, match="relearn is true or false"):
+        client._send(client._reward("", 0, None)._replace(
+            method="PATCH", path="/configuration?relearn=maybe", body={}))  # fmt: skip
     client.change_arms(add=["tea", "milk"])
     client.change_arms(remove=["tea"])
     assert [row["arm"] for row in client.arms()] == ["milk"]
     audit = client._send(client._reward("", 0, None)._replace(method="GET", path="/audit"))
     assert [row["action"] for row in audit["audit"]] == ["arms", "arms", "configure", "create"]
     assert drinks.keys["administer"] not in json.dumps(audit)
+
+
+def test_another_model_learns_from_the_log_or_begins_anew(client):
+    for n in range(10):
+        decision = client.decide({"n": n}, ["tea", "milk"])
+        client.reward(decision.id, n % 2)
+    client.configure(model="BernoulliArms")
+    assert sum(row["pulls"] for row in client.arms()) == 10
+    client.configure(model="AdaptiveLinear", relearn=False)
+    assert sum(row["pulls"] for row in client.arms()) == 0
 
 
 def test_forgetting_and_export(client, clock, tmp_path):

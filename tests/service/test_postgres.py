@@ -220,12 +220,12 @@ def test_another_model_is_learned_everywhere(schema, stores, clock):
                 await one.reward(one.loop("drinks"), event.id, n % 2)
             await two.tick()
             # Asked of the one that does not lead.
-            await two.configure(two.loop("drinks"), {"model": "GaussianArms"}, "test")
+            await two.configure(two.loop("drinks"), {"model": "BernoulliArms"}, "test")
             await two.decide(two.loop("drinks"), {"n": 0})
             await in_step(one, two)
             await asyncio.gather(*one._working)
             loops = [service.loop("drinks") for service in (one, two)]
-            assert loops[0].settings.model == "GaussianArms"
+            assert loops[0].settings.model == "BernoulliArms"
             assert loops[0].digest() == loops[1].digest()
             assert one.replayed("drinks", False).digest() == loops[0].digest()
 
