@@ -378,6 +378,18 @@ class Agent(Deciding, Learning):
 
     # Copies
 
+    def compact(self) -> None:
+        """Lay out what it knows as a loaded agent has it: without the room made for arms to come.
+
+        From then on this agent and one loaded from what it saved learn the same to the last bit.
+        """
+        self._check_entry()
+        with self._lock:
+            roster = self._current()
+            if self._coming:
+                known = [r for r in self._records.values() if r in roster.columns]
+                self._roster = roster.with_arms(known)
+
     def reseed(self, seed: int | None = None, *, ids: bool = True) -> None:
         """Draw differently from now on: for a copy, so that two agents do not explore in step.
 
