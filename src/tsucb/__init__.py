@@ -18,7 +18,7 @@ PLACES = {
     ),
     "tsucb.models": (
         "AdaptiveLinear BernoulliArms BootstrappedHeads ContextualLinear DeepEnsemble Ensemble "
-        "Forgetting GaussianArms HybridLinear LastLayerLaplace Linear LogisticArms Model "
+        "Forgetting GaussianArms HashedLinear HybridLinear LastLayerLaplace Linear LogisticArms Model "
         "NIGLinear NeuralLinear PoissonArms"
     ),
     "tsucb.policies": (
@@ -57,6 +57,7 @@ __all__ = [
     "GridIDS",
     "HoeffdingUCB",
     "HybridGaussianBelief",
+    "HashedLinear",
     "HybridLinear",
     "JointGaussianBelief",
     "KArmedBandit",
@@ -108,6 +109,7 @@ if TYPE_CHECKING:  # the same for type checkers, which do not run this file
         Ensemble,
         Forgetting,
         GaussianArms,
+        HashedLinear,
         HybridLinear,
         LastLayerLaplace,
         Linear,
