@@ -18,8 +18,8 @@ PLACES = {
     ),
     "tsucb.models": (
         "AdaptiveLinear BernoulliArms BootstrappedHeads ContextualLinear DeepEnsemble Ensemble "
-        "Forgetting GaussianArms HashedLinear HybridLinear LastLayerLaplace Linear LogisticArms Model "
-        "NIGLinear NeuralLinear PoissonArms"
+        "Forgetting GaussianArms HashedLinear HybridLinear LastLayerLaplace Linear LogisticArms "
+        "Model NIGLinear NeuralLinear PoissonArms"
     ),
     "tsucb.policies": (
         "BayesUCB ChiSquaredUCB Choice Exploring Greedy GridIDS HoeffdingUCB IDS OFUL "
@@ -55,9 +55,9 @@ __all__ = [
     "GaussianBelief",
     "Greedy",
     "GridIDS",
+    "HashedLinear",
     "HoeffdingUCB",
     "HybridGaussianBelief",
-    "HashedLinear",
     "HybridLinear",
     "JointGaussianBelief",
     "KArmedBandit",

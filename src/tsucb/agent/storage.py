@@ -141,8 +141,10 @@ def _parse(file: BinaryIO, size: int, first: bytes) -> tuple[dict[str, Any], lis
     arrays = []
     for number, ((dtype, shape), size) in enumerate(zip(shapes, sizes, strict=True)):
         data = piece(size)
-        entries = _filled(data, counts[number], dtype, math.prod(shape)) if number in counts else (
-            np.frombuffer(data, dtype)
+        entries = (
+            _filled(data, counts[number], dtype, math.prod(shape))
+            if number in counts
+            else (np.frombuffer(data, dtype))
         )
         # A copy, which can be changed.
         arrays.append(entries.reshape(shape).astype(dtype.newbyteorder("=")))

@@ -87,7 +87,7 @@ class HashedLinear(
     >>> rows, arms = np.array([[7, 1, 9, 2.0], [7, 1, 0, 0]] * 50), np.arange(100) % 2
     >>> state = model.fit(2, rows, arms, np.where(arms == 0, 3.0, -1.0))
     >>> model.belief(state, rows[1], rng=np.random.default_rng(0)).mean.round(1)
-    array([ 1.8, -1. ])
+    array([ 2.5, -1. ])
 
     Reference: Opper (1998), "A Bayesian approach to on-line learning"; Weinberger and others
     (2009), "Feature hashing for large scale multitask learning".
@@ -210,9 +210,7 @@ def believe_hashed(model, state, context, arms, step, rng):  # type: ignore[no-u
     for a in range(n):
         std[a] = np.sqrt(noise * std[a])
     pulls, information = taken(state.pulls, arms), taken(state.information, arms)
-    return Belief(
-        Gaussian(), mean, std, mean, std, pulls, information, step, columns.shape[0], 1.0
-    )
+    return Belief(Gaussian(), mean, std, mean, std, pulls, information, step, columns.shape[0], 1.0)
 
 
 @implements(update, HashedLinear)
