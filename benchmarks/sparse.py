@@ -1,8 +1,8 @@
 # mypy: disable-error-code="import-not-found,import-untyped"
 """Large sparse contexts: hashed columns beside Vowpal Wabbit, and whether intervals cover.
 
-    python -m benchmarks.sparse play --seeds 3 --out docs/results/sparse.csv
-    python -m benchmarks.sparse coverage
+    python -m benchmarks.sparse play --seeds 4 --out docs/results/sparse.csv
+    python -m benchmarks.sparse coverage --seeds 4 --out docs/results/sparse-coverage.csv
 
 `play`: adult (13 features, 14 arms) and census (67 features, 9 arms) as `benchmarks.defaults` plays
 them, a reward of 1 for the right label, but with contexts as dictionaries of words and numbers; and
@@ -90,12 +90,22 @@ PLAYERS: dict[str, tuple[str, Callable[[str, int, int], Player], str]] = {
 }
 
 
+def folder_of(name: str) -> Path:
+    """Where the files of a dataset are."""
+    from tsucb import datasets
+
+    folder = datasets.find_dataset(datasets.DATASETS[name])
+    if folder is None:
+        datasets.load(name)  # says in a sentence what is missing and where it belongs
+    assert folder is not None
+    return folder
+
+
 def adult() -> tuple[list[dict[str, Any]], Any]:
     """Words and numbers as they are in the file; the occupation is the label."""
     from benchmarks.defaults.problems import pd, text
-    from tsucb import datasets
 
-    folder, words = datasets.find_dataset(datasets.DATASETS["adult"]), {"keep_default_na": False}
+    folder, words = folder_of("adult"), {"keep_default_na": False}
     parts = [text(folder, "adult.data", **words), text(folder, "adult.test", skiprows=1, **words)]
     frame = pd.concat(parts, ignore_index=True)
     frame = frame[~(frame == "?").any(axis=1)]
@@ -108,10 +118,10 @@ def census() -> tuple[list[dict[str, Any]], Any]:
     from benchmarks.defaults.problems import text
     from tsucb import datasets
 
-    folder, rows = (
-        datasets.find_dataset(datasets.DATASETS["census"]), datasets.DATASETS["census"].rows
-    )  # fmt: skip
-    frame = text(folder, "USCensus1990.data.txt", header=0, nrows=rows).drop(columns="caseid")
+    rows = datasets.DATASETS["census"].rows
+    frame = text(folder_of("census"), "USCensus1990.data.txt", header=0, nrows=rows).drop(
+        columns="caseid"
+    )
     labels = frame.pop("dOccup").to_numpy(np.int64)
     return frame.astype(str).to_dict("records"), labels
 
@@ -161,8 +171,8 @@ def play(options: argparse.Namespace) -> None:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "stream.json"
                 path.write_text(json.dumps(stream | {"arms": int(labels.max()) + 1}))
-                for name, (library, _, _) in PLAYERS.items():
-                    python, why = python_of(library)
+                for name in options.players:
+                    python, why = python_of(PLAYERS[name][0])
                     if python is None:
                         print(f"{name}: {why}", flush=True)
                         continue
@@ -213,18 +223,27 @@ def covered(noise: float, rewards: int, features: int, repeated: bool, seed: int
 
 
 def coverage(options: argparse.Namespace) -> None:
-    """The signal's variance is 1."""
-    print("columns  features  noise  rewards  covered  error  width")
-    for repeated in (False, True):
+    """The signal's variance is 1; columns are apart, or always come together."""
+    import pandas as pd
+
+    rows = []
+    for columns in ("apart", "together"):
         for features in (6, 30, 100):
             for noise in (0.1, 0.3, 1.0, 3.0):
                 for rewards in (300, 3_000):
-                    found = [
-                        covered(noise, rewards, features, repeated, s) for s in range(options.seeds)
+                    runs = [
+                        covered(noise, rewards, features, columns == "together", seed)
+                        for seed in range(options.seeds)
                     ]
-                    shares = "  ".join(f"{x:7.2f}" for x in np.mean(found, axis=0))
-                    word = "together" if repeated else "apart"
-                    print(f"{word:8} {features:8} {noise:6} {rewards:8} {shares}", flush=True)
+                    shares = dict(
+                        zip(("covered", "error", "width"), np.mean(runs, axis=0), strict=True)
+                    )
+                    row = {"columns": columns, "features": features, "noise": noise}
+                    rows.append(row | {"rewards": rewards} | shares)
+    table = pd.DataFrame(rows).round(4)
+    print(table.to_string(index=False))
+    if options.out:
+        table.to_csv(options.out, index=False)
 
 
 def main() -> None:
@@ -232,12 +251,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     commands = parser.add_subparsers(dest="command", required=True)
     playing = commands.add_parser("play")
+    playing.add_argument("--players", nargs="+", choices=PLAYERS, default=list(PLAYERS))
     playing.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
-    playing.add_argument("--seeds", type=int, default=3)
+    playing.add_argument("--seeds", type=int, default=4)
     playing.add_argument("--steps", type=int, default=10_000)
     playing.add_argument("--out", type=Path)
     covering = commands.add_parser("coverage")
-    covering.add_argument("--seeds", type=int, default=5)
+    covering.add_argument("--seeds", type=int, default=4)
+    covering.add_argument("--out", type=Path)
     one = commands.add_parser("one")  # a run, in the environment of its library
     one.add_argument("player", choices=PLAYERS)
     one.add_argument("stream", type=Path)

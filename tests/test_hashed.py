@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 
@@ -219,6 +220,10 @@ def test_a_table_is_read_as_its_rows_are():
     np.testing.assert_array_equal(rows, two.encode_table(contexts))
     np.testing.assert_array_equal(rows, three.encode_table(table))
     assert one.state() == two.state() == three.state()
+    frame = pd.DataFrame(table).astype({"age": float})
+    np.testing.assert_array_equal(rows, HashingEncoder(18, crossed=True).encode_table(frame))
+    mixed = one.encode_table({"code": ["a", 7]})
+    assert mixed[1].tolist() == one.peek({"code": 7}).tolist() + [0.0] * (mixed.shape[1] - 32)
     again = HashingEncoder.from_state(one.state(), 18, True)
     np.testing.assert_array_equal(again.encode(contexts[0]), one.encode(contexts[0]))
 
@@ -326,6 +331,7 @@ def test_bad_input_is_answered_in_a_sentence():
         (lambda: agent.choose(wide), "has 99 columns, but with 4 bits there are 15"),
         (lambda: agent.choose(scipy.sparse.csr_matrix((2, 9))), "is one row"),
         (lambda: agent.choose_many([{"age": 5.0}, {"age": "x", "y": b""}]), "the feature 'y'"),
+        (lambda: agent.choose_many({"age": [1, 2], "city": ["Rome"]}), "equally long"),
         (lambda: tsucb.merge(agent, copy.copy(agent)), "does not add up"),
         (lambda: tsucb.Agent(["a"], model=HashedLinear(), forgetting=0.9), "cannot forget"),
     ]:

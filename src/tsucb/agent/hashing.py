@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tsucb.agent.contexts import records
 from tsucb.agent.encoding import coded_features
-from tsucb.agent.values import cell_of, kind_of, values_of
+from tsucb.agent.values import array_of, cell_of, kind_of, objects_of, unique, values_of
 from tsucb.agent.vocabulary import refuse_reentry
 from tsucb.checks import LARGEST, within
 from tsucb.compiled import compiled
@@ -30,9 +29,9 @@ class HashingEncoder:
 
     A category is 1 in the column that a hash of feature and category says, a value that is missing
     in one of its own. A number is standardised by what its feature was so far, and ±3 at most. With
-    `crossed`, every pair of features has a column for its product. Hashes are the same in every
-    process. A row of a sparse matrix (of SciPy) is taken as it is: nothing in it is hashed, scaled
-    or crossed.
+    `crossed`, every pair of features has a column for its product; these are scaled so that all of
+    them together weigh as much as all features do. Hashes are the same in every process. A row of a
+    sparse matrix (of SciPy) is taken as it is: nothing in it is hashed, scaled or crossed.
 
     It has the methods of `tsucb.agent.encoding.Encoder`, and like it may be called from many
     threads; a context that is refused changes nothing.
@@ -48,7 +47,7 @@ class HashingEncoder:
     >>> encoder.encode({"age": 30, "city": "Paris"})[:6].astype(int).tolist()
     [252504, 0, 139895, 1, 60117, 0]
     >>> encoder.describe({"age": 50, "city": "Oslo"})
-    [('age', 1.0), ('city=Oslo', 1.0), ('age × city=Oslo', 1.0)]
+    [('age', 1.0), ('city=Oslo', 1.0), ('age × city=Oslo', 1.4142135623730951)]
     """
 
     names: tuple[str, ...] = ()  # those of its columns are not known
@@ -77,7 +76,7 @@ class HashingEncoder:
     def encode_table(self, table: Any) -> Floats:
         """The rows of many contexts, one below the other: as `encode` for one after the other."""
         if isinstance(table, Mapping) or hasattr(table, "columns"):
-            table = records(table, getattr(table, "columns", table))
+            table = _records(table)
         if isinstance(table, str | bytes) or not isinstance(table, Iterable):
             raise TypeError(f"a table is a data frame, a matrix or a list, not a {kind_of(table)}")
         contexts = list(table)
@@ -105,8 +104,9 @@ class HashingEncoder:
         cells, _ = self._cells(context, self._moments)
         found = [(_label(*key), x) for key, x in cells]
         if self.crossed:
+            share = share_of_pairs(len(found))
             pairs = [(a, b) for i, a in enumerate(found) for b in found[i + 1 :]]
-            found += [(f"{a} × {b}", x * y) for (a, x), (b, y) in pairs]
+            found += [(f"{a} × {b}", share * x * y) for (a, x), (b, y) in pairs]
         return [(name, x) for name, x in found if x]
 
     def _row(self, context: Any, moments: dict[str, Moments]) -> tuple[Floats, dict[str, Moments]]:
@@ -208,6 +208,18 @@ class HashingEncoder:
         return encoder
 
 
+def _records(table: Any) -> list[dict[str, Any]]:
+    """The rows of a table."""
+    names = list(getattr(table, "columns", table))
+    columns = []
+    for name in unique(names):
+        values = table[name]  # not an array of a list: it would make strings of numbers
+        columns.append(objects_of(array_of(values)) if hasattr(values, "__array__") else values)
+    if len({len(column) for column in columns}) > 1:
+        raise ValueError("the columns of a table must be equally long")
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
 def _with(moments: Moments, x: float) -> Moments:
     """The moments with one more number."""
     count, mean, squares = moments
@@ -234,6 +246,15 @@ def _length(columns: int) -> int:
 
 
 @compiled
+def share_of_pairs(features):  # type: ignore[no-untyped-def]
+    """What products are multiplied with: all together may matter as much as all features do.
+
+    A prior that took the many products for as large as the few features would drown these.
+    """
+    return math.sqrt(2.0 / max(features - 1, 1))
+
+
+@compiled
 def fill_row(hashes, values, crossed, columns, row):  # type: ignore[no-untyped-def]
     """Write the pairs of features, and of their products, into a row of zeros.
 
@@ -246,12 +267,13 @@ def fill_row(hashes, values, crossed, columns, row):  # type: ignore[no-untyped-
         row[place + 1] = values[a]
         place += 2
     if crossed:
+        share = share_of_pairs(n)
         for a in range(n):
             for b in range(a + 1, n):
                 low, high = min(hashes[a], hashes[b]), max(hashes[a], hashes[b])
                 both = np.uint64(low) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(high)
                 row[place] = 1 + mixed(both) % np.uint64(columns)
-                row[place + 1] = values[a] * values[b]
+                row[place + 1] = share * values[a] * values[b]
                 place += 2
 
 
