@@ -1,6 +1,7 @@
 """Large sparse contexts: a diagonal posterior over hashed columns."""
 
 import copy
+import json
 import os
 import subprocess
 import sys
@@ -338,3 +339,18 @@ def test_bad_input_is_answered_in_a_sentence():
         with pytest.raises((ValueError, TypeError), match=message):
             call()
     assert agent.digest() == before
+
+
+def test_the_benchmark_plays_and_measures(tmp_path):
+    from benchmarks import sparse
+
+    contexts, labels = sparse.made()
+    stream = {"contexts": contexts[:1000], "labels": labels[:1000].tolist(), "arms": 10}
+    (tmp_path / "stream.json").write_text(json.dumps(stream))
+    found = sparse.one_run("tsucb, hashed", tmp_path / "stream.json", 0)
+    assert found["1000"] > 0.12  # chance is 0.1
+    assert found["microseconds"] > 0
+    covered, error, width = sparse.covered(1.0, 300, 6, False, 0)
+    assert covered > 0.8
+    assert 0.8 < error < 1.5
+    assert 0.8 < width < 1.5
