@@ -19,6 +19,8 @@ from tsucb.agent.calls import (
 from tsucb.agent.contexts import Arm, Context, FreeReader, Reader
 from tsucb.agent.deciding import Deciding
 from tsucb.agent.decision_log import DecisionLog
+from tsucb.agent.encoding import Encoder
+from tsucb.agent.hashing import HashingEncoder
 from tsucb.agent.learning import Learning
 from tsucb.agent.roster import (
     ArmRecord,
@@ -31,6 +33,7 @@ from tsucb.agent.roster import (
 from tsucb.checks import between, whole_number
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.forgetting import Forgetting
+from tsucb.models.hashed_linear import HashedLinear
 from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.model import Model
 from tsucb.policies.exploring import Exploring
@@ -136,7 +139,8 @@ class Agent(Deciding, Learning):
         chosen = HybridLinear(0) if self._coming and model is None else model
         names, plain = _named_model(features, chosen)
         self.forgetting = between("forgetting", forgetting, 0, 1)
-        self._free = model is None and features is None and transformer is None
+        reads = model is None or (isinstance(model, HashedLinear) and not model.features)
+        self._free = reads and features is None and transformer is None
         believer = plain if self.forgetting == 1 else Forgetting(plain, self.forgetting)
         self.policy = TSUCB(10) if policy is None else policy
         if isinstance(self.policy, type) or not callable(getattr(self.policy, "choose", None)):
@@ -437,8 +441,10 @@ def _reader_of(
         if transformer is not None:
             raise ValueError("HybridLinear reads contexts and arms itself; leave transformer away")
         return free_reader(model, categories) if free else HybridReader(model, None)
+    if free and isinstance(model, HashedLinear):
+        return FreeReader(model, HashingEncoder(model.bits, model.crossed, categories))
     if free:
-        return FreeReader(model, categories)
+        return FreeReader(model, Encoder(categories=categories))
     return Reader(model, names, transformer, streaming)
 
 
