@@ -17,6 +17,7 @@ from tsucb.agent.calls import (
     DECISIONS,
 )
 from tsucb.agent.contexts import Arm, Context, FreeReader, Reader
+from tsucb.agent.core import checked
 from tsucb.agent.deciding import Deciding
 from tsucb.agent.decision_log import DecisionLog
 from tsucb.agent.learning import Learning
@@ -147,7 +148,8 @@ class Agent(Deciding, Learning):
         if not isinstance(entropy, int | np.integer) or entropy < 0:
             raise ValueError(f"seed must be a whole number of at least 0, but it is {seed!r}")
         self.max_open = whole_number("max_open", max_open, least=1)
-        self.keep_beliefs, self._clock = bool(keep_beliefs), clock
+        self.keep_beliefs = bool(keep_beliefs)
+        self._clock, self._time = clock, checked(clock)
         self._log = _opened(log)
         self.most_arms = whole_number("most_arms", most_arms, least=1)
         self._reader: Reader = _reader_of(

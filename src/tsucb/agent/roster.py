@@ -7,7 +7,17 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tsucb.agent.calls import COLUMN, DECIDED, DECISIONS, DUE, NOTHING, PENDING, Books, Calls
+from tsucb.agent.calls import (
+    COLUMN,
+    DECIDED,
+    DECISIONS,
+    DUE,
+    NOTHING,
+    PENDING,
+    Books,
+    Calls,
+    decision_id,
+)
 from tsucb.agent.contexts import Arm, listed
 from tsucb.models.model import Model
 from tsucb.numeric.arrays import Floats, Integers
@@ -94,16 +104,6 @@ class Rest(NamedTuple):
 Doing: TypeAlias = str | Rest | Batch | None
 
 
-def decision_id(number: int, checksum: int) -> str:
-    """The number of the decision and a checksum over all decisions up to it.
-
-    A process that was killed and goes on from an older file numbers its decisions anew; the
-    checksum keeps a reward for one that was lost from being taken for another's, as decisions with
-    the same id have the same arm and context.
-    """
-    return f"{number}-{checksum:x}"
-
-
 class Roster:
     """Everything an agent knows: arms, the model's state, counts, and open decisions.
 
@@ -133,6 +133,7 @@ class Roster:
     ) -> None:  # fmt: skip
         self.model, self.columns, self.state, self.axes = model, columns, state, axes
         self.books, self.open, self.free = books, open, dict.fromkeys(free)
+        self.counts = memoryview(books.counts)  # the same numbers: one by one, an array is slow
         # Where a decision leaves what it saw, and the calls bound to all this; made when needed.
         self.seen = np.empty(4 * max(books.chosen.size, 1) + 2)
         self.calls: Calls | None = None
@@ -184,7 +185,7 @@ class Roster:
     @property
     def in_order(self) -> bool:
         """Whether nothing is half done."""
-        return not self.books.counts[PENDING]
+        return not self.counts[PENDING]
 
     def put_in_order(self, doing: Doing) -> "Roster":
         """Another roster, in which the last call is finished, or was never begun.
