@@ -265,6 +265,8 @@ def count_decision(books, words, columns, place):  # type: ignore[no-untyped-def
 class CompiledCalls:
     """`Calls` as machine code."""
 
+    __slots__ = ("_decider", "_kept", "_machines", "_rest", "belief", "decide", "learn", "learner")
+
     def __init__(self, policy: Any, model: Any, state: Any, books: Books,
                  rng: np.random.Generator, seen: Floats) -> None:  # fmt: skip
         given = model, state, room_for(model, state), books
@@ -272,17 +274,20 @@ class CompiledCalls:
         self._kept = given, policy, seen, letters  # what machine code borrows
         self.learner = handed_over(undisturbed(lambda: _learner(*given)))
         self._rest = policy, initial_pulls(model), held(rng), seen, largest_of(model), letters
+        self._decider: HandedOver | None = None
         self._machines: dict[Any, MethodType] = {}
         self.belief = None  # machine code keeps none
         # Compiled when the first decision is made, and the first reward comes.
         self.decide: Callable[[bytes, Integers], tuple[int, str]] = self._first_decision
         self.learn: Callable[[bytes, int, float, bool], bool] = self._first_reward
 
-    @functools.cached_property
+    @property
     def decider(self) -> "HandedOver":
         """What decides, made when the first decision is."""
-        given = self.learner.structure, *self._rest
-        return handed_over(undisturbed(lambda: _decider(*given)))
+        if self._decider is None:
+            given = self.learner.structure, *self._rest
+            self._decider = handed_over(undisturbed(lambda: _decider(*given)))
+        return self._decider
 
     def bound(self, function: Any, *kinds: Any) -> MethodType:
         """The machine code of a function of the decider and of arguments of these types."""

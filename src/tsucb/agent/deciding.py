@@ -68,7 +68,7 @@ class Deciding(Offering):
         with self._lock:
             roster = self._current()
             if usual:
-                offer = roster.everyone
+                offer = roster.offered or roster.everyone
             else:
                 roster, x, offer = self._offered(roster, x, names)
             self._doing = None
@@ -294,7 +294,8 @@ class Deciding(Offering):
         if not records:
             raise ValueError("no arm is available; add one, or list at least one")
         calls = roster.calls or self._bound(roster)
-        place, id = calls.decide(x, columns)
+        decide = calls.decide
+        place, id = decide(x, columns)
         if place == NOT_FINITE:
             check_finite(np.frombuffer(x), roster.model.largest)
         record = records[place]

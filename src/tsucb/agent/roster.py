@@ -1,7 +1,6 @@
 """Which arms there are, and where the model's state has them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
@@ -127,6 +126,12 @@ class Roster:
         Columns of no arm, for those that come with the decisions.
     """
 
+    # What every decision and every reward looks up; slots are found at once.
+    __slots__ = (
+        "axes", "books", "calls", "columns", "counts", "free", "model", "offered", "open", "seen",
+        "state",
+    )  # fmt: skip
+
     def __init__(
         self, model: Model, columns: dict[ArmRecord, int], state: Any, books: Books,
         open: dict[str, Open | Together], axes: Axes, free: Iterable[int] = (),
@@ -134,9 +139,11 @@ class Roster:
         self.model, self.columns, self.state, self.axes = model, columns, state, axes
         self.books, self.open, self.free = books, open, dict.fromkeys(free)
         self.counts = memoryview(books.counts)  # the same numbers: one by one, an array is slow
-        # Where a decision leaves what it saw, and the calls bound to all this; made when needed.
+        # Where a decision leaves what it saw.
         self.seen = np.empty(4 * max(books.chosen.size, 1) + 2)
+        # The calls bound to all this, and the offer of all arms; made when needed.
         self.calls: Calls | None = None
+        self.offered: Offer | None = None
 
     @classmethod
     def start(cls, model: Model, records: Iterable[ArmRecord], state: Any) -> "Roster":
@@ -148,10 +155,12 @@ class Roster:
             model, columns, state, blank_books([*columns, *blank]), {}, arm_axes(model), free
         )
 
-    @cached_property
+    @property
     def everyone(self) -> Offer:
         """All arms."""
-        return self.offer(self.columns)
+        if self.offered is None:
+            self.offered = self.offer(self.columns)
+        return self.offered
 
     def offer(self, records: Iterable[ArmRecord]) -> Offer:
         """Some of the arms, in this order."""
@@ -254,7 +263,7 @@ class Roster:
         """Give an arm a free column."""
         del self.free[column]  # an interrupt from here on loses a column, which saving brings back
         self.columns[record] = column
-        self.__dict__.pop("everyone", None)
+        self.offered = None
 
     def with_arms(self, records: Iterable[ArmRecord]) -> "Roster":
         """Another roster with these arms: some leave the state, some are new to it.
