@@ -30,6 +30,7 @@ from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.policy import Choice, Explored, choose, explored
 from tsucb.step import initial_pulls, next_arm, runs_compiled
+from tsucb.structure import leaves
 
 # Places in `Books.counts`.
 DECISIONS, OBSERVATIONS, CLOSED, PENDING, COLUMN = range(5)
@@ -265,7 +266,9 @@ def count_decision(books, words, columns, place):  # type: ignore[no-untyped-def
 class CompiledCalls:
     """`Calls` as machine code."""
 
-    __slots__ = ("_decider", "_kept", "_machines", "_rest", "belief", "decide", "learn", "learner")
+    __slots__ = (
+        "_decider", "_kept", "_long", "_machines", "_rest", "belief", "decide", "learn", "learner",
+    )  # fmt: skip
 
     def __init__(self, policy: Any, model: Any, state: Any, books: Books,
                  rng: np.random.Generator, seen: Floats) -> None:  # fmt: skip
@@ -274,6 +277,7 @@ class CompiledCalls:
         self._kept = given, policy, seen, letters  # what machine code borrows
         self.learner = handed_over(undisturbed(lambda: _learner(*given)))
         self._rest = policy, initial_pulls(model), held(rng), seen, largest_of(model), letters
+        self._long = sum(array.size for array in leaves(state)) >= LONG
         self._decider: HandedOver | None = None
         self._machines: dict[Any, MethodType] = {}
         self.belief = None  # machine code keeps none
@@ -298,7 +302,7 @@ class CompiledCalls:
         return machine
 
     def _first_decision(self, context: bytes, columns: Integers) -> tuple[int, str]:
-        self.decide = self.bound(_decide, _CONTEXT, _COLUMNS)
+        self.decide = self.bound(_decide_long if self._long else _decide, _CONTEXT, _COLUMNS)
         return self.decide(context, columns)
 
     def _first_reward(self, context: bytes, column: int, reward: float, counted: bool) -> bool:
@@ -371,9 +375,12 @@ def unbox_address(kind, address, c):  # type: ignore[no-untyped-def]
 _CONTEXT = types.Bytes(types.uint8, 1, "C", readonly=True)
 _COLUMNS = types.Array(types.int64, 1, "C")
 
-# These calls are short. To give up the interpreter's lock would take a tenth of their time, and the
+# Most calls are short. To give up the interpreter's lock would take a tenth of their time, and the
 # agent's own lock would then be held until another thread gives it back.
 keeping_gil = functools.partial(compiled, nogil=False)
+# With so many numbers in the model's state a decision takes some 20 µs and more; other threads, with
+# agents of their own, go on meanwhile.
+LONG = 2**16
 
 
 @compiled
@@ -445,6 +452,11 @@ def _decide(decider, numbers, columns):  # type: ignore[no-untyped-def]
     record_decision(books, np.frombuffer(numbers, np.uint64), columns, choice.arm)
     first = write_id(decider.letters, books.counts[DECISIONS], books.checksum[0])
     return choice.arm, text_from(decider.letters, first)
+
+
+@compiled
+def _decide_long(decider, numbers, columns):  # type: ignore[no-untyped-def]
+    return _decide(decider, numbers, columns)
 
 
 @inlined
