@@ -71,7 +71,9 @@ def main() -> None:
     for arms, features in SIZES:
         rng = np.random.default_rng(0)
         agent = tsucb.Agent(range(arms), features, seed=0)
-        contexts = rng.standard_normal((max(200, min(20_000, 10**8 // (arms * features**2))), features))
+        contexts = rng.standard_normal(
+            (max(200, min(20_000, 10**8 // (arms * features**2))), features)
+        )
         for x in contexts[:100]:
             agent.reward(agent.choose(x).id, float(rng.standard_normal()))
         for play in (one_by_one, many):
@@ -80,14 +82,14 @@ def main() -> None:
                 ratios = []
                 for _ in range(options.repeat):  # in turn, for the machine's speed varies
                     copies = [copy.copy(agent) for _ in range(options.workers)]
-                    alone = seconds(kind, play, [copy.copy(agent)], contexts[:BATCH * 20])
-                    together = seconds(kind, play, copies, contexts[:BATCH * 20])
+                    alone = seconds(kind, play, [copy.copy(agent)], contexts[: BATCH * 20])
+                    together = seconds(kind, play, copies, contexts[: BATCH * 20])
                     ratios.append(options.workers * alone / together)
                 low, middle, high = np.quantile(ratios, (0, 0.5, 1))
                 print(
                     f"K = {arms:3d}  d = {features:3d}  {play.__name__:10}  {name:9} "
                     f"{middle:5.2f} ({low:.2f} to {high:.2f}); one alone "
-                    f"{1e6 * alone / len(contexts[:BATCH * 20]):.1f} µs"
+                    f"{1e6 * alone / len(contexts[: BATCH * 20]):.1f} µs"
                 )
 
 

@@ -293,7 +293,7 @@ class CompiledCalls:
             self._decider = handed_over(undisturbed(lambda: _decider(*given)))
         return self._decider
 
-    def bound(self, function: Any, *kinds: Any) -> MethodType:
+    def bound(self, function: Any, *kinds: Any) -> Callable[..., Any]:
         """The machine code of a function of the decider and of arguments of these types."""
         machine = self._machines.get(function)
         if machine is None:
@@ -303,13 +303,14 @@ class CompiledCalls:
 
     def _first_decision(self, context: bytes, columns: Integers) -> tuple[int, str]:
         self.decide = self.bound(_decide_long if self._long else _decide, _CONTEXT, _COLUMNS)
-        return self.decide(context, columns)
+        place, id = self.decide(context, columns)
+        return place, id
 
     def _first_reward(self, context: bytes, column: int, reward: float, counted: bool) -> bool:
         arguments = (_CONTEXT, types.int64, types.float64, types.boolean)
         code = _learn.compile((self.learner.kind, *arguments))  # type: ignore[attr-defined]
         self.learn = MethodType(code, self.learner.address)
-        return self.learn(context, column, reward, counted)
+        return bool(self.learn(context, column, reward, counted))
 
 
 @structref.register
@@ -378,8 +379,8 @@ _COLUMNS = types.Array(types.int64, 1, "C")
 # Most calls are short. To give up the interpreter's lock would take a tenth of their time, and the
 # agent's own lock would then be held until another thread gives it back.
 keeping_gil = functools.partial(compiled, nogil=False)
-# With so many numbers in the model's state a decision takes some 20 µs and more; other threads, with
-# agents of their own, go on meanwhile.
+# With so many numbers in the model's state a decision takes some 20 µs and more. Other threads, if
+# they have agents of their own, decide meanwhile.
 LONG = 2**16
 
 

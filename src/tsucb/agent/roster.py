@@ -138,7 +138,7 @@ class Roster:
     ) -> None:  # fmt: skip
         self.model, self.columns, self.state, self.axes = model, columns, state, axes
         self.books, self.open, self.free = books, open, dict.fromkeys(free)
-        self.counts = memoryview(books.counts)  # the same numbers: one by one, an array is slow
+        self.counts = books.counts.data  # the same numbers: one by one, an array is slow
         # Where a decision leaves what it saw.
         self.seen = np.empty(4 * max(books.chosen.size, 1) + 2)
         # The calls bound to all this, and the offer of all arms; made when needed.
