@@ -178,6 +178,7 @@ class Agent(Deciding, Learning):
         self._doing: Doing = None
         # The id and the rewards of a list of which not all places are learned yet.
         self._unfinished: tuple[str, list[float]] | None = None
+        self._behind = True  # whether the next call may have more to do first than its own
         self._forked = False  # whether it still has the draws and ids of the parent process
         # Ids in the order of their decisions, for dropping the oldest; some may be closed.
         self._oldest: Iterator[str] = iter(())
@@ -208,7 +209,8 @@ class Agent(Deciding, Learning):
         with self._lock:
             if plain in self._records:
                 raise ValueError(f"there is an arm {plain!r} already; choose another name")
-            self._settled = False  # first: an interrupt in between costs time, nothing else
+            self._behind = True  # first: an interrupt in between costs time, nothing else
+            self._settled = False
             self._records[plain] = ArmRecord(plain)
 
     def remove_arm(self, name: Arm) -> None:
@@ -220,6 +222,7 @@ class Agent(Deciding, Learning):
         self._check_entry()
         with self._lock:
             record = record_of(name, self._records)
+            self._behind = True
             self._settled = False
             del self._records[record.name]
 
@@ -472,7 +475,7 @@ def _after_fork_in_parent() -> None:
 def _after_fork_in_child() -> None:
     """The child goes on from the same state with draws and ids of its own."""
     for agent in list(_AGENTS):
-        agent._forked = True
+        agent._behind = agent._forked = True
         agent._saving = threading.RLock()
     _after_fork_in_parent()
 

@@ -84,6 +84,7 @@ class Core:
     _rng: np.random.Generator
     _doing: Doing
     _unfinished: tuple[str, list[float]] | None  # a list not all of whose places are learned yet
+    _behind: bool  # whether arms, a list, a fork or too many open decisions may wait for `_current`
     _forked: bool  # whether it still has the draws and ids of the parent process
     _oldest: Iterator[str]  # ids in the order of their decisions; some may be closed
     _lock: threading.RLock
@@ -102,7 +103,10 @@ class Core:
         return self._roster.model
 
     def _current(self) -> Roster:
-        """The roster with nothing half done in it, and the arms as they are to be."""
+        """The roster with nothing half done in it, and the arms as they are to be.
+
+        There is nothing to do if neither a call is pending nor the agent is `_behind`.
+        """
         roster = self._roster
         if roster.counts[PENDING]:
             roster = roster.put_in_order(self._doing)
@@ -125,6 +129,7 @@ class Core:
             roster = roster.with_arms(self._records.values())
             self._roster = roster
             self._settled = True
+        self._behind = False
         return roster
 
     def _in_order(self) -> Roster:

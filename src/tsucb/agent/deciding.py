@@ -66,13 +66,17 @@ class Deciding(Offering):
             refuse_reentry()
         now = self._time()
         with self._lock:
-            roster = self._current()
+            roster = self._roster
+            if roster.counts[PENDING] or self._behind:
+                roster = self._current()
             if usual:
                 offer = roster.offered or roster.everyone
             else:
                 roster, x, offer = self._offered(roster, x, names)
             self._doing = None
             decision = self._decide(roster, x, offer, now, roster.open)
+            if len(roster.open) > self.max_open:
+                self._behind = True
             roster.counts[PENDING] = NOTHING
         if self._log is not None:
             self._log.decided(decision, _told(context, arms))
@@ -120,6 +124,7 @@ class Deciding(Offering):
                 given = rows.tobytes()
             doing.open[ranking.id] = records, given, now
             roster.open.update(doing.open)
+            self._behind = True
             roster.counts[PENDING] = NOTHING
         if self._log is not None:
             told = _told(context, arms)
@@ -196,6 +201,7 @@ class Deciding(Offering):
                 ids = [decision.id for decision in made]
                 decisions = Decisions(ids, offer, places, places, self.policy, None, now, made)
             roster.open.update(doing.open)
+            self._behind = True
             roster.counts[PENDING] = NOTHING
         if self._log is not None:
             self._log.decided_many(decisions, [_told(x, arms) for x in one_by_one(contexts)])
@@ -283,6 +289,7 @@ class Deciding(Offering):
             words, columns = np.frombuffer(x, np.uint64), np.array([column], dtype=np.int64)
             count_decision(roster.books, words, columns, 0)
             roster.open.update(opened)
+            self._behind = True
             roster.counts[PENDING] = NOTHING
 
     def _decide(
@@ -305,7 +312,7 @@ class Deciding(Offering):
         if self._coming and not proposed:
             self._remember(roster, record, int(columns[place]))
         open[id] = record, x, now
-        seen, size = roster.seen, 4 * len(records) + 2
-        if seen.size > size:
-            seen = seen[:size]
+        seen = roster.seen
+        if len(records) < roster.width:
+            seen = seen[: 4 * len(records) + 2]
         return Decision(id, record.name, offer, self.policy, seen.tobytes(), calls.belief, now)

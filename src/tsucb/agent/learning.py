@@ -80,7 +80,9 @@ class Learning(Offering):
         if self._lock._is_owned():  # type: ignore[attr-defined]
             refuse_reentry()
         with self._lock:
-            roster = self._current()
+            roster = self._roster
+            if roster.counts[PENDING] or self._behind:
+                roster = self._current()
             decision = roster.decision(id)
             if decision is None:
                 self._refuse(roster, id)
@@ -156,6 +158,7 @@ class Learning(Offering):
         """Learn what the places of a list earned, and close it."""
         names = [record.name for record in arms_of(decision)]
         rewards = self._rewards_of(id, names, given)
+        self._behind = True
         self._unfinished = id, rewards
         learned = self._finish_list(roster)
         if self._log is not None:
