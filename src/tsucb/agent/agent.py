@@ -17,6 +17,7 @@ from tsucb.agent.calls import (
     DECISIONS,
 )
 from tsucb.agent.contexts import Arm, Context, FreeReader, Reader
+from tsucb.agent.core import checked
 from tsucb.agent.deciding import Deciding
 from tsucb.agent.decision_log import DecisionLog
 from tsucb.agent.encoding import Encoder
@@ -151,7 +152,8 @@ class Agent(Deciding, Learning):
         if not isinstance(entropy, int | np.integer) or entropy < 0:
             raise ValueError(f"seed must be a whole number of at least 0, but it is {seed!r}")
         self.max_open = whole_number("max_open", max_open, least=1)
-        self.keep_beliefs, self._clock = bool(keep_beliefs), clock
+        self.keep_beliefs = bool(keep_beliefs)
+        self._clock, self._time = clock, checked(clock)
         self._log = _opened(log)
         self.most_arms = whole_number("most_arms", most_arms, least=1)
         self._reader: Reader = _reader_of(
@@ -180,6 +182,7 @@ class Agent(Deciding, Learning):
         self._doing: Doing = None
         # The id and the rewards of a list of which not all places are learned yet.
         self._unfinished: tuple[str, list[float]] | None = None
+        self._behind = True  # whether the next call may have more to do first than its own
         self._forked = False  # whether it still has the draws and ids of the parent process
         # Ids in the order of their decisions, for dropping the oldest; some may be closed.
         self._oldest: Iterator[str] = iter(())
@@ -210,7 +213,8 @@ class Agent(Deciding, Learning):
         with self._lock:
             if plain in self._records:
                 raise ValueError(f"there is an arm {plain!r} already; choose another name")
-            self._settled = False  # first: an interrupt in between costs time, nothing else
+            self._behind = True  # first: an interrupt in between costs time, nothing else
+            self._settled = False
             self._records[plain] = ArmRecord(plain)
 
     def remove_arm(self, name: Arm) -> None:
@@ -222,6 +226,7 @@ class Agent(Deciding, Learning):
         self._check_entry()
         with self._lock:
             record = record_of(name, self._records)
+            self._behind = True
             self._settled = False
             del self._records[record.name]
 
@@ -488,7 +493,7 @@ def _after_fork_in_parent() -> None:
 def _after_fork_in_child() -> None:
     """The child goes on from the same state with draws and ids of its own."""
     for agent in list(_AGENTS):
-        agent._forked = True
+        agent._behind = agent._forked = True
         agent._saving = threading.RLock()
     _after_fork_in_parent()
 
