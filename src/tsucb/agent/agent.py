@@ -30,7 +30,7 @@ from tsucb.agent.roster import (
 )
 from tsucb.checks import between, whole_number
 from tsucb.models.adaptive_linear import AdaptiveLinear
-from tsucb.models.forgetting import Forgetting
+from tsucb.models.forgetting import Forgetting, without_forgetting
 from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.model import Model
 from tsucb.policies.exploring import Exploring
@@ -421,10 +421,11 @@ def _reader_of(
     categories: Sequence[str], free: bool,
 ) -> Reader:  # fmt: skip
     """What reads the contexts of an agent, and the features of its arms."""
-    if isinstance(model, HybridLinear):
+    plain = without_forgetting(model)
+    if isinstance(plain, HybridLinear):
         if transformer is not None:
             raise ValueError("HybridLinear reads contexts and arms itself; leave transformer away")
-        return free_reader(model, categories) if free else HybridReader(model, None)
+        return free_reader(plain, categories) if free else HybridReader(plain, None)
     if free:
         return FreeReader(model, categories)
     return Reader(model, names, transformer, streaming)

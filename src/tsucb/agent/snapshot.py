@@ -27,6 +27,7 @@ from tsucb.agent.roster import (
     plain_name,
 )
 from tsucb.checks import LARGEST, within
+from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.model import Model, check_finite, trains
 from tsucb.numeric.arrays import Integers
@@ -214,7 +215,7 @@ def encoders_of(reader: Any) -> Sequence[Encoder]:
 
 def free_reader_of(agent: "Agent", encoders: list[Encoder]) -> Reader:
     """What reads contexts, and perhaps arms, as they come."""
-    model: Any = agent.model
+    model = without_forgetting(agent.model)
     for encoder in encoders:
         if encoder.width > max(MOST_FEATURES, sum(model.context_shape(1)[-1:])):
             raise ValueError("it reads more columns than its model has")
