@@ -16,7 +16,7 @@ from tsucb.models.hybrid_prior import (
     SIGMA,
     TAU,
     TAU0,
-    inverse_root,
+    inverse_roots,
 )
 
 ARMS = 6
@@ -280,7 +280,7 @@ def test_rounding_does_not_break_a_factorisation() -> None:
     rng = np.random.default_rng(0)
     turn = np.linalg.qr(rng.normal(size=(4, 4)))[0]
     values = np.array([-0.5, 1.0, 3.0, 1e9])
-    root = inverse_root(np.array([turn * values @ turn.T, np.eye(4)]))
+    root = inverse_roots(np.array([turn * values @ turn.T, np.eye(4)]))
     np.testing.assert_allclose(root[1], np.eye(4), atol=1e-12)
     found = np.linalg.eigvalsh(root[0].T @ root[0])
     np.testing.assert_allclose(found, [1e-9, 1 / 3, 1.0, 1.0], rtol=1e-6)

@@ -22,8 +22,9 @@ are relative to the first context, arm and reward (the anchor), add up over agen
 standardised anew at any time: an affine map of x and z maps φ linearly.
 
 The numbers σ², τ₀², τ², ω² are refreshed as `tsucb.models.empirical_bayes` does it, by one step of
-MacKay's (1992) fixed point with a weak prior that is worth a few observations. In NumPy: a refresh
-is rare, its matrices are large where it takes long, and nothing has to be compiled for it.
+MacKay's (1992) fixed point with a weak prior that is worth a few observations. In NumPy, as a
+refresh is rare, and to compile it would take far longer than all refreshes of a day; but for two
+kernels instead of BLAS, which wakes threads: on a busy machine that takes longer than the product.
 
 Where rewards fade, with γ each time, all sums do alike. So a common factor is enough
 (`Learned.clock[FADED]`, f): the true sums are f times those stored, covariances those stored over
@@ -41,6 +42,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tsucb.compiled import compiled
 from tsucb.models.empirical_bayes import (
     BALANCE,
     DUE,
@@ -58,14 +60,18 @@ from tsucb.models.empirical_bayes import (
     SPREAD,
     STEP,
     WORTH,
+    factorise,
+    invert,
 )
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.arrays import Floats, Integers, copy_rows
 
 # Places in `Learned.numbers`: σ², τ₀², τ², and ω² of the context, of the arms' features, and of
 # their products, as shares of V.
 SIGMA, TAU0, TAU, CONTEXT, ARM, CROSSED = range(6)
 # A further place in `Learned.clock`: how much is left of what was stored at the last refresh.
 FADED = 5
+
+BLOCK = 64  # rows that stay in a fast cache while they are multiplied
 
 # The guess for an arm's own slopes, all together: as its own level. Small, see `LEVEL`.
 OWN_SLOPES = LEVEL
@@ -137,23 +143,46 @@ def survey(learned: Learned, sums: Floats, square: Floats) -> Scales:
     return Scales(weight, level, spread if known else 1.0, known, centre, inverse)
 
 
-def standardising(scales: Scales, context: int, size: int) -> Floats:
-    """The matrix that maps φ⁺ to standardised features and centred rewards."""
+def standardised(values: Floats, scales: Scales, context: int) -> Floats:
+    """φ⁺ along the last axis, with standardised features and centred rewards."""
     centre, inverse = scales.centre, scales.inverse
-    d = centre.size - 1
-    matrix = np.zeros((size + 1, size + 1))
-    matrix[0, 0] = 1.0
-    matrix[size, size], matrix[size, 0] = 1.0, -scales.level
-    rows = np.arange(1, d + 1)
-    matrix[rows, rows], matrix[rows, 0] = inverse[1:], -centre[1:] * inverse[1:]
+    d, size = centre.size - 1, values.shape[-1] - 1
+    x, z, products = _parts(context, d, size)
+    out = np.empty(values.shape)
+    one = values[..., :1]
+    out[..., :1], out[..., size:] = one, values[..., size:] - scales.level * one
+    out[..., 1 : d + 1] = (values[..., 1 : d + 1] - centre[1:] * one) * inverse[1:]
     if size > d + 1:  # (x − c)(z − e) = xz − ez·x − cx·z + ce
-        x, z = rows[:context].repeat(d - context), np.tile(rows[context:], context)
-        place, scale = np.arange(d + 1, size), inverse[x] * inverse[z]
-        matrix[place, place] = scale
-        matrix[place, x] = -centre[z] * scale
-        matrix[place, z] = -centre[x] * scale
-        matrix[place, 0] = centre[x] * centre[z] * scale
-    return matrix
+        table = values[..., products].reshape(*values.shape[:-1], context, d - context)
+        table = table - values[..., x, None] * centre[z] - values[..., None, z] * centre[x, None]
+        table = (table + one[..., None] * np.outer(centre[x], centre[z])) * np.outer(
+            inverse[x], inverse[z]
+        )
+        out[..., products] = table.reshape(out[..., products].shape)
+    return out
+
+
+def returned(values: Floats, scales: Scales, context: int) -> Floats:
+    """Coefficients of standardised features, one row each, as those of φ."""
+    centre, inverse = scales.centre, scales.inverse
+    d, size = centre.size - 1, len(values)
+    x, z, products = _parts(context, d, size)
+    out = np.empty(values.shape)
+    out[1 : d + 1] = values[1 : d + 1] * inverse[1:, None]
+    out[0] = values[0] - (centre[1:, None] * out[1 : d + 1]).sum(axis=0)
+    if size > d + 1:
+        table = values[products].reshape(context, d - context, -1)
+        table = table * np.outer(inverse[x], inverse[z])[..., None]
+        out[products] = table.reshape(out[products].shape)
+        out[x] -= (table * centre[z, None]).sum(axis=1)
+        out[z] -= (table * centre[x, None, None]).sum(axis=0)
+        out[0] += (table * np.outer(centre[x], centre[z])[..., None]).sum(axis=(0, 1))
+    return out
+
+
+def _parts(context: int, d: int, size: int) -> tuple[slice, slice, slice]:
+    """Where φ has the features of the context, those of the arm, and the products."""
+    return slice(1, context + 1), slice(context + 1, d + 1), slice(d + 1, size)
 
 
 def guesses(scales: Scales, context: int, size: int) -> tuple[Floats, Integers]:
@@ -193,24 +222,31 @@ def refresh(
     own_scale[0] = np.sqrt(numbers[TAU0] * scales.spread)
 
     # Every arm with rewards.
-    change = standardising(scales, context, size)
-    tried = np.flatnonzero(sums[:, 0, 0])
-    whiten = own_scale[:, None] * change[:q, :q] / np.sqrt(noise)
-    whole = whiten @ (sums[tried].reshape(-1, size + 1) @ change.T).reshape(-1, q, size + 1)
-    own = inverse_root(np.eye(q) + whole[:, :, :q] * own_scale / np.sqrt(noise))
+    deviation, tried = np.sqrt(noise), np.flatnonzero(sums[:, 0, 0])
+    whole = standardised(sums[tried], scales, context)
+    whole[:, 1:] -= scales.centre[1:q, None] * whole[:, :1]
+    whole[:, 1:] *= scales.inverse[1:q, None]
+    whole *= own_scale[:, None] / deviation
+    own = inverse_roots(np.eye(q) + whole[:, :, :q] * own_scale / deviation)
     whole = own @ whole
 
     # The reduced sums, and the posterior of θ from them, whitened by its prior.
+    reduced = standardised(learned.gram - learned.gone, scales, context)
+    reduced = standardised(reduced.T, scales, context)
     flat = whole.reshape(-1, size + 1)
-    reduced = change @ (learned.gram - learned.gone) @ change.T - flat.T @ flat
+    reduced -= product(flat, flat)
     right = scale * reduced[:size, size] / noise
-    root = inverse_root(np.eye(size) + scale[:, None] * reduced[:size, :size] * scale / noise)
-    fit = Fit(root.T @ (root @ right), root, scale, own, whole)
+    root = inverse_roots(
+        np.eye(size) + scale[:, None] * reduced[None, :size, :size] * scale / noise
+    )[0]
+    mean = np.einsum("ij,i->j", root, np.einsum("ij,j->i", root, right))
+    fit = Fit(mean, root, scale, own, whole)
 
-    back = change[:size, :size].T * scale  # θ = changeᵀ scale · whitened
-    mean = back @ fit.mean
-    mean[0] += scales.level
-    own_back = change[:q, :q].T * own_scale
+    # The same in coordinates relative to the anchor.
+    both = returned(scale[:, None] * np.column_stack((mean, root.T)), scales, context)
+    both[0, 0] += scales.level
+    own_back = np.diag(own_scale * np.append(1.0, scales.inverse[1:q]))
+    own_back[0, 1:] = -scales.centre[1:q] * own_back.diagonal()[1:]
     learned.unknown[:] = own_back
     roots = np.tile(own_back, (square.size, 1, 1))
     roots[tried] = own_back @ own.transpose(0, 2, 1)
@@ -218,7 +254,7 @@ def refresh(
 
     if scales.known and learning:
         # What the rewards are worth in their own covariance is their number, at the right scale.
-        quadratic = max(reduced[size, size] - noise * right @ fit.mean, 0.0) / scales.spread
+        quadratic = max(reduced[size, size] - noise * (right * mean).sum(), 0.0) / scales.spread
         sigma = (quadratic + NOISE_WORTH * NOISE) / (scales.weight + NOISE_WORTH)
         step(numbers, TAU0, *own_evidence(fit, block, noise), guess)
         step(numbers, CONTEXT, *shared_evidence(fit, block), guess)
@@ -226,20 +262,51 @@ def refresh(
     weight = scales.weight
     clock[SINCE], clock[SPREAD], clock[KNOWN] = 0.0, scales.spread, float(scales.known)
     clock[DUE] = 1.0 if weight < FIRST else max(np.ceil(MORE * weight), np.ceil(GAP * size))
-    return Refreshed(mean, back @ root.T, roots, max(information, 0.0))
+    return Refreshed(both[:, 0], both[:, 1:], roots, max(information, 0.0))
 
 
-def inverse_root(matrix: Floats) -> Floats:
-    """L⁻¹ of I + (positive semidefinite) = L Lᵀ, or of several."""
-    try:
-        lower = np.linalg.cholesky(matrix)
-    except np.linalg.LinAlgError:  # only rounding takes an eigenvalue below 1
-        values, vectors = np.linalg.eigh(matrix)
+def inverse_roots(matrices: Floats) -> Floats:
+    """L⁻¹ of each matrix I + (positive semidefinite) = L Lᵀ."""
+    out: Floats = factored(matrices)
+    broken = np.flatnonzero(~np.isfinite(out).all(axis=(1, 2)))
+    if broken.size:  # only rounding takes an eigenvalue below 1
+        values, vectors = np.linalg.eigh(matrices[broken])
         half = np.sqrt(np.maximum(values, 1.0))[..., None] * vectors.swapaxes(-1, -2)
         upper: Any = np.linalg.qr(half, mode="r")
-        lower = upper.swapaxes(-1, -2)
-    inverse: Floats = np.linalg.inv(lower)
-    return inverse
+        out[broken] = np.linalg.inv(upper.swapaxes(-1, -2))
+    return out
+
+
+@compiled
+def factored(matrices):  # type: ignore[no-untyped-def]
+    """`inverse_roots`, not finite for a matrix that has none."""
+    out = np.empty(matrices.shape)
+    upper = np.empty(matrices.shape[1:])
+    for n in range(matrices.shape[0]):
+        copy_rows(upper, matrices[n])
+        factorise(upper)
+        invert(upper, out[n])
+    return out
+
+
+@compiled
+def product(left, right):  # type: ignore[no-untyped-def]
+    """leftᵀ right."""
+    out = np.zeros((left.shape[1], right.shape[1]))
+    for first in range(0, left.shape[0], BLOCK):
+        last = min(first + BLOCK, left.shape[0])
+        fours = last - (last - first) % 4
+        for i in range(out.shape[0]):
+            for k in range(first, fours, 4):
+                w, x, y, z = left[k, i], left[k + 1, i], left[k + 2, i], left[k + 3, i]
+                for j in range(out.shape[1]):
+                    out[i, j] += (w * right[k, j] + x * right[k + 1, j]) + (
+                        y * right[k + 2, j] + z * right[k + 3, j]
+                    )
+            for k in range(fours, last):
+                for j in range(out.shape[1]):
+                    out[i, j] += left[k, i] * right[k, j]
+    return out
 
 
 def near(new: Floats, old: Floats) -> Floats:
@@ -266,10 +333,12 @@ def own_evidence(fit: Fit, block: Integers, noise: float) -> tuple[Floats, Float
     size, q = fit.mean.size, fit.own.shape[1]
     shared, rewards = fit.sums[:, :, :size], fit.sums[:, :, size]
     turned = fit.own.transpose(0, 2, 1)
-    residual = (rewards - shared @ (fit.scale * fit.mean)) / np.sqrt(noise)
-    effect = (turned @ residual[:, :, None])[:, :, 0]
-    spread = shared.reshape(-1, size) @ (fit.scale[:, None] * fit.root.T / np.sqrt(noise))
-    about = turned @ spread.reshape(-1, q, size)
+    deviation = np.sqrt(noise)
+    residual = (rewards - np.einsum("kip,p->ki", shared, fit.scale * fit.mean)) / deviation
+    effect = np.einsum("kij,kj->ki", turned, residual)
+    spread = np.ascontiguousarray(fit.scale[:, None] * fit.root.T / deviation)
+    lines = np.ascontiguousarray(shared.reshape(-1, size).T)
+    about = turned @ product(lines, spread).reshape(-1, q, size)
     variance = (fit.own**2).sum(axis=1) + (about**2).sum(axis=2)
     found, determined = np.zeros(2), np.zeros(2)
     for place, columns in enumerate(([0], np.flatnonzero(block[:q]))):
