@@ -147,15 +147,12 @@ def test_lists_are_choices_without_replacement(agent: Any) -> None:
     one, other = agent(), agent()
     context = [0.5, 1.0] if one._reader.takes_context else None
     ranking = one.rank(context, 4)
-    assert ranking.arms[0] == other.choose(context).arm
     assert len(set(ranking.arms)) == 4
     assert set(ranking.arms) <= set(ranking.offered)
     assert one.open_decisions == 1
     for place in range(4):
-        seen = ranking.explain(place)
-        assert len(seen.arms) == 6 - place
-        assert seen.arms[seen.chosen] == ranking.arms[place]
-        assert not set(ranking.arms[:place]) & set(seen.arms)
+        left = [arm for arm in range(6) if arm not in ranking.arms[:place]]
+        check_place(ranking, place, other.choose(context, left))
     assert one.reward(ranking.id, [1.0, None, 0.0])  # the last was not looked at either
     pulls = one.arms_summary()["pulls"]
     assert pulls[list(ranking.arms)].tolist() == [1, 0, 1, 0]
@@ -167,6 +164,39 @@ def test_lists_are_choices_without_replacement(agent: Any) -> None:
     for place, reward in ((0, 1.0), (2, 0.0)):
         other.update(context, ranking.arms[place], reward)
     np.testing.assert_allclose(one.estimate(context).mean, other.estimate(context).mean)
+
+
+def check_place(ranking: Any, place: int, decision: Any) -> None:
+    """A place was filled as a decision among the arms that were left, and for the same reason."""
+    assert ranking.arms[place] == decision.arm
+    one, other = ranking.explain(place), decision.explain()
+    assert one.arms == other.arms
+    assert one.target == pytest.approx(other.target, rel=1e-12, nan_ok=True)
+    np.testing.assert_allclose(one.mean, other.mean, rtol=1e-12)
+    np.testing.assert_allclose(one.ratio, other.ratio, rtol=1e-9)
+
+
+def test_lists_of_arms_that_come() -> None:
+    """The same, of arms that share what is known of them; all three, with a floor."""
+    one, other = reader(exploration=0.1), reader(exploration=0.1)
+    offered = {name: features | {"words": 1.0} for name, features in NEWS.items()}  # no gap
+    for user in ("Tom", "Anna") * 5:
+        ranking, left = one.rank({"user": user}, 3, offered), dict(offered)
+        for place in range(3):
+            decision = other.choose({"user": user}, left)
+            check_place(ranking, place, decision)
+            del left[str(decision.arm)]
+
+
+def test_lists_begin_with_arms_that_lack_their_first_pulls() -> None:
+    one, other = (tsucb.Agent(range(6), model=tsucb.BernoulliArms(), seed=1) for _ in range(2))
+    for agent, arm in itertools.product((one, other), (1, 2, 4)):
+        agent.update(None, arm, float(arm == 2))
+    ranking = one.rank(None, 5)
+    assert ranking.arms[:3] == (0, 3, 5)
+    for place in range(5):
+        left = [arm for arm in range(6) if arm not in ranking.arms[:place]]
+        check_place(ranking, place, other.choose(None, left))
 
 
 def test_lists_refuse_what_makes_no_sense(tmp_path: Path) -> None:
