@@ -28,6 +28,9 @@ MOST_CONTEXT_COLUMNS, MOST_ARM_COLUMNS = 40, 25
 MOST_PAIRED, MOST_PAIRED_COLUMNS = 3, 16
 
 
+NOTHING = np.zeros(0)  # the features of what has none
+
+
 class HybridReader(Reader):
     """Reads contexts and the features of arms for `HybridLinear`.
 
@@ -69,16 +72,18 @@ class HybridReader(Reader):
             Learn nothing: what has no column yet is left out.
         """
         if self.encoders is None:
-            if np.ndim(context) == 2:
+            if context is not None and np.ndim(context) == 2:
                 return self._whole(context, arms)
             x = self._plain(context, self.widths[0], "the context")
+            width = self.widths[1]
             try:  # vectors all alike: numbers that are not finite are found with the decision
                 z: Floats = np.array(arms, dtype=np.float64)
             except (TypeError, ValueError):
-                z = np.zeros(0)
-            if z.shape != (len(arms), self.widths[1]):
-                z = np.array([self._plain(arm, self.widths[1], "an arm") for arm in arms])
-            return x, z.reshape(len(arms), self.widths[1])
+                z = NOTHING
+            if z.shape != (len(arms), width):
+                z = np.array([self._plain(arm, width, "an arm") for arm in arms])
+                z = z.reshape(len(arms), width)
+            return x, z
         first, second = self.encoders
         context = with_pairs(context, first)
         x = np.zeros(0) if context is None else (first.peek if peek else first.encode)(context)
@@ -105,7 +110,7 @@ class HybridReader(Reader):
         if values is None:
             if width:
                 raise ValueError(f"{whose} must have {width} features, but has none; give them")
-            return np.zeros(0)
+            return NOTHING
         if isinstance(values, Mapping):
             raise TypeError(
                 f"{whose} has features with names, for which the agent must be made without a "
@@ -202,7 +207,7 @@ def _category(name: str, value: Any, coded: Set[str]) -> str | None:
 
 def described(arms: Any) -> tuple[list[Arm], list[Any]]:
     """The names of the arms that are offered, and the features of each; None for names alone."""
-    if isinstance(arms, Mapping):
+    if type(arms) is dict or isinstance(arms, Mapping):  # the former is known at once
         return list(arms), list(arms.values())
     if arms is None or isinstance(arms, str) or not isinstance(arms, Iterable):
         raise TypeError(

@@ -392,12 +392,12 @@ def let_go(own, learned, arms):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def expanded(model, anchor, row, phi):  # type: ignore[no-untyped-def]
-    """φ of a row, relative to the anchor."""
+def expanded(model, anchor, context, k, phi):  # type: ignore[no-untyped-def]
+    """φ of an arm's row, relative to the anchor."""
     c, d = model.context, anchor.size - 1
     phi[0] = 1.0
     for j in range(d):
-        phi[1 + j] = row[j] - anchor[1 + j]
+        phi[1 + j] = context[k, j] - anchor[1 + j]
     if model.crossed:
         place = d + 1
         for i in range(1, c + 1):
@@ -407,11 +407,11 @@ def expanded(model, anchor, row, phi):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def reduce(own, k, noise, phi, v):  # type: ignore[no-untyped-def]
+def reduce(own, k, noise, phi, v, weights):  # type: ignore[no-untyped-def]
     """What φ comes to once the arm's own effect is integrated out, in place; see (1) of the prior.
 
-    `v` takes root'v of the arm. Returns what its rewards so far say, and the variance that its own
-    effect has given θ.
+    `v` takes rootᵀv of the arm, and `weights` Wₖv. Returns what its rewards so far say, and the
+    variance that its own effect has given θ.
     """
     q, size = v.size, phi.size
     root, sums = own.root, own.sums
@@ -424,7 +424,6 @@ def reduce(own, k, noise, phi, v):  # type: ignore[no-untyped-def]
         variance += component * component
     said = 0.0
     if sums[k, 0, 0] > 0.0:
-        weights = np.empty(q)
         for i in range(q):
             weight = 0.0
             for l in range(q):
@@ -445,29 +444,29 @@ def believe_hybrid(model, state, context, arms, step, rng):  # type: ignore[no-u
     noise, spread, anchor = learned.variance[0], learned.clock[SPREAD], learned.anchor
     wider = 1.0 / np.sqrt(learned.clock[FADED])
     mean, std, alone, factor = np.empty(n), np.empty(n), np.empty(n), np.zeros((n, size))
-    phi, v = np.empty(size), np.empty(q)
+    phi, v, weights = np.empty(size), np.empty(q), np.empty(q)
     # Arms with the same history are equal to the last bit: see `AdaptiveLinear`.
     grain = GRAIN * np.sqrt(spread)
     first_arm, first_crossed = 1 + model.context, anchor.size
     for a in range(n):
-        k, row = arms[a], factor[a]
-        expanded(model, anchor, context[k], phi)
+        k = arms[a]
+        expanded(model, anchor, context, k, phi)
         # A feature that no rewarded row had, or that all of them had alike: its effect is unknown.
         unseen = 0.0
         for j in range(first_arm, size):
             if phi[j] != 0.0 and learned.active[j] == 0.0:
                 unseen += learned.numbers[ARM if j < first_crossed else CROSSED]
-        said, variance = reduce(own, k, noise, phi, v)
+        said, variance = reduce(own, k, noise, phi, v, weights)
         expected, shared = said, 0.0
         for i in range(size):
             x = phi[i]
             if x != 0.0:
                 expected += x * center[i]
                 for j in range(size):
-                    row[j] += x * root[i, j]
+                    factor[a, j] += x * root[i, j]
         for j in range(size):
-            row[j] *= wider
-            shared += row[j] * row[j]
+            factor[a, j] *= wider
+            shared += factor[a, j] * factor[a, j]
         if own.sums[k, 0, 0] > 0.0:  # of an arm without rewards nothing has faded
             variance *= wider * wider
         variance += unseen * spread
@@ -483,15 +482,14 @@ def believe_hybrid(model, state, context, arms, step, rng):  # type: ignore[no-u
 def update_hybrid(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     own, learned = state.own, state.learned
     clock, anchor = learned.clock, learned.anchor
-    row = context[arm]
     if clock[STARTED] == 0.0:
         clock[STARTED] = 1.0
         anchor[0] = reward
-        copy_to(anchor[1:], row)
+        copy_to(anchor[1:], context[arm])
     size, q, y = learned.active.size, own.root.shape[1], reward - anchor[0]
-    full, v = np.empty(size + 1), np.empty(q)
+    full, v, weights = np.empty(size + 1), np.empty(q), np.empty(q)
     phi = full[:size]
-    expanded(model, anchor, row, phi)
+    expanded(model, anchor, context, arm, phi)
     full[size] = y
     clock[SINCE] += 1.0
     if clock[KNOWN] == 0.0 and y != 0.0:  # the first different reward gives all its scale
@@ -506,7 +504,7 @@ def update_hybrid(model, state, context, arm, reward):  # type: ignore[no-untype
             for l in range(q):
                 own.root[arm, i, l] *= np.sqrt(left)
     remaining = phi.copy()
-    said, variance = reduce(own, arm, learned.variance[0], remaining, v)
+    said, variance = reduce(own, arm, learned.variance[0], remaining, v, weights)
     learn(state.theta, 0, remaining, y - said, noise + variance)
     shrink_own(own.root[arm], v, noise, variance)
     for i in range(size + 1):
