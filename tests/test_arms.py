@@ -47,6 +47,43 @@ def test_arms_need_not_be_known_before() -> None:
     assert agent.choose({"user": "Tom"}, ["n1", "n2"]).arm in ("n1", "n2")  # names alone
 
 
+def test_pairs_of_categories_are_categories() -> None:
+    """As long as there is room; what is no category, and more than three of them, have none."""
+    agent = tsucb.Agent(seed=0)
+    topics = {"s": {"topic": "sport"}, "m": {"topic": "music"}}
+    agent.choose({"user": "Tom", "time": "noon", "age": 30.0}, topics)
+    named = [name for name, _ in agent.describe({"user": "Tom", "time": "noon", "age": 31.0})]
+    assert named == ["user=Tom", "time=noon", "age", "time × user=noon × Tom"]
+    before = agent.model.context
+    agent.choose({"age": 3.0, "time": "noon", "user": "Tom"}, topics)  # in any order
+    assert agent.model.context == before
+    for wrong in ({"user": ["a"], "time": "noon"}, {"user": "Tom", "time": float("inf")}):
+        with pytest.raises((TypeError, ValueError), match="the feature"):
+            agent.choose(wrong, topics)
+    few, many = tsucb.Agent(seed=0), tsucb.Agent(seed=0)
+    for i in range(12):
+        few.choose({"a": f"a{i}", "b": f"b{i}"}, topics)
+        many.choose({"a": "1", "b": "2", "c": "3", "d": f"{i}"}, topics)
+    columns = few._reader.feature_names
+    assert {f"a=a{i}" for i in range(12)} < set(columns)  # pairs have taken no category's place
+    assert sum("×" in name for name in columns) == 7  # five with a column, and what has none
+    assert not any("×" in name for name in many._reader.feature_names)
+
+
+def test_what_holds_at_one_time_for_one_reader_only_is_found() -> None:
+    """Politics for Tom in the morning and Anna in the afternoon: no sum of effects says that."""
+    liked = {("Tom", "morning"): "politics", ("Tom", "afternoon"): "music",
+             ("Anna", "morning"): "sports", ("Anna", "afternoon"): "politics"}  # fmt: skip
+    offered = {topic: {"topic": topic} for topic in ("politics", "sports", "music", "food")}
+    for seed in range(4):
+        agent, rng, clicks = tsucb.Agent(seed=seed), np.random.default_rng(seed), []
+        for user, time in rng.permutation(list(liked) * 60).tolist():
+            decision = agent.choose({"user": user, "time": time}, offered)
+            clicks.append(float(decision.arm == liked[user, time]))
+            agent.reward(decision.id, clicks[-1])
+        assert np.mean(clicks[-80:]) > 0.9
+
+
 def test_estimate_is_what_choose_sees_next() -> None:
     agent = reader()
     before = agent.estimate({"user": "Tom"}, NEWS)
