@@ -33,7 +33,7 @@ from tsucb.agent.roster import (
 )
 from tsucb.checks import between, whole_number
 from tsucb.models.adaptive_linear import AdaptiveLinear
-from tsucb.models.forgetting import Forgetting
+from tsucb.models.forgetting import Forgetting, without_forgetting
 from tsucb.models.hashed_linear import HashedLinear
 from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.model import Model
@@ -442,12 +442,13 @@ def _reader_of(
     categories: Sequence[str], free: bool,
 ) -> Reader:  # fmt: skip
     """What reads the contexts of an agent, and the features of its arms."""
-    if isinstance(model, HybridLinear):
+    plain = without_forgetting(model)
+    if isinstance(plain, HybridLinear):
         if transformer is not None:
             raise ValueError("HybridLinear reads contexts and arms itself; leave transformer away")
-        return free_reader(model, categories) if free else HybridReader(model, None)
-    if free and isinstance(model, HashedLinear):
-        return FreeReader(model, HashingEncoder(model.bits, model.crossed, categories))
+        return free_reader(plain, categories) if free else HybridReader(plain, None)
+    if free and isinstance(plain, HashedLinear):
+        return FreeReader(model, HashingEncoder(plain.bits, plain.crossed, categories))
     if free:
         return FreeReader(model, Encoder(categories=categories))
     return Reader(model, names, transformer, streaming)
