@@ -14,6 +14,7 @@ from tsucb.agent.calls import (
     Books,
     CompiledCalls,
     count_decision,
+    decision_id,
 )
 from tsucb.agent.contexts import Arm, Context, one_by_one
 from tsucb.agent.core import refuse_reentry
@@ -27,7 +28,6 @@ from tsucb.agent.roster import (
     Open,
     Roster,
     Together,
-    decision_id,
     plain_name,
 )
 from tsucb.checks import whole_number
@@ -59,18 +59,25 @@ class Deciding(Offering):
             per arm, a mapping of names to features: dictionaries or vectors. Where arms come with
             the decisions they need not be known.
         """
-        x, names = self._read(context, arms)
+        # The common case by itself: all arms, in a context as wide as ever and the same for all.
+        usual = arms is None and not self._free and not self._per_arm
+        x, names = (self._reader.packed(context), None) if usual else self._read(context, arms)
         if self._lock._is_owned():  # type: ignore[attr-defined]
             refuse_reentry()
         now = self._time()
         with self._lock:
-            roster = self._current()
-            roster, given, offer = self._offered(roster, x, names)
+            roster = self._roster
+            if roster.counts[PENDING] or self._behind:
+                roster = self._current()
+            if usual:
+                offer = roster.offered or roster.everyone
+            else:
+                roster, x, offer = self._offered(roster, x, names)
             self._doing = None
-            decision = self._decide(roster, given, offer, now, roster.open)
-            roster.books.counts[PENDING] = NOTHING
+            decision = self._decide(roster, x, offer, now, roster.open)
             if len(roster.open) > self.max_open:
-                self._drop_oldest(roster)
+                self._behind = True
+            roster.counts[PENDING] = NOTHING
         if self._log is not None:
             self._log.decided(decision, _told(context, arms))
         return decision
@@ -107,8 +114,8 @@ class Deciding(Offering):
                 given = rows[list(ranking.places)].tobytes()
             doing.open[ranking.id] = records, given, now
             roster.open.update(doing.open)
-            roster.books.counts[PENDING] = NOTHING
-            self._drop_oldest(roster)
+            self._behind = True
+            roster.counts[PENDING] = NOTHING
         if self._log is not None:
             told = _told(context, arms)
             for place in range(length):
@@ -200,8 +207,8 @@ class Deciding(Offering):
                 ids = [decision.id for decision in made]
                 decisions = Decisions(ids, offer, places, places, self.policy, None, now, made)
             roster.open.update(doing.open)
-            roster.books.counts[PENDING] = NOTHING
-            self._drop_oldest(roster)
+            self._behind = True
+            roster.counts[PENDING] = NOTHING
         if self._log is not None:
             self._log.decided_many(decisions, [_told(x, arms) for x in one_by_one(contexts)])
         return decisions
@@ -317,9 +324,8 @@ class Deciding(Offering):
             words, columns = np.frombuffer(x, np.uint64), np.array([column], dtype=np.int64)
             count_decision(roster.books, words, columns, 0)
             roster.open.update(opened)
-            roster.books.counts[PENDING] = NOTHING
-            if len(roster.open) > self.max_open:
-                self._drop_oldest(roster)
+            self._behind = True
+            roster.counts[PENDING] = NOTHING
 
     def _decide(
         self, roster: Roster, x: bytes, offer: Offer, now: float,
@@ -330,7 +336,8 @@ class Deciding(Offering):
         if not records:
             raise ValueError("no arm is available; add one, or list at least one")
         calls = roster.calls or self._bound(roster)
-        place, number, checksum = calls.decide(x, columns)
+        decide = calls.decide
+        place, id = decide(x, columns)
         if place == NOT_FINITE:
             check_finite(np.frombuffer(x), roster.model.largest)
         record = records[place]
@@ -339,7 +346,8 @@ class Deciding(Offering):
             x = x[place * width : (place + 1) * width]
         if self._coming and not proposed:
             self._remember(roster, record, int(columns[place]))
-        id = decision_id(number, checksum)
         open[id] = record, x, now
-        seen = roster.seen[: 4 * len(records) + 2].tobytes()
-        return Decision(id, record.name, offer, self.policy, seen, calls.belief, now)
+        seen = roster.seen
+        if len(records) < roster.width:
+            seen = seen[: 4 * len(records) + 2]
+        return Decision(id, record.name, offer, self.policy, seen.tobytes(), calls.belief, now)

@@ -22,6 +22,7 @@ from tsucb.agent.roster import (
     plain_name,
     record_of,
 )
+from tsucb.models.model import Model
 from tsucb.structure import pack_object
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def merge(first: "Agent", second: "Agent", base: "Agent | None" = None) -> "Agen
     for agent in (first, second, *(() if base is None else (base,))):
         if not hasattr(agent, "_roster"):
             raise TypeError(f"agents are merged, not {agent!r}; load them first")
+    if type(first.model).merged is Model.merged:
+        first.model.merged(None, None, None)  # says why not
     one, two = first.__copy__(), second.__copy__()
     start = _blank_like(one) if base is None else base.__copy__()
     for other in (two, start):
@@ -143,7 +146,7 @@ def _same_columns(one: "Agent", two: "Agent", start: "Agent") -> tuple[Reader, l
     model = wide[0].model
     if hybrid:
         return HybridReader(model, (encoders[0], encoders[1])), wide
-    return FreeReader(model, (), encoders[0]), wide
+    return FreeReader(model, encoders[0]), wide
 
 
 def _is_older(base: "Agent", agent: "Agent") -> bool:
