@@ -102,26 +102,16 @@ class Deciding(Offering):
         with self._lock:
             roster = self._current()
             roster, given, offer = self._offered(roster, x, names)
-            if length > len(offer.records):
-                raise ValueError(
-                    f"a list of {length} cannot be made of {len(offer.records)} arms; make it "
-                    "shorter, or offer more"
-                )
             doing = Batch(copied(roster.books), {})
             self._doing = doing
-            calls = roster.calls or self._bound(roster)
-            width = len(given) // 8 // len(offer.records) if self._per_arm else 0
-            places, seen, number, checksum = ranked(calls, given, offer.columns, length, width)
-            if number == NOT_FINITE:
-                check_finite(np.frombuffer(given), roster.model.largest)
-            ranking = Ranking(decision_id(number, checksum), offer, places, self.policy, seen, now)
+            ranking = self._ranked(roster, given, offer, length, now)
             records = tuple(offer.records[place] for place in ranking.places)
             if self._coming:
                 for record, place in zip(records, ranking.places, strict=True):
                     self._remember(roster, record, int(offer.columns[place]))
-            if width:
-                rows = np.frombuffer(given).reshape(-1, width)[places]
-                given = rows.tobytes()
+            if self._per_arm:
+                rows = np.frombuffer(given).reshape(len(offer.records), -1)
+                given = rows[list(ranking.places)].tobytes()
             doing.open[ranking.id] = records, given, now
             roster.open.update(doing.open)
             self._behind = True
@@ -131,6 +121,22 @@ class Deciding(Offering):
             for place in range(length):
                 self._log.decided(ranking.decision(place), told)
         return ranking
+
+    def _ranked(
+        self, roster: Roster, given: bytes, offer: Offer, length: int, now: float
+    ) -> Ranking:
+        """A list from what is offered; it counts once the caller says so."""
+        if length > len(offer.records):
+            raise ValueError(
+                f"a list of {length} cannot be made of {len(offer.records)} arms; make it "
+                "shorter, or offer more"
+            )
+        calls = roster.calls or self._bound(roster)
+        width = len(given) // 8 // len(offer.records) if self._per_arm else 0
+        places, seen, number, checksum = ranked(calls, given, offer.columns, length, width)
+        if number == NOT_FINITE:
+            check_finite(np.frombuffer(given), roster.model.largest)
+        return Ranking(decision_id(number, checksum), offer, places, self.policy, seen, now)
 
     def estimate(self, context: Context = None, arms: Any = None) -> Estimate:
         """What the agent believes of every arm in this context, and would choose next.
@@ -242,22 +248,51 @@ class Deciding(Offering):
         self._check_entry()
         now = self._time()
         with self._lock:
-            kept = roster = self._current()
-            records = self._records
-            try:
-                if self._coming and len(names) > len(roster.free):
-                    # Room for strangers may be made, and arms forgotten for it: in a copy.
-                    roster, self._records = roster.copied(), records.copy()
-                roster, given, offer = self._offered(roster, x, names, peek=True)
-            finally:
-                self._roster, self._records = kept, records
-            before = Books._make([array.copy() for array in roster.books])
-            self._doing = Batch(before, {})  # an interrupt, too, finds it as it was
+            roster, given, offer, before = self._looked_at(x, names)
             decision = self._decide(roster, given, offer, now, {}, proposed=True)
             for now_there, then_there in zip(roster.books, before, strict=True):
                 now_there[...] = then_there
         decision.id = ""
         return decision
+
+    def propose_list(self, context: Context, k: int, arms: Any = None) -> Ranking:
+        """A list of k arms as `rank` would make it; as with `propose`, nothing is remembered.
+
+        Each place can be recorded as a decision of its own: `decision(place)` says how it was
+        filled.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue", "green"], seed=0)
+        >>> ranking = agent.propose_list({"age": 31}, 2)
+        >>> len(ranking.arms), agent.open_decisions
+        (2, 0)
+        """
+        length = whole_number("k", k, least=1)
+        x, names = self._read(context, arms, peek=True)
+        self._check_entry()
+        now = self._time()
+        with self._lock:
+            roster, given, offer, before = self._looked_at(x, names)
+            ranking = self._ranked(roster, given, offer, length, now)
+            for now_there, then_there in zip(roster.books, before, strict=True):
+                now_there[...] = then_there
+        ranking.id = ""
+        return ranking
+
+    def _looked_at(self, x: Any, names: Any) -> tuple[Roster, bytes, Offer, Books]:
+        """What is offered, without knowing any more than before; and the books as they are."""
+        kept = roster = self._current()
+        records = self._records
+        try:
+            if self._coming and len(names) > len(roster.free):
+                # Room for strangers may be made, and arms forgotten for it: in a copy.
+                roster, self._records = roster.copied(), records.copy()
+            roster, given, offer = self._offered(roster, x, names, peek=True)
+        finally:
+            self._roster, self._records = kept, records
+        before = Books._make([array.copy() for array in roster.books])
+        self._doing = Batch(before, {})  # an interrupt, too, finds it as it was
+        return roster, given, offer, before
 
     def record(
         self, id: str, context: Context, arm: Arm, features: Any = None, *,

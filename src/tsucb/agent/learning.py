@@ -32,6 +32,7 @@ from tsucb.agent.roster import (
     records_of,
 )
 from tsucb.checks import SMALLEST
+from tsucb.models.forgetting import without_forgetting
 
 
 class UnknownDecision(LookupError):
@@ -392,7 +393,8 @@ class Learning(Offering):
             roster = self._current()
             if given:  # the last is as wide as any
                 roster, _ = self._fitted_arms(roster, reader, given[-1])
-            rows = [reader.laid_out(x, z, roster.model) for x, z in given]  # type: ignore[arg-type]
+            model = without_forgetting(roster.model)
+            rows = [reader.laid_out(x, z, model) for x, z in given]
             roster = roster.copied()
             for piece in _pieces(names, max(self.most_arms // 2, 1) if self._coming else None):
                 some = list(dict.fromkeys(names[piece]))
