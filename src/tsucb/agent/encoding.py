@@ -79,6 +79,11 @@ class Encoder:
         """The names of the columns in use."""
         return tuple(self._vocabulary.names)
 
+    def knows(self, feature: str, category: str) -> bool:
+        """Whether a category has a column of its own."""
+        known = self._vocabulary.features.get(feature)
+        return known is not None and category in known.labels
+
     def encode(self, context: Any) -> Floats:
         """The vector of a context, after learning the columns that it needs."""
         if self.lock._is_owned():  # type: ignore[attr-defined]
