@@ -23,6 +23,7 @@ from tsucb.agent.roster import (
     record_of,
 )
 from tsucb.models.forgetting import without_forgetting
+from tsucb.models.model import Model
 from tsucb.structure import pack_object
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ def merge(first: "Agent", second: "Agent", base: "Agent | None" = None) -> "Agen
     for agent in (first, second, *(() if base is None else (base,))):
         if not hasattr(agent, "_roster"):
             raise TypeError(f"agents are merged, not {agent!r}; load them first")
+    if type(first.model).merged is Model.merged:
+        first.model.merged(None, None, None)  # says why not
     one, two = first.__copy__(), second.__copy__()
     start = _blank_like(one) if base is None else base.__copy__()
     for other in (two, start):
@@ -144,7 +147,7 @@ def _same_columns(one: "Agent", two: "Agent", start: "Agent") -> tuple[Reader, l
     model = without_forgetting(wide[0].model)
     if hybrid:
         return HybridReader(model, (encoders[0], encoders[1])), wide
-    return FreeReader(wide[0].model, (), encoders[0]), wide
+    return FreeReader(wide[0].model, encoders[0]), wide
 
 
 def _is_older(base: "Agent", agent: "Agent") -> bool:

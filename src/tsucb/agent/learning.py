@@ -81,7 +81,9 @@ class Learning(Offering):
         if self._lock._is_owned():  # type: ignore[attr-defined]
             refuse_reentry()
         with self._lock:
-            roster = self._current()
+            roster = self._roster
+            if roster.counts[PENDING] or self._behind:
+                roster = self._current()
             decision = roster.decision(id)
             if decision is None:
                 self._refuse(roster, id)
@@ -91,18 +93,19 @@ class Learning(Offering):
             if several:
                 raise TypeError(f"decision {id!r} is of one arm; give one reward, not {reward!r}")
             column = roster.columns.get(record)
-            if column is not None and self._coming:
-                self._records.move_to_end(record.name)
-            elif self._coming:
-                roster, columns = self._all_remembered(roster, [record.name])
-                column = int(columns[0])
+            if self._coming:
+                if column is None:
+                    roster, columns = self._all_remembered(roster, [record.name])
+                    column = int(columns[0])
+                else:
+                    self._records.move_to_end(record.name)
             self._doing = id
             if column is None:
                 record_closed(roster.books)
             else:
-                roster = self._learned(roster, column, context, value, counted=False)
+                roster = self._learned(roster, column, context, value)
             del roster.open[id]
-            roster.books.counts[PENDING] = NOTHING
+            roster.counts[PENDING] = NOTHING
         if self._log is not None:
             self._log.rewarded(id, value, self._time())
         return column is not None
@@ -156,6 +159,7 @@ class Learning(Offering):
         """Learn what the places of a list earned, and close it."""
         names = [record.name for record in arms_of(decision)]
         rewards = self._rewards_of(id, names, given)
+        self._behind = True
         self._unfinished = id, rewards
         learned = self._finish_list(roster)
         if self._log is not None:
@@ -192,7 +196,7 @@ class Learning(Offering):
             self._doing = id
             record_closed(roster.books)
             del roster.open[id]
-            roster.books.counts[PENDING] = NOTHING
+            roster.counts[PENDING] = NOTHING
         if self._log is not None:
             self._log.expired([id], None, self._time())
 
@@ -284,7 +288,7 @@ class Learning(Offering):
             roster, column = self._column_of(roster, arm)
             self._doing = None
             roster = self._learned(roster, column, x, value, counted=True)
-            roster.books.counts[PENDING] = NOTHING
+            roster.counts[PENDING] = NOTHING
 
     def fit(
         self, history: Any, *, arm: str = "arm", reward: str = "reward",

@@ -97,11 +97,8 @@ def ranked(calls: Any, context: bytes, columns: Integers, count: int, width: int
     if isinstance(calls, PlainCalls):
         number, checksum = _rank_plain(calls, context, columns, places, seen, width)
     else:
-        rank = calls.__dict__.get("rank")
-        if rank is None:
-            kind = (calls.decider.kind, _CONTEXT, _COLUMNS, _COLUMNS, _SEEN, types.int64)
-            rank = calls.__dict__["rank"] = _rank.compile(kind)  # type: ignore[attr-defined]
-        number, checksum = rank(calls.decider.address, context, columns, places, seen, width)
+        rank = calls.bound(_rank, _CONTEXT, _COLUMNS, _COLUMNS, _SEEN, types.int64)
+        number, checksum = rank(context, columns, places, seen, width)
     return places, seen, int(number), int(checksum)
 
 
@@ -112,16 +109,15 @@ def _rank_plain(calls: PlainCalls, context: bytes, columns: Integers, places: In
                 seen: Floats, width: int) -> tuple[int, int]:  # fmt: skip
     """`_rank` in plain Python, one decision after the other."""
     rows, left = np.frombuffer(context), list(range(columns.size))
-    whole = calls.seen
-    number, checksum = NOT_FINITE, 0
+    whole, books = calls.seen, calls.books
     for n in range(places.size):
         given = rows.reshape(-1, width)[left].tobytes() if width else context
-        place, number, checksum = calls.decide(given, columns[left])
+        place, _ = calls.decide(given, columns[left])
         if place == NOT_FINITE:
             return NOT_FINITE, 0
         seen[n, : 4 * len(left) + 2] = whole[: 4 * len(left) + 2]
         places[n] = left.pop(place)
-    return number, checksum
+    return int(books.counts[DECISIONS]), int(books.checksum[0])
 
 
 @keeping_gil
