@@ -447,8 +447,8 @@ def _reader_of(
         if transformer is not None:
             raise ValueError("HybridLinear reads contexts and arms itself; leave transformer away")
         return free_reader(plain, categories) if free else HybridReader(plain, None)
-    if free and isinstance(model, HashedLinear):
-        return FreeReader(model, HashingEncoder(model.bits, model.crossed, categories))
+    if free and isinstance(plain, HashedLinear):
+        return FreeReader(model, HashingEncoder(plain.bits, plain.crossed, categories))
     if free:
         return FreeReader(model, Encoder(categories=categories))
     return Reader(model, names, transformer, streaming)

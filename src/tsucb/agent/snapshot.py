@@ -217,10 +217,10 @@ def encoders_of(reader: Any) -> Sequence[Any]:
 
 def free_reader_of(agent: "Agent", states: list[Any]) -> Reader:
     """What reads contexts, and perhaps arms, as they come, from the states of its encoders."""
-    model = without_forgetting(agent.model)
+    model: Any = without_forgetting(agent.model)
     if isinstance(model, HashedLinear):
         (state,) = states
-        return FreeReader(model, HashingEncoder.from_state(state, model.bits, model.crossed))
+        return FreeReader(agent.model, HashingEncoder.from_state(state, model.bits, model.crossed))
     encoders = [Encoder.from_state(state) for state in states]
     for encoder in encoders:
         if encoder.width > max(MOST_FEATURES, sum(model.context_shape(1)[-1:])):
