@@ -15,13 +15,14 @@ Deciding is looking: `Loop.propose` asks the agent and changes nothing.
 |---|---|
 | `settings` | how a loop is configured, and the server itself |
 | `events` | what can happen to a loop, and its form in the log |
-| `loop` | the fold: drives a `tsucb.Agent`, waits for rewards, counts |
+| `loop` | the fold: drives a `tsucb.Agent`, waits for rewards, counts; the same for another model |
 | `tally` | what the page shows over time, kept by the fold |
 | `store`, `sqlite`, `postgres` | where events, snapshots, keys and the audit trail are |
 | `journal` | group commit: many requests, one flush to the disk |
 | `service` | all loops of a process: the operations, whatever protocol they come by |
 | `keys`, `limits` | who may do what, and how much |
 | `http`, `native`, `personalizer`, `page` | protocols, thin |
+| `export`, `evaluations` | the log as the library's tools read it, by one more fold |
 | `client` | the Python client of the native protocol |
 | `demo` | simulated visitors |
 
