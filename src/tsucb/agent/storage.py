@@ -1,6 +1,6 @@
 """A file format for arrays and plain values that cannot execute anything.
 
-    tsucb 3\\n          what it is, and the version of the format
+    tsucb 4\\n          what it is, and the version of the format
     8 bytes            length of the header, little-endian
     the header         JSON: the values, and type and shape of every array
     the arrays         raw, little-endian, one after the other
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from tsucb.files import written_whole
 
-VERSION = 3
+VERSION = 4
 _KINDS = ("<f8", "<f4", "<i8", "<i4", "<u4", "<u8")
 _CHECKSUM = 32
 _LENGTH = 8
