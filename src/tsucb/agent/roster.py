@@ -6,6 +6,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tsucb.agent.calls import COLUMN, DECIDED, DECISIONS, DUE, NOTHING, PENDING, Books, Calls
 from tsucb.agent.contexts import Arm, listed
@@ -102,6 +103,28 @@ def decision_id(number: int, checksum: int) -> str:
     the same id have the same arm and context.
     """
     return f"{number}-{checksum:x}"
+
+
+def decision_ids(first: int, checksums: NDArray[np.uint64]) -> list[str]:
+    """The same for decisions that follow each other: their characters as numbers, all at once."""
+    ids: list[str] = []
+    while len(ids) < checksums.size:
+        number = first + len(ids)
+        digits = len(str(number))
+        some = checksums[len(ids) : len(ids) + 10**digits - number]  # numbers of the same length
+        text = np.empty((some.size, digits + 18), dtype=np.uint8)
+        left = np.arange(number, number + some.size)
+        for place in range(digits - 1, -1, -1):
+            left, digit = np.divmod(left, 10)
+            text[:, place] = digit + ord("0")
+        text[:, digits], text[:, -1] = ord("-"), ord("\n")
+        code = np.frombuffer(some.astype(">u8").tobytes().hex().encode(), dtype=np.uint8)
+        text[:, digits + 1 : -1] = code.reshape(-1, 16)
+        made = text.tobytes().decode().split("\n")[:-1]
+        for n in np.flatnonzero(some < 2**60).tolist():  # which begin with a zero
+            made[n] = decision_id(number + n, int(some[n]))
+        ids += made
+    return ids
 
 
 class Roster:
