@@ -27,7 +27,7 @@ import numpy as np
 from tsucb.checks import LARGEST, within
 from tsucb.compiled import compiled, hook, implements, inlined
 from tsucb.numeric.arrays import Floats, Integers, aligned, inner, taken
-from tsucb.numeric.eights import TOGETHER, add_rows, add_squares, entry, set_entry
+from tsucb.numeric.eights import TOGETHER, add_products, add_rows, add_squares, entry, set_entry
 
 # Up to 40 features, with 10 and with 60 arms, lanes were the faster at predicting and rows, from 20
 # features on, at learning; rows also skip zeros, of which long contexts often have many.
@@ -183,59 +183,74 @@ def predict(state: Any, context: Floats, arms: Integers) -> tuple[Floats, Floats
 
 
 def predict_many(state: Regressions, contexts: Floats, arms: Integers) -> tuple[Floats, Floats]:
-    """`predict` at many contexts, with each number of a root read once for several of them."""
+    """`predict` at many contexts, with each number of a root read once for several of them.
+
+    Compiled, and not left to BLAS, which is slower for triangles, and wakes threads for this.
+    """
     rows, count = len(contexts), arms.size
     x = contexts if rows >= TOGETHER else np.resize(contexts, (TOGETHER, contexts.shape[1]))
     if isinstance(state, Rows):
-        std = np.empty((len(x), count))
-        spreads_rows(state.root, arms, x, std)
-        return contexts @ state.mean[arms].T, std[:rows]
-    whole = np.array_equal(arms, np.arange(state.pulls.size))
-    root, mean = (state.root, state.mean) if whole else (state.root[..., arms], state.mean[:, arms])
+        mean, std = np.empty((2, len(x), count))
+        predict_rows_many(state.root, state.mean, arms, x, mean, std)
+        return mean[:rows], std[:rows]
+    root, center = state.root, state.mean
+    if not np.array_equal(arms, np.arange(state.pulls.size)):
+        root, center = root[..., arms], center[:, arms]
     if count < 8:
-        root = np.pad(root, ((0, 0), (0, 0), (0, 8 - count)))
-    std = np.empty((len(x), max(count, 8)))
-    spreads_lanes(np.ascontiguousarray(root), x, std)
-    return contexts @ mean, np.ascontiguousarray(std[:rows, :count])
+        root, center = (
+            np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, 8 - count)]) for a in (root, center)
+        )
+    root, center = np.ascontiguousarray(root), np.ascontiguousarray(center)
+    mean, std = np.empty((2, len(x), max(count, 8)))
+    predict_lanes_many(root, center, x, mean, std)
+    if count >= 8:
+        return mean[:rows], std[:rows]
+    return np.ascontiguousarray(mean[:rows, :count]), np.ascontiguousarray(std[:rows, :count])
 
 
 # Blocks of contexts, and of arms, are whole: the last one overlaps with the one before.
 @compiled
-def spreads_lanes(root, contexts, std):  # type: ignore[no-untyped-def]
-    """The standard deviations (N, K) of all arms, at least 8, at contexts (N, d), at least 4."""
+def predict_lanes_many(root, center, contexts, mean, std):  # type: ignore[no-untyped-def]
+    """Moments (N, K) of all arms, at least 8, at contexts (N, d), at least 4."""
     features, _, count = root.shape
-    rows, sums = contexts.shape[0], np.empty((TOGETHER, 8))
+    rows, sums, squares = contexts.shape[0], np.empty((TOGETHER, 8)), np.empty((TOGETHER, 8))
     for block in range(0, rows, TOGETHER):
         first = min(block, rows - TOGETHER)
         for lane in range(0, count, 8):
             k = min(lane, count - 8)
             clear(sums, 0)
+            clear(squares, 0)
+            add_products(sums, contexts, first, features, center, k, count)
             for j in range(features):
-                add_squares(sums, contexts, first, j + 1, root, j * count + k, features * count)
+                add_squares(squares, contexts, first, j + 1, root, j * count + k, features * count)
             for r in range(TOGETHER):
                 for l in range(8):
-                    std[first + r, k + l] = np.sqrt(sums[r, l])
+                    mean[first + r, k + l] = sums[r, l]
+                    std[first + r, k + l] = np.sqrt(squares[r, l])
 
 
 @compiled
-def spreads_rows(root, arms, contexts, std):  # type: ignore[no-untyped-def]
+def predict_rows_many(root, center, arms, contexts, mean, std):  # type: ignore[no-untyped-def]
     """The same for roots that lie one after the other, of at least 8 features."""
-    features, rows, sums = contexts.shape[1], contexts.shape[0], np.empty((TOGETHER, 8))
+    features, rows, squares = contexts.shape[1], contexts.shape[0], np.empty((TOGETHER, 8))
     head = features % 8
     for a in range(arms.size):
-        begin = arms[a] * features * features
+        k = arms[a]
+        begin = k * features * features
         for block in range(0, rows, TOGETHER):
             first = min(block, rows - TOGETHER)
-            clear(sums, 0)
-            add_squares(sums, contexts, first, head, root, begin, features)
-            clear(sums, head)  # of the first eight columns these belong to the next block
+            clear(squares, 0)
+            add_squares(squares, contexts, first, head, root, begin, features)
+            clear(squares, head)  # of the first eight columns these belong to the next block
             for j in range(head, features, 8):
-                add_squares(sums, contexts, first, j + 8, root, begin + j, features)
+                add_squares(squares, contexts, first, j + 8, root, begin + j, features)
             for r in range(TOGETHER):
-                variance = 0.0
+                expected, variance = 0.0, 0.0
+                for i in range(features):
+                    expected += contexts[first + r, i] * center[k, i]
                 for l in range(8):
-                    variance += sums[r, l]
-                std[first + r, a] = np.sqrt(variance)
+                    variance += squares[r, l]
+                mean[first + r, a], std[first + r, a] = expected, np.sqrt(variance)
 
 
 @inlined

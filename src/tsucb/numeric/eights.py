@@ -101,12 +101,15 @@ def set_entry(_, array, place, value):  # type: ignore[no-untyped-def]
 TOGETHER = 4  # vectors that are multiplied at once, so that a matrix is read once for all of them
 
 
-@intrinsic
-def add_squares(_, sums, vectors, first, count, matrix, place, stride):  # type: ignore[no-untyped-def]
-    """sums[r, l] += (Σ vectors[first + r, n] · matrix[place + n · stride + l], n < count)².
+def multiplying(squared: bool) -> Any:
+    """What adds products of four vectors with eight columns of a matrix, or their squares.
 
-    For four vectors r; and for the eight numbers l that begin at a place of the matrix, with those
-    that lie below them, a stride apart. The products stay in registers until they are squared.
+    add_products(sums, vectors, first, count, matrix, place, stride) does
+
+        sums[r, l] += Σ vectors[first + r, n] · matrix[place + n · stride + l],  n < count
+
+    for four vectors r; and for the eight numbers l that begin at a place of the matrix, with those
+    that lie below them, a stride apart. The products stay in registers until they are added up.
     """
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -137,10 +140,16 @@ def add_squares(_, sums, vectors, first, count, matrix, place, stride):  # type:
                 builder.store(plus_product(builder.load(total), factor, numbers), total)
         for r, total in enumerate(totals):
             target, found = eight(array(0).data, first.type(8 * r)), builder.load(total)
-            builder.store(
-                plus_product(builder.load(target, align=8), found, found), target, align=8
-            )
+            before = builder.load(target, align=8)
+            after = plus_product(before, found, found) if squared else builder.fadd(before, found)
+            builder.store(after, target, align=8)
         return context.get_dummy_value()
 
-    number = types.intp
-    return types.void(sums, vectors, number, number, matrix, number, number), code
+    def function(_, sums, vectors, first, count, matrix, place, stride):  # type: ignore[no-untyped-def]
+        number = types.intp
+        return types.void(sums, vectors, number, number, matrix, number, number), code
+
+    return intrinsic(function)
+
+
+add_products, add_squares = multiplying(False), multiplying(True)
