@@ -236,11 +236,18 @@ def test_an_interrupt_while_the_commands_load_is_answered():
 
 @pytest.mark.parametrize("moment", [0.0, 0.1, 0.2, 0.3, 0.5])
 def test_an_interrupt_in_the_first_half_second_is_answered(moment, tmp_path):
-    """From when the interpreter has read its first line, which on a busy machine takes a while."""
-    code = (
-        "import sys; from tsucb.cli import main; sys.stdout.write('.'); sys.stdout.flush();"
-        f"sys.argv[1:] = {[*FIGURE1, '--out', str(tmp_path)]}; main()"
-    )
+    """From when `main` has begun, which on a busy machine takes a while."""
+    code = f"""if True:
+        import io, sys
+        from tsucb.cli import main
+        class Errors(io.TextIOWrapper):
+            def reconfigure(self, **settings):  # the first thing that it does
+                sys.stdout.write(".")
+                sys.stdout.flush()
+        sys.stderr = Errors(sys.stderr.buffer)
+        sys.argv[1:] = {[*FIGURE1, "--out", str(tmp_path)]}
+        main()
+    """
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -1,5 +1,6 @@
 """The cache of compiled code: found again, never stale, private, and never in the way."""
 
+import ctypes
 import os
 import shutil
 import stat
@@ -11,7 +12,7 @@ import pytest
 
 import tsucb
 from tsucb import kernels
-from tsucb.compiled import MissingImplementation, generic, hook, implements, offers
+from tsucb.compiled import MissingImplementation, compiled, generic, hook, implements, offers
 from tsucb.files import cache_folder
 
 PACKAGE = Path(tsucb.__file__).parent
@@ -174,6 +175,22 @@ def test_a_class_of_a_script_is_not_cached_and_spoils_nothing(tmp_path):
     other = USE.format(imports="from theirs import Last", policy="Last()")
     environment = {"TSUCB_CACHE": str(tmp_path), "PYTHONPATH": str(tmp_path)}
     assert run_python(other, **environment) == "2 0\n"
+
+
+ABSOLUTE = ctypes.CDLL(None).labs
+ABSOLUTE.argtypes, ABSOLUTE.restype = [ctypes.c_long], ctypes.c_long
+
+
+@compiled
+def absolute(number):  # type: ignore[no-untyped-def]
+    return ABSOLUTE(number)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="C's functions are found as POSIX has them")
+def test_code_with_the_address_of_a_c_function_runs_and_is_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("TSUCB_CACHE", str(tmp_path))
+    assert absolute(-3) == 3
+    assert not list(tmp_path.rglob("*absolute*"))
 
 
 def test_the_cache_folder_can_be_chosen(monkeypatch, tmp_path):

@@ -90,7 +90,7 @@ def trained_by_hand(model: Any, state: Any, count: int, network: int) -> tuple[A
     spread = state.rewards[:count].std()
     for batch in range(rule.batches):
         with jax.enable_x64(True):
-            own = jax.random.fold_in(jax.random.fold_in(key, network), batch)
+            own = jax.random.fold_in(key, batch * model.networks + network)
             pick = np.asarray(jax.random.randint(own, (size,), 0, count))
         x, each = state.contexts[pick].astype(float), np.arange(size)
         chosen = state.chosen[pick]

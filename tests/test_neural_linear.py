@@ -43,16 +43,16 @@ def layers(model: NeuralLinear, flat: Any) -> list[Any]:
 def hidden(model: NeuralLinear, state: NeuralState, contexts: Any) -> Any:
     """The outputs of the last hidden layer, in double precision."""
     values = np.asarray(contexts, dtype=float)
-    parts = layers(model, state.parameters.astype(float))
+    parts = layers(model, state.network.parameters[0].astype(float))
     for weights, biases in zip(parts[:-2:2], parts[1:-2:2], strict=True):
         values = np.maximum(values @ weights + biases, 0)
     return values
 
 
-def trained_by_hand(model: NeuralLinear, state: NeuralState, done: int, count: int) -> Any:
+def trained_by_hand(model: NeuralLinear, state: Any, done: int, count: int) -> Any:
     """One training by the recipe: flat parameters and second moments afterwards."""
-    flat, squares = state.parameters.astype(float), state.squares.astype(float)
-    rule = model.training
+    rule, state = model.training, state.network
+    flat, squares = state.parameters[0].astype(float), state.squares[0].astype(float)
     key = jax.random.wrap_key_data(state.key, impl="threefry2x32")
     clipped = 0
     for batch in range(done, done + rule.batches):
@@ -87,28 +87,35 @@ def trained_by_hand(model: NeuralLinear, state: NeuralState, done: int, count: i
     return flat, squares, clipped
 
 
+def untrained(state: NeuralState) -> NeuralState:
+    """The same memory, with the network as it is now."""
+    network = state.network
+    copies = {"parameters": network.parameters.copy(), "squares": network.squares.copy()}
+    return state._replace(network=network._replace(**copies))
+
+
 def test_training_follows_the_recipe() -> None:
     model = small(interval=20)
     state = model.start(ARMS, np.random.default_rng(1))
-    assert (np.abs(state.parameters) < 0.3).all()
+    assert (np.abs(state.network.parameters) < 0.3).all()
     # 83 uniform numbers: the standard error of their deviation is 5 %, and this is four of them.
-    assert state.parameters.std() == pytest.approx(0.3 / np.sqrt(3), rel=0.2)
+    assert state.network.parameters.std() == pytest.approx(0.3 / np.sqrt(3), rel=0.2)
     contexts, pulled, rewards = history(40)
     model.update(state, contexts[:19], pulled[:19], rewards[:19])
-    before = state._replace(parameters=state.parameters.copy(), squares=state.squares.copy())
+    before = untrained(state)
     model.update(state, contexts[19], pulled[19], rewards[19])
     flat, squares, clipped = trained_by_hand(model, before, done=0, count=20)
     assert clipped > 0
-    np.testing.assert_allclose(state.parameters, flat, atol=2e-5)
-    np.testing.assert_allclose(state.squares, squares, atol=2e-5)
+    np.testing.assert_allclose(state.network.parameters[0], flat, atol=2e-5)
+    np.testing.assert_allclose(state.network.squares[0], squares, atol=2e-5)
     # The second training goes on with the rate and the moments of the first.
     model.update(state, contexts[20:39], pulled[20:39], rewards[20:39])
-    before = state._replace(parameters=state.parameters.copy(), squares=state.squares.copy())
+    before = untrained(state)
     model.update(state, contexts[39], pulled[39], rewards[39])
     flat, squares, _ = trained_by_hand(model, before, done=6, count=40)
-    np.testing.assert_allclose(state.parameters, flat, atol=2e-5)
-    np.testing.assert_allclose(state.squares, squares, atol=2e-5)
-    assert state.counts.tolist() == [40, 12]
+    np.testing.assert_allclose(state.network.parameters[0], flat, atol=2e-5)
+    np.testing.assert_allclose(state.network.squares[0], squares, atol=2e-5)
+    assert state.network.counts.tolist() == [40, 12]
 
 
 @pytest.mark.parametrize("rows", [40, 47])
@@ -193,9 +200,10 @@ def test_new_arms_leave_the_old_ones_as_they_were() -> None:
     new = model.belief(wider, contexts[0], [0, 1, 2], rng=rng(0))
     np.testing.assert_array_equal(old.mean, new.mean)
     np.testing.assert_array_equal(model.belief(wider, contexts[0], [3, 4], rng=rng(0)).mean, 0)
-    last = state.parameters.size - ARMS * 6
-    np.testing.assert_array_equal(wider.parameters[:last], state.parameters[:last])
-    before, after = state.parameters[last:].reshape(6, 3), wider.parameters[last:].reshape(6, 5)
+    old, new = state.network.parameters[0], wider.network.parameters[0]
+    last = old.size - ARMS * 6
+    np.testing.assert_array_equal(new[:last], old[:last])
+    before, after = old[last:].reshape(6, 3), new[last:].reshape(6, 5)
     np.testing.assert_array_equal(after[:, :3], before)
     assert (np.abs(after[:, 3:]) < 0.3).all()
     model.update(wider, contexts[:10], np.full(10, 4), rewards[:10])  # trains again
@@ -286,13 +294,13 @@ def test_bad_observations_leave_the_state_untouched() -> None:
     ):
         with pytest.raises(ValueError, match=r"context|arm|reward"):
             model.update(state, context, arm, reward)
-    assert state.counts.tolist() == [0, 0]
+    assert state.network.counts.tolist() == [0, 0]
     assert not state.pulls.any()
 
 
 def test_without_jax_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
-    for name in ("training", "device"):
+    for name in ("last_layers", "training", "device"):
         monkeypatch.delitem(sys.modules, f"tsucb.models.neural.{name}", raising=False)
     with pytest.raises(ValueError, match=r"with JAX and optax; install .*tsucb\[deep\]"):
         small().trainer([small().start(ARMS)])

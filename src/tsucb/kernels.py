@@ -85,7 +85,8 @@ class KernelCache(_Cache):  # type: ignore[misc]
     def save_overload(self, signature: Any, data: Any) -> None:
         """Keep the machine code for these argument types, if it can be found and read again."""
         modules = self._modules(signature)
-        if modules is None or not CompileResultCacheImpl.check_cachable(self, data):
+        # What was compiled with an address in it, of a C function say, is of this process alone.
+        if modules is None or data.library.has_dynamic_globals:
             return
         key = self._key(signature, data.codegen)
         code = dumps(CompileResultCacheImpl.reduce(self, data))

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief, nonnegative, vector
 from tsucb.beliefs.best import NODES, POINTS, WEIGHTS, hazards, mean_above, mesh, regret_and_gain
-from tsucb.beliefs.gaussian import CDF_GRID, GRID, GRID_HIGH, GRID_LOW, PDF_GRID, REACH
+from tsucb.beliefs.gaussian import REACH, quick_normal
 from tsucb.beliefs.law import (
     IndependentLaw,
     distribution,
@@ -108,18 +108,8 @@ def window_logit_normal(belief, arm):  # type: ignore[no-untyped-def]
 
 @implements(distribution, LogitNormal)
 def distribution_logit_normal(belief, arm, u):  # type: ignore[no-untyped-def]
-    """As that of a normal: see `tsucb.beliefs.gaussian` for the series."""
     scale = belief.law.scale[arm]
-    z = min(max((u - belief.law.centre[arm]) / scale, GRID_LOW), GRID_HIGH)
-    i = int((z - GRID_LOW) * GRID + 0.5)
-    c = GRID_LOW + i / GRID
-    d = z - c
-    p = PDF_GRID[i]
-    cdf = CDF_GRID[i] + p * d * (
-        1.0 - d / 2.0 * (c - d / 3.0 * (c * c - 1.0 - d / 4.0 * (c * c * c - 3.0 * c)))
-    )
-    e = -d * (c + 0.5 * d)
-    pdf = p * (1.0 + e * (1.0 + e / 2.0 * (1.0 + e / 3.0 * (1.0 + e / 4.0))))
+    cdf, pdf = quick_normal((u - belief.law.centre[arm]) / scale)
     return cdf, pdf / scale
 
 

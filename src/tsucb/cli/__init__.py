@@ -13,11 +13,11 @@ INTERRUPTED = 130  # the exit code that shells use
 
 def main() -> None:
     """Run the command of this process and leave with its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        # A sign that the terminal cannot show becomes a question mark, and no error.
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
     try:
+        for stream in (sys.stdout, sys.stderr):
+            # A sign that the terminal cannot show becomes a question mark, and no error.
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="replace")
         from tsucb.cli.commands import answer
 
         code = answer(sys.argv[1:])

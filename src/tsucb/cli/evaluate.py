@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from tsucb.cli.reproduce import SeedOption, listed
+from tsucb.cli.options import SeedOption, listed
 from tsucb.cli.simulate import ModelName, make_model
 from tsucb.evaluation import Comparison, compare, read_settings
 from tsucb.files import write_whole

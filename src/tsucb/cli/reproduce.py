@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tsucb.cli.options import SeedOption, listed
 from tsucb.experiments import Claim, Experiment, reproduce
 from tsucb.experiments.paper.figure1 import Figure1, parse_cell
 from tsucb.experiments.paper.table1 import Table1
@@ -39,49 +42,24 @@ class Prior(StrEnum):
     text = "text"
 
 
-# The options that all experiments share.
-ScaleOption = Annotated[
-    Scale, typer.Option(help="quick: minutes on two cores; full: as much as the paper.")
-]
-RunsOption = Annotated[int | None, typer.Option(help="Runs of every policy; default by scale.")]
-SeedOption = Annotated[int, typer.Option(help="Seed of all randomness.")]
-PoliciesOption = Annotated[
-    str | None, typer.Option(help='Only these, comma-separated, such as "TS,TS-UCB(1)".')
-]
-OutOption = Annotated[
-    Path | None, typer.Option(help="Folder of the results; continued if it has some.")
-]
-WorkersOption = Annotated[int | None, typer.Option(help="Tasks at once; default: one per core.")]
-ClusterOption = Annotated[
-    str | None, typer.Option(help="Address of a Dask scheduler to run on, tcp://HOST:PORT.")
-]
-
-OtherCodeOption = Annotated[
-    bool,
-    typer.Option(
-        "--continue-other-code",
-        help="Continue results that another state of this package has begun, mixing both.",
-    ),
-]
-
-
-def listed(text: str | None) -> tuple[str, ...] | None:
-    """The parts of a comma-separated list.
-
-    >>> listed("TS, TS-UCB(1)")
-    ('TS', 'TS-UCB(1)')
-    """
-    if text is None:
-        return None
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
 def carry_out(
     experiment: Experiment,
-    out: Path | None,
-    workers: int | None,
-    cluster: str | None,
-    other_code: bool,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the results; continued if it has some.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Tasks at once; default: one per core.")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Address of a Dask scheduler to run on, tcp://HOST:PORT.")
+    ] = None,
+    continue_other_code: Annotated[
+        bool,
+        typer.Option(
+            "--continue-other-code",
+            help="Continue results that another state of this package has begun, mixing both.",
+        ),
+    ] = False,
 ) -> None:
     """Measure the experiment into its folder, with progress, and end with the claims."""
     from rich.console import Console
@@ -97,7 +75,7 @@ def carry_out(
             out,
             workers=workers,
             cluster=cluster,
-            other_code=other_code,
+            other_code=continue_other_code,
             console=console,
         )
     except KeyboardInterrupt:
@@ -124,37 +102,61 @@ def show_claims(console: Console, claims: list[Claim]) -> None:
     console.print(table)
 
 
-@app.command()
-def figure1(
-    scale: ScaleOption = Scale.quick,
-    runs: RunsOption = None,
+def settings(
+    scale: Annotated[
+        Scale, typer.Option(help="quick: minutes on two cores; full: as much as the paper.")
+    ] = Scale.quick,
+    runs: Annotated[
+        int | None, typer.Option(help="Runs of every policy; default by scale.")
+    ] = None,
     seed: SeedOption = 0,
+    policies: Annotated[
+        str | None, typer.Option(help='Only these, comma-separated, such as "TS,TS-UCB(1)".')
+    ] = None,
+) -> dict[str, Any]:
+    """What every experiment is made of."""
+    return {"scale": scale, "runs": runs, "seed": seed, "policies": listed(policies)}
+
+
+def command(make: Callable[..., Experiment]) -> None:
+    """Add a command that makes an experiment of its own options and `settings`, and carries it out.
+
+    All options are on the signature that typer reads: its own first, then those that all share.
+    """
+    own, shared, last = (
+        list(inspect.signature(function, eval_str=True).parameters.values())
+        for function in (make, settings, carry_out)
+    )
+    own, last = own[1:], last[1:]  # without the settings, and without the experiment
+
+    def run(**given: Any) -> None:
+        values = [{one.name: given[one.name] for one in part} for part in (own, shared, last)]
+        carry_out(make(settings(**values[1]), **values[0]), **values[2])
+
+    options = [one.replace(kind=one.KEYWORD_ONLY) for one in (*own, *shared, *last)]
+    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in options}
+    app.command(make.__name__, help=inspect.getdoc(make))(run)
+
+
+@command
+def figure1(
+    settings: dict[str, Any],
     cells: Annotated[
         str | None, typer.Option(help='Only these cells, as arms:noise, such as "3:0.05,60:2".')
     ] = None,
-    policies: PoliciesOption = None,
     prior: Annotated[
         Prior, typer.Option(help="code: β ~ N(0, I/d), as the authors ran; text: N(0, I).")
     ] = Prior.code,
-    out: OutOption = None,
-    workers: WorkersOption = None,
-    cluster: ClusterOption = None,
-    continue_other_code: OtherCodeOption = False,
-) -> None:
+) -> Experiment:
     """Figure 1: 25 synthetic linear contextual bandits, six policies."""
-    experiment = Figure1.at(
-        scale,
-        runs=runs,
-        seed=seed,
-        instances=cells and tuple(map(parse_cell, listed(cells) or ())),
-        policies=listed(policies),
-        prior=prior.value,
-    )
-    carry_out(experiment, out, workers, cluster, continue_other_code)
+    instances = cells and tuple(map(parse_cell, listed(cells) or ()))
+    return Figure1.at(**settings, instances=instances, prior=prior.value)
 
 
-@app.command()
+@command
 def table1(
+    settings: dict[str, Any],
     log: Annotated[
         Path | None, typer.Option(help="Folder of the R6B files; a small log is generated if none.")
     ] = None,
@@ -162,97 +164,50 @@ def table1(
     strict: Annotated[
         bool, typer.Option("--strict", help="Malformed lines are an error, not skipped.")
     ] = False,
-    scale: ScaleOption = Scale.quick,
-    runs: RunsOption = None,
-    seed: SeedOption = 0,
-    policies: PoliciesOption = None,
-    out: OutOption = None,
-    workers: WorkersOption = None,
-    cluster: ClusterOption = None,
-    continue_other_code: OtherCodeOption = False,
-) -> None:
+) -> Experiment:
     """Table 1: personalised news from a click log."""
-    experiment = Table1.at(
-        scale,
-        log=log and str(log),
-        days=days,
-        strict=strict,
-        runs=runs,
-        seed=seed,
-        policies=listed(policies),
-    )
+    experiment = Table1.at(**settings, log=log and str(log), days=days, strict=strict)
     typer.echo("Reading the log and fitting click models, unless the cache has them ...", err=True)
     experiment.prepare()
-    carry_out(experiment, out, workers, cluster, continue_other_code)
+    return experiment
 
 
-@app.command()
+DatasetsOption = Annotated[str | None, typer.Option(help="Only these, comma-separated.")]
+HorizonOption = Annotated[int | None, typer.Option(help="Steps of a run.")]
+DataOption = Annotated[Path | None, typer.Option(help="Where the datasets lie.")]
+
+
+@command
 def table2(
-    datasets: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
-    horizon: Annotated[int | None, typer.Option(help="Steps of a run.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Where the datasets lie.")] = None,
-    scale: ScaleOption = Scale.quick,
-    runs: RunsOption = None,
-    seed: SeedOption = 0,
-    policies: PoliciesOption = None,
-    out: OutOption = None,
-    workers: WorkersOption = None,
-    cluster: ClusterOption = None,
-    continue_other_code: OtherCodeOption = False,
-) -> None:
+    settings: dict[str, Any],
+    datasets: DatasetsOption = None,
+    horizon: HorizonOption = None,
+    data_dir: DataOption = None,
+) -> Experiment:
     """Table 2: Neural-Linear on seven real datasets."""
-    experiment = Table2.at(
-        scale,
-        datasets=listed(datasets),
-        horizon=horizon,
-        data_dir=data_dir and str(data_dir),
-        runs=runs,
-        seed=seed,
-        policies=listed(policies),
-    )
-    carry_out(experiment, out, workers, cluster, continue_other_code)
+    folder = data_dir and str(data_dir)
+    return Table2.at(**settings, datasets=listed(datasets), horizon=horizon, data_dir=folder)
 
 
-@app.command()
+@command
 def posteriors(
-    datasets: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
+    settings: dict[str, Any],
+    datasets: DatasetsOption = None,
     posteriors: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
-    horizon: Annotated[int | None, typer.Option(help="Steps of a run.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Where the datasets lie.")] = None,
-    scale: ScaleOption = Scale.quick,
-    runs: RunsOption = None,
-    seed: SeedOption = 0,
-    policies: PoliciesOption = None,
-    out: OutOption = None,
-    workers: WorkersOption = None,
-    cluster: ClusterOption = None,
-    continue_other_code: OtherCodeOption = False,
-) -> None:
+    horizon: HorizonOption = None,
+    data_dir: DataOption = None,
+) -> Experiment:
     """Beyond the paper: Table 2's datasets with other posteriors of networks."""
-    experiment = Posteriors.at(
-        scale,
+    return Posteriors.at(
+        **settings,
         datasets=listed(datasets),
         posteriors=listed(posteriors),
         horizon=horizon,
         data_dir=data_dir and str(data_dir),
-        runs=runs,
-        seed=seed,
-        policies=listed(policies),
     )
-    carry_out(experiment, out, workers, cluster, continue_other_code)
 
 
-@app.command()
-def theorems(
-    scale: ScaleOption = Scale.quick,
-    runs: RunsOption = None,
-    seed: SeedOption = 0,
-    policies: PoliciesOption = None,
-    out: OutOption = None,
-    workers: WorkersOption = None,
-    cluster: ClusterOption = None,
-    continue_other_code: OtherCodeOption = False,
-) -> None:
+@command
+def theorems(settings: dict[str, Any]) -> Experiment:
     """Theorems 1 and 2: Bayes regret against its bounds, and how often the bounds fail."""
-    experiment = Theorems.at(scale, runs=runs, seed=seed, policies=listed(policies))
-    carry_out(experiment, out, workers, cluster, continue_other_code)
+    return Theorems.at(**settings)

@@ -13,7 +13,7 @@ import typer
 import tsucb
 from tsucb import datasets
 from tsucb.cli.limits import bounded, check_memory
-from tsucb.cli.reproduce import SeedOption, listed
+from tsucb.cli.options import SeedOption, listed
 from tsucb.figures import regret_curves
 from tsucb.files import write_whole
 from tsucb.pages.drawing import new_figure, theme

@@ -1,7 +1,7 @@
 """A network, and a normal distribution of its last layer's weights around what was trained."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,17 +11,15 @@ from tsucb.checks import positive, whole_number, within
 from tsucb.compiled import implements, inlined
 from tsucb.models import regressions
 from tsucb.models.model import believe, training_due, update
-from tsucb.models.neural.networks import (
-    Networks,
+from tsucb.models.neural.network import (
     NetworksState,
-    check_memory,
-    check_same,
+    hidden_features,
+    interval_is_over,
     remember,
-    shared_settings,
     training_of,
     widths_of,
 )
-from tsucb.models.neural.neural_linear import hidden_features
+from tsucb.models.neural.networks import Networks
 from tsucb.models.regressions import MOST_COEFFICIENT, Regressions, evidence, learn, predict
 from tsucb.numeric.arrays import Floats, Integers
 
@@ -108,16 +106,13 @@ moment_decay, clip_norm
             training_of(batches, batch_size, rate, rate_decay, moment_decay, clip_norm),
         )
 
-    def check_settings(self) -> None:
-        """Raise a ValueError for settings that the constructor would not have made."""
-        again = LastLayerLaplace(
-            self.features, prior_scale=self.prior_scale, **shared_settings(self)
-        )
-        check_same(self, again)
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given."""
+        return super().settings() | {"prior_scale": self.prior_scale}
 
     def start(self, arms: int, rng: np.random.Generator | None = None) -> LaplaceState:  # type: ignore[override]
         """The state before any data: a random network, and weights around 0."""
-        return LaplaceState(super().start(arms, rng), self.prior(arms), np.ones(1))
+        return LaplaceState(self.start_networks(arms, rng), self.prior(arms), np.ones(1))
 
     def prior(self, arms: int) -> Regressions:
         """Last layers before any data."""
@@ -127,20 +122,20 @@ moment_decay, clip_norm
     def extend(self, state: LaplaceState, arms: int) -> LaplaceState:  # type: ignore[override]
         """A state with further arms at the end, each with the prior."""
         return LaplaceState(
-            super().extend(state.network, arms),
+            self.extend_networks(state.network, arms),
             regressions.concatenate(state.regressions, self.prior(arms)),
             state.noise.copy(),
         )
 
     def trainer(self, states: Sequence[LaplaceState]) -> Callable[[], None]:  # type: ignore[override]
         """What trains the networks of these states together, in place, whenever it is called."""
-        from tsucb.models.neural.laplace_training import LaplaceTrainer
+        from tsucb.models.neural.last_layers import LaplaceTrainer
 
         return LaplaceTrainer(self, states)
 
     def check_state(self, state: LaplaceState, rewards: int) -> None:  # type: ignore[override]
         """Raise a ValueError for a network, a memory or posteriors that cannot have come about."""
-        check_memory(self, state.network, rewards)
+        self.check_networks(state.network, rewards)
         if (state.pulls < 0).any() or (state.pulls > rewards).any():
             raise ValueError("counts of pulls that cannot be")
         if (state.regressions.information < 0).any() or not 0 < state.noise[0] <= self.largest**2:
@@ -172,9 +167,8 @@ def believe_laplace(model, state, context, arms, step, rng):  # type: ignore[no-
 def update_laplace(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     learn(state.regressions, arm, last_features(model, state, context), reward, state.noise[0])
     remember(model, state.network, context, arm, reward)
-    state.network.pulls[arm] += 1
 
 
 @implements(training_due, LastLayerLaplace)
 def training_due_laplace(model, state):  # type: ignore[no-untyped-def]
-    return state.network.counts[0] % model.interval == 0
+    return interval_is_over(model, state.network)

@@ -1,8 +1,9 @@
 """Train the networks of many runs at once, on whatever device JAX finds.
 
-Everything here takes R networks of one shape, on the first axis of every array. A network's
-parameters are one flat vector (see `NeuralState`); its history is a tuple of
-contexts (R, rows, d), chosen arms (R, rows) and rewards (R, rows), filled up to some row.
+Everything here takes R states of one shape, on the first axis of every array, and N networks of
+each on the second. A network's parameters are one flat vector (see `NetworksState`); a state's
+history is a tuple of contexts (R, rows, d), chosen arms (R, rows) and rewards (R, rows), filled up
+to some row.
 """
 
 import functools
@@ -13,16 +14,10 @@ import numpy as np
 
 from tsucb.checks import within
 from tsucb.models.neural.device import jax, jnp, lax, optax
-from tsucb.models.neural.neural_linear import (
-    MOST_OUTPUT,
-    MOST_WEIGHT,
-    NeuralLinear,
-    NeuralState,
-)
-from tsucb.models.regressions import set_posteriors
+from tsucb.models.neural.network import MOST_OUTPUT, MOST_WEIGHT, NetworkModel, NetworksState
 
-# Rows whose features are computed at once: bounds the memory, whatever the number of rows.
-BLOCK = 512
+# Otherwise a GPU may sum in another order every time, and two equal runs drift apart.
+jit = functools.partial(jax.jit, compiler_options={"xla_gpu_deterministic_ops": True})
 
 
 class Steps(NamedTuple):
@@ -30,12 +25,60 @@ class Steps(NamedTuple):
 
     append: Callable[..., Any]
     train: Callable[..., Any]
-    posterior: Callable[..., Any]
+
+
+def cut(flat: Any, shapes: tuple[tuple[int, int], ...]) -> list[tuple[Any, Any]]:
+    """A flat vector as the weights and biases of each layer."""
+    result, start = [], 0
+    for inputs, outputs in shapes:
+        middle, end = start + inputs * outputs, start + (inputs + 1) * outputs
+        result.append((flat[start:middle].reshape(inputs, outputs), flat[middle:end]))
+        start = end
+    return result
+
+
+def hidden(layers: list[tuple[Any, Any]], rows: Any, precision: Any = None) -> Any:
+    """The rows through all hidden layers."""
+    for weights, biases in layers[:-1]:
+        rows = jax.nn.relu(jnp.dot(rows, weights, precision=precision) + biases)
+        rows = jnp.minimum(rows, MOST_OUTPUT)
+    return rows
+
+
+def outputs(layers: list[tuple[Any, Any]], rows: Any, chosen: Any, heads: int) -> Any:
+    """What every head says of the chosen arm of every row, (rows, heads)."""
+    weights, biases = layers[-1]
+    out = (hidden(layers, rows) @ weights + biases).reshape(len(rows), heads, -1)
+    # A product with 0 and 1 instead of indexing: its gradient is deterministic on a GPU.
+    return (out * jax.nn.one_hot(chosen, out.shape[2], dtype=rows.dtype)[:, None]).sum(axis=2)
+
+
+def halves(places: Any, heads: Any, key: Any) -> Any:
+    """Weight 0 or 2, as likely, of rows for heads: the same whenever it is asked for.
+
+    The top bit of two rounds of multiplication and shift, MurmurHash's last ones, over the row, the
+    head and the state's key.
+
+    >>> weights = halves(np.arange(10_000), np.arange(2), np.array([3, 4], dtype=np.uint32))
+    >>> abs(weights.mean(axis=0) - 1).max() < 0.05
+    Array(True, dtype=bool)
+    """
+    x = jnp.asarray(places, jnp.uint32)[:, None] * np.uint32(0x9E3779B1)
+    x = (x ^ key[0]) + jnp.asarray(heads, jnp.uint32) * np.uint32(0x85EBCA77)
+    for factor in (0x85EBCA6B, 0xC2B2AE35):
+        x = (x ^ (x >> 15)) * np.uint32(factor) + key[1]
+    x = x ^ (x >> 16)
+    return 2.0 * (x >> 31).astype(jnp.float32)
 
 
 @functools.cache
 def compiled_steps(
     shapes: tuple[tuple[int, int], ...],
+    networks: int,
+    heads: int,
+    prior_scale: float,
+    bootstrap: bool,
+    rate_restarts: bool,
     batches: int,
     batch_size: int,
     rate: float,
@@ -48,118 +91,76 @@ def compiled_steps(
     Parameters
     ----------
     shapes
-        Inputs and outputs of each layer; the outputs of the last are the arms.
+        Inputs and outputs of each layer; the outputs of the last are heads times arms.
+    networks, heads
+        N of a state, and H of each network.
+    prior_scale, bootstrap
+        See `Networks`.
+    rate_restarts
+        Mini-batch s moves by rate / (1 + rate_decay · s): counted from the beginning of each
+        training, or over the life of a network.
     batches, batch_size
         Mini-batches per training, and observations in one, drawn with replacement.
     rate, rate_decay
-        Mini-batch s, counted over the life of a network, moves by rate / (1 + rate_decay · s).
+        See above.
     moment_decay
         Of RMSProp's second moments, which start at 1.
     clip_norm
         Gradients with a larger global norm are scaled down to it.
     """
-    arms = shapes[-1][1]
-    width = shapes[-1][0] + 1  # features and reward
     optimiser = optax.chain(
         optax.clip_by_global_norm(clip_norm),
         optax.scale_by_rms(decay=moment_decay, eps=1e-10, initial_scale=1.0, eps_in_sqrt=True),
     )
 
-    def layers(flat: Any) -> list[tuple[Any, Any]]:
-        """A flat vector cut into the weights and biases of each layer."""
-        result, start = [], 0
-        for inputs, outputs in shapes:
-            middle, end = start + inputs * outputs, start + (inputs + 1) * outputs
-            result.append((flat[start:middle].reshape(inputs, outputs), flat[middle:end]))
-            start = end
-        return result
+    def loss(layers: Any, rows: Any, chosen: Any, targets: Any, weights: Any) -> Any:
+        errors = outputs(layers, rows, chosen, heads) - targets
+        return (weights * errors**2).sum() / (batch_size * heads)
 
-    def flat(layers: list[tuple[Any, Any]]) -> Any:
-        return jnp.concatenate([part.ravel() for layer in layers for part in layer])
-
-    def features(layers: list[tuple[Any, Any]], rows: Any, precision: Any = None) -> Any:
-        for weights, biases in layers[:-1]:
-            rows = jax.nn.relu(jnp.dot(rows, weights, precision=precision) + biases)
-            rows = jnp.minimum(rows, MOST_OUTPUT)
-        return rows
-
-    def loss(layers: list[tuple[Any, Any]], rows: Any, chosen: Any, rewards: Any) -> Any:
-        weights, biases = layers[-1]
-        predicted = features(layers, rows) @ weights + biases
-        # A product with 0 and 1 instead of indexing: its gradient is deterministic on a GPU.
-        predicted = (predicted * jax.nn.one_hot(chosen, arms, dtype=rows.dtype)).sum(axis=1)
-        return ((predicted - rewards) ** 2).sum() / batch_size
-
-    def train(parameters: Any, squares: Any, key: Any, done: Any, history: Any, count: Any) -> Any:
-        """The mini-batches of one training, after `done` earlier ones, from `count` rows."""
+    def train(
+        parameters: Any, squares: Any, prior: Any, number: Any, key: Any, words: Any, done: Any,
+        history: Any, count: Any, spread: Any,
+    ) -> Any:  # fmt: skip
+        """The mini-batches of one training of one network, the so-manieth of its state."""
         rows, chosen, rewards = history
+        fixed = cut(prior, shapes)
 
         def step(carry: Any, batch: Any) -> Any:
             weights, state = carry
-            pick = jax.random.randint(jax.random.fold_in(key, batch), (batch_size,), 0, count)
-            gradient = jax.grad(loss)(
-                weights, rows[pick], chosen[pick], rewards[pick].astype(rows.dtype)
-            )
-            update, state = optimiser.update(gradient, state)
-            speed = (rate / (1 + rate_decay * batch)).astype(rows.dtype)
-            return (jax.tree.map(lambda w, u: w - speed * u, weights, update), state), None
+            own = jax.random.fold_in(key, (done + batch) * networks + number)
+            pick = jax.random.randint(own, (batch_size,), 0, count)
+            targets = rewards[pick].astype(rows.dtype)[:, None]
+            if prior_scale:
+                said = outputs(fixed, rows[pick], chosen[pick], heads)
+                targets = targets - (prior_scale * spread).astype(rows.dtype) * said
+            counted = jnp.ones((), rows.dtype)
+            if bootstrap:
+                counted = halves(pick, number * heads + jnp.arange(heads), words)
+            gradient = jax.grad(loss)(weights, rows[pick], chosen[pick], targets, counted)
+            change, state = optimiser.update(gradient, state)
+            age = batch if rate_restarts else done + batch
+            speed = (rate / (1 + rate_decay * age)).astype(rows.dtype)
+            return (jax.tree.map(lambda w, u: w - speed * u, weights, change), state), None
 
-        clip, moments = optimiser.init(layers(parameters))
-        start = (layers(parameters), (clip, moments._replace(nu=layers(squares))))
-        (weights, state), _ = lax.scan(step, start, done + jnp.arange(batches))
-        return flat(weights), flat(state[1].nu)
+        clip, moments = optimiser.init(cut(parameters, shapes))
+        start = (cut(parameters, shapes), (clip, moments._replace(nu=cut(squares, shapes))))
+        (weights, state), _ = lax.scan(step, start, jnp.arange(batches))
+        flat = [jnp.concatenate([x.ravel() for pair in part for x in pair])
+                for part in (weights, state[1].nu)]  # fmt: skip
+        return tuple(flat)
 
-    def products(parameters: Any, history: Any, count: Any) -> Any:
-        """For every arm Σ z zᵀ over its rows, z = (features, reward); (arms, width, width)."""
-        weights = layers(parameters)
-
-        def add(block: Any, total: Any) -> Any:
-            rows, chosen, rewards = (
-                lax.dynamic_slice_in_dim(column, block * BLOCK, BLOCK) for column in history
-            )
-            phi = features(weights, rows, precision=lax.Precision.HIGHEST)
-            z = jnp.column_stack([phi.astype(rewards.dtype), rewards])
-            # Rows that are not there yet belong to no arm.
-            there = block * BLOCK + jnp.arange(BLOCK) < count
-            belongs = (chosen[:, None] == jnp.arange(arms)) & there[:, None]
-            by_arm = (belongs[:, :, None] * z[:, None, :]).reshape(BLOCK, arms * width)
-            return total + by_arm.T @ z
-
-        start = jnp.zeros((arms * width, width), history[2].dtype)
-        blocks = (count + BLOCK - 1) // BLOCK
-        return lax.fori_loop(0, blocks, add, start).reshape(arms, width, width)
-
-    def posterior(
-        parameters: Any, history: Any, count: Any, mean: Any, precision: Any, scale: Any
-    ) -> Any:
-        """Every arm's Normal-Inverse-Gamma posterior given the features of all rows so far.
-
-        With Λ = Λ₀ + Σ φφᵀ = L Lᵀ and v = L⁻¹(Λ₀μ₀ + Σ φy): the mean L⁻ᵀv (K, d), the root L⁻ᵀ
-        of the covariance (K, d, d), bₜ = b₀ + ½(Σ y² + μ₀ᵀΛ₀μ₀ − vᵀv) (K,), and log det Λ/Λ₀ (K,).
-        """
-        sums = products(parameters, history, count)
-        lower = jnp.linalg.cholesky(precision + sums[:, :-1, :-1])
-        eye = jnp.broadcast_to(jnp.eye(width - 1, dtype=lower.dtype), lower.shape)
-        inverse = jax.scipy.linalg.solve_triangular(lower, eye, lower=True)
-        pull = precision @ mean
-        v = (inverse @ (pull + sums[:, :-1, -1])[:, :, None])[:, :, 0]
-        root = inverse.transpose(0, 2, 1)
-        diagonal = jnp.diagonal(lower, axis1=1, axis2=2)
-        information = 2 * jnp.log(diagonal).sum(axis=1) - jnp.linalg.slogdet(precision)[1]
-        # A difference of large numbers, which rounding may take below zero.
-        spread = jnp.maximum(sums[:, -1, -1] + pull @ mean - (v * v).sum(axis=1), 0.0)
-        return (root @ v[:, :, None])[:, :, 0], root, scale + spread / 2, information
+    def train_all(parameters: Any, squares: Any, prior: Any, *shared: Any) -> Any:
+        """The same for all networks of a state."""
+        given = parameters, squares, prior, jnp.arange(len(parameters))
+        return for_all(train, (0,) * 4 + (None,) * len(shared))(*given, *shared)
 
     def append(history: Any, places: Any, new: Any) -> Any:
         """The history with new rows at the places given."""
         return tuple(old.at[places].set(part) for old, part in zip(history, new, strict=True))
 
-    # Otherwise a GPU may sum in another order every time, and two equal runs drift apart.
-    jit = functools.partial(jax.jit, compiler_options={"xla_gpu_deterministic_ops": True})
     return Steps(
         jit(jax.vmap(append, in_axes=(0, None, 0)), donate_argnums=0),
-        jit(for_all(train, (0, 0, 0, None, 0, None)), donate_argnums=(0, 1)),
-        jit(for_all(posterior, (0, 0, None, None, None, None))),
+        jit(for_all(train_all, (0, 0, 0, 0, 0, None, 0, None, 0))),
     )
 
 
@@ -195,60 +196,87 @@ class Trainer:
     Parameters
     ----------
     model
-        The `NeuralLinear` that the states belong to.
+        What the states belong to.
     states
         Changed in place whenever the trainer is called.
+    prior_scale, bootstrap
+        See `Networks`.
     """
 
-    def __init__(self, model: NeuralLinear, states: Sequence[NeuralState]) -> None:
+    def __init__(
+        self,
+        model: NetworkModel,
+        states: Sequence[NetworksState],
+        prior_scale: float = 0.0,
+        bootstrap: bool = False,
+    ) -> None:
         self.model, self.states = model, states
-        self.steps = compiled_steps(model.layer_shapes(states[0].pulls.size), *model.training)
+        self.shapes = model.layer_shapes(states[0].pulls.size)
+        self.steps = compiled_steps(
+            self.shapes, model.networks, model.heads, prior_scale, bootstrap, model.rate_restarts,
+            *model.training,
+        )  # fmt: skip
         self.seen = max(0, int(states[0].counts[0]) - model.memory)
-        room = -(-model.memory // BLOCK) * BLOCK
-        precision = np.linalg.inv(model.head.prior_root @ model.head.prior_root.T)
         with jax.enable_x64(True):
             self.history = tuple(
-                jnp.zeros((len(states), room, *column.shape[1:]), column.dtype)
+                jnp.zeros((len(states), self.room, *column.shape[1:]), column.dtype)
                 for column in (states[0].contexts, states[0].chosen, states[0].rewards)
             )
-            self.parameters = jnp.stack([state.parameters for state in states])
-            self.squares = jnp.stack([state.squares for state in states])
-            self.keys = jax.random.wrap_key_data(
-                jnp.stack([state.key for state in states]), impl="threefry2x32"
-            )
-            self.prior = jax.device_put((model.head.prior_mean, precision, model.head.scale))
+            self.load()
+            self.prior = jnp.stack([s.prior if len(s.prior) else s.parameters for s in states])
+            self.words = jnp.stack([state.key for state in states])
+            self.keys = jax.random.wrap_key_data(self.words, impl="threefry2x32")
+
+    @property
+    def room(self) -> int:
+        """Rows of the history on the device."""
+        return self.model.memory
+
+    def load(self) -> None:
+        """Bring the networks of all states to the device."""
+        self.parameters = jnp.stack([state.parameters for state in self.states])
+        self.squares = jnp.stack([state.squares for state in self.states])
 
     def __call__(self) -> None:
-        """Train on everything remembered, and rebuild the posteriors on the new features."""
+        """Train on everything remembered."""
         count, done = (int(number) for number in self.states[0].counts)
         stored = min(count, self.model.memory)
         places = np.arange(self.seen, count) % self.model.memory
         self.seen = count
         columns = zip(*((s.contexts, s.chosen, s.rewards) for s in self.states), strict=True)
         new = tuple(np.stack([part[places] for part in column]) for column in columns)
+        spreads = np.array([spread_of(state.rewards[:stored]) for state in self.states])
         with jax.enable_x64(True):
             self.history = self.steps.append(self.history, places, new)
             self.parameters, self.squares = self.steps.train(
-                self.parameters, self.squares, self.keys, done, self.history, stored
-            )
-            posterior = self.steps.posterior(self.parameters, self.history, stored, *self.prior)
-            results = [np.asarray(x) for x in (self.parameters, self.squares, *posterior)]
+                self.parameters, self.squares, self.prior, self.keys, self.words, done,
+                self.history, stored, spreads,
+            )  # fmt: skip
+            results = [np.asarray(x) for x in (self.parameters, self.squares)]
+            rest = self.posterior(stored, spreads)
         sound = True
-        for state, parameters, squares, mean, root, scale, information in zip(
-            self.states, *results, strict=True
-        ):
+        for i, state in enumerate(self.states):
             state.counts[1] += self.model.training.batches
-            learned = (mean, root, scale, information)
-            if not within(parameters, MOST_WEIGHT) or not all(
-                np.isfinite(x).all() for x in learned
-            ):
+            parameters, squares = (result[i] for result in results)
+            good = within(parameters, MOST_WEIGHT) and within(squares, MOST_WEIGHT)
+            if not good or not all(np.isfinite(part[i]).all() for part in rest):
                 sound = False  # a training that diverges is as if it had not been
                 continue
-            state.parameters[:], state.squares[:] = parameters, squares
-            set_posteriors(state.head.regressions, mean, root)
-            state.head.regressions.information[:] = information
-            state.head.scale[:] = scale
-            state.pulls[:] = np.bincount(state.chosen[:stored], minlength=state.pulls.size)
+            state.parameters[:], state.squares[:], state.spread[0] = parameters, squares, spreads[i]
+            self.take(state, *(part[i] for part in rest))
         if not sound:
-            self.parameters = jnp.stack([state.parameters for state in self.states])
-            self.squares = jnp.stack([state.squares for state in self.states])
+            with jax.enable_x64(True):
+                self.load()
+
+    def posterior(self, stored: int, spreads: Any) -> list[Any]:
+        """What else the new networks lead to, one entry per state."""
+        return []
+
+    def take(self, state: Any, *posterior: Any) -> None:
+        """Put that in a state."""
+
+
+def spread_of(rewards: Any) -> float:
+    """The standard deviation of rewards; 1 where all are equal."""
+    spread = float(rewards.std()) if len(rewards) else 0.0
+    return spread if spread > 0 else 1.0

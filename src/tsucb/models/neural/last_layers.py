@@ -1,0 +1,177 @@
+"""Train networks, and compute the posteriors of regressions on their last hidden layer."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tsucb.models.neural.device import jax, jnp, lax
+from tsucb.models.neural.laplace import LaplaceState, LastLayerLaplace
+from tsucb.models.neural.network import NetworkModel, NetworksState
+from tsucb.models.neural.neural_linear import NeuralLinear, NeuralState
+from tsucb.models.neural.training import Trainer, cut, for_all, hidden, jit
+from tsucb.models.regressions import Regressions, set_posteriors
+
+# Rows whose features are computed at once: bounds the memory, whatever the number of rows.
+BLOCK = 512
+
+LEAST_NOISE = 1e-6  # of the rewards' variance: a network that fits all data is not certain
+
+
+def sum_over_rows(
+    layers: list[tuple[Any, Any]], history: Any, count: Any, arms: int, extra: Callable[..., Any]
+) -> tuple[Any, Any]:
+    """For every arm Σ z zᵀ over its rows, (arms, width, width), and the sum of what is extra.
+
+    z and that are what `extra` makes of the rows' features and rewards, and of which arm each
+    belongs to, (rows, arms).
+    """
+
+    def block(number: Any) -> tuple[Any, Any]:
+        rows, chosen, rewards = (
+            lax.dynamic_slice_in_dim(column, number * BLOCK, BLOCK) for column in history
+        )
+        phi = hidden(layers, rows, precision=lax.Precision.HIGHEST).astype(rewards.dtype)
+        # Rows that are not there yet belong to no arm.
+        there = number * BLOCK + jnp.arange(BLOCK) < count
+        belongs = (chosen[:, None] == jnp.arange(arms)) & there[:, None]
+        z, more = extra(phi, rewards, belongs)
+        by_arm = (belongs[:, :, None] * z[:, None, :]).reshape(BLOCK, arms * z.shape[1])
+        return by_arm.T @ z, more
+
+    def add(number: Any, total: Any) -> Any:
+        return jax.tree.map(jnp.add, total, block(number))
+
+    start = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(block, 0))
+    products, more = lax.fori_loop(0, (count + BLOCK - 1) // BLOCK, add, start)
+    return products.reshape(arms, -1, products.shape[1]), more
+
+
+def inverse_factor(precision: Any) -> tuple[Any, Any]:
+    """L⁻¹ of Λ = L Lᵀ, and log det Λ, for every arm."""
+    lower = jnp.linalg.cholesky(precision)
+    eye = jnp.broadcast_to(jnp.eye(lower.shape[1], dtype=lower.dtype), lower.shape)
+    diagonal = jnp.diagonal(lower, axis1=1, axis2=2)
+    inverse = jax.scipy.linalg.solve_triangular(lower, eye, lower=True)
+    return inverse, 2 * jnp.log(diagonal).sum(axis=1)
+
+
+@functools.cache
+def normal_inverse_gamma(shapes: tuple[tuple[int, int], ...]) -> Callable[..., Any]:
+    """What computes the posteriors of `NeuralLinear` on networks of one shape."""
+
+    def posterior(
+        parameters: Any, history: Any, count: Any, mean: Any, precision: Any, scale: Any
+    ) -> Any:
+        """Every arm's Normal-Inverse-Gamma posterior given the features of all rows so far.
+
+        With Λ = Λ₀ + Σ φφᵀ = L Lᵀ and v = L⁻¹(Λ₀μ₀ + Σ φy): the mean L⁻ᵀv (K, d), the root L⁻ᵀ
+        of the covariance (K, d, d), log det Λ/Λ₀ (K,), and bₜ = b₀ + ½(Σ y² + μ₀ᵀΛ₀μ₀ − vᵀv) (K,).
+        """
+
+        def with_rewards(phi: Any, rewards: Any, belongs: Any) -> tuple[Any, tuple[()]]:
+            return jnp.column_stack([phi, rewards]), ()
+
+        layers = cut(parameters[0], shapes)
+        sums, _ = sum_over_rows(layers, history, count, shapes[-1][1], with_rewards)
+        inverse, volume = inverse_factor(precision + sums[:, :-1, :-1])
+        pull = precision @ mean
+        v = (inverse @ (pull + sums[:, :-1, -1])[:, :, None])[:, :, 0]
+        root = inverse.transpose(0, 2, 1)
+        information = volume - jnp.linalg.slogdet(precision)[1]
+        # A difference of large numbers, which rounding may take below zero.
+        spread = jnp.maximum(sums[:, -1, -1] + pull @ mean - (v * v).sum(axis=1), 0.0)
+        return (root @ v[:, :, None])[:, :, 0], root, information, scale + spread / 2
+
+    return jit(for_all(posterior, (0, 0, None, None, None, None)))  # type: ignore[no-any-return]
+
+
+@functools.cache
+def laplace(shapes: tuple[tuple[int, int], ...], scale: float) -> Callable[..., Any]:
+    """What computes the posteriors of `LastLayerLaplace`, with weights of this prior scale."""
+    width, arms = shapes[-1][0] + 1, shapes[-1][1]
+
+    def posterior(parameters: Any, history: Any, count: Any, spread: Any) -> Any:
+        """Every arm's mean (K, d), root (K, d, d) and information (K,), and the noise."""
+        layers = cut(parameters[0], shapes)
+        last = jnp.vstack(layers[-1]).astype(history[2].dtype)
+
+        def with_errors(phi: Any, rewards: Any, belongs: Any) -> tuple[Any, Any]:
+            z = jnp.column_stack([phi, jnp.ones_like(rewards)])
+            errors = jnp.where(belongs, rewards[:, None] - z @ last, 0.0)
+            return z, (errors**2).sum()
+
+        gram, errors = sum_over_rows(layers, history, count, arms, with_errors)
+        # One more observation that is off by the spread of the rewards.
+        noise = jnp.maximum((errors + spread**2) / (count + 1), LEAST_NOISE * spread**2)
+        prior = (scale * spread) ** 2
+        inverse, volume = inverse_factor(jnp.eye(width) / prior + gram / noise)
+        information = volume + width * jnp.log(prior)
+        return last.T, inverse.transpose(0, 2, 1), jnp.maximum(information, 0.0), noise
+
+    return jit(for_all(posterior, (0, 0, None, 0)))  # type: ignore[no-any-return]
+
+
+class LastLayerTrainer(Trainer):
+    """Trains networks, and puts the posteriors of their last layers beside them."""
+
+    def __init__(self, model: NetworkModel, states: Sequence[LaplaceState | NeuralState]) -> None:
+        super().__init__(model, [state.network for state in states])
+        self.whole: dict[int, Any] = {id(state.network): state for state in states}
+
+    @property
+    def room(self) -> int:
+        """Rows of the history on the device, in whole blocks."""
+        return -(-self.model.memory // BLOCK) * BLOCK
+
+    def put(
+        self, network: NetworksState, into: Regressions, mean: Any, root: Any, information: Any
+    ) -> None:
+        """Set regressions to their posteriors, given by what is remembered."""
+        set_posteriors(into, mean, root)
+        into.information[:] = information
+        stored = min(int(network.counts[0]), self.model.memory)
+        network.pulls[:] = np.bincount(network.chosen[:stored], minlength=network.pulls.size)
+        into.pulls[:] = network.pulls
+
+
+class NeuralLinearTrainer(LastLayerTrainer):
+    """Of `NeuralLinear`: regressions with unknown noise, given the network's features."""
+
+    def __init__(self, model: NeuralLinear, states: Sequence[NeuralState]) -> None:
+        super().__init__(model, states)
+        head = model.head
+        precision = np.linalg.inv(head.prior_root @ head.prior_root.T)
+        with jax.enable_x64(True):
+            self.given = jax.device_put((head.prior_mean, precision, head.scale))
+
+    def posterior(self, stored: int, spreads: Any) -> list[Any]:
+        """Means, roots, information and scales."""
+        compute = normal_inverse_gamma(self.shapes)
+        found = compute(self.parameters, self.history, stored, *self.given)
+        return [np.asarray(part) for part in found]
+
+    def take(self, state: Any, mean: Any, root: Any, information: Any, scale: Any) -> None:
+        """Put them in the state."""
+        whole = self.whole[id(state)]
+        self.put(state, whole.head.regressions, mean, root, information)
+        whole.head.scale[:] = scale
+
+
+class LaplaceTrainer(LastLayerTrainer):
+    """Of `LastLayerLaplace`: normal weights around those that the network has."""
+
+    model: LastLayerLaplace
+
+    def posterior(self, stored: int, spreads: Any) -> list[Any]:
+        """Means, roots, information and noise."""
+        compute = laplace(self.shapes, self.model.prior_scale)
+        found = compute(self.parameters, self.history, stored, spreads)
+        return [np.asarray(part) for part in found]
+
+    def take(self, state: Any, mean: Any, root: Any, information: Any, noise: Any) -> None:
+        """Put them in the state."""
+        whole = self.whole[id(state)]
+        self.put(state, whole.regressions, mean, root, information)
+        whole.noise[0] = noise
