@@ -1,8 +1,9 @@
 """Speed of the compiled loop, as ratios to hand-written code in the same process.
 
-`python benchmarks/engine.py` prints three tables: a decision with its update against a fused
-loop written by hand for one policy and one model; the sampling policies against the bare drawing
-of their normals; and what threads, a second process and memory cost.
+`python benchmarks/engine.py` prints four tables: a decision with its update against a fused
+loop written by hand for one policy and one model; many features and many arms against the bare
+reading of what a decision must read; the sampling policies against the bare drawing of their
+normals; and what threads, a second process and memory cost. `--sizes` prints the second alone.
 """
 
 import math
@@ -84,6 +85,17 @@ def bare_normals(count, rng):  # type: ignore[no-untyped-def]
     return total
 
 
+@numba.njit(fastmath=True, nogil=True)
+def bare_reading(numbers, times):  # type: ignore[no-untyped-def]
+    """Nothing but the reading of an array, several times."""
+    total = 0.0
+    for _ in range(times):
+        for i in range(numbers.size):
+            total += numbers[i]
+        numbers[0] = total  # or it would be read only once
+    return total
+
+
 def fastest(
     work: Callable[[], Any], repeat: int = 15, clock: Callable[[], float] = time.process_time
 ) -> float:
@@ -101,9 +113,10 @@ def fastest(
 
 
 def simulated(
-    arms: int, policy: tsucb.Policy, horizon: int, workers: int = 1, runs: int = 1
-) -> Any:
-    bandit = tsucb.ContextualLinearBandit(arms, FEATURES, noise=0.5)
+    arms: int, policy: tsucb.Policy, horizon: int, workers: int = 1, runs: int = 1,
+    features: int = FEATURES,
+) -> Any:  # fmt: skip
+    bandit = tsucb.ContextualLinearBandit(arms, features, noise=0.5)
     return tsucb.simulate(
         bandit,
         bandit.model(),
@@ -115,8 +128,27 @@ def simulated(
     )
 
 
+def sizes() -> None:
+    """Many features, and many arms: their matrices do not fit into the fastest cache."""
+    print("TS-UCB(1), in µs per decision with its update (ratio to reading K·d(d + 1)/2 numbers)")
+    for arms, features, horizon in ((10, 136, 1500), (1000, 20, 500)):
+        numbers = np.zeros(arms * features * (features + 1) // 2)
+        bare = fastest(lambda n=numbers: bare_reading(n, 200)) / 200  # type: ignore[misc]
+        spent = fastest(
+            lambda a=arms, f=features, h=horizon: simulated(a, tsucb.TSUCB(1), h, features=f)  # type: ignore[misc]
+        )
+        each = spent / horizon
+        print(
+            f"K = {arms:4d}, d = {features:3d} {each * 1e6:9.1f}  "
+            f"reading {numbers.nbytes / 1e6:.2f} MB {bare * 1e6:6.1f}  ({each / bare:4.2f}×)"
+        )
+
+
 def main() -> None:
     """Print the tables."""
+    if "--sizes" in sys.argv:
+        sizes()
+        return
     print("One decision with its update, d = 10, one core, in µs (ratio to the fused loop)")
     horizon = 20_000
     policies = (tsucb.TSUCB(1), tsucb.Thompson(), tsucb.Greedy(), tsucb.OFUL())
@@ -130,6 +162,8 @@ def main() -> None:
             cells.append(f"{spent / horizon * 1e6:8.2f} ({spent / fused:4.2f}×)")
         print(f"{arms:4d} {fused / horizon * 1e6:8.2f}" + "".join(f"{c:>18}" for c in cells))
 
+    print()
+    sizes()
     print("\nSampling policies, in µs per decision (ratio to the bare drawing of m·K normals)")
     rng = np.random.default_rng(2)
     for arms in (10, 60):
