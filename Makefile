@@ -47,8 +47,8 @@ audit: .venv/test ## known vulnerabilities of all that is installed (asks a publ
 	@$(PIP) install pip-audit
 	@$(BIN)/pip-audit --skip-editable
 
-bench: .venv/core ## speed of the compiled loop, as ratios to hand-written code
-	@$(BIN)/python benchmarks/engine.py
+bench: .venv/core ## speed of the compiled loop and the agent, as ratios to hand-written code, and since the last run
+	@$(BIN)/python -m benchmarks.engine
 
 bench-peers: .venv/core ## speed and regret beside other bandit libraries (15 minutes, downloads them)
 	@$(BIN)/python -m benchmarks.peers --out results/peers

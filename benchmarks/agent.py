@@ -2,7 +2,7 @@
 
 Each time is CPU time of the fastest of several stretches. With `--peers FOLDER`, where FOLDER has a
 virtual environment for each other library (as `make bench-peers` makes them), their times for the
-same decisions are measured in between, and the ratios printed.
+same decisions are measured in turn with the agent's, and the ratios within a round are printed.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -41,13 +42,22 @@ def fastest(step: Callable[[int], None], steps: int, stretches: int = 7) -> floa
     return 1e6 * min(times)
 
 
-def decision_time(arms: int, features: int, policy: tsucb.Policy, steps: int) -> float:
+# What the agent is asked with, at K = 10 and d = 10.
+OURS: dict[str, dict[str, Any]] = {
+    "nothing set": {},
+    "TS-UCB(1)": {"policy": tsucb.TSUCB(1)},
+    "TS-UCB(100)": {"policy": tsucb.TSUCB(100)},
+    "NIGLinear, TS-UCB(1)": {"model": tsucb.NIGLinear(10), "policy": tsucb.TSUCB(1)},
+}
+
+
+def decision_time(arms: int, features: int, steps: int, **settings: Any) -> float:
     """One `choose` with its `reward`, on the problem that the peers get."""
     rng = np.random.default_rng(0)
     coefficients = rng.standard_normal((features, arms))
     contexts = rng.standard_normal((steps, features)) / (features * 0.5)
     rewards = (contexts @ coefficients + rng.standard_normal((steps, 1))).tolist()
-    agent = tsucb.Agent(range(arms), features, policy=policy, seed=0)
+    agent = tsucb.Agent(range(arms), features, seed=0, **settings)
     choose, reward = agent.choose, agent.reward
 
     def step(i: int) -> None:
@@ -58,9 +68,9 @@ def decision_time(arms: int, features: int, policy: tsucb.Policy, steps: int) ->
     return fastest(step, steps)
 
 
-def peer_times(folder: Path) -> list[tuple[str, str, str, float]]:
-    """Library, policy, kind and microseconds of every peer whose environment is there."""
-    rows = []
+def peer_times(folder: Path) -> dict[str, float]:
+    """Microseconds of every policy of the peers whose environments are there."""
+    rows = {}
     for library in PEERS:
         python = folder / library / "bin" / "python"
         if not python.exists():
@@ -75,33 +85,41 @@ def peer_times(folder: Path) -> list[tuple[str, str, str, float]]:
         for line in done.stdout.splitlines():
             if line.startswith("["):
                 name, kind, microseconds = json.loads(line)
-                rows.append((library, name, kind, microseconds))
+                rows[f"{library} {name} ({kind})"] = microseconds
     return rows
+
+
+def told(values: Any) -> str:
+    return f"{np.median(values):8.2f} ({np.min(values):.2f} to {np.max(values):.2f})"
 
 
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peers", type=Path, help="folder of the peers' environments")
+    parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
 
-    print("choose + reward, K = 10, d = 10")
-    ours = {p.name: decision_time(10, 10, p, 2_000) for p in (tsucb.TSUCB(1), tsucb.TSUCB(100))}
-    for name, microseconds in ours.items():
-        print(f"  tsucb {name:32} {microseconds:10.1f} µs")
-    if options.peers:
-        for library, name, kind, microseconds in peer_times(options.peers):
-            ratios = ", ".join(f"{microseconds / t:.1f} × {n}" for n, t in ours.items())
-            print(f"  {library} {name} ({kind}): {microseconds:.1f} µs = {ratios}")
-        again = {p: decision_time(10, 10, p, 2_000) for p in (tsucb.TSUCB(1), tsucb.TSUCB(100))}
-        print("  once more: " + ", ".join(f"{p.name} {t:.1f} µs" for p, t in again.items()))
+    times: dict[str, list[float]] = {}
+    for _ in range(options.rounds):
+        found = {name: decision_time(10, 10, 2_000, **each) for name, each in OURS.items()}
+        if options.peers:
+            found |= peer_times(options.peers)
+        for name, microseconds in found.items():
+            times.setdefault(name, []).append(microseconds)
+    print(f"choose + reward, K = 10, d = 10: median of {options.rounds} rounds (least to most)")
+    for name, each in times.items():
+        print(f"  {name:55} {told(each)} µs")
+        if name not in OURS:
+            for own in OURS:
+                print(f"{'':30}{told(np.divide(each, times[own]))} times the agent, {own}")
 
     print("\nchoose + reward with TS-UCB(1)")
     for arms, features, steps in (
         *((k, 20, max(20, 20_000 // k)) for k in (10, 100, 1_000, 10_000)),
         *((10, d, max(20, 20_000 // d)) for d in (10, 30, 100, 300, 1_000)),
     ):
-        microseconds = decision_time(arms, features, tsucb.TSUCB(1), min(steps, 2_000))
+        microseconds = decision_time(arms, features, min(steps, 2_000), policy=tsucb.TSUCB(1))
         print(f"  K = {arms:6,}  d = {features:5,} {microseconds:12,.1f} µs")
 
 

@@ -1,25 +1,32 @@
-"""Speed of the compiled loop, as ratios to hand-written code in the same process.
+"""Speed of the compiled loop and of the agent, as ratios to hand-written code in the same process.
 
-`python benchmarks/engine.py` prints four tables: a decision with its update against a fused
-loop written by hand for one policy and one model; many features and many arms against the bare
-reading of what a decision must read; the sampling policies against the bare drawing of their
-normals; and what threads, a second process and memory cost. `--sizes` prints the second alone.
+`make bench` prints a decision with its update against a fused loop written by hand for one policy
+and one model, the sampling policies against the bare drawing of their normals, many features and
+many arms against the bare reading of what a decision must read, the agent against the fused loop,
+each with its change since the last run on such a machine; and what threads, a second process and
+memory cost. Runs are kept in `results/bench/history.jsonl`.
 """
 
+import argparse
+import functools
 import math
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 
 import tsucb
+from benchmarks.rounds import History, Work, change, figures, machine
 
 FEATURES = 10
+HORIZON = 60_000  # so long that the start of a run, about 1 ms, is 1 or 2 % of it
+AGENT_STEPS = 2_000
 
 
 @numba.njit(fastmath=True, error_model="numpy", nogil=True)
@@ -96,19 +103,14 @@ def bare_reading(numbers, times):  # type: ignore[no-untyped-def]
     return total
 
 
-def fastest(
-    work: Callable[[], Any], repeat: int = 15, clock: Callable[[], float] = time.process_time
-) -> float:
-    """The shortest of several times, in seconds: the others were disturbed.
-
-    Processor time, unless told otherwise: it leaves out what other programs took.
-    """
+def fastest(work: Callable[[], Any], repeat: int = 5) -> float:
+    """The shortest of several times by the clock, in seconds: the others were disturbed."""
     work()
     times = []
     for _ in range(repeat):
-        begin = clock()
+        begin = time.perf_counter()
         work()
-        times.append(clock() - begin)
+        times.append(time.perf_counter() - begin)
     return min(times)
 
 
@@ -128,59 +130,81 @@ def simulated(
     )
 
 
-def sizes() -> None:
-    """Many features, and many arms: their matrices do not fit into the fastest cache."""
-    print("TS-UCB(1), in µs per decision with its update (ratio to reading K·d(d + 1)/2 numbers)")
-    for arms, features, horizon in ((10, 136, 1500), (1000, 20, 500)):
-        numbers = np.zeros(arms * features * (features + 1) // 2)
-        bare = fastest(lambda n=numbers: bare_reading(n, 200)) / 200  # type: ignore[misc]
-        spent = fastest(
-            lambda a=arms, f=features, h=horizon: simulated(a, tsucb.TSUCB(1), h, features=f)  # type: ignore[misc]
-        )
-        each = spent / horizon
-        print(
-            f"K = {arms:4d}, d = {features:3d} {each * 1e6:9.1f}  "
-            f"reading {numbers.nbytes / 1e6:.2f} MB {bare * 1e6:6.1f}  ({each / bare:4.2f}×)"
-        )
+def played(**settings: Any) -> Callable[[], None]:
+    """Decisions of a live agent with their rewards, one by one."""
+    rng = np.random.default_rng(0)
+    contexts = rng.standard_normal((AGENT_STEPS, FEATURES))
+    agent = tsucb.Agent(range(10), FEATURES, seed=0, **settings)
+    choose, reward = agent.choose, agent.reward
+
+    def work() -> None:
+        for x in contexts:
+            reward(choose(x).id, 0.5)
+
+    for x in contexts:
+        reward(choose(x).id, float(rng.standard_normal()))
+    return work
+
+
+def works() -> dict[str, Work]:
+    """What is timed, by the name it has in the history."""
+    world, mind, rng = (np.random.default_rng(seed) for seed in range(3))
+    found: dict[str, Work] = {}
+
+    def add(name: str, call: Callable[..., Any], *given: Any, decisions: int, **rest: Any) -> None:
+        found[name] = Work(functools.partial(call, *given), decisions, **rest)
+
+    for arms in (10, 60):
+        fused = f"K = {arms}: fused loop"
+        add(fused, fused_ts_ucb, arms, FEATURES, 0.5, HORIZON, world, mind, decisions=HORIZON)
+        for policy in (tsucb.TSUCB(1), tsucb.Thompson(), tsucb.Greedy(), tsucb.OFUL()):
+            name = f"K = {arms}: {policy.name}"
+            add(name, simulated, arms, policy, HORIZON, decisions=HORIZON, against=fused)
+    for arms in (10, 60):
+        for sampler, samples in ((tsucb.TSUCB(100), 100), (tsucb.IDS(1000), 1000)):
+            normals = f"K = {arms}: {samples * arms:,} normals"
+            steps = 2_400_000 // (arms * samples) + 20
+            add(normals, bare_normals, arms * samples * steps, rng, decisions=steps)
+            name = f"K = {arms}: {sampler.name}"
+            add(name, simulated, arms, sampler, steps, decisions=steps, against=normals)
+    for arms, features, steps in ((10, 136, 1_500), (1_000, 20, 1_000)):
+        numbers = np.zeros(arms * features * (features + 1) // 2)  # of the arms' triangular roots
+        size = f"K = {arms}, d = {features}"
+        reading = f"{size}: reading {numbers.nbytes / 1e6:.2f} MB"
+        add(reading, bare_reading, numbers, steps, decisions=steps)
+        given = (arms, tsucb.TSUCB(1), steps, 1, 1, features)
+        add(f"{size}: TS-UCB(1)", simulated, *given, decisions=steps, against=reading)
+    nig = played(model=tsucb.NIGLinear(FEATURES), policy=tsucb.TSUCB(1))
+    add("agent, nothing set", played(), decisions=AGENT_STEPS, against="K = 10: fused loop")
+    add("agent, NIGLinear, TS-UCB(1)", nig, decisions=AGENT_STEPS, against="K = 10: fused loop")
+    return found
 
 
 def main() -> None:
-    """Print the tables."""
-    if "--sizes" in sys.argv:
-        sizes()
-        return
-    print("One decision with its update, d = 10, one core, in µs (ratio to the fused loop)")
-    horizon = 20_000
-    policies = (tsucb.TSUCB(1), tsucb.Thompson(), tsucb.Greedy(), tsucb.OFUL())
-    print(f"{'K':>4} {'fused':>8}" + "".join(f"{p.name:>18}" for p in policies))
-    world, mind = np.random.default_rng(0), np.random.default_rng(1)
-    for arms in (10, 60):
-        fused = fastest(lambda a=arms: fused_ts_ucb(a, FEATURES, 0.5, horizon, world, mind))  # type: ignore[misc]
-        cells = []
-        for policy in policies:
-            spent = fastest(lambda a=arms, p=policy: simulated(a, p, horizon))  # type: ignore[misc]
-            cells.append(f"{spent / horizon * 1e6:8.2f} ({spent / fused:4.2f}×)")
-        print(f"{arms:4d} {fused / horizon * 1e6:8.2f}" + "".join(f"{c:>18}" for c in cells))
-
-    print()
-    sizes()
-    print("\nSampling policies, in µs per decision (ratio to the bare drawing of m·K normals)")
-    rng = np.random.default_rng(2)
-    for arms in (10, 60):
-        for sampler, samples in ((tsucb.TSUCB(100), 100), (tsucb.IDS(1000), 1000)):
-            steps = 600_000 // (arms * samples) + 20
-            bare = fastest(lambda n=arms * samples * steps: bare_normals(n, rng)) / steps  # type: ignore[misc]
-            spent = fastest(lambda a=arms, p=sampler, h=steps: simulated(a, p, h)) / steps  # type: ignore[misc]
-            print(
-                f"K = {arms:2d}  {sampler.name:12} {spent * 1e6:9.1f}  "
-                f"bare {bare * 1e6:9.1f}  ({spent / bare:4.2f}×)"
-            )
+    """Print the table and the rest."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=21, help="in which everything is timed once")
+    parser.add_argument("--history", type=Path, default=Path("results/bench/history.jsonl"))
+    options = parser.parse_args()
+    where, history = machine(), History(options.history)
+    print(", ".join(f"{name} {value}" for name, value in where.items()))
+    timed = works()
+    found, before = figures(timed, options.rounds), history.last(where)
+    print(
+        f"\nOne decision with its update, d = {FEATURES} if nothing is said: processor time and "
+        f"ratio, medians of {options.rounds}\nrounds; at the end, the ratio's change since the last "
+        "run"
+    )
+    for name, figure in found.items():
+        against = f" × {timed[name].against}" if timed[name].against else ""
+        print(f"  {name:30} {figure}{against} {change(figure, before.get(name))}")
+    history.add(where, found, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    if not before:
+        print(f"no earlier run on such a machine in {options.history}: this one is kept there")
 
     cores = len(os.sched_getaffinity(0))
-    one = fastest(lambda: simulated(10, tsucb.TSUCB(1), 20_000, 1, 2 * cores), 5, time.perf_counter)
-    many = fastest(
-        lambda: simulated(10, tsucb.TSUCB(1), 20_000, cores, 2 * cores), 5, time.perf_counter
-    )
+    one = fastest(lambda: simulated(10, tsucb.TSUCB(1), HORIZON, 1, 2 * cores))
+    many = fastest(lambda: simulated(10, tsucb.TSUCB(1), HORIZON, cores, 2 * cores))
     print(f"\nThreads: {cores} workers are {one / many:.2f} times as fast as one")
 
     code = (

@@ -31,15 +31,17 @@ OTHERWISE: dict[str, list[Any]] = {
 # Settings with which a network trains in milliseconds.
 QUICK = {"hidden": (6, 5), "memory": 64, "interval": 20, "batches": 3, "batch_size": 16}
 FEW = {"members": 3}  # of an ensemble
+NARROW = {"bits": 6}  # of columns that are hashed
 
 
 def made(cls: type) -> list[Any]:
     """A typical instance, and those that differ from it in one parameter that matters."""
     parameters = inspect.signature(cls).parameters
     usual = {name: value for name, value in (QUICK | FEW).items() if name in parameters}
+    slow, usual = bool(usual), usual | {n: v for n, v in NARROW.items() if n in parameters}
     found = {repr(thing): thing for thing in [example(cls, **usual)]}
     for name in OTHERWISE.keys() & parameters.keys():
-        if not (name == "features" and (usual or issubclass(cls, tsucb.Environment))):
+        if not (name == "features" and (slow or issubclass(cls, tsucb.Environment))):
             for value in OTHERWISE[name]:
                 thing = example(cls, **usual | {name: value})
                 found.setdefault(repr(thing), thing)

@@ -54,6 +54,7 @@ def originals():
     kinds = {
         "nig": {"model": tsucb.NIGLinear(2), "policy": tsucb.TSUCB(3)},
         "free": {"policy": tsucb.TSUCB(3)},
+        "hashed": {"model": tsucb.HashedLinear(bits=4), "policy": tsucb.TSUCB(3)},
         "forgetting": {
             "model": tsucb.BernoulliArms(), "policy": tsucb.Thompson(), "forgetting": 0.9,
         },

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import tsucb
-from tsucb.agent import UnknownDecision
+from tsucb.agent import UnknownDecision, calls
 from tsucb.streams import WORLD, stream
 
 ARMS = ["red", "green", "blue"]
@@ -46,6 +46,35 @@ def knowledge(agent):
     table = agent.coefficients().unstack(sort=False)
     table.columns = [" ".join(names) for names in table.columns]
     return table.join(agent.arms_summary())
+
+
+def ids_of(**options):
+    """The ids of decisions whose rewards come late, if at all."""
+    agent = tsucb.Agent(["a", "b"], model=tsucb.BernoulliArms(), policy=tsucb.Thompson(), seed=4,
+                        **options)  # fmt: skip
+    ids = []
+    for n in range(120):
+        ids.append(agent.choose().id)
+        if n % 3 == 0:
+            agent.reward(ids[n // 2], float(n % 2))
+    return ids
+
+
+def test_compiled_calls_have_a_plain_twin(monkeypatch):
+    """Machine code, with the interpreter's lock or without, and plain Python make the same ids."""
+    compiled = ids_of()
+    assert compiled == ids_of(keep_beliefs=True)
+    monkeypatch.setattr(calls, "LONG", 0)
+    assert compiled == ids_of()
+
+
+@pytest.mark.parametrize(
+    ("number", "checksum"), [(0, 0), (7, 1), (10, 0xABCDEF), (2**63 - 1, 2**64 - 1)]
+)
+def test_compiled_code_writes_ids_as_python_does(number, checksum):
+    letters = np.empty(calls.LONGEST_ID, np.uint8)
+    first = calls.write_id(letters, number, np.uint64(checksum))
+    assert letters[first:].tobytes().decode() == calls.decision_id(number, checksum)
 
 
 def test_same_seed_same_decisions():

@@ -47,6 +47,43 @@ def test_arms_need_not_be_known_before() -> None:
     assert agent.choose({"user": "Tom"}, ["n1", "n2"]).arm in ("n1", "n2")  # names alone
 
 
+def test_pairs_of_categories_are_categories() -> None:
+    """As long as there is room; what is no category, and more than three of them, have none."""
+    agent = tsucb.Agent(seed=0)
+    topics = {"s": {"topic": "sport"}, "m": {"topic": "music"}}
+    agent.choose({"user": "Tom", "time": "noon", "age": 30.0}, topics)
+    named = [name for name, _ in agent.describe({"user": "Tom", "time": "noon", "age": 31.0})]
+    assert named == ["user=Tom", "time=noon", "age", "time × user=noon × Tom"]
+    before = agent.model.context
+    agent.choose({"age": 3.0, "time": "noon", "user": "Tom"}, topics)  # in any order
+    assert agent.model.context == before
+    for wrong in ({"user": ["a"], "time": "noon"}, {"user": "Tom", "time": float("inf")}):
+        with pytest.raises((TypeError, ValueError), match="the feature"):
+            agent.choose(wrong, topics)
+    few, many = tsucb.Agent(seed=0), tsucb.Agent(seed=0)
+    for i in range(12):
+        few.choose({"a": f"a{i}", "b": f"b{i}"}, topics)
+        many.choose({"a": "1", "b": "2", "c": "3", "d": f"{i}"}, topics)
+    columns = few._reader.feature_names
+    assert {f"a=a{i}" for i in range(12)} < set(columns)  # pairs have taken no category's place
+    assert sum("×" in name for name in columns) == 7  # five with a column, and what has none
+    assert not any("×" in name for name in many._reader.feature_names)
+
+
+def test_what_holds_at_one_time_for_one_reader_only_is_found() -> None:
+    """Politics for Tom in the morning and Anna in the afternoon: no sum of effects says that."""
+    liked = {("Tom", "morning"): "politics", ("Tom", "afternoon"): "music",
+             ("Anna", "morning"): "sports", ("Anna", "afternoon"): "politics"}  # fmt: skip
+    offered = {topic: {"topic": topic} for topic in ("politics", "sports", "music", "food")}
+    for seed in range(4):
+        agent, rng, clicks = tsucb.Agent(seed=seed), np.random.default_rng(seed), []
+        for user, time in rng.permutation(list(liked) * 60).tolist():
+            decision = agent.choose({"user": user, "time": time}, offered)
+            clicks.append(float(decision.arm == liked[user, time]))
+            agent.reward(decision.id, clicks[-1])
+        assert np.mean(clicks[-80:]) > 0.9
+
+
 def test_estimate_is_what_choose_sees_next() -> None:
     agent = reader()
     before = agent.estimate({"user": "Tom"}, NEWS)
@@ -147,15 +184,12 @@ def test_lists_are_choices_without_replacement(agent: Any) -> None:
     one, other = agent(), agent()
     context = [0.5, 1.0] if one._reader.takes_context else None
     ranking = one.rank(context, 4)
-    assert ranking.arms[0] == other.choose(context).arm
     assert len(set(ranking.arms)) == 4
     assert set(ranking.arms) <= set(ranking.offered)
     assert one.open_decisions == 1
     for place in range(4):
-        seen = ranking.explain(place)
-        assert len(seen.arms) == 6 - place
-        assert seen.arms[seen.chosen] == ranking.arms[place]
-        assert not set(ranking.arms[:place]) & set(seen.arms)
+        left = [arm for arm in range(6) if arm not in ranking.arms[:place]]
+        check_place(ranking, place, other.choose(context, left))
     assert one.reward(ranking.id, [1.0, None, 0.0])  # the last was not looked at either
     pulls = one.arms_summary()["pulls"]
     assert pulls[list(ranking.arms)].tolist() == [1, 0, 1, 0]
@@ -167,6 +201,39 @@ def test_lists_are_choices_without_replacement(agent: Any) -> None:
     for place, reward in ((0, 1.0), (2, 0.0)):
         other.update(context, ranking.arms[place], reward)
     np.testing.assert_allclose(one.estimate(context).mean, other.estimate(context).mean)
+
+
+def check_place(ranking: Any, place: int, decision: Any) -> None:
+    """A place was filled as a decision among the arms that were left, and for the same reason."""
+    assert ranking.arms[place] == decision.arm
+    one, other = ranking.explain(place), decision.explain()
+    assert one.arms == other.arms
+    assert one.target == pytest.approx(other.target, rel=1e-12, nan_ok=True)
+    np.testing.assert_allclose(one.mean, other.mean, rtol=1e-12)
+    np.testing.assert_allclose(one.ratio, other.ratio, rtol=1e-9)
+
+
+def test_lists_of_arms_that_come() -> None:
+    """The same, of arms that share what is known of them; all three, with a floor."""
+    one, other = reader(exploration=0.1), reader(exploration=0.1)
+    offered = {name: features | {"words": 1.0} for name, features in NEWS.items()}  # no gap
+    for user in ("Tom", "Anna") * 5:
+        ranking, left = one.rank({"user": user}, 3, offered), dict(offered)
+        for place in range(3):
+            decision = other.choose({"user": user}, left)
+            check_place(ranking, place, decision)
+            del left[str(decision.arm)]
+
+
+def test_lists_begin_with_arms_that_lack_their_first_pulls() -> None:
+    one, other = (tsucb.Agent(range(6), model=tsucb.BernoulliArms(), seed=1) for _ in range(2))
+    for agent, arm in itertools.product((one, other), (1, 2, 4)):
+        agent.update(None, arm, float(arm == 2))
+    ranking = one.rank(None, 5)
+    assert ranking.arms[:3] == (0, 3, 5)
+    for place in range(5):
+        left = [arm for arm in range(6) if arm not in ranking.arms[:place]]
+        check_place(ranking, place, other.choose(None, left))
 
 
 def test_lists_refuse_what_makes_no_sense(tmp_path: Path) -> None:

@@ -194,6 +194,29 @@ def test_the_prior_is_learned():
     assert first.std == pytest.approx(second.std, rel=1e-4)
 
 
+def test_old_clicks_fade():
+    """Sums by the weight of their age, features' scales with them; what is never tried stays."""
+    rng = np.random.default_rng(3)
+    model = tsucb.Forgetting(tsucb.LogisticArms(1), 0.9)
+    x = rng.normal(5, 2, size=(60, 1))
+    state = model.fit(3, x, np.arange(60) % 2, np.arange(60) % 2)
+    sites, clock = state.inner.sites, state.inner.sites.clock
+    untried = arm_posterior(state.inner.regressions, 2)
+    before, aged = sites.precision[0].copy(), state.aged[0]
+    clock[0], clock[1] = 0, 1000  # nothing is learned anew meanwhile
+    model.update(state, x[:8], np.ones(8, dtype=int), np.zeros(8))
+    assert sites.precision[0] == pytest.approx(before * 0.9 ** (state.aged[0] - aged), rel=1e-9)
+    for now, then in zip(arm_posterior(state.inner.regressions, 2), untried, strict=True):
+        assert np.array_equal(now, then)
+    assert clock[2] == pytest.approx(state.pulls.sum())
+    assert 1.5 < np.sqrt(sites.square[1] / clock[2]) < 2.5
+    rates = model.belief(state, [5.0], rng=rng).mean
+    assert rates[1] < 0.5  # of 38 rewards, the last 8 tell
+    plain = tsucb.LogisticArms(1).fit(2, x, np.arange(60) % 2, np.arange(60) % 2)
+    tsucb.LogisticArms(1).update(plain, x[:8], np.ones(8, dtype=int), np.zeros(8))
+    assert tsucb.LogisticArms(1).belief(plain, [5.0], rng=rng).mean[1] > 0.5
+
+
 def test_intervals_cover_the_true_rate():
     """800 rates of 1 to 5 % after 300 rewards each: within 4 standard errors and 4 points."""
     rng = np.random.default_rng(5)

@@ -120,6 +120,7 @@ def test_models(model: Any, policy: Any, compiled: tuple[str, ...]) -> None:
     # These learn their prior, or draw it.
     learned = (
         tsucb.AdaptiveLinear,
+        tsucb.HashedLinear,
         tsucb.HybridLinear,
         tsucb.LogisticArms,
         tsucb.Ensemble,

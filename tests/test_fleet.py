@@ -1,7 +1,9 @@
 """Agents that are copied, pickled, reseeded, merged, and fitted to folders of files."""
 
 import copy
+import functools
 import pickle
+import threading
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,37 @@ def test_copies_and_pickles_decide_alike_until_reseeded() -> None:
     assert not set(ids[0]) & set(ids[1])
     with pytest.raises(ValueError, match="seed must be a whole number"):
         other.reseed(-1)
+
+
+def test_threads_with_an_agent_each_learn_what_one_place_would() -> None:
+    """Decisions by several threads at once, merged: the beliefs of one agent that saw them all."""
+    base = taught(tsucb.Agent(ARMS, seed=0), observations(30))
+    agents = [copy.copy(base) for _ in range(3)]
+    seen: list[list[Any]] = [[] for _ in agents]
+
+    def work(n: int) -> None:
+        agents[n].reseed(n)
+        for context, _, reward in observations(60, seed=n + 1):
+            decision = agents[n].choose(context)
+            assert agents[n].reward(decision.id, reward)
+            seen[n].append((context, decision.arm, reward))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(len(agents))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    together = functools.reduce(lambda one, two: tsucb.merge(one, two, base), agents)
+    alone = taught(copy.copy(base), [each for some in seen for each in some])
+    whole = tsucb.merge(alone, base, base)
+    assert together.open_decisions == 0
+    pulls = together.arms_summary()["pulls"]
+    assert pulls.sum() == 30 + 3 * 60
+    assert pulls.tolist() == alone.arms_summary()["pulls"].tolist()
+    for context in ({"age": 33.0, "city": "Lima"}, {"age": 50.0, "city": "Rome"}):
+        np.testing.assert_allclose(
+            beliefs(together, context), beliefs(whole, context), rtol=1e-6, atol=1e-9
+        )
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -7,8 +7,17 @@ import pytest
 
 import tsucb
 from tsucb.models.empirical_bayes import DUE, SINCE, SPREAD
-from tsucb.models.hybrid_linear import HybridState, put_in_place
-from tsucb.models.hybrid_prior import ARM, CONTEXT, CROSSED, SIGMA, TAU, TAU0
+from tsucb.models.hybrid_linear import HALF, HybridState, put_in_place
+from tsucb.models.hybrid_prior import (
+    ARM,
+    CONTEXT,
+    CROSSED,
+    FADED,
+    SIGMA,
+    TAU,
+    TAU0,
+    inverse_roots,
+)
 
 ARMS = 6
 
@@ -30,14 +39,19 @@ def problem(
 
 
 class Dense:
-    """The posterior of all coefficients, shared and own, at the numbers that a state has now."""
+    """The posterior of all coefficients, shared and own, at the numbers that a state has now.
+
+    The older, the less: a reward counts `keep` times as much with each that follows.
+    """
 
     def __init__(self, model: tsucb.HybridLinear, state: HybridState, rows: np.ndarray,
-                 arms: np.ndarray, rewards: np.ndarray) -> None:  # fmt: skip
-        learned = state.learned
+                 arms: np.ndarray, rewards: np.ndarray, keep: float = 1.0) -> None:  # fmt: skip
+        learned, self.keep = state.learned, keep
         self.model, spread = model, learned.clock[SPREAD]
-        self.centre, self.scale = rows.mean(axis=0), rows.std(axis=0)
-        weight = 1 / (np.bincount(arms, minlength=ARMS)[arms] + 1)
+        weight = self.weight(len(rows))
+        self.centre = np.average(rows, axis=0, weights=weight)
+        self.scale = np.sqrt(np.average((rows - self.centre) ** 2, axis=0, weights=weight))
+        weight = weight / (np.bincount(arms, weight, minlength=ARMS)[arms] + 1)
         self.level = (weight * rewards).sum() / weight.sum()
         assert np.isclose(spread, (weight * rewards**2).sum() / weight.sum() - self.level**2)
         blocks = [1.0] + [learned.numbers[CONTEXT]] * model.context
@@ -46,6 +60,10 @@ class Dense:
         own = [learned.numbers[TAU0]] + [learned.numbers[TAU]] * (model.own_count - 1)
         self.prior = spread * np.array(blocks + own * ARMS)
         self.noise = spread * learned.numbers[SIGMA]
+
+    def weight(self, count: int) -> np.ndarray:
+        """Of so many rewards, the last being 1."""
+        return self.keep ** np.arange(count)[::-1]
 
     def design(self, rows: np.ndarray, arms: np.ndarray) -> np.ndarray:
         """One line of all coefficients' factors per row."""
@@ -61,9 +79,19 @@ class Dense:
     def posterior(self, rows: np.ndarray, arms: np.ndarray, rewards: np.ndarray) -> None:
         """Solve for mean and covariance."""
         design = self.design(rows, arms)
-        precision = design.T @ design / self.noise + np.diag(1 / self.prior)
+        weighed = design.T * self.weight(len(rows))
+        precision = weighed @ design / self.noise + np.diag(1 / self.prior)
         self.covariance = np.linalg.inv(precision)
-        self.mean = self.covariance @ design.T @ (rewards - self.level) / self.noise
+        self.mean = self.covariance @ weighed @ (rewards - self.level) / self.noise
+
+    def forget_and_learn(self, row: np.ndarray, arm: int, reward: float) -> None:
+        """Widen all but the last arm's own, of which nothing is known; absorb an observation."""
+        known = len(self.covariance) - self.model.own_count
+        self.covariance[:known, :known] /= self.keep
+        design = self.design(row[None], np.array([arm]))[0]
+        gain = self.covariance @ design / (design @ self.covariance @ design + self.noise)
+        self.mean = self.mean + gain * (reward - self.level - design @ self.mean)
+        self.covariance = self.covariance - np.outer(gain, design @ self.covariance)
 
     def belief(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and covariances of all arms' mean rewards."""
@@ -94,12 +122,63 @@ def test_belief_is_that_of_a_dense_regression(model: tsucb.HybridLinear) -> None
             model.update(state, rows[60:], arms[60:], rewards[60:])
         steps = np.arange(count)
         dense.posterior(rows[steps, arms[:count]], arms[:count], rewards[:count])
-        mean, covariance = dense.belief(rows[0])
-        belief = model.belief(state, rows[0], rng=np.random.default_rng(0))
-        np.testing.assert_allclose(belief.mean, mean, rtol=1e-7)
-        found = belief.law.factor @ belief.law.factor.T + np.diag(belief.law.own**2)
-        np.testing.assert_allclose(found, covariance, rtol=1e-6, atol=1e-8)
-        np.testing.assert_allclose(belief.std, np.sqrt(np.diag(covariance)), rtol=1e-6)
+        check(model.belief(state, rows[0], rng=np.random.default_rng(0)), dense, rows[0])
+
+
+def check(belief: tsucb.Belief, dense: Dense, rows: np.ndarray) -> None:
+    """The same means and covariances."""
+    mean, covariance = dense.belief(rows)
+    np.testing.assert_allclose(belief.mean, mean, rtol=1e-7)
+    found = belief.law.factor @ belief.law.factor.T + np.diag(belief.law.own**2)
+    np.testing.assert_allclose(found, covariance, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(belief.std, np.sqrt(np.diag(covariance)), rtol=1e-6)
+
+
+def test_what_is_forgotten_counts_less() -> None:
+    """At a refresh exactly; until the next, everything known before is less certain."""
+    model, rng = MODELS[1], np.random.default_rng(0)
+    forgetful = tsucb.Forgetting(model, 0.95)
+    rows, arms, rewards = problem(model, 62)
+    state = forgetful.start(ARMS)
+    forgetful.update(state, rows[:60], arms[:60], rewards[:60])
+    put_in_place(model, state.inner)
+    played = rows[np.arange(62), arms]
+    dense = Dense(model, state.inner, played[:60], arms[:60], rewards[:60], keep=0.95)
+    dense.posterior(played[:60], arms[:60], rewards[:60])
+    check(forgetful.belief(state, rows[0], rng=rng), dense, rows[0])
+    np.testing.assert_allclose(state.pulls, np.bincount(arms[:60], dense.weight(60), ARMS))
+    state.inner.learned.clock[SINCE], state.inner.learned.clock[DUE] = 0, 1000
+    for i in (60, 61):
+        forgetful.update(state, rows[i], arms[i], rewards[i])
+        dense.forget_and_learn(played[i], arms[i], rewards[i])
+    check(forgetful.belief(state, rows[0], rng=rng), dense, rows[0])
+    grown = forgetful.extend(state, 1)  # what is new is as uncertain as what was never played
+    long = np.concatenate((rows[0], rows[0, -1:]))
+    np.testing.assert_allclose(*forgetful.belief(grown, long, rng=rng).std[-2:], rtol=1e-9)
+    forgetful.release(state, np.array([1]))
+    put_in_place(model, state.inner)
+    assert state.pulls[1] == 0
+    for _ in range(30):  # refreshes come at the latest when half is forgotten
+        forgetful.update(state, rows[0], 0, 7.0)
+        assert state.inner.learned.clock[FADED] >= HALF
+
+
+def test_an_agent_whose_arms_come_follows_a_change() -> None:
+    """The topic that is liked changes; columns and arms come and go meanwhile."""
+
+    def late(forgetting: float) -> float:
+        agent = tsucb.Agent(seed=0, forgetting=forgetting, most_arms=8)
+        liked = []
+        for t in range(240):
+            offered = {f"{t}{topic}": {"topic": topic} for topic in ("art", "sport", "food")}
+            decision = agent.choose({"hour": t % 24}, offered)
+            liked.append(decision.arm.endswith("art" if t < 120 else "sport"))
+            agent.reward(decision.id, float(liked[-1]))
+        assert copy.copy(agent).digest() == agent.digest()
+        return float(np.mean(liked[180:]))
+
+    assert late(0.95) > 0.8
+    assert late(1.0) < 0.6
 
 
 def test_decisions_do_not_depend_on_units() -> None:
@@ -194,3 +273,14 @@ def test_more_products_than_fit_are_left_away() -> None:
     assert tsucb.HybridLinear(20, 40).crossed
     with pytest.raises(ValueError, match="features must be a whole number of at least 0"):
         tsucb.HybridLinear(-1)
+
+
+def test_rounding_does_not_break_a_factorisation() -> None:
+    """A matrix I + (positive semidefinite) whose smallest eigenvalue rounding made negative."""
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.normal(size=(4, 4)))[0]
+    values = np.array([-0.5, 1.0, 3.0, 1e9])
+    root = inverse_roots(np.array([turn * values @ turn.T, np.eye(4)]))
+    np.testing.assert_allclose(root[1], np.eye(4), atol=1e-12)
+    found = np.linalg.eigvalsh(root[0].T @ root[0])
+    np.testing.assert_allclose(found, [1e-9, 1 / 3, 1.0, 1.0], rtol=1e-6)

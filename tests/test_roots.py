@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tsucb
-from tsucb.agent.roster import decision_id, decision_ids
+from tsucb.agent.calls import decision_id, decision_ids
 from tsucb.models import regressions
 from tsucb.models.regressions import Lanes, Rows, arm_posterior, predict_many, triangular
 from tsucb.structure import leaves

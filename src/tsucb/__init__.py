@@ -18,8 +18,8 @@ PLACES = {
     ),
     "tsucb.models": (
         "AdaptiveLinear BernoulliArms BootstrappedHeads ContextualLinear DeepEnsemble Ensemble "
-        "Forgetting GaussianArms HybridLinear LastLayerLaplace Linear LogisticArms Model "
-        "NIGLinear NeuralLinear PoissonArms"
+        "Forgetting GaussianArms HashedLinear HybridLinear LastLayerLaplace Linear LogisticArms "
+        "Model NIGLinear NeuralLinear PoissonArms"
     ),
     "tsucb.policies": (
         "BayesUCB ChiSquaredUCB Choice Exploring Greedy GridIDS HoeffdingUCB IDS OFUL "
@@ -55,6 +55,7 @@ __all__ = [
     "GaussianBelief",
     "Greedy",
     "GridIDS",
+    "HashedLinear",
     "HoeffdingUCB",
     "HybridGaussianBelief",
     "HybridLinear",
@@ -108,6 +109,7 @@ if TYPE_CHECKING:  # the same for type checkers, which do not run this file
         Ensemble,
         Forgetting,
         GaussianArms,
+        HashedLinear,
         HybridLinear,
         LastLayerLaplace,
         Linear,

@@ -58,11 +58,22 @@ def next_arm(model, state, policy, context, available, chosen, first_pulls, step
     if first_pulls > 0:
         place = least_chosen(chosen, available)
         if chosen[available[place]] < first_pulls:
-            seen[:] = np.nan
-            if seen.size > 1:
-                seen[1] = place
-            return Choice(explored(policy, place, available.size, rng), np.nan)
-    belief = believe(model, state, context, available, step, rng)
+            return first_pull(policy, place, available.size, rng, seen)
+    return weighed(policy, believe(model, state, context, available, step, rng), rng, seen)
+
+
+@shared
+def first_pull(policy, place, arms, rng, seen):  # type: ignore[no-untyped-def]
+    """The choice of an arm that has not had its first pulls."""
+    seen[:] = np.nan
+    if seen.size > 1:
+        seen[1] = place
+    return Choice(explored(policy, place, arms, rng), np.nan)
+
+
+@shared
+def weighed(policy, belief, rng, seen):  # type: ignore[no-untyped-def]
+    """What the policy chooses, with what it saw written down."""
     choice = choose(policy, belief, rng)
     write_down(seen, belief, choice)
     return Choice(choice.arm, choice.target)

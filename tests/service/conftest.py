@@ -42,41 +42,65 @@ def clock() -> Clock:
     return Clock()
 
 
+class Database:
+    """A PostgreSQL server of its own, that can be stopped and started again."""
+
+    def __init__(self) -> None:
+        pytest.importorskip("psycopg", reason="the PostgreSQL store needs tsucb[postgres]")
+        programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+        if not programs:
+            pytest.skip("there is no PostgreSQL; install Debian's package postgresql")
+        user: dict[str, Any] = {}
+        self.folder, self._programs = (
+            Path(tempfile.mkdtemp(prefix="tsucb-pg-")),
+            programs[-1].parent,
+        )
+        if os.getuid() == 0:  # which PostgreSQL refuses to run as
+            try:
+                found = pwd.getpwnam("postgres")
+            except KeyError:
+                pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
+            os.chown(self.folder, found.pw_uid, found.pw_gid)
+            user = {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": []}
+        self._quiet: dict[str, Any] = {
+            "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": self.folder, **user,
+        }  # fmt: skip
+        command = [self._programs / "initdb", "-D", self.folder / "data", "-A", "trust"]
+        subprocess.run([*command, "-U", "tsucb", "-N"], check=True, **self._quiet)
+        self.address = f"postgresql://tsucb@/postgres?host={self.folder}"
+        self.start()
+
+    def start(self) -> None:
+        """Return when it takes connections."""
+        command = [self._programs / "postgres", "-D", self.folder / "data", "-k", self.folder]
+        self._server = subprocess.Popen([*command, "-c", "listen_addresses="], **self._quiet)
+        for _ in range(600):
+            if not subprocess.run([self._programs / "pg_isready", "-qh", self.folder]).returncode:
+                return
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop it without waiting for connections."""
+        self._server.send_signal(signal.SIGINT)
+        self._server.wait(20)
+
+
 @pytest.fixture(scope="session")
-def database(tmp_path_factory) -> Iterator[str]:
+def database() -> Iterator[str]:
     """The address of a PostgreSQL server that is started for these tests."""
-    pytest.importorskip("psycopg", reason="the PostgreSQL store needs tsucb[postgres]")
-    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not programs:
-        pytest.skip("there is no PostgreSQL; install Debian's package postgresql")
-    folder, programs = Path(tempfile.mkdtemp(prefix="tsucb-pg-")), programs[-1].parent
-    user: dict[str, Any] = {}
-    if os.getuid() == 0:  # which PostgreSQL refuses to run as
-        try:
-            found = pwd.getpwnam("postgres")
-        except KeyError:
-            pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
-        os.chown(folder, found.pw_uid, found.pw_gid)
-        user = {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": []}
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **user}
-    data = folder / "data"
-    subprocess.run(
-        [programs / "initdb", "-D", data, "-A", "trust", "-U", "tsucb", "-N"], check=True,
-        cwd=folder, **quiet,
-    )  # fmt: skip
-    server = subprocess.Popen(
-        [programs / "postgres", "-D", data, "-k", folder, "-c", "listen_addresses="], cwd=folder,
-        **quiet,
-    )  # fmt: skip
-    address = f"postgresql://tsucb@/postgres?host={folder}"
-    for _ in range(600):
-        if not subprocess.run([programs / "pg_isready", "-q", "-h", folder]).returncode:
-            break
-        time.sleep(0.05)
-    yield address
-    server.send_signal(signal.SIGINT)  # do not wait for connections
-    server.wait(20)
-    shutil.rmtree(folder, ignore_errors=True)
+    found = Database()
+    yield found.address
+    found.stop()
+    shutil.rmtree(found.folder, ignore_errors=True)
+
+
+@pytest.fixture
+def mortal_database() -> Iterator[Database]:
+    """A PostgreSQL server that a test may stop."""
+    found = Database()
+    yield found
+    found.stop()
+    shutil.rmtree(found.folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def served(
 
     thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
     thread.start()
-    assert ready.wait(30)
+    assert ready.wait(300)  # it may have to compile
     try:
         yield found
     finally:

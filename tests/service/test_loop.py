@@ -190,6 +190,33 @@ def test_slots_have_arms_of_their_own(open_store, clock):
     run(main)
 
 
+def test_lists_are_those_of_the_agent(open_store, clock):
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service, exploration=0.3)
+            for n in range(40):
+                slots = [Wanted(str(place)) for place in range(3)]
+                event = await service.decide(loop, {"n": n}, slots=slots)
+                places = [pick.arm for pick in event.picks]
+                assert sorted(places) == sorted(ARMS)
+                for place, pick in enumerate(event.picks):
+                    assert pick.arms == [arm for arm in ARMS if arm not in places[:place]]
+                    assert sum(pick.chances) == pytest.approx(1)
+                    assert pick.favourite in pick.arms
+                    assert len(pick.seen) == 8 * (4 * len(pick.arms) + 2)
+                    assert await service.reward(loop, event.id, place, slot=pick.slot) == TAKEN
+            assert (pulls(loop), loop.agent.open_decisions) == (120, 0)
+            assert service.replayed("drinks", False).digest() == loop.digest()
+            # Nothing has happened to an agent that was only asked.
+            digest = loop.agent.digest()
+            ranking = loop.agent.propose_list({"n": 1}, 2)
+            assert (len(ranking), loop.agent.digest()) == (2, digest)
+            with pytest.raises(ValueError, match="a list of 4 cannot be made of 3 arms"):
+                loop.agent.propose_list({"n": 1}, 4)
+
+    run(main)
+
+
 def test_a_repeated_request_gets_the_same_decision(open_store, clock):
     async def main():
         async with running(open_store(), clock) as service:

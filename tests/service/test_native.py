@@ -73,12 +73,25 @@ def test_configuration_arms_and_audit(drinks, client):
     assert client.configure(exploration=0.5, mode="apprentice")["exploration"] == 0.5
     with pytest.raises(ServiceError, match="exploration must be 0 to 1"):
         client.configure(exploration=2)
+    with pytest.raises(ServiceError, match="relearn is true or false"):
+        client._send(client._reward("", 0, None)._replace(
+            method="PATCH", path="/configuration?relearn=maybe", body={}))  # fmt: skip
     client.change_arms(add=["tea", "milk"])
     client.change_arms(remove=["tea"])
     assert [row["arm"] for row in client.arms()] == ["milk"]
     audit = client._send(client._reward("", 0, None)._replace(method="GET", path="/audit"))
     assert [row["action"] for row in audit["audit"]] == ["arms", "arms", "configure", "create"]
     assert drinks.keys["administer"] not in json.dumps(audit)
+
+
+def test_another_model_learns_from_the_log_or_begins_anew(client):
+    for n in range(10):
+        decision = client.decide({"n": n}, ["tea", "milk"])
+        client.reward(decision.id, n % 2)
+    client.configure(model="BernoulliArms")
+    assert sum(row["pulls"] for row in client.arms()) == 10
+    client.configure(model="AdaptiveLinear", relearn=False)
+    assert sum(row["pulls"] for row in client.arms()) == 0
 
 
 def test_forgetting_and_export(client, clock, tmp_path):
@@ -119,6 +132,42 @@ def test_evaluation_answers_what_another_configuration_would_have_earned(client,
     rows = {row["configuration"]: row for row in found["configurations"]}
     assert found["decisions"] == 120
     assert rows["random"]["reward"] < rows["as logged"]["reward"]
+
+
+def test_evaluation_reads_the_features_of_arms(tmp_path, clock):
+    """Every arm comes once: what is good can only be told by its features."""
+    settings = {"model": "HybridLinear", "exploration": 1.0, "reward_wait": 60.0}
+    with served(tmp_path / "data", clock, **settings) as drinks:
+        client = Client(drinks.url, loop=LOOP, key=drinks.keys["administer"])
+        drinks.clients.append(client)
+        for n in range(150):
+            arms = {f"{n}{letter}": {"sport": float(letter == "a")} for letter in "abc"}
+            decision = client.decide({"fan": 1.0}, arms)
+            client.reward(decision.id, float(decision.arm.endswith("a")))
+            clock.pass_by(1)
+        clock.pass_by(61)
+        client.decide({"fan": 1.0}, ["x"])
+        found = client.evaluate({"without its floor": {}})
+        rows = {row["configuration"]: row["reward"] for row in found["configurations"]}
+        assert (found["decisions"], found["method"]) == (150, "doubly robust")
+        assert rows["without its floor"] > 0.7 > 0.5 > rows["as logged"]
+
+
+def test_an_export_is_made_and_sent_in_pieces(drinks, client, clock, monkeypatch):
+    import pyarrow.parquet as pq
+
+    for n in range(20):
+        arms = {"tea": {"hot": 1}, "milk": {"hot": 0}}
+        decision = client.decide({"n": n}, arms)
+        client.reward(decision.id, 1.0)
+    whole = pq.read_table(io.BytesIO(client.export()))
+    monkeypatch.setattr("tsucb.service.export.GROUP", 7)
+    monkeypatch.setattr("tsucb.service.application.PIECE", 1_000)
+    data = client.export()
+    assert pq.ParquetFile(io.BytesIO(data)).num_row_groups == 6
+    assert pq.read_table(io.BytesIO(data)).equals(whole)
+    told = json.loads(whole.to_pylist()[0]["context"])
+    assert told == {"context": {"n": 0}, "arms": {"tea": {"hot": 1}, "milk": {"hot": 0}}}
 
 
 def test_many_rewards_at_once(drinks, client):

@@ -1,11 +1,16 @@
 """Several servers over one database: they know the same, one leads, and losing it is survived."""
 
 import asyncio
+import json
 
 import pytest
 
 from tests.service.conftest import run, running
+from tsucb.service import events
 from tsucb.service.loop import LATE, TAKEN
+from tsucb.service.metrics import Metrics
+from tsucb.service.native import Native
+from tsucb.service.page import Page
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
 from tsucb.service.store import StoreError
@@ -120,6 +125,109 @@ def test_without_its_database_a_server_goes_on_deciding(schema, stores, clock, m
                 assert await service.reward(loop, decision.id, 1.0) == TAKEN
             assert await service.reward(loop, made[0].id, 1.0) == LATE
             assert service.replayed("drinks", False).digest() == loop.digest()
+
+    run(main)
+
+
+def test_a_database_that_stops_and_comes_back(mortal_database, stores, clock):
+    """The real server is stopped: deciding goes on, says so, and catches up afterwards."""
+
+    async def until(condition):
+        for _ in range(400):
+            if condition():
+                return
+            await asyncio.sleep(0.05)
+        raise TimeoutError
+
+    async def main():
+        address = mortal_database.address
+        first, second = stores(address, address)
+        async with running(first, clock) as one, running(second, clock) as two:
+            await one.create("drinks", LoopSettings(reward_wait=600.0), ["tea", "milk"])
+            await until(lambda: "drinks" in two.loops)
+            here, there = one.loop("drinks"), two.loop("drinks")
+            before = [await one.decide(here, {"n": n}) for n in range(5)]
+            page = Page(two, Metrics(two), Native(two))
+            await asyncio.to_thread(mortal_database.stop)
+            made = [await two.decide(there, {"n": n}, key=f"k{n}") for n in range(5)]
+            again = await two.decide(there, {"n": 0}, key="k0")
+            assert again.id == made[0].id
+            assert len(two.unwritten) == 5
+            health = page.health("readyz")
+            state = json.loads(health.body)
+            assert (health.status, state["store"], state["unwritten"]) == (200, "failing", 5)
+            assert "when the store was lost" in state["deciding"]
+            for id in (before[0].id, made[0].id):  # a reward is not acknowledged
+                with pytest.raises(StoreError):
+                    await two.reward(there, id, 1.0)
+            await until(lambda: one.lost is not None)  # who is asked nothing notices, too
+            await asyncio.to_thread(mortal_database.start)
+            await until(lambda: one.lost is None and two.lost is None and not two.unwritten)
+            assert json.loads(page.health("readyz").body)["store"] == "working"
+            for decision in (*before, *made):
+                assert await two.reward(there, decision.id, 1.0) == TAKEN
+            await until(lambda: one.position == two.position)
+            assert here.digest() == there.digest() == one.replayed("drinks", False).digest()
+            assert sorted([one.leading, two.leading]) == [False, True]
+
+    run(main)
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_who_falls_behind_goes_on_from_the_newest_snapshot(
+    schema, stores, clock, monkeypatch, looks
+):
+    async def main():
+        first, second = stores(schema, schema)
+        async with running(first, clock) as one, running(second, clock) as two:
+            two._ticking.cancel()
+            for name in ("drinks", "quiet"):
+                await one.create(name, LoopSettings(), ["tea", "milk"])
+            await two.tick()
+            old, here = two.loop("drinks"), one.loop("drinks")
+            for n in range(40):
+                event = await one.decide(here, {"n": n})
+                await one.reward(here, event.id, n % 2)
+                if n == 35:
+                    await one.store_snapshot(here)
+            monkeypatch.setattr("tsucb.service.service.FAR", 20)
+            read = []
+            decode = events.decode
+            monkeypatch.setattr(
+                "tsucb.service.service.events.decode", lambda body: read.append(0) or decode(body)
+            )
+            if looks:
+                await two.tick()
+            else:  # what it writes itself comes behind what it has missed
+                await two.decide(old, {"n": 0})
+            assert len(read) < 30
+            assert two.loop("drinks") is not old
+            await in_step(one, two)
+            assert here.digest() == two.loop("drinks").digest()
+            assert two.loop("quiet").digest() == one.loop("quiet").digest()
+
+    run(main)
+
+
+def test_another_model_is_learned_everywhere(schema, stores, clock):
+    async def main():
+        first, second = stores(schema, schema)
+        async with running(first, clock) as one, running(second, clock) as two:
+            await one.create("drinks", LoopSettings(), ["tea", "milk"])
+            await in_step(one, two)
+            for n in range(30):
+                event = await one.decide(one.loop("drinks"), {"n": n})
+                await one.reward(one.loop("drinks"), event.id, n % 2)
+            await two.tick()
+            # Asked of the one that does not lead.
+            await two.configure(two.loop("drinks"), {"model": "BernoulliArms"}, "test")
+            await two.decide(two.loop("drinks"), {"n": 0})
+            await in_step(one, two)
+            await asyncio.gather(*one._working)
+            loops = [service.loop("drinks") for service in (one, two)]
+            assert loops[0].settings.model == "BernoulliArms"
+            assert loops[0].digest() == loops[1].digest()
+            assert one.replayed("drinks", False).digest() == loops[0].digest()
 
     run(main)
 

@@ -74,6 +74,30 @@ def test_the_first_start_makes_keys_and_the_next_keeps_them(tmp_path):
     assert (list(loop.arms), loop.settings.exploration) == (["a", "b", "c"], 0.4)
 
 
+def test_the_greeting_tells_a_newcomer_how_to_go_on(tmp_path):
+    """What it says works: the first call finds the key."""
+    server = Server(ServerSettings(data=str(tmp_path / "my data"), port=8123))
+
+    async def main():
+        await server.service.start()
+        text = server.greeting()
+        await server.service.stop()
+        return text
+
+    text = asyncio.run(main())
+    server.store.close()
+    assert "Serving decisions on http://127.0.0.1:8123\n" in text
+    assert "http://127.0.0.1:8123/login?once=" in text
+    assert "Ctrl-C" in text
+    keys = tmp_path / "my data" / "keys.json"
+    assert str(keys) in text
+    first = next(line for line in text.splitlines() if "KEY=" in line)
+    command = first.split(maxsplit=3)[3].replace(Path(sys.executable).name, sys.executable, 1)
+    found = subprocess.run(["bash", "-c", f"{command}; echo $KEY"], capture_output=True, text=True)
+    assert found.stdout.strip() == json.loads(keys.read_text())["default"]["decide"]
+    assert '/v1/loops/default/decide -d \'{"arms":' in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -17,8 +17,11 @@ from tsucb.agent.calls import (
     DECISIONS,
 )
 from tsucb.agent.contexts import Arm, Context, FreeReader, Reader
+from tsucb.agent.core import checked
 from tsucb.agent.deciding import Deciding
 from tsucb.agent.decision_log import DecisionLog
+from tsucb.agent.encoding import Encoder
+from tsucb.agent.hashing import HashingEncoder
 from tsucb.agent.learning import Learning
 from tsucb.agent.roster import (
     ArmRecord,
@@ -30,7 +33,8 @@ from tsucb.agent.roster import (
 )
 from tsucb.checks import between, whole_number
 from tsucb.models.adaptive_linear import AdaptiveLinear
-from tsucb.models.forgetting import Forgetting
+from tsucb.models.forgetting import Forgetting, without_forgetting
+from tsucb.models.hashed_linear import HashedLinear
 from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.model import Model
 from tsucb.policies.exploring import Exploring
@@ -136,7 +140,8 @@ class Agent(Deciding, Learning):
         chosen = HybridLinear(0) if self._coming and model is None else model
         names, plain = _named_model(features, chosen)
         self.forgetting = between("forgetting", forgetting, 0, 1)
-        self._free = model is None and features is None and transformer is None
+        reads = model is None or (isinstance(model, HashedLinear) and not model.features)
+        self._free = reads and features is None and transformer is None
         believer = plain if self.forgetting == 1 else Forgetting(plain, self.forgetting)
         self.policy = TSUCB(10) if policy is None else policy
         if isinstance(self.policy, type) or not callable(getattr(self.policy, "choose", None)):
@@ -147,7 +152,8 @@ class Agent(Deciding, Learning):
         if not isinstance(entropy, int | np.integer) or entropy < 0:
             raise ValueError(f"seed must be a whole number of at least 0, but it is {seed!r}")
         self.max_open = whole_number("max_open", max_open, least=1)
-        self.keep_beliefs, self._clock = bool(keep_beliefs), clock
+        self.keep_beliefs = bool(keep_beliefs)
+        self._clock, self._time = clock, checked(clock)
         self._log = _opened(log)
         self.most_arms = whole_number("most_arms", most_arms, least=1)
         self._reader: Reader = _reader_of(
@@ -176,6 +182,7 @@ class Agent(Deciding, Learning):
         self._doing: Doing = None
         # The id and the rewards of a list of which not all places are learned yet.
         self._unfinished: tuple[str, list[float]] | None = None
+        self._behind = True  # whether the next call may have more to do first than its own
         self._forked = False  # whether it still has the draws and ids of the parent process
         # Ids in the order of their decisions, for dropping the oldest; some may be closed.
         self._oldest: Iterator[str] = iter(())
@@ -206,7 +213,8 @@ class Agent(Deciding, Learning):
         with self._lock:
             if plain in self._records:
                 raise ValueError(f"there is an arm {plain!r} already; choose another name")
-            self._settled = False  # first: an interrupt in between costs time, nothing else
+            self._behind = True  # first: an interrupt in between costs time, nothing else
+            self._settled = False
             self._records[plain] = ArmRecord(plain)
 
     def remove_arm(self, name: Arm) -> None:
@@ -218,6 +226,7 @@ class Agent(Deciding, Learning):
         self._check_entry()
         with self._lock:
             record = record_of(name, self._records)
+            self._behind = True
             self._settled = False
             del self._records[record.name]
 
@@ -378,6 +387,18 @@ class Agent(Deciding, Learning):
 
     # Copies
 
+    def compact(self) -> None:
+        """Lay out what it knows as a loaded agent has it: without the room made for arms to come.
+
+        From then on this agent and one loaded from what it saved learn the same to the last bit.
+        """
+        self._check_entry()
+        with self._lock:
+            roster = self._current()
+            if self._coming:
+                known = [r for r in self._records.values() if r in roster.columns]
+                self._roster = roster.with_arms(known)
+
     def reseed(self, seed: int | None = None, *, ids: bool = True) -> None:
         """Draw differently from now on: for a copy, so that two agents do not explore in step.
 
@@ -421,12 +442,15 @@ def _reader_of(
     categories: Sequence[str], free: bool,
 ) -> Reader:  # fmt: skip
     """What reads the contexts of an agent, and the features of its arms."""
-    if isinstance(model, HybridLinear):
+    plain = without_forgetting(model)
+    if isinstance(plain, HybridLinear):
         if transformer is not None:
             raise ValueError("HybridLinear reads contexts and arms itself; leave transformer away")
-        return free_reader(model, categories) if free else HybridReader(model, None)
+        return free_reader(plain, categories) if free else HybridReader(plain, None)
+    if free and isinstance(plain, HashedLinear):
+        return FreeReader(model, HashingEncoder(plain.bits, plain.crossed, categories))
     if free:
-        return FreeReader(model, categories)
+        return FreeReader(model, Encoder(categories=categories))
     return Reader(model, names, transformer, streaming)
 
 
@@ -470,7 +494,7 @@ def _after_fork_in_parent() -> None:
 def _after_fork_in_child() -> None:
     """The child goes on from the same state with draws and ids of its own."""
     for agent in list(_AGENTS):
-        agent._forked = True
+        agent._behind = agent._forked = True
         agent._saving = threading.RLock()
     _after_fork_in_parent()
 

@@ -4,13 +4,15 @@ A row is the features of the context, then those of the arm. Both are read by en
 their columns as they come, or are vectors of the lengths that the model says.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 
 from tsucb.agent.contexts import Arm, Context, Reader, check_columns, listed
 from tsucb.agent.encoding import Encoder
+from tsucb.agent.values import cell_of
 from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.model import check_finite
 from tsucb.numeric.arrays import Floats
@@ -18,6 +20,15 @@ from tsucb.numeric.arrays import Floats
 # Columns of contexts and of arms: all their products are coefficients of the model. Categories
 # beyond them share a column.
 MOST_CONTEXT_COLUMNS, MOST_ARM_COLUMNS = 40, 25
+
+# The model is linear in the context: of a reader who likes politics in the morning and another who
+# does in the afternoon it can learn nothing that holds for both, and be sure of what is wrong. So
+# where a context has two or three categories, each pair of them is a category, too. While there
+# are fewer columns than this: a decision takes time quadratic in their number.
+MOST_PAIRED, MOST_PAIRED_COLUMNS = 3, 16
+
+
+NOTHING = np.zeros(0)  # the features of what has none
 
 
 class HybridReader(Reader):
@@ -61,17 +72,20 @@ class HybridReader(Reader):
             Learn nothing: what has no column yet is left out.
         """
         if self.encoders is None:
-            if np.ndim(context) == 2:
+            if context is not None and np.ndim(context) == 2:
                 return self._whole(context, arms)
             x = self._plain(context, self.widths[0], "the context")
+            width = self.widths[1]
             try:  # vectors all alike: numbers that are not finite are found with the decision
                 z: Floats = np.array(arms, dtype=np.float64)
             except (TypeError, ValueError):
-                z = np.zeros(0)
-            if z.shape != (len(arms), self.widths[1]):
-                z = np.array([self._plain(arm, self.widths[1], "an arm") for arm in arms])
-            return x, z.reshape(len(arms), self.widths[1])
+                z = NOTHING
+            if z.shape != (len(arms), width):
+                z = np.array([self._plain(arm, width, "an arm") for arm in arms])
+                z = z.reshape(len(arms), width)
+            return x, z
         first, second = self.encoders
+        context = with_pairs(context, first)
         x = np.zeros(0) if context is None else (first.peek if peek else first.encode)(context)
         vectors = [
             None if arm is None else (second.peek if peek else second.encode)(arm) for arm in arms
@@ -96,7 +110,7 @@ class HybridReader(Reader):
         if values is None:
             if width:
                 raise ValueError(f"{whose} must have {width} features, but has none; give them")
-            return np.zeros(0)
+            return NOTHING
         if isinstance(values, Mapping):
             raise TypeError(
                 f"{whose} has features with names, for which the agent must be made without a "
@@ -144,7 +158,8 @@ class HybridReader(Reader):
     def describe(self, context: Context) -> list[tuple[str, float]]:
         """What a context becomes, learning nothing."""
         if self.encoders is not None:
-            return [] if context is None else self.encoders[0].describe(context)
+            encoder = self.encoders[0]
+            return [] if context is None else encoder.describe(with_pairs(context, encoder))
         x = self._plain(context, self.widths[0], "the context")
         return [(f"x{i}", float(x[i])) for i in np.flatnonzero(x).tolist()]
 
@@ -156,9 +171,43 @@ def free_reader(model: HybridLinear, categories: Sequence[str]) -> HybridReader:
     return HybridReader(model, (contexts, arms))
 
 
+def with_pairs(context: Context, encoder: Encoder) -> Context:
+    """The context, and the pairs of its categories, as far as there is room for them.
+
+    >>> with_pairs({"user": "Tom", "time": "noon", "age": 30}, Encoder())
+    {'user': 'Tom', 'time': 'noon', 'age': 30, 'time × user': 'noon × Tom'}
+    """
+    if not isinstance(context, Mapping):
+        return context
+    labels = sorted(
+        (str(name), label)
+        for name, value in context.items()
+        if (label := _category(str(name), value, encoder.categories)) is not None
+    )
+    if not 2 <= len(labels) <= MOST_PAIRED:
+        return context
+    room = encoder.used < MOST_PAIRED_COLUMNS
+    pairs = {}
+    for (one, first), (other, second) in itertools.combinations(labels, 2):
+        name, label = f"{one} × {other}", f"{first} × {second}"
+        if name not in context and (room or encoder.knows(name, label)):
+            pairs[name] = label
+    return {**context, **pairs}
+
+
+def _category(name: str, value: Any, coded: Set[str]) -> str | None:
+    """The category that a value is; None for a number and for none."""
+    if type(value) is str:
+        return value
+    if isinstance(value, bool):
+        return str(value)
+    label = cell_of(name, value, True) if name in coded else None
+    return label if isinstance(label, str) else None
+
+
 def described(arms: Any) -> tuple[list[Arm], list[Any]]:
     """The names of the arms that are offered, and the features of each; None for names alone."""
-    if isinstance(arms, Mapping):
+    if type(arms) is dict or isinstance(arms, Mapping):  # the former is known at once
         return list(arms), list(arms.values())
     if arms is None or isinstance(arms, str) or not isinstance(arms, Iterable):
         raise TypeError(

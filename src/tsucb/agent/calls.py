@@ -11,6 +11,7 @@ and policies without compiled implementations.
 
 import functools
 from collections.abc import Callable
+from types import MethodType
 from typing import Any, NamedTuple, Protocol
 
 import numba
@@ -19,6 +20,7 @@ from numba import types
 from numba.core import cgutils
 from numba.experimental import structref
 from numba.extending import NativeValue, intrinsic, unbox
+from numba.np.arrayobj import make_array
 from numpy.typing import NDArray
 
 from tsucb.beliefs.belief import Belief
@@ -28,6 +30,7 @@ from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.policy import Choice, Explored, choose, explored
 from tsucb.step import initial_pulls, next_arm, runs_compiled
+from tsucb.structure import leaves
 
 # Places in `Books.counts`.
 DECISIONS, OBSERVATIONS, CLOSED, PENDING, COLUMN = range(5)
@@ -36,6 +39,7 @@ NOTHING, DECIDED, LEARNED, DUE = range(4)
 NOT_FINITE = -1
 
 FNV_PRIME = 0x100000001B3
+LONGEST_ID = 36  # 19 digits, a hyphen and 16 digits
 
 
 class Books(NamedTuple):
@@ -61,8 +65,8 @@ class Calls(Protocol):
     one.
     """
 
-    def decide(self, context: bytes, columns: Integers) -> tuple[int, int, int]:
-        """The index of the arm among the columns, the decision's number, and its checksum.
+    def decide(self, context: bytes, columns: Integers) -> tuple[int, str]:
+        """The index of the arm among the columns, and the decision's id.
 
         The index is `NOT_FINITE` where a context has an entry that is not; nothing has happened.
         """
@@ -77,6 +81,38 @@ class Calls(Protocol):
     @property
     def belief(self) -> Belief | None:
         """The belief of the last decision, if it was kept."""
+
+
+def decision_id(number: int, checksum: int) -> str:
+    """The number of the decision and a checksum over all decisions up to it.
+
+    A process that was killed and goes on from an older file numbers its decisions anew; the
+    checksum keeps a reward for one that was lost from being taken for another's, as decisions with
+    the same id have the same arm and context.
+    """
+    return f"{number}-{checksum:x}"
+
+
+def decision_ids(first: int, checksums: NDArray[np.uint64]) -> list[str]:
+    """`decision_id` of decisions that follow each other: all characters at once, as numbers."""
+    ids: list[str] = []
+    while len(ids) < checksums.size:
+        number = first + len(ids)
+        digits = len(str(number))
+        some = checksums[len(ids) : len(ids) + 10**digits - number]  # numbers of the same length
+        text = np.empty((some.size, digits + 18), dtype=np.uint8)
+        left = np.arange(number, number + some.size)
+        for place in range(digits - 1, -1, -1):
+            left, digit = np.divmod(left, 10)
+            text[:, place] = digit + ord("0")
+        text[:, digits], text[:, -1] = ord("-"), ord("\n")
+        code = np.frombuffer(some.astype(">u8").tobytes().hex().encode(), dtype=np.uint8)
+        text[:, digits + 1 : -1] = code.reshape(-1, 16)
+        made = text.tobytes().decode().split("\n")[:-1]
+        for n in np.flatnonzero(some < 2**60).tolist():  # which begin with a zero
+            made[n] = decision_id(number + n, int(some[n]))
+        ids += made
+    return ids
 
 
 def make_calls(
@@ -200,11 +236,11 @@ class PlainCalls:
         given = (model, state, books, rng, seen)
         self._machine = CompiledCalls((), *given) if runs_compiled(model) else None
 
-    def decide(self, context: bytes, columns: Integers) -> tuple[int, int, int]:
+    def decide(self, context: bytes, columns: Integers) -> tuple[int, str]:
         """See `Calls`."""
         values, counts = np.frombuffer(context), self.books.counts
         if not all_finite(values, self.largest):
-            return NOT_FINITE, 0, 0
+            return NOT_FINITE, ""
         step = int(counts[DECISIONS] + counts[OBSERVATIONS]) + 1
         self.policy.belief = None
         choice = next_arm(
@@ -213,7 +249,7 @@ class PlainCalls:
         )  # fmt: skip
         words = np.frombuffer(context, np.uint64)
         count_decision(self.books, words, columns, choice.arm)
-        return int(choice.arm), int(counts[DECISIONS]), int(self.books.checksum[0])
+        return int(choice.arm), decision_id(int(counts[DECISIONS]), int(self.books.checksum[0]))
 
     @property
     def learn(self) -> Any:
@@ -252,34 +288,51 @@ def count_decision(books, words, columns, place):  # type: ignore[no-untyped-def
 class CompiledCalls:
     """`Calls` as machine code."""
 
+    __slots__ = (
+        "_decider", "_kept", "_long", "_machines", "_rest", "belief", "decide", "learn", "learner",
+    )  # fmt: skip
+
     def __init__(self, policy: Any, model: Any, state: Any, books: Books,
                  rng: np.random.Generator, seen: Floats) -> None:  # fmt: skip
         given = model, state, room_for(model, state), books
+        letters = np.empty(LONGEST_ID, dtype=np.uint8)
+        self._kept = given, policy, seen, letters  # what machine code borrows
         self.learner = handed_over(undisturbed(lambda: _learner(*given)))
-        self._rest = policy, initial_pulls(model), held(rng), seen, largest_of(model)
+        self._rest = policy, initial_pulls(model), held(rng), seen, largest_of(model), letters
+        self._long = sum(array.size for array in leaves(state)) >= LONG
+        self._decider: HandedOver | None = None
+        self._machines: dict[Any, MethodType] = {}
+        self.belief = None  # machine code keeps none
+        # Compiled when the first decision is made, and the first reward comes.
+        self.decide: Callable[[bytes, Integers], tuple[int, str]] = self._first_decision
+        self.learn: Callable[[bytes, int, float, bool], bool] = self._first_reward
 
     @property
-    def belief(self) -> None:
-        """Machine code keeps none."""
-
-    @functools.cached_property
     def decider(self) -> "HandedOver":
         """What decides, made when the first decision is."""
-        given = self.learner.structure, *self._rest
-        return handed_over(undisturbed(lambda: _decider(*given)))
+        if self._decider is None:
+            given = self.learner.structure, *self._rest
+            self._decider = handed_over(undisturbed(lambda: _decider(*given)))
+        return self._decider
 
-    @functools.cached_property
-    def decide(self) -> Any:
-        """See `Calls`; compiled when the first decision is made."""
-        code = _decide.compile((self.decider.kind, _CONTEXT, _COLUMNS))  # type: ignore[attr-defined]
-        return functools.partial(code, self.decider.address)
+    def bound(self, function: Any, *kinds: Any) -> Callable[..., Any]:
+        """The machine code of a function of the decider and of arguments of these types."""
+        machine = self._machines.get(function)
+        if machine is None:
+            code = function.compile((self.decider.kind, *kinds))
+            machine = self._machines[function] = MethodType(code, self.decider.address)
+        return machine
 
-    @functools.cached_property
-    def learn(self) -> Any:
-        """See `Calls`; compiled when the first reward comes."""
+    def _first_decision(self, context: bytes, columns: Integers) -> tuple[int, str]:
+        self.decide = self.bound(_decide_long if self._long else _decide, _CONTEXT, _COLUMNS)
+        place, id = self.decide(context, columns)
+        return place, id
+
+    def _first_reward(self, context: bytes, column: int, reward: float, counted: bool) -> bool:
         arguments = (_CONTEXT, types.int64, types.float64, types.boolean)
         code = _learn.compile((self.learner.kind, *arguments))  # type: ignore[attr-defined]
-        return functools.partial(code, self.learner.address)
+        self.learn = MethodType(code, self.learner.address)
+        return bool(self.learn(context, column, reward, counted))
 
 
 @structref.register
@@ -304,7 +357,9 @@ structref.define_boxing(LearnerType, Learner)
 structref.define_constructor(Learner, LearnerType, ["model", "state", "room", "books"])
 structref.define_boxing(DeciderType, Decider)
 structref.define_constructor(
-    Decider, DeciderType, ["learner", "policy", "first_pulls", "stream", "seen", "largest"]
+    Decider,
+    DeciderType,
+    ["learner", "policy", "first_pulls", "stream", "seen", "largest", "letters"],
 )
 
 
@@ -343,19 +398,50 @@ def unbox_address(kind, address, c):  # type: ignore[no-untyped-def]
 _CONTEXT = types.Bytes(types.uint8, 1, "C", readonly=True)
 _COLUMNS = types.Array(types.int64, 1, "C")
 
-# These calls are short. To give up the interpreter's lock would take a tenth of their time, and the
+# Most calls are short. To give up the interpreter's lock would take a tenth of their time, and the
 # agent's own lock would then be held until another thread gives it back.
 keeping_gil = functools.partial(compiled, nogil=False)
+# With so many numbers in the model's state a decision takes some 20 µs and more. Other threads, if
+# they have agents of their own, decide meanwhile.
+LONG = 2**16
 
 
 @compiled
 def _learner(model, state, room, books):  # type: ignore[no-untyped-def]
-    return Learner(model, state, room, books)
+    return Learner(borrowed(model), borrowed(state), borrowed(room), borrowed(books))
 
 
 @compiled
-def _decider(learner, policy, first_pulls, stream, seen, largest):  # type: ignore[no-untyped-def]
-    return Decider(learner, policy, first_pulls, stream, seen, largest)
+def _decider(learner, policy, first_pulls, stream, seen, largest, letters):  # type: ignore[no-untyped-def]
+    return Decider(
+        learner, borrowed(policy), first_pulls, stream, borrowed(seen), largest, borrowed(letters)
+    )
+
+
+@intrinsic
+def borrowed(_, value):  # type: ignore[no-untyped-def]
+    """A value whose arrays belong to someone else, who keeps them for as long as they are used.
+
+    Compiled code counts references to what it owns, and each count takes as long as ten products.
+    """
+
+    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return without_owner(context, builder, value, arguments[0])
+
+    return value(value), code
+
+
+def without_owner(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """The code for `borrowed`: of an array, or of all in a tuple."""
+    if isinstance(kind, types.Array):
+        array = make_array(kind)(context, builder, value)
+        array.meminfo = cgutils.get_null_value(array.meminfo.type)
+        return array._getvalue()
+    if isinstance(kind, types.BaseTuple):
+        for i, part in enumerate(kind):
+            inner = without_owner(context, builder, part, builder.extract_value(value, i))
+            value = builder.insert_value(value, inner, i)
+    return value
 
 
 @compiled
@@ -379,7 +465,7 @@ def _decide(decider, numbers, columns):  # type: ignore[no-untyped-def]
     learner = decider.learner
     values, books = np.frombuffer(numbers, np.float64), learner.books
     if not all_finite(values, decider.largest):
-        return NOT_FINITE, 0, np.uint64(0)
+        return NOT_FINITE, text_from(decider.letters, decider.letters.size)
     step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
     context = laid_out(without_tiny(values), learner.room, columns)
     choice = next_arm(
@@ -387,7 +473,54 @@ def _decide(decider, numbers, columns):  # type: ignore[no-untyped-def]
         decider.first_pulls, step, decider.stream.rng, decider.seen,
     )  # fmt: skip
     record_decision(books, np.frombuffer(numbers, np.uint64), columns, choice.arm)
-    return choice.arm, books.counts[DECISIONS], books.checksum[0]
+    first = write_id(decider.letters, books.counts[DECISIONS], books.checksum[0])
+    return choice.arm, text_from(decider.letters, first)
+
+
+@compiled
+def _decide_long(decider, numbers, columns):  # type: ignore[no-untyped-def]
+    return _decide(decider, numbers, columns)
+
+
+@inlined
+def write_id(letters, number, checksum):  # type: ignore[no-untyped-def]
+    """Write `decision_id` at the end of the letters, and say where it begins."""
+    at = letters.size
+    while True:
+        at -= 1
+        digit = checksum & np.uint64(15)
+        letters[at] = digit + (np.uint64(48) if digit < 10 else np.uint64(87))  # 0 to 9, a to f
+        checksum >>= np.uint64(4)
+        if checksum == 0:
+            break
+    at -= 1
+    letters[at] = 45  # a hyphen
+    while True:
+        at -= 1
+        letters[at] = 48 + number % 10
+        number //= 10
+        if number == 0:
+            break
+    return at
+
+
+@intrinsic
+def text_from(_, letters, first):  # type: ignore[no-untyped-def]
+    """The string of the letters from the first one, for Python, which makes a copy of it."""
+
+    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        array = make_array(letters)(context, builder, arguments[0])
+        text = cgutils.create_struct_proxy(types.unicode_type)(context, builder)
+        text.data = builder.bitcast(builder.gep(array.data, [arguments[1]]), text.data.type)
+        text.length = builder.sub(array.nitems, arguments[1])
+        text.kind = context.get_constant(types.int32, 1)  # bytes for each letter
+        text.is_ascii = context.get_constant(types.uint32, 1)
+        text.hash = context.get_constant(types.intp, -1)  # not known
+        text.meminfo = cgutils.get_null_value(text.meminfo.type)
+        text.parent = cgutils.get_null_value(text.parent.type)
+        return text._getvalue()
+
+    return types.unicode_type(letters, first), code
 
 
 @keeping_gil

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from tsucb.agent.encoding import Encoder
 from tsucb.agent.transformers import fast_row, learn_and_transform, table_of
 from tsucb.agent.values import values_of
 from tsucb.models.model import Model, check_finite
@@ -207,14 +206,14 @@ class FreeReader(Reader):
     ----------
     model
         Widened by the agent when vectors get longer.
-    categories
-        As in `Agent`.
+    encoder
+        An `Encoder`, or a `HashingEncoder`.
     """
 
-    def __init__(self, model: Model, categories: Sequence[str], encoder: Any = None) -> None:
+    def __init__(self, model: Model, encoder: Any) -> None:
         super().__init__(model, None, None, False)
         self.takes_context = True
-        self.encoder = Encoder(categories=categories) if encoder is None else encoder
+        self.encoder = encoder
         self.lock = self.encoder.lock
 
     @property

@@ -2,6 +2,7 @@
 
 import math
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -46,6 +47,20 @@ def refuse_reentry() -> NoReturn:
     )
 
 
+def checked(clock: Callable[[], float]) -> Callable[[], float]:
+    """The clock, or a sentence where it does not tell the time."""
+    if clock is time.time:
+        return clock
+
+    def now() -> float:
+        now = clock()
+        if not isinstance(now, Real) or not math.isfinite(now):
+            raise ValueError(f"the clock must tell the time in seconds, but it says {now!r}")
+        return float(now)
+
+    return now
+
+
 class Core:
     """The state of an agent, and what puts it in order; see `tsucb.agent.agent.Agent`.
 
@@ -69,10 +84,12 @@ class Core:
     _rng: np.random.Generator
     _doing: Doing
     _unfinished: tuple[str, list[float]] | None  # a list not all of whose places are learned yet
+    _behind: bool  # whether arms, a list, a fork or too many open decisions may wait for `_current`
     _forked: bool  # whether it still has the draws and ids of the parent process
     _oldest: Iterator[str]  # ids in the order of their decisions; some may be closed
     _lock: threading.RLock
     _clock: Callable[[], float]
+    _time: Callable[[], float]  # the same, checked
     _log: Any
 
     @property
@@ -86,13 +103,16 @@ class Core:
         return self._roster.model
 
     def _current(self) -> Roster:
-        """The roster with nothing half done in it, and the arms as they are to be."""
+        """The roster with nothing half done in it, and the arms as they are to be.
+
+        There is nothing to do if neither a call is pending nor the agent is `_behind`.
+        """
         roster = self._roster
-        if not roster.in_order:
+        if roster.counts[PENDING]:
             roster = roster.put_in_order(self._doing)
             if not roster.in_order:
                 roster = self._trained(roster)
-                roster.books.counts[PENDING] = NOTHING
+                roster.counts[PENDING] = NOTHING
             self._roster = roster
         if self._unfinished is not None:
             self._finish_list(roster)
@@ -109,6 +129,7 @@ class Core:
             roster = roster.with_arms(self._records.values())
             self._roster = roster
             self._settled = True
+        self._behind = False
         return roster
 
     def _in_order(self) -> Roster:
@@ -120,16 +141,8 @@ class Core:
         if self._lock._is_owned():  # type: ignore[attr-defined]
             refuse_reentry()
 
-    def _time(self) -> float:
-        now = self._clock()
-        if type(now) is float and math.isfinite(now):  # the common case; to ask for `Real` is slow
-            return now
-        if not isinstance(now, Real) or not math.isfinite(now):
-            raise ValueError(f"the clock must tell the time in seconds, but it says {now!r}")
-        return float(now)
-
     def _drop_oldest(self, roster: Roster) -> None:
-        """Drop the oldest of too many open decisions; an interrupt leaves it to the next call."""
+        """Drop the oldest of too many open decisions: a call does it for those before it."""
         # Not the first key of the dictionary: to find that takes long once many were deleted.
         while len(roster.open) > self.max_open:
             for id in self._oldest:
@@ -193,9 +206,12 @@ class Core:
         return roster, offer.columns
 
     def _learned(
-        self, roster: Roster, column: int, context: bytes, value: float, counted: bool
+        self, roster: Roster, column: int, context: bytes, value: float, counted: bool = False
     ) -> Roster:
-        """The roster with one more reward, which counts once the caller says so."""
+        """The roster with one more reward, which counts once the caller says so.
+
+        `counted` where it also stands for a decision, as it was of none.
+        """
         calls = roster.calls or self._bound(roster)
         learn = calls.learn
         if learn is None:  # in plain Python: into a copy
@@ -269,13 +285,13 @@ class Core:
                 record_closed(roster.books)
             else:
                 row = contexts[:width] if width else contexts
-                roster = self._learned(roster, column, row, value, counted=False)
+                roster = self._learned(roster, column, row, value)
                 learned = True
             if rest is None:
                 del roster.open[id]
             else:
                 roster.open[id] = rest
-            roster.books.counts[PENDING] = NOTHING
+            roster.counts[PENDING] = NOTHING
         self._unfinished = None
         return learned
 

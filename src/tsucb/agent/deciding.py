@@ -14,6 +14,7 @@ from tsucb.agent.calls import (
     Books,
     CompiledCalls,
     count_decision,
+    decision_id,
 )
 from tsucb.agent.contexts import Arm, Context, one_by_one
 from tsucb.agent.core import refuse_reentry
@@ -27,7 +28,6 @@ from tsucb.agent.roster import (
     Open,
     Roster,
     Together,
-    decision_id,
     plain_name,
 )
 from tsucb.checks import whole_number
@@ -59,18 +59,25 @@ class Deciding(Offering):
             per arm, a mapping of names to features: dictionaries or vectors. Where arms come with
             the decisions they need not be known.
         """
-        x, names = self._read(context, arms)
+        # The common case by itself: all arms, in a context as wide as ever and the same for all.
+        usual = arms is None and not self._free and not self._per_arm
+        x, names = (self._reader.packed(context), None) if usual else self._read(context, arms)
         if self._lock._is_owned():  # type: ignore[attr-defined]
             refuse_reentry()
         now = self._time()
         with self._lock:
-            roster = self._current()
-            roster, given, offer = self._offered(roster, x, names)
+            roster = self._roster
+            if roster.counts[PENDING] or self._behind:
+                roster = self._current()
+            if usual:
+                offer = roster.offered or roster.everyone
+            else:
+                roster, x, offer = self._offered(roster, x, names)
             self._doing = None
-            decision = self._decide(roster, given, offer, now, roster.open)
-            roster.books.counts[PENDING] = NOTHING
+            decision = self._decide(roster, x, offer, now, roster.open)
             if len(roster.open) > self.max_open:
-                self._drop_oldest(roster)
+                self._behind = True
+            roster.counts[PENDING] = NOTHING
         if self._log is not None:
             self._log.decided(decision, _told(context, arms))
         return decision
@@ -95,35 +102,41 @@ class Deciding(Offering):
         with self._lock:
             roster = self._current()
             roster, given, offer = self._offered(roster, x, names)
-            if length > len(offer.records):
-                raise ValueError(
-                    f"a list of {length} cannot be made of {len(offer.records)} arms; make it "
-                    "shorter, or offer more"
-                )
             doing = Batch(copied(roster.books), {})
             self._doing = doing
-            calls = roster.calls or self._bound(roster)
-            width = len(given) // 8 // len(offer.records) if self._per_arm else 0
-            places, seen, number, checksum = ranked(calls, given, offer.columns, length, width)
-            if number == NOT_FINITE:
-                check_finite(np.frombuffer(given), roster.model.largest)
-            ranking = Ranking(decision_id(number, checksum), offer, places, self.policy, seen, now)
+            ranking = self._ranked(roster, given, offer, length, now)
             records = tuple(offer.records[place] for place in ranking.places)
             if self._coming:
                 for record, place in zip(records, ranking.places, strict=True):
                     self._remember(roster, record, int(offer.columns[place]))
-            if width:
-                rows = np.frombuffer(given).reshape(-1, width)[places]
-                given = rows.tobytes()
+            if self._per_arm:
+                rows = np.frombuffer(given).reshape(len(offer.records), -1)
+                given = rows[list(ranking.places)].tobytes()
             doing.open[ranking.id] = records, given, now
             roster.open.update(doing.open)
-            roster.books.counts[PENDING] = NOTHING
-            self._drop_oldest(roster)
+            self._behind = True
+            roster.counts[PENDING] = NOTHING
         if self._log is not None:
             told = _told(context, arms)
             for place in range(length):
                 self._log.decided(ranking.decision(place), told)
         return ranking
+
+    def _ranked(
+        self, roster: Roster, given: bytes, offer: Offer, length: int, now: float
+    ) -> Ranking:
+        """A list from what is offered; it counts once the caller says so."""
+        if length > len(offer.records):
+            raise ValueError(
+                f"a list of {length} cannot be made of {len(offer.records)} arms; make it "
+                "shorter, or offer more"
+            )
+        calls = roster.calls or self._bound(roster)
+        width = len(given) // 8 // len(offer.records) if self._per_arm else 0
+        places, seen, number, checksum = ranked(calls, given, offer.columns, length, width)
+        if number == NOT_FINITE:
+            check_finite(np.frombuffer(given), roster.model.largest)
+        return Ranking(decision_id(number, checksum), offer, places, self.policy, seen, now)
 
     def estimate(self, context: Context = None, arms: Any = None) -> Estimate:
         """What the agent believes of every arm in this context, and would choose next.
@@ -194,8 +207,8 @@ class Deciding(Offering):
                 ids = [decision.id for decision in made]
                 decisions = Decisions(ids, offer, places, places, self.policy, None, now, made)
             roster.open.update(doing.open)
-            roster.books.counts[PENDING] = NOTHING
-            self._drop_oldest(roster)
+            self._behind = True
+            roster.counts[PENDING] = NOTHING
         if self._log is not None:
             self._log.decided_many(decisions, [_told(x, arms) for x in one_by_one(contexts)])
         return decisions
@@ -236,22 +249,51 @@ class Deciding(Offering):
         self._check_entry()
         now = self._time()
         with self._lock:
-            kept = roster = self._current()
-            records = self._records
-            try:
-                if self._coming and len(names) > len(roster.free):
-                    # Room for strangers may be made, and arms forgotten for it: in a copy.
-                    roster, self._records = roster.copied(), records.copy()
-                roster, given, offer = self._offered(roster, x, names, peek=True)
-            finally:
-                self._roster, self._records = kept, records
-            before = Books._make([array.copy() for array in roster.books])
-            self._doing = Batch(before, {})  # an interrupt, too, finds it as it was
+            roster, given, offer, before = self._looked_at(x, names)
             decision = self._decide(roster, given, offer, now, {}, proposed=True)
             for now_there, then_there in zip(roster.books, before, strict=True):
                 now_there[...] = then_there
         decision.id = ""
         return decision
+
+    def propose_list(self, context: Context, k: int, arms: Any = None) -> Ranking:
+        """A list of k arms as `rank` would make it; as with `propose`, nothing is remembered.
+
+        Each place can be recorded as a decision of its own: `decision(place)` says how it was
+        filled.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue", "green"], seed=0)
+        >>> ranking = agent.propose_list({"age": 31}, 2)
+        >>> len(ranking.arms), agent.open_decisions
+        (2, 0)
+        """
+        length = whole_number("k", k, least=1)
+        x, names = self._read(context, arms, peek=True)
+        self._check_entry()
+        now = self._time()
+        with self._lock:
+            roster, given, offer, before = self._looked_at(x, names)
+            ranking = self._ranked(roster, given, offer, length, now)
+            for now_there, then_there in zip(roster.books, before, strict=True):
+                now_there[...] = then_there
+        ranking.id = ""
+        return ranking
+
+    def _looked_at(self, x: Any, names: Any) -> tuple[Roster, bytes, Offer, Books]:
+        """What is offered, without knowing any more than before; and the books as they are."""
+        kept = roster = self._current()
+        records = self._records
+        try:
+            if self._coming and len(names) > len(roster.free):
+                # Room for strangers may be made, and arms forgotten for it: in a copy.
+                roster, self._records = roster.copied(), records.copy()
+            roster, given, offer = self._offered(roster, x, names, peek=True)
+        finally:
+            self._roster, self._records = kept, records
+        before = Books._make([array.copy() for array in roster.books])
+        self._doing = Batch(before, {})  # an interrupt, too, finds it as it was
+        return roster, given, offer, before
 
     def record(
         self, id: str, context: Context, arm: Arm, features: Any = None, *,
@@ -283,9 +325,8 @@ class Deciding(Offering):
             words, columns = np.frombuffer(x, np.uint64), np.array([column], dtype=np.int64)
             count_decision(roster.books, words, columns, 0)
             roster.open.update(opened)
-            roster.books.counts[PENDING] = NOTHING
-            if len(roster.open) > self.max_open:
-                self._drop_oldest(roster)
+            self._behind = True
+            roster.counts[PENDING] = NOTHING
 
     def _decide(
         self, roster: Roster, x: bytes, offer: Offer, now: float,
@@ -296,7 +337,8 @@ class Deciding(Offering):
         if not records:
             raise ValueError("no arm is available; add one, or list at least one")
         calls = roster.calls or self._bound(roster)
-        place, number, checksum = calls.decide(x, columns)
+        decide = calls.decide
+        place, id = decide(x, columns)
         if place == NOT_FINITE:
             check_finite(np.frombuffer(x), roster.model.largest)
         record = records[place]
@@ -305,7 +347,8 @@ class Deciding(Offering):
             x = x[place * width : (place + 1) * width]
         if self._coming and not proposed:
             self._remember(roster, record, int(columns[place]))
-        id = decision_id(number, checksum)
         open[id] = record, x, now
-        seen = roster.seen[: 4 * len(records) + 2].tobytes()
-        return Decision(id, record.name, offer, self.policy, seen, calls.belief, now)
+        seen = roster.seen
+        if len(records) < roster.width:
+            seen = seen[: 4 * len(records) + 2]
+        return Decision(id, record.name, offer, self.policy, seen.tobytes(), calls.belief, now)

@@ -232,30 +232,37 @@ def _plain(value: Any) -> Any:
 
 def as_parquet(rows: list[Row]) -> bytes:
     """Rows of both kinds as a Parquet file."""
+    sink = io.BytesIO()
+    write_parquet([rows], sink)
+    return sink.getvalue()
+
+
+def write_parquet(groups: Iterable[list[Row]], sink: Any) -> None:
+    """Write rows of both kinds as a Parquet file, group by group, so that one is in memory."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     text, number = pa.string(), pa.float64()
-    kinds = {
-        "kind": text,
-        "id": text,
-        "time": number,
-        "policy": text,
-        "context": text,
-        "arms": pa.list_(text),
-        "arm": text,
-        "favourite": text,
-        "probabilities": pa.list_(number),
-        "target": number,
-        "alpha": number,
-        "mean": pa.list_(number),
-        "std": pa.list_(number),
-        "reward": number,
-        "expired": pa.bool_(),
-    }
-    columns = {
-        name: pa.array([row.get(name) for row in rows], kind) for name, kind in kinds.items()
-    }
-    sink = io.BytesIO()
-    pq.write_table(pa.table(columns), sink, compression="zstd")
-    return sink.getvalue()
+    schema = pa.schema(
+        {
+            "kind": text,
+            "id": text,
+            "time": number,
+            "policy": text,
+            "context": text,
+            "arms": pa.list_(text),
+            "arm": text,
+            "favourite": text,
+            "probabilities": pa.list_(number),
+            "target": number,
+            "alpha": number,
+            "mean": pa.list_(number),
+            "std": pa.list_(number),
+            "reward": number,
+            "expired": pa.bool_(),
+        }
+    )
+    with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+        for rows in groups:
+            columns = [pa.array([row.get(kind.name) for row in rows], kind.type) for kind in schema]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))

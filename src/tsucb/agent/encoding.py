@@ -13,6 +13,13 @@ from tsucb.agent.vocabulary import Vocabulary, check_state, refuse_reentry
 from tsucb.numeric.arrays import Floats
 
 
+def coded_features(categories: Iterable[str]) -> frozenset[str]:
+    """The names of features whose numbers are codes."""
+    if isinstance(categories, str):
+        raise TypeError(f"categories is a list of names, such as [{categories!r}]")
+    return frozenset(feature_name(name) for name in categories)
+
+
 class Encoder:
     """Turns contexts into vectors, and learns which columns they need as they come.
 
@@ -48,9 +55,7 @@ class Encoder:
 
     def __init__(self, *, categories: Iterable[str] = (), most_columns: int = 1_000) -> None:
         most: Any = most_columns
-        if isinstance(categories, str):
-            raise TypeError(f"categories is a list of names, such as [{categories!r}]")
-        self.categories = frozenset(feature_name(name) for name in categories)
+        self.categories = coded_features(categories)
         if not isinstance(most, Integral) or isinstance(most, bool) or int(most) < 1:
             raise ValueError(f"most_columns must be a whole number of at least 1, not {most!r}")
         self.most_columns = int(most)
@@ -73,6 +78,11 @@ class Encoder:
     def names(self) -> tuple[str, ...]:
         """The names of the columns in use."""
         return tuple(self._vocabulary.names)
+
+    def knows(self, feature: str, category: str) -> bool:
+        """Whether a category has a column of its own."""
+        known = self._vocabulary.features.get(feature)
+        return known is not None and category in known.labels
 
     def encode(self, context: Any) -> Floats:
         """The vector of a context, after learning the columns that it needs."""

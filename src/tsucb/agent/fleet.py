@@ -22,6 +22,8 @@ from tsucb.agent.roster import (
     plain_name,
     record_of,
 )
+from tsucb.models.forgetting import without_forgetting
+from tsucb.models.model import Model
 from tsucb.structure import pack_object
 
 if TYPE_CHECKING:
@@ -63,6 +65,8 @@ def merge(first: "Agent", second: "Agent", base: "Agent | None" = None) -> "Agen
     for agent in (first, second, *(() if base is None else (base,))):
         if not hasattr(agent, "_roster"):
             raise TypeError(f"agents are merged, not {agent!r}; load them first")
+    if type(first.model).merged is Model.merged:
+        first.model.merged(None, None, None)  # says why not
     one, two = first.__copy__(), second.__copy__()
     start = _blank_like(one) if base is None else base.__copy__()
     for other in (two, start):
@@ -131,7 +135,7 @@ def _same_columns(one: "Agent", two: "Agent", start: "Agent") -> tuple[Reader, l
     widths: Any = tuple(encoder.used for encoder in encoders) if hybrid else encoders[0].width
     wide = []
     for agent, roster in zip((one, two, start), rosters, strict=True):
-        model: Any = roster.model
+        model = without_forgetting(roster.model)
         have = (model.context, model.features) if hybrid else (model.features,)
         places = []
         for encoder, own, count in zip(encoders, _encoders(agent._reader), have, strict=True):
@@ -140,10 +144,10 @@ def _same_columns(one: "Agent", two: "Agent", start: "Agent") -> tuple[Reader, l
             there = [at[column] for column in own._vocabulary.columns][:count]
             places.append(np.array(there, dtype=np.int64))
         wide.append(roster.widened(widths, tuple(places) if hybrid else places[0]))
-    model = wide[0].model
+    model = without_forgetting(wide[0].model)
     if hybrid:
         return HybridReader(model, (encoders[0], encoders[1])), wide
-    return FreeReader(model, (), encoders[0]), wide
+    return FreeReader(wide[0].model, encoders[0]), wide
 
 
 def _is_older(base: "Agent", agent: "Agent") -> bool:

@@ -32,6 +32,7 @@ from tsucb.agent.roster import (
     records_of,
 )
 from tsucb.checks import SMALLEST, flushed, within
+from tsucb.models.forgetting import without_forgetting
 from tsucb.numeric.arrays import Floats, Integers
 
 
@@ -81,7 +82,9 @@ class Learning(Offering):
         if self._lock._is_owned():  # type: ignore[attr-defined]
             refuse_reentry()
         with self._lock:
-            roster = self._current()
+            roster = self._roster
+            if roster.counts[PENDING] or self._behind:
+                roster = self._current()
             decision = roster.decision(id)
             if decision is None:
                 self._refuse(roster, id)
@@ -91,18 +94,19 @@ class Learning(Offering):
             if several:
                 raise TypeError(f"decision {id!r} is of one arm; give one reward, not {reward!r}")
             column = roster.columns.get(record)
-            if column is not None and self._coming:
-                self._records.move_to_end(record.name)
-            elif self._coming:
-                roster, columns = self._all_remembered(roster, [record.name])
-                column = int(columns[0])
+            if self._coming:
+                if column is None:
+                    roster, columns = self._all_remembered(roster, [record.name])
+                    column = int(columns[0])
+                else:
+                    self._records.move_to_end(record.name)
             self._doing = id
             if column is None:
                 record_closed(roster.books)
             else:
-                roster = self._learned(roster, column, context, value, counted=False)
+                roster = self._learned(roster, column, context, value)
             del roster.open[id]
-            roster.books.counts[PENDING] = NOTHING
+            roster.counts[PENDING] = NOTHING
         if self._log is not None:
             self._log.rewarded(id, value, self._time())
         return column is not None
@@ -177,6 +181,7 @@ class Learning(Offering):
         """Learn what the places of a list earned, and close it."""
         names = [record.name for record in arms_of(decision)]
         rewards = self._rewards_of(id, names, given)
+        self._behind = True
         self._unfinished = id, rewards
         learned = self._finish_list(roster)
         if self._log is not None:
@@ -213,7 +218,7 @@ class Learning(Offering):
             self._doing = id
             record_closed(roster.books)
             del roster.open[id]
-            roster.books.counts[PENDING] = NOTHING
+            roster.counts[PENDING] = NOTHING
         if self._log is not None:
             self._log.expired([id], None, self._time())
 
@@ -305,7 +310,7 @@ class Learning(Offering):
             roster, column = self._column_of(roster, arm)
             self._doing = None
             roster = self._learned(roster, column, x, value, counted=True)
-            roster.books.counts[PENDING] = NOTHING
+            roster.counts[PENDING] = NOTHING
 
     def fit(
         self, history: Any, *, arm: str = "arm", reward: str = "reward",
@@ -410,7 +415,8 @@ class Learning(Offering):
             roster = self._current()
             if given:  # the last is as wide as any
                 roster, _ = self._fitted_arms(roster, reader, given[-1])
-            rows = [reader.laid_out(x, z, roster.model) for x, z in given]  # type: ignore[arg-type]
+            model = without_forgetting(roster.model)
+            rows = [reader.laid_out(x, z, model) for x, z in given]
             roster = roster.copied()
             for piece in _pieces(names, max(self.most_arms // 2, 1) if self._coming else None):
                 some = list(dict.fromkeys(names[piece]))

@@ -3,7 +3,7 @@
 The places are filled one after the other: the policy chooses among all arms offered, then among
 those that are left, and so on, all from what is known now. So the list of TS-UCB is its rule
 applied without replacement; each place has its own draw of f̃, over the arms that were left. Each
-counts as a decision, and all of them have one id.
+counts as a decision, and all of them have one id. What is believed is computed once for all places.
 """
 
 from typing import Any
@@ -27,8 +27,12 @@ from tsucb.agent.calls import (
 from tsucb.agent.contexts import Arm
 from tsucb.agent.decision import Decision, Explanation
 from tsucb.agent.roster import Offer
-from tsucb.numeric.arrays import Floats, Integers
-from tsucb.step import next_arm
+from tsucb.beliefs.belief import belief_of
+from tsucb.beliefs.law import Law, law_of
+from tsucb.compiled import class_of, hook, implements, inlined, offers
+from tsucb.models.model import believe
+from tsucb.numeric.arrays import Floats, Integers, taken
+from tsucb.step import first_pull, least_chosen, weighed
 
 
 class Ranking:
@@ -93,11 +97,8 @@ def ranked(calls: Any, context: bytes, columns: Integers, count: int, width: int
     if isinstance(calls, PlainCalls):
         number, checksum = _rank_plain(calls, context, columns, places, seen, width)
     else:
-        rank = calls.__dict__.get("rank")
-        if rank is None:
-            kind = (calls.decider.kind, _CONTEXT, _COLUMNS, _COLUMNS, _SEEN, types.int64)
-            rank = calls.__dict__["rank"] = _rank.compile(kind)  # type: ignore[attr-defined]
-        number, checksum = rank(calls.decider.address, context, columns, places, seen, width)
+        rank = calls.bound(_rank, _CONTEXT, _COLUMNS, _COLUMNS, _SEEN, types.int64)
+        number, checksum = rank(context, columns, places, seen, width)
     return places, seen, int(number), int(checksum)
 
 
@@ -108,16 +109,15 @@ def _rank_plain(calls: PlainCalls, context: bytes, columns: Integers, places: In
                 seen: Floats, width: int) -> tuple[int, int]:  # fmt: skip
     """`_rank` in plain Python, one decision after the other."""
     rows, left = np.frombuffer(context), list(range(columns.size))
-    whole = calls.seen
-    number, checksum = NOT_FINITE, 0
+    whole, books = calls.seen, calls.books
     for n in range(places.size):
         given = rows.reshape(-1, width)[left].tobytes() if width else context
-        place, number, checksum = calls.decide(given, columns[left])
+        place, _ = calls.decide(given, columns[left])
         if place == NOT_FINITE:
             return NOT_FINITE, 0
         seen[n, : 4 * len(left) + 2] = whole[: 4 * len(left) + 2]
         places[n] = left.pop(place)
-    return number, checksum
+    return int(books.counts[DECISIONS]), int(books.checksum[0])
 
 
 @keeping_gil
@@ -127,17 +127,63 @@ def _rank(decider, numbers, columns, places, seen, width):  # type: ignore[no-un
     if not all_finite(values, decider.largest):
         return NOT_FINITE, np.uint64(0)
     context = laid_out(without_tiny(values), learner.room, columns)
-    left, rest = columns.copy(), np.arange(columns.size)
-    for n in range(places.size):
-        count = columns.size - n
+    model, state, rng = learner.model, learner.state, decider.stream.rng
+    words, rest = np.frombuffer(numbers, np.uint64), np.arange(columns.size)
+    n = first_places(decider, columns, words, rest, places, seen)
+    if n < places.size:
         step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
-        available = left[:count]
-        choice = next_arm(
-            learner.model, learner.state, decider.policy, context, available, books.chosen,
-            decider.first_pulls, step, decider.stream.rng, seen[n],
-        )  # fmt: skip
-        count_decision(books, np.frombuffer(numbers, np.uint64), available, choice.arm)
-        places[n] = rest[choice.arm]
-        for i in range(choice.arm, count - 1):
-            left[i], rest[i] = left[i + 1], rest[i + 1]
+        whole = believe(model, state, context, columns, step, rng)
+    while n < places.size:
+        step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
+        if n == 0:
+            belief = whole
+        else:
+            left = rest[: columns.size - n]
+            belief = belief_of_rest(whole, left, model, state, context, columns, step, rng)
+        choice = weighed(decider.policy, belief, rng, seen[n])
+        fill(n, choice.arm, columns, words, books, rest, places)
+        n += 1
     return books.counts[DECISIONS], books.checksum[0]
+
+
+@inlined
+def first_places(decider, columns, words, rest, places, seen):  # type: ignore[no-untyped-def]
+    """Fill places with arms that have not had their first pulls; how many. The others follow."""
+    books, first_pulls = decider.learner.books, decider.first_pulls
+    n = 0
+    while n < places.size and first_pulls > 0:
+        left = taken(columns, rest[: columns.size - n])
+        place = least_chosen(books.chosen, left)
+        if books.chosen[left[place]] >= first_pulls:
+            break
+        choice = first_pull(decider.policy, place, left.size, decider.stream.rng, seen[n])
+        fill(n, choice.arm, columns, words, books, rest, places)
+        n += 1
+    return n
+
+
+@inlined
+def fill(n, arm, columns, words, books, rest, places):  # type: ignore[no-untyped-def]
+    """Give place n to one of the arms that are left."""
+    places[n] = rest[arm]
+    count_decision(books, words, columns, rest[arm])
+    for i in range(arm, columns.size - n - 1):
+        rest[i] = rest[i + 1]
+
+
+@hook
+def belief_of_rest(
+    whole: Any, left: Integers, model: Any, state: Any, context: Any, columns: Integers, step: int,
+    rng: np.random.Generator,
+) -> Any:  # fmt: skip
+    """What is believed of the arms that are left, where `whole` is what is believed of all."""
+
+
+@implements(belief_of_rest, Law, where=lambda whole, *_: offers(law_of, class_of(whole)))
+def rest_of_belief(whole, left, model, state, context, columns, step, rng):  # type: ignore[no-untyped-def]
+    return belief_of(whole, left, step)
+
+
+@implements(belief_of_rest, Law)
+def rest_believed_anew(whole, left, model, state, context, columns, step, rng):  # type: ignore[no-untyped-def]
+    return believe(model, state, context, taken(columns, left), step, rng)

@@ -17,11 +17,12 @@ from tsucb.agent.calls import (
     OBSERVATIONS,
     CompiledCalls,
     count_decision,
+    decision_ids,
     laid_out,
     without_tiny,
 )
 from tsucb.agent.decision import Decision
-from tsucb.agent.roster import Offer, Roster, decision_ids
+from tsucb.agent.roster import Offer, Roster
 from tsucb.checks import flushed
 from tsucb.compiled import compiled, offers
 from tsucb.models.model import believe_predicted, training_due, update
@@ -176,13 +177,9 @@ _CHECKSUMS = types.Array(types.uint64, 1, "C")
 
 
 def _call(calls: CompiledCalls, function: Any, *arguments: Any) -> None:
-    """Call a function on what the calls of a roster are bound to; it is compiled only once."""
-    machine = calls.__dict__.get(function.__name__)
-    if machine is None:
-        kinds = (calls.decider.kind, _MATRIX, _COLUMNS, _COLUMNS, _CHECKSUMS)
-        machine = function.compile((*kinds, *[_MATRIX] * (len(arguments) - 4)))
-        calls.__dict__[function.__name__] = machine
-    machine(calls.decider.address, *arguments)
+    """Call a function on what the calls of a roster are bound to."""
+    kinds = (_MATRIX, _COLUMNS, _COLUMNS, _CHECKSUMS, *[_MATRIX] * (len(arguments) - 4))
+    calls.bound(function, *kinds)(*arguments)
 
 
 @compiled

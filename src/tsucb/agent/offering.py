@@ -15,6 +15,7 @@ from tsucb.agent.roster import (
     record_of,
     records_of,
 )
+from tsucb.models.forgetting import without_forgetting
 from tsucb.numeric.arrays import Floats
 
 
@@ -137,7 +138,7 @@ class Offering(Core):
     ) -> tuple[Roster, bytes]:
         """The rows of arms and a roster of the same width: the narrower of the two is widened."""
         context, arms = x
-        model: Any = roster.model
+        model = without_forgetting(roster.model)
         widths = max(context.shape[-1], model.context), max(arms.shape[1], model.features)
         if widths != (model.context, model.features):
             if peek:  # nothing is known of what came since
@@ -145,7 +146,7 @@ class Offering(Core):
             else:
                 crossed = model.crossed
                 roster = self._roster = roster.widened(widths)
-                model = roster.model
+                model = without_forgetting(roster.model)
                 if crossed and not model.crossed:
                     warnings.warn(
                         f"{widths[0]} columns of contexts and {widths[1]} of arms have too many "

@@ -1,14 +1,22 @@
 """Which arms there are, and where the model's state has them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tsucb.agent.calls import COLUMN, DECIDED, DECISIONS, DUE, NOTHING, PENDING, Books, Calls
+from tsucb.agent.calls import (
+    COLUMN,
+    DECIDED,
+    DECISIONS,
+    DUE,
+    NOTHING,
+    PENDING,
+    Books,
+    Calls,
+    decision_id,
+)
 from tsucb.agent.contexts import Arm, listed
 from tsucb.models.model import Model
 from tsucb.numeric.arrays import Floats, Integers
@@ -97,38 +105,6 @@ class Rest(NamedTuple):
 Doing: TypeAlias = str | Rest | Batch | None
 
 
-def decision_id(number: int, checksum: int) -> str:
-    """The number of the decision and a checksum over all decisions up to it.
-
-    A process that was killed and goes on from an older file numbers its decisions anew; the
-    checksum keeps a reward for one that was lost from being taken for another's, as decisions with
-    the same id have the same arm and context.
-    """
-    return f"{number}-{checksum:x}"
-
-
-def decision_ids(first: int, checksums: NDArray[np.uint64]) -> list[str]:
-    """The same for decisions that follow each other: their characters as numbers, all at once."""
-    ids: list[str] = []
-    while len(ids) < checksums.size:
-        number = first + len(ids)
-        digits = len(str(number))
-        some = checksums[len(ids) : len(ids) + 10**digits - number]  # numbers of the same length
-        text = np.empty((some.size, digits + 18), dtype=np.uint8)
-        left = np.arange(number, number + some.size)
-        for place in range(digits - 1, -1, -1):
-            left, digit = np.divmod(left, 10)
-            text[:, place] = digit + ord("0")
-        text[:, digits], text[:, -1] = ord("-"), ord("\n")
-        code = np.frombuffer(some.astype(">u8").tobytes().hex().encode(), dtype=np.uint8)
-        text[:, digits + 1 : -1] = code.reshape(-1, 16)
-        made = text.tobytes().decode().split("\n")[:-1]
-        for n in np.flatnonzero(some < 2**60).tolist():  # which begin with a zero
-            made[n] = decision_id(number + n, int(some[n]))
-        ids += made
-    return ids
-
-
 class Roster:
     """Everything an agent knows: arms, the model's state, counts, and open decisions.
 
@@ -152,15 +128,25 @@ class Roster:
         Columns of no arm, for those that come with the decisions.
     """
 
+    # What every decision and every reward looks up; slots are found at once.
+    __slots__ = (
+        "axes", "books", "calls", "columns", "counts", "free", "model", "offered", "open", "seen",
+        "state", "width",
+    )  # fmt: skip
+
     def __init__(
         self, model: Model, columns: dict[ArmRecord, int], state: Any, books: Books,
         open: dict[str, Open | Together], axes: Axes, free: Iterable[int] = (),
     ) -> None:  # fmt: skip
         self.model, self.columns, self.state, self.axes = model, columns, state, axes
         self.books, self.open, self.free = books, open, dict.fromkeys(free)
-        # Where a decision leaves what it saw, and the calls bound to all this; made when needed.
-        self.seen = np.empty(4 * max(books.chosen.size, 1) + 2)
+        self.counts = books.counts.data  # the same numbers: one by one, an array is slow
+        # Where a decision leaves what it saw, of so many arms at most.
+        self.width = max(books.chosen.size, 1)
+        self.seen = np.empty(4 * self.width + 2)
+        # The calls bound to all this, and the offer of all arms; made when needed.
         self.calls: Calls | None = None
+        self.offered: Offer | None = None
 
     @classmethod
     def start(cls, model: Model, records: Iterable[ArmRecord], state: Any) -> "Roster":
@@ -172,10 +158,12 @@ class Roster:
             model, columns, state, blank_books([*columns, *blank]), {}, arm_axes(model), free
         )
 
-    @cached_property
+    @property
     def everyone(self) -> Offer:
         """All arms."""
-        return self.offer(self.columns)
+        if self.offered is None:
+            self.offered = self.offer(self.columns)
+        return self.offered
 
     def offer(self, records: Iterable[ArmRecord]) -> Offer:
         """Some of the arms, in this order."""
@@ -216,7 +204,7 @@ class Roster:
     @property
     def in_order(self) -> bool:
         """Whether nothing is half done."""
-        return not self.books.counts[PENDING]
+        return not self.counts[PENDING]
 
     def put_in_order(self, doing: Doing) -> "Roster":
         """Another roster, in which the last call is finished, or was never begun.
@@ -285,7 +273,7 @@ class Roster:
         """Give an arm a free column."""
         del self.free[column]  # an interrupt from here on loses a column, which saving brings back
         self.columns[record] = column
-        self.__dict__.pop("everyone", None)
+        self.offered = None
 
     def with_arms(self, records: Iterable[ArmRecord]) -> "Roster":
         """Another roster with these arms: some leave the state, some are new to it.

@@ -16,6 +16,7 @@ from tsucb.agent.arm_features import HybridReader
 from tsucb.agent.calls import CLOSED, DECISIONS, DUE, NOTHING, OBSERVATIONS, PENDING, Books
 from tsucb.agent.contexts import FreeReader, Reader
 from tsucb.agent.encoding import Encoder
+from tsucb.agent.hashing import HashingEncoder
 from tsucb.agent.roster import (
     PER_COLUMN,
     ArmRecord,
@@ -27,6 +28,8 @@ from tsucb.agent.roster import (
     plain_name,
 )
 from tsucb.checks import LARGEST, within
+from tsucb.models.forgetting import without_forgetting
+from tsucb.models.hashed_linear import HashedLinear
 from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.model import Model, check_finite, trains
 from tsucb.numeric.arrays import Integers
@@ -199,22 +202,26 @@ def assembled(
     )
     agent.forgetting = getattr(agent.model, "gamma", 1.0)
     if values["encoders"]:
-        agent._reader = free_reader_of(agent, [Encoder.from_state(e) for e in values["encoders"]])
+        agent._reader = free_reader_of(agent, values["encoders"])
         agent._free = True
     fill(agent, values, arrays, room)
     return agent
 
 
-def encoders_of(reader: Any) -> Sequence[Encoder]:
+def encoders_of(reader: Any) -> Sequence[Any]:
     """Those of a reader that reads what comes; none of others."""
     if isinstance(reader, FreeReader):
         return (reader.encoder,)
     return reader.encoders or () if isinstance(reader, HybridReader) else ()
 
 
-def free_reader_of(agent: "Agent", encoders: list[Encoder]) -> Reader:
-    """What reads contexts, and perhaps arms, as they come."""
-    model: Any = agent.model
+def free_reader_of(agent: "Agent", states: list[Any]) -> Reader:
+    """What reads contexts, and perhaps arms, as they come, from the states of its encoders."""
+    model: Any = without_forgetting(agent.model)
+    if isinstance(model, HashedLinear):
+        (state,) = states
+        return FreeReader(agent.model, HashingEncoder.from_state(state, model.bits, model.crossed))
+    encoders = [Encoder.from_state(state) for state in states]
     for encoder in encoders:
         if encoder.width > max(MOST_FEATURES, sum(model.context_shape(1)[-1:])):
             raise ValueError("it reads more columns than its model has")
@@ -224,7 +231,7 @@ def free_reader_of(agent: "Agent", encoders: list[Encoder]) -> Reader:
         return HybridReader(model, (contexts, arms))
     (encoder,) = encoders
     model.widened(encoder.width)  # or it is no model that can read contexts by itself
-    return FreeReader(model, (), encoder)
+    return FreeReader(model, encoder)
 
 
 def check_model(saved: Any, room: int, depth: int = 0) -> None:
@@ -239,6 +246,8 @@ def check_model(saved: Any, room: int, depth: int = 0) -> None:
     needed = features * features
     if saved["class"] == "AdaptiveLinear" and features <= MOST_FEATURES:
         needed = features
+    if saved["class"] == "HashedLinear":  # whose rows have few of its columns
+        needed = 0
     if saved["class"] == "HybridLinear":
         context = _count(fields["context"])
         pairs = features * context if fields["crossed"] is True else 0

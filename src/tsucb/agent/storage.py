@@ -2,9 +2,12 @@
 
     tsucb 4\\n          what it is, and the version of the format
     8 bytes            length of the header, little-endian
-    the header         JSON: the values, and type and shape of every array
+    the header         JSON: the values, type and shape of every array, and which are sparse
     the arrays         raw, little-endian, one after the other
     32 bytes           SHA-256 of everything before
+
+A large array that is mostly 0 is sparse: of its other entries there are the places, then the
+entries themselves.
 
 A file is written aside, flushed to the disk and renamed, so that whatever happens there is the old
 file or the new one. The checksum finds every accident; it is no signature, so a file made to
@@ -29,6 +32,9 @@ _CHECKSUM = 32
 _LENGTH = 8
 _FIRST_LINE = 32
 _MOST_AXES = 8
+_LARGE = 2**14  # entries of an array that is worth looking at for zeros
+_MOST_SPARSE = 2**26  # entries of all sparse arrays of a file: it cannot ask for more than 512 MB
+_PLACE = np.dtype("<u4")
 
 
 def write(path: str | os.PathLike[str], values: dict[str, Any], arrays: list[Any]) -> None:
@@ -47,7 +53,17 @@ def packed(values: dict[str, Any], arrays: list[Any]) -> bytes:
 def _write(file: BinaryIO, values: dict[str, Any], arrays: list[Any]) -> None:
     parts = [np.ascontiguousarray(a, dtype=a.dtype.newbyteorder("<")) for a in arrays]
     shapes = [[part.dtype.str, *part.shape] for part in parts]
-    header = json.dumps({"arrays": shapes, "values": values}).encode()
+    sparse, room = {}, _MOST_SPARSE
+    for number, part in enumerate(parts):
+        if _LARGE <= part.size <= room and 2 * np.count_nonzero(part) < part.size:
+            entries = part.reshape(-1)
+            places = np.flatnonzero(entries.view(f"u{part.itemsize}"))  # −0 is an entry
+            sparse[number] = places.size
+            parts[number] = np.frombuffer(
+                places.astype(_PLACE).tobytes() + entries[places].tobytes(), np.uint8
+            )
+            room -= part.size
+    header = json.dumps({"arrays": shapes, "values": values, "sparse": sparse}).encode()
     digest = hashlib.sha256()
     first = f"tsucb {VERSION}\n".encode() + len(header).to_bytes(_LENGTH, "little")
     for piece in (first, header, *(part.tobytes() for part in parts)):
@@ -109,17 +125,43 @@ def _parse(file: BinaryIO, size: int, first: bytes) -> tuple[dict[str, Any], lis
     header = json.loads(piece(int.from_bytes(piece(_LENGTH), "little")))
     shapes = [_described(kind, shape) for kind, *shape in header["arrays"]]
     sizes = [dtype.itemsize * math.prod(shape) for dtype, shape in shapes]
+    counts = {int(number): count for number, count in dict(header.get("sparse", {})).items()}
+    if not counts.keys() <= set(range(len(shapes))):
+        raise ValueError("it has a sparse array that is none")
+    spread = 0
+    for number, count in counts.items():
+        dtype, shape = shapes[number]
+        spread += math.prod(shape)
+        if type(count) is not int or not 0 <= count <= math.prod(shape) or spread > _MOST_SPARSE:
+            raise ValueError("it has a sparse array that cannot be")
+        sizes[number] = count * (_PLACE.itemsize + dtype.itemsize)
     if sum(sizes) != left:
         raise ValueError("its length is not what it says")
     arrays = []
-    for (dtype, shape), size in zip(shapes, sizes, strict=True):
-        array = np.frombuffer(piece(size), dtype).reshape(shape)
-        arrays.append(array.astype(dtype.newbyteorder("=")))  # a copy, which can be changed
+    for number, ((dtype, shape), size) in enumerate(zip(shapes, sizes, strict=True)):
+        data = piece(size)
+        entries = (
+            _filled(data, counts[number], dtype, math.prod(shape))
+            if number in counts
+            else (np.frombuffer(data, dtype))
+        )
+        # A copy, which can be changed.
+        arrays.append(entries.reshape(shape).astype(dtype.newbyteorder("=")))
     if file.read(_CHECKSUM + 1) != digest.digest():
         raise ValueError("its checksum does not match what it holds, as after an edit")
     if not isinstance(header["values"], dict):
         raise ValueError("its values are not a mapping")
     return header["values"], arrays
+
+
+def _filled(data: bytes, count: int, dtype: np.dtype[Any], size: int) -> NDArray[Any]:
+    """The entries of a sparse array, with zeros between them."""
+    places = np.frombuffer(data, _PLACE, count).astype(np.int64)
+    if count and (places[-1] >= size or (np.diff(places) <= 0).any()):
+        raise ValueError("it has a sparse array that cannot be")
+    entries = np.zeros(size, dtype)
+    entries[places] = np.frombuffer(data, dtype, count, count * _PLACE.itemsize)
+    return entries
 
 
 def _described(kind: Any, shape: list[Any]) -> tuple[np.dtype[Any], list[int]]:

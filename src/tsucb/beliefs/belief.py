@@ -19,8 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tsucb.beliefs.law import Law
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.beliefs.law import Law, law_of
+from tsucb.compiled import inlined
+from tsucb.numeric.arrays import Floats, Integers, taken
 
 
 class Belief(
@@ -93,6 +94,16 @@ class Belief(
     def arms(self) -> int:
         """n, the number of arms."""
         return self.mean.size
+
+
+@inlined
+def belief_of(belief, arms, step):  # type: ignore[no-untyped-def]
+    """The same belief, of some of its arms only, at another step."""
+    return Belief(
+        law_of(belief, arms), taken(belief.mean, arms), taken(belief.std, arms),
+        taken(belief.estimate, arms), taken(belief.radius, arms), taken(belief.pulls, arms),
+        taken(belief.information, arms), step, belief.dimension, belief.prior_std,
+    )  # fmt: skip
 
 
 def vector(name: str, values: ArrayLike, arms: int | None = None) -> Floats:

@@ -12,6 +12,7 @@ from tsucb.beliefs.law import (
     IndependentLaw,
     distribution,
     draw,
+    law_of,
     lean,
     reward_at,
     upper_quantiles,
@@ -19,7 +20,7 @@ from tsucb.beliefs.law import (
     window,
 )
 from tsucb.compiled import implements, inlined
-from tsucb.numeric.arrays import Floats
+from tsucb.numeric.arrays import Floats, taken
 from tsucb.numeric.special import beta_front, beta_quantile_upper, beta_tails
 
 LAST = 2.0**-53  # the distance of the last float before 1
@@ -70,6 +71,11 @@ def draw_beta(belief, rng, out):  # type: ignore[no-untyped-def]
     law = belief.law
     for a in range(law.alpha.size):
         out[a] = rng.beta(law.alpha[a], law.beta[a])
+
+
+@implements(law_of, Beta)
+def law_of_beta(belief, arms):  # type: ignore[no-untyped-def]
+    return Beta(taken(belief.law.alpha, arms), taken(belief.law.beta, arms))
 
 
 @implements(upper_quantiles, Beta)

@@ -13,6 +13,7 @@ from tsucb.beliefs.law import (
     IndependentLaw,
     distribution,
     draw,
+    law_of,
     lean,
     reward_at,
     upper_quantiles,
@@ -20,7 +21,7 @@ from tsucb.beliefs.law import (
     window,
 )
 from tsucb.compiled import implements, inlined
-from tsucb.numeric.arrays import Floats
+from tsucb.numeric.arrays import Floats, taken
 from tsucb.numeric.special import chi_squared_quantile_upper, gamma_front, gamma_tails
 
 
@@ -63,6 +64,11 @@ def draw_gamma(belief, rng, out):  # type: ignore[no-untyped-def]
     law = belief.law
     for a in range(out.size):
         out[a] = rng.standard_gamma(law.shape[a]) / law.rate[a]
+
+
+@implements(law_of, Gamma)
+def law_of_gamma(belief, arms):  # type: ignore[no-untyped-def]
+    return Gamma(taken(belief.law.shape, arms), taken(belief.law.rate, arms))
 
 
 @implements(upper_quantiles, Gamma)

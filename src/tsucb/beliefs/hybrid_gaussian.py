@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief, nonnegative, vector
-from tsucb.beliefs.law import Law, draw, upper_quantiles
+from tsucb.beliefs.law import Law, draw, law_of, upper_quantiles
 from tsucb.compiled import implements
-from tsucb.numeric.arrays import Floats
+from tsucb.numeric.arrays import Floats, rows_taken, taken
 from tsucb.numeric.bursts import burst, normal
 from tsucb.numeric.special import normal_quantile_upper
 
@@ -67,6 +67,11 @@ def draw_hybrid_gaussian(belief, rng, out):  # type: ignore[no-untyped-def]
         for i in range(rank):
             total += factor[a, i] * z[i]
         out[a] = total
+
+
+@implements(law_of, HybridGaussian)
+def law_of_hybrid_gaussian(belief, arms):  # type: ignore[no-untyped-def]
+    return HybridGaussian(rows_taken(belief.law.factor, arms), taken(belief.law.own, arms))
 
 
 @implements(upper_quantiles, HybridGaussian)

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief, vector
-from tsucb.beliefs.law import Law, draw, upper_quantiles
+from tsucb.beliefs.law import Law, draw, law_of, upper_quantiles
 from tsucb.compiled import implements
-from tsucb.numeric.arrays import Floats, copy_to
+from tsucb.numeric.arrays import Floats, copy_to, rows_taken
 from tsucb.numeric.bursts import burst, normal
 from tsucb.numeric.special import normal_quantile_upper
 
@@ -57,6 +57,11 @@ def draw_joint_gaussian(belief, rng, out):  # type: ignore[no-untyped-def]
     for a in range(arms):
         for i in range(rank):
             out[a] += factor[a, i] * z[i]
+
+
+@implements(law_of, JointGaussian)
+def law_of_joint_gaussian(belief, arms):  # type: ignore[no-untyped-def]
+    return JointGaussian(rows_taken(belief.law.factor, arms))
 
 
 @implements(upper_quantiles, JointGaussian)

@@ -13,13 +13,14 @@ from tsucb.beliefs.law import (
     IndependentLaw,
     distribution,
     draw,
+    law_of,
     reward_at,
     upper_quantiles,
     variable_at,
     window,
 )
 from tsucb.compiled import compiled, implements, inlined
-from tsucb.numeric.arrays import Floats
+from tsucb.numeric.arrays import Floats, taken
 from tsucb.numeric.bursts import burst, normal
 from tsucb.numeric.logistic import logistic, logistic_moments
 from tsucb.numeric.special import normal_quantile_upper
@@ -90,6 +91,11 @@ def draw_logit_normal(belief, rng, out):  # type: ignore[no-untyped-def]
     for a in range(out.size):
         z, state = normal(state)
         out[a] = logistic(law.centre[a] + law.scale[a] * z)
+
+
+@implements(law_of, LogitNormal)
+def law_of_logit_normal(belief, arms):  # type: ignore[no-untyped-def]
+    return LogitNormal(taken(belief.law.centre, arms), taken(belief.law.scale, arms))
 
 
 @implements(upper_quantiles, LogitNormal)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -43,6 +42,7 @@ def serve(
     try:
         from tsucb.service.server import (
             Server,
+            at_terminal,
             environment,
             read_settings,
             set_up_logging,
@@ -63,7 +63,7 @@ def serve(
         "postgres": postgres,
     }
     settings = read_settings(config, environment(), options)
-    set_up_logging(as_json=not sys.stderr.isatty())
+    set_up_logging(as_json=not at_terminal())
     try:
         if backup is not None:
             copy_log(settings.data, backup)

@@ -26,7 +26,7 @@ from tsucb.logs.logged_data import LoggedData
 from tsucb.logs.replay import replay, untried
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.model import believe, training_due, update
-from tsucb.numeric.arrays import Floats
+from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.exploring import Exploring
 from tsucb.statistics import NORMAL, mean_interval
 from tsucb.step import NOTHING_SEEN, initial_pulls, next_arm, runs_compiled, start
@@ -171,6 +171,10 @@ def compare(
     decisions = as_decisions(log, columns).rewarded(missing)
     if len(decisions) < 2:
         raise ValueError("a log of one decision says nothing; give a longer one")
+    if method == REPLAY and any(map(reads_arms, agents.values())):
+        raise ValueError("a replay does not read features of arms; compare by 'doubly robust'")
+    if method == "auto" and decisions.arm_features is not None:
+        method = ROBUST
     if method == "auto":
         replayed = len(decisions) * float(decisions.propensity.min())
         whole = untried(decisions.propensity, decisions.offered.sum(axis=1)) == 0.0
@@ -216,7 +220,8 @@ class Candidate:
         reader = agent._reader
         if reader.per_arm:
             raise ValueError(
-                f"{reader.model_name} has features of every arm, which a comparison does not read"
+                f"{reader.model_name} has features of every arm, which a comparison reads only for "
+                "HybridLinear with its usual settings"
             )
         roster, matrix = agent._roster, np.zeros((len(contexts), 0))
         if reader.takes_context:
@@ -231,10 +236,7 @@ class Candidate:
         self.model, self.policy = roster.model, agent.policy
         self.events: LoggedData = decisions.logged_data(matrix)
         self.seed = seed
-        # Which reward comes when: by then so many decisions had been made.
-        order = np.argsort(decisions.reward_time, kind="stable")
-        known = np.searchsorted(decisions.time, decisions.reward_time[order], side="right")
-        self.order, self.known = order, np.maximum(known, order + 1)
+        self.order, self.known = rewards_in_order(decisions)
 
     def choices(self, draws: int) -> Floats:
         """(N, K) how often each arm is chosen, after learning from all earlier decisions."""
@@ -263,6 +265,74 @@ class Candidate:
             offered[row, events.available[events.ends[which] : events.ends[which + 1]]] = 1.0
         mixed: Floats = (1 - share) * target + share * offered / offered.sum(axis=1, keepdims=True)
         return mixed
+
+
+class Asked:
+    """A configuration that reads the features of arms: an agent, asked decision by decision."""
+
+    def __init__(self, settings: Settings, decisions: Decisions, seed: int) -> None:
+        from tsucb.agent import Agent
+
+        plain = {name: value for name, value in settings.items() if name != "model"}
+        arguments, self.contexts = agent_arguments(plain, decisions.contexts)
+        self.agent = Agent(None, seed=seed, most_arms=max(len(decisions.arms), 2), **arguments)
+        self.decisions = decisions
+
+    def choices(self, draws: int) -> Floats:
+        """As `Candidate.choices`."""
+        policy, share = self.agent.policy, 0.0
+        if isinstance(policy, Exploring):  # the floor need not be drawn
+            share = policy.epsilon
+            self.agent.follow(policy.policy)
+        target, _ = self._asked(draws)
+        offered = self.decisions.offered
+        mixed: Floats = (1 - share) * target + share * offered / offered.sum(axis=1, keepdims=True)
+        return mixed
+
+    def predictions(self) -> Floats:
+        """(N, K) what it expects of every arm that was offered, from the decisions before."""
+        return self._asked(1)[1]
+
+    def _asked(self, draws: int) -> tuple[Floats, Floats]:
+        """(N, K) how often each arm is chosen, and what is expected of it."""
+        agent, decisions, place = self.agent, self.decisions, 0
+        names, index = decisions.arms, {name: k for k, name in enumerate(decisions.arms)}
+        order, known = rewards_in_order(decisions)
+        features = decisions.arm_features or [None] * len(decisions)
+        target, expected = np.zeros((2, len(decisions), len(names)))
+        for n, context in enumerate(self.contexts):
+            while place < order.size and known[place] <= n:
+                past = order[place]
+                name, place = names[decisions.arm[past]], place + 1
+                given = (features[past] or {}).get(name, {})
+                agent.update(self.contexts[past] or {}, name, decisions.reward[past], given)
+            row = features[n] or {}
+            offer = {names[k]: row.get(names[k], {}) for k in np.flatnonzero(decisions.offered[n])}
+            for _ in range(draws):
+                decision = agent.propose(context or {}, offer)
+                target[n, index[str(decision.arm)]] += 1.0 / draws
+            expected[n, [index[name] for name in offer]] = np.nan_to_num(decision.explain().mean)
+        return target, expected
+
+
+def reads_arms(settings: Any) -> bool:
+    """Whether a configuration has the model that reads features of arms which come and go."""
+    if not isinstance(settings, Mapping):
+        return False
+    model = settings.get("model")
+    return model == "HybridLinear" or model == {"name": "HybridLinear"}
+
+
+def candidate(settings: Settings, decisions: Decisions, seed: int) -> Candidate | Asked:
+    """A configuration, ready to go through a log."""
+    return (Asked if reads_arms(settings) else Candidate)(settings, decisions, seed)
+
+
+def rewards_in_order(decisions: Decisions) -> tuple[Integers, Integers]:
+    """Which reward comes when, and by then so many decisions had been made."""
+    order = np.argsort(decisions.reward_time, kind="stable")
+    known = np.searchsorted(decisions.time, decisions.reward_time[order], side="right")
+    return order, np.maximum(known, order + 1)
 
 
 @compiled
@@ -307,12 +377,15 @@ def predict_through(events, model, state, predicted, policy_stream):  # type: ig
 
 def predictions(decisions: Decisions) -> Floats:
     """(N, K) what the default model expects of every arm, from the decisions before."""
-    candidate = Candidate({}, decisions, 0)
-    model, events = candidate.model, candidate.events
-    assert isinstance(model, AdaptiveLinear)
-    predicted = np.zeros((len(decisions), len(decisions.arms)))
-    rng = held(stream(0, 0, POLICY))
-    predict_through(events, model, start(model, len(decisions.arms), 0, 0), predicted, rng)
+    if decisions.arm_features is None:
+        usual = Candidate({}, decisions, 0)
+        model, events = usual.model, usual.events
+        assert isinstance(model, AdaptiveLinear)
+        predicted = np.zeros((len(decisions), len(decisions.arms)))
+        rng = held(stream(0, 0, POLICY))
+        predict_through(events, model, start(model, len(decisions.arms), 0, 0), predicted, rng)
+    else:
+        predicted = Asked({}, decisions, 0).predictions()
     # A prediction far outside of what was ever seen helps nobody.
     highest = np.maximum.accumulate(decisions.reward)
     lowest = np.minimum.accumulate(decisions.reward)
@@ -339,7 +412,7 @@ def by_estimates(
     targets: dict[str, Floats] = {}
     differences: dict[tuple[str, str], Estimate] = {}
     for name, each in settings.items():
-        target = Candidate(each, decisions, seed).choices(draws)
+        target = candidate(each, decisions, seed).choices(draws)
         log = (arm, reward, propensity, target)
         values[name] = doubly_robust(*log, guess, rewards_between=between)
         weight = target[rows, arm] / decisions.propensity
@@ -360,8 +433,8 @@ def by_replay(decisions: Decisions, settings: Mapping[str, Settings], seed: int)
     terms, kept = {LOGGED: reward}, {}
     differences: dict[tuple[str, str], Estimate] = {}
     for name, each in settings.items():
-        candidate = Candidate(each, decisions, seed)
-        found = replay(candidate.events, candidate.model, candidate.policy, seed=seed)
+        played = Candidate(each, decisions, seed)
+        found = replay(played.events, played.model, played.policy, seed=seed)
         size = found.kept.size
         kept[name] = size
         error = (found.high - found.low) / (2 * NORMAL)

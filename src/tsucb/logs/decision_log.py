@@ -59,6 +59,21 @@ def joined(rows: list[Row], path: str = "the log") -> "pd.DataFrame":
     return table.sort_values("time", kind="stable", ignore_index=True)
 
 
+def context_of(text: str | None) -> tuple[Any, dict[str, Any] | None]:
+    """The context of a decision's row, and the features of its arms if it has any.
+
+    >>> context_of('{"hour": 9}')
+    ({'hour': 9}, None)
+    >>> context_of('{"context": {"hour": 9}, "arms": {"tea": {"hot": 1}}}')
+    ({'hour': 9}, {'tea': {'hot': 1}})
+    """
+    found = None if text is None else json.loads(text)
+    both = isinstance(found, dict) and found.keys() == {"context", "arms"}
+    if both and isinstance(found["arms"], dict):
+        return found["context"], found["arms"]
+    return found, None
+
+
 def is_decision_log(path: Path) -> bool:
     """Whether this is a folder, or a Parquet file, that a `DecisionLog` wrote."""
     if path.is_dir():

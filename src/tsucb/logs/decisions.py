@@ -1,6 +1,5 @@
 """Logged decisions as every tool reads them: from a decision log, or from a table of one's own."""
 
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.logs.decision_log import is_decision_log
+from tsucb.logs.decision_log import context_of, is_decision_log
 from tsucb.logs.decision_log import read as read_log
 from tsucb.logs.logged_data import LoggedData, check_events
 from tsucb.logs.tables import arms_of, numeric, read_table
@@ -37,6 +36,7 @@ class Decisions:
     probabilities : (N, K) those of all arms; None where only that of the arm played is known
     time : (N,) in seconds; the numbers 0, 1, … where the log has no times
     reward_time : (N,) when the reward came; right after the decision where the log has no times
+    arm_features : N mappings of the arms to what is known of each; None where the log has none
     """
 
     arms: tuple[str, ...]
@@ -48,6 +48,7 @@ class Decisions:
     probabilities: Floats | None
     time: Floats
     reward_time: Floats
+    arm_features: list[dict[str, Any] | None] | None = None
 
     def __len__(self) -> int:
         return self.arm.size
@@ -92,8 +93,12 @@ class Decisions:
         """Some of the decisions."""
         if not which.any():
             raise ValueError("no decision of the log has a reward; there is nothing to learn from")
+        features = self.arm_features
+        if features is not None:
+            features = [x for x, take in zip(features, which, strict=True) if take]
         return replace(
             self,
+            arm_features=features,
             arm=self.arm[which],
             reward=self.reward[which],
             contexts=[x for x, take in zip(self.contexts, which, strict=True) if take],
@@ -158,16 +163,19 @@ def from_decision_log(table: "pd.DataFrame", path: str = "the log") -> Decisions
         columns = [index[name] for name in arms]
         offered[row, columns] = True
         chances[row, columns] = known
+    told = [context_of(text) for text in table["context"]]
+    features = [arms for _, arms in told]
     return Decisions(
         names,
         np.array([index[name] for name in table["arm"]], dtype=np.int64),
         table["reward"].to_numpy(dtype=np.float64),
-        [None if text is None else json.loads(text) for text in table["context"]],
+        [context for context, _ in told],
         offered,
         table["propensity"].to_numpy(dtype=np.float64),
         chances,
         table["time"].to_numpy(dtype=np.float64),
         table["reward_time"].to_numpy(dtype=np.float64),
+        None if all(arms is None for arms in features) else features,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import html
-import json
 import math
 import os
 import time
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tsucb.files import write_whole
-from tsucb.logs.decision_log import read
+from tsucb.logs.decision_log import context_of, read
 from tsucb.logs.decisions import ripe
 from tsucb.logs.estimators import Estimate, difference, interval
 from tsucb.numeric.arrays import Floats, Integers
@@ -148,7 +147,7 @@ class Live:
             chances,
             mean,
             std,
-            [None if text is None else json.loads(text) for text in table["context"]],
+            [context_of(text)[0] for text in table["context"]],
         )
 
     @functools.cached_property

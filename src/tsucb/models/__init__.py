@@ -4,6 +4,7 @@ from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.contextual_linear import ContextualLinear
 from tsucb.models.ensemble import Ensemble
 from tsucb.models.forgetting import Forgetting
+from tsucb.models.hashed_linear import HashedLinear
 from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.k_armed import BernoulliArms, GaussianArms, PoissonArms
 from tsucb.models.linear import Linear
@@ -23,6 +24,7 @@ __all__ = [
     "Ensemble",
     "Forgetting",
     "GaussianArms",
+    "HashedLinear",
     "HybridLinear",
     "LastLayerLaplace",
     "Linear",

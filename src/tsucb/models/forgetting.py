@@ -107,6 +107,10 @@ class Forgetting(Model, NamedTuple("Forgetting", [("model", Model), ("gamma", fl
         """The model's."""
         return self.model.trainer([state.inner for state in states])
 
+    def release(self, state: ForgettingState, arms: Integers) -> None:
+        """As the model does."""
+        self.model.release(state.inner, arms)
+
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """As the model's."""
         return self.model.context_shape(arms)
@@ -118,6 +122,10 @@ class Forgetting(Model, NamedTuple("Forgetting", [("model", Model), ("gamma", fl
     def widen(self, state: ForgettingState, features: int, places: Any = None) -> ForgettingState:
         """A state of the widened model."""
         return state._replace(inner=fadable(self.model.widen(state.inner, features, places)))
+
+    def widened_rows(self, rows: Floats, features: Any, places: Any = None) -> Floats:
+        """As the model's."""
+        return self.model.widened_rows(rows, features, places)
 
     def coefficients(self, state: ForgettingState, arm: int) -> tuple[Floats, Floats]:
         """As the model's."""
@@ -142,6 +150,11 @@ class Forgetting(Model, NamedTuple("Forgetting", [("model", Model), ("gamma", fl
     def check_rewards(self, rewards: Floats) -> Floats:
         """As the model does."""
         return self.model.check_rewards(rewards)
+
+
+def without_forgetting(model: Any) -> Any:
+    """The model that forgets, or the model itself if it does not."""
+    return model.model if isinstance(model, Forgetting) else model
 
 
 def fadable(state: Any) -> Any:

@@ -1,6 +1,6 @@
 """Arms with features: coefficients that all arms share, and an effect of every arm's own."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,16 +21,17 @@ from tsucb.models.empirical_bayes import (
     SPREAD,
     STARTED,
 )
-from tsucb.models.hybrid_prior import ARM, CONTEXT, CROSSED, TAU, Learned, refresh
-from tsucb.models.model import Model, believe, check_arm_count, update
+from tsucb.models.hybrid_prior import ARM, CONTEXT, CROSSED, FADED, TAU, Learned, refresh
+from tsucb.models.model import Model, believe, check_arm_count, forget, training_due, update
 from tsucb.models.regressions import Rows, learn
-from tsucb.numeric.arrays import Floats, Integers, copy_rows, copy_to
+from tsucb.numeric.arrays import Floats, Integers, copy_rows, copy_to, filled, taken
 from tsucb.structure import copied as everything_copied
 
 MOST = 1e100  # of anything in a state
 GRAIN = 2.0**-36  # of the rewards' spread: arms that differ by less are equal
 SETTLED = 30  # steps of the numbers after which they depend on the sums alone
 SMALL = 40  # coefficients: up to so many, a refresh takes two steps
+HALF = 0.5  # when so much is left of what was known at the last refresh, the next is due
 MOST_CROSSED = 1_000  # products of features of the context and of arms; with more there are none
 
 
@@ -141,7 +142,7 @@ class HybridLinear(
             numbers=np.array([NOISE, LEVEL, LEVEL, SLOPES, SLOPES, SLOPES]),
             variance=np.full(1, NOISE),
             unknown=np.zeros((q, q)),
-            clock=np.array([0.0, 1.0, 0.0, 1.0, 0.0]),
+            clock=np.array([0.0, 1.0, 0.0, 1.0, 0.0, 1.0]),
         )
         learned.unknown[0, 0] = np.sqrt(LEVEL)
         return HybridState(theta, blank(arms, p, learned.unknown), learned)
@@ -240,6 +241,17 @@ class HybridLinear(
             install(result, self.context, False)
         return result
 
+    def trainer(self, states: Sequence[HybridState]) -> Callable[[], None]:
+        """What learns the prior anew from all that these states have seen."""
+
+        def train() -> None:
+            for state in states:
+                install(state, self.context, True)
+                if self.coefficient_count <= SMALL:  # what was learned of the numbers counts now
+                    install(state, self.context, False)
+
+        return train
+
     def _shift(self, offset: Floats) -> Floats:
         """The matrix that maps φ⁺ to that relative to an anchor that is so much lower."""
         size, c, d = self.coefficient_count, self.context, self.context + self.features
@@ -259,8 +271,8 @@ class HybridLinear(
 
     def coefficients(self, state: HybridState, arm: int) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the shared coefficients, relative to the first row."""
-        root = state.theta.root[0]
-        return state.theta.mean[0].copy(), np.sqrt((root**2).sum(axis=1))
+        variance = (state.theta.root[0] ** 2).sum(axis=1) / state.learned.clock[FADED]
+        return state.theta.mean[0].copy(), np.sqrt(variance)
 
     def parameter_names(self, features: Sequence[str]) -> Sequence[str]:
         """The constant, the features of a row, and the products."""
@@ -291,6 +303,8 @@ class HybridLinear(
         flags = np.isin([clock[KNOWN], clock[STARTED], *learned.active], (0.0, 1.0)).all()
         if not flags or clock[SINCE] < 0 or clock[DUE] < 1 or not clock[SPREAD] > 0:
             raise ValueError("a clock that cannot be")
+        if not 0 < clock[FADED] <= 1:
+            raise ValueError("a share that cannot be left")
         if not learned.variance[0] > 0 or not within(clock[[SINCE, DUE]], 2.0**53):
             raise ValueError("a noise or a clock that cannot be")
         arrays = (*theta, own.root, own.sums, own.square, *learned)
@@ -334,23 +348,26 @@ def put_in_place(model: HybridLinear, state: HybridState) -> HybridState:
     return state
 
 
-@compiled
-def install(state, context, learning):  # type: ignore[no-untyped-def]
+def install(state: HybridState, context: int, learning: bool) -> None:
     """Refresh, and replace all posteriors."""
-    own, theta = state.own, state.theta
-    new = refresh(state.learned, own.sums, own.square, context, learning)
-    copy_to(theta.mean[0], new.mean)
-    copy_rows(theta.root[0], new.root)
-    theta.information[0] = new.information
-    for k in range(own.square.size):
-        copy_rows(own.root[k], new.own[k])
+    theta, own, learned = state
+    for sums in (learned.gram, learned.gone, learned.votes, own.sums, own.square):
+        sums *= learned.clock[FADED]
+    learned.clock[FADED] = 1.0
+    new = refresh(learned, own.sums, own.square, context, learning)
+    theta.mean[0], theta.root[0], theta.information[0] = (
+        new.mean,
+        np.triu(new.root),
+        new.information,
+    )
+    own.root[:] = new.own
 
 
 @compiled
 def let_go(own, learned, arms):  # type: ignore[no-untyped-def]
     """Take the sums of some arms, with the weights they have now, to those of the arms gone."""
     size, q = own.sums.shape[2], own.sums.shape[1]
-    line = np.empty(size)
+    line, left = np.empty(size), learned.clock[FADED]
     for n in range(arms.size):
         k = arms[n]
         sums, root = own.sums[k], own.root[k]
@@ -366,7 +383,7 @@ def let_go(own, learned, arms):  # type: ignore[no-untyped-def]
                 factor = line[i] / learned.variance[0]
                 for j in range(size):
                     learned.gone[i, j] += factor * line[j]
-        vote = 1.0 / (sums[0, 0] + BALANCE)
+        vote = 1.0 / (left * sums[0, 0] + BALANCE)
         learned.votes[0] += vote * sums[0, 0]
         learned.votes[1] += vote * sums[0, size - 1]
         learned.votes[2] += vote * own.square[k]
@@ -379,12 +396,12 @@ def let_go(own, learned, arms):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def expanded(model, anchor, row, phi):  # type: ignore[no-untyped-def]
-    """φ of a row, relative to the anchor."""
+def expanded(model, anchor, context, k, phi):  # type: ignore[no-untyped-def]
+    """φ of an arm's row, relative to the anchor."""
     c, d = model.context, anchor.size - 1
     phi[0] = 1.0
     for j in range(d):
-        phi[1 + j] = row[j] - anchor[1 + j]
+        phi[1 + j] = context[k, j] - anchor[1 + j]
     if model.crossed:
         place = d + 1
         for i in range(1, c + 1):
@@ -394,11 +411,11 @@ def expanded(model, anchor, row, phi):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def reduce(own, k, noise, phi, v):  # type: ignore[no-untyped-def]
+def reduce(own, k, noise, phi, v, weights):  # type: ignore[no-untyped-def]
     """What φ comes to once the arm's own effect is integrated out, in place; see (1) of the prior.
 
-    `v` takes root'v of the arm. Returns what its rewards so far say, and the variance that its own
-    effect has given θ.
+    `v` takes rootᵀv of the arm, and `weights` Wₖv. Returns what its rewards so far say, and the
+    variance that its own effect has given θ.
     """
     q, size = v.size, phi.size
     root, sums = own.root, own.sums
@@ -411,7 +428,6 @@ def reduce(own, k, noise, phi, v):  # type: ignore[no-untyped-def]
         variance += component * component
     said = 0.0
     if sums[k, 0, 0] > 0.0:
-        weights = np.empty(q)
         for i in range(q):
             weight = 0.0
             for l in range(q):
@@ -430,34 +446,38 @@ def believe_hybrid(model, state, context, arms, step, rng):  # type: ignore[no-u
     root, center = state.theta.root[0], state.theta.mean[0]
     n, size, q = arms.size, learned.active.size, own.root.shape[1]
     noise, spread, anchor = learned.variance[0], learned.clock[SPREAD], learned.anchor
+    wider = 1.0 / np.sqrt(learned.clock[FADED])
     mean, std, alone, factor = np.empty(n), np.empty(n), np.empty(n), np.zeros((n, size))
-    phi, v = np.empty(size), np.empty(q)
+    phi, v, weights = np.empty(size), np.empty(q), np.empty(q)
     # Arms with the same history are equal to the last bit: see `AdaptiveLinear`.
     grain = GRAIN * np.sqrt(spread)
     first_arm, first_crossed = 1 + model.context, anchor.size
     for a in range(n):
-        k, row = arms[a], factor[a]
-        expanded(model, anchor, context[k], phi)
+        k = arms[a]
+        expanded(model, anchor, context, k, phi)
         # A feature that no rewarded row had, or that all of them had alike: its effect is unknown.
         unseen = 0.0
         for j in range(first_arm, size):
             if phi[j] != 0.0 and learned.active[j] == 0.0:
                 unseen += learned.numbers[ARM if j < first_crossed else CROSSED]
-        said, variance = reduce(own, k, noise, phi, v)
+        said, variance = reduce(own, k, noise, phi, v, weights)
         expected, shared = said, 0.0
         for i in range(size):
             x = phi[i]
             if x != 0.0:
                 expected += x * center[i]
                 for j in range(size):
-                    row[j] += x * root[i, j]
+                    factor[a, j] += x * root[i, j]
         for j in range(size):
-            shared += row[j] * row[j]
+            factor[a, j] *= wider
+            shared += factor[a, j] * factor[a, j]
+        if own.sums[k, 0, 0] > 0.0:  # of an arm without rewards nothing has faded
+            variance *= wider * wider
         variance += unseen * spread
         mean[a] = np.rint(expected / grain) * grain + anchor[0]
         std[a] = np.rint(np.sqrt(shared + variance) / grain) * grain
         alone[a] = np.sqrt(variance)
-    pulls, information = own.pulls[arms], np.full(n, state.theta.information[0])
+    pulls, information = taken(own.pulls, arms), filled(n, state.theta.information[0])
     law = HybridGaussian(factor, alone)
     return Belief(law, mean, std, mean, std, pulls, information, step, size, 1.0)
 
@@ -466,41 +486,61 @@ def believe_hybrid(model, state, context, arms, step, rng):  # type: ignore[no-u
 def update_hybrid(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     own, learned = state.own, state.learned
     clock, anchor = learned.clock, learned.anchor
-    row = context[arm]
     if clock[STARTED] == 0.0:
         clock[STARTED] = 1.0
         anchor[0] = reward
-        copy_to(anchor[1:], row)
+        copy_to(anchor[1:], context[arm])
     size, q, y = learned.active.size, own.root.shape[1], reward - anchor[0]
-    full, v = np.empty(size + 1), np.empty(q)
+    full, v, weights = np.empty(size + 1), np.empty(q), np.empty(q)
     phi = full[:size]
-    expanded(model, anchor, row, phi)
+    expanded(model, anchor, context, arm, phi)
     full[size] = y
     clock[SINCE] += 1.0
-    news = clock[KNOWN] == 0.0 and y != 0.0  # the first different reward gives all its scale
-    due = news or clock[SINCE] >= clock[DUE]
-    if not due:
-        for j in range(1, size):
-            if phi[j] != 0.0 and learned.active[j] == 0.0:
-                activate(model, state, j, phi[j])
-    noise = learned.variance[0]
+    if clock[KNOWN] == 0.0 and y != 0.0:  # the first different reward gives all its scale
+        clock[DUE] = clock[SINCE]
+    for j in range(1, size):
+        if phi[j] != 0.0 and learned.active[j] == 0.0:
+            activate(model, state, j, phi[j])
+    left = clock[FADED]  # see the top of `tsucb.models.hybrid_prior`
+    noise = left * learned.variance[0]
+    if own.sums[arm, 0, 0] == 0.0:
+        for i in range(q):
+            for l in range(q):
+                own.root[arm, i, l] *= np.sqrt(left)
     remaining = phi.copy()
-    said, variance = reduce(own, arm, noise, remaining, v)
+    said, variance = reduce(own, arm, learned.variance[0], remaining, v, weights)
     learn(state.theta, 0, remaining, y - said, noise + variance)
     shrink_own(own.root[arm], v, noise, variance)
     for i in range(size + 1):
         if full[i] != 0.0:
+            weighed = full[i] / left
             for j in range(size + 1):
-                learned.gram[i, j] += full[i] * full[j]
+                learned.gram[i, j] += weighed * full[j]
     for i in range(q):
+        weighed = full[i] / left
         for j in range(size + 1):
-            own.sums[arm, i, j] += full[i] * full[j]
-    own.square[arm] += y * y
+            own.sums[arm, i, j] += weighed * full[j]
+    own.square[arm] += y * y / left
     own.pulls[arm] += 1
-    if due:
-        install(state, model.context, True)
-        if size <= SMALL:  # what was learned of the numbers counts at once
-            install(state, model.context, False)
+
+
+@implements(training_due, HybridLinear)
+def refresh_due(model, state):  # type: ignore[no-untyped-def]
+    clock = state.learned.clock
+    return clock[SINCE] >= clock[DUE] or clock[FADED] < HALF
+
+
+@implements(forget, HybridLinear)
+def forget_hybrid(model, state, part, weight):  # type: ignore[no-untyped-def]
+    """Let all sums fade; the prior stays, as it is learned from what remains.
+
+    Until the next refresh, where that is exact, covariances are divided by what is left.
+    """
+    state.learned.clock[FADED] *= weight
+    state.theta.information[0] *= weight
+    state.theta.pulls[0] *= weight
+    for k in range(state.own.pulls.size):
+        state.own.pulls[k] *= weight
 
 
 @inlined
@@ -525,11 +565,11 @@ def activate(model, state, j, x):  # type: ignore[no-untyped-def]
     """
     learned, own = state.learned, state.own
     learned.active[j] = 1.0
-    spread, numbers = learned.clock[SPREAD], learned.numbers
+    spread, numbers, left = learned.clock[SPREAD], learned.numbers, learned.clock[FADED]
     block = CONTEXT if j <= model.context else (ARM if j < learned.anchor.size else CROSSED)
-    state.theta.root[0, j, j] = np.sqrt(spread * numbers[block]) / abs(x)
+    state.theta.root[0, j, j] = np.sqrt(left * spread * numbers[block]) / abs(x)
     if j < own.root.shape[1]:
         std = np.sqrt(spread * numbers[TAU]) / abs(x)
         learned.unknown[j, j] = std
         for k in range(own.square.size):
-            own.root[k, j, j] = std
+            own.root[k, j, j] = std if own.sums[k, 0, 0] == 0.0 else np.sqrt(left) * std

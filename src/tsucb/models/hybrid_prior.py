@@ -22,7 +22,15 @@ are relative to the first context, arm and reward (the anchor), add up over agen
 standardised anew at any time: an affine map of x and z maps φ linearly.
 
 The numbers σ², τ₀², τ², ω² are refreshed as `tsucb.models.empirical_bayes` does it, by one step of
-MacKay's (1992) fixed point with a weak prior that is worth a few observations.
+MacKay's (1992) fixed point with a weak prior that is worth a few observations. In NumPy, as a
+refresh is rare, and to compile it would take far longer than all refreshes of a day; but for two
+kernels instead of BLAS, which wakes threads: on a busy machine that takes longer than the product.
+
+Where rewards fade, with γ each time, all sums do alike. So a common factor is enough
+(`Learned.clock[FADED]`, f): the true sums are f times those stored, covariances those stored over
+f. What (1) subtracts is the same for both; and a new observation counts in stored units as one of
+weight 1/f, that is of noise variance f σ². An arm without rewards has nothing to forget: its root
+is stored as it is. A refresh multiplies f out, and is exact.
 
 References: Li, Chu, Langford and Schapire (2010), "A contextual-bandit approach to personalized
 news article recommendation" (hybrid models, and the reduced sums); Henderson (1975), "Best linear
@@ -30,11 +38,11 @@ unbiased estimation and prediction under a selection model"; MacKay (1992), "Bay
 interpolation".
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsucb.compiled import compiled, inlined
+from tsucb.compiled import compiled
 from tsucb.models.empirical_bayes import (
     BALANCE,
     DUE,
@@ -50,16 +58,20 @@ from tsucb.models.empirical_bayes import (
     SINCE,
     SLOPES,
     SPREAD,
+    STEP,
     WORTH,
     factorise,
     invert,
-    near,
 )
-from tsucb.numeric.arrays import Floats, copy_rows
+from tsucb.numeric.arrays import Floats, Integers, copy_rows
 
 # Places in `Learned.numbers`: σ², τ₀², τ², and ω² of the context, of the arms' features, and of
 # their products, as shares of V.
 SIGMA, TAU0, TAU, CONTEXT, ARM, CROSSED = range(6)
+# A further place in `Learned.clock`: how much is left of what was stored at the last refresh.
+FADED = 5
+
+BLOCK = 64  # rows that stay in a fast cache while they are multiplied
 
 # The guess for an arm's own slopes, all together: as its own level. Small, see `LEVEL`.
 OWN_SLOPES = LEVEL
@@ -76,7 +88,7 @@ class Learned(NamedTuple):
     numbers: Floats  # (6,) see above
     variance: Floats  # (1,) the noise variance with which is learned until the next refresh
     unknown: Floats  # (q, q) the root of an arm's own effect before any of its rewards
-    clock: Floats  # (5,) as in `tsucb.models.empirical_bayes`
+    clock: Floats  # (6,) as in `tsucb.models.empirical_bayes`, and FADED
 
 
 class Scales(NamedTuple):
@@ -99,287 +111,237 @@ class Refreshed(NamedTuple):
     information: float
 
 
-@inlined
-def survey(learned, sums, square):  # type: ignore[no-untyped-def]
+class Fit(NamedTuple):
+    """The posterior in whitened coordinates, of n arms with rewards."""
+
+    mean: Floats  # (P,) of θ, over its prior's standard deviations
+    root: Floats  # (P, P) A^−½, lower triangular: the covariance is rootᵀ root
+    scale: Floats  # (P,) the prior's standard deviations
+    own: Floats  # (n, q, q) Lₖ⁻¹, where E^½ Σvvᵀ E^½ / σ² + I = Lₖ Lₖᵀ
+    sums: Floats  # (n, q, P + 1) Lₖ⁻¹ E^½ Sₖ⁺ / σ
+
+
+def survey(learned: Learned, sums: Floats, square: Floats) -> Scales:
     """Centre and spread of the features, by weight; of the rewards, by arm."""
-    gram, features, last = learned.gram, learned.anchor.size, learned.gram.shape[0] - 1
-    votes, level, total = learned.votes[0], learned.votes[1], learned.votes[2]
-    for k in range(square.size):
-        vote = 1.0 / (sums[k, 0, 0] + BALANCE)
-        votes += sums[k, 0, 0] * vote
-        level += vote * sums[k, 0, last]
-        total += vote * square[k]
+    gram, features = learned.gram, learned.anchor.size
     centre, inverse = np.zeros(features), np.zeros(features)
-    weight = gram[0, 0]
+    weight = float(gram[0, 0])
     if weight <= 0.0:
         return Scales(0.0, 0.0, 1.0, False, centre, inverse)
+    count = sums[:, 0, 0]
+    vote = 1.0 / (count + BALANCE)
+    present = np.array([vote @ count, vote @ sums[:, 0, -1], vote @ square])
+    votes, level, total = (learned.votes + present).tolist()
     level, total = level / votes, total / votes
     spread = total - level * level
     known = spread > ROUNDING * total
-    for j in range(1, features):
-        centre[j] = gram[0, j] / weight
-        mean_square = gram[j, j] / weight
-        variance = mean_square - centre[j] * centre[j]
-        if variance > ROUNDING * mean_square:
-            inverse[j] = 1.0 / np.sqrt(variance)
+    centre[1:] = gram[0, 1:features] / weight
+    mean_square = gram.diagonal()[1:features] / weight
+    variance = mean_square - centre[1:] ** 2
+    varies = np.flatnonzero(variance > ROUNDING * mean_square)
+    inverse[1 + varies] = 1.0 / np.sqrt(variance[varies])
     return Scales(weight, level, spread if known else 1.0, known, centre, inverse)
 
 
-@inlined
-def standardising(scales, context, size):  # type: ignore[no-untyped-def]
-    """The matrix that maps φ⁺ to standardised features and centred rewards."""
+def standardised(values: Floats, scales: Scales, context: int) -> Floats:
+    """φ⁺ along the last axis, with standardised features and centred rewards."""
     centre, inverse = scales.centre, scales.inverse
-    d = centre.size - 1
-    matrix = np.zeros((size + 1, size + 1))
-    matrix[0, 0] = 1.0
-    matrix[size, size], matrix[size, 0] = 1.0, -scales.level
-    for j in range(1, d + 1):
-        matrix[j, j], matrix[j, 0] = inverse[j], -centre[j] * inverse[j]
-    place = d + 1
-    if size > place:  # (x − c)(z − e) = xz − ez·x − cx·z + ce
-        for i in range(1, context + 1):
-            for j in range(context + 1, d + 1):
-                scale = inverse[i] * inverse[j]
-                matrix[place, place] = scale
-                matrix[place, i] = -centre[j] * scale
-                matrix[place, j] = -centre[i] * scale
-                matrix[place, 0] = centre[i] * centre[j] * scale
-                place += 1
-    return matrix
+    d, size = centre.size - 1, values.shape[-1] - 1
+    x, z, products = _parts(context, d, size)
+    out = np.empty(values.shape)
+    one = values[..., :1]
+    out[..., :1], out[..., size:] = one, values[..., size:] - scales.level * one
+    out[..., 1 : d + 1] = (values[..., 1 : d + 1] - centre[1:] * one) * inverse[1:]
+    if size > d + 1:  # (x − c)(z − e) = xz − ez·x − cx·z + ce
+        table = values[..., products].reshape(*values.shape[:-1], context, d - context)
+        table = table - values[..., x, None] * centre[z] - values[..., None, z] * centre[x, None]
+        table = (table + one[..., None] * np.outer(centre[x], centre[z])) * np.outer(
+            inverse[x], inverse[z]
+        )
+        out[..., products] = table.reshape(out[..., products].shape)
+    return out
 
 
-@inlined
-def guesses(learned, scales, context):  # type: ignore[no-untyped-def]
+def returned(values: Floats, scales: Scales, context: int) -> Floats:
+    """Coefficients of standardised features, one row each, as those of φ."""
+    centre, inverse = scales.centre, scales.inverse
+    d, size = centre.size - 1, len(values)
+    x, z, products = _parts(context, d, size)
+    out = np.empty(values.shape)
+    out[1 : d + 1] = values[1 : d + 1] * inverse[1:, None]
+    out[0] = values[0] - (centre[1:, None] * out[1 : d + 1]).sum(axis=0)
+    if size > d + 1:
+        table = values[products].reshape(context, d - context, -1)
+        table = table * np.outer(inverse[x], inverse[z])[..., None]
+        out[products] = table.reshape(out[products].shape)
+        out[x] -= (table * centre[z, None]).sum(axis=1)
+        out[z] -= (table * centre[x, None, None]).sum(axis=0)
+        out[0] += (table * np.outer(centre[x], centre[z])[..., None]).sum(axis=(0, 1))
+    return out
+
+
+def _parts(context: int, d: int, size: int) -> tuple[slice, slice, slice]:
+    """Where φ has the features of the context, those of the arm, and the products."""
+    return slice(1, context + 1), slice(context + 1, d + 1), slice(d + 1, size)
+
+
+def guesses(scales: Scales, context: int, size: int) -> tuple[Floats, Integers]:
     """What the numbers are before there is evidence, and the block of every coefficient."""
-    d, size = learned.anchor.size - 1, learned.active.size
-    block = np.zeros(size, np.int64)
-    counts = np.zeros(6)
-    for j in range(1, d + 1):
-        kind = CONTEXT if j <= context else ARM
-        if scales.inverse[j] > 0.0:
-            block[j] = kind
-            counts[kind] += 1.0
-    place = d + 1
-    if size > place:
-        for i in range(1, context + 1):
-            for j in range(context + 1, d + 1):
-                if block[i] > 0 and block[j] > 0:
-                    block[place] = CROSSED
-                    counts[CROSSED] += 1.0
-                place += 1
-    guess = np.empty(6)
-    guess[SIGMA], guess[TAU0] = NOISE, LEVEL
-    guess[TAU] = OWN_SLOPES / max(counts[CONTEXT], 1.0)
-    for kind in (CONTEXT, ARM, CROSSED):
-        guess[kind] = SLOPES / max(counts[kind], 1.0)
+    varies = scales.inverse > 0.0
+    d = varies.size - 1
+    block = np.zeros(size, dtype=np.int64)
+    block[1 : context + 1] = CONTEXT * varies[1 : context + 1]
+    block[context + 1 : d + 1] = ARM * varies[context + 1 :]
+    if size > d + 1:
+        both = np.outer(varies[1 : context + 1], varies[context + 1 :])
+        block[d + 1 :] = CROSSED * both.ravel()
+    counts = np.maximum(np.bincount(block, minlength=6), 1)
+    guess = np.array([NOISE, LEVEL, OWN_SLOPES, SLOPES, SLOPES, SLOPES])
+    guess[CONTEXT:] /= counts[CONTEXT:]
+    guess[TAU] /= counts[CONTEXT]
     return guess, block
 
 
-@compiled
-def refresh(learned, sums, square, context, learning):  # type: ignore[no-untyped-def]
+def refresh(
+    learned: Learned, sums: Floats, square: Floats, context: int, learning: bool
+) -> Refreshed:
     """Standardise anew, find the posteriors, and let the numbers take a step."""
-    size, own_size = learned.active.size, sums.shape[1]
+    size, q = learned.active.size, sums.shape[1]
     clock, numbers = learned.clock, learned.numbers
     scales = survey(learned, sums, square)
-    guess, block = guesses(learned, scales, context)
-    fresh = not scales.known or clock[KNOWN] == 0.0
-    for i in range(6):
-        if fresh:
-            numbers[i] = guess[i]
+    guess, block = guesses(scales, context, size)
+    if not scales.known or clock[KNOWN] == 0.0:
+        numbers[:] = guess
     noise = numbers[SIGMA] * scales.spread
     learned.variance[0] = noise
-    scale, own_scale = np.zeros(size), np.zeros(own_size)
-    scale[0], own_scale[0] = np.sqrt(scales.spread), np.sqrt(numbers[TAU0] * scales.spread)
-    for j in range(1, size):
-        if block[j] > 0:
-            scale[j] = np.sqrt(numbers[block[j]] * scales.spread)
-        learned.active[j] = 1.0 if block[j] > 0 else 0.0
-    for j in range(1, own_size):
-        if block[j] > 0:
-            own_scale[j] = np.sqrt(numbers[TAU] * scales.spread)
+    learned.active[:] = block > 0
+    learned.active[0] = 1.0
+    scale = np.sqrt(np.where(block > 0, numbers[block], 0.0) * scales.spread)
+    scale[0] = np.sqrt(scales.spread)
+    own_scale = np.sqrt(np.where(block[:q] > 0, numbers[TAU], 0.0) * scales.spread)
+    own_scale[0] = np.sqrt(numbers[TAU0] * scales.spread)
 
-    # Every arm with rewards: its factor L, and L⁻¹ E^½ Sₖ / σ, one below the other.
-    map_ = standardising(scales, context, size)
-    tried = np.flatnonzero(sums[:, 0, 0])
-    rows = own_size * tried.size
-    stack = np.empty((rows, size + 1))
-    for n in range(tried.size):
-        copy_rows(stack[n * own_size : (n + 1) * own_size], sums[tried[n]])
-    stack = np.dot(stack, transposed(map_))
-    factors = np.zeros((rows, own_size))
-    piece, inner = np.empty((own_size, size + 1)), np.empty((own_size, own_size))
-    for n in range(tried.size):
-        first = n * own_size
-        for i in range(own_size):
-            for j in range(size + 1):  # row i of the map, which is triangular with two entries
-                piece[i, j] = map_[i, i] * stack[first + i, j]
-                if i > 0:
-                    piece[i, j] += map_[i, 0] * stack[first, j]
-        for i in range(own_size):
-            for j in range(own_size):
-                inner[i, j] = own_scale[i] * piece[i, j] * own_scale[j] / noise
-            inner[i, i] += 1.0
-        inverse = inverse_root(inner)
-        for i in range(own_size):
-            for j in range(own_size):
-                factors[first + i, j] = inverse[i, j]
-            for j in range(size + 1):
-                total = 0.0
-                for l in range(i + 1):
-                    total += inverse[i, l] * own_scale[l] * piece[l, j]
-                stack[first + i, j] = total / np.sqrt(noise)
+    # Every arm with rewards.
+    deviation, tried = np.sqrt(noise), np.flatnonzero(sums[:, 0, 0])
+    whole = standardised(sums[tried], scales, context)
+    whole[:, 1:] -= scales.centre[1:q, None] * whole[:, :1]
+    whole[:, 1:] *= scales.inverse[1:q, None]
+    whole *= own_scale[:, None] / deviation
+    own = inverse_roots(np.eye(q) + whole[:, :, :q] * own_scale / deviation)
+    whole = own @ whole
 
     # The reduced sums, and the posterior of θ from them, whitened by its prior.
-    reduced = np.dot(map_, np.dot(learned.gram - learned.gone, transposed(map_)))
-    reduced -= np.dot(transposed(stack), stack)
-    precision, right = np.empty((size, size)), np.empty(size)
-    for i in range(size):
-        for j in range(size):
-            precision[i, j] = scale[i] * reduced[i, j] * scale[j] / noise
-        precision[i, i] += 1.0
-        right[i] = scale[i] * reduced[i, size] / noise
-    root = inverse_root(precision)  # A⁻¹ = rootᵀ root
-    whitened = applied_twice(root, right)
+    reduced = standardised(learned.gram - learned.gone, scales, context)
+    reduced = standardised(reduced.T, scales, context)
+    flat = whole.reshape(-1, size + 1)
+    reduced -= product(flat, flat)
+    right = scale * reduced[:size, size] / noise
+    root = inverse_roots(
+        np.eye(size) + scale[:, None] * reduced[None, :size, :size] * scale / noise
+    )[0]
+    mean = np.einsum("ij,i->j", root, np.einsum("ij,j->i", root, right))
+    fit = Fit(mean, root, scale, own, whole)
 
-    result = placed(whitened, root, scale, map_, scales.level)
-    own = np.zeros((square.size, own_size, own_size))
-    place_own(learned.unknown, np.eye(own_size), own_scale, map_)
-    for k in range(square.size):
-        copy_rows(own[k], learned.unknown)
-    for n in range(tried.size):
-        inverse = factors[n * own_size : (n + 1) * own_size]
-        place_own(own[tried[n]], inverse, own_scale, map_)
+    # The same in coordinates relative to the anchor.
+    both = returned(scale[:, None] * np.column_stack((mean, root.T)), scales, context)
+    both[0, 0] += scales.level
+    own_back = np.diag(own_scale * np.append(1.0, scales.inverse[1:q]))
+    own_back[0, 1:] = -scales.centre[1:q] * own_back.diagonal()[1:]
+    learned.unknown[:] = own_back
+    roots = np.tile(own_back, (square.size, 1, 1))
+    roots[tried] = own_back @ own.transpose(0, 2, 1)
+    information = -2.0 * np.log(np.abs(root.diagonal())).sum()
 
     if scales.known and learning:
         # What the rewards are worth in their own covariance is their number, at the right scale.
-        quadratic = reduced[size, size]
-        for i in range(size):
-            quadratic -= noise * right[i] * whitened[i]
-        worth = scales.weight + NOISE_WORTH
-        sigma = (max(quadratic, 0.0) / scales.spread + NOISE_WORTH * NOISE) / worth
-        step_shared(numbers, guess, block, whitened, root)
-        step_own(numbers, guess, block, stack, factors, whitened, root, scale, noise)
-        numbers[SIGMA] = max(near(sigma, numbers[SIGMA]), LEAST_NOISE)
-    clock[SINCE], clock[SPREAD] = 0.0, scales.spread
-    clock[KNOWN] = 1.0 if scales.known else 0.0
+        quadratic = max(reduced[size, size] - noise * (right * mean).sum(), 0.0) / scales.spread
+        sigma = (quadratic + NOISE_WORTH * NOISE) / (scales.weight + NOISE_WORTH)
+        step(numbers, TAU0, *own_evidence(fit, block, noise), guess)
+        step(numbers, CONTEXT, *shared_evidence(fit, block), guess)
+        numbers[SIGMA] = np.maximum(near(sigma, numbers[SIGMA]), LEAST_NOISE)
     weight = scales.weight
+    clock[SINCE], clock[SPREAD], clock[KNOWN] = 0.0, scales.spread, float(scales.known)
     clock[DUE] = 1.0 if weight < FIRST else max(np.ceil(MORE * weight), np.ceil(GAP * size))
-    return Refreshed(result[0], result[1], own, result[2])
+    return Refreshed(both[:, 0], both[:, 1:], roots, max(information, 0.0))
 
 
-@inlined
-def inverse_root(matrix):  # type: ignore[no-untyped-def]
-    """L⁻¹ of a positive definite matrix L Lᵀ, which is used up."""
-    out = np.empty(matrix.shape)
-    factorise(matrix)
-    invert(matrix, out)
+def inverse_roots(matrices: Floats) -> Floats:
+    """L⁻¹ of each matrix I + (positive semidefinite) = L Lᵀ."""
+    out: Floats = factored(matrices)
+    broken = np.flatnonzero(~np.isfinite(out).all(axis=(1, 2)))
+    if broken.size:  # only rounding takes an eigenvalue below 1
+        values, vectors = np.linalg.eigh(matrices[broken])
+        half = np.sqrt(np.maximum(values, 1.0))[..., None] * vectors.swapaxes(-1, -2)
+        upper: Any = np.linalg.qr(half, mode="r")
+        out[broken] = np.linalg.inv(upper.swapaxes(-1, -2))
     return out
 
 
-@inlined
-def applied_twice(matrix, vector):  # type: ignore[no-untyped-def]
-    """matrixᵀ matrix vector, for a lower triangular matrix."""
-    out = np.zeros(vector.size)
-    for i in range(vector.size):
-        entry = 0.0
-        for j in range(i + 1):
-            entry += matrix[i, j] * vector[j]
-        for j in range(i + 1):
-            out[j] += entry * matrix[i, j]
+@compiled
+def factored(matrices):  # type: ignore[no-untyped-def]
+    """`inverse_roots`, not finite for a matrix that has none."""
+    out = np.empty(matrices.shape)
+    upper = np.empty(matrices.shape[1:])
+    for n in range(matrices.shape[0]):
+        copy_rows(upper, matrices[n])
+        factorise(upper)
+        invert(upper, out[n])
     return out
 
 
-@inlined
-def transposed(matrix):  # type: ignore[no-untyped-def]
-    """The transposed matrix, stored by rows."""
-    rows, columns = matrix.shape
-    out = np.empty((columns, rows))
-    for i in range(rows):
-        for j in range(columns):
-            out[j, i] = matrix[i, j]
+@compiled
+def product(left, right):  # type: ignore[no-untyped-def]
+    """leftᵀ right."""
+    out = np.zeros((left.shape[1], right.shape[1]))
+    for first in range(0, left.shape[0], BLOCK):
+        last = min(first + BLOCK, left.shape[0])
+        fours = last - (last - first) % 4
+        for i in range(out.shape[0]):
+            for k in range(first, fours, 4):
+                w, x, y, z = left[k, i], left[k + 1, i], left[k + 2, i], left[k + 3, i]
+                for j in range(out.shape[1]):
+                    out[i, j] += (w * right[k, j] + x * right[k + 1, j]) + (
+                        y * right[k + 2, j] + z * right[k + 3, j]
+                    )
+            for k in range(fours, last):
+                for j in range(out.shape[1]):
+                    out[i, j] += left[k, i] * right[k, j]
     return out
 
 
-@inlined
-def placed(whitened, root, scale, map_, level):  # type: ignore[no-untyped-def]
-    """Mean, root and information of θ, as coefficients of φ relative to the anchor."""
-    size = whitened.size
-    mean, out, information = np.zeros(size), np.zeros((size, size)), 0.0
-    mean[0] = level
-    for i in range(size):
-        information -= 2.0 * np.log(root[i, i])
-        for j in range(size):  # θ = mapᵀ scale · whitened; the map has few entries
-            entry = map_[i, j] * scale[i]
-            if entry != 0.0:
-                mean[j] += entry * whitened[i]
-                for l in range(i, size):
-                    out[j, l] += entry * root[l, i]
-    return mean, out, max(information, 0.0)
+def near(new: Floats, old: Floats) -> Floats:
+    """The new value, at most a factor STEP away from the old one."""
+    return np.clip(new, old / STEP, old * STEP)
 
 
-@inlined
-def place_own(out, inverse, own_scale, map_):  # type: ignore[no-untyped-def]
-    """The root of σ² Wₖ, relative to the anchor: mapᵀ E^½ L⁻ᵀ."""
-    size = own_scale.size
-    for i in range(size):
-        for l in range(size):
-            out[i, l] = map_[i, i] * own_scale[i] * inverse[l, i]
-    for i in range(1, size):
-        for l in range(size):
-            out[0, l] += map_[i, 0] * own_scale[i] * inverse[l, i]
+def step(numbers: Floats, first: int, found: Floats, determined: Floats, guess: Floats) -> None:
+    """The fixed point for some of the numbers, from squared effects, whitened, and their count."""
+    part = slice(first, first + found.size)
+    new = (found * numbers[part] + WORTH * guess[part]) / (determined + WORTH)
+    numbers[part] = near(new, numbers[part])
 
 
-@inlined
-def step_shared(numbers, guess, block, whitened, root):  # type: ignore[no-untyped-def]
-    """The fixed point for ω² of the three blocks of shared coefficients."""
-    for kind in (CONTEXT, ARM, CROSSED):
-        top, bottom = WORTH * guess[kind], WORTH
-        for j in range(1, block.size):
-            if block[j] == kind:
-                variance = 0.0
-                for l in range(j, block.size):
-                    variance += root[l, j] * root[l, j]
-                top += whitened[j] * whitened[j] * numbers[kind]
-                bottom += max(1.0 - variance, 0.0)
-        numbers[kind] = near(top / bottom, numbers[kind])
+def shared_evidence(fit: Fit, block: Integers) -> tuple[Floats, Floats]:
+    """Squared effects and determined directions of the three blocks of shared coefficients."""
+    determined = np.maximum(1.0 - (fit.root**2).sum(axis=0), 0.0)
+    both: Any = [np.bincount(block, x, minlength=6)[CONTEXT:] for x in (fit.mean**2, determined)]
+    return both[0], both[1]
 
 
-@inlined
-def step_own(numbers, guess, block, stack, factors, whitened, root, scale, noise):  # type: ignore[no-untyped-def]
-    """The fixed point for τ₀² and τ², from the arms that are present."""
-    size, own_size = whitened.size, factors.shape[1]
+def own_evidence(fit: Fit, block: Integers, noise: float) -> tuple[Floats, Floats]:
+    """The same for the level and the slopes of the arms that are present."""
+    size, q = fit.mean.size, fit.own.shape[1]
+    shared, rewards = fit.sums[:, :, :size], fit.sums[:, :, size]
+    turned = fit.own.transpose(0, 2, 1)
     deviation = np.sqrt(noise)
-    turned = np.empty((size, size))  # scale · A^−½ / σ
-    for i in range(size):
-        for l in range(size):
-            turned[i, l] = scale[i] * root[l, i] / deviation
-    left = np.empty((stack.shape[0], size))
-    copy_rows(left, stack)  # without the column of rewards
-    spread = np.dot(left, turned)
-    for n in range(stack.shape[0]):
-        total = stack[n, size]
-        for j in range(size):
-            total -= left[n, j] * scale[j] * whitened[j]
-        stack[n, size] = total / deviation
-    tops, bottoms = np.zeros(2), np.zeros(2)
-    line = np.empty(size)
-    for n in range(0, stack.shape[0], own_size):
-        for i in range(own_size):
-            if i > 0 and block[i] == 0:
-                continue
-            effect, variance = 0.0, 0.0
-            for l in range(size):
-                line[l] = 0.0
-            for l in range(i, own_size):
-                entry = factors[n + l, i]
-                effect += entry * stack[n + l, size]
-                variance += entry * entry
-                for j in range(size):
-                    line[j] += entry * spread[n + l, j]
-            for j in range(size):
-                variance += line[j] * line[j]
-            tops[min(i, 1)] += effect * effect
-            bottoms[min(i, 1)] += max(1.0 - variance, 0.0)
-    for kind, place in ((TAU0, 0), (TAU, 1)):
-        value = (tops[place] * numbers[kind] + WORTH * guess[kind]) / (bottoms[place] + WORTH)
-        numbers[kind] = near(value, numbers[kind])
+    residual = (rewards - np.einsum("kip,p->ki", shared, fit.scale * fit.mean)) / deviation
+    effect = np.einsum("kij,kj->ki", turned, residual)
+    spread = np.ascontiguousarray(fit.scale[:, None] * fit.root.T / deviation)
+    lines = np.ascontiguousarray(shared.reshape(-1, size).T)
+    about = turned @ product(lines, spread).reshape(-1, q, size)
+    variance = (fit.own**2).sum(axis=1) + (about**2).sum(axis=2)
+    found, determined = np.zeros(2), np.zeros(2)
+    for place, columns in enumerate(([0], np.flatnonzero(block[:q]))):
+        found[place] = (effect[:, columns] ** 2).sum()
+        determined[place] = np.maximum(1.0 - variance[:, columns], 0.0).sum()
+    return found, determined

@@ -32,7 +32,7 @@ from tsucb.beliefs.logit_normal import LogitNormal, moments
 from tsucb.checks import whole_number, within
 from tsucb.compiled import implements, inlined
 from tsucb.models import regressions
-from tsucb.models.model import Model, believe, check_arm_count, training_due, update
+from tsucb.models.model import Model, believe, check_arm_count, forget, training_due, update
 from tsucb.models.regressions import (
     Regressions,
     arm_posterior,
@@ -40,6 +40,7 @@ from tsucb.models.regressions import (
     learn,
     predict,
     set_posteriors,
+    widen,
 )
 from tsucb.numeric.arrays import Floats, Integers, copy_to
 from tsucb.numeric.logistic import after_click, most_likely_after_click
@@ -316,3 +317,25 @@ def update_logistic(model, state, context, arm, reward):  # type: ignore[no-unty
 def prior_due(model, state):  # type: ignore[no-untyped-def]
     clock = state.sites.clock
     return clock[SINCE] >= clock[DUE]
+
+
+@implements(forget, LogisticArms)
+def forget_logistic(model, state, part, weight):  # type: ignore[no-untyped-def]
+    """Let the sums of one arm fade; the prior stays, as it is learned from what remains.
+
+    Until it is learned anew, where that is exact, the covariance is divided by the weight.
+    """
+    sites, arms, clock = state.sites, state.regressions, state.sites.clock
+    if arms.pulls[part] == 0.0:
+        return
+    # Mean and variance of the features stay, and count for fewer contexts.
+    before, kept = clock[SEEN], weight * arms.pulls[part]
+    clock[SEEN] = max(before - arms.pulls[part] + kept, kept)
+    for i in range(sites.square.size):
+        sites.square[i] *= clock[SEEN] / before
+        sites.shift[part, i] *= weight
+        for j in range(sites.square.size):
+            sites.precision[part, i, j] *= weight
+    arms.information[part] *= weight
+    arms.pulls[part] *= weight
+    widen(arms, part, 1.0 / np.sqrt(weight))

@@ -42,6 +42,16 @@ def taken(values, places):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def rows_taken(values, places):  # type: ignore[no-untyped-def]
+    """values[places], of a matrix."""
+    out = np.empty((places.size, values.shape[1]))
+    for i in range(places.size):
+        for j in range(values.shape[1]):
+            out[i, j] = values[places[i], j]
+    return out
+
+
+@inlined
 def filled(size, value):  # type: ignore[no-untyped-def]
     """np.full(size, value)."""
     out = np.empty(size)

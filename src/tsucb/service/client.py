@@ -209,9 +209,10 @@ class Client(_Calls):
         """The settings of the loop."""
         return dict(self._send(_Call("GET", "/configuration")))
 
-    def configure(self, **changes: Any) -> dict[str, Any]:
-        """Change some settings."""
-        return dict(self._send(_Call("PATCH", "/configuration", changes)))
+    def configure(self, *, relearn: bool = True, **changes: Any) -> dict[str, Any]:
+        """Change some settings; another model learns from the log, or begins anew."""
+        path = "/configuration" if relearn else "/configuration?relearn=false"
+        return dict(self._send(_Call("PATCH", path, changes)))
 
     def forget(self, *, ids: Sequence[str] = (), person: str | None = None) -> int:
         """Delete decisions and all that was learned from them; returns how many events went."""

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tsucb.service.export import recent
+from tsucb.service.export import compared, judged
 from tsucb.service.loop import Loop
 from tsucb.service.service import Conflict, NotFound, Service
 
@@ -122,18 +122,18 @@ class Evaluations:
 
 def evaluate(service: Service, loop: Loop, evaluation: Evaluation) -> None:
     """Fill in what every policy would have earned; blocks."""
-    from tsucb.evaluation.compare import LOGGED, compare
+    from tsucb.evaluation.compare import LOGGED
 
-    table = recent(service, loop, MOST)
+    table = judged(service, loop, MOST)
     inside = (table["time"] >= evaluation.start) & (table["time"] < evaluation.end)
-    done = table["time"] + loop.settings.reward_wait <= loop.now
-    table = table[inside & done & table["reward"].notna()].reset_index(drop=True)
+    table = table[inside].reset_index(drop=True)
     if len(table) < 2:
         raise ValueError("there are no events in this time whose wait is over")
     agents: dict[str, Any] = {"Random": {"policy": "Random"}}
     for name, arguments in evaluation.custom.items():
         agents[name] = _agent_settings(arguments)
-    found = compare(table, agents)
+    found = compared(loop, table, agents)
+    table = table.tail(found.decisions)
     online = f'{{"policy": "{loop.settings.policy}"}}'
     policies = [PolicyResult("Online", online, "Online", spans(found.time, found.terms[LOGGED]))]
     first = np.array([row[0] for row in table["arms"]]) == table["arm"].to_numpy()

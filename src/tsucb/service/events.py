@@ -16,9 +16,14 @@ class Event(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True, g
 
 
 class Configured(Event, tag="configured", frozen=True):
-    """The loop was made, or its settings changed."""
+    """The loop was made, or its settings changed.
+
+    `relearn`: where the model is another one now, it has learned from all events before this one;
+    else it knows nothing yet.
+    """
 
     settings: LoopSettings
+    relearn: bool = False
 
 
 class ArmsChanged(Event, tag="arms", frozen=True):
@@ -112,6 +117,17 @@ class Compacted(Event, tag="compacted", frozen=True):
     """A snapshot is about to be taken: what it does not hold, those who go on must not have."""
 
 
+class Condensed(Event, tag="condensed", frozen=True):
+    """All events up to this one were deleted: the snapshot that they led to stands for them.
+
+    `relearned` has the snapshots of those that learned from the same events with other settings: by
+    the positions of the later events that changed to these.
+    """
+
+    state: bytes
+    relearned: dict[int, bytes] = {}
+
+
 class Forgot(Event, tag="forgot", frozen=True):
     """Decisions were deleted from the log: whoever has folded them must begin anew."""
 
@@ -126,6 +142,7 @@ AnyEvent = (
     | Reset
     | Imported
     | Compacted
+    | Condensed
     | Forgot
 )
 

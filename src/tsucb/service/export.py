@@ -1,63 +1,78 @@
 """The log of a loop as the library's tools read it."""
 
+import tempfile
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from itertools import chain, islice
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from tsucb.agent.decision import Explanation
-from tsucb.agent.decision_log import as_json, as_parquet, reward_row
+from tsucb.agent.decision_log import as_json, reward_row, write_parquet
 from tsucb.logs.decision_log import Row
 from tsucb.service import events
-from tsucb.service.events import Activated, AnyEvent, Configured, Decided, Rewarded
-from tsucb.service.loop import Loop
-from tsucb.service.settings import LoopSettings
+from tsucb.service.events import AnyEvent, ArmsChanged, Configured, Decided, Imported, Passed
+from tsucb.service.loop import Loop, Slot, State, Waiting
+from tsucb.service.settings import FREE_MODEL, LoopSettings
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tsucb.evaluation.compare import Comparison
     from tsucb.service.service import Service
 
+GROUP = 10_000  # rows of a Parquet file that are written together
+MOST_EVENTS = 100_000  # that a comparison looks at
+MOST_NUMBERS = 10_000_000  # decisions times arms
 
-def rows(log: Iterable[AnyEvent], settings: LoopSettings, now: float) -> Iterator[Row]:
-    """Events as rows of a decision log; every slot is a decision of its own there.
 
-    As the fold has it: deferred decisions once they are activated, rewards that came within the
-    wait, of several the first or their sum, and at the end what stands for those that never came.
+class Telling(Loop):
+    """A loop that learns nothing, and tells as rows of a decision log what it would have learned.
+
+    Every slot is a decision of its own there. As it is a fold like any other, deferred decisions
+    count once they are activated, rewards if they come within the wait, of several the first or
+    their sum, and what stands for those that never came. It keeps only what waits.
     """
-    waiting: dict[str, tuple[float, list[str]]] = {}  # by decision: the deadline, and its ids here
-    deferred: dict[str, Decided] = {}
-    totals: dict[str, float] = {}
-    for event in log:
-        if isinstance(event, Configured):
-            settings = event.settings
-        elif isinstance(event, Decided):
-            ids = [row_id(event.id, pick.slot) for pick in event.picks]
-            waiting[event.id] = event.time + settings.reward_wait, ids
-            if event.deferred:
-                deferred[event.id] = event
-            else:
-                yield from decision_rows(event)
-        elif isinstance(event, Activated) and event.id in deferred:
-            if event.time < waiting[event.id][0]:
-                yield from decision_rows(deferred.pop(event.id))
-        elif isinstance(event, Rewarded) and event.id in waiting:
-            id = row_id(event.id, event.slot)
-            if event.time >= waiting[event.id][0]:
-                continue
-            if settings.aggregation == "sum":
-                totals[id] = totals.get(id, 0.0) + event.value
-            elif id not in totals:
-                totals[id] = event.value
-                yield reward_row(id, event.value, event.time, False)
-    for decision, (deadline, ids) in waiting.items():
-        if deadline > now or decision in deferred:
-            continue
-        for id in ids:
-            if id not in totals:
-                yield reward_row(id, settings.default_reward, deadline, True)
-            elif settings.aggregation == "sum":
-                yield reward_row(id, totals[id], deadline, False)
+
+    def __init__(self, name: str, settings: LoopSettings) -> None:
+        super().__init__(name)
+        self.settings = settings
+        self.told: list[Row] = []
+
+    def rows(self, log: Iterable[AnyEvent], now: float) -> Iterator[Row]:
+        """The rows of events, and what is known by a time."""
+        for event in chain(log, [Passed(now)]):
+            self.fold(event, self)
+            yield from self.told
+            self.told = []
+
+    def _put_to_use(self, event: Decided) -> None:
+        self.told += decision_rows(event)
+
+    def _learn(self, id: str, waiting: Waiting, slot: Slot, value: float | None) -> None:
+        slot.learned = True
+        time, expired = min(self.now, waiting.deadline), slot.total is None
+        self.told.append(reward_row(row_id(id, slot.name), value, time, expired))
+
+    # It has no agent, and its arms are those of the decisions.
+
+    def _configured(self, event: Configured, learned: Loop | None) -> None:
+        before, self.settings = self.settings, event.settings
+        if not event.relearn and not self.settings.learns_like(before):
+            self._start_anew()
+
+    def _start_anew(self) -> None:
+        self.waiting, self.by_key, self._deadlines = {}, {}, []
+
+    def _imported(self, event: Imported) -> None:
+        self._start_anew()
+
+    def _arms_changed(self, event: ArmsChanged) -> None:
+        pass
+
+    def _become(self, state: State) -> None:
+        state.agent = None
+        super()._become(state)
 
 
 def row_id(id: str, slot: str) -> str:
@@ -74,9 +89,12 @@ def decision_rows(event: Decided) -> Iterator[Row]:
 def decision_row(event: Decided, pick: Any, id: str) -> Row:
     """A pick as a row."""
     seen = Explanation.of(tuple(pick.arms), pick.arm, event.policy, event.target_name, pick.seen)
-    context = event.context
+    context: Any = event.context
     if pick.features:
         context = {**(context or {}), **{f"slot {k}": v for k, v in pick.features.items()}}
+    if event.arm_features is not None:  # as `Agent(log=…)` has it
+        known = {arm: event.arm_features.get(arm, {}) for arm in pick.arms}
+        context = {"context": context, "arms": known}
     return {
         "kind": "decision",
         "id": id,
@@ -94,39 +112,68 @@ def decision_row(event: Decided, pick: Any, id: str) -> Row:
     }
 
 
-def exported(service: "Service", loop: Loop) -> bytes:
-    """The whole log of a loop as a Parquet file in the decision-log format."""
-    log = (events.decode(logged.body) for logged in service.store.read(0, loop.name))
-    return as_parquet(list(rows(log, loop.settings, loop.now)))
+def exported(service: "Service", loop: Loop) -> IO[bytes]:
+    """The whole log of a loop as a Parquet file in the decision-log format; blocks.
+
+    Only a group of rows is in memory at a time. The file is gone when it is closed.
+    """
+    file = tempfile.TemporaryFile()  # noqa: SIM115 (whoever gets it closes it)
+    try:
+        log = (events.decode(logged.body) for logged in service.store.read(0, loop.name))
+        told = Telling(loop.name, LoopSettings()).rows(log, loop.now)
+        write_parquet(iter(lambda: list(islice(told, GROUP)), []), file)
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def recent(service: "Service", loop: Loop, most: int) -> "pd.DataFrame":
     """The last decisions of a loop with their rewards, as `tsucb.logs.decision_log.read` has it."""
     from tsucb.logs.decision_log import joined
 
-    found = list(rows(service.newest(loop, most), loop.settings, loop.now))
-    return joined(found)
+    log = service.newest(loop, most)
+    return joined(list(Telling(loop.name, loop.settings).rows(log, loop.now)))
 
 
 def comparison(
     service: "Service", loop: Loop, agents: dict[str, dict[str, Any]], most: int
 ) -> dict[str, Any]:
     """What other configurations would have earned on the last decisions of a loop."""
-    from tsucb.evaluation.compare import compare
-
-    table = recent(service, loop, min(max(most, 1), 200_000))
-    # Decisions that still wait are too young to be judged, even those whose reward came early.
-    table = table[table["time"] + loop.settings.reward_wait <= loop.now]
-    table = table[table["reward"].notna()]
+    table = judged(service, loop, most)
     if len(table) < 2:
         raise ValueError("there are not enough decisions whose wait is over; try again later")
-    found = compare(table.reset_index(drop=True), agents)
+    found = compared(loop, table, agents)
     return {
         "decisions": found.decisions,
         "method": found.method,
         "configurations": clean(found.table().to_dict("records")),
         "pairs": clean(found.pairs().to_dict("records")),
     }
+
+
+def judged(service: "Service", loop: Loop, most: int) -> "pd.DataFrame":
+    """The last decisions of which all is known that ever will be."""
+    table = recent(service, loop, min(max(most, 1), MOST_EVENTS))
+    # Decisions that still wait are too young to be judged, even those whose reward came early.
+    done = table["time"] + loop.settings.reward_wait <= loop.now
+    return table[done & table["reward"].notna()].reset_index(drop=True)
+
+
+def compared(loop: Loop, table: "pd.DataFrame", agents: dict[str, dict[str, Any]]) -> "Comparison":
+    """Other configurations on decisions; what they do not say is as the loop has it."""
+    from tsucb.evaluation.compare import compare
+
+    settings = loop.settings
+    usual: dict[str, Any] = {"policy": settings.policy, "forgetting": settings.forgetting}
+    if settings.model != FREE_MODEL:
+        usual["model"] = settings.model
+    # A comparison has a number for every decision and every arm that the log ever saw.
+    arms = len({arm for offered in table["arms"] for arm in offered})
+    table = table.tail(max(MOST_NUMBERS // arms, 2)).reset_index(drop=True)
+    draws = 3 if settings.arms_come else 10  # agents that are asked one by one take longer
+    return compare(table, {name: {**usual, **given} for name, given in agents.items()}, draws=draws)
 
 
 def clean(rows: list[dict[Any, Any]]) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """HTTP as the protocols need it: requests, answers, and what an exception means."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -36,12 +36,13 @@ class Problem(Exception):
 
 
 class Answer(NamedTuple):
-    """What is sent back; a body of None is sent without a type."""
+    """What is sent back: a body, or a file that is sent piece by piece and then closed."""
 
     status: int
     body: bytes = b""
     kind: bytes = JSON
     headers: Sequence[tuple[bytes, bytes]] = ()
+    file: IO[bytes] | None = None
 
 
 def json_answer(value: Any, status: int = 200, headers: Headers | None = None) -> Answer:

@@ -1,20 +1,22 @@
 """A loop: what it knows is a fold of its events, and deciding is looking at it."""
 
+import contextlib
 import hashlib
 import heapq
 import math
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from tsucb.agent import Agent, UnknownDecision
+from tsucb.agent.decision import Decision
 from tsucb.service.events import (
     Activated,
     AnyEvent,
     ArmsChanged,
     Compacted,
+    Condensed,
     Configured,
     Decided,
     Features,
@@ -90,6 +92,7 @@ class State(msgspec.Struct, array_like=True):
     tally: Tally
     waiting: dict[str, Waiting]
     agent: bytes | None
+    relearned: list[int] = []
 
 
 class Loop:
@@ -107,10 +110,12 @@ class Loop:
         self.name, self._seed = name, seed
         self.position = 0  # of the last event of this loop that was folded
         self.settings, self._rule = LoopSettings(), (LoopSettings(), LoopSettings().rule())
-        self.arms: dict[str, None] = {}
+        self.arms: dict[str, str] = {}  # the names of those that are known, in their order
         self.agent: Agent | None = None  # None before the first arm
         self.now = self.created = 0.0
         self.counts, self.tally = Counts(), Tally(spans=[])
+        self.relearned: list[int] = []  # positions of the events after which it learned again
+        self.stale = False  # whether another that is being made will take its place
         self.waiting: dict[str, Waiting] = {}
         self.by_key: dict[str, str] = {}  # ids of waiting decisions by the keys of their requests
         self._deadlines: list[tuple[float, int, str]] = []
@@ -142,13 +147,44 @@ class Loop:
     ) -> Pick:
         """Choose one of the arms. Changes nothing."""
         assert self.agent is not None
-        offered: Any = arms
+        offered = self._offered(arms, arm_features)
+        decision = self.agent.propose(self._read(context, features), offered)
+        return self._pick(decision, arms, slot, features, baseline)
+
+    def propose_list(
+        self,
+        context: Features | None,
+        arms: Sequence[str],
+        slots: Sequence[str],
+        arm_features: dict[str, Features] | None = None,
+    ) -> list[Pick]:
+        """Choose an arm for each of several slots that are all alike, none twice."""
+        assert self.agent is not None
+        offered = self._offered(arms, arm_features)
+        ranking = self.agent.propose_list(self._read(context, None), len(slots), offered)
+        picks: list[Pick] = []
+        left = list(arms)
+        for place, slot in enumerate(slots):
+            picks.append(self._pick(ranking.decision(place), left, slot))
+            left.remove(str(ranking.arms[place]))
+        return picks
+
+    def _offered(self, arms: Sequence[str], arm_features: dict[str, Features] | None) -> Any:
+        """Arms as the agent takes them."""
         if self.settings.arms_come:
             known = arm_features or {}
-            offered = {arm: known.get(arm, {}) for arm in arms}
-        elif list(arms) == list(self.arms):
-            offered = None  # all of them, which is quicker
-        decision = self.agent.propose(self._read(context, features), offered)
+            return {arm: known.get(arm, {}) for arm in arms}
+        return None if list(arms) == list(self.arms) else arms  # all of them is quicker
+
+    def _pick(
+        self,
+        decision: Decision,
+        arms: Sequence[str],
+        slot: str,
+        features: Features | None = None,
+        baseline: str | None = None,
+    ) -> Pick:
+        """A decision with its probabilities, or what the mode makes of it."""
         favourite, share = str(decision.favourite), self.settings.exploration / len(arms)
         arm, chances = str(decision.arm), [share] * len(arms)
         if self.settings.mode == "online":
@@ -183,8 +219,12 @@ class Loop:
 
     # The fold
 
-    def fold(self, event: AnyEvent) -> str:
-        """Take an event into account, and say what became of it."""
+    def fold(self, event: AnyEvent, learned: "Loop | None" = None) -> str:
+        """Take an event into account, and say what became of it.
+
+        `learned` is for a change of the model after which it is to know what the log holds: the
+        loop of a `Relearning` that has folded all events before this one.
+        """
         self.now = max(self.now, event.time)
         while self._deadlines and self._deadlines[0][0] <= self.now:
             self._end_wait(heapq.heappop(self._deadlines)[2])
@@ -197,18 +237,20 @@ class Loop:
         if isinstance(event, ArmsChanged):
             self._arms_changed(event)
         elif isinstance(event, Configured):
-            self._configured(event)
+            self._configured(event, learned)
         elif isinstance(event, Reset):
             self._start_anew()
         elif isinstance(event, Imported):
             self._imported(event)
         elif isinstance(event, Compacted):
             self._compacted()
+        elif isinstance(event, Condensed):
+            self._become(_decoded(event.state))
         else:
             assert isinstance(event, Passed | Forgot)
         return TAKEN
 
-    def _configured(self, event: Configured) -> None:
+    def _configured(self, event: Configured, learned: "Loop | None") -> None:
         before, self.settings = self.settings, event.settings
         self.created = self.created or event.time
         if self.agent is None:
@@ -217,8 +259,23 @@ class Loop:
             return
         if self.settings.learns_like(before):
             self.agent.follow(self.rule)
+        elif event.relearn:
+            assert learned is not None
+            self._take_over(learned)
+            self.relearned.append(self.position)
         else:
             self._start_anew()
+
+    def _take_over(self, learned: "Loop") -> None:
+        """Know what another loop learned; what waits here goes on waiting."""
+        self.agent, self.arms = learned.agent, learned.arms
+        if self.agent is None:
+            return
+        self.agent.follow(self.rule)
+        for id in learned.waiting.keys() - self.waiting.keys():
+            for slot in learned.waiting[id].slots:
+                with contextlib.suppress(UnknownDecision):
+                    self.agent.close(_agent_id(id, slot.name))
 
     def _start_anew(self) -> None:
         known = self.arms or self.settings.arms_come
@@ -230,14 +287,13 @@ class Loop:
         agent.expire(-math.inf)  # what waited there has its rewards reported there
         agent.follow(self.rule)
         agent.reseed(self._seed, ids=False)
-        self.agent, self.arms = agent, dict.fromkeys(sys.intern(str(arm)) for arm in agent.arms)
+        self.agent, self.arms = agent, {str(arm): str(arm) for arm in agent.arms}
         self.waiting, self.by_key, self._deadlines = {}, {}, []
 
     def _compacted(self) -> None:
         """Become what a snapshot of this would be: an agent has more room in memory than in one."""
         if self.agent is not None:
-            self.agent = Agent.from_bytes(self.agent.to_bytes())
-            self.agent.reseed(self._seed, ids=False)
+            self.agent.compact()
 
     def _arms_changed(self, event: ArmsChanged) -> None:
         for arm in event.remove:
@@ -245,10 +301,10 @@ class Loop:
                 del self.arms[arm]
                 if arm in self.agent.arms:
                     self.agent.remove_arm(arm)
-        for arm in map(sys.intern, event.add):
+        for arm in event.add:
             if arm in self.arms or len(self.arms) >= self.settings.most_arms:
                 continue
-            self.arms[arm] = None
+            self.arms[arm] = arm
             if self.settings.arms_come:
                 continue
             if self.agent is None:
@@ -264,8 +320,8 @@ class Loop:
         for pick in event.picks:
             chance = pick.chances[pick.arms.index(pick.arm)]
             weight = 1.0 / (len(pick.arms) * chance)
-            arm = sys.intern(pick.arm)
-            slots.append(Slot(sys.intern(pick.slot), arm, weight, pick.arm == pick.favourite))
+            arm = self.arms.get(pick.arm, pick.arm)  # one string for all that wait
+            slots.append(Slot(pick.slot, arm, weight, pick.arm == pick.favourite))
         deadline = event.time + self.settings.reward_wait
         waiting = Waiting(self.counts.decisions, event.time, deadline, slots, [], event.key)
         self.counts.decisions += 1
@@ -282,7 +338,7 @@ class Loop:
     def _put_to_use(self, event: Decided) -> None:
         """The decision counts from now on: its arms are played."""
         for pick in event.picks:
-            self.tally.played(event.time, sys.intern(pick.arm))
+            self.tally.played(event.time, self.arms.get(pick.arm, pick.arm))
             if self.settings.mode == "logging" or self.agent is None:
                 continue
             try:
@@ -378,11 +434,11 @@ class Loop:
             else:
                 self.agent.reward(_agent_id(id, slot.name), value)
                 self.counts.learned += 1
-        except (
-            UnknownDecision,
-            ValueError,
-        ):  # never recorded, or a sum beyond what the model takes
+        except UnknownDecision:  # never recorded
             self.counts.refused += 1
+        except ValueError:  # a sum beyond what the model takes
+            self.counts.refused += 1
+            self.agent.close(_agent_id(id, slot.name))
 
     # Snapshots
 
@@ -398,33 +454,97 @@ class Loop:
     def _state(self, agent: bytes | None) -> State:
         return State(
             SNAPSHOT_VERSION, self.settings, list(self.arms), self.now, self.created, self.counts,
-            self.tally, self.waiting, agent,
+            self.tally, self.waiting, agent, self.relearned,
         )  # fmt: skip
 
     @classmethod
     def restored(cls, name: str, position: int, data: bytes, seed: int | None = None) -> "Loop":
         """The loop that a snapshot was taken of, or a ValueError."""
-        try:
-            state = _decode(data)
-        except msgspec.MsgspecError as error:
-            raise ValueError(f"the snapshot is damaged: {error}") from None
-        if state.version != SNAPSHOT_VERSION:
-            raise ValueError(f"the snapshot has version {state.version}, not {SNAPSHOT_VERSION}")
         loop = cls(name, seed)
-        loop.position, loop.settings = position, state.settings
-        loop.arms = dict.fromkeys(map(sys.intern, state.arms))
-        loop.now, loop.created = state.now, state.created
-        loop.counts, loop.tally, loop.waiting = state.counts, state.tally, state.waiting
-        loop.by_key = {w.key: id for id, w in state.waiting.items() if w.key is not None}
-        loop._set_deadlines()
-        if state.agent is not None:
-            loop.agent = Agent.from_bytes(state.agent)
-            loop.agent.reseed(seed, ids=False)
+        loop._become(_decoded(data))
+        loop.position = position
         return loop
+
+    def _become(self, state: State) -> None:
+        """Know what a snapshot holds, and nothing else."""
+        self.settings, self.arms = state.settings, {arm: arm for arm in state.arms}
+        self.now, self.created, self.relearned = state.now, state.created, state.relearned
+        self.counts, self.tally, self.waiting = state.counts, state.tally, state.waiting
+        self.by_key = {w.key: id for id, w in state.waiting.items() if w.key is not None}
+        self._set_deadlines()
+        self.agent = None
+        if state.agent is not None:
+            self.agent = Agent.from_bytes(state.agent)
+            self.agent.reseed(self._seed, ids=False)
+
+
+class Relearning:
+    """A loop that learns from a log what other settings would have learned from it.
+
+    Everything happens as it did, with the waits, the modes and the arms of the time, but to another
+    model. The fold of `Configured` takes over what it knows.
+
+    Parameters
+    ----------
+    name, seed
+        As of the loop.
+    settings
+        Whose model is to learn.
+    position
+        Of the event that changes to them, if it is in the log.
+    """
+
+    def __init__(
+        self, name: str, settings: LoopSettings, seed: int | None = None, position: int = 0
+    ) -> None:
+        self.loop, self.settings = Loop(name, seed), settings
+        self._seed, self._position = seed, position
+
+    def fold(self, event: AnyEvent) -> None:
+        """Learn from an event."""
+        loop = self.loop
+        if isinstance(event, Configured):
+            event = Configured(event.time, event.settings.learning_like(self.settings))
+        elif isinstance(event, Decided):
+            # Where they came with the decisions, no event has added them.
+            new = loop.unknown({arm: None for pick in event.picks for arm in pick.arms})
+            if new:
+                loop.fold(ArmsChanged(event.time, add=new))
+        elif isinstance(event, Condensed):
+            state = _decoded(event.relearned.get(self._position, event.state))
+            if not state.settings.learns_like(self.settings):
+                state.settings, state.agent = state.settings.learning_like(self.settings), None
+                if state.arms or state.settings.arms_come:
+                    state.agent = state.settings.agent(state.arms, self._seed).to_bytes()
+            loop._become(state)
+            return
+        elif isinstance(event, Imported):
+            agent = Agent.from_bytes(event.agent)
+            if model_name(agent) != self.settings.model:  # nothing of it can be taken over
+                names = [str(arm) for arm in agent.arms]
+                gone = [arm for arm in loop.arms if arm not in names]
+                loop.fold(ArmsChanged(event.time, add=names, remove=gone))
+                event = Reset(event.time)
+        loop.fold(event)
+
+
+def model_name(agent: Agent) -> str:
+    """The name of an agent's model, without its forgetting."""
+    return type(getattr(agent.model, "model", agent.model)).__name__
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(State).decode
+
+
+def _decoded(data: bytes) -> State:
+    try:
+        state = _decode(data)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"the snapshot is damaged: {error}") from None
+    if state.version != SNAPSHOT_VERSION:
+        raise ValueError(f"the snapshot has version {state.version}, not {SNAPSHOT_VERSION}")
+    return state
 
 
 def _agent_id(id: str, slot: str) -> str:

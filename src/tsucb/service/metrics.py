@@ -30,7 +30,7 @@ class Metrics:
         lines.add("log_position", "gauge", "of the last event folded", service.position)
         lines.add("events_unwritten", "gauge", "not durable yet", service.journal.waiting)
         lines.add("commits_total", "counter", "flushes of the log", service.journal.commits)
-        lines.add("store_failing", "gauge", "1 if the last commit failed", service.journal.failed)
+        lines.add("store_failing", "gauge", "1 if it takes nothing", service.failing)
         lines.add("refused_total", "counter", "requests past capacity", self.refused)
         for (name, status), count in sorted(self.answers.items()):
             labels = {"protocol": name, "status": str(status)}

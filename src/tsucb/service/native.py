@@ -270,10 +270,10 @@ class Native:
 
     async def export(self, loop: Loop, request: Request, holder: Holder) -> Answer:
         """The log in the library's decision-log format, as one Parquet file."""
-        data = await asyncio.to_thread(exported, self.service, loop)
+        file = await asyncio.to_thread(exported, self.service, loop)
         name = f'attachment; filename="{loop.name}.parquet"'.encode()
         kind = b"application/vnd.apache.parquet"
-        return Answer(200, data, kind, [(b"content-disposition", name)])
+        return Answer(200, b"", kind, [(b"content-disposition", name)], file)
 
     async def evaluate(self, loop: Loop, request: Request, holder: Holder) -> Answer:
         """What other configurations would have earned."""
@@ -288,9 +288,13 @@ class Native:
     # Changing
 
     async def configure(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Change some settings."""
+        """Change some settings; another model learns from the log, unless ?relearn=false."""
         changes = msgspec.json.decode(request.body, type=dict[str, Any])
-        return json_answer(as_json(await self.service.configure(loop, changes, holder.name)))
+        relearn = request.query.get("relearn", "true")
+        if relearn not in ("true", "false"):
+            raise ValueError(f"relearn is true or false, not {relearn[:40]!r}")
+        settings = await self.service.configure(loop, changes, holder.name, relearn == "true")
+        return json_answer(as_json(settings))
 
     async def change_arms(self, loop: Loop, request: Request, holder: Holder) -> Answer:
         """Add and remove arms."""

@@ -23,6 +23,8 @@ BODIES: dict[str, Any] = {
     "evaluate": native.Rivals,
 }
 ANSWERS = {"decide": native.Choice, "configuration": LoopSettings, "configure": LoopSettings}
+RELEARN = {"name": "relearn", "in": "query", "schema": {"type": "boolean", "default": True}}
+QUERIES: dict[str, list[dict[str, Any]]] = {"configure": [RELEARN]}
 OTHER_STATUS = {"reset": "204", "delete": "204", "rotate": "201"}
 
 
@@ -51,6 +53,7 @@ def document(protocol: Native) -> dict[str, Any]:
             {"name": p, "in": "path", "required": True, "schema": {"type": "string"}}
             for p in places
         ]
+        found["parameters"] += QUERIES.get(name, [])
         found["operationId"] = name
         paths.setdefault(path, {})[method.lower()] = found
     return {

@@ -30,12 +30,12 @@ from tsucb.service.settings import LoopSettings, changed
 MOST_ACTIONS = 50
 LEAST_WAIT, LONGEST_WAIT = 5.0, 172_800.0  # seconds
 REWARDS = (-1.0, 1.0)
+FOREVER = -1  # days for which logs are kept
 CURRENT = "2022-09-01-preview"
 MODES = {"Online": "online", "Apprentice": "apprentice", "LoggingOnly": "logging"}
 EXTRAS = "personalizer"  # the document with settings that have no counterpart
 PLAIN_EXTRAS: dict[str, Any] = {
     "modelExportFrequency": "PT5M",
-    "logRetentionDays": 90,
     "modelRetrainDays": 0,
     "logMirrorEnabled": False,
     "logMirrorSasUri": "",
@@ -375,6 +375,7 @@ class Personalizer:
             "autoOptimizationFrequency": "P7D",
             "autoOptimizationStartDate": timestamp(loop.created),
             **self._extras(loop),
+            "logRetentionDays": settings.retention_days or FOREVER,
             "learningMode": modes[settings.mode],
             "latestApprenticeModeMetrics": {
                 **metrics,
@@ -423,9 +424,12 @@ class Personalizer:
                 "mirroring logs to Azure and automatic optimisation are not offered here; see the "
                 "migration page for what to use instead"
             )
-        days = given.get("logRetentionDays", 90)
-        if not isinstance(days, int) or days < -1:
-            raise Problem(400, "InvalidLogRetentionDays", "logRetentionDays is a number, or -1")
+        if (days := given.get("logRetentionDays")) is not None:
+            if type(days) is not int or (days < 1 and days != FOREVER):
+                raise Problem(
+                    400, "InvalidLogRetentionDays", "logRetentionDays is at least 1, or -1 for ever"
+                )
+            changes["retention_days"] = None if days == FOREVER else days
         changed(loop.settings, changes)  # complain before anything is written
         extras = {name: given[name] for name in PLAIN_EXTRAS if given.get(name) is not None}
         extras = {**self._extras(loop), **extras}

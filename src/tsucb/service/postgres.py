@@ -1,9 +1,10 @@
 """The store of several machines: one PostgreSQL database, one leader, any number of servers.
 
-Every server appends to the same log and folds all of it, so every one of them knows the same. A
-commit takes the row with the last position, and so the lock on it, until it is durable: positions
-are dense, and in the order of commits. One server at a time holds an advisory lock: it leads, which
-means that it writes the snapshots and that time passed; another takes over when it is gone.
+Every server appends to the same log and folds it from the newest snapshot on, so every one of them
+knows the same; one that has fallen far behind takes the newest snapshot again. A commit takes the
+row with the last position, and so the lock on it, until it is durable: positions are dense, and in
+the order of commits. One server at a time holds an advisory lock: it leads, which means that it
+writes the snapshots and that time passed; another takes over when it is gone.
 """
 
 import contextlib
@@ -32,6 +33,7 @@ CREATE INDEX IF NOT EXISTS tsucb_by_subject ON tsucb_events (subject, loop)
   WHERE subject IS NOT NULL;
 CREATE INDEX IF NOT EXISTS tsucb_by_person ON tsucb_events (person, loop)
   WHERE person IS NOT NULL;
+CREATE INDEX IF NOT EXISTS tsucb_by_loop ON tsucb_events (loop, position);
 CREATE TABLE IF NOT EXISTS tsucb_snapshots (
   loop text NOT NULL, position bigint NOT NULL, body bytea NOT NULL, PRIMARY KEY (loop, position)
 );
@@ -50,6 +52,9 @@ CREATE TABLE IF NOT EXISTS tsucb_audit (
 INSERT INTO tsucb_last SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM tsucb_last);
 INSERT INTO tsucb_format SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM tsucb_format);
 """
+
+# Nobody else appends or deletes until the end of the transaction.
+ALONE = "SELECT position FROM tsucb_last FOR UPDATE"
 
 
 class PostgresStore:
@@ -83,7 +88,11 @@ class PostgresStore:
             raise StoreError("the store is closed")
         connection = self._connections.get(name)
         if connection is None or connection.closed:
-            connection = psycopg.connect(self._address, autocommit=True, connect_timeout=5)
+            # A network that swallows everything is noticed within seconds.
+            connection = psycopg.connect(
+                self._address, autocommit=True, connect_timeout=5, keepalives_idle=5,
+                keepalives_interval=2, keepalives_count=3, tcp_user_timeout=10_000,
+            )  # fmt: skip
             connection.execute("SET synchronous_commit = on")
             self._connections[name] = connection
         return connection
@@ -156,19 +165,20 @@ class PostgresStore:
         )
         return [Logged(position, loop, bytes(body)) for position, body in rows]
 
-    def newest(self, loop: str, count: int) -> list[Logged]:
+    def newest(self, loop: str, count: int) -> Iterator[Logged]:
         """See `Store`."""
-        rows = self._rows(
-            "SELECT position, body FROM tsucb_events WHERE loop = %s AND subject IS NOT NULL "
-            "ORDER BY position DESC LIMIT %s",
+        first = self._rows(
+            "SELECT position FROM tsucb_events WHERE loop = %s AND subject IS NOT NULL "
+            "ORDER BY position DESC LIMIT 1 OFFSET %s",
             loop,
-            count,
+            count - 1,
         )
-        return [Logged(position, loop, bytes(body)) for position, body in reversed(rows)]
+        return self.read(first[0][0] - 1 if first else 0, loop)
 
     def forget(self, loop: str, subjects: Sequence[str], person: str | None) -> int:
         """See `Store`."""
         with self._transaction() as cursor:
+            cursor.execute(ALONE)
             cursor.execute(
                 "DELETE FROM tsucb_events WHERE loop = %s AND subject IN (SELECT "
                 "unnest(%s::text[]) UNION SELECT subject FROM tsucb_events WHERE person = %s "
@@ -179,6 +189,25 @@ class PostgresStore:
             if deleted:
                 cursor.execute("DELETE FROM tsucb_snapshots WHERE loop = %s", (loop,))
         return deleted
+
+    def condense(self, loop: str, position: int, body: bytes, count: int) -> bool:
+        """See `Store`."""
+        with self._transaction() as cursor:
+            cursor.execute(ALONE)
+            cursor.execute(
+                "SELECT count(*) FROM tsucb_events WHERE loop = %s AND position <= %s",
+                (loop, position),
+            )
+            if cursor.fetchall() != [(count,)]:
+                return False
+            cursor.execute(
+                "UPDATE tsucb_events SET body = %s WHERE position = %s", (body, position)
+            )
+        with self._transaction() as cursor:
+            cursor.execute(
+                "DELETE FROM tsucb_events WHERE loop = %s AND position < %s", (loop, position)
+            )
+        return True
 
     def clear(self, loop: str) -> None:
         """See `Store`."""

@@ -4,6 +4,8 @@ import asyncio
 import json
 import logging
 import os
+import re
+import shlex
 import signal
 import socket
 import sys
@@ -18,6 +20,7 @@ import uvicorn
 
 from tsucb.files import write_whole
 from tsucb.service.application import Application, Options
+from tsucb.service.demo import NAME as DEMO
 from tsucb.service.demo import play
 from tsucb.service.keys import ADMINISTER, ROLES
 from tsucb.service.service import Service
@@ -182,7 +185,42 @@ class Server:
         if not path.exists():
             path.touch(mode=0o600)
         write_whole(path, json.dumps({**before, **issued}, indent=2) + "\n")
-        say(f"the keys are in {path}")
+        if not at_terminal():  # where the greeting says so
+            say(f"the keys are in {path}")
+
+    def greeting(self) -> str:
+        """What a person at a terminal needs to know to go on."""
+        keys = self.folder / KEYS
+        lines = [
+            "",
+            f"  Serving decisions on {self.url}",
+            "",
+            f"  Look at it    {self.url}{self.application.page.link()}",
+            "                (lets your browser in once, within the hour)",
+            f"  Keys          {keys}",
+        ]
+        if (name := self._first_key(keys)) is not None:
+            loop = self.service.loop(name)
+            body = "{}" if loop.arms else '{"arms": ["article", "video"]}'
+            trust = ""
+            if self.settings.tls_certificate:
+                trust = f"--cacert {shlex.quote(self.settings.tls_certificate)} "
+            find = f"import json; print(json.load(open({str(keys)!r}))[{name!r}]['decide'])"
+            plain = re.fullmatch(r"[^\"$`!\\]+", find) is not None
+            find = f'"{find}"' if plain else shlex.quote(find)
+            lines += [
+                f"  A first call  KEY=$({Path(sys.executable).name} -c {find})",
+                f'                curl {trust}-H "Authorization: Bearer $KEY" \\',
+                f"                  {self.url}/v1/loops/{name}/decide -d {shlex.quote(body)}",
+            ]
+        if self.demo:
+            lines.append(f"  Demo          simulated visitors come to the loop {DEMO!r}")
+        return "\n".join([*lines, "  To stop       Ctrl-C; nothing is lost", ""])
+
+    def _first_key(self, keys: Path) -> str | None:
+        """The first loop whose key is in the file."""
+        known = json.loads(keys.read_text()) if keys.exists() else {}
+        return next((name for name in known if name in self.service.loops), None)
 
     def _take_place(self) -> socket.socket:
         """Bind the port before anybody is told that it serves; it listens when all is ready."""
@@ -221,7 +259,7 @@ class Server:
             server.run(sockets=[place])
         finally:
             self.store.close()
-        say("stopped in good order")
+        say("Stopped in good order.")
         if not server.started:
             raise OSError(f"the server could not be started on {self.url}; see above")
 
@@ -236,20 +274,26 @@ class Prepared(Service):
 
     async def start(self) -> None:
         """Read the store, then see to the loops and keys."""
-        say("getting ready; the very first start compiles for a minute")
+        say("Getting ready; the very first start compiles for a minute.")
         await super().start()
         await self._server.prepare()
         if self._server.demo:
             self._playing = asyncio.create_task(play(self))
-        say(f"serving {len(self.loops)} loops on {self._server.url}")
-        if sys.stderr.isatty():  # not into a log that others read
-            say(f"enter with {self._server.url}{self._server.application.page.link()}")
+        if at_terminal():  # not into a log that others read: the link lets in
+            say(self._server.greeting())
+        else:
+            say(f"serving {len(self.loops)} loops on {self._server.url}")
 
     async def stop(self) -> None:
         """Send the visitors away, then stop."""
         if self._playing is not None:
             self._playing.cancel()
         await super().stop()
+
+
+def at_terminal() -> bool:
+    """Whether a person reads what is logged."""
+    return sys.stderr.isatty()
 
 
 def say(text: str) -> None:

@@ -57,6 +57,8 @@ class LoopSettings(
         At most so many arms are known, and so many decisions wait; more are refused.
     reward_range
         The least and the largest reward that is accepted.
+    retention_days
+        Events older than so many days are deleted; what was learned from them stays. None: never.
     note
         Anything, for people.
     """
@@ -74,6 +76,7 @@ class LoopSettings(
     most_arms: int = 1_000
     most_open: int = 200_000
     reward_range: tuple[float, float] | None = None
+    retention_days: int | None = None
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -99,6 +102,10 @@ class LoopSettings(
             low, high = self.reward_range
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
                 raise ValueError("reward_range is the least and the largest reward, in this order")
+        if self.retention_days is not None and self.retention_days < 1:
+            raise ValueError(
+                f"retention_days must be at least 1, or null, but it is {self.retention_days}"
+            )
         if self.default_reward is not None and not math.isfinite(self.default_reward):
             raise ValueError("default_reward must be a finite number, or null")
         if self.default_reward is not None and self.model in PLAIN_MODELS:
@@ -122,21 +129,32 @@ class LoopSettings(
         """Whether arms come with the decisions, and need not be known before."""
         return self.model == COMING_MODEL
 
-    def warm(self) -> None:
-        """Decide and learn once, so that no request has to wait for the compiler; blocks."""
+    def is_warm(self, lists: bool = False) -> bool:
+        """Whether this process need not compile anything for these settings."""
+        return self._kind(lists) in _WARM
+
+    def _kind(self, lists: bool) -> Any:
         rule = self.rule()
-        kind = (self.model, type(rule), type(getattr(rule, "policy", None)), self.forgetting == 1)
-        if kind in _WARM:
+        inner = type(getattr(rule, "policy", None))
+        return self.model, type(rule), inner, self.forgetting == 1, lists
+
+    def warm(self, lists: bool = False) -> None:
+        """Decide and learn once, so that no request has to wait for the compiler; blocks."""
+        if self.is_warm(lists):
             return
         for features in (1, 24):  # linear models keep their numbers in two ways, by how many
             agent = self.agent(["a", "b"], seed=0)
             context = {f"x{i}": float(i) for i in range(features)}
             given = None if self.model in PLAIN_MODELS else context
+            offered = {"a": {"y": 1.0}, "b": {"y": 2.0}} if self.arms_come else None
+            if lists:
+                agent.propose_list(given, 2, offered)
+                continue
             for n in range(3):
-                agent.propose(given, {"a": {"y": 1.0}, "b": {"y": 2.0}} if self.arms_come else None)
+                agent.propose(given, offered)
                 agent.record(str(n), given, "a", {"y": 1.0} if self.arms_come else None)
                 agent.reward(str(n), float(n % 2))
-        _WARM.add(kind)
+        _WARM.add(self._kind(lists))
 
     @property
     def learns_at_once(self) -> bool:
@@ -147,6 +165,12 @@ class LoopSettings(
         """The policy, with its floor."""
         policy = named_policy(self.policy)
         return Exploring(policy, self.exploration) if self.exploration else policy
+
+    def learning_like(self, other: LoopSettings) -> LoopSettings:
+        """These settings, but with what `learns_like` looks at from the others."""
+        return msgspec.structs.replace(
+            self, model=other.model, forgetting=other.forgetting, categories=other.categories
+        )
 
     def learns_like(self, other: LoopSettings) -> bool:
         """Whether what was learned with the other settings is what these would have learned."""

@@ -77,11 +77,17 @@ class Store(Protocol):
     def about(self, loop: str, subject: str) -> list[Logged]:
         """The events about one decision."""
 
-    def newest(self, loop: str, count: int) -> list[Logged]:
-        """The last events of a loop that are about decisions, in order."""
+    def newest(self, loop: str, count: int) -> Iterator[Logged]:
+        """The last events of a loop in order, so many of which are about decisions."""
 
     def forget(self, loop: str, subjects: Sequence[str], person: str | None) -> int:
         """Delete the events about decisions, by their ids or by the person; drop all snapshots."""
+
+    def condense(self, loop: str, position: int, body: bytes, count: int) -> bool:
+        """Let an event stand for all events of a loop up to its position, and delete those.
+
+        False, and nothing happened, if there are not so many: then some were deleted meanwhile.
+        """
 
     def clear(self, loop: str) -> None:
         """Delete all events and snapshots of a loop."""

@@ -6,6 +6,8 @@ import math
 import msgspec
 
 MOST_SPANS = 200  # of time; when there are more, each becomes twice as long
+MOST_ARMS = 100  # counted by name in a span; the rest of them together, as OTHERS
+OTHERS = ""  # a name that no arm has
 
 
 class Span(msgspec.Struct, array_like=True):
@@ -41,7 +43,15 @@ class Span(msgspec.Struct, array_like=True):
         self.imitated += other.imitated
         self.imitated_total += other.imitated_total
         for arm, count in other.arms.items():
-            self.arms[arm] = self.arms.get(arm, 0) + count
+            self.played(arm, count)
+
+    def played(self, arm: str, count: int = 1) -> None:
+        """Count plays of an arm; where arms come and go, only those played most by their names."""
+        self.arms[arm] = self.arms.get(arm, 0) + count
+        if len(self.arms) > 2 * MOST_ARMS:
+            named = sorted(self.arms, key=lambda a: (a == OTHERS, -self.arms[a], a))[:MOST_ARMS]
+            kept = {arm: self.arms[arm] for arm in named}
+            self.arms = {OTHERS: sum(self.arms.values()) - sum(kept.values()), **kept}
 
     def interval(self) -> tuple[float, float, float]:
         """How much more than choosing at random a decision earned, and its 95 % interval."""
@@ -95,7 +105,7 @@ class Tally(msgspec.Struct, array_like=True):
         """Count a decision."""
         span = self.at(time)
         span.decisions += 1
-        span.arms[arm] = span.arms.get(arm, 0) + 1
+        span.played(arm)
 
     def earned(self, time: float, reward: float, weight: float, imitated: bool) -> None:
         """Count the reward of a decision made then, or what stands for it."""

@@ -10,9 +10,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tsucb.checks import whole_number
 from tsucb.environments.environment import Environment
@@ -111,7 +113,7 @@ def simulate(
         try:
             if fast and trains(model) and model.trains_together:
                 runs_together = [ready(p, r) for p, r in jobs]
-                _play_together(runs_together, model, horizon, pool, threads, report)
+                _play_together(runs_together, model, horizon, threads, stop, report)
             else:
                 futures: list[Future[int]] = [pool.submit(whole, p, r) for p, r in jobs]
                 for future in as_completed(futures):
@@ -125,22 +127,38 @@ def simulate(
 
 
 def _play_together(
-    runs: list[Run], model: Any, horizon: int, pool: ThreadPoolExecutor, threads: int,
+    runs: list[Run], model: Any, horizon: int, threads: int, stop: NDArray[np.bool_],
     report: Callable[[int], None],
 ) -> None:  # fmt: skip
-    """Play all runs side by side, and train the models of all together whenever they want it."""
-    train = model.trainer([run.state for run in runs])
-    shares = [runs[thread::threads] for thread in range(threads)]
+    """Play all runs side by side, in two groups: while the models of one train, the other plays."""
+    count = min(2, threads, len(runs))
+    groups = [runs[number::count] for number in range(count)]
+    deciders = max(1, threads // count)  # threads of each group
+    reporting_in_turn = Lock()
+
+    def play_group(group: list[Run]) -> None:
+        train = model.trainer([run.state for run in group])
+        shares = [group[number::deciders] for number in range(deciders)]
+        with ThreadPoolExecutor(deciders) as pool:
+            while group[0].played < horizon and not stop[0]:
+                if group[0].played:
+                    train()
+                # A share that a single thread would play needs no other thread to be woken.
+                for steps in (map if deciders == 1 else pool.map)(play_on, shares):
+                    with reporting_in_turn:
+                        report(steps)
 
     def play_on(share: list[Run]) -> int:
         return sum(run.until(horizon) for run in share)
 
-    while True:
-        for steps in pool.map(play_on, shares):
-            report(steps)
-        if runs[0].played >= horizon:
-            return
-        train()
+    with ThreadPoolExecutor(count) as pool:
+        futures = [pool.submit(play_group, group) for group in groups]
+        try:
+            for future in as_completed(futures):
+                future.result()
+        except BaseException:
+            stop[0] = True  # or leaving would wait for all other groups
+            raise
 
 
 def cores() -> int:

@@ -8,6 +8,8 @@ to some row.
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -188,6 +190,12 @@ def for_all(function: Callable[..., Any], in_axes: tuple[int | None, ...]) -> Ca
     return in_turn if on_processor else at_once
 
 
+@functools.cache
+def one_at_a_time() -> AbstractContextManager[Any]:
+    """What a training holds: two at once on a processor may wait for each other's threads."""
+    return Lock() if jax.default_backend() == "cpu" else nullcontext()
+
+
 class Trainer:
     """Trains the networks of many states together; their history stays on the device.
 
@@ -217,7 +225,7 @@ class Trainer:
             *model.training,
         )  # fmt: skip
         self.seen = max(0, int(states[0].counts[0]) - model.memory)
-        with jax.enable_x64(True):
+        with one_at_a_time(), jax.enable_x64(True):
             self.history = tuple(
                 jnp.zeros((len(states), self.room, *column.shape[1:]), column.dtype)
                 for column in (states[0].contexts, states[0].chosen, states[0].rewards)
@@ -239,6 +247,10 @@ class Trainer:
 
     def __call__(self) -> None:
         """Train on everything remembered."""
+        with one_at_a_time():
+            self._train()
+
+    def _train(self) -> None:
         count, done = (int(number) for number in self.states[0].counts)
         stored = min(count, self.model.memory)
         places = np.arange(self.seen, count) % self.model.memory

@@ -12,7 +12,7 @@ from tsucb.service.apprentice import Gain
 from tsucb.service.events import Decided, Rewarded
 from tsucb.service.loop import Loop
 from tsucb.service.page.charts import Line, Point, areas, lines, scatter, spark
-from tsucb.service.tally import Span, interval
+from tsucb.service.tally import OTHERS, Span, interval
 
 SHOWN = 7  # arms with a colour of their own
 POLICIES = ("TS-UCB(10)", "TS-UCB(1)", "TS-UCB(100)", "TS", "Greedy", "Random")
@@ -207,13 +207,15 @@ def arms_chart(loop: Loop) -> str:
     """The share of every arm over time."""
     groups = [span for span in merged(loop.tally.spans, 60) if span.decisions]
     totals = loop.tally.whole().arms
-    names = sorted(totals, key=lambda arm: -totals[arm])
-    shown, others = names[:SHOWN], names[SHOWN:]
+    names = sorted(totals.keys() - {OTHERS}, key=lambda arm: (-totals[arm], arm))
+    shown, others = names[:SHOWN], [f"{len(names) - SHOWN} others"] if names[SHOWN:] else []
+    if OTHERS in totals:  # arms that came and went, nobody knows how many
+        others = ["all others"]
     rows = []
     for span in groups:
         row = [span.arms.get(arm, 0) / span.decisions for arm in shown]
         rows.append(row + ([1 - sum(row)] if others else []))
-    labels = shown + ([f"{len(others)} others"] if others else [])
+    labels = shown + others
     return areas(labels, [span.start for span in groups], rows)
 
 

@@ -1,0 +1,285 @@
+"""Contexts as applications have them, turned into rows of hashed columns; for `HashedLinear`."""
+
+import math
+import threading
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from tsucb.agent.encoding import coded_features
+from tsucb.agent.values import array_of, cell_of, kind_of, objects_of, unique, values_of
+from tsucb.agent.vocabulary import refuse_reentry
+from tsucb.checks import LARGEST, within
+from tsucb.compiled import compiled
+from tsucb.models.hashed_linear import MOST, MOST_ROW
+from tsucb.numeric.arrays import Floats, Integers
+
+FURTHEST = 3.0  # standard deviations: numbers beyond them count as these
+BLOCK = 32  # rows are as long as a multiple of it, so that they rarely become longer
+MOST_REMEMBERED = 100_000  # hashes, which are only faster to look up than to compute
+
+# Of a number's values so far: how many, their mean, and the sum of squares around it.
+Moments = tuple[int, float, float]
+
+
+class HashingEncoder:
+    """Turns contexts into rows of pairs, column and value, and remembers the scale of numbers.
+
+    A category is 1 in the column that a hash of feature and category says, a value that is missing
+    in one of its own. A number is standardised by what its feature was so far, and ±3 at most. With
+    `crossed`, every pair of features has a column for its product; these are scaled so that all of
+    them together weigh as much as all features do. Hashes are the same in every process. A row of a
+    sparse matrix (of SciPy) is taken as it is: nothing in it is hashed, scaled or crossed.
+
+    It has the methods of `tsucb.agent.encoding.Encoder`, and like it may be called from many
+    threads; a context that is refused changes nothing.
+
+    Parameters
+    ----------
+    bits, crossed
+        As of `HashedLinear`.
+    categories
+        Features whose numbers are codes.
+
+    >>> encoder = HashingEncoder(18, crossed=True)
+    >>> encoder.encode({"age": 30, "city": "Paris"})[:6].astype(int).tolist()
+    [252504, 0, 139895, 1, 60117, 0]
+    >>> encoder.describe({"age": 50, "city": "Oslo"})
+    [('age', 1.0), ('city=Oslo', 1.0), ('age × city=Oslo', 1.4142135623730951)]
+    """
+
+    names: tuple[str, ...] = ()  # those of its columns are not known
+
+    def __init__(self, bits: int, crossed: bool, categories: Iterable[str] = ()) -> None:
+        self.bits, self.crossed, self.width = bits, crossed, 0
+        self.categories = coded_features(categories)
+        self.lock = threading.RLock()
+        # What takes its place when something is learned is new: an interrupt finds all or nothing.
+        self._moments: dict[str, Moments] = {}
+        self._hashes: dict[tuple[str, str | None], int] = {}
+
+    def encode(self, context: Any) -> Floats:
+        """The row of a context, after learning what its numbers tell of their scale."""
+        if self.lock._is_owned():  # type: ignore[attr-defined]
+            refuse_reentry()
+        with self.lock:
+            row, self._moments = self._row(context, self._moments)
+            self.width = max(self.width, row.size)
+        return row
+
+    def peek(self, context: Any) -> Floats:
+        """The same row, learning nothing."""
+        return self._row(context, self._moments)[0]
+
+    def encode_table(self, table: Any) -> Floats:
+        """The rows of many contexts, one below the other: as `encode` for one after the other."""
+        if isinstance(table, Mapping) or hasattr(table, "columns"):
+            table = _records(table)
+        if isinstance(table, str | bytes) or not isinstance(table, Iterable):
+            raise TypeError(f"a table is a data frame, a matrix or a list, not a {kind_of(table)}")
+        contexts = list(table)
+        if self.lock._is_owned():  # type: ignore[attr-defined]
+            refuse_reentry()
+        with self.lock:
+            rows, moments = [], self._moments
+            for context in contexts:
+                row, moments = self._row(context, moments)
+                rows.append(row)
+            self.width = max([self.width, *(row.size for row in rows)])
+            self._moments = moments
+            matrix = np.zeros((len(rows), self.width))
+        for line, row in zip(matrix, rows, strict=True):
+            line[: row.size] = row
+        return matrix
+
+    def describe(self, context: Any) -> list[tuple[str, float]]:
+        """The features that have columns, and their values where these are not 0."""
+        if hasattr(context, "tocsr"):
+            columns, values = self._given(context)
+            return [
+                (f"x{i - 1}", x) for i, x in zip(columns.tolist(), values.tolist(), strict=True)
+            ]
+        cells, _ = self._cells(context, self._moments)
+        found = [(_label(*key), x) for key, x in cells]
+        if self.crossed:
+            share = share_of_pairs(len(found))
+            pairs = [(a, b) for i, a in enumerate(found) for b in found[i + 1 :]]
+            found += [(f"{a} × {b}", share * x * y) for (a, x), (b, y) in pairs]
+        return [(name, x) for name, x in found if x]
+
+    def _row(self, context: Any, moments: dict[str, Moments]) -> tuple[Floats, dict[str, Moments]]:
+        """A row, and the moments with those of the context among them."""
+        if hasattr(context, "tocsr"):
+            columns, values = self._given(context)
+            row = np.zeros(_length(columns.size))
+            row[: 2 * columns.size : 2], row[1 : 2 * columns.size : 2] = columns, values
+            return row, moments
+        cells, moments = self._cells(context, moments)
+        hashes, remembered = [], self._hashes
+        for key, _ in cells:
+            found = remembered.get(key)
+            hashes.append(self._hash(key) if found is None else found)
+        count = len(cells)
+        row = np.zeros(_length(count * (count + 1) // 2 if self.crossed else count))
+        given = np.array(hashes, dtype=np.int64), np.array([x for _, x in cells], dtype=np.float64)
+        fill_row(*given, self.crossed, 2**self.bits - 1, row)
+        return row, moments
+
+    def _cells(
+        self, context: Any, moments: dict[str, Moments]
+    ) -> tuple[list[tuple[tuple[str, str | None], float]], dict[str, Moments]]:
+        """Features with their category, '' for missing or None for a number, and their values."""
+        # Dictionaries of strings and numbers first, in the fastest way.
+        plain = type(context) is dict and set(map(type, context)) == {str}
+        values = context if plain else values_of(context)[0]
+        cells: list[tuple[tuple[str, str | None], float]] = []
+        changed: dict[str, Moments] = {}
+        for name, value in values.items():
+            kind, cell = type(value), value
+            if kind is not str:
+                simple = (kind is int or kind is float) and abs(value) <= LARGEST
+                coded = name in self.categories
+                cell = float(value) if simple and not coded else cell_of(name, value, coded)
+            if type(cell) is str:
+                cells.append(((name, "=" + cell), 1.0))
+            elif cell is None:
+                cells.append(((name, ""), 1.0))
+            else:
+                changed[name] = now = _with(moments.get(name, (0, 0.0, 0.0)), cell)
+                cells.append(((name, None), _standardised(cell, now)))
+        if len(cells) * (len(cells) + 1) > MOST_ROW:
+            raise ValueError(f"a context has {len(cells):,} features, which are too many")
+        return cells, {**moments, **changed} if changed else moments
+
+    def _hash(self, key: tuple[str, str | None]) -> int:
+        """63 bits that depend on the feature and its category alone."""
+        name, category = key
+        text = name if category is None else f"{name}\0{category}"
+        digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        if len(self._hashes) >= MOST_REMEMBERED:
+            self._hashes = {}
+        self._hashes[key] = found = int.from_bytes(digest, "little") >> 1
+        return found
+
+    def _given(self, context: Any) -> tuple[Integers, Floats]:
+        """Columns and values of a sparse row; column 0 is kept for the constant."""
+        row = context.tocsr()
+        if row.ndim == 2 and row.shape[0] != 1:
+            raise ValueError(f"a context is one row, but the matrix has {row.shape[0]} rows")
+        if row.shape[-1] >= 2**self.bits:
+            raise ValueError(
+                f"a sparse context has {row.shape[-1]:,} columns, but with {self.bits} bits there "
+                f"are {2**self.bits - 1:,}; give the model more bits"
+            )
+        values = row.data.astype(np.float64)
+        if 2 * values.size > MOST_ROW or not within(values):
+            raise ValueError(
+                f"a sparse context must have finite numbers within ±{LARGEST:g}, and at most "
+                f"{MOST_ROW // 2:,} that are not 0"
+            )
+        return row.indices.astype(np.int64) + 1, values
+
+    # Storage
+
+    def state(self) -> dict[str, Any]:
+        """Everything that was learned, made of what JSON has; `from_state` takes it back."""
+        return {
+            "categories": sorted(self.categories),
+            "width": self.width,
+            "moments": {name: list(moments) for name, moments in self._moments.items()},
+        }
+
+    @classmethod
+    def from_state(cls, state: Any, bits: int, crossed: bool) -> "HashingEncoder":
+        """The encoder that `state` described, or a ValueError if no encoder has such a state."""
+        if type(state) is not dict or state.keys() != {"categories", "width", "moments"}:
+            raise ValueError("an encoder that is none")
+        encoder, width = cls(bits, crossed, state["categories"]), state["width"]
+        if type(width) is not int or not 0 <= width <= MOST_ROW or width % BLOCK:
+            raise ValueError("an encoder whose rows cannot be")
+        encoder.width = width
+        for name, (count, mean, squares) in state["moments"].items():
+            good = type(count) is int and type(mean) is float and type(squares) is float
+            if not good or count < 1 or not abs(mean) <= LARGEST or not 0 <= squares <= MOST:
+                raise ValueError("an encoder whose numbers cannot be")
+            encoder._moments[name] = count, mean, squares
+        return encoder
+
+
+def _records(table: Any) -> list[dict[str, Any]]:
+    """The rows of a table."""
+    names = list(getattr(table, "columns", table))
+    columns = []
+    for name in unique(names):
+        values = table[name]  # not an array of a list: it would make strings of numbers
+        columns.append(objects_of(array_of(values)) if hasattr(values, "__array__") else values)
+    if len({len(column) for column in columns}) > 1:
+        raise ValueError("the columns of a table must be equally long")
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _with(moments: Moments, x: float) -> Moments:
+    """The moments with one more number."""
+    count, mean, squares = moments
+    count += 1
+    step = x - mean
+    mean += step / count
+    return count, mean, squares + step * (x - mean)
+
+
+def _standardised(x: float, moments: Moments) -> float:
+    count, mean, squares = moments
+    if not squares > 0:
+        return 0.0
+    z = (x - mean) / math.sqrt(squares / count)
+    return z if -FURTHEST <= z <= FURTHEST else math.copysign(FURTHEST, z)
+
+
+def _label(name: str, category: str | None) -> str:
+    return name if category is None else f"{name}{category or ' missing'}"
+
+
+def _length(columns: int) -> int:
+    return -(-2 * columns // BLOCK) * BLOCK
+
+
+@compiled
+def share_of_pairs(features):  # type: ignore[no-untyped-def]
+    """What products are multiplied with: all together may matter as much as all features do.
+
+    A prior that took the many products for as large as the few features would drown these.
+    """
+    return math.sqrt(2.0 / max(features - 1, 1))
+
+
+@compiled
+def fill_row(hashes, values, crossed, columns, row):  # type: ignore[no-untyped-def]
+    """Write the pairs of features, and of their products, into a row of zeros.
+
+    A product's column comes from the hashes of both, in an order that does not depend on that of
+    the features. `columns` is how many there are without the constant's.
+    """
+    n, place = hashes.size, 0
+    for a in range(n):
+        row[place] = 1 + mixed(np.uint64(hashes[a])) % np.uint64(columns)
+        row[place + 1] = values[a]
+        place += 2
+    if crossed:
+        share = share_of_pairs(n)
+        for a in range(n):
+            for b in range(a + 1, n):
+                low, high = min(hashes[a], hashes[b]), max(hashes[a], hashes[b])
+                both = np.uint64(low) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(high)
+                row[place] = 1 + mixed(both) % np.uint64(columns)
+                row[place + 1] = share * values[a] * values[b]
+                place += 2
+
+
+@compiled
+def mixed(bits):  # type: ignore[no-untyped-def]
+    """All bits of the result depend on all of these: the finaliser of SplitMix64."""
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))

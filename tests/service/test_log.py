@@ -1,0 +1,188 @@
+"""What becomes of the log: other models learn from it, and what is too old leaves it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.service.conftest import run, running
+from tests.service.test_loop import ARMS, WAIT, learned, made, pulls
+from tsucb.service import events
+from tsucb.service.events import Condensed, Decided
+from tsucb.service.loop import TAKEN, Loop
+from tsucb.service.service import DAY, NotFound, Service
+from tsucb.service.settings import LoopSettings
+
+
+async def visits(service: Service, loop: Loop, clock: Any, count: int, **more: Any) -> list[str]:
+    """Decisions of which two thirds are rewarded, the last of them not yet."""
+    ids: list[str] = []
+    for n in range(count):
+        event = await service.decide(loop, {"n": n % 7, "city": f"c{n % 3}"}, **more)
+        ids.append(event.id)
+        clock.pass_by(20)
+        if n >= 5 and n % 3:
+            await service.reward(loop, ids[n - 5], float(n % 2))
+    return ids
+
+
+def assert_the_log_gives_it(service: Service, loop: Loop) -> None:
+    digest = loop.digest()
+    assert service.replayed(loop.name).digest() == digest
+    assert service.replayed(loop.name, snapshots=False).digest() == digest
+
+
+def test_another_model_learns_from_the_log(open_store, clock):
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service, exploration=0.3)
+            ids = await visits(service, loop, clock, 60)
+            await service.change_arms(loop, ["water"], ["milk"], "test")
+            before = pulls(loop), learned(loop), len(loop.waiting)
+            assert min(before) > 5
+            await service.configure(loop, {"model": "BernoulliArms"}, "test")
+            assert type(loop.agent.model).__name__ == "BernoulliArms"
+            assert (pulls(loop), learned(loop), len(loop.waiting)) == before
+            assert await service.reward(loop, ids[-1], 1.0) == TAKEN
+            assert pulls(loop) == before[0] + 1
+            assert_the_log_gives_it(service, loop)
+            # To arms that come with the decisions, and back to those that are known.
+            await service.configure(loop, {"model": "HybridLinear"}, "test")
+            new = {"cocoa": {"hot": 1}, "tea": {"hot": 1}}
+            await visits(service, loop, clock, 10, arms=list(new), arm_features=new)
+            await service.configure(loop, {"model": "BernoulliArms"}, "test")
+            assert "cocoa" in loop.arms
+            assert pulls(loop) > before[0] + 1
+            assert_the_log_gives_it(service, loop)
+            await service.configure(loop, {"model": "HybridLinear"}, "test", relearn=False)
+            assert (pulls(loop), len(loop.waiting)) == (0, 0)
+            assert_the_log_gives_it(service, loop)
+            digest = loop.digest()
+        store = open_store()
+        store.drop_snapshots("drinks")
+        async with running(store, clock) as service:
+            assert service.loop("drinks").digest() == digest
+
+    run(main)
+
+
+def test_what_came_while_it_learned_is_learned_too(open_store, clock, monkeypatch):
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service)
+            await visits(service, loop, clock, 20)
+            nearly = service._nearly_relearned
+            requests = asyncio.get_running_loop()
+
+            def slow(relearning):
+                nearly(relearning)
+                more = visits(service, loop, clock, 20)
+                asyncio.run_coroutine_threadsafe(more, requests).result()
+
+            monkeypatch.setattr(service, "_nearly_relearned", slow)
+            monkeypatch.setattr("tsucb.service.service.NEAR", 5)
+            await service.configure(loop, {"model": "BernoulliArms"}, "test")
+            assert pulls(loop) == loop.counts.learned > 20
+            assert_the_log_gives_it(service, loop)
+
+    run(main)
+
+
+def test_what_is_too_old_leaves_the_log_and_not_the_memory(open_store, clock):
+    async def main():
+        async with running(open_store(), clock) as service:
+            service._ticking.cancel()  # it looks by itself, too
+            loop = await made(service, retention_days=2, exploration=0.2)
+            old = await visits(service, loop, clock, 20, person="ann")
+            assert not await service.delete_old(loop)
+            for day in range(5):
+                clock.pass_by(DAY)
+                await service.store_snapshot(loop)
+                young = await visits(service, loop, clock, 10)
+                if day == 3:  # among what stays: it has learned from what goes
+                    await service.configure(loop, {"model": "BernoulliArms"}, "test")
+            digest, position, learnt = loop.digest(), loop.position, pulls(loop)
+            assert await service.delete_old(loop)
+            assert not await service.delete_old(loop)
+            log = [events.decode(row.body) for row in service.store.read(0, "drinks")]
+            assert isinstance(log[0], Condensed)
+            assert clock() - 3 * DAY < log[0].time <= clock() - 2 * DAY
+            assert all(event.time >= log[0].time for event in log)
+            assert service.replayed("drinks", False, until=position).digest() == digest
+            assert pulls(loop) == learnt
+            assert_the_log_gives_it(service, loop)
+            with pytest.raises(NotFound):
+                await service.decision(loop, old[0])
+            assert (await service.decision(loop, young[0])).id == young[0]
+            # What was deleted cannot be learned again by a third model; the first still knows it.
+            await service.configure(loop, {"model": "HybridLinear"}, "test")
+            assert 0 < pulls(loop) < learnt
+            await service.configure(loop, {"model": "AdaptiveLinear"}, "test")
+            assert pulls(loop) == learnt
+            assert_the_log_gives_it(service, loop)
+            # From then on by itself.
+            clock.pass_by(3 * DAY)
+            await service.store_snapshot(loop)
+            clock.pass_by(3 * DAY)
+            await service.tick()
+            await asyncio.gather(*service._working)
+            left = [events.decode(row.body) for row in service.store.read(0, "drinks")]
+            assert not [event for event in left if isinstance(event, Decided)]
+            assert_the_log_gives_it(service, loop)
+            actions = [record.action for record in service.store.audit("drinks", 9)]
+            assert actions.count("retention") == 2
+
+    run(main)
+
+
+def test_nothing_is_kept_of_whom_a_late_snapshot_knew(open_store, clock):
+    """A snapshot from before is stored after the deletion: whoever starts must not begin there."""
+
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service)
+            await visits(service, loop, clock, 20, person="ann")
+            await service.store_snapshot(loop)
+            (snapshot, *_) = service.store.snapshots("drinks")
+            await visits(service, loop, clock, 5, person="bob")
+            await service.forget(loop, person="ann")
+            service.store.drop_snapshots("drinks")
+            service.store.save_snapshot("drinks", snapshot)
+            loop = service.loop("drinks")
+            assert service.replayed("drinks").digest() == loop.digest()
+            assert loop.counts.decisions == 5
+
+    run(main)
+
+
+def test_rewards_that_a_model_cannot_take_leave_nothing_open(open_store, clock):
+    async def main():
+        async with running(open_store(), clock) as service:
+            settings = LoopSettings(
+                model="BernoulliArms", aggregation="sum", reward_wait=WAIT, default_reward=None
+            )
+            await service.create("drinks", settings, ARMS)
+            loop = service.loop("drinks")
+            event = await service.decide(loop, None)
+            for key in "ab":
+                await service.reward(loop, event.id, 1.0, key=key)
+            clock.pass_by(WAIT)
+            await service.tick()
+            assert (loop.counts.refused, pulls(loop)) == (1, 0)
+            assert loop.agent is not None
+            assert loop.agent.open_decisions == 0
+
+    run(main)
+
+
+def test_arms_that_come_and_go_are_counted_in_bounded_room():
+    from tsucb.service.tally import MOST_ARMS, OTHERS, Tally
+
+    tally = Tally(spans=[])
+    for n in range(5_000):
+        tally.played(float(n), f"arm {n}")
+        tally.played(float(n), "evergreen")
+    assert max(len(span.arms) for span in tally.spans) <= 2 * MOST_ARMS
+    whole = tally.whole()
+    assert (whole.arms["evergreen"], sum(whole.arms.values())) == (5_000, 10_000)
+    assert whole.arms[OTHERS] > 4_000
