@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # others wait for work by counting
+
 import numba
 import numpy as np
 
@@ -192,8 +194,8 @@ def main() -> None:
     found, before = figures(timed, options.rounds), history.last(where)
     print(
         f"\nOne decision with its update, d = {FEATURES} if nothing is said: processor time and "
-        f"ratio, medians of {options.rounds}\nrounds; at the end, the ratio's change since the last "
-        "run"
+        f"ratio, medians of {options.rounds}\nrounds; at the end, the ratio's change since the "
+        "last run"
     )
     for name, figure in found.items():
         against = f" × {timed[name].against}" if timed[name].against else ""
