@@ -2,7 +2,8 @@
 
 Every worker has an agent of its own, a copy of one, and plays the same number of decisions with
 their rewards, one by one or many at a time. What is printed is how many times as many decisions a
-second all of them make as one alone does; a worker on a core of its own is the ideal.
+second all of them make as one alone does; a worker on a core of its own is the ideal. Threads can
+be no more than 1 / (1 - share) times as fast, where the share needs no lock of Python's.
 """
 
 import argparse
@@ -17,9 +18,10 @@ from typing import Any
 import numpy as np
 
 import tsucb
+from tsucb.agent.calls import NOTHING, PENDING
 
 SIZES = ((10, 10), (50, 50), (100, 100))
-BATCH = 1_000
+FORK = multiprocessing.get_context("fork")
 
 
 def one_by_one(agent: tsucb.Agent, contexts: Any) -> None:
@@ -37,9 +39,8 @@ def seconds(
     kind: Callable[..., Any], play: Callable[..., None], agents: list[tsucb.Agent], contexts: Any
 ) -> float:
     """The time from when all workers are ready until the last of them is done."""
-    gate: Any = (threading if kind is threading.Thread else multiprocessing).Barrier(
-        len(agents) + 1
-    )
+    made: Any = threading if kind is threading.Thread else FORK
+    gate = made.Barrier(len(agents) + 1)
 
     def work(agent: tsucb.Agent) -> None:
         play(agent, contexts[:10])
@@ -59,37 +60,58 @@ def seconds(
     return spent
 
 
+def unlocked(agent: tsucb.Agent, contexts: Any) -> float:
+    """The share of the processor time of `choose` that other threads can run beside."""
+    one_by_one(agent, contexts)
+    roster = agent._roster
+    calls: Any = roster.calls
+    if not calls._long:
+        return 0.0
+    copied, columns = [x.tobytes() for x in contexts], roster.everyone.columns
+    times = np.empty((2, 9))
+    for n in range(9):
+        begin = time.process_time()
+        for x in contexts:
+            agent.choose(x)
+        between = time.process_time()
+        for x in copied:
+            calls.decide(x, columns)
+        times[:, n] = between - begin, time.process_time() - between
+        agent._roster.counts[PENDING] = NOTHING
+    whole, decided = np.median(times, axis=1)
+    return float(decided / whole)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
-    fork = multiprocessing.get_context("fork")
-    rows = (("threads", threading.Thread), ("processes", fork.Process))
-    print(f"{options.workers} workers, each with its own agent: times the decisions of one")
+    kinds = (("threads", threading.Thread), ("processes", FORK.Process))
+    print(f"{options.workers} workers, each with its own agent: times the decisions of one,")
+    print(f"median of {options.rounds} rounds (quartiles)")
     for arms, features in SIZES:
         rng = np.random.default_rng(0)
         agent = tsucb.Agent(range(arms), features, seed=0)
-        contexts = rng.standard_normal(
-            (max(200, min(20_000, 10**8 // (arms * features**2))), features)
-        )
+        steps = max(100, min(10_000, 10**8 // (arms * features**2)))
+        contexts = rng.standard_normal((steps, features))
         for x in contexts[:100]:
             agent.reward(agent.choose(x).id, float(rng.standard_normal()))
+        share = unlocked(copy.copy(agent), contexts)
+        print(f"  K = {arms:3d}  d = {features:3d}  choose: {share:.0%} without Python's lock")
         for play in (one_by_one, many):
-            play(agent, contexts[:BATCH])
-            for name, kind in rows:
-                ratios = []
-                for _ in range(options.repeat):  # in turn, for the machine's speed varies
-                    copies = [copy.copy(agent) for _ in range(options.workers)]
-                    alone = seconds(kind, play, [copy.copy(agent)], contexts[: BATCH * 20])
-                    together = seconds(kind, play, copies, contexts[: BATCH * 20])
+            for name, kind in kinds:
+                ratios, alone = [], 0.0
+                for _ in range(options.rounds):  # in turn, for the machine's speed varies
+                    agents = [copy.copy(agent) for _ in range(options.workers)]
+                    alone = seconds(kind, play, agents[:1], contexts)
+                    together = seconds(kind, play, agents, contexts)
                     ratios.append(options.workers * alone / together)
-                low, middle, high = np.quantile(ratios, (0, 0.5, 1))
+                low, middle, high = np.quantile(ratios, (0.25, 0.5, 0.75))
                 print(
-                    f"K = {arms:3d}  d = {features:3d}  {play.__name__:10}  {name:9} "
-                    f"{middle:5.2f} ({low:.2f} to {high:.2f}); one alone "
-                    f"{1e6 * alone / len(contexts[: BATCH * 20]):.1f} µs"
+                    f"  K = {arms:3d}  d = {features:3d}  {play.__name__:10}  {name:9} "
+                    f"{middle:5.2f} ({low:.2f} to {high:.2f})"
                 )
 
 

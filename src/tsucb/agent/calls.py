@@ -401,7 +401,7 @@ _COLUMNS = types.Array(types.int64, 1, "C")
 # Most calls are short. To give up the interpreter's lock would take a tenth of their time, and the
 # agent's own lock would then be held until another thread gives it back.
 keeping_gil = functools.partial(compiled, nogil=False)
-# With so many numbers in the model's state a decision takes some 20 µs and more. Other threads, if
+# With so many numbers in the model's state a decision takes some 10 µs and more. Other threads, if
 # they have agents of their own, decide meanwhile.
 LONG = 2**16
 
