@@ -4,6 +4,8 @@
                 bayesianbandits: regret, against what it publishes, and against its model
     news        two readers, two times of day, seven topics, after Vowpal Wabbit's tutorial on
                 personalising news: share of clicks, against the same settings of Vowpal Wabbit
+    pairs       what it earns, or loses, to read pairs of categories: the news, and two problems
+                with users and times of three kinds, whose effects add up or do not
     growth      microseconds per decision with its reward, against arms known, arms offered,
                 features, the length of lists and the size of batches; --figure draws it
 
@@ -164,6 +166,57 @@ def news_vowpalwabbit(seed: int) -> float:
     return float(np.mean(clicks))
 
 
+# Pairs of categories
+
+
+def regret_of_visits(seed: int, adding: bool, rounds: int = 1500) -> float:
+    """Twenty articles of five topics; user, time and a number matter, and user and time together.
+
+    All effects are standard normal, those of user and time together 0 where effects add up; an
+    article's own is 0.3, the noise 0.5.
+    """
+    import tsucb
+
+    rng = np.random.default_rng(seed)
+    users, times, together, slopes, own = (
+        rng.normal(size=shape) for shape in ((3, 5), (3, 5), (3, 3, 5), 5, 20)
+    )
+    topics = np.arange(20) % 5
+    agent, total = tsucb.Agent(seed=seed), 0.0
+    offered = {i: {"topic": f"t{topic}"} for i, topic in enumerate(topics.tolist())}
+    for _ in range(rounds):
+        user, when, x, noise = rng.integers(3), rng.integers(3), rng.normal(), rng.normal()
+        means = users[user] + times[when] + slopes * x + (not adding) * together[user, when]
+        means = means[topics] + 0.3 * own
+        visit = {"user": f"u{user}", "time": f"w{when}", "x": x}
+        decision = agent.choose(visit, offered)
+        agent.reward(decision.id, means[decision.arm] + 0.5 * noise)
+        total += means.max() - means[decision.arm]
+    return float(total)
+
+
+def play_pairs(runs: int) -> None:
+    """Everything with pairs of categories and without."""
+    from tsucb.agent import arm_features
+
+    usual = arm_features.MOST_PAIRED
+    for name, play in (
+        ("news: share of clicks", news_tsucb),
+        ("effects that add up: regret", lambda seed: regret_of_visits(seed, True)),
+        ("effects that do not: regret", lambda seed: regret_of_visits(seed, False)),
+    ):
+        for most, said in ((usual, "with pairs"), (0, "without")):
+            arm_features.MOST_PAIRED = most
+            print(f"{name}, {said}: {summary([play(seed) for seed in range(runs)])}", flush=True)
+    arm_features.MOST_PAIRED = usual
+
+
+def summary(scores: list[float]) -> str:
+    """The mean, and its standard error."""
+    spread = np.std(scores, ddof=1) / np.sqrt(len(scores)) if len(scores) > 1 else 0.0
+    return f"{np.mean(scores):.4g} ± {spread:.2g}"
+
+
 # Growth
 
 
@@ -247,7 +300,7 @@ def main() -> None:
     """Play or measure, and print."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("what", choices=["articles", "news", "growth"])
+    parser.add_argument("what", choices=["articles", "news", "pairs", "growth"])
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--peer", metavar="PYTHON", help="interpreter with the other library")
     parser.add_argument("--only", choices=["tsucb", "crossed", "bayesianbandits", "vowpalwabbit"])
@@ -260,11 +313,13 @@ def main() -> None:
         if options.figure:
             draw(found, options.figure)
         return
+    if options.what == "pairs":
+        play_pairs(options.runs)
+        return
     peer = {"articles": "bayesianbandits", "news": "vowpalwabbit"}[options.what]
     plays = globals()[f"{options.what}_{options.only or 'tsucb'}"]
     scores = [plays(seed) for seed in range(options.runs)]
-    spread = np.std(scores, ddof=1) / np.sqrt(len(scores)) if len(scores) > 1 else 0.0
-    print(f"{options.what}, {options.only or 'tsucb'}: {np.mean(scores):.4g} ± {spread:.2g}")
+    print(f"{options.what}, {options.only or 'tsucb'}: {summary(scores)}")
     if options.peer:
         command = [
             options.peer,

@@ -18,7 +18,6 @@ import argparse
 import json
 import random
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -51,7 +50,10 @@ def tsucb_player(options: str, arms: int, seed: int) -> Player:
         last[0] = decision.id
         return int(decision.arm)
 
-    return choose, lambda reward: bool(agent.reward(last[0], reward)) and None
+    def learn(reward: float) -> None:
+        agent.reward(last[0], reward)
+
+    return choose, learn
 
 
 def wabbit_player(options: str, arms: int, seed: int) -> Player:
@@ -103,7 +105,9 @@ def folder_of(name: str) -> Path:
 
 def adult() -> tuple[list[dict[str, Any]], Any]:
     """Words and numbers as they are in the file; the occupation is the label."""
-    from benchmarks.defaults.problems import pd, text
+    import pandas as pd
+
+    from benchmarks.defaults.problems import text
 
     folder, words = folder_of("adult"), {"keep_default_na": False}
     parts = [text(folder, "adult.data", **words), text(folder, "adult.test", skiprows=1, **words)]
@@ -123,7 +127,8 @@ def census() -> tuple[list[dict[str, Any]], Any]:
         columns="caseid"
     )
     labels = frame.pop("dOccup").to_numpy(np.int64)
-    return frame.astype(str).to_dict("records"), labels
+    frame = frame.astype(str)
+    return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")], labels
 
 
 def made() -> tuple[list[dict[str, Any]], Any]:
@@ -271,4 +276,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

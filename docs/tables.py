@@ -383,6 +383,32 @@ def significant(value: float) -> str:
     return f"{value:,.2f}" if value < 10 else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
 
 
+def sparse() -> str:
+    """Hashed columns and Vowpal Wabbit: mean rewards and time."""
+    results = pd.read_csv(RESULTS / "sparse.csv")
+    rows = []
+    for (problem, player), runs in results.groupby(["problem", "player"], sort=False):
+        means, errors = runs.mean(numeric_only=True), runs.sem(numeric_only=True)
+        rewards = [f"{means[n]:.3f} ± {errors[n]:.3f}" for n in ("1000", "3000", "10000")]
+        rows.append([str(problem), str(player), *rewards, f"{runs.microseconds.median():.0f}"])
+    return markdown(["", "", "1,000 decisions", "3,000", "10,000", "µs"], rows, 2)
+
+
+def sparse_coverage() -> str:
+    """Intervals of hashed columns beside the exact posterior's."""
+    results = pd.read_csv(RESULTS / "sparse-coverage.csv")
+    results = results[(results["columns"] == "apart") | (results.noise == 1)]
+    rows = []
+    for (columns, features, noise), group in results.groupby(
+        ["columns", "features", "noise"], sort=False
+    ):
+        early, late = group.sort_values("rewards").itertuples()
+        both = [f"{100 * r.covered:.0f} % · {r.error:.1f} · {r.width:.1f}" for r in (early, late)]
+        rows.append([str(columns), f"{features}", f"{noise:g}", *both])
+    header = ["columns", "in a context", "noise / signal", "after 300 rewards", "after 3,000"]
+    return markdown(header, rows, 1)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     make.__name__.replace("_", "-"): make
     for make in (
@@ -406,6 +432,8 @@ TABLES: dict[str, Callable[[], str]] = {
         coverage,
         sets,
         clicks,
+        sparse,
+        sparse_coverage,
     )
 } | {name: partial(defaults, section) for name, section in defaults_report.SECTIONS.items()}
 

@@ -162,9 +162,9 @@ class Core:
         if len(set(names)) < len(names):
             raise ValueError("an arm is listed twice among those available; list each once")
         try:  # the common case first: all are known
-            records = [known[name] for name in names]
-            places = [columns[record] for record in records]
-            return roster, Offer(tuple(records), np.array(places, dtype=np.int64))
+            found = tuple(map(known.__getitem__, names))
+            places = list(map(columns.__getitem__, found))
+            return roster, Offer(found, np.array(places, dtype=np.int64))
         except (KeyError, TypeError):
             records = [known.get(name := plain_name(n)) or ArmRecord(name) for n in names]
         new = [record for record in records if record not in roster.columns]

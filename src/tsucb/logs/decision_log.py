@@ -67,7 +67,7 @@ def context_of(text: str | None) -> tuple[Any, dict[str, Any] | None]:
     >>> context_of('{"context": {"hour": 9}, "arms": {"tea": {"hot": 1}}}')
     ({'hour': 9}, {'tea': {'hot': 1}})
     """
-    found = None if text is None else json.loads(text)
+    found: Any = None if text is None else json.loads(text)
     both = isinstance(found, dict) and found.keys() == {"context", "arms"}
     if both and isinstance(found["arms"], dict):
         return found["context"], found["arms"]

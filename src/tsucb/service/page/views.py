@@ -14,6 +14,7 @@ from tsucb.service.loop import Loop
 from tsucb.service.page.charts import Line, Point, areas, lines, scatter, spark
 from tsucb.service.tally import OTHERS, Span, interval
 
+MOST_LISTED = 50  # arms in the table
 SHOWN = 7  # arms with a colour of their own
 POLICIES = ("TS-UCB(10)", "TS-UCB(1)", "TS-UCB(100)", "TS", "Greedy", "Random")
 MODES = ("online", "apprentice", "logging")
@@ -223,9 +224,12 @@ def arms_table(loop: Loop) -> str:
     """Pulls and mean rewards."""
     if loop.agent is None:
         return '<p class="quiet">No arm is known yet; they come with the first decision.</p>'
+    arms = loop.agent.arms_summary()
+    if len(arms) > MOST_LISTED:  # of those that come and go, the ones that were played
+        arms = arms.nlargest(MOST_LISTED, "pulls")
     rows = [
         (str(arm), f"{pulls:,.0f}", f"{waiting:,}", number(mean))
-        for arm, pulls, waiting, mean in loop.agent.arms_summary().head(50).itertuples()
+        for arm, pulls, waiting, mean in arms.itertuples()
     ]
     return table(["Arm", "Rewards", "Waiting", "Mean reward"], rows, numbers=(1, 2, 3))
 
