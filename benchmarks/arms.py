@@ -13,6 +13,7 @@ With --peer PYTHON, the interpreter of an environment with the other library, th
 """
 
 import argparse
+import itertools
 import os
 import subprocess
 import time
@@ -220,15 +221,15 @@ def summary(scores: list[float]) -> str:
 # Growth
 
 
-def per_decision(agent: Any, ask: Callable[[], Any], rounds: int) -> float:
-    """Least of five measurements, in microseconds of CPU time."""
+def least(call: Callable[[], Any], rounds: int, each: int = 1) -> float:
+    """Microseconds of CPU time for each of so many in a call: the least of 25 measurements."""
     times = []
-    for _ in range(5):
+    for _ in range(25):
         begin = time.process_time()
         for _ in range(rounds):
-            agent.reward(ask().id, 1.0)
+            call()
         times.append(time.process_time() - begin)
-    return 1e6 * min(times) / rounds
+    return 1e6 * min(times) / rounds / each
 
 
 def growth() -> dict[str, list[tuple[int, float]]]:
@@ -246,34 +247,27 @@ def growth() -> dict[str, list[tuple[int, float]]]:
         some = [
             {names[j]: z[j] for j in rng.choice(known, count, replace=False)} for _ in range(200)
         ]
-        turn = iter(some * 100)
-        return per_decision(agent, lambda: agent.choose(None, next(turn)), 500)
+        turn = itertools.cycle(some)
+        return least(lambda: agent.reward(agent.choose(None, next(turn)).id, 1.0), 400)
 
     found["arms known, 10 offered"] = [(n, offer(10, n, 10)) for n in (10, 100, 1000, 10_000)]
     found["arms offered of 1,000"] = [(n, offer(n, 1000, 10)) for n in (10, 30, 100, 300)]
     found["features of an arm"] = [(n, offer(10, 100, n)) for n in (3, 10, 30, 100)]
-    lists = []
     agent = tsucb.Agent(range(100), features=10, seed=0)
     x = rng.normal(size=10)
-    for k in (1, 3, 10, 30):
-        begin = time.process_time()
-        for _ in range(100):
-            agent.reward(agent.rank(x, k).id, [1.0])
-        begin2 = time.process_time()
-        for _ in range(100):
-            agent.reward(agent.rank(x, k).id, [1.0])
-        lists.append((k, 1e4 * min(begin2 - begin, time.process_time() - begin2)))
-    found["length of a list, of 100 arms"] = lists
-    batches = []
-    agent = tsucb.Agent(range(20), features=50, seed=0)
-    agent.fit((rng.normal(size=(500, 50)), np.arange(500) % 20, rng.normal(size=500)))
-    for n in (1, 10, 100, 1000, 10_000):
-        rows, times = rng.normal(size=(n, 50)), []
-        for _ in range(5):
-            begin = time.process_time()
-            agent.choose_many(rows)
-            times.append(time.process_time() - begin)
-        batches.append((n, 1e6 * min(times) / n))
+
+    def rank(k: int) -> float:
+        return least(lambda: agent.reward(agent.rank(x, k).id, [1.0]), 100)
+
+    found["length of a list, of 100 arms"] = [(k, rank(k)) for k in (1, 3, 10, 30)]
+    many = tsucb.Agent(range(20), features=50, seed=0)
+    many.fit((rng.normal(size=(500, 50)), np.arange(500) % 20, rng.normal(size=500)))
+
+    def batch(n: int) -> float:
+        rows = rng.normal(size=(n, 50))
+        return least(lambda: many.choose_many(rows), max(200 // n, 1), n)
+
+    batches = [(n, batch(n)) for n in (1, 10, 100, 1000, 10_000)]
     found["contexts at once, 20 arms, d = 50 (per context)"] = batches
     return found
 

@@ -1,9 +1,10 @@
 """Speed of the compiled loop and of the agent, as ratios to hand-written code in the same process.
 
 `make bench` prints a decision with its update against a fused loop written by hand for one policy
-and one model, the sampling policies against the bare drawing of their normals, the agent against
-the fused loop, each with its change since the last run on such a machine; and what threads, a
-second process and memory cost. Runs are kept in `results/bench/history.jsonl`.
+and one model, the sampling policies against the bare drawing of their normals, many features and
+many arms against the bare reading of what a decision must read, the agent against the fused loop,
+each with its change since the last run on such a machine; and what threads, a second process and
+memory cost. Runs are kept in `results/bench/history.jsonl`.
 """
 
 import argparse
@@ -16,6 +17,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # others wait for work by counting
 
 import numba
 import numpy as np
@@ -91,6 +94,17 @@ def bare_normals(count, rng):  # type: ignore[no-untyped-def]
     return total
 
 
+@numba.njit(fastmath=True, nogil=True)
+def bare_reading(numbers, times):  # type: ignore[no-untyped-def]
+    """Nothing but the reading of an array, several times."""
+    total = 0.0
+    for _ in range(times):
+        for i in range(numbers.size):
+            total += numbers[i]
+        numbers[0] = total  # or it would be read only once
+    return total
+
+
 def fastest(work: Callable[[], Any], repeat: int = 5) -> float:
     """The shortest of several times by the clock, in seconds: the others were disturbed."""
     work()
@@ -103,9 +117,10 @@ def fastest(work: Callable[[], Any], repeat: int = 5) -> float:
 
 
 def simulated(
-    arms: int, policy: tsucb.Policy, horizon: int, workers: int = 1, runs: int = 1
-) -> Any:
-    bandit = tsucb.ContextualLinearBandit(arms, FEATURES, noise=0.5)
+    arms: int, policy: tsucb.Policy, horizon: int, workers: int = 1, runs: int = 1,
+    features: int = FEATURES,
+) -> Any:  # fmt: skip
+    bandit = tsucb.ContextualLinearBandit(arms, features, noise=0.5)
     return tsucb.simulate(
         bandit,
         bandit.model(),
@@ -154,6 +169,13 @@ def works() -> dict[str, Work]:
             add(normals, bare_normals, arms * samples * steps, rng, decisions=steps)
             name = f"K = {arms}: {sampler.name}"
             add(name, simulated, arms, sampler, steps, decisions=steps, against=normals)
+    for arms, features, steps in ((10, 136, 1_500), (1_000, 20, 1_000)):
+        numbers = np.zeros(arms * features * (features + 1) // 2)  # of the arms' triangular roots
+        size = f"K = {arms}, d = {features}"
+        reading = f"{size}: reading {numbers.nbytes / 1e6:.2f} MB"
+        add(reading, bare_reading, numbers, steps, decisions=steps)
+        given = (arms, tsucb.TSUCB(1), steps, 1, 1, features)
+        add(f"{size}: TS-UCB(1)", simulated, *given, decisions=steps, against=reading)
     nig = played(model=tsucb.NIGLinear(FEATURES), policy=tsucb.TSUCB(1))
     add("agent, nothing set", played(), decisions=AGENT_STEPS, against="K = 10: fused loop")
     add("agent, NIGLinear, TS-UCB(1)", nig, decisions=AGENT_STEPS, against="K = 10: fused loop")
@@ -171,8 +193,9 @@ def main() -> None:
     timed = works()
     found, before = figures(timed, options.rounds), history.last(where)
     print(
-        f"\nOne decision with its update, d = {FEATURES}: processor time and ratio, medians of "
-        f"{options.rounds} rounds;\nat the end, the ratio's change since the last run"
+        f"\nOne decision with its update, d = {FEATURES} if nothing is said: processor time and "
+        f"ratio, medians of {options.rounds}\nrounds; at the end, the ratio's change since the "
+        "last run"
     )
     for name, figure in found.items():
         against = f" × {timed[name].against}" if timed[name].against else ""

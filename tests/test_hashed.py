@@ -229,6 +229,14 @@ def test_a_table_is_read_as_its_rows_are():
     np.testing.assert_array_equal(again.encode(contexts[0]), one.encode(contexts[0]))
 
 
+def test_long_and_empty_contexts():
+    encoder = HashingEncoder(18, crossed=False)
+    assert encoder.encode({f"word {i}": "yes" for i in range(5000)})[1::2].sum() == 5000
+    agent = tsucb.Agent(["a", "b"], model=HashedLinear(bits=8), seed=0)
+    for context in (None, {}, {"city": "Rome"}, {}, None):
+        assert agent.reward(agent.choose(context).id, 1.0)
+
+
 def test_sparse_rows_are_taken_as_they_are():
     matrix = scipy.sparse.random(30, 200, density=0.03, rng=np.random.default_rng(0), format="csr")
     agent = tsucb.Agent(["a", "b"], model=HashedLinear(bits=8), seed=0)
@@ -321,6 +329,7 @@ def test_bad_input_is_answered_in_a_sentence():
     agent.update({"age": 3.0}, "a", 1.0)
     before = agent.digest()
     wide = scipy.sparse.csr_matrix((1, 99))
+    many = {f"word {i}": "yes" for i in range(1100)}
     for call, message in [
         (lambda: HashedLinear(bits=0), "bits must be a whole number of at least 1"),
         (lambda: HashedLinear(bits=25), "bits must be from 1 to 24"),
@@ -332,6 +341,7 @@ def test_bad_input_is_answered_in_a_sentence():
         (lambda: agent.choose(wide), "has 99 columns, but with 4 bits there are 15"),
         (lambda: agent.choose(scipy.sparse.csr_matrix((2, 9))), "is one row"),
         (lambda: agent.choose_many([{"age": 5.0}, {"age": "x", "y": b""}]), "the feature 'y'"),
+        (lambda: HashingEncoder(18, True).encode(many), "1,100 features, which need more than"),
         (lambda: agent.choose_many({"age": [1, 2], "city": ["Rome"]}), "equally long"),
         (lambda: tsucb.merge(agent, copy.copy(agent)), "does not add up"),
         (lambda: tsucb.Agent(["a"], model=HashedLinear(), forgetting=0.9), "cannot forget"),

@@ -84,13 +84,19 @@ def write_down(seen, belief, choice):  # type: ignore[no-untyped-def]
     """Leave what the policy saw where there is room for it, see `next_arm`."""
     n = belief.mean.size
     if seen.size > 4 * n:
-        seen[0] = choice.target
-        seen[1] = getattr(choice, "favourite", choice.arm)
+        write_reason(seen, choice)
         for a in range(n):
             seen[2 + a] = belief.mean[a]
             seen[2 + n + a] = belief.std[a]
             seen[2 + 2 * n + a] = belief.estimate[a]
             seen[2 + 3 * n + a] = belief.radius[a]
+
+
+@shared
+def write_reason(seen, choice):  # type: ignore[no-untyped-def]
+    """The first two entries of what was seen."""
+    seen[0] = choice.target
+    seen[1] = getattr(choice, "favourite", choice.arm)
 
 
 @shared

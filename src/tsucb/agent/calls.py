@@ -93,6 +93,28 @@ def decision_id(number: int, checksum: int) -> str:
     return f"{number}-{checksum:x}"
 
 
+def decision_ids(first: int, checksums: NDArray[np.uint64]) -> list[str]:
+    """`decision_id` of decisions that follow each other: all characters at once, as numbers."""
+    ids: list[str] = []
+    while len(ids) < checksums.size:
+        number = first + len(ids)
+        digits = len(str(number))
+        some = checksums[len(ids) : len(ids) + 10**digits - number]  # numbers of the same length
+        text = np.empty((some.size, digits + 18), dtype=np.uint8)
+        left = np.arange(number, number + some.size)
+        for place in range(digits - 1, -1, -1):
+            left, digit = np.divmod(left, 10)
+            text[:, place] = digit + ord("0")
+        text[:, digits], text[:, -1] = ord("-"), ord("\n")
+        code = np.frombuffer(some.astype(">u8").tobytes().hex().encode(), dtype=np.uint8)
+        text[:, digits + 1 : -1] = code.reshape(-1, 16)
+        made = text.tobytes().decode().split("\n")[:-1]
+        for n in np.flatnonzero(some < 2**60).tolist():  # which begin with a zero
+            made[n] = decision_id(number + n, int(some[n]))
+        ids += made
+    return ids
+
+
 def make_calls(
     policy: Any, model: Any, state: Any, books: Books, rng: np.random.Generator, seen: Floats,
     keep_beliefs: bool,

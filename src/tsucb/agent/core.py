@@ -232,25 +232,28 @@ class Core:
     ) -> None:
         """Learn several rewards into a roster that is not in use yet."""
         columns = np.array([column for column, _ in pairs], dtype=np.int64)
-        rewards = np.array(values, dtype=np.float64)
+        contexts = np.frombuffer(b"".join(x for _, x in pairs))
+        self._learn_rows(roster, columns, contexts, np.array(values, dtype=np.float64), counted)
+
+    def _learn_rows(
+        self, roster: Roster, columns: Integers, contexts: Floats, rewards: Floats, counted: bool
+    ) -> None:
+        """The same for arrays: the contexts one after the other, or the rows of the arms."""
+        rows = contexts.reshape(columns.size, contexts.size // max(columns.size, 1))
         if not runs_compiled(roster.model):
-            for (column, x), value in zip(pairs, values, strict=True):
-                context = self._unpacked(roster, x, np.array([column]))
+            for column, x, value in zip(columns.tolist(), rows, rewards.tolist(), strict=True):
+                context = self._unpacked(roster, x.tobytes(), np.array([column]))
                 roster.model.update(roster.state, context, column, value)
         elif self._per_arm:
-            rows = flushed(np.frombuffer(b"".join(x for _, x in pairs))).reshape(len(pairs), -1)
             room = np.zeros(roster.model.context_shape(roster.books.chosen.size))
-            learn_rows(roster.model, roster.state, room, rows, columns, rewards)
+            learn_rows(roster.model, roster.state, room, flushed(rows), columns, rewards)
         else:
-            shape = roster.model.context_shape(roster.books.chosen.size) or (0,)
-            contexts = flushed(np.frombuffer(b"".join(x for _, x in pairs)))
-            contexts = contexts.reshape(len(pairs), *shape)
-            learn_many(roster.model, roster.state, contexts, columns, rewards)
+            learn_many(roster.model, roster.state, flushed(rows), columns, rewards)
         np.add.at(roster.books.pulls, columns, 1)
         np.add.at(roster.books.totals, columns, rewards)
         if counted:
             np.add.at(roster.books.chosen, columns, 1)
-        roster.books.counts[OBSERVATIONS if counted else CLOSED] += len(pairs)
+        roster.books.counts[OBSERVATIONS if counted else CLOSED] += columns.size
 
     def _trained(self, roster: Roster) -> Roster:
         """Another roster, whose model has been trained."""

@@ -226,8 +226,9 @@ class Deciding(Offering):
         if self._per_arm:
             rows = rows.reshape(len(rows), len(offer.records), -1)[np.arange(len(rows)), places]
         number = int(roster.books.counts[DECISIONS]) - len(rows) + 1
-        entry = Together(number, offer.records, places, rows.copy(), decisions.time)
-        doing.open.update(dict.fromkeys(decisions.ids[first:], entry))
+        ids = decisions.ids[first:]
+        entry = Together(number, offer.records, places, rows.copy(), decisions.time, ids)
+        doing.open.update(dict.fromkeys(ids, entry))
 
     def propose(self, context: Context = None, arms: Any = None) -> Decision:
         """Choose an arm, and remember nothing of it: no decision waits, no context was learned.

@@ -122,7 +122,7 @@ class HashingEncoder:
             found = remembered.get(key)
             hashes.append(self._hash(key) if found is None else found)
         count = len(cells)
-        row = np.zeros(_length(count * (count + 1) // 2 if self.crossed else count))
+        row = np.zeros(_length(self._columns(count)))
         given = np.array(hashes, dtype=np.int64), np.array([x for _, x in cells], dtype=np.float64)
         fill_row(*given, self.crossed, 2**self.bits - 1, row)
         return row, moments
@@ -149,9 +149,15 @@ class HashingEncoder:
             else:
                 changed[name] = now = _with(moments.get(name, (0, 0.0, 0.0)), cell)
                 cells.append(((name, None), _standardised(cell, now)))
-        if len(cells) * (len(cells) + 1) > MOST_ROW:
-            raise ValueError(f"a context has {len(cells):,} features, which are too many")
+        if self._columns(len(cells)) > MOST_ROW // 2:
+            raise ValueError(
+                f"a context has {len(cells):,} features, which need more than "
+                f"{MOST_ROW // 2:,} columns; give fewer, or a model without crossed"
+            )
         return cells, {**moments, **changed} if changed else moments
+
+    def _columns(self, features: int) -> int:
+        return features * (features + 1) // 2 if self.crossed else features
 
     def _hash(self, key: tuple[str, str | None]) -> int:
         """63 bits that depend on the feature and its category alone."""

@@ -31,8 +31,9 @@ from tsucb.agent.roster import (
     record_of,
     records_of,
 )
-from tsucb.checks import SMALLEST
+from tsucb.checks import SMALLEST, flushed, within
 from tsucb.models.forgetting import without_forgetting
+from tsucb.numeric.arrays import Floats, Integers
 
 
 class UnknownDecision(LookupError):
@@ -116,44 +117,65 @@ class Learning(Offering):
         All or none: an id that is not open, or twice among them, raises `UnknownDecision` and
         nothing changes. Returns how many were learned; those of removed arms are not.
         """
-        values = [
-            self.check_reward(reward) for reward in np.asarray(rewards, dtype=object).tolist()
-        ]
+        values = self._check_rewards(rewards)
         wanted = list(ids)
-        if len(values) != len(wanted):
-            raise ValueError(f"{len(wanted)} ids and {len(values)} rewards do not match")
-        if len(set(wanted)) < len(wanted):
+        if values.size != len(wanted):
+            raise ValueError(f"{len(wanted)} ids and {values.size} rewards do not match")
+        gone = set(wanted)
+        if len(gone) < len(wanted):
             raise UnknownDecision("a decision is twice among the ids; give each once")
         self._check_entry()
         with self._lock:
             roster = self._current()
-            closed: list[Open] = []
-            for id in wanted:
-                decision = roster.decision(id)
-                if decision is None:
-                    self._refuse(roster, id)
-                if isinstance(decision[0], tuple):
-                    raise TypeError(f"{id!r} is a list; give its rewards to reward")
-                closed.append(decision)
-            if self._coming:
-                names = list(dict.fromkeys(record.name for record, _, _ in closed))  # type: ignore[union-attr]
-                roster, _ = self._all_remembered(roster, names)
-                column = {name: roster.columns[self._records[name]] for name in names}
-                places = [column[record.name] for record, _, _ in closed]  # type: ignore[union-attr]
+            together = None if self._coming else roster.together(wanted)
+            if together is not None:  # a whole batch: its arrays as they are
+                of_arms = [roster.columns.get(record, -1) for record in together.records]
+                columns = np.array(of_arms, dtype=np.int64)[together.places]
+                known = np.flatnonzero(columns >= 0)
+                contexts = (
+                    together.contexts if known.size == columns.size else together.contexts[known]
+                )
             else:
-                places = [roster.columns.get(record, -1) for record, _, _ in closed]  # type: ignore[arg-type]
-            gone = set(wanted)
+                roster, columns, given = self._closing(roster, wanted)
+                known = np.flatnonzero(columns >= 0)
+                contexts = np.frombuffer(b"".join([given[n] for n in known.tolist()]))
             after = roster.copied({id: d for id, d in roster.open.items() if id not in gone})
-            known = [n for n, place in enumerate(places) if place >= 0]
-            pairs = [(places[n], closed[n][1]) for n in known]
-            self._learn_all(after, pairs, [values[n] for n in known], counted=False)
-            after.books.counts[CLOSED] += len(wanted) - len(known)
+            self._learn_rows(after, columns[known], contexts, values[known], counted=False)
+            after.books.counts[CLOSED] += columns.size - known.size
             self._roster = after
         if self._log is not None:
             now = self._time()
-            for id, value in zip(wanted, values, strict=True):
+            for id, value in zip(wanted, values.tolist(), strict=True):
                 self._log.rewarded(id, value, now)
-        return len(known)
+        return int(known.size)
+
+    def _closing(self, roster: Roster, ids: list[str]) -> tuple[Roster, Integers, list[bytes]]:
+        """Where the arms of open decisions are, -1 for those removed, and their contexts."""
+        closed: list[Open] = []
+        for id in ids:
+            decision = roster.decision(id)
+            if decision is None:
+                self._refuse(roster, id)
+            if isinstance(decision[0], tuple):
+                raise TypeError(f"{id!r} is a list; give its rewards to reward")
+            closed.append(decision)
+        if self._coming:
+            names = list(dict.fromkeys(record.name for record, _, _ in closed))  # type: ignore[union-attr]
+            roster, _ = self._all_remembered(roster, names)
+            column = {name: roster.columns[self._records[name]] for name in names}
+            places = [column[record.name] for record, _, _ in closed]  # type: ignore[union-attr]
+        else:
+            places = [roster.columns.get(record, -1) for record, _, _ in closed]  # type: ignore[arg-type]
+        return roster, np.array(places, dtype=np.int64), [context for _, context, _ in closed]
+
+    def _check_rewards(self, rewards: Any) -> Floats:
+        """`check_reward` of many: at once if they are numbers and all of them are good."""
+        array = np.asarray(rewards)
+        if array.dtype.kind in "biuf" and within(array, self._reader.largest):
+            values = flushed(array.astype(np.float64).ravel())
+            return self.model.check_rewards(values) if self._restricted else values
+        array = np.asarray(rewards, dtype=object)
+        return np.array([self.check_reward(reward) for reward in array.tolist()], dtype=np.float64)
 
     def _reward_list(self, roster: Roster, id: str, decision: Open, given: Any) -> bool:
         """Learn what the places of a list earned, and close it."""

@@ -17,23 +17,41 @@ from tsucb.agent.calls import (
     OBSERVATIONS,
     CompiledCalls,
     count_decision,
+    decision_ids,
     laid_out,
     without_tiny,
 )
 from tsucb.agent.decision import Decision
 from tsucb.agent.roster import Offer, Roster
+from tsucb.checks import flushed
 from tsucb.compiled import compiled, offers
 from tsucb.models.model import believe_predicted, training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.policy import choose
-from tsucb.step import next_arm, write_down
+from tsucb.step import next_arm, write_reason
 
 if TYPE_CHECKING:
     import pandas as pd
 
 PIECE = 2048  # contexts at a time
 MOST_SEEN = 2**25  # numbers: beyond 256 MB, what was seen of every arm is not kept
+
+
+class Moments:
+    """What was seen by decisions whose estimates and radii are means and standard deviations.
+
+    Half of what `next_arm` leaves of a decision, in pieces as they were computed: to write to new
+    memory takes longer than to compute what is written. An index gives the whole of a decision.
+    """
+
+    def __init__(self, reasons: Floats) -> None:
+        self.reasons = reasons  # (N, 2) target and favourite
+        self.pieces: list[tuple[Floats, Floats]] = []  # means and standard deviations, PIECE rows
+
+    def __getitem__(self, index: int) -> Floats:
+        mean, std = (array[index % PIECE] for array in self.pieces[index // PIECE])
+        return np.concatenate((self.reasons[index], mean, std, mean, std))
 
 
 class Decisions(Sequence[Decision]):
@@ -53,7 +71,7 @@ class Decisions(Sequence[Decision]):
 
     def __init__(
         self, ids: list[str], offer: Offer, places: Integers, favourites: Integers, policy: Any,
-        seen: Floats | None, time: float, made: list[Decision] | None = None,
+        seen: Floats | Moments | None, time: float, made: list[Decision] | None = None,
     ) -> None:  # fmt: skip
         self.ids, self.time = ids, time
         # Of each decision: the index of its arm, and of the policy's favourite, which is -1 for
@@ -125,28 +143,33 @@ def decided_many(
     roster: Roster, calls: Any, policy: Any, contexts: Floats, offer: Offer, now: float
 ) -> Decisions:
     """Decide for every context, of numbers that are known to be finite; opens nothing."""
+    predicts = offers(believe_predicted, type(roster.model)) and roster.model.initial_pulls == 0
     count, arms = len(contexts), offer.columns.size
     places, favourites = np.zeros((2, count), dtype=np.int64)
     checksums = np.zeros(count, dtype=np.uint64)
     kept = count * (4 * arms + 2) <= MOST_SEEN
-    seen = np.empty((count if kept else min(count, PIECE), 4 * arms + 2))
+    seen = np.empty(
+        (count if kept or predicts else min(count, PIECE), 2 if predicts else 4 * arms + 2)
+    )
+    moments = Moments(seen)
     first = int(roster.books.counts[DECISIONS]) + 1
-    predicts = offers(believe_predicted, type(roster.model)) and roster.model.initial_pulls == 0
     for start in range(0, count, PIECE):
         part = slice(start, min(start + PIECE, count))
-        room = seen[part] if kept else seen[: part.stop - start]
         given = np.ascontiguousarray(contexts[part]), offer.columns, places[part], checksums[part]
         if predicts:
-            flat = np.where(np.abs(given[0]) < 1e-30, 0.0, given[0])
-            moments = roster.model.predictions(roster.state, flat, offer.columns)
-            _call(calls, _choose_rows, *given, room, *moments)
+            room, flat = seen[part], flushed(given[0])
+            piece = roster.model.predictions(roster.state, flat, offer.columns)
+            _call(calls, _choose_rows, *given, room, *piece)
+            moments.pieces += [piece] if kept else []
+            favourites[part] = room[:, 1]
         else:
+            room = seen[part] if kept else seen[: part.stop - start]
             _call(calls, _decide_rows, *given, room)
-        favourite = room[:, 1].astype(np.int64)
-        favourites[part] = np.where(np.isnan(room[:, 2]), -1 - favourite, favourite)
-    numbers = range(first, first + count)
-    ids = [f"{n}-{c:x}" for n, c in zip(numbers, checksums.tolist(), strict=True)]  # `decision_id`
-    return Decisions(ids, offer, places, favourites, policy, seen if kept else None, now)
+            favourite = room[:, 1].astype(np.int64)
+            favourites[part] = np.where(np.isnan(room[:, 2]), -1 - favourite, favourite)
+    ids = decision_ids(first, checksums)
+    known = moments if predicts else seen
+    return Decisions(ids, offer, places, favourites, policy, known if kept else None, now)
 
 
 _MATRIX = types.Array(types.float64, 2, "C")
@@ -177,7 +200,7 @@ def _decide_rows(decider, contexts, columns, places, checksums, seen):  # type: 
 
 
 @compiled
-def _choose_rows(decider, contexts, columns, places, checksums, seen, mean, std):  # type: ignore[no-untyped-def]
+def _choose_rows(decider, contexts, columns, places, checksums, reasons, mean, std):  # type: ignore[no-untyped-def]
     """The same, where the moments of all arms are known for every context."""
     learner, rng = decider.learner, decider.stream.rng
     books, model, state = learner.books, learner.model, learner.state
@@ -185,7 +208,7 @@ def _choose_rows(decider, contexts, columns, places, checksums, seen, mean, std)
         step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
         belief = believe_predicted(model, state, mean[i], std[i], columns, step, rng)
         choice = choose(decider.policy, belief, rng)
-        write_down(seen[i], belief, choice)
+        write_reason(reasons[i], choice)
         count_decision(books, contexts[i].view(np.uint64), columns, choice.arm)
         places[i], checksums[i] = choice.arm, books.checksum[0]
 

@@ -63,16 +63,18 @@ class Together:
         One row each.
     time
         When they were made.
+    ids
+        Of all of them, in their order.
     """
 
-    __slots__ = ("contexts", "first", "places", "records", "time")
+    __slots__ = ("contexts", "first", "ids", "places", "records", "time")
 
     def __init__(
         self, first: int, records: tuple[ArmRecord, ...], places: Integers, contexts: Floats,
-        time: float,
+        time: float, ids: list[str],
     ) -> None:  # fmt: skip
         self.first, self.records, self.places = first, records, places
-        self.contexts, self.time = contexts, time
+        self.contexts, self.time, self.ids = contexts, time, ids
 
     def decision(self, id: str) -> Open:
         """One of them."""
@@ -173,6 +175,13 @@ class Roster:
         open = self.open if open is None else open
         state, books = copied(self.state), copied(self.books)
         return Roster(self.model, self.columns, state, books, open, self.axes, self.free)
+
+    def together(self, ids: list[str]) -> Together | None:
+        """The batch whose decisions these are, in their order and all of them open, or None."""
+        entry = self.open.get(ids[0]) if ids else None
+        if not isinstance(entry, Together) or entry.ids != ids:
+            return None
+        return entry if all(self.open.get(id) is entry for id in ids) else None
 
     @property
     def waiting(self) -> int:

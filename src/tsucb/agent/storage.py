@@ -1,6 +1,6 @@
 """A file format for arrays and plain values that cannot execute anything.
 
-    tsucb 3\\n          what it is, and the version of the format; 4 if an array is sparse
+    tsucb 4\\n          what it is, and the version of the format
     8 bytes            length of the header, little-endian
     the header         JSON: the values, type and shape of every array, and which are sparse
     the arrays         raw, little-endian, one after the other
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from tsucb.files import written_whole
 
-VERSION, OLDEST = 4, 3
+VERSION = 4
 _KINDS = ("<f8", "<f4", "<i8", "<i4", "<u4", "<u8")
 _CHECKSUM = 32
 _LENGTH = 8
@@ -65,8 +65,7 @@ def _write(file: BinaryIO, values: dict[str, Any], arrays: list[Any]) -> None:
             room -= part.size
     header = json.dumps({"arrays": shapes, "values": values, "sparse": sparse}).encode()
     digest = hashlib.sha256()
-    version = VERSION if sparse else OLDEST
-    first = f"tsucb {version}\n".encode() + len(header).to_bytes(_LENGTH, "little")
+    first = f"tsucb {VERSION}\n".encode() + len(header).to_bytes(_LENGTH, "little")
     for piece in (first, header, *(part.tobytes() for part in parts)):
         digest.update(piece)
         file.write(piece)
@@ -97,10 +96,10 @@ def _read(file: BinaryIO, size: int, path: str) -> tuple[dict[str, Any], list[ND
             f"{path} was written by a newer version of this library (format {int(version)}, "
             f"this one reads {VERSION}); upgrade tsucb to read it"
         )
-    if int(version) < OLDEST:
+    if int(version) < VERSION:
         raise ValueError(
             f"{path} was written before the first release (format {int(version)}, this one "
-            f"reads {OLDEST} to {VERSION}); make the agent anew and `fit` it to its history"
+            f"reads {VERSION}); make the agent anew and `fit` it to its history"
         )
     try:
         return _parse(file, size, first)

@@ -219,6 +219,7 @@ class AdaptiveLinear(Model, NamedTuple("AdaptiveLinear", [("features", int)])):
     def check_state(self, state: AdaptiveState, rewards: int) -> None:
         """Raise a ValueError for sums, numbers or posteriors that data cannot have led to."""
         learned = state.learned
+        regressions.check_triangular(state.regressions)
         weight = learned.gram[:, 0, 0]
         diagonal = np.einsum("kii->ki", learned.gram)
         symmetric = np.allclose(learned.gram, learned.gram.transpose(0, 2, 1), rtol=1e-9, atol=0)

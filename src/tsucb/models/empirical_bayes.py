@@ -16,8 +16,9 @@ the common part has the posterior N(b̂, V̂), V̂⁻¹ = Ω⁻¹ + Σₖ (I −
     N(Wₖ(gₖ + b̂),  Wₖ + Wₖ V̂ Wₖ)                                                        (1)
 
 which is the exact marginal posterior of βₖ; an arm never tried has N(b̂, I + V̂) (Lindley and Smith
-1972). Its root is Lₖ⁻ᵀ chol(I + Lₖ⁻¹ V̂ Lₖ⁻ᵀ) with Mₖ = Lₖ Lₖᵀ: both factors are of matrices
-I + (positive semidefinite), so collinear features and more features than rewards do no harm.
+1972). Its root is Lₖ⁻ᵀ R with Mₖ = Lₖ Lₖᵀ and I + Lₖ⁻¹ V̂ Lₖ⁻ᵀ = R Rᵀ, both factors upper triangular
+and of matrices I + (positive semidefinite), so collinear features and more features than rewards
+do no harm.
 
 The numbers are those that maximise the marginal likelihood, times a weak prior on each that is
 worth a few observations (the constants below); one step of MacKay's (1992) fixed point per refresh:
@@ -272,8 +273,9 @@ def each_arm(state, found, scale, common, factors, posteriors):  # type: ignore[
         for j in range(p):
             one[i, j] = common.covariance[i, j]
         one[i, i] += 1.0
-    factorise(one)
-    transpose(one, fresh)
+    mirror(one, two)
+    factorise(two)
+    mirror(two, fresh)
     for k in range(arms):
         state.variance[k] = state.noise[k] * state.numbers[SIGMA] * found.spread
         if state.gram[k, 0, 0] == 0.0:
@@ -281,14 +283,15 @@ def each_arm(state, found, scale, common, factors, posteriors):  # type: ignore[
             posteriors.information[k] = 0.0
             continue
         inverse, own, g = factors.inverse[k], factors.own[k], factors.moment[k]
-        # root = Lₖ⁻ᵀ chol(I + S Sᵀ), where S = Lₖ⁻¹ V̂^½
+        # root = Lₖ⁻ᵀ R, where R Rᵀ = I + S Sᵀ and S = Lₖ⁻¹ V̂^½
         transpose(inverse, two)
         multiply(two, common.root, one)
         transpose(one, two)
         square(two, one)
-        factorise(one)
-        transpose(one, two)
-        multiply_lower(inverse, two, root)
+        mirror(one, two)
+        factorise(two)
+        mirror(two, one)
+        multiply_upper(inverse, one, root)
         mean = np.zeros(p)
         for i in range(p):
             for j in range(p):
@@ -469,6 +472,26 @@ def multiply_lower(left, right, out):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def multiply_upper(left, right, out):  # type: ignore[no-untyped-def]
+    """out = leftᵀ right, of a lower and an upper triangular matrix: upper triangular."""
+    p = out.shape[0]
+    for i in range(p):
+        for j in range(p):
+            out[i, j] = 0.0
+        fours = p - (p - i) % 4
+        for k in range(i, fours, 4):
+            w, x, y, z = left[k, i], left[k + 1, i], left[k + 2, i], left[k + 3, i]
+            for j in range(k, p):
+                out[i, j] += (w * right[k, j] + x * right[k + 1, j]) + (
+                    y * right[k + 2, j] + z * right[k + 3, j]
+                )
+        for k in range(fours, p):
+            x = left[k, i]
+            for j in range(k, p):
+                out[i, j] += x * right[k, j]
+
+
+@inlined
 def add_rows(left, right, out, i, first, last):  # type: ignore[no-untyped-def]
     """Row i of leftᵀ right, for a lower triangular right, from its rows first … last − 1."""
     fours = last - (last - first) % 4
@@ -511,6 +534,20 @@ def transpose(matrix, out):  # type: ignore[no-untyped-def]
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             out[i, j] = matrix[j, i]
+
+
+@inlined
+def mirror(matrix, out):  # type: ignore[no-untyped-def]
+    """The upper half of a matrix reflected in the other diagonal; below it, zeros.
+
+    Of U with UᵀU = the mirrored matrix it makes R with R Rᵀ = the matrix.
+    """
+    p = out.shape[0]
+    for i in range(p):
+        for j in range(i):
+            out[i, j] = 0.0
+        for j in range(i, p):
+            out[i, j] = matrix[p - 1 - j, p - 1 - i]
 
 
 @inlined

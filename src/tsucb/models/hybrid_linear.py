@@ -355,7 +355,11 @@ def install(state: HybridState, context: int, learning: bool) -> None:
         sums *= learned.clock[FADED]
     learned.clock[FADED] = 1.0
     new = refresh(learned, own.sums, own.square, context, learning)
-    theta.mean[0], theta.root[0], theta.information[0] = new.mean, new.root, new.information
+    theta.mean[0], theta.root[0], theta.information[0] = (
+        new.mean,
+        np.triu(new.root),
+        new.information,
+    )
     own.root[:] = new.own
 
 

@@ -87,7 +87,7 @@ class Linear(
         """The state before any data: θ at the prior."""
         arms = check_arm_count(arms)
         theta = Rows(
-            self.prior_root[None].copy(),
+            regressions.triangular(self.prior_root)[None].copy(),
             self.prior_mean[None].copy(),
             np.zeros(1, dtype=np.int64),
             np.zeros(1),

@@ -193,6 +193,7 @@ class LogisticArms(
     def check_state(self, state: LogisticState, rewards: int) -> None:
         """Raise a ValueError for sums or posteriors that data cannot have led to."""
         sites, pulls = state.sites, state.pulls
+        regressions.check_triangular(state.regressions)
         if (pulls < 0).any() or (pulls > rewards).any() or not 0 <= sites.clock[SEEN] <= rewards:
             raise ValueError("counts of pulls that cannot be")
         diagonal = np.einsum("kii->ki", sites.precision)

@@ -44,6 +44,7 @@ def believe_predicted(
     """The belief about the given arms, of which `Model.predictions` has these moments.
 
     For models whose beliefs at many contexts share most of their work; see `Agent.choose_many`.
+    What it changes of the moments it changes in place: they are the belief's estimate and radius.
     """
 
 

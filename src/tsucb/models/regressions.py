@@ -1,34 +1,40 @@
-"""Gaussian posteriors of K linear regressions, one per arm, kept as square roots.
+"""Gaussian posteriors of K linear regressions, one per arm, kept as triangular square roots.
 
-Arm k's parameters are N(mean, root rootᵀ). An observation (x, y) with noise variance r is
-absorbed by Potter's rule, with v = rootᵀx and s = vᵀv the spread at x:
+Arm k's parameters are N(mean, root rootᵀ), with an upper triangular root. An observation (x, y)
+with noise variance r is absorbed by Carlson's rule. With v = rootᵀx and αⱼ = r + v₀² + … + vⱼ²,
+of which the last, α, is the noise and the spread at x together, it multiplies the root by the
+triangular root of I − v vᵀ/α:
 
-    mean ← mean + root v (y − xᵀmean) / (s + r)
-    root ← root − (root v) vᵀ / (s + r + √(r (s + r)))
+    mean ← mean + root v (y − xᵀmean) / α
+    rootᵢⱼ ← rootᵢⱼ √(αⱼ₋₁/αⱼ) − (rootᵢ₀v₀ + … + rootᵢⱼ₋₁vⱼ₋₁) vⱼ / √(αⱼ₋₁αⱼ)
 
 A covariance updated by subtraction drifts and may lose its positive variances; root rootᵀ cannot.
+And a triangle is half of the work of a square, to read and to change. Its other half is kept, as
+zeros, so that rows of different lengths can be read together.
 
 Two layouts, chosen by the number of features. For few, `Lanes` puts the arm on the last axis:
 one vector instruction then serves several arms. For many, `Rows` keeps each arm's matrix together:
 one vector instruction serves several features, and features that are zero are skipped, so a
 context with 20 of 136 features costs 20 rows.
+
+Reference: Carlson (1973), "Fast triangular formulation of the square root filter".
 """
 
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.linalg.blas import dtrmm
 
 from tsucb.checks import LARGEST, within
-from tsucb.compiled import hook, implements, inlined
-from tsucb.numeric.arrays import Floats, Integers, inner, taken
+from tsucb.compiled import compiled, hook, implements, inlined
+from tsucb.numeric.arrays import Floats, Integers, aligned, inner, taken
+from tsucb.numeric.eights import TOGETHER, add_products, add_rows, add_squares, entry, set_entry
 
 # Up to 40 features, with 10 and with 60 arms, lanes were the faster at predicting and rows, from 20
 # features on, at learning; rows also skip zeros, of which long contexts often have many.
 MOST_LANE_FEATURES = 20
-HALVED = 2  # times as many contexts as features: then a root is worth making triangular
-MOST_PRODUCTS = 2**16  # of many contexts at a time: half a megabyte
 MOST_COMPONENTS = 1000  # of v at a time: 8 kB
+# Rows of the room for an update: v, √αⱼ, the factors of Carlson's rule, and root v.
+V, DEVIATION, KEEP, TAKE, PRODUCT = range(5)
 MOST_COEFFICIENT = LARGEST**2  # a mean's: the largest reward, over the least feature that tells
 
 
@@ -55,11 +61,27 @@ Regressions: TypeAlias = Lanes | Rows
 
 def start(arms: int, mean: Floats, root: Floats) -> Regressions:
     """K regressions that have seen nothing: every arm has the same prior N(mean, root rootᵀ)."""
+    upper, d = triangular(root), mean.size
     pulls, information = np.zeros(arms, dtype=np.int64), np.zeros(arms)
-    if mean.size <= MOST_LANE_FEATURES:
-        lanes = np.repeat(root[:, :, None], arms, axis=2)
-        return Lanes(lanes, np.repeat(mean[:, None], arms, axis=1), pulls, information)
-    return Rows(np.tile(root, (arms, 1, 1)), np.tile(mean, (arms, 1)), pulls, information)
+    if d <= MOST_LANE_FEATURES:
+        lanes = Lanes(
+            aligned((d, d, arms)), np.repeat(mean[:, None], arms, axis=1), pulls, information
+        )
+        lanes.root[:] = upper[:, :, None]
+        return lanes
+    rows = Rows(aligned((arms, d, d)), np.tile(mean, (arms, 1)), pulls, information)
+    rows.root[:] = upper
+    return rows
+
+
+def triangular(root: Floats) -> Floats:
+    """The upper triangular root of root rootᵀ, with a diagonal that is not negative."""
+    if not np.tril(root, -1).any():
+        return root
+    # Of the rows in reverse order, the QR decomposition gives the lower one, in reverse order.
+    lower: Any = np.linalg.qr(root[::-1].T, mode="r")
+    upper: Floats = lower.T[::-1, ::-1]
+    return np.triu(upper * np.where(np.diag(upper) < 0, -1.0, 1.0))
 
 
 def concatenate(first: Regressions, second: Regressions) -> Regressions:
@@ -93,12 +115,20 @@ def check(state: Regressions, rewards: int, prior_root: Floats) -> None:
         raise ValueError("counts of pulls that cannot be")
     if (state.information < 0).any() or (state.information > 1e9).any():
         raise ValueError("information that cannot be")
+    check_triangular(state)
     axes = (0, 1) if isinstance(state, Lanes) else (1, 2)
     # Data only ever lowers the total variance.
     with np.errstate(over="ignore"):
         spread, most = (state.root**2).sum(axis=axes), (prior_root**2).sum()
     if not (spread <= 1.001 * most).all() or not within(state.mean, MOST_COEFFICIENT):
         raise ValueError("a posterior wider than its prior, or too far from it")
+
+
+def check_triangular(state: Regressions) -> None:
+    """Raise a ValueError for roots that are not upper triangular."""
+    root = state.root.transpose(2, 0, 1) if isinstance(state, Lanes) else state.root
+    if np.tril(root, -1).any():
+        raise ValueError("a root that is not triangular")
 
 
 def merged(first: Regressions, second: Regressions, base: Regressions) -> Regressions:
@@ -128,19 +158,23 @@ def natural(mean: Floats, root: Floats) -> tuple[Floats, Floats]:
 
 
 def set_arm_posterior(state: Regressions, arm: int, mean: Floats, root: Floats) -> None:
-    """Replace one arm's posterior by N(mean, root rootᵀ)."""
+    """Replace one arm's posterior by N(mean, root rootᵀ), for an upper triangular root."""
     if isinstance(state, Lanes):
-        state.mean[:, arm], state.root[:, :, arm] = mean, root
+        state.mean[:, arm], state.root[:, :, arm] = mean, np.triu(root)
     else:
-        state.mean[arm], state.root[arm] = mean, root
+        state.mean[arm], state.root[arm] = mean, np.triu(root)
 
 
 def set_posteriors(state: Regressions, mean: Floats, root: Floats) -> None:
-    """Replace all posteriors: arm k's by N(mean[k], root[k] root[k]ᵀ)."""
+    """Replace all posteriors: arm k's by N(mean[k], root[k] root[k]ᵀ), for upper roots.
+
+    What rounding has left below their diagonals is dropped.
+    """
+    upper = np.triu(root)
     if isinstance(state, Lanes):
-        state.mean[:], state.root[:] = mean.T, root.transpose(1, 2, 0)
+        state.mean[:], state.root[:] = mean.T, upper.transpose(1, 2, 0)
     else:
-        state.mean[:], state.root[:] = mean, root
+        state.mean[:], state.root[:] = mean, upper
 
 
 @hook
@@ -149,33 +183,82 @@ def predict(state: Any, context: Floats, arms: Integers) -> tuple[Floats, Floats
 
 
 def predict_many(state: Regressions, contexts: Floats, arms: Integers) -> tuple[Floats, Floats]:
-    """`predict` at many contexts: one product of matrices per arm, or for all arms at once."""
-    rows, d = contexts.shape
-    mean, std = np.empty((rows, arms.size)), np.empty((rows, arms.size))
-    if isinstance(state, Lanes):
-        whole = np.array_equal(arms, np.arange(state.pulls.size))
-        root = state.root if whole else np.ascontiguousarray(state.root[:, :, arms])
-        np.dot(contexts, state.mean if whole else state.mean[:, arms], out=mean)
-        wide = root.reshape(d, -1)
-        piece = max(MOST_PRODUCTS // wide.shape[1], 8)
-        for first in range(0, rows, piece):
-            v = contexts[first : first + piece] @ wide
-            np.square(v, out=v)
-            np.sum(v.reshape(-1, d, arms.size), axis=1, out=std[first : first + piece])
-        return mean, np.sqrt(std, out=std)
-    np.dot(contexts, state.mean[arms].T, out=mean)
-    halved = rows > HALVED * d
-    piece = max(MOST_PRODUCTS // d, 8)
-    for a, k in enumerate(arms.tolist()):
-        root = state.root[k]
-        if halved:  # a triangular root of the same covariance: half the work for every context
-            upper: Any = np.linalg.qr(root.T, mode="r")
-            root = upper.T
-        for first in range(0, rows, piece):
-            x = contexts[first : first + piece]
-            v = dtrmm(1.0, root.T, x.T, side=0).T if halved else x @ root
-            np.einsum("ij,ij->i", v, v, out=std[first : first + piece, a])
-    return mean, np.sqrt(std, out=std)
+    """`predict` at many contexts, with each number of a root read once for several of them.
+
+    Compiled, and not left to BLAS, which is slower for triangles, and wakes threads for this.
+    """
+    rows, count = len(contexts), arms.size
+    x = contexts if rows >= TOGETHER else np.resize(contexts, (TOGETHER, contexts.shape[1]))
+    if isinstance(state, Rows):
+        mean, std = np.empty((2, len(x), count))
+        predict_rows_many(state.root, state.mean, arms, x, mean, std)
+        return mean[:rows], std[:rows]
+    root, center = state.root, state.mean
+    if not np.array_equal(arms, np.arange(state.pulls.size)):
+        root, center = root[..., arms], center[:, arms]
+    if count < 8:
+        root, center = (
+            np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, 8 - count)]) for a in (root, center)
+        )
+    root, center = np.ascontiguousarray(root), np.ascontiguousarray(center)
+    mean, std = np.empty((2, len(x), max(count, 8)))
+    predict_lanes_many(root, center, x, mean, std)
+    if count >= 8:
+        return mean[:rows], std[:rows]
+    return np.ascontiguousarray(mean[:rows, :count]), np.ascontiguousarray(std[:rows, :count])
+
+
+# Blocks of contexts, and of arms, are whole: the last one overlaps with the one before.
+@compiled
+def predict_lanes_many(root, center, contexts, mean, std):  # type: ignore[no-untyped-def]
+    """Moments (N, K) of all arms, at least 8, at contexts (N, d), at least 4."""
+    features, _, count = root.shape
+    rows, sums, squares = contexts.shape[0], np.empty((TOGETHER, 8)), np.empty((TOGETHER, 8))
+    for block in range(0, rows, TOGETHER):
+        first = min(block, rows - TOGETHER)
+        for lane in range(0, count, 8):
+            k = min(lane, count - 8)
+            clear(sums, 0)
+            clear(squares, 0)
+            add_products(sums, contexts, first, features, center, k, count)
+            for j in range(features):
+                add_squares(squares, contexts, first, j + 1, root, j * count + k, features * count)
+            for r in range(TOGETHER):
+                for l in range(8):
+                    mean[first + r, k + l] = sums[r, l]
+                    std[first + r, k + l] = np.sqrt(squares[r, l])
+
+
+@compiled
+def predict_rows_many(root, center, arms, contexts, mean, std):  # type: ignore[no-untyped-def]
+    """The same for roots that lie one after the other, of at least 8 features."""
+    features, rows, squares = contexts.shape[1], contexts.shape[0], np.empty((TOGETHER, 8))
+    head = features % 8
+    for a in range(arms.size):
+        k = arms[a]
+        begin = k * features * features
+        for block in range(0, rows, TOGETHER):
+            first = min(block, rows - TOGETHER)
+            clear(squares, 0)
+            add_squares(squares, contexts, first, head, root, begin, features)
+            clear(squares, head)  # of the first eight columns these belong to the next block
+            for j in range(head, features, 8):
+                add_squares(squares, contexts, first, j + 8, root, begin + j, features)
+            for r in range(TOGETHER):
+                expected, variance = 0.0, 0.0
+                for i in range(features):
+                    expected += contexts[first + r, i] * center[k, i]
+                for l in range(8):
+                    variance += squares[r, l]
+                mean[first + r, a], std[first + r, a] = expected, np.sqrt(variance)
+
+
+@inlined
+def clear(sums, first):  # type: ignore[no-untyped-def]
+    """Zeros in all columns from the first given on."""
+    for r in range(sums.shape[0]):
+        for l in range(first, 8):
+            sums[r, l] = 0.0
 
 
 @hook
@@ -217,40 +300,30 @@ def predict_lanes(state, context, arms):  # type: ignore[no-untyped-def]
             for j in range(features):
                 mean[a] += context[j] * center[j, k]
                 component = 0.0
-                for i in range(features):
+                for i in range(j + 1):
                     component += context[i] * root[i, j, k]
                 variance += component * component
             std[a] = np.sqrt(variance)
         return mean, std
-    for i in range(features):
-        x = context[i]
-        for k in range(count):
-            mean[k] += x * center[i, k]
     # v = rootᵀ context of all arms, a few columns at a time: loops over several columns are long
     # even for few arms, yet v stays in the fastest cache.
-    columns = min(features, max(1, MOST_COMPONENTS // count))
-    v, flat, wide = np.empty(columns * count), root.reshape(root.size), features * count
-    for first in range(0, features, columns):
-        columns = min(columns, features - first)
-        size = columns * count
+    most = min(features, max(1, MOST_COMPONENTS // count))
+    v, wide = np.empty(most * count), features * count
+    for i in range(0, features, 4):
+        rows, weights = four(context, i, features)
+        add_rows(mean, 0, count, center, places(rows, count, 0), weights)
+    for first in range(0, features, most):
+        last = min(first + most, features)
+        size = (last - first) * count
         for c in range(size):
             v[c] = 0.0
-        # Two rows at a time: half the traffic through v.
-        for i in range(0, features - 1, 2):
-            x, y = context[i], context[i + 1]
-            here, there = i * wide + first * count, (i + 1) * wide + first * count
-            row, next_row = flat[here : here + size], flat[there : there + size]
-            for c in range(size):
-                v[c] += x * row[c] + y * next_row[c]
-        if features % 2 == 1:
-            x, here = context[features - 1], (features - 1) * wide + first * count
-            row = flat[here : here + size]
-            for c in range(size):
-                v[c] += x * row[c]
-        for j in range(columns):
-            column = v[j * count : (j + 1) * count]
+        for i in range(0, last, 4):
+            rows, weights = four(context, i, last)
+            begin = max(i - first, 0) * count
+            add_rows(v, begin, size, root, places(rows, wide, first * count), weights)
+        for j in range(last - first):
             for k in range(count):
-                std[k] += column[k] * column[k]
+                std[k] += v[j * count + k] * v[j * count + k]
     for k in range(count):
         std[k] = np.sqrt(std[k])
     return mean, std
@@ -262,9 +335,10 @@ def predict_rows(state, context, arms):  # type: ignore[no-untyped-def]
     root, center = state.root, state.mean
     mean, std, v = np.empty(arms.size), np.empty(arms.size), np.empty(features)
     used = np.flatnonzero(context)
+    values = taken(context, used)
     for a in range(arms.size):
         k = arms[a]
-        _transposed_product(root, k, context, used, v)
+        transposed_product(root, k * features * features, values, used, v)
         expected = 0.0
         variance = 0.0
         for i in range(features):
@@ -277,25 +351,18 @@ def predict_rows(state, context, arms):  # type: ignore[no-untyped-def]
 
 @implements(learn, Lanes)
 def learn_lanes(state, arm, context, reward, noise_variance):  # type: ignore[no-untyped-def]
-    features = context.size
-    root, mean = state.root, state.mean
-    v, e = np.zeros(features), np.zeros(features)
+    features, _, count = state.root.shape
+    root, mean, room = state.root, state.mean, np.empty((5, features))
     surprise = reward
-    for j in range(features):
-        surprise -= context[j] * mean[j, arm]
-        component = 0.0
-        for i in range(features):
-            component += context[i] * root[i, j, arm]
-        v[j] = component
-    spread, shrink = _shrinkage(v, noise_variance)
-    for j in range(features):
-        for i in range(features):
-            e[i] += root[i, j, arm] * v[j]
-    for j in range(features):
-        mean[j, arm] += e[j] * surprise / (spread + noise_variance)
-        step = shrink * v[j]
-        for i in range(features):
-            root[i, j, arm] -= step * e[i]
+    for i in range(features):
+        surprise -= context[i] * mean[i, arm]
+        room[V, i] = 0.0
+        for h in range(i + 1):
+            room[V, i] += context[h] * root[h, i, arm]
+    spread = absorb(root, arm, features * count, count, noise_variance, room)
+    gain = surprise / (spread + noise_variance)
+    for i in range(features):
+        mean[i, arm] += room[PRODUCT, i] * gain
     state.pulls[arm] += 1
     state.information[arm] += np.log1p(spread / noise_variance)
     return surprise, spread
@@ -304,22 +371,17 @@ def learn_lanes(state, arm, context, reward, noise_variance):  # type: ignore[no
 @implements(learn, Rows)
 def learn_rows(state, arm, context, reward, noise_variance):  # type: ignore[no-untyped-def]
     features = context.size
-    root, mean = state.root[arm], state.mean[arm]
-    v = np.empty(features)
-    _transposed_product(state.root, arm, context, np.flatnonzero(context), v)
+    root, mean, room = state.root, state.mean, np.empty((5, features))
+    begin = arm * features * features
+    used = np.flatnonzero(context)
+    transposed_product(root, begin, taken(context, used), used, room[V])
     surprise = reward
     for i in range(features):
-        surprise -= context[i] * mean[i]
-    spread, shrink = _shrinkage(v, noise_variance)
+        surprise -= context[i] * mean[arm, i]
+    spread = absorb(root, begin, features, 1, noise_variance, room)
+    gain = surprise / (spread + noise_variance)
     for i in range(features):
-        row = root[i]
-        e = 0.0
-        for j in range(features):
-            e += row[j] * v[j]
-        mean[i] += e * surprise / (spread + noise_variance)
-        step = shrink * e
-        for j in range(features):
-            row[j] -= step * v[j]
+        mean[arm, i] += room[PRODUCT, i] * gain
     state.pulls[arm] += 1
     state.information[arm] += np.log1p(spread / noise_variance)
     return surprise, spread
@@ -345,46 +407,95 @@ def everyone(arms, count):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _transposed_product(root, arm, context, used, v):  # type: ignore[no-untyped-def]
-    """v = root[arm]ᵀ context, over the features that are not zero."""
-    for j in range(v.size):
-        v[j] = 0.0
-    # Indices instead of views, which cost two updates of a reference count each; two rows at a
-    # time: half the traffic through v.
-    for n in range(0, used.size - 1, 2):
-        i, next_i = used[n], used[n + 1]
-        x, y = context[i], context[next_i]
-        for j in range(v.size):
-            v[j] += x * root[arm, i, j] + y * root[arm, next_i, j]
-    if used.size % 2 == 1:
-        i = used[-1]
-        for j in range(v.size):
-            v[j] += context[i] * root[arm, i, j]
+def absorb(root, begin, down, across, noise_variance, room):  # type: ignore[no-untyped-def]
+    """Carlson's rule for a root whose entry i, j is at begin + i · down + j · across of an array.
+
+    The room (5, d) brings v and takes, among others, root v with the root as it was. Returns the
+    spread vᵀv.
+    """
+    features, spread = room.shape[1], 0.0
+    for j in range(features):
+        spread += room[V, j] * room[V, j]
+        room[DEVIATION, j] = noise_variance + spread
+    for j in range(features):
+        room[DEVIATION, j] = np.sqrt(room[DEVIATION, j])
+    before = np.sqrt(noise_variance)
+    for j in range(features):
+        after = room[DEVIATION, j]
+        room[KEEP, j], room[TAKE, j] = before / after, room[V, j] / (before * after)
+        before = after
+    # Along a row every sum waits for the one before; four rows at a time wait together.
+    fours = features - features % 4
+    for i in range(0, fours, 4):
+        one = begin + i * down
+        two, three, four_ = one + down, one + 2 * down, one + 3 * down
+        e, f, g, h = 0.0, 0.0, 0.0, 0.0
+        for j in range(i, features):
+            at, keep, take, v = j * across, room[KEEP, j], room[TAKE, j], room[V, j]
+            a, b = entry(root, one + at), entry(root, two + at)
+            c, d = entry(root, three + at), entry(root, four_ + at)
+            set_entry(root, one + at, a * keep - e * take)
+            set_entry(root, two + at, b * keep - f * take)
+            set_entry(root, three + at, c * keep - g * take)
+            set_entry(root, four_ + at, d * keep - h * take)
+            e, f, g, h = e + a * v, f + b * v, g + c * v, h + d * v
+        room[PRODUCT, i], room[PRODUCT, i + 1] = e, f
+        room[PRODUCT, i + 2], room[PRODUCT, i + 3] = g, h
+    for i in range(fours, features):
+        e = 0.0
+        for j in range(i, features):
+            at = begin + i * down + j * across
+            a = entry(root, at)
+            set_entry(root, at, a * room[KEEP, j] - e * room[TAKE, j])
+            e += a * room[V, j]
+        room[PRODUCT, i] = e
+    return spread
 
 
 @inlined
-def _shrinkage(v, noise_variance):  # type: ignore[no-untyped-def]
-    """The spread vᵀv, and the factor of (root v) vᵀ in Potter's rule."""
-    spread = 0.0
-    for j in range(v.size):
-        spread += v[j] * v[j]
-    total = spread + noise_variance
-    return spread, 1.0 / (total + np.sqrt(noise_variance * total))
+def transposed_product(root, begin, values, used, v):  # type: ignore[no-untyped-def]
+    """v = rootᵀx for the root that begins there, and x with these values at the features used."""
+    features = v.size
+    for j in range(features):
+        v[j] = 0.0
+    for n in range(0, used.size, 4):
+        ns, weights = four(values, n, used.size)
+        rows = used[ns[0]], used[ns[1]], used[ns[2]], used[ns[3]]
+        add_rows(v, rows[0], features, root, places(rows, features, begin), weights)
+
+
+@inlined
+def four(values, n, end):  # type: ignore[no-untyped-def]
+    """The numbers n … n + 3, and the values there; beyond the end, the last number and a zero."""
+    last = end - 1
+    return (n, min(n + 1, last), min(n + 2, last), min(n + 3, last)), (
+        values[n],
+        values[n + 1] if n < last else 0.0,
+        values[n + 2] if n + 1 < last else 0.0,
+        values[n + 3] if n + 2 < last else 0.0,
+    )
+
+
+@inlined
+def places(rows, stride, begin):  # type: ignore[no-untyped-def]
+    """Where four rows of an array begin."""
+    i, j, k, l = rows
+    return begin + i * stride, begin + j * stride, begin + k * stride, begin + l * stride
 
 
 @implements(widen, Lanes)
 def widen_lanes(regressions, part, factor):  # type: ignore[no-untyped-def]
     root = regressions.root
-    for j in range(root.shape[0]):
-        for i in range(root.shape[1]):
-            root[j, i, part] *= factor
+    for i in range(root.shape[0]):
+        for j in range(i, root.shape[1]):
+            root[i, j, part] *= factor
 
 
 @implements(widen, Rows)
 def widen_rows(regressions, part, factor):  # type: ignore[no-untyped-def]
     root = regressions.root
     for i in range(root.shape[1]):
-        for j in range(root.shape[2]):
+        for j in range(i, root.shape[2]):
             root[part, i, j] *= factor
 
 

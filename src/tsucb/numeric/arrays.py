@@ -1,5 +1,6 @@
 """The arrays that everything is made of."""
 
+import math
 from typing import TypeAlias
 
 import numpy as np
@@ -9,6 +10,17 @@ from tsucb.compiled import inlined
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
+
+
+LINE = 64  # bytes that a processor reads from its memory at once
+
+
+def aligned(shape: tuple[int, ...]) -> Floats:
+    """Room for an array that begins where a line of memory does: no row is read twice for it."""
+    size = math.prod(shape)
+    room = np.empty(size + LINE // 8)
+    skipped = -room.ctypes.data % LINE // 8
+    return room[skipped : skipped + size].reshape(shape)
 
 
 # For compiled code: loops compile faster than what NumPy has for the same. An assignment of one

@@ -1,0 +1,193 @@
+"""Triangular roots: what keeps them triangular, and that they stay exact; many contexts at once."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import tsucb
+from tsucb.agent.calls import decision_id, decision_ids
+from tsucb.models import regressions
+from tsucb.models.regressions import Lanes, Rows, arm_posterior, predict_many, triangular
+from tsucb.structure import leaves
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize("kind", ["full", "lower", "upper", "zeros", "singular"])
+def test_the_triangular_root_of_any_root(kind):
+    root = rng().normal(size=(9, 9))
+    root = {
+        "full": root,
+        "lower": np.tril(root),
+        "upper": np.triu(root),
+        "zeros": np.diag(np.arange(9) % 2.0),
+        "singular": root * (np.arange(9) < 4),
+    }[kind]
+    found = triangular(root)
+    assert not np.tril(found, -1).any()
+    assert (np.diag(found) >= 0).all() or kind == "upper"
+    np.testing.assert_allclose(found @ found.T, root @ root.T, atol=1e-12)
+
+
+@pytest.mark.parametrize("features", [1, 2, 3, 5, 8, 9, 20, 21, 24, 31])
+def test_updates_against_the_exact_posterior(features):
+    """Long, with scales over eight orders of magnitude, nearly collinear, with zeros; a full prior.
+
+    Against the solution by QR of all observations at once, weighted, which squares no condition.
+    """
+    stream, count, noise = rng(features), 400, 0.01
+    scales = 10.0 ** stream.uniform(-4, 4, size=features)
+    common = stream.normal(size=features)
+    x = (common + 1e-4 * stream.normal(size=(count, features))) * scales
+    x[stream.random((count, features)) < 0.2] = 0.0
+    y = x @ (stream.normal(size=features) / scales) + noise * stream.normal(size=count)
+    mixing = np.tril(stream.normal(size=(features, features)), -1) + 2 * np.eye(features)
+    prior = (mixing / scales[:, None]) @ (mixing / scales[:, None]).T
+    mean = stream.normal(size=features) / scales
+    model = tsucb.ContextualLinear(features, noise, prior_mean=mean, prior_covariance=prior)
+    state = model.fit(3, x, np.ones(count, dtype=int), y)
+    assert isinstance(state, Lanes if features <= 20 else Rows)
+
+    # In units of the scales: rows of the prior's inverse root, then the observations.
+    start = np.linalg.inv(mixing)
+    rows = np.vstack([start, x / scales / noise])
+    right = np.concatenate([start @ (mean * scales), y / noise])
+    q, r = np.linalg.qr(rows)
+    exact_mean = np.linalg.solve(r, q.T @ right)
+    covariance = np.linalg.inv(r) @ np.linalg.inv(r).T
+    found_mean, root = arm_posterior(state, 1)
+    assert not np.tril(root, -1).any()
+    scaled = root * scales[:, None]
+    spread = np.sqrt(np.diag(covariance))
+    error = np.abs(scaled @ scaled.T - covariance) / np.outer(spread, spread)
+    assert error.max() < 1e-6
+    assert (np.abs(found_mean * scales - exact_mean) / spread).max() < 1e-5
+    assert state.information[1] == pytest.approx(
+        2 * np.log(np.abs(np.diag(r))).sum() + 2 * np.log(np.diag(mixing)).sum(), rel=1e-6
+    )
+    for other in (0, 2):  # which saw nothing
+        mean_there, root_there = arm_posterior(state, other)
+        np.testing.assert_array_equal(mean_there, mean)
+        np.testing.assert_allclose(root_there @ root_there.T, prior, rtol=1e-9)
+
+
+def below_the_diagonal(state):
+    """All that is below the diagonals of the roots in a state."""
+    for part in (state, *getattr(state, "__dict__", {}).values(), *state):
+        if isinstance(part, Lanes):
+            yield np.tril(part.root.transpose(2, 0, 1), -1)
+        elif isinstance(part, Rows):
+            yield np.tril(part.root, -1)
+
+
+@pytest.mark.parametrize("features", [3, 23])
+@pytest.mark.parametrize(
+    "make",
+    [tsucb.ContextualLinear, tsucb.NIGLinear, tsucb.AdaptiveLinear, tsucb.LogisticArms],
+    ids=lambda make: make.__name__,
+)
+def test_roots_stay_triangular(make, features):
+    """Through learning, training, further arms and, where there is one, a merger."""
+    model, stream = make(features), rng(1)
+    x, arms = stream.normal(size=(60, features)), np.arange(60) % 3
+    y = stream.integers(2, size=60).astype(float)
+    base = model.fit(3, x[:20], arms[:20], y[:20])
+    state = copy.deepcopy(base)
+    model.update(state, x[20:], arms[20:], y[20:])
+    states = [base, state, model.extend(state, 2)]
+    if make is not tsucb.LogisticArms:
+        states.append(model.merged(state, copy.deepcopy(state), base))
+    for each in states:
+        found = list(below_the_diagonal(each))
+        assert found
+        assert not any(part.any() for part in found)
+        model.check_state(each, 1000)
+    assert all(np.isfinite(array).all() for array in leaves(state))
+    root = next(part.root for part in (state, *state) if isinstance(part, Lanes | Rows))
+    root[(2, 1, 0) if features < 20 else (0, 2, 1)] = 1e-3
+    with pytest.raises(ValueError, match="triangular"):
+        model.check_state(state, 1000)
+
+
+def test_the_shared_root_of_a_hybrid_model_is_triangular():
+    model, stream = tsucb.HybridLinear(2, context=2), rng(2)
+    rows = stream.normal(size=(40, 3, 4))
+    state = model.fit(3, rows, np.arange(40) % 3, stream.normal(size=40))
+    root = state.theta.root[0]
+    assert np.abs(np.tril(root, -1)).max() <= 1e-12 * np.abs(root).max()
+
+
+@pytest.mark.parametrize("features", [1, 6, 20, 21, 24, 29])
+@pytest.mark.parametrize("arms", [1, 3, 8, 21])
+def test_many_contexts_are_predicted_as_one_by_one(features, arms):
+    stream = rng(features)
+    model = tsucb.ContextualLinear(features, 0.5)
+    count = 8 * arms
+    state = model.fit(
+        arms,
+        stream.normal(size=(count, features)),
+        np.arange(count) % arms,
+        stream.normal(size=count),
+    )
+    some = stream.permutation(arms)[: max(arms - 2, 1)]
+    for rows in (0, 1, 4, 7):
+        contexts = stream.normal(size=(rows, features))
+        for wanted in (np.arange(arms), some):
+            mean, std = predict_many(state, contexts, wanted)
+            assert mean.shape == std.shape == (rows, wanted.size)
+            assert mean.flags.c_contiguous
+            assert std.flags.c_contiguous
+            for x, expected, spread in zip(contexts, mean, std, strict=True):
+                for a, k in enumerate(wanted):
+                    center, root = arm_posterior(state, k)
+                    assert expected[a] == pytest.approx(center @ x, abs=1e-12)
+                    assert spread[a] == pytest.approx(np.linalg.norm(root.T @ x), rel=1e-12)
+
+
+def test_the_ids_of_many_decisions():
+    checksums = rng().integers(2**63, size=1300).astype(np.uint64) * np.uint64(2)
+    checksums[::5] >>= np.uint64(9)
+    checksums[:2] = 0, 2**64 - 1
+    for first, count in ((1, 0), (1, 1), (1, 1300), (95, 1300), (10**9 - 3, 7)):
+        expected = [decision_id(first + n, int(c)) for n, c in enumerate(checksums[:count])]
+        assert decision_ids(first, checksums[:count]) == expected
+
+
+@pytest.mark.parametrize(("arms", "features"), [(10, 10), (3, 24)])
+def test_many_decisions_are_those_one_by_one(arms, features, monkeypatch):
+    """Their ids, which have the arms and contexts in them, and all that was seen."""
+    monkeypatch.setattr("tsucb.agent.many.PIECE", 16)
+    stream = rng(3)
+    x, y = stream.normal(size=(50, features)), stream.normal(size=50)
+    model = tsucb.ContextualLinear(features)
+    one, many = (
+        tsucb.Agent(range(arms), model=model, policy=tsucb.TSUCB(1), seed=4) for _ in range(2)
+    )
+    for agent in (one, many):
+        agent.fit((x, np.arange(50) % arms, y))
+    expected, found = [one.choose(row) for row in x], many.choose_many(x)
+    assert found.ids == [decision.id for decision in expected]
+    for n in (0, 15, 16, 49):
+        there, here = expected[n].explain(), found[n].explain()
+        assert (there.chosen, there.favourite) == (here.chosen, here.favourite)
+        for name in ("mean", "std", "estimate", "radius"):
+            np.testing.assert_allclose(getattr(here, name), getattr(there, name), rtol=1e-12)
+    # A whole batch, then single ones of another, in any order.
+    again = many.choose_many(x)
+    for decision in [one.choose(row) for row in x]:
+        expected.append(decision)
+    assert many.reward_many(found.ids, y) == 50
+    some = [3, 41, 7]
+    assert many.reward_many([again.ids[n] for n in some], y[some].tolist()) == 3
+    for n in range(50):
+        one.reward(expected[n].id, y[n])
+    for n in some:
+        one.reward(expected[50 + n].id, y[n])
+    assert many.open_decisions == one.open_decisions == 47
+    with pytest.raises(tsucb.UnknownDecision):
+        many.reward_many(again.ids, y)
+    np.testing.assert_allclose(many.estimate(x[0]).std, one.estimate(x[0]).std, rtol=1e-12)
+    assert regressions.check(many._roster.state, 200, model.prior_root) is None
