@@ -23,7 +23,7 @@ from tsucb.models.empirical_bayes import (
 )
 from tsucb.models.hybrid_prior import ARM, CONTEXT, CROSSED, FADED, TAU, Learned, refresh
 from tsucb.models.model import Model, believe, check_arm_count, forget, training_due, update
-from tsucb.models.regressions import Rows, learn
+from tsucb.models.regressions import Rows, check_triangular, learn
 from tsucb.numeric.arrays import Floats, Integers, copy_rows, copy_to, filled, taken
 from tsucb.structure import copied as everything_copied
 
@@ -289,6 +289,7 @@ class HybridLinear(
     def check_state(self, state: HybridState, rewards: int) -> None:
         """Raise a ValueError for sums, numbers or posteriors that data cannot have led to."""
         theta, own, learned = state
+        check_triangular(theta)
         if (own.pulls < 0).any() or (own.pulls > rewards).any() or (own.square < 0).any():
             raise ValueError("counts of pulls that cannot be")
         for gram in (learned.gram, learned.gone):
@@ -466,7 +467,7 @@ def believe_hybrid(model, state, context, arms, step, rng):  # type: ignore[no-u
             x = phi[i]
             if x != 0.0:
                 expected += x * center[i]
-                for j in range(size):
+                for j in range(i, size):  # the root is triangular
                     factor[a, j] += x * root[i, j]
         for j in range(size):
             factor[a, j] *= wider
