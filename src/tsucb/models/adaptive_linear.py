@@ -47,6 +47,7 @@ from tsucb.models.regressions import (
     learn,
     predict,
     predict_many,
+    relative,
     set_posteriors,
     set_spread,
     widen,
@@ -292,16 +293,6 @@ def refreshed(state: AdaptiveState, passes: int, learning: bool) -> None:
     refresh(state.learned, posteriors, passes, learning)
     set_posteriors(arms, posteriors.mean, posteriors.root)
     arms.information[:] = posteriors.information
-
-
-@inlined
-def relative(anchor, context):  # type: ignore[no-untyped-def]
-    """z = (1, x − x₀)."""
-    z = np.empty(anchor.size)
-    z[0] = 1.0
-    for j in range(1, z.size):
-        z[j] = context[j - 1] - anchor[j]
-    return z
 
 
 @implements(believe, AdaptiveLinear)

@@ -60,10 +60,9 @@ from tsucb.models.empirical_bayes import (
     SPREAD,
     STEP,
     WORTH,
-    factorise,
-    invert,
 )
 from tsucb.numeric.arrays import Floats, Integers, copy_rows
+from tsucb.numeric.matrices import factorise, invert
 
 # Places in `Learned.numbers`: σ², τ₀², τ², and ω² of the context, of the arms' features, and of
 # their products, as shares of V.

@@ -30,7 +30,7 @@ import numpy as np
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.logit_normal import LogitNormal, moments
 from tsucb.checks import whole_number, within
-from tsucb.compiled import implements, inlined
+from tsucb.compiled import implements
 from tsucb.models import regressions
 from tsucb.models.model import Model, believe, check_arm_count, forget, training_due, update
 from tsucb.models.regressions import (
@@ -39,6 +39,7 @@ from tsucb.models.regressions import (
     evidence,
     learn,
     predict,
+    relative,
     set_posteriors,
     widen,
 )
@@ -262,16 +263,6 @@ def learn_prior(state: LogisticState, guess: float) -> None:
     if d:
         slopes = (mean[:, 1:] ** 2 + variance[:, 1:]).sum() / d
         prior[SLOPE] = (slopes + WORTH * SLOPES / d) / (count + WORTH)
-
-
-@inlined
-def relative(anchor, context):  # type: ignore[no-untyped-def]
-    """z = (1, x − first context)."""
-    z = np.empty(anchor.size)
-    z[0] = 1.0
-    for j in range(1, z.size):
-        z[j] = context[j - 1] - anchor[j]
-    return z
 
 
 @implements(believe, LogisticArms)
