@@ -333,6 +333,8 @@ def test_bad_input_is_answered_in_a_sentence():
     for call, message in [
         (lambda: HashedLinear(bits=0), "bits must be a whole number of at least 1"),
         (lambda: HashedLinear(bits=25), "bits must be from 1 to 24"),
+        (lambda: HashedLinear(crossed="no"), "crossed must be True or False"),
+        (lambda: agent.choose_many(None), "contexts are a matrix, a table or a list of them"),
         (lambda: HashedLinear(features=3), "features must be even"),
         (lambda: agent.choose("Rome"), "a context is a dictionary"),
         (lambda: agent.choose({"age": 1.0, "tags": ["x"]}), "the feature 'tags' is a list"),

@@ -283,6 +283,11 @@ def test_bad_settings_are_refused(chosen: dict[str, Any], message: str) -> None:
         NeuralLinear(**{"features": 2} | chosen)
 
 
+def test_hidden_is_one_width_for_each_layer() -> None:
+    with pytest.raises(TypeError, match=r"hidden must be a tuple of widths, such as \(50, 50\)"):
+        NeuralLinear(2, hidden=5)  # type: ignore[arg-type]
+
+
 def test_bad_observations_leave_the_state_untouched() -> None:
     model = small()
     state = model.start(ARMS)

@@ -28,6 +28,18 @@ def whole_number(name: str, value: float, least: int = 1) -> int:
     return int(value)
 
 
+def truth(name: str, value: bool) -> bool:
+    """Whether a setting is on, or a sentence on what is wrong with it.
+
+    >>> truth("crossed", "no")
+    Traceback (most recent call last):
+    TypeError: crossed must be True or False, but it is 'no'
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, but it is {value!r}")
+    return value
+
+
 def positive(name: str, value: float) -> float:
     """The value as a positive finite number, or a sentence on what is wrong.
 

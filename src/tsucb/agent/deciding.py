@@ -1,6 +1,6 @@
 """Deciding: one arm, a list, or many at once."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from tsucb.agent.roster import (
     Together,
     plain_name,
 )
+from tsucb.agent.values import kind_of
 from tsucb.checks import whole_number
 from tsucb.models.model import check_finite
 from tsucb.numeric.arrays import Floats
@@ -186,6 +187,9 @@ class Deciding(Offering):
             The arms available now, as in `choose`, the same for all.
         """
         if not hasattr(contexts, "__len__"):
+            if not isinstance(contexts, Iterable):
+                kind = kind_of(contexts)
+                raise TypeError(f"contexts are a matrix, a table or a list of them, not a {kind}")
             contexts = list(contexts)
         x, names = self._read_many(contexts, arms)
         self._check_entry()

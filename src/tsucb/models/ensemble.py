@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.samples import SampleBelief
-from tsucb.checks import positive, whole_number, within
+from tsucb.checks import positive, truth, whole_number, within
 from tsucb.models.model import Model, check_arm_count
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.structure import copied
@@ -139,14 +139,14 @@ class Ensemble(
             own,
             whole_number("members", members, least=2),
             whole_number("features", features),
-            bool(shared),
+            truth("shared", shared),
             whole_number("interval", interval),
             positive("growth", growth),
             whole_number("memory", memory),
             whole_number("initial_pulls", initial_pulls, least=0),
             whole_number("artificial", artificial, least=0),
             by_parts,
-            bool(background),
+            truth("background", background),
             described(own),
         )
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import Gaussian
-from tsucb.checks import whole_number, within
+from tsucb.checks import truth, whole_number, within
 from tsucb.compiled import implements, inlined
 from tsucb.models.model import Model, believe, check_arm_count, update
 from tsucb.numeric.arrays import Floats, Integers, taken
@@ -99,7 +99,7 @@ class HashedLinear(
         model = super().__new__(
             cls,
             whole_number("bits", bits),
-            bool(crossed),
+            truth("crossed", crossed),
             whole_number("features", features, least=0),
         )
         model.check_settings()

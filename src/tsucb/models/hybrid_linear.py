@@ -7,7 +7,7 @@ import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.hybrid_gaussian import HybridGaussian
-from tsucb.checks import flushed, whole_number, within
+from tsucb.checks import flushed, truth, whole_number, within
 from tsucb.compiled import compiled, implements, inlined
 from tsucb.models.empirical_bayes import (
     BALANCE,
@@ -113,8 +113,8 @@ class HybridLinear(
     ) -> "HybridLinear":
         a = whole_number("features", features, least=0)
         c = whole_number("context", context, least=0)
-        return super().__new__(cls, a, c, bool(crossed) and 0 < a * c <= MOST_CROSSED,
-                               bool(own_slopes) and c > 0)  # fmt: skip
+        return super().__new__(cls, a, c, truth("crossed", crossed) and 0 < a * c <= MOST_CROSSED,
+                               truth("own_slopes", own_slopes) and c > 0)  # fmt: skip
 
     @property
     def coefficient_count(self) -> int:

@@ -9,7 +9,7 @@ from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.beta import Beta
 from tsucb.beliefs.gamma import Gamma
 from tsucb.beliefs.gaussian import Gaussian
-from tsucb.checks import LARGEST, positive, within
+from tsucb.checks import LARGEST, positive, truth, within
 from tsucb.compiled import implements, inlined
 from tsucb.models.model import Model, believe, check_arm_count, forget, update
 from tsucb.numeric.arrays import Floats, Integers, taken
@@ -198,7 +198,7 @@ class GaussianArms(
             positive("noise", noise),
             float(prior_mean),
             positive("prior_std", prior_std),
-            bool(empirical),
+            truth("empirical", empirical),
         )
 
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tsucb.checks import truth
 from tsucb.compiled import implements
 from tsucb.numeric.arrays import filled, place_of_largest
 from tsucb.policies.policy import Choice, Policy, choose, largest, probabilities, tied
@@ -28,9 +29,7 @@ class Greedy(Policy, NamedTuple("Greedy", [("first", bool)])):
     target_name = "largest mean"
 
     def __new__(cls, first: bool = False) -> "Greedy":
-        if not isinstance(first, bool):
-            raise TypeError(f"first must be True or False, not {first!r}")
-        return super().__new__(cls, first)
+        return super().__new__(cls, truth("first", first))
 
     @property
     def name(self) -> str:

@@ -72,10 +72,6 @@ class Keys:
         self._save(KeyRecord(hashed(key), loop, role, now, None))
         return key
 
-    def adopt(self, key: str, loop: str | None, role: str, now: float) -> None:
-        """Accept a key that was made elsewhere, such as one that clients have already."""
-        self._save(KeyRecord(hashed(key), loop, role, now, None))
-
     def drop(self, loop: str) -> None:
         """Forget the keys of a loop that is no more."""
         self._records = {h: r for h, r in self._records.items() if r.loop != loop}

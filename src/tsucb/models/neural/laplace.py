@@ -16,6 +16,7 @@ from tsucb.models.neural.network import (
     hidden_features,
     interval_is_over,
     remember,
+    schedule_of,
     training_of,
     widths_of,
 )
@@ -99,10 +100,7 @@ moment_decay, clip_norm
             1,
             positive("prior_scale", prior_scale),
             False,
-            whole_number("memory", memory),
-            whole_number("interval", interval),
-            whole_number("initial_pulls", initial_pulls, least=0),
-            positive("weight_range", weight_range),
+            *schedule_of(memory, interval, initial_pulls, weight_range),
             training_of(batches, batch_size, rate, rate_decay, moment_decay, clip_norm),
         )
 

@@ -1,6 +1,6 @@
 """What all models with networks share: their layers, what they remember, when they train."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -166,6 +166,18 @@ class NetworkModel(Model):
             raise ValueError("settings of networks that do not go together")
 
 
+def schedule_of(
+    memory: int, interval: int, initial_pulls: int, weight_range: float
+) -> tuple[int, int, int, float]:
+    """The fields of these settings, checked."""
+    return (
+        whole_number("memory", memory),
+        whole_number("interval", interval),
+        whole_number("initial_pulls", initial_pulls, least=0),
+        positive("weight_range", weight_range),
+    )
+
+
 def training_of(
     batches: int, batch_size: int, rate: float, rate_decay: float, moment_decay: float,
     clip_norm: float,
@@ -187,6 +199,8 @@ def training_of(
 
 def widths_of(hidden: Sequence[int]) -> tuple[int, ...]:
     """The widths of hidden layers, checked."""
+    if not isinstance(hidden, Iterable):
+        raise TypeError(f"hidden must be a tuple of widths, such as (50, 50), not {hidden!r}")
     widths = tuple(whole_number("a width in hidden", width) for width in hidden)
     if not widths:
         raise ValueError("hidden is empty; give at least one hidden layer, such as (50, 50)")

@@ -17,6 +17,7 @@ from tsucb.models.neural.network import (
     hidden_features,
     interval_is_over,
     remember,
+    schedule_of,
     training_of,
     widths_of,
 )
@@ -136,10 +137,7 @@ class DeepEnsemble(Networks):
             1,
             0.0,
             False,
-            whole_number("memory", memory),
-            whole_number("interval", interval),
-            whole_number("initial_pulls", initial_pulls, least=0),
-            positive("weight_range", weight_range),
+            *schedule_of(memory, interval, initial_pulls, weight_range),
             training_of(batches, batch_size, rate, rate_decay, moment_decay, clip_norm),
         )
 
@@ -211,10 +209,7 @@ moment_decay, clip_norm
             whole_number("members", members, least=2),
             positive("prior_scale", prior_scale),
             True,
-            whole_number("memory", memory),
-            whole_number("interval", interval),
-            whole_number("initial_pulls", initial_pulls, least=0),
-            positive("weight_range", weight_range),
+            *schedule_of(memory, interval, initial_pulls, weight_range),
             training_of(batches, batch_size, rate, rate_decay, moment_decay, clip_norm),
         )
 

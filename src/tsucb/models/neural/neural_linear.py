@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tsucb.checks import positive, whole_number
+from tsucb.checks import whole_number
 from tsucb.compiled import implements
 from tsucb.models.model import believe, training_due, update
 from tsucb.models.neural.network import (
@@ -16,6 +16,7 @@ from tsucb.models.neural.network import (
     hidden_features,
     interval_is_over,
     remember,
+    schedule_of,
     training_of,
     widths_of,
 )
@@ -120,10 +121,7 @@ class NeuralLinear(
             cls,
             whole_number("features", features),
             widths,
-            whole_number("memory", memory),
-            whole_number("interval", interval),
-            whole_number("initial_pulls", initial_pulls, least=0),
-            positive("weight_range", weight_range),
+            *schedule_of(memory, interval, initial_pulls, weight_range),
             training_of(batches, batch_size, rate, rate_decay, moment_decay, clip_norm),
             NIGLinear(widths[-1], shape, scale, 0.0, prior_precision),
         )
