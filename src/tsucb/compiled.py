@@ -26,15 +26,19 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numba
 import numpy as np
 from numba import types
+from numba.core.cpu_options import FastMathOptions
 from numba.core.registry import CPUDispatcher
 from numba.core.sigutils import normalize_signature
+from numba.core.target_extension import jit_registry, target_registry
+from numba.core.targetconfig import ConfigStack
 from numba.core.typing.templates import AbstractTemplate, infer_global
 from numba.experimental import structref
 
 from tsucb.kernels import KernelCache
-from tsucb.parts import KernelCompiler, PartCompiler
+from tsucb.parts import KernelCompiler, KernelKeepingGilCompiler, PartCompiler
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -47,6 +51,7 @@ OPTIONS: dict[str, Any] = {
     "error_model": "numpy",
     "nopython": True,
     "no_cfunc_wrapper": True,
+    "no_cpython_wrapper": True,
 }
 
 
@@ -107,6 +112,21 @@ class Part(CPUDispatcher):  # type: ignore[misc]
         return found.entry_point
 
 
+def _jit(*arguments: Any, **options: Any) -> Any:
+    """How Numba compiles its own functions: as parts where parts call them.
+
+    With its own decorator it optimises each of them alone, as it would any other function.
+    """
+    flags = ConfigStack.top_or_none()
+    if flags is None or flags.fastmath != _FASTMATH or not flags.no_cpython_wrapper:
+        return numba.jit(*arguments, **options)
+    return lambda function: Part(function, None, {**OPTIONS, **options}, PartCompiler)
+
+
+_FASTMATH = FastMathOptions(OPTIONS["fastmath"])
+dict.__setitem__(jit_registry, target_registry["cpu"], _jit)
+
+
 class Compiled(CPUDispatcher):  # type: ignore[misc]
     """A function that plain Python calls as a kernel, and other compiled code copies as a part."""
 
@@ -123,8 +143,7 @@ class Compiled(CPUDispatcher):  # type: ignore[misc]
     @functools.cached_property
     def part(self) -> Part:
         """The function as compiled code sees it."""
-        options = {**self.targetoptions, "no_cpython_wrapper": True}
-        return Part(self.py_func, None, options, PartCompiler)
+        return Part(self.py_func, None, OPTIONS, PartCompiler)
 
     def compile(self, sig: Any) -> Any:
         """The machine code for the types of a signature, from the disk if it is there."""
@@ -150,7 +169,8 @@ class Compiled(CPUDispatcher):  # type: ignore[misc]
 
 def compiled(function: F, nogil: bool = True) -> F:
     """Compile a function on its first call; keep the machine code on disk; drop the GIL, or not."""
-    result: F = Compiled(function, targetoptions={**OPTIONS, "nogil": nogil})
+    compiler = KernelCompiler if nogil else KernelKeepingGilCompiler
+    result: F = Compiled(function, pipeline_class=compiler)
     return result
 
 

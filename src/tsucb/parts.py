@@ -10,6 +10,7 @@ tuples: whoever calls holds on to them. Numba counts up and down for each of the
 at every call, and finds out afterwards which of it was needless, if it does.
 """
 
+import functools
 from collections import Counter
 from typing import Any
 
@@ -93,8 +94,8 @@ def member(value: Any, typeof: Any, borrowed: set[str]) -> int | None:
     return kind.fields.index(value.attr) if named else None
 
 
-class PartLibrary(JITCodeLibrary):  # type: ignore[misc]
-    """The code of a part: no machine code, and nothing optimised but each function by itself."""
+class KernelLibrary(JITCodeLibrary):  # type: ignore[misc]
+    """The code of a kernel."""
 
     def _optimize_functions(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout
@@ -102,6 +103,10 @@ class PartLibrary(JITCodeLibrary):  # type: ignore[misc]
         for function in ll_module.functions:
             if not function.is_declaration:
                 passes.run(function, builder)
+
+
+class PartLibrary(KernelLibrary):
+    """The code of a part: no machine code, and nothing optimised but each function by itself."""
 
     def finalize(self) -> None:
         """Gather the code of all that the part calls."""
@@ -141,15 +146,19 @@ class LowerPart(NativeLowering):  # type: ignore[misc]
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class LowerKernel(NativeLowering):  # type: ignore[misc]
-    """Translates, optimises, and makes machine code."""
+    """Translates, optimises, and makes machine code, which gives up the interpreter's lock."""
 
     _name = "lower_kernel"
     lowering_class = Borrowing
+    nogil = True
 
     def run_pass(self, state: Any) -> bool:
         """See Numba's `NativeLowering`."""
-        super().run_pass(state)
         codegen = state.targetctx.codegen()
+        state.library = KernelLibrary(codegen, state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        state.flags.no_cpython_wrapper, state.flags.release_gil = False, self.nogil
+        super().run_pass(state)
         for variable in state.library._final_module.global_variables:
             found = variable.name.startswith(ENVIRONMENT) and lookup_environment(variable.name)
             if found:
@@ -157,8 +166,21 @@ class LowerKernel(NativeLowering):  # type: ignore[misc]
         return True
 
 
+@register_pass(mutates_CFG=True, analysis_only=False)
+class LowerKernelKeepingGil(LowerKernel):
+    """The same, keeping the lock."""
+
+    _name = "lower_kernel_keeping_gil"
+    nogil = False
+
+
 class _Compiler(CompilerBase):  # type: ignore[misc]
     lowering: type[NativeLowering]
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        context = self.state.targetctx  # a copy, for this function alone
+        context.get_abi_sizeof = functools.partial(_size, context.target_data)
 
     def define_pipelines(self) -> list[PassManager]:
         """Numba's passes, with the last of them replaced."""
@@ -182,3 +204,16 @@ class KernelCompiler(_Compiler):
     """Compiles a function for plain Python to call."""
 
     lowering = LowerKernel
+
+
+class KernelKeepingGilCompiler(_Compiler):
+    """The same, for calls so short that to give up the lock would take longer."""
+
+    lowering = LowerKernelKeepingGil
+
+
+@functools.cache
+def _size(target: Any, kind: Any) -> int:
+    """The bytes of an LLVM type: LLVM parses a module to find it out."""
+    size: int = kind.get_abi_size(target)
+    return size
