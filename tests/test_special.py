@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import special, stats
 
+from tsucb.numeric.arrays import quantiles
 from tsucb.numeric.special import (
     beta_cdf,
     beta_pdf,
@@ -87,3 +88,17 @@ def test_beta_quantile(a: float, b: float) -> None:
         assert_allclose(x, special.betainccinv(a, b, tail), rtol=1e-9)
     assert beta_quantile_upper(0.0, a, b) == 1.0
     assert beta_quantile_upper(1.0, a, b) == 0.0
+
+
+def test_quantiles_of_columns() -> None:
+    random = np.random.default_rng(0)
+    for rows in (1, 2, 5, 1000):
+        table = random.normal(size=(rows, 4))
+        table[:, 1], table[:, 2] = table[:, 1].round(), np.inf
+        found = np.empty(4)
+        for share in (0.0, 0.05, 0.5, 0.999, 1.0):
+            quantiles(table, share, found)
+            with np.errstate(invalid="ignore"):
+                expected = np.quantile(table, share, axis=0)
+            expected[2] = np.inf
+            assert_allclose(found, expected, rtol=1e-12, atol=1e-14)

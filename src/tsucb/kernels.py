@@ -122,8 +122,8 @@ def _classes(kind: Any) -> Iterable[type]:
     """The classes of the named tuples in a Numba type."""
     if isinstance(kind, types.BaseNamedTuple):
         yield kind.instance_class
-    parts = kind.field_dict.values() if isinstance(kind, types.StructRef) else ()
-    for part in (*parts, *(kind.types if isinstance(kind, types.BaseTuple) else ())):
+    kept = [kind.contents] if hasattr(kind, "contents") else []  # see `tsucb.agent.kept`
+    for part in (*kept, *(kind.types if isinstance(kind, types.BaseTuple) else ())):
         yield from _classes(part)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tsucb.compiled import offers, shared
+from tsucb.compiled import class_of, in_compiled_code, offers, shared
 from tsucb.environments.environment import advance, begin, pay
 from tsucb.models.model import believe, update
 from tsucb.policies.policy import Choice, choose, explored
@@ -40,7 +40,6 @@ def start(model: Any, arms: int, seed: int, run: int) -> Any:
     return model.start(arms)
 
 
-@shared
 def next_arm(model, state, policy, context, available, chosen, first_pulls, step, rng, seen):  # type: ignore[no-untyped-def]
     """Which of the available arms is played, as an index into them, and its reason.
 
@@ -60,6 +59,21 @@ def next_arm(model, state, policy, context, available, chosen, first_pulls, step
         if chosen[available[place]] < first_pulls:
             return first_pull(policy, place, available.size, rng, seen)
     return weighed(policy, believe(model, state, context, available, step, rng), rng, seen)
+
+
+def next_weighed(model, state, policy, context, available, chosen, first_pulls, step, rng, seen):  # type: ignore[no-untyped-def]
+    return weighed(policy, believe(model, state, context, available, step, rng), rng, seen)
+
+
+def may_pull_first(model: Any) -> bool:
+    """Whether models of this Numba type may have first pulls: what they never do, is not compiled.
+
+    On a class of models it is 0, or the property or field that tells.
+    """
+    return bool(getattr(class_of(model), "initial_pulls", 0) != 0)
+
+
+in_compiled_code(next_arm, lambda model, *_: next_arm if may_pull_first(model) else next_weighed)
 
 
 @shared
@@ -96,7 +110,26 @@ def write_down(seen, belief, choice):  # type: ignore[no-untyped-def]
 def write_reason(seen, choice):  # type: ignore[no-untyped-def]
     """The first two entries of what was seen."""
     seen[0] = choice.target
-    seen[1] = getattr(choice, "favourite", choice.arm)
+    seen[1] = favourite(choice)
+
+
+def favourite(choice):  # type: ignore[no-untyped-def]
+    """The arm that the policy would have played but for its floor."""
+    return getattr(choice, "favourite", choice.arm)
+
+
+def favourite_of_choice(choice):  # type: ignore[no-untyped-def]
+    return choice.arm
+
+
+def favourite_of_explored(choice):  # type: ignore[no-untyped-def]
+    return choice.favourite
+
+
+in_compiled_code(
+    favourite,
+    lambda choice: favourite_of_explored if "favourite" in choice.fields else favourite_of_choice,
+)
 
 
 @shared

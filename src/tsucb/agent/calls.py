@@ -4,7 +4,7 @@ Each is a single call of compiled code, so an interrupt finds the agent before i
 in between. And each is fast: handing arguments over costs more than deciding among ten arms, as
 Numba finds out every argument's type and takes a random generator apart at each call. So what stays
 the same is handed over once, as a `Learner` and a `Decider`, and the machine code for their types
-is called directly, with the address of the structure. How to learn does not depend on the policy,
+is called directly, with their address. How to learn does not depend on the policy,
 so it is compiled once for all of them. `PlainCalls` does the same in plain Python, for models
 and policies without compiled implementations.
 """
@@ -14,18 +14,17 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any, NamedTuple, Protocol
 
-import numba
 import numpy as np
 from numba import types
 from numba.core import cgutils
-from numba.experimental import structref
-from numba.extending import NativeValue, intrinsic, unbox
+from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 from numpy.typing import NDArray
 
+from tsucb.agent.kept import Kept
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import LARGEST, SMALLEST, flushed
-from tsucb.compiled import compiled, held, in_compiled_code, inlined, shared, undisturbed
+from tsucb.compiled import compiled, held, in_compiled_code, inlined, shared
 from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.policy import Choice, Explored, choose, explored
@@ -289,18 +288,16 @@ class CompiledCalls:
     """`Calls` as machine code."""
 
     __slots__ = (
-        "_decider", "_kept", "_long", "_machines", "_rest", "belief", "decide", "learn", "learner",
+        "_decider", "_long", "_machines", "_rest", "belief", "decide", "learn", "learner",
     )  # fmt: skip
 
     def __init__(self, policy: Any, model: Any, state: Any, books: Books,
                  rng: np.random.Generator, seen: Floats) -> None:  # fmt: skip
-        given = model, state, room_for(model, state), books
         letters = np.empty(LONGEST_ID, dtype=np.uint8)
-        self._kept = given, policy, seen, letters  # what machine code borrows
-        self.learner = handed_over(undisturbed(lambda: _learner(*given)))
+        self.learner = Kept(Learner(model, state, room_for(model, state), books))
         self._rest = policy, initial_pulls(model), held(rng), seen, largest_of(model), letters
         self._long = sum(array.size for array in leaves(state)) >= LONG
-        self._decider: HandedOver | None = None
+        self._decider: Kept | None = None
         self._machines: dict[Any, MethodType] = {}
         self.belief = None  # machine code keeps none
         # Compiled when the first decision is made, and the first reward comes.
@@ -308,11 +305,10 @@ class CompiledCalls:
         self.learn: Callable[[bytes, int, float, bool], bool] = self._first_reward
 
     @property
-    def decider(self) -> "HandedOver":
+    def decider(self) -> Kept:
         """What decides, made when the first decision is."""
         if self._decider is None:
-            given = self.learner.structure, *self._rest
-            self._decider = handed_over(undisturbed(lambda: _decider(*given)))
+            self._decider = Kept(Decider(self.learner, *self._rest))
         return self._decider
 
     def bound(self, function: Any, *kinds: Any) -> Callable[..., Any]:
@@ -335,64 +331,25 @@ class CompiledCalls:
         return bool(self.learn(context, column, reward, counted))
 
 
-@structref.register
-class LearnerType(types.StructRef):  # type: ignore[misc]
-    """Numba's type of a `Learner`."""
+class Learner(NamedTuple):
+    """What learns."""
+
+    model: Any
+    state: Any
+    room: Floats
+    books: Books
 
 
-class Learner(structref.StructRefProxy):  # type: ignore[misc]
-    """What learns, kept where compiled code finds it."""
-
-
-@structref.register
-class DeciderType(types.StructRef):  # type: ignore[misc]
-    """Numba's type of a `Decider`."""
-
-
-class Decider(structref.StructRefProxy):  # type: ignore[misc]
+class Decider(NamedTuple):
     """A learner and what else decides."""
 
-
-structref.define_boxing(LearnerType, Learner)
-structref.define_constructor(Learner, LearnerType, ["model", "state", "room", "books"])
-structref.define_boxing(DeciderType, Decider)
-structref.define_constructor(
-    Decider,
-    DeciderType,
-    ["learner", "policy", "first_pulls", "stream", "seen", "largest", "letters"],
-)
-
-
-class HandedOver(NamedTuple):
-    """A structure, its address, and the address's type."""
-
-    structure: Any
-    kind: Any
-    address: int
-
-
-def handed_over(structure: Any) -> HandedOver:
-    """The structure as machine code is called with it."""
-    kind = AddressType(numba.typeof(structure).field_dict.items())
-    return HandedOver(structure, kind, _address(structure))
-
-
-@structref.register
-class AddressType(types.StructRef):  # type: ignore[misc]
-    """Numba's type of a structure that is handed over as its address.
-
-    A type, not a call that finds the structure at an address: Numba's removal of dead code drops
-    what is written to arrays that do not come from an argument.
-    """
-
-
-@unbox(AddressType)
-def unbox_address(kind, address, c):  # type: ignore[no-untyped-def]
-    value = cgutils.create_struct_proxy(kind)(c.context, c.builder)
-    pointer = c.pyapi.long_as_longlong(address)
-    value.meminfo = c.builder.inttoptr(pointer, value.meminfo.type)
-    c.context.nrt.incref(c.builder, kind, value._getvalue())  # given back after the call
-    return NativeValue(value._getvalue())
+    learner: Kept
+    policy: Any
+    first_pulls: int
+    stream: Any
+    seen: Floats
+    largest: float
+    letters: NDArray[np.uint8]
 
 
 _CONTEXT = types.Bytes(types.uint8, 1, "C", readonly=True)
@@ -404,60 +361,6 @@ keeping_gil = functools.partial(compiled, nogil=False)
 # With so many numbers in the model's state a decision takes some 10 µs and more. Other threads, if
 # they have agents of their own, decide meanwhile.
 LONG = 2**16
-
-
-@compiled
-def _learner(model, state, room, books):  # type: ignore[no-untyped-def]
-    return Learner(borrowed(model), borrowed(state), borrowed(room), borrowed(books))
-
-
-@compiled
-def _decider(learner, policy, first_pulls, stream, seen, largest, letters):  # type: ignore[no-untyped-def]
-    return Decider(
-        learner, borrowed(policy), first_pulls, stream, borrowed(seen), largest, borrowed(letters)
-    )
-
-
-@intrinsic
-def borrowed(_, value):  # type: ignore[no-untyped-def]
-    """A value whose arrays belong to someone else, who keeps them for as long as they are used.
-
-    Compiled code counts references to what it owns, and each count takes as long as ten products.
-    """
-
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return without_owner(context, builder, value, arguments[0])
-
-    return value(value), code
-
-
-def without_owner(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    """The code for `borrowed`: of an array, or of all in a tuple."""
-    if isinstance(kind, types.Array):
-        array = make_array(kind)(context, builder, value)
-        array.meminfo = cgutils.get_null_value(array.meminfo.type)
-        return array._getvalue()
-    if isinstance(kind, types.BaseTuple):
-        for i, part in enumerate(kind):
-            inner = without_owner(context, builder, part, builder.extract_value(value, i))
-            value = builder.insert_value(value, inner, i)
-    return value
-
-
-@compiled
-def _address(structure):  # type: ignore[no-untyped-def]
-    return address_of(structure)
-
-
-@intrinsic
-def address_of(_, structure):  # type: ignore[no-untyped-def]
-    """Where a structure is."""
-
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        value = cgutils.create_struct_proxy(structure)(context, builder, value=arguments[0])
-        return builder.ptrtoint(value.meminfo, context.get_value_type(types.int64))
-
-    return types.int64(structure), code
 
 
 @keeping_gil

@@ -76,4 +76,6 @@ def law_of_hybrid_gaussian(belief, arms):  # type: ignore[no-untyped-def]
 
 @implements(upper_quantiles, HybridGaussian)
 def upper_quantiles_hybrid_gaussian(belief, tail, out):  # type: ignore[no-untyped-def]
-    out[:] = belief.mean + normal_quantile_upper(tail) * belief.std
+    z = normal_quantile_upper(tail)
+    for a in range(out.size):
+        out[a] = belief.mean[a] + z * belief.std[a]

@@ -15,7 +15,7 @@ from tsucb.beliefs.best import (
 )
 from tsucb.beliefs.law import Law, draw, upper_quantiles
 from tsucb.compiled import implements
-from tsucb.numeric.arrays import Floats, copy_to, largest_of
+from tsucb.numeric.arrays import Floats, copy_to, largest_of, quantiles
 
 
 class Samples(Law, NamedTuple("Samples", [("draws", Floats)])):
@@ -56,8 +56,7 @@ def draw_samples(belief, rng, out):  # type: ignore[no-untyped-def]
 
 @implements(upper_quantiles, Samples)
 def upper_quantiles_samples(belief, tail, out):  # type: ignore[no-untyped-def]
-    for a in range(out.size):
-        out[a] = np.quantile(belief.law.draws[:, a], 1.0 - tail)
+    quantiles(belief.law.draws, 1.0 - tail, out)
 
 
 @implements(expected_best, Samples)

@@ -25,7 +25,7 @@ from tsucb.beliefs.best import add_win, expected_best, gain_of_wins, regret_and_
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.beliefs.law import Law, draw
 from tsucb.compiled import class_of, hook, implements, inlined, offers
-from tsucb.numeric.arrays import Floats, largest_of, place_of_largest
+from tsucb.numeric.arrays import Floats, largest_of, place_of_largest, quantiles
 from tsucb.numeric.bursts import burst, normal, uniform
 
 FAR = 1.5  # from here on the excesses are rare enough to be faster than draws
@@ -87,8 +87,7 @@ def sampled_upper_quantiles(belief, tail, rng, out):  # type: ignore[no-untyped-
     draws = np.empty((QUANTILE_DRAWS, out.size))
     for i in range(QUANTILE_DRAWS):
         draw(belief, rng, draws[i])
-    for a in range(out.size):
-        out[a] = np.quantile(draws[:, a], 1.0 - tail)
+    quantiles(draws, 1.0 - tail, out)
 
 
 @hook

@@ -79,6 +79,13 @@ def inner(one, other):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def add_multiple(target, factor, values):  # type: ignore[no-untyped-def]
+    """target += factor * values."""
+    for i in range(target.size):
+        target[i] += factor * values[i]
+
+
+@inlined
 def largest_of(values):  # type: ignore[no-untyped-def]
     """values.max()."""
     return values[place_of_largest(values)]
@@ -100,3 +107,43 @@ def copy_rows(target, source):  # type: ignore[no-untyped-def]
     for i in range(target.shape[0]):
         for j in range(target.shape[1]):
             target[i, j] = source[i, j]
+
+
+@inlined
+def quantiles(table, share, out):  # type: ignore[no-untyped-def]
+    """The quantile of every column, as NumPy has it: between two entries in proportion."""
+    rows = table.shape[0]
+    place = share * (rows - 1)
+    below = int(place)
+    column = np.empty(rows)
+    for a in range(out.size):
+        for i in range(rows):
+            column[i] = table[i, a]
+        put_in_place(column, below)
+        out[a] = column[below]
+        if place > below:
+            above = column[below + 1]
+            for i in range(below + 2, rows):
+                above = min(above, column[i])
+            if above > out[a]:  # they may both be infinite
+                out[a] += (place - below) * (above - out[a])
+
+
+@inlined
+def put_in_place(values, k):  # type: ignore[no-untyped-def]
+    """Reorder: the k-th smallest at k, none larger before it, none smaller after it (Hoare)."""
+    first, last = 0, values.size - 1
+    while first < last:
+        middle, i, j = values[k], first, last
+        while i <= j:
+            while values[i] < middle:
+                i += 1
+            while middle < values[j]:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i, j = i + 1, j - 1
+        if j < k:
+            first = i
+        if k < i:
+            last = j

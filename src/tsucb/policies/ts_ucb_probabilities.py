@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numba import types
 
 from tsucb.beliefs.best import (
     best_cdf,
@@ -24,6 +25,7 @@ from tsucb.beliefs.best import (
 )
 from tsucb.beliefs.law import IndependentLaw, reward_at, variable_at
 from tsucb.compiled import class_of, compiled, implements, inlined
+from tsucb.numeric.arrays import add_multiple, inner, largest_of, total
 from tsucb.numeric.special import normal_cdf
 from tsucb.policies.policy import floored, probabilities, tied
 from tsucb.policies.ts_ucb import TSUCB, ratios
@@ -35,10 +37,15 @@ SHARP = 1e-9  # the first finest scale beside a certain arm, in units of the nar
 PHASE = 8.0  # radians that the oscillation may turn in one panel of 8 nodes: an error of 1e-8
 
 
-@implements(probabilities, TSUCB, where=lambda policy, belief: not independent(belief))
+def needs_expectation(policy: Any, belief: Any) -> bool:
+    """Whether f̃ is the expectation of the best: infinitely many samples, or a law with no more."""
+    samples = policy.types[policy.fields.index("samples")]
+    return isinstance(samples, types.Float) or not independent(belief)
+
+
+@implements(probabilities, TSUCB, where=needs_expectation)
 def probabilities_of_expectation(policy, belief):  # type: ignore[no-untyped-def]
-    """For a law that offers no more than the expectation of the best."""
-    return tied(-ratios(belief, expected_best(belief)))
+    return winners(belief, expected_best(belief))
 
 
 @implements(probabilities, TSUCB)
@@ -67,7 +74,7 @@ def ts_ucb_probabilities(belief, samples):  # type: ignore[no-untyped-def]
     estimate, radius = belief.estimate, belief.radius
     out = np.zeros(estimate.size)
     if samples == np.inf:
-        return tied(-ratios(belief, expected_best(belief)))
+        return winners(belief, expected_best(belief))
     arms, _, _, floor, ceiling, certain = outline(belief)
     low = reward_at(belief, floor)[0]
     none_better = best_cdf(belief, arms, floor) if certain else 0.0
@@ -84,23 +91,32 @@ def ts_ucb_probabilities(belief, samples):  # type: ignore[no-untyped-def]
         below[-1] = 1.0 - none_better**samples
         for i in range(points.size - 1):
             middle = 0.5 * (points[i] + points[i + 1])
-            out += max(below[i + 1] - below[i], 0.0) * tied(-ratios(belief, middle))
+            add_multiple(out, max(below[i + 1] - below[i], 0.0), winners(belief, middle))
     if certain:
-        out += none_better**samples * tied(-ratios(belief, low))
+        add_multiple(out, none_better**samples, winners(belief, low))
     return floored(out, may_win(belief))
 
 
 @inlined
+def winners(belief, f):  # type: ignore[no-untyped-def]
+    """The probability with which each arm is chosen at this f̃: who ties shares."""
+    scores = ratios(belief, f)
+    for a in range(scores.size):
+        scores[a] = -scores[a]
+    return tied(scores)
+
+
+@inlined
 def may_win(belief):  # type: ignore[no-untyped-def]
-    """Which arms win for some f̃ that there may be."""
+    """Positive for the arms that win for some f̃ that there may be."""
     lowest, ends = conceivable(belief)
-    low, high = reward_at(belief, lowest)[0], reward_at(belief, ends.max())[0]
+    low, high = reward_at(belief, lowest)[0], reward_at(belief, largest_of(ends))[0]
     points = breakpoints(belief.estimate, belief.radius, low, high)
-    found = tied(-ratios(belief, low)) > 0.0
+    found = winners(belief, low)
     for i in range(points.size - 1):
         middle = 0.5 * (points[i] + points[i + 1])
         if points[i] < middle < points[i + 1]:
-            found |= tied(-ratios(belief, middle)) > 0.0
+            add_multiple(found, 1.0, winners(belief, middle))
     return found
 
 
@@ -176,7 +192,7 @@ def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
             stop = ceiling
         fade = 0.5 * (start + stop)
         width = (stop - fade) / 12.0 if stop < ceiling else np.inf
-        total = best_cdf(belief, arms, stop) if stop < ceiling else 1.0
+        now = best_cdf(belief, arms, stop) if stop < ceiling else 1.0
         span, count = np.inf, 0.0
         while True:
             # Before `start` again, but no finer than this stage needs.
@@ -184,12 +200,15 @@ def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
             value, mass = masses_so_far(belief, arms, high, nodes, weights, old_total, atom, chance)
             had = faded(mass, nodes, 0.5 * (old_fade + start), old_width)
             nodes, weights = nodes_between(belief, high, scale, start, stop, 3 * width, span)
-            value, mass = masses_so_far(belief, arms, high, nodes, weights, total, value, mass)
+            value, mass = masses_so_far(belief, arms, high, nodes, weights, now, value, mass)
             has = faded(mass, nodes, 0.5 * (fade + stop), width)
-            sum_has, sum_had = min(has.sum(), 1.0), had.sum()
+            sum_has, sum_had = min(total(has), 1.0), total(had)
             gained = max(sum_has**samples - sum_had**samples, 0.0)
-            mean = (has * value).sum() / sum_has
-            variance = (has * (value - mean) ** 2).sum() / sum_has
+            mean = inner(has, value) / sum_has
+            variance = 0.0
+            for i in range(has.size):
+                variance += has[i] * (value[i] - mean) ** 2
+            variance /= sum_has
             # Bernstein's inequality: beyond this distance f̃ falls with chance 1e-10 at most.
             bound = 23.0 * (value[-1] - value[0]) / (3.0 * samples)
             reach = bound + math.sqrt(bound * bound + 46.0 * variance / samples)
@@ -217,7 +236,7 @@ def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
             elif points[i] > low:
                 out[i] += min(max(0.5 * gained - terms[i] / math.pi, 0.0), gained)
         finest = min(narrowest(high, scale, fade), width)
-        start, old_fade, old_width, old_total = stop, fade, width, total
+        start, old_fade, old_width, old_total = stop, fade, width, now
 
 
 @inlined
@@ -238,15 +257,22 @@ def masses_so_far(belief, arms, high, nodes, weights, below, old_value, old_mass
     """
     before = old_value.size
     value, mass = np.empty(before + nodes.size), np.empty(before + nodes.size)
-    value[:before], mass[:before] = old_value, old_mass
+    for i in range(before):
+        value[i], mass[i] = old_value[i], old_mass[i]
     best, hazard = hazards(belief, arms, nodes, inside(high, nodes))
+    new = 0.0
     for i in range(nodes.size):
+        rate = 0.0
+        for k in range(arms.size):
+            rate += hazard[k, i]
         value[before + i] = reward_at(belief, nodes[i])[0]
-        mass[before + i] = weights[i] * best[i] * hazard[:, i].sum()
+        mass[before + i] = weights[i] * best[i] * rate
+        new += mass[before + i]
     # Their sum is known, and m-fold products would multiply the error of the quadrature by m.
-    new = mass[before:].sum()
     if new > 0.0:
-        mass[before:] *= max(below - old_mass.sum(), 0.0) / new
+        factor = max(below - total(old_mass), 0.0) / new
+        for i in range(before, mass.size):
+            mass[i] *= factor
     return value, mass
 
 
