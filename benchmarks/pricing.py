@@ -1,13 +1,13 @@
 """Prices in raw dollars, after the notebook of bayesianbandits on delayed rewards.
 
-A shop in ten cities chooses one of five prices in each city every morning, and hears in the evening
-what it earned, some 250 to 1,600 dollars a city: the price times what is sold, which falls linearly
-with the price. A year. Nothing is scaled, no level of rewards is told, there is no noise:
+A shop in ten cities chooses one of five prices in each city every morning, and hears in the
+evening what it earned, some 250 to 1,600 dollars a city: the price times what is sold, which
+falls linearly with the price. A year. Nothing is scaled, no level is told, there is no noise:
 
     python benchmarks/pricing.py --runs 20 [--peer PYTHON]
 
-With --peer PYTHON, the interpreter of an environment with bayesianbandits, its agent is played on the
-same problems, with the prior mean of 1,000 dollars that the notebook gives it.
+With --peer PYTHON, the interpreter of an environment with bayesianbandits, its agent is played on
+the same problems, with the prior mean of 1,000 dollars that the notebook gives it.
 """
 
 import argparse
@@ -26,7 +26,7 @@ CITIES = 10
 
 
 def regret(seed: int, decide: Callable[[], Sequence[int]], learn: Callable[[Any], None]) -> float:
-    """Of a year, in dollars; `decide` has the prices of all cities, `learn` gets what they earned."""
+    """Of a year, in dollars; `decide` has all cities' prices, `learn` gets what they earned."""
     rng = np.random.default_rng(seed)
     sold = rng.uniform(50, 100, (CITIES, 1)) + rng.uniform(-2, -0.1, (CITIES, 1)) * PRICES
     earned = np.array(PRICES) * np.maximum(sold, 0)
@@ -54,7 +54,7 @@ def tsucb(seed: int) -> float:
 
 
 def bayesianbandits(seed: int) -> float:
-    """Its agent as in the notebook: a common level, known to be about 1,000, and one of every city."""
+    """Its agent as in the notebook: a common level of about 1,000, and one of every city."""
     library = import_module("bayesianbandits")
     prior = np.array([1000.0] + [0.0] * CITIES)
     regressor = library.NormalInverseGammaRegressor
