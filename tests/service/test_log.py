@@ -8,10 +8,12 @@ import pytest
 from tests.service.conftest import run, running
 from tests.service.test_loop import ARMS, WAIT, learned, made, pulls
 from tsucb.service import events
+from tsucb.service.errors import NotFound
 from tsucb.service.events import Condensed, Decided
 from tsucb.service.loop import TAKEN, Loop
-from tsucb.service.service import DAY, NotFound, Service
+from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
+from tsucb.service.upkeep import DAY
 
 
 async def visits(service: Service, loop: Loop, clock: Any, count: int, **more: Any) -> list[str]:

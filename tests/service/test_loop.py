@@ -8,10 +8,13 @@ import pytest
 
 from tests.service.conftest import Clock, run, running
 from tsucb.service import events
+from tsucb.service.errors import NotFound
 from tsucb.service.events import Decided
+from tsucb.service.journal import Overloaded
 from tsucb.service.loop import LATE, REPEATED, TAKEN, Loop
-from tsucb.service.service import NotFound, Overloaded, Service, Wanted
+from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings, changed
+from tsucb.service.slots import Wanted
 from tsucb.service.store import StoreError
 
 ARMS = ["tea", "milk", "juice"]

@@ -190,11 +190,11 @@ def test_who_falls_behind_goes_on_from_the_newest_snapshot(
                 await one.reward(here, event.id, n % 2)
                 if n == 35:
                     await one.store_snapshot(here)
-            monkeypatch.setattr("tsucb.service.service.FAR", 20)
+            monkeypatch.setattr("tsucb.service.ledger.FAR", 20)
             read = []
             decode = events.decode
             monkeypatch.setattr(
-                "tsucb.service.service.events.decode", lambda body: read.append(0) or decode(body)
+                "tsucb.service.ledger.events.decode", lambda body: read.append(0) or decode(body)
             )
             if looks:
                 await two.tick()

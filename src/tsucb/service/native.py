@@ -14,8 +14,9 @@ from tsucb.service.features import flat
 from tsucb.service.http import Answer, Problem, Request, allowed, encode, json_answer
 from tsucb.service.keys import ADMINISTER, DECIDE, GRACE, ROLES, Holder
 from tsucb.service.loop import Loop
-from tsucb.service.service import ONE, Service, Wanted
+from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings, changed
+from tsucb.service.slots import ONE, Wanted
 
 MOST_PLACES = 100  # of a list
 

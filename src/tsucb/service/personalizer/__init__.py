@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from tsucb.service.errors import NotFound
 from tsucb.service.evaluations import Evaluations
 from tsucb.service.http import Answer, Problem, Request, allowed, json_answer
 from tsucb.service.keys import Holder
@@ -31,7 +32,7 @@ from tsucb.service.personalizer.importances import Importances
 from tsucb.service.personalizer.models import Models
 from tsucb.service.personalizer.policies import Policies
 from tsucb.service.personalizer.routes import generation, original_url
-from tsucb.service.service import NotFound, Service
+from tsucb.service.service import Service
 
 # Errors that other parts of the service name otherwise.
 WORDS = {

@@ -5,12 +5,14 @@ from typing import Any
 
 import msgspec
 
+from tsucb.service.errors import NotFound
 from tsucb.service.features import flat
 from tsucb.service.http import Answer, Request, encode, json_answer
 from tsucb.service.keys import DECIDE
 from tsucb.service.loop import LATE, Loop
 from tsucb.service.personalizer.routes import Route, Routes, Version
-from tsucb.service.service import NotFound, Service, Wanted
+from tsucb.service.service import Service
+from tsucb.service.slots import Wanted
 
 MOST_ACTIONS = 50
 REWARDS = (-1.0, 1.0)

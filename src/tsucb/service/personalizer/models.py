@@ -1,11 +1,12 @@
 """What was learned, and the log it was learned from."""
 
+from tsucb.service.errors import NotFound
 from tsucb.service.http import Answer, Problem, Request, json_answer
 from tsucb.service.keys import ADMINISTER, DECIDE
 from tsucb.service.loop import Loop
 from tsucb.service.personalizer.routes import Route, Routes, Version
 from tsucb.service.personalizer.times import timestamp
-from tsucb.service.service import NotFound, Service
+from tsucb.service.service import Service
 
 
 class Models:
