@@ -18,7 +18,7 @@ Deciding is looking: `Loop.propose` asks the agent and changes nothing.
 | `loop`, `state` | the fold: drives a `tsucb.Agent`, waits for rewards, counts; and what it knows |
 | `relearning` | the same fold for another model |
 | `tally` | what the page shows over time, kept by the fold |
-| `store`, `sqlite`, `postgres` | where events, snapshots, keys and the audit trail are |
+| `store`, `sqlite`, `postgres`, `backup` | where events, snapshots, keys and the audit trail are |
 | `journal` | group commit: many requests, one flush to the disk |
 | `ledger` | the log and the loops it has led to: writing, folding, making a loop anew |
 | `upkeep` | what happens without being asked: waits end, snapshots, other servers, retention |

@@ -13,6 +13,7 @@ from tsucb.service.events import AnyEvent, Compacted, Configured, Decided, Forgo
 from tsucb.service.journal import Journal
 from tsucb.service.loop import TAKEN, Loop
 from tsucb.service.relearning import Relearning
+from tsucb.service.state import Held
 from tsucb.service.store import Logged, Row, Snapshot, Store, StoreError
 
 log = logging.getLogger("tsucb.service")
@@ -51,8 +52,9 @@ class Ledger:
         self.leading = False  # whether this process writes snapshots and that time passed
         self.lost: float | None = None  # since when a shared store cannot be reached
         self._snapshots: dict[str, tuple[int, float]] = {}  # positions and times of the last ones
-        self._taken: dict[str, Snapshot] = {}  # and not yet stored
+        self._taken: dict[str, tuple[int, Held]] = {}  # and not yet stored
         self._working: set[asyncio.Task[Any]] = set()
+        self._saving = asyncio.Lock()  # whoever writes snapshots, or deletes them
         self._deleting: set[str] = set()  # loops whose events this process deletes
         self._prepared: dict[str, Relearning] = {}  # for changes of models on their way to the log
 
@@ -169,7 +171,7 @@ class Ledger:
         found = self._take(loop, logged.position, event, relearning)
         if isinstance(event, Compacted) and self.leading and not loop.stale:
             # Now, and not when whoever asked for it is awake again and more has happened.
-            self._taken[loop.name] = Snapshot(loop.position, loop.snapshot())
+            self._taken[loop.name] = loop.position, loop.hold()
         return found
 
     # Loops that are made from the log while the old ones go on
@@ -208,21 +210,25 @@ class Ledger:
                 break
             except StoreError:
                 await asyncio.sleep(RETRY)
-        if self.leading:
-            await self.store_snapshot(loop)
+        if self.leading:  # those from before may know what was deleted since
+            await self.store_snapshot(loop, alone=True)
 
     # Snapshots
 
-    async def store_snapshot(self, loop: Loop) -> None:
+    async def store_snapshot(self, loop: Loop, alone: bool = False) -> None:
         """Keep what a loop knows now, so that a start need not read the whole log."""
-        if loop.stale:
-            return
-        await self._append_one(loop, Compacted(self.clock()))
-        snapshot = self._taken.pop(loop.name, None)
-        if snapshot is None:  # another of the same loop was quicker, or this process leads no more
-            return
-        self._snapshots[loop.name] = snapshot.position, self.clock()
-        await asyncio.to_thread(self.store.save_snapshot, loop.name, snapshot)
+        async with self._saving:
+            if loop.stale:
+                return
+            await self._append_one(loop, Compacted(self.clock()))
+            taken = self._taken.pop(loop.name, None)
+            if taken is None:  # this process leads no more
+                return
+            position, held = taken
+            self._snapshots[loop.name] = position, self.clock()
+            # Elsewhere: meanwhile there are requests to answer.
+            snapshot = Snapshot(position, await asyncio.to_thread(held.to_bytes))
+            await asyncio.to_thread(self.store.save_snapshot, loop.name, snapshot, alone)
 
     # Work in the background
 

@@ -1,10 +1,10 @@
 """A loop: what it knows is a fold of its events, and deciding is looking at it."""
 
 import contextlib
-import hashlib
 import heapq
 import math
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import Any
 
 from tsucb.agent import Agent, UnknownDecision
@@ -26,7 +26,7 @@ from tsucb.service.events import (
     Rewarded,
 )
 from tsucb.service.settings import PLAIN_MODELS, LoopSettings
-from tsucb.service.state import SNAPSHOT_VERSION, Counts, Slot, State, Waiting, decoded, encode
+from tsucb.service.state import SNAPSHOT_VERSION, Counts, Held, Slot, State, Waiting, decoded
 from tsucb.service.tally import Tally
 
 SEPARATOR = "\n"  # between the id of a decision and its slot, in the ids that the agent knows
@@ -291,8 +291,19 @@ class Loop:
             except (ValueError, TypeError):  # an arm that was removed, a context it cannot read
                 self.counts.refused += 1
 
+    def _changed(self, id: str) -> Waiting | None:
+        """A decision that waits and is about to change: another that takes its place."""
+        old = self.waiting.get(id)
+        if old is None:
+            return None
+        slots = [copy(slot) for slot in old.slots]
+        new = self.waiting[id] = Waiting(
+            old.number, old.time, old.deadline, slots, list(old.keys), old.key, old.deferred
+        )
+        return new
+
     def _rewarded(self, event: Rewarded) -> str:
-        waiting = self.waiting.get(event.id)
+        waiting = self._changed(event.id)
         if waiting is None:
             self.counts.late += 1
             return LATE
@@ -315,7 +326,7 @@ class Loop:
         return TAKEN
 
     def _activated(self, event: Activated) -> str:
-        waiting = self.waiting.get(event.id)
+        waiting = self._changed(event.id)
         if waiting is None:
             self.counts.late += 1
             return LATE
@@ -332,9 +343,11 @@ class Loop:
 
     def _end_wait(self, id: str) -> None:
         """Learn what the decision earned, or is taken to have earned."""
-        waiting = self.waiting.get(id)
-        if waiting is None or waiting.deadline > self.now:  # closed before, or another by that id
+        known = self.waiting.get(id)
+        if known is None or known.deadline > self.now:  # closed before, or another by that id
             return
+        waiting = self._changed(id)
+        assert waiting is not None
         self._close(id, waiting)
         if waiting.deferred is not None:
             self.counts.never_activated += 1
@@ -382,20 +395,18 @@ class Loop:
 
     # Snapshots
 
-    def snapshot(self) -> bytes:
-        """Everything that the fold has led to."""
-        return encode(self._state(None if self.agent is None else self.agent.to_bytes()))
+    def hold(self) -> Held:
+        """Everything that the fold has led to; quick, however many decisions wait."""
+        # Those are shared: `_changed` never changes one that may be held.
+        state = State(
+            SNAPSHOT_VERSION, self.settings, list(self.arms), self.now, self.created,
+            copy(self.counts), self.tally.copied(), dict(self.waiting), None, list(self.relearned),
+        )  # fmt: skip
+        return Held(state, None if self.agent is None else self.agent.hold())
 
     def digest(self) -> str:
         """A hash of everything that the fold has led to: the same log gives the same."""
-        agent = None if self.agent is None else self.agent.digest().encode()
-        return hashlib.sha256(encode(self._state(agent))).hexdigest()
-
-    def _state(self, agent: bytes | None) -> State:
-        return State(
-            SNAPSHOT_VERSION, self.settings, list(self.arms), self.now, self.created, self.counts,
-            self.tally, self.waiting, agent, self.relearned,
-        )  # fmt: skip
+        return self.hold().digest()
 
     @classmethod
     def restored(cls, name: str, position: int, data: bytes, seed: int | None = None) -> "Loop":

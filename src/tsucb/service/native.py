@@ -284,7 +284,9 @@ class Native:
 
     async def state(self, loop: Loop, request: Request, holder: Holder) -> Answer:
         """Where in the log a loop is, and a hash of what it knows."""
-        return json_answer({"position": loop.position, "digest": loop.digest()})
+        position, held = loop.position, loop.hold()
+        digest = await asyncio.to_thread(held.digest)
+        return json_answer({"position": position, "digest": digest})
 
     # Changing
 

@@ -70,8 +70,10 @@ class PostgresStore:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        # Appending must not wait for reading; the lock of the leader lives as long as its session.
-        self._writing, self._reading = threading.RLock(), threading.RLock()
+        # Appending must not wait for reading, nor for snapshots; the locks of the leader and of who
+        # guards a loop live as long as their sessions.
+        self._writing = {name: threading.RLock() for name in ("writer", "keeper", "guard")}
+        self._reading = threading.RLock()
         self._connections: dict[str, psycopg.Connection[Any] | None] = {}
         self._leading = self._closed = False
         with self._transaction() as cursor:
@@ -98,11 +100,11 @@ class PostgresStore:
         return connection
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator["psycopg.Cursor[Any]"]:
+    def _transaction(self, name: str = "writer") -> Iterator["psycopg.Cursor[Any]"]:
         """Everything in it is durable at its end, or nothing happened."""
-        with self._writing:
+        with self._writing[name]:
             try:
-                connection = self._connected("writer")
+                connection = self._connected(name)
                 with connection.transaction(), connection.cursor() as cursor:
                     yield cursor
             except psycopg.Error as error:
@@ -217,9 +219,9 @@ class PostgresStore:
 
     # Snapshots
 
-    def save_snapshot(self, loop: str, snapshot: Snapshot) -> None:
+    def save_snapshot(self, loop: str, snapshot: Snapshot, alone: bool = False) -> None:
         """See `Store`."""
-        with self._transaction() as cursor:
+        with self._transaction("keeper") as cursor:
             cursor.execute(
                 "INSERT INTO tsucb_snapshots VALUES (%s, %s, %s) ON CONFLICT (loop, position) "
                 "DO UPDATE SET body = excluded.body",
@@ -228,7 +230,7 @@ class PostgresStore:
             cursor.execute(
                 "DELETE FROM tsucb_snapshots WHERE loop = %s AND position NOT IN (SELECT position "
                 "FROM tsucb_snapshots WHERE loop = %s ORDER BY position DESC LIMIT %s)",
-                (loop, loop, KEPT_SNAPSHOTS),
+                (loop, loop, 1 if alone else KEPT_SNAPSHOTS),
             )
 
     def snapshots(self, loop: str) -> list[Snapshot]:
@@ -346,7 +348,9 @@ class PostgresStore:
 
     def close(self) -> None:
         """See `Store`."""
-        with self._writing, self._reading:
+        with contextlib.ExitStack() as locks:
+            for lock in (*self._writing.values(), self._reading):
+                locks.enter_context(lock)
             self._closed = True
             for connection in self._connections.values():
                 if connection is not None:

@@ -80,8 +80,8 @@ class Service(Upkeep):
 
     async def delete(self, name: str, who: str) -> None:
         """Delete a loop with everything that was ever written about it."""
-        self.loop(name)
-        async with self._busy:
+        async with self._busy, self._saving:
+            self.loop(name)
             del self.loops[name]
             await asyncio.to_thread(self.store.remove_loop, name)
             self.keys.drop(name)
@@ -298,9 +298,11 @@ class Service(Upkeep):
     ) -> int:
         """Delete decisions with all that was learned from them, and say how many events went."""
         async with self._deleting_from(loop.name):
-            deleted = await asyncio.to_thread(self.store.forget, loop.name, ids, person)
+            loop = self.loop(loop.name)  # which may be another by now
+            async with self._saving:
+                deleted = await asyncio.to_thread(self.store.forget, loop.name, ids, person)
+                loop.stale = loop.stale or deleted > 0  # until it is made anew
             if deleted:
-                loop.stale = True  # until it is made anew
                 await self._append_one(loop, Forgot(self.clock()))
                 await self._rebuild(loop.name)
         # Who was forgotten is not written down.
@@ -320,11 +322,13 @@ class Service(Upkeep):
     async def clear(self, loop: Loop, who: str) -> None:
         """Delete the log of a loop; its settings and what it learned stay."""
         async with self._deleting_from(loop.name):
+            loop = self.loop(loop.name)
             settings, agent = loop.settings, loop.agent
-            await asyncio.to_thread(self.store.clear, loop.name)
-            fresh = Loop(loop.name, self._seed)
-            fresh.position = loop.position
-            self.loops[loop.name] = fresh
+            async with self._saving:
+                await asyncio.to_thread(self.store.clear, loop.name)
+                fresh = Loop(loop.name, self._seed)
+                fresh.position = loop.position
+                loop.stale, self.loops[loop.name] = True, fresh
             now = self.clock()
             pairs: list[tuple[str, AnyEvent]] = [
                 (loop.name, Forgot(now)),

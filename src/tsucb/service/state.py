@@ -1,7 +1,11 @@
 """What a loop knows, as a snapshot has it."""
 
+import hashlib
+from typing import NamedTuple
+
 import msgspec
 
+from tsucb.agent.snapshot import Held as AgentHeld
 from tsucb.service.events import Decided
 from tsucb.service.settings import LoopSettings
 from tsucb.service.tally import Tally
@@ -65,6 +69,25 @@ class State(msgspec.Struct, array_like=True):
     waiting: dict[str, Waiting]
     agent: bytes | None
     relearned: list[int] = []
+
+
+class Held(NamedTuple):
+    """What a loop knew at a moment; to write it down may take its time, in another thread."""
+
+    state: State
+    agent: AgentHeld | None
+
+    def to_bytes(self) -> bytes:
+        """A snapshot, from which the loop can go on."""
+        return self._encoded(None if self.agent is None else self.agent.to_bytes())
+
+    def digest(self) -> str:
+        """A hash of it."""
+        agent = None if self.agent is None else self.agent.digest().encode()
+        return hashlib.sha256(self._encoded(agent)).hexdigest()
+
+    def _encoded(self, agent: bytes | None) -> bytes:
+        return encode(msgspec.structs.replace(self.state, agent=agent))
 
 
 encode = msgspec.msgpack.Encoder().encode

@@ -92,8 +92,11 @@ class Store(Protocol):
     def clear(self, loop: str) -> None:
         """Delete all events and snapshots of a loop."""
 
-    def save_snapshot(self, loop: str, snapshot: Snapshot) -> None:
-        """Keep a snapshot, and of older ones only the newest."""
+    def save_snapshot(self, loop: str, snapshot: Snapshot, alone: bool = False) -> None:
+        """Keep a snapshot, and of older ones only the newest; none if it is to be `alone`.
+
+        Events are appended meanwhile, however large it is.
+        """
 
     def snapshots(self, loop: str) -> list[Snapshot]:
         """The snapshots of a loop, the newest first."""

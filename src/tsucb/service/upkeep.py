@@ -92,11 +92,20 @@ class Upkeep(Ledger):
             position, when = self._snapshots.get(loop.name, (loop.position, now))
             self._snapshots.setdefault(loop.name, (position, when))
             news = loop.position - position
-            if news >= SNAPSHOT_EVENTS or (news and now - when >= SNAPSHOT_SECONDS):
-                await self.store_snapshot(loop)
+            due_now = news >= SNAPSHOT_EVENTS or (news and now - when >= SNAPSHOT_SECONDS)
+            if due_now and not self._saving.locked():
+                self._begin(self._store_due(loop))
             if now - self._looked.get(loop.name, 0.0) >= RETENTION_SECONDS:
                 self._looked[loop.name] = now
                 self._begin(self.delete_old(loop))
+
+    async def _store_due(self, loop: Loop) -> None:
+        try:
+            await self.store_snapshot(loop)
+        except StoreError as error:
+            self._lose(error)
+        except Overloaded:  # later, then
+            pass
 
     # Several servers
 
@@ -165,8 +174,8 @@ class Upkeep(Ledger):
             for other in others.values():
                 other.fold(event)
             if isinstance(event, Compacted):
-                states = {n: other.loop.snapshot() for n, other in others.items()}
-                body = events.encode(Condensed(event.time, loop.snapshot(), states))
+                states = {n: other.loop.hold().to_bytes() for n, other in others.items()}
+                body = events.encode(Condensed(event.time, loop.hold().to_bytes(), states))
                 found = logged.position, body, count
         return found
 

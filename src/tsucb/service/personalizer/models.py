@@ -1,5 +1,7 @@
 """What was learned, and the log it was learned from."""
 
+import asyncio
+
 from tsucb.service.errors import NotFound
 from tsucb.service.http import Answer, Problem, Request, json_answer
 from tsucb.service.keys import ADMINISTER, DECIDE
@@ -33,7 +35,8 @@ class Models:
         """What was learned, as a file of this library."""
         if loop.agent is None:
             raise NotFound("there is no model yet; nothing was ranked")
-        return Answer(200, loop.agent.to_bytes(), b"application/octet-stream")
+        data = await asyncio.to_thread(loop.agent.hold().to_bytes)
+        return Answer(200, data, b"application/octet-stream")
 
     async def set_model(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
         """Take over a file that `model` returned."""
