@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.service.conftest import Clock, run, running
+from tests.service.conftest import PATIENCE, Clock, run, running
 from tsucb.service import events
 from tsucb.service.errors import NotFound
 from tsucb.service.events import Decided
@@ -358,7 +358,7 @@ def test_nobody_waits_while_a_snapshot_is_written(open_store, clock, monkeypatch
 
     def slow(held):
         begun.set()
-        assert go_on.wait(60)
+        assert go_on.wait(PATIENCE)
         return to_bytes(held)
 
     async def main():
@@ -370,7 +370,7 @@ def test_nobody_waits_while_a_snapshot_is_written(open_store, clock, monkeypatch
             await service.reward(loop, seen[0].id, 1.0, key="a")
             monkeypatch.setattr(Held, "to_bytes", slow)
             saving = asyncio.create_task(service.store_snapshot(loop))
-            assert await asyncio.to_thread(begun.wait, 60)
+            assert await asyncio.to_thread(begun.wait, PATIENCE)
             position, digest = loop.position, loop.digest()
             try:
                 for event in seen:  # everything that changes what waits

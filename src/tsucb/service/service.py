@@ -101,19 +101,40 @@ class Service(Upkeep):
             raise ValueError(str(error)) from None
         await asyncio.to_thread(settings.warm)
         if relearn and loop.agent is not None and not settings.learns_like(loop.settings):
-            async with self._busy:
-                relearning = Relearning(loop.name, settings, self._seed)
-                await asyncio.to_thread(self._nearly_relearned, relearning)
-                self._prepared[loop.name] = relearning
-                try:
-                    event = Configured(self.clock(), settings, relearn=True)
-                    await self._append_one(loop, event)
-                finally:
-                    self._prepared.pop(loop.name, None)
+            settings = await self._relearn(loop.name, settings, changes)
             await self.store_snapshot(self.loop(loop.name))  # nobody should have to do that again
         else:
             await self._append_one(loop, Configured(self.clock(), settings))
         self.audit(who, "configure", loop.name, msgspec.json.encode(changes).decode())
+        return settings
+
+    async def _relearn(
+        self, name: str, settings: LoopSettings, changes: dict[str, Any]
+    ) -> LoopSettings:
+        """Have another model learn from the log and take over; the settings there are then."""
+        async with self._guarded(name) as mine:
+            if not mine:
+                raise Conflict(
+                    "another server learns from the log of this loop, or deletes from it; try again"
+                )
+            relearning = Relearning(name, settings, self._seed)
+            await asyncio.to_thread(self._nearly_relearned, relearning)
+            # What else was changed meanwhile stays changed.
+            settings = changed(self.loop(name).settings, changes)
+            if not settings.learns_like(relearning.settings):
+                raise Conflict("the model was changed meanwhile; try again")
+            relearning.settings = settings
+            if not await asyncio.to_thread(self.store.guards):
+                raise StoreError("the store was lost meanwhile; try again")
+            self._prepared[name] = relearning
+            try:
+                event = Configured(self.clock(), settings, relearn=True)
+                await self._append_one(self.loop(name), event)
+            finally:
+                self._prepared.pop(name, None)
+            if not await asyncio.to_thread(self.store.guards):
+                # Some of what it has learned from may be gone: only the log can tell.
+                self._begin_rebuild(self.loop(name))
         return settings
 
     def _nearly_relearned(self, relearning: Relearning) -> None:

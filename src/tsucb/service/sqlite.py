@@ -394,8 +394,19 @@ class SqliteStore:
 
     # The rest
 
-    def leads(self) -> bool:
+    def guard(self, loop: str) -> bool:
         """Always: nobody else has the folder."""
+        return True
+
+    def guards(self) -> bool:
+        """Always."""
+        return True
+
+    def release(self) -> None:
+        """There is nothing to do."""
+
+    def leads(self) -> bool:
+        """Always."""
         return True
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
+from collections.abc import AsyncIterator
 from itertools import islice
 from typing import Any
 
@@ -20,6 +21,7 @@ log = logging.getLogger("tsucb.service")
 
 SNAPSHOT_EVENTS, SNAPSHOT_SECONDS = 50_000, 60.0
 TICK = 0.25  # seconds between looks at what is due
+PATIENCE = 20  # such looks, until what others wrote must be known here
 AT_ONCE = 500  # decisions made without the store that are written together
 RETENTION_SECONDS = 3_600.0  # between looks for what is too old
 DAY = 86_400.0
@@ -35,6 +37,7 @@ class Upkeep(Ledger):
         self.ready = False
         self.unwritten: deque[tuple[str, Decided]] = deque()  # decisions made without the store
         self._ticking: asyncio.Task[None] | None = None
+        self._looking = asyncio.Lock()  # one looks at what is due at a time
         self._looked: dict[str, float] = {}  # when a loop was looked through for what is too old
         self._busy = asyncio.Lock()  # whoever replaces a whole loop
 
@@ -80,6 +83,10 @@ class Upkeep(Ledger):
 
     async def tick(self) -> None:
         """Write that time passed where a wait has ended; take snapshots that are due."""
+        async with self._looking:
+            await self._look()
+
+    async def _look(self) -> None:
         now = self.clock()
         if self.store.shared:
             await self._follow()
@@ -150,12 +157,36 @@ class Upkeep(Ledger):
         days = loop.settings.retention_days
         if days is None:
             return False
-        async with self._busy:
-            old = await asyncio.to_thread(self._condensed, loop.name, self.clock() - days * DAY)
-            done = old is not None and await asyncio.to_thread(self.store.condense, loop.name, *old)
+        name, before = loop.name, self.clock() - days * DAY
+        async with self._guarded(name) as mine:
+            # Which models have learned from the log must be known here, whoever was asked for them.
+            if not (mine and await self._is_up_to_date(name)):
+                return False
+            old = await asyncio.to_thread(self._condensed, name, before)
+            done = old is not None and await asyncio.to_thread(self.store.condense, name, *old)
         if done:
             self.audit("server", "retention", loop.name, f"older than {days} days")
         return done
+
+    @contextlib.asynccontextmanager
+    async def _guarded(self, name: str) -> AsyncIterator[bool]:
+        """Replace a loop, or what its log begins with, here and on no other server; see `Store`."""
+        async with self._busy:
+            mine = await asyncio.to_thread(self.store.guard, name)
+            try:
+                yield mine
+            finally:
+                if mine:
+                    await asyncio.to_thread(self.store.release)
+
+    async def _is_up_to_date(self, name: str) -> bool:
+        """Whether a loop has folded all that is in the log now; waits a moment for that."""
+        last = await asyncio.to_thread(self.store.last)
+        for _ in range(PATIENCE):
+            if self.position >= last:
+                break
+            await asyncio.sleep(TICK)
+        return self.position >= last and name in self.loops and not self.loops[name].stale
 
     def _condensed(self, name: str, before: float) -> tuple[int, bytes, int] | None:
         """The event that can stand for those before a time: its position, itself, how many.
