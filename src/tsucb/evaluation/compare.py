@@ -95,6 +95,14 @@ class Comparison:
         ]  # fmt: skip
         return pd.DataFrame(rows)
 
+    def reasons(self) -> list[str]:
+        """A sentence for each value, and each difference of two values, that has no interval."""
+        found = [f"{name}: {each.reason}." for name, each in self.values.items() if each.reason]
+        for (first, second), each in self.differences.items():
+            if each.reason and self.values[first].trusted and self.values[second].trusted:
+                found.append(f"{first} against {second}: {each.reason}.")
+        return found
+
     def report(self, path: str | os.PathLike[str], title: str = "Agents compared on a log") -> None:
         """Write a page with tables and a figure over time, to look at in a browser."""
         from tsucb.evaluation.comparison_page import comparison_page
@@ -168,10 +176,14 @@ def compare(
         raise ValueError("give the agents to compare: a mapping of names to settings")
     if LOGGED in agents:
         raise ValueError(f"{LOGGED!r} is the name of what the log holds; give another")
+    settings = {
+        str(name): dict(each) if isinstance(each, Mapping) else read_settings(each)
+        for name, each in agents.items()
+    }
     decisions = as_decisions(log, columns).rewarded(missing)
     if len(decisions) < 2:
         raise ValueError("a log of one decision says nothing; give a longer one")
-    if method == REPLAY and any(map(reads_arms, agents.values())):
+    if method == REPLAY and any(map(reads_arms, settings.values())):
         raise ValueError("a replay does not read features of arms; compare by 'doubly robust'")
     if method == "auto" and decisions.arm_features is not None:
         method = ROBUST
@@ -179,10 +191,6 @@ def compare(
         replayed = len(decisions) * float(decisions.propensity.min())
         whole = untried(decisions.propensity, decisions.offered.sum(axis=1)) == 0.0
         method = REPLAY if replayed >= LEAST_REPLAYED and whole else ROBUST
-    settings = {
-        str(name): dict(each) if isinstance(each, Mapping) else read_settings(each)
-        for name, each in agents.items()
-    }
     if method == REPLAY:
         return by_replay(decisions, settings, seed)
     if rewards_between is None and np.isin(decisions.reward, (0.0, 1.0)).all():
@@ -315,10 +323,8 @@ class Asked:
         return target, expected
 
 
-def reads_arms(settings: Any) -> bool:
+def reads_arms(settings: Settings) -> bool:
     """Whether a configuration has the model that reads features of arms which come and go."""
-    if not isinstance(settings, Mapping):
-        return False
     model = settings.get("model")
     return model == "HybridLinear" or model == {"name": "HybridLinear"}
 
