@@ -22,7 +22,7 @@ from tsucb.models.model import Model, trains
 from tsucb.numeric.arrays import Integers
 from tsucb.simulation.loop import Run
 from tsucb.simulation.result import Simulation
-from tsucb.step import check_model, initial_pulls, runs_compiled
+from tsucb.step import require_model, initial_pulls, runs_compiled
 
 
 def simulate(
@@ -218,7 +218,7 @@ def _check_match(environment: Any, model: Any, horizon: int) -> None:
             "environment must be an instance, such as tsucb.ContextualLinearBandit(10, 5), not "
             f"{environment}"
         )
-    check_model(model)
+    require_model(model)
     pulls = initial_pulls(model) * environment.arms
     if horizon < pulls:
         raise ValueError(
