@@ -22,7 +22,7 @@ from tsucb.models.model import Model, trains
 from tsucb.numeric.arrays import Integers
 from tsucb.simulation.loop import Run
 from tsucb.simulation.result import Simulation
-from tsucb.step import require_model, initial_pulls, runs_compiled
+from tsucb.step import initial_pulls, require_model, runs_compiled
 
 
 def simulate(
