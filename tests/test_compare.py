@@ -12,7 +12,8 @@ import pytest
 import tsucb
 from tsucb.cli import answer
 from tsucb.evaluation import compare, like, simulate_like
-from tsucb.evaluation.compare import LOGGED, Candidate, verdict
+from tsucb.evaluation.candidates import Candidate
+from tsucb.evaluation.compare import LOGGED, verdict
 from tsucb.evaluation.settings import read_settings
 from tsucb.logs import Decisions, read_decisions
 from tsucb.logs.decisions import from_table
