@@ -335,16 +335,22 @@ class Agent(Deciding, Learning):
             self._save(path)
 
     def _save(self, path: str | os.PathLike[str]) -> None:
-        with self._lock:
-            values, arrays = snapshot.taken(self)
+        values, arrays = snapshot.taken(self.hold())
         snapshot.check(self, values, arrays)
         storage.write(path, values, arrays)
 
     def to_bytes(self) -> bytes:
         """What `save` writes to a file, for applications that keep it elsewhere."""
+        return self.hold().to_bytes()
+
+    def hold(self) -> snapshot.Held:
+        """What it knows now, from which `to_bytes` and `digest` make theirs later.
+
+        That takes no longer where many decisions are open: an application that must not wait calls
+        `agent.hold()` where it learns, and `to_bytes()` of what it got in another thread.
+        """
         with self._lock:
-            values, arrays = snapshot.taken(self)
-        return storage.packed(values, arrays)
+            return snapshot.held(self)
 
     @classmethod
     def from_bytes(cls, data: bytes, *, clock: Callable[[], float] = time.time) -> "Agent":
@@ -358,9 +364,7 @@ class Agent(Deciding, Learning):
         Agents that recorded the same decisions and learned the same rewards, in the same order and
         on the same kind of machine, have the same.
         """
-        with self._lock:
-            values, arrays = snapshot.taken(self)
-        return snapshot.digest(values, arrays)
+        return self.hold().digest()
 
     @classmethod
     def load(
@@ -430,8 +434,7 @@ class Agent(Deciding, Learning):
 
     def __copy__(self) -> "Agent":
         """Another agent that makes the same decisions, until one of them is reseeded; no log."""
-        with self._lock:
-            values, arrays = snapshot.taken(self)
+        values, arrays = snapshot.taken(self.hold())
         given = self.model, self.policy, self._reader.transformer, self._clock
         return snapshot.restored(type(self), "the copy", values, arrays, *given)
 
@@ -439,8 +442,7 @@ class Agent(Deciding, Learning):
         return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        with self._lock:
-            values, arrays = snapshot.taken(self)
+        values, arrays = snapshot.taken(self.hold())
         given = self.model, self.policy, self._reader.transformer, self._clock
         return snapshot.restored, (type(self), "the pickle", values, arrays, *given)
 
