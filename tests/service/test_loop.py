@@ -237,6 +237,32 @@ def test_a_repeated_request_gets_the_same_decision(open_store, clock):
     run(main)
 
 
+@pytest.mark.parametrize("text", ["a\0b", "", "x" * 257])
+def test_what_a_store_cannot_hold_is_refused_before_it_is_asked(open_store, clock, text):
+    """One such row would take down all that are written with it."""
+
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service)
+            for what in ("id", "key", "person"):
+                with pytest.raises(
+                    ValueError, match=r"may hold any character but NUL|1 to 256 char"
+                ):
+                    await service.decide(loop, None, **{what: text})
+            with pytest.raises(NotFound):
+                await service.reward(loop, text, 1.0)
+            with pytest.raises(NotFound):
+                await service.activate(loop, text)
+            event = await service.decide(loop, None)
+            with pytest.raises(ValueError, match="a key"):
+                await service.reward(loop, event.id, 1.0, key=text)
+            assert await service.forget(loop, [text]) == 0
+            assert not service.failing
+            assert await service.reward(loop, event.id, 1.0) == TAKEN
+
+    run(main)
+
+
 def test_probabilities_are_those_of_the_floor(open_store, clock):
     async def main():
         async with running(open_store(), clock) as service:
