@@ -534,6 +534,38 @@ def test_forgetting_a_person_leaves_no_trace(open_store, clock):
     run(main)
 
 
+@pytest.mark.parametrize("how", ["forget", "clear", "delete"])
+def test_nothing_of_what_was_deleted_is_left_in_the_files(tmp_path, clock, how):
+    from tsucb.service.sqlite import SqliteStore
+
+    def left() -> int:
+        files = (tmp_path / "data").glob("events.sqlite*")
+        return sum(file.read_bytes().count(b"a certain person") for file in files)
+
+    async def main():
+        store = SqliteStore(tmp_path / "data")
+        async with running(store, clock) as service:
+            loop = await made(service)
+            for n in range(50):
+                person = "a certain person" if n % 2 else "another"
+                note = {"note": f"{person} {n}"}
+                event = await service.decide(loop, note, id=f"{person} {n}", person=person)
+                await service.reward(loop, event.id, 1.0)
+            await service.store_snapshot(loop)
+            assert left() > 50
+            if how == "forget":
+                assert await service.forget(loop, person="a certain person") == 50
+            elif how == "clear":
+                await service.reset(loop, "test")  # what was learned would stay
+                await service.clear(loop, "test")
+            else:
+                await service.delete("drinks", "test")
+            assert left() == 0
+        store.close()
+
+    run(main)
+
+
 def test_clearing_and_deleting(open_store, clock):
     async def main():
         async with running(open_store(), clock) as service:
