@@ -170,11 +170,12 @@ def set_posteriors(state: Regressions, mean: Floats, root: Floats) -> None:
 
     What rounding has left below their diagonals is dropped.
     """
-    upper = np.triu(root)
-    if isinstance(state, Lanes):
-        state.mean[:], state.root[:] = mean.T, upper.transpose(1, 2, 0)
-    else:
-        state.mean[:], state.root[:] = mean, upper
+    state.mean[:], state.root[:] = laid_out(isinstance(state, Lanes), mean, np.triu(root))
+
+
+def laid_out(lanes: bool, mean: Any, root: Any) -> tuple[Any, Any]:
+    """Means (K, d) and roots (K, d, d), of NumPy or of JAX, as `Lanes` or `Rows` have them."""
+    return (mean.T, root.transpose(1, 2, 0)) if lanes else (mean, root)
 
 
 @hook
