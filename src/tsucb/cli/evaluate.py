@@ -13,9 +13,11 @@ import typer
 from tsucb.cli.options import SeedOption, listed
 from tsucb.cli.simulate import ModelName, make_model
 from tsucb.evaluation import Comparison, compare, read_settings
+from tsucb.evaluation.compare import LOGGED, verdict
 from tsucb.files import write_whole
 from tsucb.logs import LoggedData, read_events, replay
 from tsucb.logs.decision_log import is_decision_log
+from tsucb.logs.estimators import interval
 from tsucb.logs.logged_data import check_events
 from tsucb.news import log_files, read_day
 from tsucb.news.events import news_events
@@ -40,6 +42,8 @@ def evaluate(
     policy: Annotated[
         list[str] | None,
         typer.Option(
+            "--policy",
+            "--policies",
             help='TS, "TS-UCB(1)", "IDS(1000)", Greedy, UCB or Random; several with commas, or '
             "by repeating the option. Default: TS-UCB(10), as the agent's.",
             show_default=False,
@@ -189,9 +193,6 @@ def print_comparison(found: Comparison) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from tsucb.evaluation.compare import LOGGED, verdict
-    from tsucb.logs.estimators import interval
-
     console = Console(highlight=False)
     kept = ", ".join(f"{name} {size:,}" for name, size in found.kept.items() if size)
     console.print(
@@ -214,9 +215,8 @@ def print_comparison(found: Comparison) -> None:
     for (first, second), each in found.differences.items():
         if second != LOGGED:
             console.print(f"{first} against {second}: {interval(each, sign=True)}, {verdict(each)}")
-    for name, each in found.values.items():
-        if each.reason:
-            console.print(f"{name}: {each.reason}.", soft_wrap=True)
+    for sentence in found.reasons():
+        console.print(sentence, soft_wrap=True)
 
 
 def news_days(path: Path, strict: bool) -> Iterator[tuple[str, LoggedData]]:
