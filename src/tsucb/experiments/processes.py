@@ -45,7 +45,7 @@ def processes(workers: int) -> Iterator[Executor]:
     finally:
         for child in set(multiprocessing.active_children()) - others:
             child.terminate()
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(cancel_futures=True)
 
 
 def begin() -> None:
