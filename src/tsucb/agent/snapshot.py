@@ -19,20 +19,18 @@ from tsucb.agent.encoding import Encoder
 from tsucb.agent.hashing import HashingEncoder
 from tsucb.agent.roster import (
     PER_COLUMN,
-    ArmRecord,
-    Open,
     Roster,
-    arms_of,
     blank_books,
     columns_of,
     plain_name,
 )
+from tsucb.agent.waiting import ArmRecord, Entries, Open, Together, Waiting, arms_of
 from tsucb.checks import LARGEST, within
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hashed_linear import HashedLinear
 from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.model import Model, check_finite, trains
-from tsucb.numeric.arrays import Integers
+from tsucb.numeric.arrays import Floats, Integers
 from tsucb.structure import (
     Arrays,
     WrongSettings,
@@ -74,28 +72,25 @@ def taken(agent: "Agent") -> tuple[dict[str, Any], Arrays]:
     roster = agent._in_order()
     if agent._coming:  # by their last use, and without columns of no arm
         roster = roster.with_arms([r for r in agent._records.values() if r in roster.columns])
-    books, open = roster.books, roster.decisions()
-    for id in list(open)[: max(len(open) - agent.max_open, 0)]:
-        del open[id]
+    books, open = roster.books, roster.open
+    if len(open) > agent.max_open:
+        open = open.copied()
+        open.drop_oldest(agent.max_open)
+    alone = {id: entry for id, entry in open.entries.items() if isinstance(entry, tuple)}
+    batches = [entry for entry in open.entries.values() if isinstance(entry, Together)]
 
     # Arms that are to come or go are left to the agent that is loaded.
     live = [record for record in agent._records.values() if record in roster.columns]
     gone = [record for record in roster.columns if agent._records.get(record.name) is not record]
-    waiting = [record for decision in open.values() for record in arms_of(decision)]
-    lost = dict.fromkeys(record for record in waiting if record not in roster.columns)
-    records = [*roster.columns, *lost]
+    waiting = [record for record, count in open.by_arm().items() if count]
+    records = list(dict.fromkeys([*roster.columns, *waiting]))  # those that are lost at the end
     number = {record: i for i, record in enumerate(records)}
-    contexts = np.frombuffer(b"".join(context for _, context, _ in open.values()))
     parts = {
         "state": roster.state,
         "books": books,
         "columns": np.array([roster.columns.get(r, GONE) for r in records], dtype=np.int64),
-        "open_arms": np.array([number[record] for record in waiting], dtype=np.int64),
-        "open_times": np.array([when for _, _, when in open.values()], dtype=np.float64),
-        "open_contexts": contexts.reshape(
-            len(waiting) if agent._per_arm else len(open),
-            *(roster.model.context_shape(1)[-1:] or (0,)),
-        ),
+        **alone_taken(agent, list(alone.values()), number),
+        **batches_taken(agent, batches, number),
     }
     arrays: Arrays = []
     values = {
@@ -116,13 +111,46 @@ def taken(agent: "Agent") -> tuple[dict[str, Any], Arrays]:
         "added": [r.name for r in agent._records.values() if r not in roster.columns],
         "state_columns": int(books.chosen.size),
         "parts": {name: pack(part, arrays) for name, part in parts.items()},
-        "open": list(open),
-        # Of each, the length of its list; 0 for a decision of one arm.
-        "lists": [len(r) if isinstance(r, tuple) else 0 for r, _, _ in open.values()],
+        # Ids, and the sizes of batches.
+        "open": [len(e) if isinstance(e, Together) else id for id, e in open.entries.items()],
+        # Of each id, the length of its list; 0 for a decision of one arm.
+        "lists": [len(r) if isinstance(r, tuple) else 0 for r, _, _ in alone.values()],
         "random": agent._rng.bit_generator.state,
     }
     assert len(live) + len(gone) == len(roster.columns)
     return values, [array.copy() for array in arrays]
+
+
+def alone_taken(agent: "Agent", open: list[Open], number: dict[ArmRecord, int]) -> dict[str, Any]:
+    """Open decisions that were made one by one, for arms that are numbered."""
+    waiting = [number[record] for decision in open for record in arms_of(decision)]
+    contexts = np.frombuffer(b"".join(context for _, context, _ in open))
+    lines = len(waiting) if agent._per_arm else len(open)
+    return {
+        "open_arms": np.array(waiting, dtype=np.int64),
+        "open_times": np.array([when for _, _, when in open], dtype=np.float64),
+        "open_contexts": contexts.reshape(lines, *context_width(agent.model)),
+    }
+
+
+def batches_taken(
+    agent: "Agent", batches: list[Together], number: dict[ArmRecord, int]
+) -> dict[str, Any]:
+    """Open decisions that were made at once, without those of them that are closed."""
+    parts: dict[str, list[Any]] = {
+        "batch_numbers": [_zeros(0)],
+        "batch_checksums": [np.zeros(0, dtype=np.uint64)],
+        "batch_arms": [_zeros(0)],
+        "batch_contexts": [np.zeros((0, *context_width(agent.model)))],
+    }
+    for batch in batches:
+        rows = np.flatnonzero(batch.waits)
+        of_arms = np.array([number.get(record, GONE) for record in batch.records])
+        found = batch.numbers, batch.checksums, of_arms[batch.places], batch.contexts
+        for listed, array in zip(parts.values(), found, strict=True):
+            listed.append(array[rows])
+    times = np.array([batch.time for batch in batches], dtype=np.float64)
+    return {"batch_times": times} | {name: np.concatenate(a) for name, a in parts.items()}
 
 
 def digest(values: dict[str, Any], arrays: Arrays) -> str:
@@ -304,15 +332,14 @@ def fill(agent: "Agent", values: dict[str, Any], arrays: Arrays, room: int) -> N
     if books.counts[PENDING] != NOTHING and not (due and trains(agent.model)):
         raise ValueError("something half done")
 
-    open = open_decisions(agent, values, part, records, room)
-    places = sum(len(arms_of(decision)) for decision in open.values())
-    if len(open) > agent.max_open or places > books.counts[DECISIONS] - books.counts[CLOSED]:
+    made = int(books.counts[DECISIONS])
+    open = open_decisions(agent, values, part, records, room, made)
+    if len(open) > agent.max_open or open.places > made - books.counts[CLOSED]:
         raise ValueError("more open decisions than there can be")
     waiting = np.zeros(count, dtype=np.int64)
-    for decision in open.values():
-        for record in arms_of(decision):
-            if record in here:
-                waiting[here[record]] += 1
+    for record, number in open.by_arm().items():
+        if record in here:
+            waiting[here[record]] += number
     if (books.pulls + waiting > books.chosen).any():
         raise ValueError("more rewards than decisions")
     removed = {records[_count(i)] for i in values["removed"]}
@@ -324,7 +351,7 @@ def fill(agent: "Agent", values: dict[str, Any], arrays: Arrays, room: int) -> N
         agent._records[plain] = ArmRecord(plain)
     if len(agent._records) != len(here) - len(removed) + len(values["added"]):
         raise ValueError("two arms of one name")
-    agent._roster = Roster(agent.model, here, state, books, {**open}, axes)
+    agent._roster = Roster(agent.model, here, state, books, open, axes)
     agent._settled = not (removed or values["added"])
     agent._rng.bit_generator.state = checked_random(values["random"])
 
@@ -363,12 +390,31 @@ def check_books(books: Books, here: dict[ArmRecord, int]) -> None:
 
 def open_decisions(
     agent: "Agent", values: dict[str, Any], part: Callable[[str, Any], Any],
+    records: list[ArmRecord], room: int, made: int,
+) -> Waiting:  # fmt: skip
+    """The decisions that wait for a reward; so many were made."""
+    known = values["open"]
+    if type(known) is not list or not all(type(entry) in (str, int) for entry in known):
+        raise ValueError("open decisions without ids")
+    ids = [entry for entry in known if type(entry) is str]
+    alone = alone_again(agent, ids, values["lists"], part, records, room)
+    sizes = [_count(entry) for entry in known if type(entry) is int]
+    batches = iter(batches_again(agent, sizes, part, records, room, made))
+    entries: Entries = {}
+    for entry in known:
+        if type(entry) is str:
+            entries[entry] = alone[entry]
+        else:
+            batch = next(batches)
+            entries[batch.key] = batch
+    return Waiting(entries)
+
+
+def alone_again(
+    agent: "Agent", ids: list[str], lengths: Any, part: Callable[[str, Any], Any],
     records: list[ArmRecord], room: int,
 ) -> dict[str, Open]:  # fmt: skip
-    """The decisions that wait for a reward."""
-    ids, lengths = values["open"], values["lists"]
-    if type(ids) is not list or not all(type(id) is str for id in ids):
-        raise ValueError("open decisions without ids")
+    """The open decisions that were made one by one."""
     if type(lengths) is not list or len(lengths) != len(ids) or len(set(ids)) < len(ids):
         raise ValueError("open decisions that were not made here")
     counts = [max(_count(length), 1) for length in lengths]
@@ -376,11 +422,8 @@ def open_decisions(
         raise ValueError("open decisions that it has no numbers for")
     lines = counts if agent._per_arm else [1] * len(ids)
     arms, times = part("open_arms", _zeros(sum(counts))), part("open_times", np.zeros(len(ids)))
-    shape = agent.model.context_shape(1)[-1:] or (0,)
-    contexts = part("open_contexts", np.zeros((sum(lines), *shape)))
-    if (arms < 0).any() or (arms >= len(records)).any():
-        raise ValueError("open decisions that were not made here")
-    check_finite(contexts, agent.model.largest)
+    contexts = part("open_contexts", np.zeros((sum(lines), *context_width(agent.model))))
+    check_made_here(arms, contexts, agent, records)
     open: dict[str, Open] = {}
     arm, line = 0, 0
     for id, length, n, width, when in zip(ids, lengths, counts, lines, times.tolist(), strict=True):
@@ -391,6 +434,55 @@ def open_decisions(
         open[id] = (listed if length else listed[0]), context, when
         arm, line = arm + n, line + width
     return open
+
+
+def batches_again(
+    agent: "Agent", sizes: list[int], part: Callable[[str, Any], Any],
+    records: list[ArmRecord], room: int, made: int,
+) -> list[Together]:  # fmt: skip
+    """The open decisions that were made at once."""
+    count = sum(sizes)
+    if count > room or 0 in sizes:
+        raise ValueError("open decisions that it has no numbers for")
+    numbers, arms = part("batch_numbers", _zeros(count)), part("batch_arms", _zeros(count))
+    checksums = part("batch_checksums", np.zeros(count, dtype=np.uint64))
+    times = part("batch_times", np.zeros(len(sizes)))
+    contexts = part("batch_contexts", np.zeros((count, *context_width(agent.model))))
+    check_made_here(arms, contexts, agent, records)
+    ascending = (numbers[1:] > numbers[:-1]).all()
+    if count and not (numbers[0] > 0 and numbers[-1] <= made and ascending):
+        raise ValueError("open decisions that were not made here")
+    batches, first = [], 0
+    for size, when in zip(sizes, times.tolist(), strict=True):
+        rows = slice(first, first + size)
+        used, places = np.unique(arms[rows], return_inverse=True)
+        batches.append(
+            Together(
+                numbers[rows].copy(),
+                checksums[rows].copy(),
+                tuple(records[i] for i in used.tolist()),
+                places.astype(np.int64),
+                contexts[rows].copy(),
+                when,
+            )
+        )
+        first += size
+    return batches
+
+
+def check_made_here(
+    arms: Integers, contexts: Floats, agent: "Agent", records: list[ArmRecord]
+) -> None:
+    """Complain about open decisions that the agent cannot have made."""
+    if (arms < 0).any() or (arms >= len(records)).any():
+        raise ValueError("open decisions that were not made here")
+    check_finite(contexts, agent.model.largest)
+
+
+def context_width(model: Any) -> tuple[int]:
+    """How many numbers a decision keeps of its context, of every arm if each has a row."""
+    width: tuple[int] = model.context_shape(1)[-1:] or (0,)
+    return width
 
 
 def checked_random(state: Any) -> dict[str, Any]:
