@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import tsucb
-from tsucb.agent import UnknownDecision, ids
+from tsucb.agent import UnknownDecision, calls, ids
 from tsucb.streams import WORLD, stream
 
 ARMS = ["red", "green", "blue"]
