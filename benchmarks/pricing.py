@@ -1,0 +1,94 @@
+"""Prices in raw dollars, after the notebook of bayesianbandits on delayed rewards.
+
+A shop in ten cities chooses one of five prices in each city every morning, and hears in the
+evening what it earned, some 250 to 1,600 dollars a city: the price times what is sold, which
+falls linearly with the price. A year. Nothing is scaled, no level is told, there is no noise:
+
+    python benchmarks/pricing.py --runs 20 [--peer PYTHON]
+
+With --peer PYTHON, the interpreter of an environment with bayesianbandits, its agent is played on
+the same problems, with the prior mean of 1,000 dollars that the notebook gives it.
+"""
+
+import argparse
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+
+PRICES = (5, 8, 11, 14, 17)
+CITIES = 10
+
+
+def regret(seed: int, decide: Callable[[], Sequence[int]], learn: Callable[[Any], None]) -> float:
+    """Of a year, in dollars; `decide` has all cities' prices, `learn` gets what they earned."""
+    rng = np.random.default_rng(seed)
+    sold = rng.uniform(50, 100, (CITIES, 1)) + rng.uniform(-2, -0.1, (CITIES, 1)) * PRICES
+    earned = np.array(PRICES) * np.maximum(sold, 0)
+    total = 0.0
+    for _ in range(365):
+        chosen = [PRICES.index(price) for price in decide()]
+        rewards = earned[range(CITIES), chosen]
+        total += float((earned.max(axis=1) - rewards).sum())
+        learn(rewards)
+    return total
+
+
+def tsucb(seed: int) -> float:
+    """An agent with nothing set, that is told the names of the cities."""
+    agent = import_module("tsucb").Agent(PRICES, seed=seed)
+    cities = [{"city": f"city {number}"} for number in range(CITIES)]
+    ids: list[Any] = []
+
+    def decide() -> Sequence[int]:
+        decisions = agent.choose_many(cities)
+        ids[:] = decisions.ids
+        return list(decisions.arms)
+
+    return regret(seed, decide, lambda rewards: agent.reward_many(ids, rewards))
+
+
+def bayesianbandits(seed: int) -> float:
+    """Its agent as in the notebook: a common level of about 1,000, and one of every city."""
+    library = import_module("bayesianbandits")
+    prior = np.array([1000.0] + [0.0] * CITIES)
+    regressor = library.NormalInverseGammaRegressor
+    arms = [library.Arm(price, learner=regressor(mu=prior)) for price in PRICES]
+    agent = library.ContextualAgent(arms, library.ThompsonSampling(), random_seed=seed)
+    cities = np.hstack([np.ones((CITIES, 1)), np.eye(CITIES)])
+    chosen: list[int] = []
+
+    def decide() -> Sequence[int]:
+        chosen[:] = agent.pull(cities)
+        return chosen
+
+    def learn(rewards: Any) -> None:
+        for price in set(chosen):
+            mine = np.array(chosen) == price
+            agent.select_for_update(price).update(cities[mine], rewards[mine])
+
+    return regret(seed, decide, learn)
+
+
+def main() -> None:
+    """Play, and print the regret of every run, sorted."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--peer", metavar="PYTHON", help="interpreter with bayesianbandits")
+    parser.add_argument("--only", choices=["tsucb", "bayesianbandits"], default="tsucb")
+    options = parser.parse_args()
+    found = sorted(globals()[options.only](seed) for seed in range(options.runs))
+    print(f"{options.only}: mean {np.mean(found):,.0f}; " + " ".join(f"{x:,.0f}" for x in found))
+    if options.peer:
+        command = [options.peer, __file__, "--only", "bayesianbandits", "--runs", str(options.runs)]
+        subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    main()
