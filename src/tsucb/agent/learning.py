@@ -14,6 +14,7 @@ from tsucb.agent.arm_features import HybridReader
 from tsucb.agent.calls import (
     CLOSED,
     DECISIONS,
+    LEARNED,
     NOTHING,
     PENDING,
     record_closed,
@@ -27,6 +28,7 @@ from tsucb.agent.many import Decisions
 from tsucb.agent.offering import Offering
 from tsucb.agent.roster import (
     Roster,
+    Undo,
     plain_name,
     record_of,
     records_of,
@@ -148,10 +150,13 @@ class Learning(Offering):
             roster, columns = self._closing(roster, closing)
             known = np.flatnonzero(columns >= 0)
             contexts = closing.contexts if known.size == columns.size else closing.contexts[known]
-            after = roster.copied(closing.after)
-            self._learn_rows(after, columns[known], contexts, values[known], counted=False)
-            after.books.counts[CLOSED] += columns.size - known.size
-            self._roster = after
+            self._doing = Undo(roster.copied())
+            roster.counts[PENDING] = LEARNED
+            self._learn_rows(roster, columns[known], contexts, values[known], counted=False)
+            roster.counts[CLOSED] += columns.size - known.size
+            roster.open = closing.after
+            roster.counts[PENDING] = NOTHING
+            self._doing = None
         if self._log is not None:
             now = self._time()
             for id, value in zip(

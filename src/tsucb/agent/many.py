@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 PIECE = 2048  # contexts at a time
 MOST_SEEN = 2**25  # numbers: beyond 256 MB, what was seen of every arm is not kept
 
-# What a batch needs is free again soon. The C library gives free memory back to the system, and gets
+# What a batch needs is free again soon. The C library gives free memory back to the system and gets
 # it again page by page, which can take as long as to decide. Once a block of some megabytes was
 # freed, used or not, it keeps as much for the next time (M_TRIM_THRESHOLD of the GNU library).
 np.empty(2**19)

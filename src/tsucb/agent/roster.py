@@ -53,9 +53,18 @@ class Rest(NamedTuple):
     entry: Open | None
 
 
-# What an agent is doing: learning a decision's reward, or that of a place of a list, deciding
-# several times, or anything else.
-Doing: TypeAlias = str | Rest | Batch | None
+class Undo(NamedTuple):
+    """Many rewards that are being learned, and all that was known before them.
+
+    Learned in place: compiled code stays bound to a roster, which takes as long as many decisions.
+    """
+
+    before: "Roster"
+
+
+# What an agent is doing: learning a decision's reward, or that of a place of a list, or many of
+# them; deciding several times, or anything else.
+Doing: TypeAlias = str | Rest | Undo | Batch | None
 
 
 class Roster:
@@ -140,6 +149,8 @@ class Roster:
 
         Training that is due is not done here; `counts[PENDING]` still says so.
         """
+        if isinstance(doing, Undo) and not self.in_order:
+            return doing.before
         books, open = copied(self.books), self.open.copied()
         pending, counts = books.counts[PENDING], books.counts
         if pending == DECIDED and isinstance(doing, Batch):  # nobody has heard of the decisions
