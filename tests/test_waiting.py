@@ -48,7 +48,7 @@ class Reference:
     def close(self):
         if self.all:
             id = list(self.all)[self.rng.integers(len(self.all))]
-            del self.all[id]
+            assert self.open.decision(id) == self.all.pop(id)
             self.open.close(id)
             assert self.open.decision(id) is None
 

@@ -76,11 +76,22 @@ class Together:
         self.places, self.contexts, self.time = places, contexts, time
         self.key = int(numbers[0]) if key is None else key
         self.waits = np.ones(numbers.size, dtype=np.uint8) if waits is None else waits
-        # How many wait, and the first of them.
-        self.left = np.array([np.count_nonzero(self.waits), self.waits.argmax()])
+        # How many wait, and a row before which none does.
+        self.left = np.array([np.count_nonzero(self.waits), 0])
 
     def __len__(self) -> int:
         return int(self.left[0])
+
+    def row(self, number: int, checksum: int) -> int | None:
+        """Where one of them is that waits."""
+        numbers = self.numbers
+        row, size = number - numbers.item(0), numbers.size
+        if not 0 <= row < size or numbers.item(row) != number:  # some before it are not here
+            row = int(numbers.searchsorted(number))
+            if row == size or numbers.item(row) != number:
+                return None
+        waits = self.waits.item(row) and self.checksums.item(row) == checksum
+        return row if waits else None
 
     def decision(self, row: int) -> Open:
         """One of them."""
@@ -129,11 +140,11 @@ class NotOpen(LookupError):
 class Waiting:
     """All decisions that wait for a reward.
 
-    Whatever changes it changes it at once, so that an interrupt finds it before or after; all but
-    `add`, which is taken back after an interrupt by whoever calls it.
+    To drop the oldest takes effect at once: an interrupt finds each of them there, or dropped. Who
+    adds a batch, or closes a decision, takes it back or finishes it after an interrupt, in a copy.
     """
 
-    __slots__ = ("_beyond", "_eldest", "_keys", "_order", "beyond", "entries")
+    __slots__ = ("_beyond", "_eldest", "_found", "_keys", "_order", "beyond", "entries")
 
     def __init__(self, entries: Entries) -> None:
         self.entries = entries
@@ -147,6 +158,8 @@ class Waiting:
         # first key of the dictionary: to find that takes long once many were deleted.
         self._eldest: str | int | None = None
         self._order: Iterator[str | int] = iter(())
+        # The decision of a batch that was looked at last: its id, its batch and its row.
+        self._found: tuple[str, Together, int]
 
     def __len__(self) -> int:
         return len(self.entries) + int(self.beyond[0])
@@ -174,7 +187,10 @@ class Waiting:
         if isinstance(found, tuple):
             return found
         place = self._place(id)
-        return None if place is None else place[0].decision(place[1])
+        if place is None:
+            return None
+        self._found = id, *place
+        return place[0].decision(place[1])
 
     def decisions(self) -> dict[str, Open]:
         """Each by itself."""
@@ -194,11 +210,8 @@ class Waiting:
         number, checksum = known
         n = bisect_right(self._keys, number) - 1
         batch = self.entries.get(self._keys[n]) if n >= 0 else None
-        if not isinstance(batch, Together):
-            return None
-        row = int(batch.numbers.searchsorted(number))
-        there = row < batch.numbers.size and batch.numbers[row] == number and batch.waits[row]
-        return (batch, row) if there and int(batch.checksums[row]) == checksum else None
+        row = batch.row(number, checksum) if isinstance(batch, Together) else None
+        return None if row is None else (batch, row)  # type: ignore[return-value]
 
     def add(self, batch: Together) -> None:
         """Open all decisions of a batch, newer than any."""
@@ -209,18 +222,20 @@ class Waiting:
         self.entries[batch.key] = batch
 
     def close(self, id: str) -> None:
-        """Close a decision that waits."""
+        """Close the decision that was looked at last."""
         if self.entries.pop(id, None) is None:
-            place = self._place(id)
-            assert place is not None
-            self._close(*place, 1)
+            found, batch, row = self._found
+            assert found == id
+            if len(batch) == 1:
+                del self.entries[batch.key]
+                return
+            batch.waits[row] = 0
+            batch.left[0] -= 1
+            self.beyond[0] -= 1
+            self._shrink(batch)
 
-    def _close(self, batch: Together, row: int, count: int) -> None:
-        """Close so many decisions of a batch from this row on; of the last one, the batch."""
-        if len(batch) == 1:
-            del self.entries[batch.key]
-            return
-        close_rows(batch.waits, batch.left, self._beyond, row, count)
+    def _shrink(self, batch: Together) -> None:
+        """Have a batch without its closed decisions, if those are the most."""
         if batch.waits.size >= SMALL and 2 * len(batch) < batch.waits.size:
             self.entries[batch.key] = batch.only(batch.waits)
 
@@ -228,8 +243,9 @@ class Waiting:
         """Close the oldest where there are more than so many."""
         while (excess := len(self) - most) > 0:
             entry = None if self._eldest is None else self.entries.get(self._eldest)
-            if isinstance(entry, Together):
-                self._close(entry, int(entry.left[1]), min(excess, max(len(entry) - 1, 1)))
+            if isinstance(entry, Together) and len(entry) > 1:
+                close_first(entry.waits, entry.left, self._beyond, min(excess, len(entry) - 1))
+                self._shrink(entry)
             elif entry is not None:
                 self.entries.pop(self._eldest, None)  # type: ignore[arg-type]
             else:
@@ -342,18 +358,15 @@ def _stacked(parts: list[tuple[Integers, Floats]], count: int) -> Floats:
 
 
 @compiled
-def close_rows(waits, left, beyond, first, count):  # type: ignore[no-untyped-def]
-    """Close so many rows that wait, fewer than all, from one of them on: in one call."""
-    row = first
+def close_first(waits, left, beyond, count):  # type: ignore[no-untyped-def]
+    """Close the first of the rows that wait, fewer than all."""
     closed = 0
     while closed < count:
-        closed += waits[row]
-        waits[row] = 0
-        row += 1
+        closed += waits[left[1]]
+        waits[left[1]] = 0
+        left[1] += 1
     left[0] -= count
     beyond[0] -= count
-    while not waits[left[1]]:
-        left[1] += 1
 
 
 @compiled
