@@ -32,9 +32,10 @@ from typing import Any
 
 from tsucb.service.events import Decided, Rewarded
 from tsucb.service.metrics import resident
-from tsucb.service.service import ONE, Service
-from tsucb.service.service import fill as picked
+from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
+from tsucb.service.slots import ONE
+from tsucb.service.slots import fill as picked
 from tsucb.service.sqlite import FILE, SqliteStore
 
 LOOP = "long"

@@ -438,6 +438,8 @@ def test_what_arms_know_survives_others_leaving():
         (lambda: make().fit(None), ValueError, "three arrays"),
         (lambda: make().fit(np.ones(3)), ValueError, "three arrays"),
         (lambda: make().update([1, 2], "red", None), TypeError, "a reward must be a number"),
+        (lambda: make().update([1, 2], "red", "1"), TypeError, "a reward must be a number"),
+        (lambda: make(keep_beliefs="no"), TypeError, "True or False"),
         (lambda: tsucb.Greedy(first="no"), TypeError, "True or False"),
         (lambda: make(forgetting=0), ValueError, "forgetting"),
         (lambda: make(forgetting=1.1), ValueError, "forgetting"),

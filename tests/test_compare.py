@@ -12,7 +12,8 @@ import pytest
 import tsucb
 from tsucb.cli import answer
 from tsucb.evaluation import compare, like, simulate_like
-from tsucb.evaluation.compare import LOGGED, Candidate, verdict
+from tsucb.evaluation.candidates import Candidate
+from tsucb.evaluation.compare import LOGGED, verdict
 from tsucb.evaluation.settings import read_settings
 from tsucb.logs import Decisions, read_decisions
 from tsucb.logs.decisions import from_table
@@ -85,6 +86,7 @@ def test_doubly_robust_on_the_log_of_a_live_agent(logged: Path) -> None:
     assert same.bounded
     assert -0.1 < same.low < 0 < same.high < 0.1
     assert verdict(same) == "cannot tell"
+    assert any(each.startswith("same against as logged: about ") for each in found.reasons())
     assert found.values["default"].uncovered == 0.0
 
 
@@ -171,6 +173,7 @@ def test_bad_settings_are_refused(text: str, message: str, tmp_path: Path) -> No
         ({"a": {"model": "NIGLinear"}}, {}, "numbers"),
         ({"a": {"model": "Linear"}}, {}, "features of every arm"),
         ({"a": {}}, {"method": "magic"}, "method is auto"),
+        ({"a": {"model": "HybridLinear"}}, {"method": "replay"}, "does not read features of arms"),
         ({"a": {}}, {"draws": 0}, "draws must be"),
     ],
 )
@@ -192,6 +195,9 @@ def test_bad_logs_are_refused(tmp_path: Path) -> None:
     gaps = log.assign(reward=[math.nan, *log.reward[1:]])
     with pytest.raises(ValueError, match="1 of 60 decisions have no reward"):
         compare(gaps, {"a": {}}, uniform=True)
+    for whole_or_not in (log, gaps):
+        with pytest.raises(ValueError, match="missing is a number, 'drop' or 'recent'"):
+            compare(whole_or_not, {"a": {}}, uniform=True, missing="maybe")
     menu = log.assign(menu="milk")
     with pytest.raises(ValueError, match="the logged arm was not available"):
         compare(menu, {"a": {}}, uniform=True, available="menu")

@@ -109,6 +109,14 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(goal), f"{path or page.name} has no heading #{anchor}"
 
 
+@every_page
+def test_files_named_exist(page: Path) -> None:
+    """A file or folder of the repository that a page speaks of is there."""
+    named = re.findall(r"`((?:src/)?tsucb/[\w/]+(?:\.py)?)`", page.read_text())
+    missing = [name for name in named if not (ROOT / "src" / name.removeprefix("src/")).exists()]
+    assert not missing
+
+
 def anchors(page: Path) -> set[str]:
     """The anchors of the headings of a page, those of generated reference entries included."""
     text = page.read_text()

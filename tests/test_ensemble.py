@@ -12,7 +12,8 @@ from everything import rng
 
 import tsucb
 from tsucb.models import ensemble
-from tsucb.models.ensemble import Ensemble, Keeper
+from tsucb.models.ensemble import Ensemble
+from tsucb.models.refits import Keeper
 from tsucb.testing import check_model, check_same_arms
 from tsucb.testing.examples import LeastSquares
 

@@ -184,6 +184,7 @@ def test_explanations_tell_chance_from_choice():
         assert explained.alpha == explained.ratio[own]
         agent.reward(decision.id, 1.0 if decision.arm == "b" else 0.0)
     assert agent.policy.name.endswith("+90%")
+    assert repr(agent) == "<Agent: 3 arms, AdaptiveLinear, TS-UCB(10)+90%>"
 
 
 def test_what_is_not_known_is_said():
@@ -191,7 +192,7 @@ def test_what_is_not_known_is_said():
     with pytest.raises(ValueError, match=r"exploration=0\.05, or with keep_beliefs"):
         _ = agent.choose([1.0]).probabilities
     for wrong in (-0.1, 1.1, "much"):
-        with pytest.raises((ValueError, TypeError)):
+        with pytest.raises(ValueError, match="exploration must be from 0 to 1"):
             tsucb.Agent(["a"], exploration=wrong)
     with pytest.raises(ValueError, match="floor already"):
         tsucb.Agent(["a"], policy=tsucb.Exploring(tsucb.TSUCB(1), 0.1), exploration=0.1)

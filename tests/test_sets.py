@@ -143,6 +143,16 @@ def test_arms_are_the_best_of_a_million(arms):
             assert inside(arms, point)
 
 
+@pytest.mark.parametrize("arms", [Polytope([[1, 2], [-2, 0.5], [0.3, -1]]), Box([-1, -1], [1, 1])])
+def test_what_is_certain_and_pays_more_than_f_comes_first(arms):
+    """The origin pays 0 for sure: with f below 0, no arm has a smaller ratio."""
+    point = np.empty(2)
+    for seed in range(5):
+        mean, root = problem(2, seed)
+        assert least_ratio(arms, mean, root, -0.2, point) < -1e12
+        assert np.abs(point).max() < 1e-12
+
+
 def inside(arms, point, slack=1e-9):
     """Whether SciPy's description of the set has the point in it, but for rounding."""
     bounds, constraints = feasible(arms)
@@ -411,6 +421,11 @@ FLAT = [[1, 0], [-1, 0], [0, 1], [0, -1]]
             lambda: SetAgent(Polynomial(0, 1, 1), tsucb.Linear(2)).reward(2.0, 1.0),
             "not from 0 to 1",
         ),
+        (
+            lambda: SetAgent(Polynomial(0, 1, 1), tsucb.Linear(2)).predict([0.5, 2.0]),
+            "not from 0 to 1",
+        ),
+        (lambda: SetAgent(Ball(2), tsucb.Linear(2)).predict([[1.0]]), "2 finite numbers"),
     ],
 )  # fmt: skip
 def test_bad_input_is_answered_in_a_sentence(call, sentence):

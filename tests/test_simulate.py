@@ -283,6 +283,14 @@ def test_things_that_are_no_policies(policies, message):
         played(policies)
 
 
+def test_things_that_are_no_models_or_environments():
+    bandit = tsucb.ContextualLinearBandit(2, 2)
+    with pytest.raises(TypeError, match="model must be an instance"):
+        tsucb.simulate(bandit, tsucb.BernoulliArms, [tsucb.Thompson()], horizon=9, runs=1)
+    with pytest.raises(TypeError, match="environment must be an instance"):
+        tsucb.simulate(None, tsucb.BernoulliArms(), [tsucb.Thompson()], horizon=9, runs=1)
+
+
 def test_an_unknown_baseline():
     with pytest.raises(ValueError, match="there is no policy 'UCB'"):
         played().summary(baseline="UCB")

@@ -6,14 +6,10 @@ from numpy.testing import assert_allclose
 from scipy import special, stats
 
 from tsucb.numeric.special import (
-    beta_cdf,
-    beta_pdf,
     beta_quantile_upper,
     beta_tails,
     chi_squared_quantile_upper,
-    gamma_cdf,
     gamma_tails,
-    log_normal_cdf,
     normal_cdf,
     normal_pdf,
     normal_quantile,
@@ -27,8 +23,6 @@ def test_normal() -> None:
     for x in np.linspace(-36.0, 36.0, 301):
         assert_allclose(normal_cdf(x), special.ndtr(x), rtol=1e-12)
         assert_allclose(normal_pdf(x), stats.norm.pdf(x), rtol=1e-12)
-    for x in np.r_[-(10.0 ** np.linspace(8, -8, 200)), 10.0 ** np.linspace(-8, 1.5, 100)]:
-        assert_allclose(log_normal_cdf(x), special.log_ndtr(x), rtol=1e-12)
 
 
 def test_normal_quantile() -> None:
@@ -46,7 +40,7 @@ def test_normal_quantile() -> None:
 @pytest.mark.parametrize("shape", [0.1, 0.5, 1.0, 2.5, 25.0, 68.0, 250.0, 1e4])
 def test_gamma(shape: float) -> None:
     for x in stats.gamma.ppf(np.linspace(0.0005, 0.9995, 60), shape):
-        assert_allclose(gamma_cdf(x, shape), special.gammainc(shape, x), rtol=1e-12)
+        assert_allclose(gamma_tails(shape, x)[0], special.gammainc(shape, x), rtol=1e-12)
         assert_allclose(gamma_tails(shape, x)[1], special.gammaincc(shape, x), rtol=1e-12)
     far = shape + 12.0 * np.sqrt(shape) + 20.0
     assert_allclose(gamma_tails(shape, far)[1], special.gammaincc(shape, far), rtol=1e-11)
@@ -70,13 +64,11 @@ def test_beta(a: float, b: float) -> None:
     mean, std = stats.beta.mean(a, b), stats.beta.std(a, b)
     tails = np.clip([mean - 9 * std, mean + 9 * std], 1e-12, 1.0 - 1e-12)
     for x in np.r_[middle, tails]:
-        assert_allclose(beta_cdf(x, a, b), special.betainc(a, b, x), rtol=1e-11, atol=1e-300)
-        assert_allclose(
-            beta_tails(x, 1.0 - x, a, b)[1], special.betaincc(a, b, x), rtol=1e-11, atol=1e-300
-        )
-        assert_allclose(beta_pdf(x, a, b), stats.beta.pdf(x, a, b), rtol=1e-9)
-    assert beta_cdf(0.0, a, b) == 0.0
-    assert beta_cdf(1.0, a, b) == 1.0
+        below, above = beta_tails(x, 1.0 - x, a, b)
+        assert_allclose(below, special.betainc(a, b, x), rtol=1e-11, atol=1e-300)
+        assert_allclose(above, special.betaincc(a, b, x), rtol=1e-11, atol=1e-300)
+    assert beta_tails(0.0, 1.0, a, b)[0] == 0.0
+    assert beta_tails(1.0, 0.0, a, b)[0] == 1.0
 
 
 @pytest.mark.parametrize(("a", "b"), SHAPES)

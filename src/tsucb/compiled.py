@@ -359,8 +359,3 @@ def _entry(function: Callable[..., Any], names: list[str]) -> Callable[..., Any]
         return undisturbed(lambda: machine(*arguments[:at], rng, *arguments[at + 1 :]))
 
     return entry
-
-
-def second_is_real(first: Any, second: Any, *rest: Any) -> bool:
-    """Whether the second argument is a float, as `math.inf` is, and not a whole number."""
-    return isinstance(second, types.Float)

@@ -33,8 +33,15 @@ def initial_pulls(model: Any) -> int:
     return int(getattr(model, "initial_pulls", 0))
 
 
+def require_model(model: Any) -> None:
+    """Refuse what cannot be a model, such as a class."""
+    if isinstance(model, type) or not callable(getattr(model, "start", None)):
+        raise TypeError(f"model must be an instance, such as tsucb.AdaptiveLinear(5), not {model}")
+
+
 def start(model: Any, arms: int, seed: int, run: int) -> Any:
     """The state of a model before any data, with the run's own stream if it takes one."""
+    require_model(model)
     if "rng" in inspect.signature(model.start).parameters:
         return model.start(arms, stream(seed, run, MODEL))
     return model.start(arms)

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ pytest.importorskip("msgspec", reason="the service needs tsucb[serve]")
 from tsucb.service.service import Service
 from tsucb.service.sqlite import SqliteStore
 from tsucb.service.store import Store
+
+PATIENCE = 300.0  # seconds that something may take where the machine has other things to do
 
 
 class Clock:
@@ -74,33 +76,60 @@ class Database:
         """Return when it takes connections."""
         command = [self._programs / "postgres", "-D", self.folder / "data", "-k", self.folder]
         self._server = subprocess.Popen([*command, "-c", "listen_addresses="], **self._quiet)
-        for _ in range(600):
-            if not subprocess.run([self._programs / "pg_isready", "-qh", self.folder]).returncode:
-                return
+        deadline = time.monotonic() + PATIENCE
+        while subprocess.run([self._programs / "pg_isready", "-qh", self.folder]).returncode:
+            if self._server.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError("PostgreSQL does not start")
             time.sleep(0.05)
 
     def stop(self) -> None:
         """Stop it without waiting for connections."""
-        self._server.send_signal(signal.SIGINT)
-        self._server.wait(20)
+        stopped(self._server, signal.SIGINT)
+
+
+def stopped(process: "subprocess.Popen[Any]", number: int = signal.SIGTERM) -> None:
+    """Ask a process to end, and make it end if it does not."""
+    try:
+        if process.poll() is None:
+            process.send_signal(number)
+        process.wait(60)
+    finally:
+        process.kill()  # which does nothing to one that has ended
+        process.wait()
 
 
 @pytest.fixture(scope="session")
 def database() -> Iterator[str]:
     """The address of a PostgreSQL server that is started for these tests."""
-    found = Database()
-    yield found.address
-    found.stop()
-    shutil.rmtree(found.folder, ignore_errors=True)
+    with a_database() as found:
+        yield found.address
 
 
 @pytest.fixture
 def mortal_database() -> Iterator[Database]:
     """A PostgreSQL server that a test may stop."""
+    with a_database() as found:
+        yield found
+
+
+@contextmanager
+def a_database() -> Iterator[Database]:
+    """A PostgreSQL server, stopped in the end whatever happens."""
     found = Database()
-    yield found
-    found.stop()
-    shutil.rmtree(found.folder, ignore_errors=True)
+    try:
+        yield found
+    finally:
+        found.stop()
+        shutil.rmtree(found.folder, ignore_errors=True)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something, however long it takes."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come"
+        await asyncio.sleep(0.02)
 
 
 @pytest.fixture

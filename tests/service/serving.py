@@ -10,6 +10,7 @@ from typing import Any
 
 import uvicorn
 
+from tests.service.conftest import PATIENCE
 from tsucb.service.application import Application, Options
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
@@ -52,7 +53,7 @@ def served(
     )  # fmt: skip
     server = uvicorn.Server(config)
     found = Served(service, application, f"{'https' if tls else 'http'}://127.0.0.1:{port}")
-    ready = threading.Event()
+    ready, failed = threading.Event(), list[BaseException]()
 
     async def main() -> None:
         task = asyncio.create_task(server.serve([free]))
@@ -70,15 +71,25 @@ def served(
         await task
         await asyncio.sleep(0)
 
-    thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
+    def serve() -> None:
+        try:
+            asyncio.run(main())
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    assert ready.wait(300)  # it may have to compile
     try:
+        assert ready.wait(PATIENCE)  # it may have to compile
+        assert not failed, failed
         yield found
     finally:
         for client in found.clients:
             client.close()
         server.should_exit = True
-        thread.join(20)
+        thread.join(PATIENCE)
         free.close()
         store.close()
+    assert not failed, failed

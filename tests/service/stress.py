@@ -21,6 +21,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.service.conftest import PATIENCE, stopped, until
 from tsucb.service.client import AsyncClient
 from tsucb.service.service import Service
 from tsucb.service.sqlite import SqliteStore
@@ -66,7 +67,8 @@ def start(folder: Path, port: int) -> "subprocess.Popen[bytes]":
 
 async def answers(server: "subprocess.Popen[bytes]", folder: Path, port: int) -> None:
     """Wait until the server listens."""
-    for _ in range(1_200):
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
         if server.poll() is not None:
             raise RuntimeError((folder / "server.log").read_text()[-2_000:])
         with contextlib.suppress(OSError):
@@ -115,10 +117,8 @@ async def stress(folder: Path, kills: int, pause: float) -> Report:
         for number in range(kills):
             before = report.rewards
             await asyncio.sleep(rng.random() * pause)
-            for _ in range(200):  # a slow machine gets the time it needs to do anything
-                if report.rewards > before:
-                    break
-                await asyncio.sleep(0.05)
+            # A slow machine gets the time it needs to do anything.
+            await until(lambda before=before: report.rewards > before)  # type: ignore[misc]
             server.send_signal(signal.SIGKILL)
             server.wait()
             report.kills += 1
@@ -126,14 +126,14 @@ async def stress(folder: Path, kills: int, pause: float) -> Report:
             await answers(server, folder, port)
             if kills > 10 and number % 10 == 9:
                 print(f"{number + 1} kills, {report.rewards:,} rewards", flush=True)
-        await asyncio.sleep(0.5)
+        before = report.rewards
+        await until(lambda: report.rewards > before)
         stop.set()
         await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()
-        server.terminate()
-        server.wait(30)
+        stopped(server)
     assert server.returncode == 0, (folder / "server.log").read_text()[-2_000:]
     return report
 

@@ -8,10 +8,12 @@ import pytest
 from tests.service.conftest import run, running
 from tests.service.test_loop import ARMS, WAIT, learned, made, pulls
 from tsucb.service import events
+from tsucb.service.errors import NotFound
 from tsucb.service.events import Condensed, Decided
 from tsucb.service.loop import TAKEN, Loop
-from tsucb.service.service import DAY, NotFound, Service
+from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
+from tsucb.service.upkeep import DAY
 
 
 async def visits(service: Service, loop: Loop, clock: Any, count: int, **more: Any) -> list[str]:
@@ -186,3 +188,35 @@ def test_arms_that_come_and_go_are_counted_in_bounded_room():
     whole = tally.whole()
     assert (whole.arms["evergreen"], sum(whole.arms.values())) == (5_000, 10_000)
     assert whole.arms[OTHERS] > 4_000
+
+
+def test_who_learns_from_a_log_has_it_alone(open_store, clock, monkeypatch):
+    """Nothing is deleted from under a model that learns; and other settings change meanwhile."""
+
+    async def main():
+        async with running(open_store(), clock) as service:
+            service._ticking.cancel()
+            loop = await made(service, retention_days=1)
+            await visits(service, loop, clock, 20)
+            await service.store_snapshot(loop)
+            clock.pass_by(2 * DAY)
+            nearly, requests, deleting = service._nearly_relearned, asyncio.get_running_loop(), []
+
+            def slow(relearning):
+                async def meanwhile():
+                    deleting.append(asyncio.create_task(service.delete_old(loop)))
+                    await service.configure(loop, {"exploration": 0.5}, "test")
+
+                nearly(relearning)
+                asyncio.run_coroutine_threadsafe(meanwhile(), requests).result()
+
+            monkeypatch.setattr(service, "_nearly_relearned", slow)
+            monkeypatch.setattr("tsucb.service.service.NEAR", 5)
+            settings = await service.configure(loop, {"model": "BernoulliArms"}, "test")
+            assert (settings.exploration, loop.settings) == (0.5, settings)
+            assert pulls(loop) == loop.counts.learned > 5
+            assert await deleting[0]
+            assert isinstance(events.decode(next(service.store.read(0)).body), Condensed)
+            assert_the_log_gives_it(service, loop)
+
+    run(main)

@@ -2,16 +2,21 @@
 
 import asyncio
 import math
+import threading
 from typing import Any
 
 import pytest
 
-from tests.service.conftest import Clock, run, running
+from tests.service.conftest import PATIENCE, Clock, run, running
 from tsucb.service import events
+from tsucb.service.errors import NotFound
 from tsucb.service.events import Decided
+from tsucb.service.journal import Overloaded
 from tsucb.service.loop import LATE, REPEATED, TAKEN, Loop
-from tsucb.service.service import NotFound, Overloaded, Service, Wanted
+from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings, changed
+from tsucb.service.slots import Wanted
+from tsucb.service.state import Held
 from tsucb.service.store import StoreError
 
 ARMS = ["tea", "milk", "juice"]
@@ -347,6 +352,88 @@ def test_a_snapshot_that_cannot_be_read_is_passed_over(open_store, clock):
     run(main)
 
 
+def test_nobody_waits_while_a_snapshot_is_written(open_store, clock, monkeypatch):
+    """What it holds is what was known when it was taken, whatever happens meanwhile."""
+    begun, go_on, to_bytes = threading.Event(), threading.Event(), Held.to_bytes
+
+    def slow(held):
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        return to_bytes(held)
+
+    async def main():
+        async with running(open_store(), clock) as service:
+            service._ticking.cancel()  # it might take a snapshot, too
+            loop = await made(service, aggregation="sum")
+            seen = [await service.decide(loop, {"n": n}) for n in range(20)]
+            later = await service.decide(loop, {"n": 20}, deferred=True)
+            await service.reward(loop, seen[0].id, 1.0, key="a")
+            monkeypatch.setattr(Held, "to_bytes", slow)
+            saving = asyncio.create_task(service.store_snapshot(loop))
+            assert await asyncio.to_thread(begun.wait, PATIENCE)
+            position, digest = loop.position, loop.digest()
+            try:
+                for event in seen:  # everything that changes what waits
+                    await service.reward(loop, event.id, 2.0, key="b")
+                await service.activate(loop, later.id)
+                await service.decide(loop, {"new": 1.0})
+                clock.pass_by(WAIT)
+                await service.tick()
+                assert pulls(loop) == 22
+            finally:
+                go_on.set()
+            await saving
+            (snapshot, *_) = service.store.snapshots("drinks")
+            assert snapshot.position == position
+            taken = Loop.restored("drinks", position, snapshot.body)
+            assert taken.digest() == digest == service.replayed("drinks", until=position).digest()
+            assert service.replayed("drinks").digest() == loop.digest()
+
+    run(main)
+
+
+def test_a_large_snapshot_is_written_in_pieces(tmp_path, clock, monkeypatch):
+    from tsucb.service import sqlite
+
+    monkeypatch.setattr(sqlite, "PIECE", 1_000)
+
+    def pieces(store):
+        return store._rows("SELECT count(*) FROM pieces")[0][0]
+
+    async def main():
+        store = sqlite.SqliteStore(tmp_path / "data")
+        async with running(store, clock) as service:
+            service._ticking.cancel()
+            loop = await made(service)
+            for n in range(50):
+                await service.decide(loop, {"n": n}, person="ann" if n % 2 else None)
+            await service.store_snapshot(loop)
+            whole = store.snapshots("drinks")
+            assert [len(each.body) > 5_000 for each in whole] == [True]
+            assert pieces(store) == (len(whole[0].body) - 1) // 1_000
+            # The process ends in the middle of the next: it is as if that had not been begun.
+            drop, store._drop_pieces = store._drop_pieces, None
+            write, left = store._transaction, iter(range(4))
+            monkeypatch.setattr(store, "_transaction", lambda: next(left) is None or write())
+            with pytest.raises((StopIteration, RuntimeError)):
+                store.save_snapshot("drinks", whole[0]._replace(position=loop.position + 1))
+            monkeypatch.setattr(store, "_transaction", write)
+            monkeypatch.setattr(store, "_drop_pieces", drop)
+            assert store.snapshots("drinks") == whole
+            assert pieces(store) > (len(whole[0].body) - 1) // 1_000
+            # Nothing is left of whom was forgotten, neither there nor in what others may save late.
+            await service.forget(loop, person="ann")
+            loop = service.loop("drinks")
+            (only,) = store.snapshots("drinks")
+            assert pieces(store) == (len(only.body) - 1) // 1_000
+            assert service.replayed("drinks").digest() == loop.digest()
+            await service.store_snapshot(loop)
+            assert len(store.snapshots("drinks")) == 2
+        store.close()
+
+    run(main)
+
+
 def test_a_store_that_fails_acknowledges_nothing(open_store, clock, monkeypatch):
     async def main():
         store = open_store()
@@ -454,7 +541,8 @@ def test_a_folder_has_one_service(tmp_path):
 
 
 def test_a_copy_while_running_is_a_whole_store(clock, tmp_path):
-    from tsucb.service.sqlite import FILE, SqliteStore, backup
+    from tsucb.service.backup import backup
+    from tsucb.service.sqlite import FILE, SqliteStore
 
     async def main():
         store = SqliteStore(tmp_path / "data")

@@ -3,13 +3,13 @@
 import asyncio
 import io
 import json
-import time
+import threading
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.service.conftest import Clock
+from tests.service.conftest import PATIENCE, Clock
 from tests.service.serving import LOOP, served
 from tsucb.service.application import Options
 from tsucb.service.client import AsyncClient, Client, ServiceError
@@ -24,7 +24,7 @@ def drinks(tmp_path: Path, clock: Clock):
 
 @pytest.fixture
 def client(drinks):
-    with Client(drinks.url, loop=LOOP, key=drinks.keys["administer"]) as found:
+    with Client(drinks.url, loop=LOOP, key=drinks.keys["administer"], timeout=PATIENCE) as found:
         yield found
 
 
@@ -138,7 +138,7 @@ def test_evaluation_reads_the_features_of_arms(tmp_path, clock):
     """Every arm comes once: what is good can only be told by its features."""
     settings = {"model": "HybridLinear", "exploration": 1.0, "reward_wait": 60.0}
     with served(tmp_path / "data", clock, **settings) as drinks:
-        client = Client(drinks.url, loop=LOOP, key=drinks.keys["administer"])
+        client = Client(drinks.url, loop=LOOP, key=drinks.keys["administer"], timeout=PATIENCE)
         drinks.clients.append(client)
         for n in range(150):
             arms = {f"{n}{letter}": {"sport": float(letter == "a")} for letter in "abc"}
@@ -175,7 +175,7 @@ def test_many_rewards_at_once(drinks, client):
     body = [{"id": id, "reward": 1.0} for id in ids] + [{"id": "nobody", "reward": 1.0}]
     found = httpx.post(
         f"{drinks.url}/v1/loops/{LOOP}/reward", json=body,
-        headers={"authorization": f"Bearer {drinks.keys['decide']}"},
+        headers={"authorization": f"Bearer {drinks.keys['decide']}"}, timeout=PATIENCE,
     ).json()  # fmt: skip
     assert found["results"][:3] == [{"result": TAKEN}] * 3
     assert "no decision 'nobody'" in found["results"][3]["error"]
@@ -183,7 +183,7 @@ def test_many_rewards_at_once(drinks, client):
 
 def test_loops_are_made_listed_and_deleted_with_the_key_of_the_server(drinks):
     headers = {"authorization": f"Bearer {drinks.server_key}"}
-    with httpx.Client(base_url=drinks.url, headers=headers) as http:
+    with httpx.Client(timeout=PATIENCE, base_url=drinks.url, headers=headers) as http:
         made = http.post("/v1/loops", json={"name": "news", "settings": {"exploration": 0.2}})
         assert made.status_code == 201
         assert http.post("/v1/loops", json={"name": "news"}).status_code == 409
@@ -193,7 +193,7 @@ def test_loops_are_made_listed_and_deleted_with_the_key_of_the_server(drinks):
         keys = made.json()["keys"]
         assert http.delete("/v1/loops/news").status_code == 204
         assert http.get("/v1/loops/news").status_code == 404
-    with Client(drinks.url, loop="news", key=keys["administer"]) as gone:
+    with Client(drinks.url, loop="news", key=keys["administer"], timeout=PATIENCE) as gone:
         with pytest.raises(ServiceError) as error:
             gone.decide({"n": 1})
         assert error.value.status == 401
@@ -202,7 +202,9 @@ def test_loops_are_made_listed_and_deleted_with_the_key_of_the_server(drinks):
 def test_keys_open_what_they_are_for_and_nothing_else(drinks, clock):
     def status(key: str | None, method: str, path: str, **more) -> int:
         headers = {} if key is None else {"authorization": f"Bearer {key}"}
-        return httpx.request(method, drinks.url + path, headers=headers, **more).status_code
+        return httpx.request(
+            method, drinks.url + path, headers=headers, **more, timeout=PATIENCE
+        ).status_code
 
     decide, administer, base = drinks.keys["decide"], drinks.keys["administer"], f"/v1/loops/{LOOP}"
     question = {"json": {"arms": ["tea"]}}
@@ -220,8 +222,7 @@ def test_keys_open_what_they_are_for_and_nothing_else(drinks, clock):
     # Rotation: the old key works until its time is over.
     made = httpx.post(
         f"{drinks.url}{base}/keys", json={"role": "decide", "grace": 60},
-        headers={"authorization": f"Bearer {administer}"},
-    ).json()  # fmt: skip
+        headers={"authorization": f"Bearer {administer}"}, timeout=PATIENCE).json()  # fmt: skip
     assert status(decide, "POST", f"{base}/decide", **question) == 200
     clock.pass_by(61)
     assert status(decide, "POST", f"{base}/decide", **question) == 401
@@ -255,8 +256,7 @@ def test_keys_open_what_they_are_for_and_nothing_else(drinks, clock):
 def test_bad_requests_are_answered_with_a_sentence(drinks, body, status, sentence):
     found = httpx.post(
         f"{drinks.url}/v1/loops/{LOOP}/decide", content=body,
-        headers={"authorization": f"Bearer {drinks.keys['decide']}"},
-    )  # fmt: skip
+        headers={"authorization": f"Bearer {drinks.keys['decide']}"}, timeout=PATIENCE)  # fmt: skip
     assert found.status_code == status
     assert sentence in found.json()["error"]["message"]
     assert not drinks.loop.waiting
@@ -265,8 +265,13 @@ def test_bad_requests_are_answered_with_a_sentence(drinks, body, status, sentenc
 def test_what_is_not_there(drinks, client):
     headers = {"authorization": f"Bearer {drinks.keys['administer']}"}
     for path in ("/v1", "/v1/nothing", f"/v1/loops/{LOOP}/nothing", f"/v1/loops/{LOOP}/a/b/c"):
-        assert httpx.get(drinks.url + path, headers=headers).status_code == 404
-    assert httpx.get(f"{drinks.url}/v1/loops/{LOOP}/decide", headers=headers).status_code == 405
+        assert httpx.get(drinks.url + path, headers=headers, timeout=PATIENCE).status_code == 404
+    assert (
+        httpx.get(
+            f"{drinks.url}/v1/loops/{LOOP}/decide", headers=headers, timeout=PATIENCE
+        ).status_code
+        == 405
+    )
     for call in (client.activate, client.explain, lambda id: client.reward(id, 1.0)):
         with pytest.raises(ServiceError, match="no decision 'x'") as error:
             call("x")
@@ -280,31 +285,41 @@ def test_what_is_not_there(drinks, client):
 
 def test_past_capacity_there_is_429_and_no_queue(tmp_path, clock, monkeypatch):
     with served(tmp_path / "data", clock, options=Options(most_requests=5)) as drinks:
-        append = drinks.service.store.append
+        append, go_on = drinks.service.store.append, threading.Event()
+        go_on.set()
         monkeypatch.setattr(
-            drinks.service.store, "append", lambda r: (time.sleep(0.1), append(r))[1]
+            drinks.service.store, "append", lambda r: (go_on.wait(PATIENCE), append(r))[1]
         )
 
         async def main() -> list[int]:
             headers = {"authorization": f"Bearer {drinks.keys['decide']}"}
             limits = httpx.Limits(max_connections=200)
-            async with httpx.AsyncClient(headers=headers, limits=limits) as http:
+            async with httpx.AsyncClient(timeout=PATIENCE, headers=headers, limits=limits) as http:
                 url = f"{drinks.url}/v1/loops/{LOOP}/decide"
                 first = await http.post(url, json={"arms": ["tea", "milk"]})
                 assert first.status_code == 200
-                found = await asyncio.gather(*(http.post(url, json={}) for _ in range(40)))
+                go_on.clear()
+                try:  # nothing is written until all that cannot be taken were refused
+                    asked = [asyncio.create_task(http.post(url, json={})) for _ in range(40)]
+                    while sum(task.done() for task in asked) < 35:
+                        await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED, timeout=0.05)
+                finally:
+                    go_on.set()
+                found = await asyncio.gather(*asked)
             refused = [r for r in found if r.status_code == 429]
             assert all(r.headers["retry-after"] == "1" for r in refused)
             return [r.status_code for r in found]
 
         statuses = asyncio.run(main())
-        assert set(statuses) == {200, 429}
+        assert (statuses.count(200), statuses.count(429)) == (5, 35)
         assert drinks.loop.counts.decisions == statuses.count(200) + 1
 
 
 def test_rates_are_limited_by_key(tmp_path, clock):
     with served(tmp_path / "data", clock, options=Options(rate=3)) as drinks:
-        client = Client(drinks.url, loop=LOOP, key=drinks.keys["decide"], retries=0)
+        client = Client(
+            drinks.url, loop=LOOP, key=drinks.keys["decide"], retries=0, timeout=PATIENCE
+        )
         drinks.clients.append(client)
         for _ in range(3):
             client.decide({"n": 1}, ["tea"])
@@ -317,7 +332,7 @@ def test_rates_are_limited_by_key(tmp_path, clock):
 
 def test_the_client_repeats_with_the_same_key(drinks, monkeypatch):
     """The answer to the first try gets lost: the decision counts once all the same."""
-    with Client(drinks.url, loop=LOOP, key=drinks.keys["decide"]) as client:
+    with Client(drinks.url, loop=LOOP, key=drinks.keys["decide"], timeout=PATIENCE) as client:
         request, lost = client._http.request, []
 
         def losing(*arguments, **more):
@@ -335,7 +350,9 @@ def test_the_client_repeats_with_the_same_key(drinks, monkeypatch):
 
 def test_the_asynchronous_client(drinks):
     async def main() -> None:
-        async with AsyncClient(drinks.url, loop=LOOP, key=drinks.keys["administer"]) as client:
+        async with AsyncClient(
+            drinks.url, loop=LOOP, key=drinks.keys["administer"], timeout=PATIENCE
+        ) as client:
             found = await asyncio.gather(
                 *(client.decide({"n": n}, ["tea", "milk"]) for n in range(20))
             )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.service.conftest import PATIENCE
 from tests.service.serving import served
 from tests.service.test_personalizer import SETTINGS, total
 
@@ -33,7 +34,7 @@ def test_both_node_clients(tmp_path, clock, scheme, request):
             environment["NODE_EXTRA_CA_CERTS"] = tls[0]
         run = subprocess.run(
             ["node", HERE / "clients.js", drinks.url, drinks.keys["administer"]],
-            env=environment, capture_output=True, text=True, timeout=120,
+            env=environment, capture_output=True, text=True, timeout=PATIENCE,
         )  # fmt: skip
         assert run.returncode == 0, run.stderr
         found = json.loads(run.stdout)

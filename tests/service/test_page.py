@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.service.conftest import Clock
+from tests.service.conftest import PATIENCE, Clock
 from tests.service.serving import LOOP, served
 from tsucb.service.client import Client
 
@@ -22,13 +22,13 @@ def drinks(tmp_path: Path, clock: Clock):
 @pytest.fixture
 def browser(drinks):
     """Someone who has entered with the key of the server."""
-    with httpx.Client(base_url=drinks.url) as http:
+    with httpx.Client(timeout=PATIENCE, base_url=drinks.url) as http:
         http.post("/login", data={"key": drinks.server_key})
         yield http
 
 
 def visit(drinks, clock, count: int) -> None:
-    with Client(drinks.url, loop=LOOP, key=drinks.keys["decide"]) as client:
+    with Client(drinks.url, loop=LOOP, key=drinks.keys["decide"], timeout=PATIENCE) as client:
         for n in range(count):
             decision = client.decide({"n": n % 3, EVIL: EVIL}, ["tea", "milk", EVIL])
             if n % 2:
@@ -77,7 +77,7 @@ def test_forms_change_things(drinks, browser, clock):
 
 def test_an_apprentice_is_offered_the_switch_once_it_would_do_better(drinks, browser, clock):
     browser.post(f"/loops/{LOOP}/settings", data={"mode": "apprentice"})
-    with Client(drinks.url, loop=LOOP, key=drinks.keys["decide"]) as client:
+    with Client(drinks.url, loop=LOOP, key=drinks.keys["decide"], timeout=PATIENCE) as client:
         for n in range(260):
             # The baseline differs from visit to visit, and milk is far better.
             arms = ["tea", "milk"] if n % 2 else ["milk", "tea"]
@@ -90,7 +90,7 @@ def test_an_apprentice_is_offered_the_switch_once_it_would_do_better(drinks, bro
 
 
 def test_nobody_gets_in_without_a_key(drinks, clock):
-    with httpx.Client(base_url=drinks.url) as http:
+    with httpx.Client(timeout=PATIENCE, base_url=drinks.url) as http:
         for path in ("/", f"/loops/{LOOP}", "/api", "/metrics", "/loops"):
             answer = http.get(path)
             assert answer.status_code == 401
@@ -113,32 +113,32 @@ def test_nobody_gets_in_without_a_key(drinks, clock):
 
 def test_a_link_lets_in_once(drinks):
     link = drinks.application.page.link()
-    with httpx.Client(base_url=drinks.url) as http:
+    with httpx.Client(timeout=PATIENCE, base_url=drinks.url) as http:
         assert http.get(link).status_code == 200
         assert http.get("/").status_code == 200
         http.get("/logout")
         assert http.get("/").status_code == 401
-    assert httpx.get(drinks.url + link).status_code == 401
+    assert httpx.get(drinks.url + link, timeout=PATIENCE).status_code == 401
 
 
 def test_health_and_metrics(drinks, clock):
     visit(drinks, clock, 3)
-    assert httpx.get(f"{drinks.url}/healthz").status_code == 200
-    assert httpx.get(f"{drinks.url}/readyz").json()["store"] == "working"
+    assert httpx.get(f"{drinks.url}/healthz", timeout=PATIENCE).status_code == 200
+    assert httpx.get(f"{drinks.url}/readyz", timeout=PATIENCE).json()["store"] == "working"
     headers = {"authorization": f"Bearer {drinks.server_key}"}
-    text = httpx.get(f"{drinks.url}/metrics", headers=headers).text
+    text = httpx.get(f"{drinks.url}/metrics", headers=headers, timeout=PATIENCE).text
     assert 'tsucb_loop_decisions_total{loop="drinks"} 3' in text
     assert re.search(r'tsucb_answers_total\{protocol="v1",status="200"\} 4', text)
     for line in text.splitlines():
         assert re.fullmatch(r"# (HELP|TYPE) .+|[a-z_]+(\{[^}]*\})? -?[\d.e+-]+", line), line
     drinks.service.journal.failed = True
-    assert httpx.get(f"{drinks.url}/healthz").status_code == 200
-    assert httpx.get(f"{drinks.url}/readyz").status_code == 503
+    assert httpx.get(f"{drinks.url}/healthz", timeout=PATIENCE).status_code == 200
+    assert httpx.get(f"{drinks.url}/readyz", timeout=PATIENCE).status_code == 503
     drinks.service.journal.failed = False
 
 
 def test_the_openapi_document_describes_every_operation(drinks):
-    found = httpx.get(f"{drinks.url}/openapi.json").json()
+    found = httpx.get(f"{drinks.url}/openapi.json", timeout=PATIENCE).json()
     assert found["openapi"].startswith("3.1")
     operations = {(m.upper(), p) for p, methods in found["paths"].items() for m in methods}
     assert ("POST", "/v1/loops/{loop}/decide") in operations

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.service.conftest import Clock
+from tests.service.conftest import PATIENCE, Clock
 from tests.service.serving import served
 
 new = pytest.importorskip("azure.ai.personalizer", reason="azure-ai-personalizer is not installed")
@@ -287,7 +287,7 @@ def test_evaluations_of_both_generations(tmp_path, clock):
         # The older generations: a bare list, 201 and a location.
         headers = {"Ocp-Apim-Subscription-Key": drinks.keys["administer"]}
         with httpx.Client(
-            base_url=f"{drinks.url}/personalizer/v1.1-preview.3", headers=headers
+            timeout=PATIENCE, base_url=f"{drinks.url}/personalizer/v1.1-preview.3", headers=headers
         ) as v1:
             listed = v1.get("/evaluations").json()
             assert listed[0]["status"] == "completed"
@@ -318,7 +318,7 @@ def test_a_repeat_with_the_same_request_id_counts_once(tmp_path, clock):
             "x-ms-client-request-id": "11111111-2222-3333-4444-555555555555",
         }
         base = f"{drinks.url}/personalizer/v1.0"
-        with httpx.Client(headers=headers) as http:
+        with httpx.Client(timeout=PATIENCE, headers=headers) as http:
             ranks = [http.post(f"{base}/rank", json={"actions": ACTIONS}).json() for _ in range(3)]
             assert len({each["eventId"] for each in ranks}) == 1
             assert ranks[0] == ranks[1] == ranks[2]
@@ -332,7 +332,9 @@ def test_a_repeat_with_the_same_request_id_counts_once(tmp_path, clock):
                 headers={"x-ms-client-request-id": "another"},
             )  # fmt: skip
         clock.pass_by(601)
-        new_client_like = httpx.post(f"{base}/rank", json={"actions": ACTIONS}, headers=headers)
+        new_client_like = httpx.post(
+            f"{base}/rank", json={"actions": ACTIONS}, headers=headers, timeout=PATIENCE
+        )
         assert new_client_like.status_code == 201
         assert total(drinks) == 1.0
 
@@ -389,7 +391,7 @@ def one_http(tmp_path_factory):
     with served(tmp_path_factory.mktemp("one") / "data", Clock(), **SETTINGS) as drinks:
         headers = {"Ocp-Apim-Subscription-Key": drinks.keys["administer"]}
         base = f"{drinks.url}/personalizer/v1.0"
-        with httpx.Client(base_url=base, headers=headers) as http:
+        with httpx.Client(timeout=PATIENCE, base_url=base, headers=headers) as http:
             yield drinks, http
 
 
@@ -407,8 +409,11 @@ def test_what_is_refused(one_http):
     assert http.post("/nothing").headers["x-ms-error-code"] == "ResourceNotFound"
     assert http.get("/rank").status_code == 405
     url = f"{drinks.url}/personalizer/rank?api-version=2031-01-01"
-    assert httpx.post(url, headers=http.headers, json={}).status_code == 404
-    assert httpx.post(f"{drinks.url}/personalizer/v1.0/rank", json={}).status_code == 401
+    assert httpx.post(url, headers=http.headers, json={}, timeout=PATIENCE).status_code == 404
+    assert (
+        httpx.post(f"{drinks.url}/personalizer/v1.0/rank", json={}, timeout=PATIENCE).status_code
+        == 401
+    )
     decide = {"Ocp-Apim-Subscription-Key": drinks.keys["decide"]}
     assert http.get("/configurations/service", headers=decide).status_code == 403
     server = {"Ocp-Apim-Subscription-Key": drinks.server_key}

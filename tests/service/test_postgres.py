@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import math
 
 import pytest
 
-from tests.service.conftest import run, running
+from tests.service.conftest import run, running, until
 from tsucb.service import events
+from tsucb.service.errors import Conflict
 from tsucb.service.loop import LATE, TAKEN
 from tsucb.service.metrics import Metrics
 from tsucb.service.native import Native
@@ -37,7 +39,8 @@ async def in_step(*services: Service) -> None:
     for _ in range(2):
         for service in services:
             await service.tick()
-    await asyncio.sleep(0.05)
+            while service._working:  # what they began, and what came of that
+                await asyncio.gather(*service._working)
 
 
 def test_two_servers_know_the_same(schema, stores, clock):
@@ -92,12 +95,8 @@ def test_another_leads_when_the_leader_is_gone(schema, stores, clock):
             assert (leader.leading, other.leading) == (True, False)
             await leader.stop()
             first.close()
-            for _ in range(100):  # the database takes a moment to see that the session has ended
-                await other.tick()
-                if other.leading:
-                    break
-                await asyncio.sleep(0.05)
-            assert other.leading
+            # The database takes a moment to see that the session has ended.
+            await until(lambda: other.leading)
 
     run(main)
 
@@ -131,13 +130,6 @@ def test_without_its_database_a_server_goes_on_deciding(schema, stores, clock, m
 
 def test_a_database_that_stops_and_comes_back(mortal_database, stores, clock):
     """The real server is stopped: deciding goes on, says so, and catches up afterwards."""
-
-    async def until(condition):
-        for _ in range(400):
-            if condition():
-                return
-            await asyncio.sleep(0.05)
-        raise TimeoutError
 
     async def main():
         address = mortal_database.address
@@ -190,11 +182,11 @@ def test_who_falls_behind_goes_on_from_the_newest_snapshot(
                 await one.reward(here, event.id, n % 2)
                 if n == 35:
                     await one.store_snapshot(here)
-            monkeypatch.setattr("tsucb.service.service.FAR", 20)
+            monkeypatch.setattr("tsucb.service.ledger.FAR", 20)
             read = []
             decode = events.decode
             monkeypatch.setattr(
-                "tsucb.service.service.events.decode", lambda body: read.append(0) or decode(body)
+                "tsucb.service.ledger.events.decode", lambda body: read.append(0) or decode(body)
             )
             if looks:
                 await two.tick()
@@ -230,6 +222,86 @@ def test_another_model_is_learned_everywhere(schema, stores, clock):
             assert one.replayed("drinks", False).digest() == loops[0].digest()
 
     run(main)
+
+
+def test_one_server_at_a_time_learns_from_a_log_or_deletes_from_it(
+    schema, stores, clock, monkeypatch
+):
+    async def main():
+        first, second, third = stores(schema, schema, schema)
+        async with running(first, clock) as one, running(second, clock) as two:
+            assert one.leading
+            one._looked["drinks"] = math.inf  # it would delete by itself
+            await one.create("drinks", LoopSettings(retention_days=1), ["tea", "milk"])
+            await in_step(one, two)
+            for n in range(30):
+                event = await one.decide(one.loop("drinks"), {"n": n})
+                await one.reward(one.loop("drinks"), event.id, n % 2)
+            await one.store_snapshot(one.loop("drinks"))
+            clock.pass_by(2 * 86_400)
+            await in_step(one, two)
+            one._ticking.cancel()
+            assert third.guard("drinks")
+            # Neither here nor there: a third server is at it.
+            assert not await one.delete_old(one.loop("drinks"))
+            with pytest.raises(Conflict, match="another server learns"):
+                await two.configure(two.loop("drinks"), {"model": "BernoulliArms"}, "test")
+            third.release()
+            # The leader has not heard yet that another model learned: it waits for that.
+            await two.configure(two.loop("drinks"), {"model": "BernoulliArms"}, "test")
+            monkeypatch.setattr("tsucb.service.upkeep.PATIENCE", 1)
+            assert not await one.delete_old(one.loop("drinks"))
+            await in_step(one, two)
+            await asyncio.gather(*one._working)
+            assert await one.delete_old(one.loop("drinks"))
+            await in_step(one, two)
+            digests = {service.loop("drinks").digest() for service in (one, two)}
+            assert digests == {two.replayed("drinks", False).digest()}
+            assert int(two.loop("drinks").agent.arms_summary()["pulls"].sum()) == 30
+
+    run(main)
+
+
+def test_who_has_lost_its_guard_makes_the_loop_from_the_log(schema, stores, clock, monkeypatch):
+    async def main():
+        (store,) = stores(schema)
+        async with running(store, clock) as service:
+            await service.create("drinks", LoopSettings(), ["tea", "milk"])
+            loop = service.loop("drinks")
+            for n in range(10):
+                event = await service.decide(loop, {"n": n})
+                await service.reward(loop, event.id, n % 2)
+            nearly = service._nearly_relearned
+
+            def cut_off(relearning):
+                nearly(relearning)
+                store._connections["guard"].close()
+
+            monkeypatch.setattr(service, "_nearly_relearned", cut_off)
+            with pytest.raises(StoreError, match="was lost meanwhile"):
+                await service.configure(loop, {"model": "BernoulliArms"}, "test")
+            assert not store.condense("drinks", loop.position, b"", 22)
+            monkeypatch.setattr(service, "_nearly_relearned", nearly)
+            looks = iter([True, False])
+            monkeypatch.setattr(store, "guards", lambda: next(looks))
+            await service.configure(loop, {"model": "BernoulliArms"}, "test")
+            await asyncio.gather(*service._working)
+            assert service.loop("drinks") is not loop
+            assert service.replayed("drinks", False).digest() == service.loop("drinks").digest()
+
+    run(main)
+
+
+def test_two_services_in_one_database_lead_both(database, stores, clock):
+    import psycopg
+
+    names = "north", "south"
+    with psycopg.connect(database, autocommit=True) as connection:
+        for name in names:
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {name}")
+    found = stores(*(f"{database}&options=-csearch_path%3D{name}" for name in names))
+    assert [store.leads() for store in found] == [True, True]
+    assert [store.guard("drinks") for store in found] == [True, True]
 
 
 def test_a_database_that_is_not_there_is_one_sentence():

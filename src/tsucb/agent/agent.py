@@ -6,6 +6,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence, Set
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from tsucb.agent.roster import (
     record_of,
 )
 from tsucb.agent.waiting import ArmRecord
-from tsucb.checks import between, whole_number
+from tsucb.checks import between, truth, whole_number
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.forgetting import Forgetting, without_forgetting
 from tsucb.models.hashed_linear import HashedLinear
@@ -146,12 +147,14 @@ class Agent(Deciding, Learning):
         if isinstance(self.policy, type) or not callable(getattr(self.policy, "choose", None)):
             raise TypeError("policy must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
         if exploration != 0:
-            self.policy = Exploring(self.policy, between("exploration", exploration, 0, 1))
+            if not isinstance(exploration, Real) or not 0 < exploration <= 1:
+                raise ValueError(f"exploration must be from 0 to 1, but it is {exploration!r}")
+            self.policy = Exploring(self.policy, float(exploration))
         entropy = np.random.SeedSequence().entropy if seed is None else seed
         if not isinstance(entropy, int | np.integer) or entropy < 0:
             raise ValueError(f"seed must be a whole number of at least 0, but it is {seed!r}")
         self.max_open = whole_number("max_open", max_open, least=1)
-        self.keep_beliefs = bool(keep_beliefs)
+        self.keep_beliefs = truth("keep_beliefs", keep_beliefs)
         self._clock, self._time = clock, checked(clock)
         self._log = _opened(log)
         self.most_arms = whole_number("most_arms", most_arms, least=1)
@@ -187,6 +190,11 @@ class Agent(Deciding, Learning):
         _AGENTS.add(self)
 
     # What it knows
+
+    def __repr__(self) -> str:
+        policy = getattr(self.policy, "name", type(self.policy).__name__)
+        size = f"{len(self._records):,} arm" + "s" * (len(self._records) != 1)
+        return f"<Agent: {size}, {type(self.model).__name__}, {policy}>"
 
     @property
     def open_decisions(self) -> int:
@@ -321,16 +329,22 @@ class Agent(Deciding, Learning):
             self._save(path)
 
     def _save(self, path: str | os.PathLike[str]) -> None:
-        with self._lock:
-            values, arrays = snapshot.taken(self)
+        values, arrays = snapshot.taken(self.hold())
         snapshot.check(self, values, arrays)
         storage.write(path, values, arrays)
 
     def to_bytes(self) -> bytes:
         """What `save` writes to a file, for applications that keep it elsewhere."""
+        return self.hold().to_bytes()
+
+    def hold(self) -> snapshot.Held:
+        """What it knows now, from which `to_bytes` and `digest` make theirs later.
+
+        That takes no longer where many decisions are open: an application that must not wait calls
+        `agent.hold()` where it learns, and `to_bytes()` of what it got in another thread.
+        """
         with self._lock:
-            values, arrays = snapshot.taken(self)
-        return storage.packed(values, arrays)
+            return snapshot.held(self)
 
     @classmethod
     def from_bytes(cls, data: bytes, *, clock: Callable[[], float] = time.time) -> "Agent":
@@ -344,9 +358,7 @@ class Agent(Deciding, Learning):
         Agents that recorded the same decisions and learned the same rewards, in the same order and
         on the same kind of machine, have the same.
         """
-        with self._lock:
-            values, arrays = snapshot.taken(self)
-        return snapshot.digest(values, arrays)
+        return self.hold().digest()
 
     @classmethod
     def load(
@@ -416,8 +428,7 @@ class Agent(Deciding, Learning):
 
     def __copy__(self) -> "Agent":
         """Another agent that makes the same decisions, until one of them is reseeded; no log."""
-        with self._lock:
-            values, arrays = snapshot.taken(self)
+        values, arrays = snapshot.taken(self.hold())
         given = self.model, self.policy, self._reader.transformer, self._clock
         return snapshot.restored(type(self), "the copy", values, arrays, *given)
 
@@ -425,8 +436,7 @@ class Agent(Deciding, Learning):
         return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        with self._lock:
-            values, arrays = snapshot.taken(self)
+        values, arrays = snapshot.taken(self.hold())
         given = self.model, self.policy, self._reader.transformer, self._clock
         return snapshot.restored, (type(self), "the pickle", values, arrays, *given)
 

@@ -236,7 +236,9 @@ class Learning(Offering):
         try:
             value = float(reward)
         except (TypeError, ValueError):
-            raise TypeError(f"a reward must be a number, not {reward!r}") from None
+            value = None
+        if value is None or isinstance(reward, str | bytes):  # which float() reads, too
+            raise TypeError(f"a reward must be a number, not {reward!r}")
         largest = self._reader.largest
         if not abs(value) <= largest:
             raise ValueError(

@@ -7,11 +7,12 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tsucb import models, policies
+from tsucb.agent import storage
 from tsucb.agent.arm_features import HybridReader
 from tsucb.agent.calls import CLOSED, DECISIONS, DUE, NOTHING, OBSERVATIONS, PENDING, Books
 from tsucb.agent.contexts import FreeReader, Reader
@@ -63,8 +64,34 @@ MOST_SAMPLES = 1e6  # of a policy, for one decision
 MOST_ROWS = 1e8  # that a network goes through in one training
 
 
-def taken(agent: "Agent") -> tuple[dict[str, Any], Arrays]:
-    """Everything an agent knows, copied.
+class Held(NamedTuple):
+    """Everything an agent knows at a moment.
+
+    To take that is quick, however many decisions are open, as these are shared: nothing changes
+    them. To write it down takes longer, and may be done in another thread.
+    """
+
+    roster: Roster
+    arms: tuple[ArmRecord, ...]
+    policy: Any
+    settings: dict[str, Any]
+    coming: bool
+    per_arm: bool
+    transformer: bool
+    encoders: list[Any]
+    random: Any
+
+    def to_bytes(self) -> bytes:
+        """See `Agent.to_bytes`."""
+        return storage.packed(*taken(self))
+
+    def digest(self) -> str:
+        """See `Agent.digest`."""
+        return digest(*taken(self))
+
+
+def held(agent: "Agent") -> Held:
+    """What an agent knows now; its lock is held.
 
     May be called in the middle of a call, by a signal handler: what that call has done is then left
     out, or taken in, as `Agent._current` would do it.
@@ -72,16 +99,37 @@ def taken(agent: "Agent") -> tuple[dict[str, Any], Arrays]:
     roster = agent._in_order()
     if agent._coming:  # by their last use, and without columns of no arm
         roster = roster.with_arms([r for r in agent._records.values() if r in roster.columns])
-    books, open = roster.books, roster.open
-    if len(open) > agent.max_open:
-        open = open.copied()
-        open.drop_oldest(agent.max_open)
+    open = roster.open.copied()
+    open.drop_oldest(agent.max_open)
+    return Held(
+        roster.copied(open),
+        tuple(agent._records.values()),
+        agent.policy,
+        {
+            "features": agent._reader.names,
+            "streaming": agent._reader.streaming,
+            "max_open": agent.max_open,
+            "keep_beliefs": agent.keep_beliefs,
+            "most_arms": agent.most_arms,
+        },
+        agent._coming,
+        agent._per_arm,
+        agent._reader.transformer is not None,
+        [encoder.state() for encoder in encoders_of(agent._reader)],
+        agent._rng.bit_generator.state,
+    )
+
+
+def taken(held: Held) -> tuple[dict[str, Any], Arrays]:
+    """What was held, as plain values and arrays."""
+    roster, books, open = held.roster, held.roster.books, held.roster.open
     alone = {id: entry for id, entry in open.entries.items() if isinstance(entry, tuple)}
     batches = [entry for entry in open.entries.values() if isinstance(entry, Together)]
 
     # Arms that are to come or go are left to the agent that is loaded.
-    live = [record for record in agent._records.values() if record in roster.columns]
-    gone = [record for record in roster.columns if agent._records.get(record.name) is not record]
+    known = set(held.arms)
+    live = [record for record in held.arms if record in roster.columns]
+    gone = [record for record in roster.columns if record not in known]
     waiting = [record for record, count in open.by_arm().items() if count]
     records = list(dict.fromkeys([*roster.columns, *waiting]))  # those that are lost at the end
     number = {record: i for i, record in enumerate(records)}
@@ -89,59 +137,53 @@ def taken(agent: "Agent") -> tuple[dict[str, Any], Arrays]:
         "state": roster.state,
         "books": books,
         "columns": np.array([roster.columns.get(r, GONE) for r in records], dtype=np.int64),
-        **alone_taken(agent, list(alone.values()), number),
-        **batches_taken(agent, batches, number),
+        **alone_taken(held, list(alone.values()), number),
+        **batches_taken(held, batches, number),
     }
     arrays: Arrays = []
     values = {
-        "model": pack_object(agent.model, arrays),
-        "policy": pack_object(agent.policy, arrays),
-        "settings": {
-            "features": agent._reader.names,
-            "streaming": agent._reader.streaming,
-            "max_open": agent.max_open,
-            "keep_beliefs": agent.keep_beliefs,
-            "most_arms": agent.most_arms,
-        },
-        "coming": agent._coming,
-        "transformer": agent._reader.transformer is not None,
-        "encoders": [encoder.state() for encoder in encoders_of(agent._reader)],
+        "model": pack_object(roster.model, arrays),
+        "policy": pack_object(held.policy, arrays),
+        "settings": held.settings,
+        "coming": held.coming,
+        "transformer": held.transformer,
+        "encoders": held.encoders,
         "arms": [record.name for record in records],
         "removed": [number[record] for record in gone],
-        "added": [r.name for r in agent._records.values() if r not in roster.columns],
+        "added": [r.name for r in held.arms if r not in roster.columns],
         "state_columns": int(books.chosen.size),
         "parts": {name: pack(part, arrays) for name, part in parts.items()},
         # Ids, and the sizes of batches.
         "open": [len(e) if isinstance(e, Together) else id for id, e in open.entries.items()],
         # Of each id, the length of its list; 0 for a decision of one arm.
         "lists": [len(r) if isinstance(r, tuple) else 0 for r, _, _ in alone.values()],
-        "random": agent._rng.bit_generator.state,
+        "random": held.random,
     }
     assert len(live) + len(gone) == len(roster.columns)
     return values, [array.copy() for array in arrays]
 
 
-def alone_taken(agent: "Agent", open: list[Open], number: dict[ArmRecord, int]) -> dict[str, Any]:
+def alone_taken(held: Held, open: list[Open], number: dict[ArmRecord, int]) -> dict[str, Any]:
     """Open decisions that were made one by one, for arms that are numbered."""
     waiting = [number[record] for decision in open for record in arms_of(decision)]
     contexts = np.frombuffer(b"".join(context for _, context, _ in open))
-    lines = len(waiting) if agent._per_arm else len(open)
+    lines = len(waiting) if held.per_arm else len(open)
     return {
         "open_arms": np.array(waiting, dtype=np.int64),
         "open_times": np.array([when for _, _, when in open], dtype=np.float64),
-        "open_contexts": contexts.reshape(lines, *context_width(agent.model)),
+        "open_contexts": contexts.reshape(lines, *context_width(held.roster.model)),
     }
 
 
 def batches_taken(
-    agent: "Agent", batches: list[Together], number: dict[ArmRecord, int]
+    held: Held, batches: list[Together], number: dict[ArmRecord, int]
 ) -> dict[str, Any]:
     """Open decisions that were made at once, without those of them that are closed."""
     parts: dict[str, list[Any]] = {
         "batch_numbers": [_zeros(0)],
         "batch_checksums": [np.zeros(0, dtype=np.uint64)],
         "batch_arms": [_zeros(0)],
-        "batch_contexts": [np.zeros((0, *context_width(agent.model)))],
+        "batch_contexts": [np.zeros((0, *context_width(held.roster.model)))],
     }
     for batch in batches:
         rows = np.flatnonzero(batch.waits)

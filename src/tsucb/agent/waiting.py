@@ -146,9 +146,11 @@ class Waiting:
 
     __slots__ = ("_beyond", "_eldest", "_found", "_keys", "_order", "beyond", "entries")
 
-    def __init__(self, entries: Entries) -> None:
+    def __init__(self, entries: Entries, keys: Sequence[int] | None = None) -> None:
         self.entries = entries
-        batches = [entry for entry in entries.values() if isinstance(entry, Together)]
+        # What may be a batch: anything, or what has one of these keys.
+        some = entries.values() if keys is None else map(entries.get, keys)
+        batches = [entry for entry in some if isinstance(entry, Together)]
         # Of all batches, some of which may be gone.
         self._keys = [batch.key for batch in batches]
         # How many decisions there are beyond one for each entry; one by one, an array is slow.
@@ -172,13 +174,12 @@ class Waiting:
 
     def by_arm(self) -> "Counter[ArmRecord]":
         """How many rewards are waited for of every arm."""
-        count: Counter[ArmRecord] = Counter()
-        for entry in self.entries.values():
-            if isinstance(entry, Together):
-                of_each = np.bincount(entry.places, entry.waits, len(entry.records))
-                count.update(dict(zip(entry.records, of_each.astype(int).tolist(), strict=True)))
-            else:
-                count.update(arms_of(entry))
+        alone = [entry for entry in self.entries.values() if isinstance(entry, tuple)]
+        count = Counter([record for entry in alone for record in arms_of(entry)])
+        for batch in map(self.entries.get, self._keys):
+            if isinstance(batch, Together):
+                of_each = np.bincount(batch.places, batch.waits, len(batch.records))
+                count.update(dict(zip(batch.records, of_each.astype(int).tolist(), strict=True)))
         return count
 
     def decision(self, id: str) -> Open | None:
@@ -255,10 +256,12 @@ class Waiting:
 
     def copied(self) -> "Waiting":
         """Another one, which can be changed without changing this one."""
-        return Waiting({
-            key: entry.only(entry.waits.copy()) if isinstance(entry, Together) else entry
-            for key, entry in self.entries.items()
-        })  # fmt: skip
+        entries = dict(self.entries)
+        for key in self._keys:
+            batch = entries.get(key)
+            if isinstance(batch, Together):
+                entries[key] = batch.only(batch.waits.copy())
+        return Waiting(entries, self._keys)
 
     def before(self, time: float) -> tuple[dict[str, Open], "Waiting"]:
         """The decisions made before a time, and what waits without them."""
@@ -331,7 +334,8 @@ class Waiting:
         if contexts:
             matrix = np.frombuffer(b"".join(contexts))
             rows.append((alone, matrix.reshape(alone.size, matrix.size // alone.size)))
-        return Closing(records, places, _stacked(rows, numbers.size), Waiting(entries))
+        after = Waiting(entries, self._keys)
+        return Closing(records, places, _stacked(rows, numbers.size), after)
 
     def _by_batch(self, numbers: Integers) -> Iterator[tuple[int, Integers]]:
         """The keys of the batches that have decisions of these numbers, if any do, and which."""

@@ -40,6 +40,8 @@ def evaluate(
     policy: Annotated[
         list[str] | None,
         typer.Option(
+            "--policy",
+            "--policies",
             help='TS, "TS-UCB(1)", "IDS(1000)", Greedy, UCB or Random; several with commas, or '
             "by repeating the option. Default: TS-UCB(10), as the agent's.",
             show_default=False,
@@ -214,9 +216,8 @@ def print_comparison(found: Comparison) -> None:
     for (first, second), each in found.differences.items():
         if second != LOGGED:
             console.print(f"{first} against {second}: {interval(each, sign=True)}, {verdict(each)}")
-    for name, each in found.values.items():
-        if each.reason:
-            console.print(f"{name}: {each.reason}.", soft_wrap=True)
+    for sentence in found.reasons():
+        console.print(sentence, soft_wrap=True)
 
 
 def news_days(path: Path, strict: bool) -> Iterator[tuple[str, LoggedData]]:

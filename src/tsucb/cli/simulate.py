@@ -53,6 +53,8 @@ def simulate(
     policies: Annotated[
         str | None,
         typer.Option(
+            "--policies",
+            "--policy",
             help="Comma-separated; also IDS(1000), UCB1, Bayes-UCB, Random; TS+5% plays a random "
             f"arm in 5 % of the steps. Default: {USUAL}.",
             show_default=False,

@@ -18,19 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tsucb.checks import whole_number
-from tsucb.compiled import Plain, compiled, held
-from tsucb.evaluation.settings import Settings, agent_arguments, read_settings
+from tsucb.evaluation.candidates import Candidate, candidate, predictions, reads_arms
+from tsucb.evaluation.settings import Settings, read_settings
 from tsucb.logs.decisions import Decisions, from_decision_log, from_table, read_decisions
 from tsucb.logs.estimators import Estimate, difference, doubly_robust
-from tsucb.logs.logged_data import LoggedData
 from tsucb.logs.replay import replay, untried
-from tsucb.models.adaptive_linear import AdaptiveLinear
-from tsucb.models.model import believe, training_due, update
-from tsucb.numeric.arrays import Floats, Integers
-from tsucb.policies.exploring import Exploring
+from tsucb.numeric.arrays import Floats
 from tsucb.statistics import NORMAL, mean_interval
-from tsucb.step import NOTHING_SEEN, initial_pulls, next_arm, runs_compiled, start
-from tsucb.streams import POLICY, stream
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,6 +88,14 @@ class Comparison:
             for (a, b), d in self.differences.items()
         ]  # fmt: skip
         return pd.DataFrame(rows)
+
+    def reasons(self) -> list[str]:
+        """A sentence for each value, and each difference of two values, that has no interval."""
+        found = [f"{name}: {each.reason}." for name, each in self.values.items() if each.reason]
+        for (first, second), each in self.differences.items():
+            if each.reason and self.values[first].trusted and self.values[second].trusted:
+                found.append(f"{first} against {second}: {each.reason}.")
+        return found
 
     def report(self, path: str | os.PathLike[str], title: str = "Agents compared on a log") -> None:
         """Write a page with tables and a figure over time, to look at in a browser."""
@@ -168,10 +170,14 @@ def compare(
         raise ValueError("give the agents to compare: a mapping of names to settings")
     if LOGGED in agents:
         raise ValueError(f"{LOGGED!r} is the name of what the log holds; give another")
+    settings = {
+        str(name): dict(each) if isinstance(each, Mapping) else read_settings(each)
+        for name, each in agents.items()
+    }
     decisions = as_decisions(log, columns).rewarded(missing)
     if len(decisions) < 2:
         raise ValueError("a log of one decision says nothing; give a longer one")
-    if method == REPLAY and any(map(reads_arms, agents.values())):
+    if method == REPLAY and any(map(reads_arms, settings.values())):
         raise ValueError("a replay does not read features of arms; compare by 'doubly robust'")
     if method == "auto" and decisions.arm_features is not None:
         method = ROBUST
@@ -179,10 +185,6 @@ def compare(
         replayed = len(decisions) * float(decisions.propensity.min())
         whole = untried(decisions.propensity, decisions.offered.sum(axis=1)) == 0.0
         method = REPLAY if replayed >= LEAST_REPLAYED and whole else ROBUST
-    settings = {
-        str(name): dict(each) if isinstance(each, Mapping) else read_settings(each)
-        for name, each in agents.items()
-    }
     if method == REPLAY:
         return by_replay(decisions, settings, seed)
     if rewards_between is None and np.isin(decisions.reward, (0.0, 1.0)).all():
@@ -207,191 +209,6 @@ def as_decisions(log: Any, columns: dict[str, Any]) -> Decisions:
     if {"probabilities", "arms", "propensity", "context"} <= set(log.columns):
         return from_decision_log(log)
     return from_table(log, **columns)
-
-
-class Candidate:
-    """A configuration, ready to go through a log."""
-
-    def __init__(self, settings: Settings, decisions: Decisions, seed: int) -> None:
-        from tsucb.agent import Agent
-
-        arguments, contexts = agent_arguments(settings, decisions.contexts)
-        agent = Agent(decisions.arms, seed=seed, **arguments)
-        reader = agent._reader
-        if reader.per_arm:
-            raise ValueError(
-                f"{reader.model_name} has features of every arm, which a comparison reads only for "
-                "HybridLinear with its usual settings"
-            )
-        roster, matrix = agent._roster, np.zeros((len(contexts), 0))
-        if reader.takes_context:
-            if any(context is None for context in contexts) and contexts.count(None) < len(
-                contexts
-            ):
-                raise ValueError("some decisions have a context and some have none")
-            matrix = reader.matrix(contexts)
-            if agent._free:
-                roster, matrix = agent._fitted_rows(roster, matrix)
-        roster.model.check_rewards(decisions.reward)
-        self.model, self.policy = roster.model, agent.policy
-        self.events: LoggedData = decisions.logged_data(matrix)
-        self.seed = seed
-        self.order, self.known = rewards_in_order(decisions)
-
-    def choices(self, draws: int) -> Floats:
-        """(N, K) how often each arm is chosen, after learning from all earlier decisions."""
-        events, model, policy = self.events, self.model, self.policy
-        share = 0.0
-        if isinstance(policy, Exploring):  # the floor need not be drawn
-            share, policy = policy.epsilon, policy.policy
-        rng = stream(self.seed, 0, POLICY)
-        n, arms = len(events.arm), events.arms
-        state, chosen = start(model, arms, self.seed, 0), np.zeros(arms, dtype=np.int64)
-        target = np.zeros((n, arms))
-        loop, given = look_through.py_func, Plain(rng)  # type: ignore[attr-defined]
-        if runs_compiled(model, policy):
-            loop, given = look_through, held(rng)
-        train, done, place = None, 0, np.zeros(1, dtype=np.int64)
-        while done < n:
-            done, due = loop(
-                events, model, state, policy, initial_pulls(model), done, chosen, target, draws,
-                NOTHING_SEEN, self.order, self.known, place, given,
-            )  # fmt: skip
-            if due:
-                train = train or model.trainer([state])
-                train()
-        offered = np.zeros((n, arms))
-        for row, which in enumerate(events.which):
-            offered[row, events.available[events.ends[which] : events.ends[which + 1]]] = 1.0
-        mixed: Floats = (1 - share) * target + share * offered / offered.sum(axis=1, keepdims=True)
-        return mixed
-
-
-class Asked:
-    """A configuration that reads the features of arms: an agent, asked decision by decision."""
-
-    def __init__(self, settings: Settings, decisions: Decisions, seed: int) -> None:
-        from tsucb.agent import Agent
-
-        plain = {name: value for name, value in settings.items() if name != "model"}
-        arguments, self.contexts = agent_arguments(plain, decisions.contexts)
-        self.agent = Agent(None, seed=seed, most_arms=max(len(decisions.arms), 2), **arguments)
-        self.decisions = decisions
-
-    def choices(self, draws: int) -> Floats:
-        """As `Candidate.choices`."""
-        policy, share = self.agent.policy, 0.0
-        if isinstance(policy, Exploring):  # the floor need not be drawn
-            share = policy.epsilon
-            self.agent.follow(policy.policy)
-        target, _ = self._asked(draws)
-        offered = self.decisions.offered
-        mixed: Floats = (1 - share) * target + share * offered / offered.sum(axis=1, keepdims=True)
-        return mixed
-
-    def predictions(self) -> Floats:
-        """(N, K) what it expects of every arm that was offered, from the decisions before."""
-        return self._asked(1)[1]
-
-    def _asked(self, draws: int) -> tuple[Floats, Floats]:
-        """(N, K) how often each arm is chosen, and what is expected of it."""
-        agent, decisions, place = self.agent, self.decisions, 0
-        names, index = decisions.arms, {name: k for k, name in enumerate(decisions.arms)}
-        order, known = rewards_in_order(decisions)
-        features = decisions.arm_features or [None] * len(decisions)
-        target, expected = np.zeros((2, len(decisions), len(names)))
-        for n, context in enumerate(self.contexts):
-            while place < order.size and known[place] <= n:
-                past = order[place]
-                name, place = names[decisions.arm[past]], place + 1
-                given = (features[past] or {}).get(name, {})
-                agent.update(self.contexts[past] or {}, name, decisions.reward[past], given)
-            row = features[n] or {}
-            offer = {names[k]: row.get(names[k], {}) for k in np.flatnonzero(decisions.offered[n])}
-            for _ in range(draws):
-                decision = agent.propose(context or {}, offer)
-                target[n, index[str(decision.arm)]] += 1.0 / draws
-            expected[n, [index[name] for name in offer]] = np.nan_to_num(decision.explain().mean)
-        return target, expected
-
-
-def reads_arms(settings: Any) -> bool:
-    """Whether a configuration has the model that reads features of arms which come and go."""
-    if not isinstance(settings, Mapping):
-        return False
-    model = settings.get("model")
-    return model == "HybridLinear" or model == {"name": "HybridLinear"}
-
-
-def candidate(settings: Settings, decisions: Decisions, seed: int) -> Candidate | Asked:
-    """A configuration, ready to go through a log."""
-    return (Asked if reads_arms(settings) else Candidate)(settings, decisions, seed)
-
-
-def rewards_in_order(decisions: Decisions) -> tuple[Integers, Integers]:
-    """Which reward comes when, and by then so many decisions had been made."""
-    order = np.argsort(decisions.reward_time, kind="stable")
-    known = np.searchsorted(decisions.time, decisions.reward_time[order], side="right")
-    return order, np.maximum(known, order + 1)
-
-
-@compiled
-def look_through(events, model, state, policy, first_pulls, first, chosen, target, draws, seen,  # type: ignore[no-untyped-def]
-                 order, known, place, policy_stream):  # fmt: skip
-    """Learn the rewards that have come, and ask what would be chosen, at every decision.
-
-    The reward of decision order[i] is known from decision known[i] on; place[0] have been learned.
-    Returns the number of the next decision, or the end, and whether training is due.
-    """
-    rng = policy_stream.rng
-    for n in range(first, len(events.arm)):
-        while place[0] < order.size and known[place[0]] <= n:
-            past = order[place[0]]
-            place[0] += 1
-            arm, reward = events.arm[past], events.reward[past]
-            update(model, state, events.contexts[past].astype(np.float64), arm, reward)
-            if training_due(model, state):
-                return n, True
-        context = events.contexts[n].astype(np.float64)
-        available = events.available[
-            events.ends[events.which[n]] : events.ends[events.which[n] + 1]
-        ]
-        for _ in range(draws):
-            choice = next_arm(
-                model, state, policy, context, available, chosen, first_pulls, n + 1, rng, seen
-            )
-            target[n, available[choice.arm]] += 1.0 / draws
-        chosen[events.arm[n]] += 1
-    return len(events.arm), False
-
-
-@compiled
-def predict_through(events, model, state, predicted, policy_stream):  # type: ignore[no-untyped-def]
-    """What a model that has learned from all earlier decisions expects of every arm."""
-    rng, arms = policy_stream.rng, np.arange(predicted.shape[1])
-    for n in range(len(events.arm)):
-        context = events.contexts[n].astype(np.float64)
-        predicted[n] = believe(model, state, context, arms, n + 1, rng).mean
-        update(model, state, context, events.arm[n], events.reward[n])
-
-
-def predictions(decisions: Decisions) -> Floats:
-    """(N, K) what the default model expects of every arm, from the decisions before."""
-    if decisions.arm_features is None:
-        usual = Candidate({}, decisions, 0)
-        model, events = usual.model, usual.events
-        assert isinstance(model, AdaptiveLinear)
-        predicted = np.zeros((len(decisions), len(decisions.arms)))
-        rng = held(stream(0, 0, POLICY))
-        predict_through(events, model, start(model, len(decisions.arms), 0, 0), predicted, rng)
-    else:
-        predicted = Asked({}, decisions, 0).predictions()
-    # A prediction far outside of what was ever seen helps nobody.
-    highest = np.maximum.accumulate(decisions.reward)
-    lowest = np.minimum.accumulate(decisions.reward)
-    predicted[0] = 0.0
-    predicted[1:] = np.clip(predicted[1:], lowest[:-1, None], highest[:-1, None])
-    return predicted
 
 
 def by_estimates(

@@ -70,7 +70,6 @@ def comparison_page(found: Comparison, path: Path, title: str) -> None:
         "that had come by then, whatever arm was played, and was asked what it would choose. This "
         "is the value of its choices given that knowledge, not of a life of its own."
     )
-    refused = [f"{name}: {each.reason}." for name, each in found.values.items() if not each.trusted]
     figure = Figure(
         "extra",
         "Extra reward over the log",
@@ -82,7 +81,7 @@ def comparison_page(found: Comparison, path: Path, title: str) -> None:
     some = any(d.trusted for (_, other), d in found.differences.items() if other == LOGGED)
     parts = [
         f"<p>{found.decisions:,} decisions. {html.escape(how)}</p>",
-        notes(refused),
+        notes(found.reasons()),
         "<h2>Which is better?</h2>",
         cards(["Configuration", "Extra reward per decision, 95 %", "Verdict"], pairs),
         "<p>Paired: both are judged on the same decisions.</p>",

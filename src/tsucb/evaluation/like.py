@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tsucb.compiled import implements
 from tsucb.environments.environment import Environment, World, advance, begin, pay
-from tsucb.evaluation.compare import Candidate
+from tsucb.evaluation.candidates import Candidate
 from tsucb.evaluation.settings import Settings
 from tsucb.logs.decisions import Decisions
 from tsucb.numeric.arrays import Floats

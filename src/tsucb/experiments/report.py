@@ -117,4 +117,4 @@ def claims_table(claims: list[Claim]) -> str:
         ]
         for c in claims
     ]
-    return cards(["Claim", "Paper", "Measured", "Agrees?"], rows)
+    return cards(["Claim", "Paper", "Measured", "Agrees"], rows)

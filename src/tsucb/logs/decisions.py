@@ -64,6 +64,9 @@ class Decisions:
             are younger than rewards usually take: those that came so early are not like the
             others; of the older ones, at most one in 20 may then have none.
         """
+        number = missing not in (None, DROP, RECENT)
+        if number and not _finite(missing):
+            raise ValueError(f"missing is a number, 'drop' or 'recent', not {missing!r}")
         if missing == RECENT:
             old = self.some(ripe(self.time, self.reward_time))
             if np.isnan(old.reward).mean() > 0.05:
@@ -80,14 +83,8 @@ class Decisions:
             )
         if missing == DROP:
             return self.some(~gone)
-        try:
-            value = float(missing)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
-            raise ValueError(f"missing is a number, 'drop' or 'recent', not {missing!r}")
         late = np.where(np.isnan(self.reward_time), self.time, self.reward_time)
-        return replace(self, reward=np.where(gone, value, self.reward), reward_time=late)
+        return replace(self, reward=np.where(gone, float(missing), self.reward), reward_time=late)
 
     def some(self, which: NDArray[np.bool_]) -> "Decisions":
         """Some of the decisions."""
@@ -235,3 +232,11 @@ def ripe(time: Floats, reward_time: Floats) -> NDArray[np.bool_]:
     end = max(float(time.max()), float(np.nanmax(reward_time)))
     old: NDArray[np.bool_] = time <= end - np.quantile(took, 0.99)
     return old
+
+
+def _finite(value: Any) -> bool:
+    """Whether something is a finite number, or the text of one."""
+    try:
+        return math.isfinite(float(value))
+    except (TypeError, ValueError):
+        return False

@@ -281,11 +281,16 @@ class _Log:
     """A log, checked."""
 
     def __init__(self, arm: ArrayLike, reward: ArrayLike, propensity: ArrayLike) -> None:
-        self.arm: Integers = np.asarray(arm, dtype=np.int64)
+        played = np.asarray(arm)
+        kind = played.dtype.kind
+        if kind not in "biuf" or (kind == "f" and (np.floor(played) != played).any()):
+            raise ValueError("arm must be whole numbers, the arms counted from 0")
+        self.arm: Integers = played.astype(np.int64)
         self.reward: Floats = np.asarray(reward, dtype=np.float64)
         known = np.asarray(propensity, dtype=np.float64)
         n = self.n = self.arm.size
-        if self.arm.shape != (n,) or self.reward.shape != (n,) or len(known) != n or n < 2:
+        shapes = self.arm.shape, self.reward.shape, known.shape[:1]
+        if shapes != ((n,),) * 3 or n < 2:
             raise ValueError(
                 "arm, reward and propensity must be vectors of one length, at least 2, but their "
                 f"shapes are {self.arm.shape}, {self.reward.shape} and {known.shape}; propensity "

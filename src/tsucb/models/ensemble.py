@@ -1,34 +1,23 @@
 """Any estimator with scikit-learn's `fit` and `predict`, made a model by the bootstrap.
 
-The state holds data and no fitted estimators: which rewards the members were fitted to, in what
-order, and the key of all that is drawn for them. So it is arrays like any other state, and what is
-fitted can always be fitted again, as after loading a file, which never holds code. In the meantime
-a process keeps fitted members for as long as there is a state that they belong to.
+The state holds data and no fitted estimators (`tsucb.models.members`); who keeps these meanwhile,
+and when they are fitted again, is in `tsucb.models.refits`.
 """
 
 import copy
-import hashlib
-import math
-import os
 import re
-import threading
-import warnings
-import weakref
-from collections import deque
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.samples import SampleBelief
 from tsucb.checks import positive, truth, whole_number, within
+from tsucb.models.members import History, predictions, remember
 from tsucb.models.model import Model, check_arm_count
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.models.refits import KEPT, promote, refit, refit_due
 from tsucb.structure import copied
-
-PREDICTIONS = 1e100  # of an estimator may be this large, and a belief has finite moments
 
 
 class Ensemble(
@@ -159,7 +148,7 @@ class Ensemble(
         """Its settings as a file has them: the estimator in words."""
         return {k: v for k, v in self._asdict().items() if k != "estimator"}
 
-    def start(self, arms: int, rng: np.random.Generator | None = None) -> "History":
+    def start(self, arms: int, rng: np.random.Generator | None = None) -> History:
         """The state before any data; without `rng` the same every time."""
         rng = np.random.default_rng(0) if rng is None else rng
         arms = check_arm_count(arms)
@@ -176,7 +165,7 @@ class Ensemble(
             rng.integers(0, 2**32, size=2, dtype=np.uint32),
         )
 
-    def extend(self, state: "History", arms: int) -> "History":
+    def extend(self, state: History, arms: int) -> History:
         """A state with further arms at the end, each with the prior."""
         old = state.pulls.size
         # From a stream of its own, determined by the state's.
@@ -194,7 +183,7 @@ class Ensemble(
 
     def belief(
         self,
-        state: "History",
+        state: History,
         context: ArrayLike | None = None,
         arms: ArrayLike | None = None,
         *,
@@ -211,7 +200,7 @@ class Ensemble(
         return SampleBelief(draws, pulls=state.pulls[available], step=t)
 
     def update(
-        self, state: "History", context: ArrayLike | None, arm: ArrayLike, reward: ArrayLike
+        self, state: History, context: ArrayLike | None, arm: ArrayLike, reward: ArrayLike
     ) -> None:
         """Learn from one observation or many, refitting when it is due; see `Model.update`."""
         for x, a, y in zip(*self.observations(state, context, arm, reward), strict=True):
@@ -223,11 +212,11 @@ class Ensemble(
                 kept = refit(self, state, kept)
             KEPT.bind(state, kept)
 
-    def training_due(self, state: "History") -> bool:
+    def training_due(self, state: History) -> bool:
         """Never: `update` refits by itself, so that whoever calls it need not."""
         return False
 
-    def check_state(self, state: "History", rewards: int) -> None:
+    def check_state(self, state: History, rewards: int) -> None:
         """Raise a ValueError for a memory that cannot have come about."""
         arms, seen = state.pulls.size, int(state.seen[0])
         if not 0 <= seen <= rewards or (state.pulls < 0).any() or state.pulls.sum() > rewards:
@@ -243,33 +232,6 @@ class Ensemble(
             raise ValueError("a prior that cannot be")
 
 
-class History(NamedTuple):
-    """What an ensemble has seen, and which part of it the members are fitted to."""
-
-    pulls: Integers  # (K,)
-    contexts: Floats  # (memory, d)
-    chosen: Integers  # (memory,) arms
-    rewards: Floats  # (memory,)
-    seen: Integers  # (1,) rewards so far
-    fitted: Integers  # (2,) rewards and arms that the members in use were fitted to
-    wanted: Integers  # (2,) the same of the fit that was last begun in the background
-    prints: NDArray[np.uint64]  # (3,) of the history so far, and at those two fits
-    # (K · M,) what members believe of arms they have not seen, in spreads of the rewards around
-    # their mean. Flat, as an agent then leaves the columns of removed arms to those in `chosen`.
-    offsets: Floats
-    key: NDArray[np.uint32]  # (2,) of all that is drawn
-
-
-class Rows(NamedTuple):
-    """Observations `first` to `last` − 1 of a history, in their order."""
-
-    first: int
-    last: int
-    contexts: Floats
-    chosen: Integers
-    rewards: Floats
-
-
 def described(estimator: Any) -> str:
     """An estimator in words that are the same in every process.
 
@@ -278,293 +240,3 @@ def described(estimator: Any) -> str:
     """
     settings = estimator.get_params() if hasattr(estimator, "get_params") else estimator
     return re.sub(r" at 0x[0-9a-f]+", "", f"{type(estimator).__qualname__} {settings!r}")
-
-
-def remember(model: Ensemble, state: History, x: Floats, arm: int, reward: float) -> None:
-    """Take one observation into the memory and the fingerprint."""
-    place = int(state.seen[0]) % model.memory
-    state.contexts[place], state.chosen[place], state.rewards[place] = x, arm, reward
-    state.pulls[arm] += 1
-    state.seen[0] += 1
-    said = state.prints[:1].tobytes() + x.tobytes() + np.array([arm, reward]).tobytes()
-    state.prints[0] = int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), "little")
-
-
-def rows_until(model: Ensemble, state: History, last: int) -> Rows:
-    """The observations up to one, as far back as they are remembered; copies."""
-    first = min(max(0, int(state.seen[0]) - model.memory), last)
-    places = np.arange(first, last) % model.memory
-    return Rows(first, last, state.contexts[places], state.chosen[places], state.rewards[places])
-
-
-# Fitting
-
-
-class Fitted:
-    """Members, and what they were fitted to.
-
-    Parameters
-    ----------
-    last, arms
-        Rewards and arms that there were.
-    level, spread
-        Mean and standard deviation of the rewards.
-    predictors
-        For every member a mapping: from each arm to its estimator, or from `ALL` to the one.
-    """
-
-    def __init__(
-        self, last: int, arms: int, level: float, spread: float, predictors: list[dict[int, Any]]
-    ) -> None:
-        self.last, self.arms, self.level, self.spread = last, arms, level, spread
-        self.predictors = predictors
-
-
-ALL = -1  # all arms, where they share an estimator
-
-
-def fit(
-    model: Ensemble, key: NDArray[np.uint32], rows: Rows, arms: int, before: Fitted | None
-) -> Fitted:
-    """Fit all members to the rows; with `partial_fit`, go on from those that were fitted before."""
-    if not model.incremental:
-        level, spread = moments(rows.rewards)
-        fitted = Fitted(rows.last, arms, level, spread, [{} for _ in range(model.members)])
-        parts = [slice(None)]
-    elif before is None or before.arms != arms or before.last < rows.first:
-        level, spread = moments(rows.rewards[: model.interval])
-        fitted = Fitted(rows.last, arms, level, spread, [{} for _ in range(model.members)])
-        parts = cut(0, len(rows.rewards), model.interval)
-    else:
-        predictors = copy.deepcopy(before.predictors)
-        fitted = Fitted(rows.last, arms, before.level, before.spread, predictors)
-        parts = cut(before.last - rows.first, len(rows.rewards), model.interval)
-    for m, member in enumerate(fitted.predictors):
-        # An observation counts the same at every fit, as its number is drawn at the same place.
-        times = np.random.default_rng([*key, m]).poisson(1.0, rows.last)[rows.first :]
-        rng = np.random.default_rng([*key, m, rows.last])
-        for part in parts:
-            show(model, fitted, member, [*key, m, rows.last], rows, part, times, rng)
-    return fitted
-
-
-def cut(first: int, last: int, size: int) -> list[slice]:
-    """A range in parts.
-
-    >>> cut(2, 7, 3)
-    [slice(2, 5, None), slice(5, 7, None)]
-    """
-    return [slice(i, min(i + size, last)) for i in range(first, last, size)]
-
-
-def show(
-    model: Ensemble, fitted: Fitted, member: dict[int, Any], seed: list[int], rows: Rows,
-    part: slice, times: Integers, rng: np.random.Generator,
-) -> None:  # fmt: skip
-    """Show one member a part of the rows, each so many times, and artificial ones at first."""
-    contexts, chosen, rewards = rows.contexts[part], rows.chosen[part], rows.rewards[part]
-    # Of the same place in the stream for every arm, whatever was seen of it.
-    extra = np.repeat(np.arange(fitted.arms), model.artificial)
-    places = rng.integers(len(rewards), size=extra.size)
-    drawn = rng.normal(fitted.level, fitted.spread, size=extra.size)
-    again = np.repeat(np.arange(len(rewards)), times[part])
-    for a in [ALL] if model.shared else np.unique(chosen).tolist():
-        seen = again if a == ALL else again[chosen[again] == a]
-        x, arm, y = contexts[seen], chosen[seen], rewards[seen]
-        if a not in member:
-            new = slice(None) if a == ALL else extra == a
-            x = np.concatenate((x, contexts[places[new]]))
-            arm, y = np.concatenate((arm, extra[new])), np.concatenate((y, drawn[new]))
-        if len(y):  # by chance it may have no reward of this arm
-            if a not in member:
-                member[a] = seeded(model.estimator, [*seed, a + 1])
-            call = member[a].partial_fit if model.incremental else member[a].fit
-            attempt(model, call, with_arm(x, arm, fitted.arms) if a == ALL else x, y)
-
-
-def moments(rewards: Floats) -> tuple[float, float]:
-    """Mean and standard deviation; 1 for the latter where all are equal."""
-    spread = float(rewards.std())
-    return float(rewards.mean()), spread if spread > 0 else 1.0
-
-
-def with_arm(contexts: Floats, arm: Integers, arms: int) -> Floats:
-    """Contexts, and behind each the arm as one of K columns that is 1."""
-    return np.hstack((contexts, np.equal.outer(arm, np.arange(arms))))
-
-
-def seeded(estimator: Any, seed: list[int]) -> Any:
-    """A copy of the estimator with random states of its own."""
-    own = copy.deepcopy(estimator)
-    names = own.get_params() if hasattr(own, "get_params") else {}
-    states = [name for name in names if name.split("__")[-1] == "random_state"]
-    if states:
-        drawn = np.random.SeedSequence(seed).generate_state(len(states))
-        own.set_params(**dict(zip(states, drawn.tolist(), strict=True)))
-    return own
-
-
-def attempt(model: Ensemble, call: Callable[..., Any], *given: Any) -> Any:
-    """What the estimator answers, or a sentence on what it complained about."""
-    try:
-        return call(*given)
-    except Exception as error:
-        said = " ".join(str(error).split())[:200]
-        raise ValueError(
-            f"{type(model.estimator).__name__} failed on {len(given[0])} rows "
-            f"({type(error).__name__}: {said}); take another estimator or other settings of it"
-        ) from error
-
-
-def predictions(
-    model: Ensemble, fitted: Fitted | None, offsets: Floats, x: Floats, arms: Integers
-) -> Floats:
-    """What every member predicts for every arm, (M, n)."""
-    if fitted is None:
-        return np.ascontiguousarray(offsets[arms].T)
-    draws: Floats = fitted.level + fitted.spread * offsets[arms].T
-    if model.shared:
-        known = arms < fitted.arms
-        told = with_arm(np.tile(x, (int(known.sum()), 1)), arms[known], fitted.arms)
-        for m, member in enumerate(fitted.predictors):
-            if len(told) and ALL in member:
-                draws[m, known] = attempt(model, member[ALL].predict, told)
-    else:
-        row = x[None]
-        for m, member in enumerate(fitted.predictors):
-            for i, a in enumerate(arms.tolist()):
-                if a in member:
-                    draws[m, i] = attempt(model, member[a].predict, row)[0]
-    if not within(draws, PREDICTIONS):
-        raise ValueError(
-            f"{type(model.estimator).__name__} predicts rewards that are not finite; take another "
-            "estimator or other settings of it"
-        )
-    return draws
-
-
-# When, and by whom
-
-
-def refit_due(model: Ensemble, state: History, kept: "Kept") -> bool:
-    """Whether there are enough more rewards than at the last fit, and none is under way."""
-    if kept.job is not None and not kept.job.over:
-        return False
-    if kept.job is None and state.wanted[0]:  # begun in another process
-        return True
-    last = max(int(state.fitted[0]), int(state.wanted[0]))
-    wanted = max(last + model.interval, math.ceil(last * model.growth))
-    return int(state.seen[0]) >= -(-wanted // model.interval) * model.interval
-
-
-def refit(model: Ensemble, state: History, kept: "Kept") -> "Kept":
-    """Fit the members to all that was seen, or begin to."""
-    last = int(state.seen[0]) // model.interval * model.interval
-    rows, arms = rows_until(model, state, last), state.pulls.size
-    given = model, state.key.copy(), rows, arms, kept.latest()
-    if model.background:
-        state.wanted[:], state.prints[2] = (last, arms), state.prints[0]
-        return Kept(model, state, kept.fitted, Job(lambda: fit(*given)))
-    fitted = fit(*given)
-    state.fitted[:], state.prints[1] = (last, arms), state.prints[0]
-    return Kept(model, state, fitted)
-
-
-def promote(state: History, kept: "Kept", job: "Job") -> "Kept":
-    """Use what was fitted in the background, unless that failed."""
-    if job.error is not None:
-        if not job.reported:
-            job.reported = True
-            warnings.warn(
-                f"a refit in the background failed, and the last members go on: {job.error}",
-                stacklevel=3,
-            )
-        return kept
-    state.fitted[:], state.prints[1] = state.wanted, state.prints[2]
-    state.wanted[:], state.prints[2] = 0, 0
-    return Kept(kept.model, state, job.fitted)
-
-
-class Job:
-    """A fit under way in a thread of its own, which does not keep the process from ending."""
-
-    def __init__(self, work: Callable[[], Fitted]) -> None:
-        self.fitted: Fitted | None = None
-        self.error: Exception | None = None
-        self.reported, self.process = False, os.getpid()
-        self.thread = threading.Thread(target=self.run, args=(work,), daemon=True)
-        self.thread.start()
-
-    def run(self, work: Callable[[], Fitted]) -> None:
-        """Do the work, and keep what comes of it."""
-        try:
-            self.fitted = work()
-        except Exception as error:  # whatever it is, the next reward says it
-            self.error = error
-
-    @property
-    def over(self) -> bool:
-        """Whether it has come to an end."""
-        return self.fitted is not None or self.error is not None
-
-
-class Kept:
-    """The members that a state refers to: those in use, and those that are being fitted.
-
-    All copies of a state have the same, until they learn more.
-    """
-
-    def __init__(
-        self, model: Ensemble, state: History, fitted: Fitted | None, job: Job | None = None
-    ) -> None:
-        self.model, self.fitted, self.job = model, fitted, job
-        KEPT.add(self, state)
-
-    def latest(self) -> Fitted | None:
-        """The newest members there are."""
-        done = self.job.fitted if self.job is not None else None
-        return self.fitted if done is None else done
-
-
-class Keeper:
-    """Who has which members: kept for as long as there is a state that they belong to."""
-
-    def __init__(self) -> None:
-        self.by_print: weakref.WeakValueDictionary[Any, Kept] = weakref.WeakValueDictionary()
-        self.by_state: dict[int, Kept] = {}
-        # For copies of a state that are made after it has gone.
-        self.recent: deque[Kept] = deque(maxlen=4)
-
-    @staticmethod
-    def key(model: Ensemble, state: History) -> Any:
-        """What decides the members, but for the arrays."""
-        marks = (state.key, state.fitted, state.wanted, state.prints[1:])
-        return (id(model.estimator), *model[1:], *(mark.tobytes() for mark in marks))
-
-    def add(self, kept: Kept, state: History) -> None:
-        """Let copies of the state find them."""
-        self.by_print[self.key(kept.model, state)] = kept
-        self.recent.append(kept)
-        self.bind(state, kept)
-
-    def bind(self, state: History, kept: Kept) -> None:
-        """Keep them at least as long as the state."""
-        place = id(state.seen)
-        if place not in self.by_state:
-            weakref.finalize(state.seen, self.by_state.pop, place, None).atexit = False
-        self.by_state[place] = kept
-
-    def of(self, model: Ensemble, state: History) -> Kept:
-        """The members of a state; fitted again to the same data if they are nowhere."""
-        kept = self.by_state.get(id(state.seen)) or self.by_print.get(self.key(model, state))
-        if kept is None or kept.model.estimator is not model.estimator:
-            last, arms = state.fitted.tolist()
-            rows = rows_until(model, state, last)
-            fitted = fit(model, state.key, rows, arms, None) if last else None
-            kept = Kept(model, state, fitted)
-        elif kept.job is not None and kept.job.process != os.getpid():
-            kept = Kept(model, state, kept.fitted)  # the thread stayed with the parent process
-        return kept
-
-
-KEPT = Keeper()

@@ -34,24 +34,6 @@ def normal_cdf(x: float) -> float:
 
 
 @compiled
-def log_normal_cdf(x: float) -> float:
-    """log Φ(x), also where Φ(x) itself is too small for a float.
-
-    >>> round(log_normal_cdf(-100.0), 6)
-    -5005.524209
-    """
-    if x > 0.0:
-        return math.log1p(-0.5 * math.erfc(x / ROOT_2))
-    if x > -30.0:
-        return math.log(0.5 * math.erfc(-x / ROOT_2))
-    # Φ(x) = φ(x)/(−x) · (1 − 1/x² + 3/x⁴ − 15/x⁶ + …); the first term left
-    # out is 10395/x¹² < 2e-14.
-    w = 1.0 / (x * x)
-    series = 1.0 - w * (1.0 - 3.0 * w * (1.0 - 5.0 * w * (1.0 - 7.0 * w * (1.0 - 9.0 * w))))
-    return -0.5 * x * x - 0.5 * LOG_2_PI - math.log(-x) + math.log(series)
-
-
-@compiled
 def normal_quantile_upper(q: float) -> float:
     """The x with 1 − Φ(x) = q, for q from 0 to 1 and with full accuracy for tiny q.
 
@@ -188,16 +170,6 @@ def gamma_tails(shape: float, x: float) -> tuple[float, float]:
 
 
 @compiled
-def gamma_cdf(x: float, shape: float) -> float:
-    """Distribution function at x of Gamma(shape, 1).
-
-    >>> round(gamma_cdf(2.0, 3.0), 6)
-    0.323324
-    """
-    return gamma_tails(shape, x)[0]
-
-
-@compiled
 def chi_squared_quantile_upper(tail: float, degrees: float) -> float:
     """The x that a chi-squared variable with these degrees of freedom exceeds with chance `tail`.
 
@@ -246,12 +218,6 @@ def beta_front(x: float, y: float, a: float, b: float) -> float:
 
 
 @compiled
-def beta_pdf(x: float, a: float, b: float) -> float:
-    """Density of Beta(a, b) at x in (0, 1)."""
-    return beta_front(x, 1.0 - x, a, b) / (x * (1.0 - x))
-
-
-@compiled
 def beta_fraction(x: float, y: float, a: float, b: float) -> float:
     """Continued fraction of the incomplete beta function, with y = 1 − x.
 
@@ -291,16 +257,6 @@ def beta_tails(x: float, y: float, a: float, b: float) -> tuple[float, float]:
         return lower, 1.0 - lower
     upper = front * beta_fraction(y, x, b, a)
     return 1.0 - upper, upper
-
-
-@compiled
-def beta_cdf(x: float, a: float, b: float) -> float:
-    """Distribution function of Beta(a, b) at x.
-
-    >>> round(beta_cdf(0.5, 2.0, 3.0), 6)
-    0.6875
-    """
-    return beta_tails(x, 1.0 - x, a, b)[0]
 
 
 @compiled

@@ -13,15 +13,20 @@ Deciding is looking: `Loop.propose` asks the agent and changes nothing.
 
 | module | what it is |
 |---|---|
-| `settings` | how a loop is configured, and the server itself |
+| `settings` | how a loop is configured |
 | `events` | what can happen to a loop, and its form in the log |
-| `loop` | the fold: drives a `tsucb.Agent`, waits for rewards, counts; the same for another model |
+| `loop`, `state` | the fold: drives a `tsucb.Agent`, waits for rewards, counts; and what it knows |
+| `relearning` | the same fold for another model |
 | `tally` | what the page shows over time, kept by the fold |
-| `store`, `sqlite`, `postgres` | where events, snapshots, keys and the audit trail are |
+| `store`, `sqlite`, `postgres`, `backup` | where events, snapshots, keys and the audit trail are |
 | `journal` | group commit: many requests, one flush to the disk |
-| `service` | all loops of a process: the operations, whatever protocol they come by |
-| `keys`, `limits` | who may do what, and how much |
-| `http`, `native`, `personalizer`, `page` | protocols, thin |
+| `ledger` | the log and the loops it has led to: writing, folding, making a loop anew |
+| `upkeep` | what happens without being asked: waits end, snapshots, other servers, retention |
+| `service`, `slots` | all loops of a process: the operations, whatever protocol they come by |
+| `server` | the process: its settings, keys on the first start |
+| `keys`, `limits`, `errors` | who may do what, how much, and what can be wrong |
+| `application`, `http` | requests and answers |
+| `native`, `personalizer/`, `page/` | protocols, thin |
 | `export`, `evaluations` | the log as the library's tools read it, by one more fold |
 | `client` | the Python client of the native protocol |
 | `demo` | simulated visitors |

@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tsucb.service.errors import Conflict, NotFound
 from tsucb.service.export import compared, judged
 from tsucb.service.loop import Loop
-from tsucb.service.service import Conflict, NotFound, Service
+from tsucb.service.service import Service
 
 KIND = "evaluation"
 MOST = 100_000  # events of the log that an evaluation looks at

@@ -12,8 +12,9 @@ from tsucb.agent.decision_log import as_json, reward_row, write_parquet
 from tsucb.logs.decision_log import Row
 from tsucb.service import events
 from tsucb.service.events import AnyEvent, ArmsChanged, Configured, Decided, Imported, Passed
-from tsucb.service.loop import Loop, Slot, State, Waiting
+from tsucb.service.loop import Loop
 from tsucb.service.settings import FREE_MODEL, LoopSettings
+from tsucb.service.state import Slot, State, Waiting
 
 if TYPE_CHECKING:
     import pandas as pd

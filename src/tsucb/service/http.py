@@ -6,9 +6,9 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from tsucb.service.errors import Conflict, NotFound
 from tsucb.service.journal import Overloaded
 from tsucb.service.keys import Holder
-from tsucb.service.service import Conflict, NotFound
 from tsucb.service.store import StoreError
 
 Headers = list[tuple[bytes, bytes]]

@@ -1,13 +1,11 @@
 """A loop: what it knows is a fold of its events, and deciding is looking at it."""
 
 import contextlib
-import hashlib
 import heapq
 import math
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import Any
-
-import msgspec
 
 from tsucb.agent import Agent, UnknownDecision
 from tsucb.agent.decision import Decision
@@ -28,71 +26,13 @@ from tsucb.service.events import (
     Rewarded,
 )
 from tsucb.service.settings import PLAIN_MODELS, LoopSettings
+from tsucb.service.state import SNAPSHOT_VERSION, Counts, Held, Slot, State, Waiting, decoded
 from tsucb.service.tally import Tally
 
-SNAPSHOT_VERSION = 1
 SEPARATOR = "\n"  # between the id of a decision and its slot, in the ids that the agent knows
 
 # What became of an event.
 TAKEN, REPEATED, LATE, REFUSED = "taken", "repeated", "not waiting", "refused"
-
-
-class Slot(msgspec.Struct, array_like=True, gc=False):
-    """One pick of a decision that waits: its arm, and what it earned so far.
-
-    `weight` is 1 / (K p); see `tally`. `imitated`: whether the policy would have played it too.
-    """
-
-    name: str
-    arm: str
-    weight: float
-    imitated: bool
-    total: float | None = None
-    learned: bool = False
-
-
-class Waiting(msgspec.Struct, array_like=True, gc=False):
-    """A decision that waits for its rewards.
-
-    `deferred` is the decision itself, until it is activated; `key` is that of the request that made
-    it, `keys` those of the rewards that came.
-    """
-
-    number: int
-    time: float
-    deadline: float
-    slots: list[Slot]
-    keys: list[str]
-    key: str | None = None
-    deferred: Decided | None = None
-
-
-class Counts(msgspec.Struct, array_like=True):
-    """What happened so far."""
-
-    decisions: int = 0
-    rewards: int = 0  # that came in time
-    learned: int = 0  # rewards, defaults included
-    defaults: int = 0  # decisions, or slots, for which none came
-    late: int = 0
-    repeated: int = 0
-    never_activated: int = 0
-    refused: int = 0  # what the model could not learn from
-
-
-class State(msgspec.Struct, array_like=True):
-    """Everything a loop knows, as a snapshot has it."""
-
-    version: int
-    settings: LoopSettings
-    arms: list[str]
-    now: float
-    created: float
-    counts: Counts
-    tally: Tally
-    waiting: dict[str, Waiting]
-    agent: bytes | None
-    relearned: list[int] = []
 
 
 class Loop:
@@ -245,7 +185,7 @@ class Loop:
         elif isinstance(event, Compacted):
             self._compacted()
         elif isinstance(event, Condensed):
-            self._become(_decoded(event.state))
+            self._become(decoded(event.state))
         else:
             assert isinstance(event, Passed | Forgot)
         return TAKEN
@@ -351,8 +291,19 @@ class Loop:
             except (ValueError, TypeError):  # an arm that was removed, a context it cannot read
                 self.counts.refused += 1
 
+    def _changed(self, id: str) -> Waiting | None:
+        """A decision that waits and is about to change: another that takes its place."""
+        old = self.waiting.get(id)
+        if old is None:
+            return None
+        slots = [copy(slot) for slot in old.slots]
+        new = self.waiting[id] = Waiting(
+            old.number, old.time, old.deadline, slots, list(old.keys), old.key, old.deferred
+        )
+        return new
+
     def _rewarded(self, event: Rewarded) -> str:
-        waiting = self.waiting.get(event.id)
+        waiting = self._changed(event.id)
         if waiting is None:
             self.counts.late += 1
             return LATE
@@ -375,7 +326,7 @@ class Loop:
         return TAKEN
 
     def _activated(self, event: Activated) -> str:
-        waiting = self.waiting.get(event.id)
+        waiting = self._changed(event.id)
         if waiting is None:
             self.counts.late += 1
             return LATE
@@ -392,9 +343,11 @@ class Loop:
 
     def _end_wait(self, id: str) -> None:
         """Learn what the decision earned, or is taken to have earned."""
-        waiting = self.waiting.get(id)
-        if waiting is None or waiting.deadline > self.now:  # closed before, or another by that id
+        known = self.waiting.get(id)
+        if known is None or known.deadline > self.now:  # closed before, or another by that id
             return
+        waiting = self._changed(id)
+        assert waiting is not None
         self._close(id, waiting)
         if waiting.deferred is not None:
             self.counts.never_activated += 1
@@ -442,26 +395,24 @@ class Loop:
 
     # Snapshots
 
-    def snapshot(self) -> bytes:
-        """Everything that the fold has led to."""
-        return _encode(self._state(None if self.agent is None else self.agent.to_bytes()))
+    def hold(self) -> Held:
+        """Everything that the fold has led to; quick, however many decisions wait."""
+        # Those are shared: `_changed` never changes one that may be held.
+        state = State(
+            SNAPSHOT_VERSION, self.settings, list(self.arms), self.now, self.created,
+            copy(self.counts), self.tally.copied(), dict(self.waiting), None, list(self.relearned),
+        )  # fmt: skip
+        return Held(state, None if self.agent is None else self.agent.hold())
 
     def digest(self) -> str:
         """A hash of everything that the fold has led to: the same log gives the same."""
-        agent = None if self.agent is None else self.agent.digest().encode()
-        return hashlib.sha256(_encode(self._state(agent))).hexdigest()
-
-    def _state(self, agent: bytes | None) -> State:
-        return State(
-            SNAPSHOT_VERSION, self.settings, list(self.arms), self.now, self.created, self.counts,
-            self.tally, self.waiting, agent, self.relearned,
-        )  # fmt: skip
+        return self.hold().digest()
 
     @classmethod
     def restored(cls, name: str, position: int, data: bytes, seed: int | None = None) -> "Loop":
         """The loop that a snapshot was taken of, or a ValueError."""
         loop = cls(name, seed)
-        loop._become(_decoded(data))
+        loop._become(decoded(data))
         loop.position = position
         return loop
 
@@ -476,75 +427,6 @@ class Loop:
         if state.agent is not None:
             self.agent = Agent.from_bytes(state.agent)
             self.agent.reseed(self._seed, ids=False)
-
-
-class Relearning:
-    """A loop that learns from a log what other settings would have learned from it.
-
-    Everything happens as it did, with the waits, the modes and the arms of the time, but to another
-    model. The fold of `Configured` takes over what it knows.
-
-    Parameters
-    ----------
-    name, seed
-        As of the loop.
-    settings
-        Whose model is to learn.
-    position
-        Of the event that changes to them, if it is in the log.
-    """
-
-    def __init__(
-        self, name: str, settings: LoopSettings, seed: int | None = None, position: int = 0
-    ) -> None:
-        self.loop, self.settings = Loop(name, seed), settings
-        self._seed, self._position = seed, position
-
-    def fold(self, event: AnyEvent) -> None:
-        """Learn from an event."""
-        loop = self.loop
-        if isinstance(event, Configured):
-            event = Configured(event.time, event.settings.learning_like(self.settings))
-        elif isinstance(event, Decided):
-            # Where they came with the decisions, no event has added them.
-            new = loop.unknown({arm: None for pick in event.picks for arm in pick.arms})
-            if new:
-                loop.fold(ArmsChanged(event.time, add=new))
-        elif isinstance(event, Condensed):
-            state = _decoded(event.relearned.get(self._position, event.state))
-            if not state.settings.learns_like(self.settings):
-                state.settings, state.agent = state.settings.learning_like(self.settings), None
-                if state.arms or state.settings.arms_come:
-                    state.agent = state.settings.agent(state.arms, self._seed).to_bytes()
-            loop._become(state)
-            return
-        elif isinstance(event, Imported):
-            agent = Agent.from_bytes(event.agent)
-            if model_name(agent) != self.settings.model:  # nothing of it can be taken over
-                names = [str(arm) for arm in agent.arms]
-                gone = [arm for arm in loop.arms if arm not in names]
-                loop.fold(ArmsChanged(event.time, add=names, remove=gone))
-                event = Reset(event.time)
-        loop.fold(event)
-
-
-def model_name(agent: Agent) -> str:
-    """The name of an agent's model, without its forgetting."""
-    return type(getattr(agent.model, "model", agent.model)).__name__
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(State).decode
-
-
-def _decoded(data: bytes) -> State:
-    try:
-        state = _decode(data)
-    except msgspec.MsgspecError as error:
-        raise ValueError(f"the snapshot is damaged: {error}") from None
-    if state.version != SNAPSHOT_VERSION:
-        raise ValueError(f"the snapshot has version {state.version}, not {SNAPSHOT_VERSION}")
-    return state
 
 
 def _agent_id(id: str, slot: str) -> str:

@@ -14,8 +14,9 @@ from tsucb.service.features import flat
 from tsucb.service.http import Answer, Problem, Request, allowed, encode, json_answer
 from tsucb.service.keys import ADMINISTER, DECIDE, GRACE, ROLES, Holder
 from tsucb.service.loop import Loop
-from tsucb.service.service import ONE, Service, Wanted
+from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings, changed
+from tsucb.service.slots import ONE, Wanted
 
 MOST_PLACES = 100  # of a list
 
@@ -283,7 +284,9 @@ class Native:
 
     async def state(self, loop: Loop, request: Request, holder: Holder) -> Answer:
         """Where in the log a loop is, and a hash of what it knows."""
-        return json_answer({"position": loop.position, "digest": loop.digest()})
+        position, held = loop.position, loop.hold()
+        digest = await asyncio.to_thread(held.digest)
+        return json_answer({"position": position, "digest": digest})
 
     # Changing
 

@@ -19,7 +19,9 @@ from tsucb.service.store import AuditRecord, KeyRecord, Logged, Row, Snapshot, S
 FORMAT = 1
 KEPT_SNAPSHOTS = 2
 CHUNK = 5_000  # events read at a time
-LEADER = 7_218_094_511  # the number of the advisory lock; any will do that nobody else uses
+# The numbers of the advisory locks; any will do that nobody else uses. Beside the first two there
+# is a hash of the schema, and of the loop: a database may hold several services.
+LEADER, GUARD, SETUP = 721_809_451, 721_809_452, 721_809_453
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS tsucb_format (version integer NOT NULL);
@@ -57,6 +59,13 @@ INSERT INTO tsucb_format SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM tsucb_format);
 ALONE = "SELECT position FROM tsucb_last FOR UPDATE"
 
 
+# Whether a session holds a guard.
+GUARDED = (
+    "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND "
+    "pid = pg_backend_pid() AND granted)"
+)
+
+
 class PostgresStore:
     """See `Store`.
 
@@ -70,12 +79,14 @@ class PostgresStore:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        # Appending must not wait for reading; the lock of the leader lives as long as its session.
-        self._writing, self._reading = threading.RLock(), threading.RLock()
+        # Appending must not wait for reading, nor for snapshots; the locks of the leader and of who
+        # guards a loop live as long as their sessions.
+        self._writing = {name: threading.RLock() for name in ("writer", "keeper", "guard")}
+        self._reading = threading.RLock()
         self._connections: dict[str, psycopg.Connection[Any] | None] = {}
         self._leading = self._closed = False
         with self._transaction() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (LEADER + 1,))
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (SETUP,))
             cursor.execute(SCHEMA)
             cursor.execute("SELECT version FROM tsucb_format")
             found = cursor.fetchone()
@@ -98,11 +109,11 @@ class PostgresStore:
         return connection
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator["psycopg.Cursor[Any]"]:
+    def _transaction(self, name: str = "writer") -> Iterator["psycopg.Cursor[Any]"]:
         """Everything in it is durable at its end, or nothing happened."""
-        with self._writing:
+        with self._writing[name]:
             try:
-                connection = self._connected("writer")
+                connection = self._connected(name)
                 with connection.transaction(), connection.cursor() as cursor:
                     yield cursor
             except psycopg.Error as error:
@@ -192,13 +203,16 @@ class PostgresStore:
 
     def condense(self, loop: str, position: int, body: bytes, count: int) -> bool:
         """See `Store`."""
-        with self._transaction() as cursor:
+        with self._transaction("guard") as cursor:  # if that session is gone, so is the guard
             cursor.execute(ALONE)
             cursor.execute(
                 "SELECT count(*) FROM tsucb_events WHERE loop = %s AND position <= %s",
                 (loop, position),
             )
             if cursor.fetchall() != [(count,)]:
+                return False
+            cursor.execute(GUARDED, (GUARD,))
+            if cursor.fetchall() != [(True,)]:
                 return False
             cursor.execute(
                 "UPDATE tsucb_events SET body = %s WHERE position = %s", (body, position)
@@ -217,9 +231,9 @@ class PostgresStore:
 
     # Snapshots
 
-    def save_snapshot(self, loop: str, snapshot: Snapshot) -> None:
+    def save_snapshot(self, loop: str, snapshot: Snapshot, alone: bool = False) -> None:
         """See `Store`."""
-        with self._transaction() as cursor:
+        with self._transaction("keeper") as cursor:
             cursor.execute(
                 "INSERT INTO tsucb_snapshots VALUES (%s, %s, %s) ON CONFLICT (loop, position) "
                 "DO UPDATE SET body = excluded.body",
@@ -228,7 +242,7 @@ class PostgresStore:
             cursor.execute(
                 "DELETE FROM tsucb_snapshots WHERE loop = %s AND position NOT IN (SELECT position "
                 "FROM tsucb_snapshots WHERE loop = %s ORDER BY position DESC LIMIT %s)",
-                (loop, loop, KEPT_SNAPSHOTS),
+                (loop, loop, 1 if alone else KEPT_SNAPSHOTS),
             )
 
     def snapshots(self, loop: str) -> list[Snapshot]:
@@ -329,6 +343,25 @@ class PostgresStore:
 
     # The rest
 
+    def guard(self, loop: str) -> bool:
+        """See `Store`."""
+        query = "SELECT pg_try_advisory_lock(%s, hashtext(current_schema() || '.' || %s))"
+        with self._transaction("guard") as cursor:
+            return bool(cursor.execute(query, (GUARD, loop)).fetchall()[0][0])
+
+    def guards(self) -> bool:
+        """See `Store`."""
+        try:
+            with self._transaction("guard") as cursor:
+                return bool(cursor.execute(GUARDED, (GUARD,)).fetchall()[0][0])
+        except StoreError:
+            return False
+
+    def release(self) -> None:
+        """See `Store`."""
+        with contextlib.suppress(StoreError), self._transaction("guard") as cursor:
+            cursor.execute("SELECT pg_advisory_unlock_all()")
+
     def leads(self) -> bool:
         """Whether this session has the lock; takes it if it is free."""
         with self._reading:
@@ -338,7 +371,8 @@ class PostgresStore:
                 if self._leading and connection is before:
                     connection.execute("SELECT 1")  # the session, and with it the lock, is alive
                     return True
-                row = connection.execute("SELECT pg_try_advisory_lock(%s)", (LEADER,)).fetchone()
+                query = "SELECT pg_try_advisory_lock(%s, hashtext(current_schema()))"
+                row = connection.execute(query, (LEADER,)).fetchone()
                 self._leading = bool(row and row[0])
             except (psycopg.Error, StoreError):
                 self._leading = False
@@ -346,7 +380,9 @@ class PostgresStore:
 
     def close(self) -> None:
         """See `Store`."""
-        with self._writing, self._reading:
+        with contextlib.ExitStack() as locks:
+            for lock in (*self._writing.values(), self._reading):
+                locks.enter_context(lock)
             self._closed = True
             for connection in self._connections.values():
                 if connection is not None:

@@ -23,6 +23,7 @@ FORMAT = 1
 KEPT_SNAPSHOTS = 2
 CHUNK = 5_000  # events read at a time
 NOBODY = 0  # the number of a loop that was deleted while an event of it was on its way
+PIECE = 256_000  # bytes of a snapshot that are written together
 PAGES = 4_000  # of the WAL, before it is folded into the file
 
 SCHEMA = """
@@ -77,6 +78,7 @@ class SqliteStore:
         self._held = _locked(self.folder / LOCK)
         # The writer appends; readers must not wait for it, nor it for them.
         self._writing, self._reading = threading.RLock(), threading.RLock()
+        self._keeping = threading.Lock()
         try:
             self._writer = self._connect(vfs)
             self._prepare()
@@ -108,6 +110,12 @@ class SqliteStore:
             # Earlier versions had no such index. It lists the positions of a loop in order, so that
             # a loop where little happens need not look through the events of the others.
             self._writer.execute("CREATE INDEX IF NOT EXISTS by_loop ON events (loop)")
+            # All of a large snapshot but its end, which is in `snapshots` once it is whole.
+            self._writer.execute(
+                "CREATE TABLE IF NOT EXISTS pieces (loop INTEGER NOT NULL, position INTEGER NOT "
+                "NULL, number INTEGER NOT NULL, body BLOB NOT NULL, "
+                "PRIMARY KEY (loop, position, number)) WITHOUT ROWID"
+            )
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[apsw.Connection]:
@@ -214,7 +222,7 @@ class SqliteStore:
                 )
             deleted = writer.total_changes() - before
             if deleted:
-                writer.execute("DELETE FROM snapshots WHERE loop = ?", (number,))
+                _delete_snapshots(writer, number)
         if deleted:
             self._scrub()
         return int(deleted)
@@ -251,31 +259,61 @@ class SqliteStore:
         with self._transaction() as writer:
             writer.execute(KEEP_LAST)
             writer.execute("DELETE FROM events WHERE loop = ?", (number,))
-            writer.execute("DELETE FROM snapshots WHERE loop = ?", (number,))
+            _delete_snapshots(writer, number)
         self._scrub()
 
     # Snapshots
 
-    def save_snapshot(self, loop: str, snapshot: Snapshot) -> None:
+    def save_snapshot(self, loop: str, snapshot: Snapshot, alone: bool = False) -> None:
         """See `Store`."""
-        number = self._numbers[loop]
+        number, kept = self._numbers[loop], 1 if alone else KEPT_SNAPSHOTS
+        with self._keeping:  # one at a time, even if nobody waits for it any more
+            self._write_pieces(number, *snapshot)
+            with self._transaction() as writer:
+                query = "SELECT position FROM snapshots WHERE loop = ? ORDER BY position DESC"
+                for (old,) in writer.execute(query, (number,)).fetchall()[kept:]:
+                    query = "DELETE FROM snapshots WHERE loop = ? AND position = ?"
+                    writer.execute(query, (number, old))
+            self._drop_pieces(number)
+
+    def _write_pieces(self, number: int, position: int, body: bytes) -> None:
+        """Piece by piece, as appending waits; it is there once its end is."""
+        with self._transaction() as writer:  # what an earlier one of this position has left
+            for table in ("snapshots", "pieces"):
+                query = f"DELETE FROM {table} WHERE loop = ? AND position = ?"
+                writer.execute(query, (number, position))
+        end = max(len(body) - 1, 0) // PIECE * PIECE
+        for first in range(0, end, PIECE):
+            piece = number, position, first, body[first : first + PIECE]
+            with self._transaction() as writer:
+                writer.execute("INSERT INTO pieces VALUES (?, ?, ?, ?)", piece)
         with self._transaction() as writer:
-            writer.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (number, *snapshot))
-            writer.execute(
-                "DELETE FROM snapshots WHERE loop = ? AND position NOT IN (SELECT position FROM "
-                "snapshots WHERE loop = ? ORDER BY position DESC LIMIT ?)",
-                (number, number, KEPT_SNAPSHOTS),
-            )
+            query = "INSERT INTO snapshots VALUES (?, ?, ?)"
+            writer.execute(query, (number, position, body[end:]))
+
+    def _drop_pieces(self, number: int) -> None:
+        """Delete the pieces of snapshots that are gone, or were never finished."""
+        whole = "SELECT position FROM snapshots WHERE loop = pieces.loop"
+        query = f"SELECT position, number FROM pieces WHERE loop = ? AND position NOT IN ({whole})"
+        for piece in self._rows(query, number):
+            with self._transaction() as writer:
+                query = "DELETE FROM pieces WHERE loop = ? AND position = ? AND number = ?"
+                writer.execute(query, (number, *piece))
 
     def snapshots(self, loop: str) -> list[Snapshot]:
         """See `Store`."""
+        number, found = self._numbers[loop], []
         query = "SELECT position, body FROM snapshots WHERE loop = ? ORDER BY position DESC"
-        return [Snapshot(*row) for row in self._rows(query, self._numbers[loop])]
+        for position, end in self._rows(query, number):
+            query = "SELECT body FROM pieces WHERE loop = ? AND position = ? ORDER BY number"
+            pieces = [body for (body,) in self._rows(query, number, position)]
+            found.append(Snapshot(position, b"".join([*pieces, end])))
+        return found
 
     def drop_snapshots(self, loop: str) -> None:
         """See `Store`."""
         with self._transaction() as writer:
-            writer.execute("DELETE FROM snapshots WHERE loop = ?", (self._numbers[loop],))
+            _delete_snapshots(writer, self._numbers[loop])
 
     # Loops
 
@@ -295,7 +333,7 @@ class SqliteStore:
         number = self._numbers[name]
         with self._transaction() as writer:
             writer.execute(KEEP_LAST)
-            for table in ("events", "snapshots", "documents"):
+            for table in ("events", "snapshots", "pieces", "documents"):
                 writer.execute(f"DELETE FROM {table} WHERE loop = ?", (number,))
             writer.execute("DELETE FROM keys WHERE loop = ?", (name,))
             writer.execute("DELETE FROM loops WHERE number = ?", (number,))
@@ -356,8 +394,19 @@ class SqliteStore:
 
     # The rest
 
-    def leads(self) -> bool:
+    def guard(self, loop: str) -> bool:
         """Always: nobody else has the folder."""
+        return True
+
+    def guards(self) -> bool:
+        """Always."""
+        return True
+
+    def release(self) -> None:
+        """There is nothing to do."""
+
+    def leads(self) -> bool:
+        """Always."""
         return True
 
     def close(self) -> None:
@@ -366,6 +415,11 @@ class SqliteStore:
             self._reader.close()
             self._writer.close()
             self._held.close()
+
+
+def _delete_snapshots(writer: apsw.Connection, number: int) -> None:
+    for table in ("snapshots", "pieces"):
+        writer.execute(f"DELETE FROM {table} WHERE loop = ?", (number,))
 
 
 def check_version(version: str) -> None:
@@ -380,25 +434,6 @@ def check_version(version: str) -> None:
         raise StoreError(
             f"SQLite {version} can lose committed writes; upgrade apsw to 3.51.3 or later"
         )
-
-
-def backup(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Write a copy of a store as of now, also while a service writes to it.
-
-    To restore it, put it into an empty folder under the name `events.sqlite`.
-    """
-    source = Path(folder) / FILE
-    if not source.is_file():
-        raise StoreError(f"there is no log in {folder}")
-    if Path(path).exists():
-        raise StoreError(f"{path} is there already; give another name")
-    try:
-        connection = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE)
-        connection.set_busy_timeout(10_000)
-        connection.execute("VACUUM INTO ?", (str(path),))
-        connection.close()
-    except apsw.Error as error:
-        raise StoreError(f"{source} cannot be copied: {error}") from error
 
 
 def _locked(path: Path) -> Any:

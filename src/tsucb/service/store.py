@@ -86,14 +86,18 @@ class Store(Protocol):
     def condense(self, loop: str, position: int, body: bytes, count: int) -> bool:
         """Let an event stand for all events of a loop up to its position, and delete those.
 
-        False, and nothing happened, if there are not so many: then some were deleted meanwhile.
+        False, and nothing happened, if there are not so many, as some were deleted meanwhile; or if
+        this process does not guard the loop.
         """
 
     def clear(self, loop: str) -> None:
         """Delete all events and snapshots of a loop."""
 
-    def save_snapshot(self, loop: str, snapshot: Snapshot) -> None:
-        """Keep a snapshot, and of older ones only the newest."""
+    def save_snapshot(self, loop: str, snapshot: Snapshot, alone: bool = False) -> None:
+        """Keep a snapshot, and of older ones only the newest; none if it is to be `alone`.
+
+        Events are appended meanwhile, however large it is.
+        """
 
     def snapshots(self, loop: str) -> list[Snapshot]:
         """The snapshots of a loop, the newest first."""
@@ -133,6 +137,19 @@ class Store(Protocol):
 
     def delete_document(self, loop: str, kind: str, id: str) -> bool:
         """Delete a document, and say whether there was one."""
+
+    def guard(self, loop: str) -> bool:
+        """Have the log of a loop for oneself, or say False if another server has.
+
+        Whoever learns another model from it, and whoever lets one event stand for many, must: what
+        the one has learned, the other must keep. One loop at a time.
+        """
+
+    def guards(self) -> bool:
+        """Whether that is still so: not if the connection was lost since."""
+
+    def release(self) -> None:
+        """Let others have it."""
 
     def leads(self) -> bool:
         """Whether this process writes the snapshots, and that time passed; one does at any time."""

@@ -122,6 +122,11 @@ class Tally(msgspec.Struct, array_like=True):
             span.imitated += 1
             span.imitated_total += reward
 
+    def copied(self) -> "Tally":
+        """Another that counts by itself."""
+        spans = [msgspec.structs.replace(span, arms=dict(span.arms)) for span in self.spans]
+        return Tally(self.length, spans)
+
     def until(self, time: float) -> list[Span]:
         """The spans that ended by a time."""
         return [span for span in self.spans if span.start + self.length <= time]

@@ -83,8 +83,10 @@ class SetAgent:
 
     def predict(self, points: ArrayLike) -> tuple[Floats, Floats]:
         """Expected reward and its standard deviation, at numbers or rows (n,) each."""
-        given = np.asarray(points, dtype=np.float64)
-        rows = self.arms.features_of(given) if isinstance(self.arms, Curve) else given
+        given = [self._checked(point) for point in np.atleast_1d(np.asarray(points))]
+        rows = np.array(given).reshape(len(given), self.arms.coordinates)
+        if isinstance(self.arms, Curve):
+            rows = self.arms.features_of(rows[:, 0])
         mean, root = self.state.theta.mean[0], self.state.theta.root[0]
         return rows @ mean, np.sqrt(((rows @ root) ** 2).sum(axis=1))
 

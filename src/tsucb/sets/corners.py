@@ -14,7 +14,8 @@ arm with the largest (⟨μ, a⟩ − f)/‖a‖, which may lie inside. That pro
 as over the length of w this is half the squared ratio; the arm is b/Σw. The corner that would
 improve it most is the one with the largest ⟨μ − Σb, v⟩, which `support` finds: so corners come in
 one by one, weights that become negative go (Lawson and Hanson 1974), and at most d + 1 corners are
-ever held. It ends with the optimum, in any dimension.
+ever held. It ends with the optimum, in any dimension. If f is below 0 and the set has the origin in
+it, nothing bounds the weights: the origin is certain, and pays more than f.
 
 References: Dinkelbach (1967), "On nonlinear fractional programming"; Lawson and Hanson (1974),
 "Solving least squares problems", chapter 23.
@@ -73,7 +74,9 @@ def surest(arms, mean, root, f, highest, point):  # type: ignore[no-untyped-def]
                 seen[held, i] += root[k, i] * point[k]
         gains[held] = inner(mean, point) - f
         weights[held] = 0.0
-        held = reweighed(corners, seen, gains, weights, solved, gram, held + 1)
+        held, endless = reweighed(corners, seen, gains, weights, solved, gram, held + 1)
+        if endless:
+            break
         for i in range(d):
             total[i] = 0.0
             for n in range(held):
@@ -95,7 +98,10 @@ def surest(arms, mean, root, f, highest, point):  # type: ignore[no-untyped-def]
 
 @inlined
 def reweighed(corners, seen, gains, weights, solved, gram, held):  # type: ignore[no-untyped-def]
-    """The best weights of the corners held, without those that would be negative; how many stay."""
+    """The best weights of the corners held, without those that would be negative.
+
+    Returns how many stay, and whether the weights may grow for ever: then they are the way to go.
+    """
     while held > 0:
         singular = solve(seen, gains, solved, gram, held)
         # From the weights towards `solved`, or along it where the last corner is a combination of
@@ -106,10 +112,9 @@ def reweighed(corners, seen, gains, weights, solved, gram, held):  # type: ignor
             if change < 0.0 and -weights[n] / change < step:
                 step, out = -weights[n] / change, n
         if out < 0:
-            if not singular:
-                for n in range(held):
-                    weights[n] = solved[n]
-            return held
+            for n in range(held):
+                weights[n] = solved[n]
+            return held, singular
         for n in range(held):
             weights[n] += step * (solved[n] if singular else solved[n] - weights[n])
         held -= 1
@@ -117,7 +122,7 @@ def reweighed(corners, seen, gains, weights, solved, gram, held):  # type: ignor
             weights[n], gains[n] = weights[n + 1], gains[n + 1]
             for i in range(corners.shape[1]):
                 corners[n, i], seen[n, i] = corners[n + 1, i], seen[n + 1, i]
-    return held
+    return held, False
 
 
 @inlined

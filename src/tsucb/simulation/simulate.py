@@ -22,7 +22,7 @@ from tsucb.models.model import Model, trains
 from tsucb.numeric.arrays import Integers
 from tsucb.simulation.loop import Run
 from tsucb.simulation.result import Simulation
-from tsucb.step import initial_pulls, runs_compiled
+from tsucb.step import initial_pulls, require_model, runs_compiled
 
 
 def simulate(
@@ -213,6 +213,12 @@ def checkpoint_steps(horizon: int, checkpoints: int | Sequence[int]) -> Integers
 
 def _check_match(environment: Any, model: Any, horizon: int) -> None:
     """Refuse a model that cannot read the environment's contexts, or a horizon too short for it."""
+    if isinstance(environment, type) or not hasattr(environment, "arms"):
+        raise TypeError(
+            "environment must be an instance, such as tsucb.ContextualLinearBandit(10, 5), not "
+            f"{environment}"
+        )
+    require_model(model)
     pulls = initial_pulls(model) * environment.arms
     if horizon < pulls:
         raise ValueError(

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl
 
 from tsucb.service import openapi
 from tsucb.service.apprentice import gain
+from tsucb.service.errors import NotFound
 from tsucb.service.export import comparison, recent
 from tsucb.service.http import Answer, Problem, Request, allowed, json_answer
 from tsucb.service.keys import ADMINISTER, Holder
@@ -21,7 +22,7 @@ from tsucb.service.loop import Loop
 from tsucb.service.metrics import Metrics
 from tsucb.service.native import Native
 from tsucb.service.page import views
-from tsucb.service.service import NotFound, Service
+from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
 
 COOKIE = "tsucb"

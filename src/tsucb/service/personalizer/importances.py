@@ -1,0 +1,77 @@
+"""Which features matter."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from tsucb.service.evaluations import importances
+from tsucb.service.http import Answer, Problem, Request, encode, json_answer
+from tsucb.service.keys import ADMINISTER
+from tsucb.service.loop import Loop
+from tsucb.service.personalizer.evaluations import EvaluationContract
+from tsucb.service.personalizer.routes import Route, Routes, Version, paged
+from tsucb.service.personalizer.times import timestamp
+from tsucb.service.service import Service
+
+
+class Importances:
+    """Operations on feature importances."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+
+    def routes(self) -> Routes:
+        """What is answered here."""
+        one, wrong = "featureImportances/*", "InvalidEvaluationContract"
+        return {
+            ("GET", "featureImportances"): Route(ADMINISTER, "BadRequest", self.list_importances),
+            ("PUT", one): Route(ADMINISTER, wrong, self.put_importance),
+            ("GET", one): Route(ADMINISTER, "BadRequest", self.get_importance),
+            ("DELETE", one): Route(ADMINISTER, "BadRequest", self.delete_importance),
+        }
+
+    async def put_importance(
+        self, loop: Loop, request: Request, id: str, version: Version
+    ) -> Answer:
+        """Find out which features matter now; takes no time, so it is done at once."""
+        asked = msgspec.json.decode(request.body, type=EvaluationContract)
+        found = {
+            "id": id,
+            "name": asked.name,
+            "startTime": asked.start_time,
+            "endTime": asked.end_time,
+            "creationTime": timestamp(self.service.clock()),
+            "status": "Succeeded",
+            "featureScores": importances(loop),
+        }
+        await asyncio.to_thread(
+            self.service.store.put_document, loop.name, "importance", id, encode(found)
+        )
+        return json_answer(found)
+
+    def _importances(self, loop: Loop) -> dict[str, Any]:
+        found = self.service.store.documents(loop.name, "importance")
+        return {id: msgspec.json.decode(body) for id, body in found.items()}
+
+    async def list_importances(
+        self, loop: Loop, request: Request, id: str, version: Version
+    ) -> Answer:
+        """All of them."""
+        return paged(list(self._importances(loop).values()), request)
+
+    async def get_importance(
+        self, loop: Loop, request: Request, id: str, version: Version
+    ) -> Answer:
+        """One of them."""
+        found = self._importances(loop).get(id)
+        if found is None:
+            raise Problem(404, "EvaluationNotFound", f"there is no feature importance {id!r}")
+        return json_answer(found)
+
+    async def delete_importance(
+        self, loop: Loop, request: Request, id: str, version: Version
+    ) -> Answer:
+        """Delete one."""
+        await asyncio.to_thread(self.service.store.delete_document, loop.name, "importance", id)
+        return Answer(204)
