@@ -25,13 +25,13 @@ from tsucb.agent.roster import (
     columns_of,
     plain_name,
 )
-from tsucb.agent.waiting import ArmRecord, Entries, Open, Together, Waiting, arms_of
+from tsucb.agent.waiting import ArmRecord
+from tsucb.agent.waiting_file import MOST_COUNT, count_of, open_decisions, open_taken, zeros
 from tsucb.checks import LARGEST, within
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hashed_linear import HashedLinear
 from tsucb.models.hybrid_linear import HybridLinear
-from tsucb.models.model import Model, check_finite, trains
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.models.model import Model, trains
 from tsucb.structure import (
     Arrays,
     WrongSettings,
@@ -54,7 +54,6 @@ MISFITS = (
     RecursionError,
 )  # fmt: skip
 GONE = -1  # the column of an arm that was removed while decisions for it were open
-MOST_COUNT = 2**53  # of anything: beyond it, floating-point numbers do not count
 
 # Limits of what a file alone may ask for, so that it cannot make a process slow: give a model or a
 # policy beyond them to `load`.
@@ -123,8 +122,6 @@ def held(agent: "Agent") -> Held:
 def taken(held: Held) -> tuple[dict[str, Any], Arrays]:
     """What was held, as plain values and arrays."""
     roster, books, open = held.roster, held.roster.books, held.roster.open
-    alone = {id: entry for id, entry in open.entries.items() if isinstance(entry, tuple)}
-    batches = [entry for entry in open.entries.values() if isinstance(entry, Together)]
 
     # Arms that are to come or go are left to the agent that is loaded.
     known = set(held.arms)
@@ -133,12 +130,12 @@ def taken(held: Held) -> tuple[dict[str, Any], Arrays]:
     waiting = [record for record, count in open.by_arm().items() if count]
     records = list(dict.fromkeys([*roster.columns, *waiting]))  # those that are lost at the end
     number = {record: i for i, record in enumerate(records)}
+    open_values, open_parts = open_taken(open, number, roster.model, held.per_arm)
     parts = {
         "state": roster.state,
         "books": books,
         "columns": np.array([roster.columns.get(r, GONE) for r in records], dtype=np.int64),
-        **alone_taken(held, list(alone.values()), number),
-        **batches_taken(held, batches, number),
+        **open_parts,
     }
     arrays: Arrays = []
     values = {
@@ -153,46 +150,11 @@ def taken(held: Held) -> tuple[dict[str, Any], Arrays]:
         "added": [r.name for r in held.arms if r not in roster.columns],
         "state_columns": int(books.chosen.size),
         "parts": {name: pack(part, arrays) for name, part in parts.items()},
-        # Ids, and the sizes of batches.
-        "open": [len(e) if isinstance(e, Together) else id for id, e in open.entries.items()],
-        # Of each id, the length of its list; 0 for a decision of one arm.
-        "lists": [len(r) if isinstance(r, tuple) else 0 for r, _, _ in alone.values()],
+        **open_values,
         "random": held.random,
     }
     assert len(live) + len(gone) == len(roster.columns)
     return values, [array.copy() for array in arrays]
-
-
-def alone_taken(held: Held, open: list[Open], number: dict[ArmRecord, int]) -> dict[str, Any]:
-    """Open decisions that were made one by one, for arms that are numbered."""
-    waiting = [number[record] for decision in open for record in arms_of(decision)]
-    contexts = np.frombuffer(b"".join(context for _, context, _ in open))
-    lines = len(waiting) if held.per_arm else len(open)
-    return {
-        "open_arms": np.array(waiting, dtype=np.int64),
-        "open_times": np.array([when for _, _, when in open], dtype=np.float64),
-        "open_contexts": contexts.reshape(lines, *context_width(held.roster.model)),
-    }
-
-
-def batches_taken(
-    held: Held, batches: list[Together], number: dict[ArmRecord, int]
-) -> dict[str, Any]:
-    """Open decisions that were made at once, without those of them that are closed."""
-    parts: dict[str, list[Any]] = {
-        "batch_numbers": [_zeros(0)],
-        "batch_checksums": [np.zeros(0, dtype=np.uint64)],
-        "batch_arms": [_zeros(0)],
-        "batch_contexts": [np.zeros((0, *context_width(held.roster.model)))],
-    }
-    for batch in batches:
-        rows = np.flatnonzero(batch.waits)
-        of_arms = np.array([number.get(record, GONE) for record in batch.records])
-        found = batch.numbers, batch.checksums, of_arms[batch.places], batch.contexts
-        for listed, array in zip(parts.values(), found, strict=True):
-            listed.append(array[rows])
-    times = np.array([batch.time for batch in batches], dtype=np.float64)
-    return {"batch_times": times} | {name: np.concatenate(a) for name, a in parts.items()}
 
 
 def digest(values: dict[str, Any], arrays: Arrays) -> str:
@@ -312,22 +274,22 @@ def check_model(saved: Any, room: int, depth: int = 0) -> None:
     for part in fields.values():
         if isinstance(part, dict) and "class" in part:
             check_model(part, room, depth + 1)
-    features = _count(fields.get("features", 0))
+    features = count_of(fields.get("features", 0))
     needed = features * features
     if saved["class"] == "AdaptiveLinear" and features <= MOST_FEATURES:
         needed = features
     if saved["class"] == "HashedLinear":  # whose rows have few of its columns
         needed = 0
     if saved["class"] == "HybridLinear":
-        context = _count(fields["context"])
+        context = count_of(fields["context"])
         pairs = features * context if fields["crossed"] is True else 0
         needed = (1 + features + context + pairs) ** 2
     if "hidden" in fields:
-        widths = [features, *map(_count, fields["hidden"])]
-        networks, heads = (_count(fields.get(name, 1)) for name in ("networks", "heads"))
+        widths = [features, *map(count_of, fields["hidden"])]
+        networks, heads = (count_of(fields.get(name, 1)) for name in ("networks", "heads"))
         between = sum(a * b for a, b in pairwise(widths)) + widths[-1] * heads
-        needed = networks * between + _count(fields["memory"]) * features
-        batches, size = (_count(number) for number in fields["training"][:2])
+        needed = networks * between + count_of(fields["memory"]) * features
+        batches, size = (count_of(number) for number in fields["training"][:2])
         if len(widths) > MOST_LAYERS or networks * heads * batches * size > MOST_ROWS:
             raise ValueError("a network that would take too long to train")
     if needed > room:
@@ -352,8 +314,8 @@ def fill(agent: "Agent", values: dict[str, Any], arrays: Arrays, room: int) -> N
 
     axes = agent._roster.axes
     records = [ArmRecord(plain_name(name)) for name in values["arms"]]
-    columns = part("columns", _zeros(len(records)))
-    count = _count(values["state_columns"])
+    columns = part("columns", zeros(len(records)))
+    count = count_of(values["state_columns"])
     used = columns[columns != GONE]
     inside = bool(((used >= 0) & (used < count)).all()) and np.unique(used).size == used.size
     if not inside or count > room or (axes is not None and used.size != count):
@@ -375,7 +337,7 @@ def fill(agent: "Agent", values: dict[str, Any], arrays: Arrays, room: int) -> N
         raise ValueError("something half done")
 
     made = int(books.counts[DECISIONS])
-    open = open_decisions(agent, values, part, records, room, made)
+    open = open_decisions(values, part, records, room, made, agent.model, agent._per_arm)
     if len(open) > agent.max_open or open.places > made - books.counts[CLOSED]:
         raise ValueError("more open decisions than there can be")
     waiting = np.zeros(count, dtype=np.int64)
@@ -384,7 +346,7 @@ def fill(agent: "Agent", values: dict[str, Any], arrays: Arrays, room: int) -> N
             waiting[here[record]] += number
     if (books.pulls + waiting > books.chosen).any():
         raise ValueError("more rewards than decisions")
-    removed = {records[_count(i)] for i in values["removed"]}
+    removed = {records[count_of(i)] for i in values["removed"]}
     agent._records = OrderedDict((r.name, r) for r in here if r not in removed)
     for name in values["added"]:
         plain = plain_name(name)
@@ -410,7 +372,7 @@ def state_template(agent: "Agent", count: int, room: int) -> Any:
         return template
     if agent._roster.axes is None:
         raise ValueError("it has no arms")
-    return columns_of(template, _zeros(0), agent._roster.axes)
+    return columns_of(template, zeros(0), agent._roster.axes)
 
 
 def check_books(books: Books, here: dict[ArmRecord, int]) -> None:
@@ -430,103 +392,6 @@ def check_books(books: Books, here: dict[ArmRecord, int]) -> None:
         raise ValueError("totals that cannot be")
 
 
-def open_decisions(
-    agent: "Agent", values: dict[str, Any], part: Callable[[str, Any], Any],
-    records: list[ArmRecord], room: int, made: int,
-) -> Waiting:  # fmt: skip
-    """The decisions that wait for a reward; so many were made."""
-    known = values["open"]
-    if type(known) is not list or not all(type(entry) in (str, int) for entry in known):
-        raise ValueError("open decisions without ids")
-    ids = [entry for entry in known if type(entry) is str]
-    alone = alone_again(agent, ids, values["lists"], part, records, room)
-    sizes = [_count(entry) for entry in known if type(entry) is int]
-    batches = iter(batches_again(agent, sizes, part, records, room, made))
-    entries: Entries = {}
-    for entry in known:
-        if type(entry) is str:
-            entries[entry] = alone[entry]
-        else:
-            batch = next(batches)
-            entries[batch.key] = batch
-    return Waiting(entries)
-
-
-def alone_again(
-    agent: "Agent", ids: list[str], lengths: Any, part: Callable[[str, Any], Any],
-    records: list[ArmRecord], room: int,
-) -> dict[str, Open]:  # fmt: skip
-    """The open decisions that were made one by one."""
-    if type(lengths) is not list or len(lengths) != len(ids) or len(set(ids)) < len(ids):
-        raise ValueError("open decisions that were not made here")
-    counts = [max(_count(length), 1) for length in lengths]
-    if sum(counts) > room:
-        raise ValueError("open decisions that it has no numbers for")
-    lines = counts if agent._per_arm else [1] * len(ids)
-    arms, times = part("open_arms", _zeros(sum(counts))), part("open_times", np.zeros(len(ids)))
-    contexts = part("open_contexts", np.zeros((sum(lines), *context_width(agent.model))))
-    check_made_here(arms, contexts, agent, records)
-    open: dict[str, Open] = {}
-    arm, line = 0, 0
-    for id, length, n, width, when in zip(ids, lengths, counts, lines, times.tolist(), strict=True):
-        listed = tuple(records[i] for i in arms[arm : arm + n])
-        if len(set(listed)) < n:
-            raise ValueError("an arm twice in a list")
-        context = contexts[line : line + width].tobytes()
-        open[id] = (listed if length else listed[0]), context, when
-        arm, line = arm + n, line + width
-    return open
-
-
-def batches_again(
-    agent: "Agent", sizes: list[int], part: Callable[[str, Any], Any],
-    records: list[ArmRecord], room: int, made: int,
-) -> list[Together]:  # fmt: skip
-    """The open decisions that were made at once."""
-    count = sum(sizes)
-    if count > room or 0 in sizes:
-        raise ValueError("open decisions that it has no numbers for")
-    numbers, arms = part("batch_numbers", _zeros(count)), part("batch_arms", _zeros(count))
-    checksums = part("batch_checksums", np.zeros(count, dtype=np.uint64))
-    times = part("batch_times", np.zeros(len(sizes)))
-    contexts = part("batch_contexts", np.zeros((count, *context_width(agent.model))))
-    check_made_here(arms, contexts, agent, records)
-    ascending = (numbers[1:] > numbers[:-1]).all()
-    if count and not (numbers[0] > 0 and numbers[-1] <= made and ascending):
-        raise ValueError("open decisions that were not made here")
-    batches, first = [], 0
-    for size, when in zip(sizes, times.tolist(), strict=True):
-        rows = slice(first, first + size)
-        used, places = np.unique(arms[rows], return_inverse=True)
-        batches.append(
-            Together(
-                numbers[rows].copy(),
-                checksums[rows].copy(),
-                tuple(records[i] for i in used.tolist()),
-                places.astype(np.int64),
-                contexts[rows].copy(),
-                when,
-            )
-        )
-        first += size
-    return batches
-
-
-def check_made_here(
-    arms: Integers, contexts: Floats, agent: "Agent", records: list[ArmRecord]
-) -> None:
-    """Complain about open decisions that the agent cannot have made."""
-    if (arms < 0).any() or (arms >= len(records)).any():
-        raise ValueError("open decisions that were not made here")
-    check_finite(contexts, agent.model.largest)
-
-
-def context_width(model: Any) -> tuple[int]:
-    """How many numbers a decision keeps of its context, of every arm if each has a row."""
-    width: tuple[int] = model.context_shape(1)[-1:] or (0,)
-    return width
-
-
 def checked_random(state: Any) -> dict[str, Any]:
     """The state of a generator that draws, and does not only repeat itself."""
     numbers = {"has_uint32": 2, "uinteger": 2**32}
@@ -543,13 +408,3 @@ def checked_random(state: Any) -> dict[str, Any]:
         raise ValueError("a random generator that cannot be")
     result: dict[str, Any] = state
     return result
-
-
-def _zeros(count: int) -> Integers:
-    return np.zeros(count, dtype=np.int64)
-
-
-def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= MOST_COUNT:
-        raise ValueError(f"{value!r} where a count belongs")
-    return value
