@@ -1,10 +1,13 @@
-"""Normal draws in bulk against the law they should have."""
+"""Normal draws in bulk, one by one and sixteen at a time, against the law they should have."""
+
+import math
 
 import numba
 import numpy as np
 from scipy import stats
 
 from tsucb.numeric.bursts import EDGE, burst, gamma, normal
+from tsucb.numeric.normals import put_normals, raise_to_normals
 
 
 @numba.njit
@@ -16,15 +19,22 @@ def fill(out, size, rng):
             out[i], state = normal(state)
 
 
-def draws(size, seed, count=2_000_000):
+@numba.njit
+def fill_by_sixteens(out, size, rng):
+    for start in range(0, out.size, size):
+        put_normals(out, start, size, burst(rng))
+
+
+def draws(size, seed, count=2_000_000, fill=fill):
     out = np.empty(count)
     fill(out, size, np.random.default_rng(seed))
     return out
 
 
 def test_long_and_short_bursts_are_standard_normal():
-    for size, seed in ((2_000_000, 1), (3, 2)):
-        x = draws(size, seed)
+    one_by_one = [draws(2_000_000, 1), draws(3, 2)]
+    by_sixteens = [draws(size, size, fill=fill_by_sixteens) for size in (2_000_000, 16)]
+    for x in one_by_one + by_sixteens:
         # Seven checks, each with a false alarm of 1e-5 or less (4.5 standard errors).
         assert stats.kstest(x, "norm").pvalue > 1e-5
         n = x.size
@@ -44,6 +54,61 @@ def test_neighbours_are_uncorrelated_within_and_between_bursts():
 
 def test_the_same_generator_gives_the_same_burst():
     np.testing.assert_array_equal(draws(100, 4, 1000), draws(100, 4, 1000))
+
+
+def test_sixteen_normals_are_uncorrelated_and_so_are_their_squares():
+    x = draws(32, 5, 3_200_000, fill_by_sixteens).reshape(-1, 32)
+    for values in (x, x**2):
+        correlation = np.corrcoef(values.T) - np.eye(32)
+        assert abs(correlation).max() < 5.5 / np.sqrt(len(x))  # 496 pairs: false alarm 2e-5
+
+
+def words(state, count):
+    """SplitMix64 in plain Python: 64 bits each, from the states that follow."""
+    for i in range(1, count + 1):
+        z = (state + i * 0x9E3779B97F4A7C15) % 2**64
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+        yield z ^ (z >> 31)
+
+
+def box_muller(first, second):
+    """Two normals from twice 64 bits, as `tsucb.numeric.normals` describes them."""
+    radius = math.sqrt(-2 * math.log(1 - (first >> 12) * 2.0**-52))
+    angle = math.pi / 4 * ((second >> 12) * 2.0**-51 - 1)
+    cosine, sine = radius * math.cos(angle) * (-1) ** (second & 1), radius * math.sin(angle)
+    return (sine, cosine) if second & 2 else (cosine, sine)
+
+
+def test_sixteen_normals_are_those_of_plain_arithmetic():
+    out, state = np.full(16_010, np.nan), 2**63 + 12345
+    after = put(out, 15_991, np.uint64(state))
+    bits = np.array(list(words(state, 16_000)), dtype=object).reshape(-1, 2, 8)
+    pairs = [np.array(list(map(box_muller, *block))) for block in bits]
+    expected = np.concatenate([pair.T.ravel() for pair in pairs])  # eight first ones, then the rest
+    np.testing.assert_allclose(out[:16_000], expected, rtol=0, atol=2e-14)
+    assert np.isnan(out[16_000:]).all()  # nothing is written beyond the last sixteen
+    assert after == (state + 16_000 * 0x9E3779B97F4A7C15) % 2**64
+
+
+@numba.njit
+def put(out, count, state):
+    return put_normals(out, 0, count, state)
+
+
+@numba.njit
+def raised(best, mean, std, z, rng):
+    state = burst(rng)
+    return raise_to_normals(best, mean, std, state), put_normals(z, 0, z.size, state)
+
+
+def test_numbers_are_raised_to_the_normals_of_the_same_burst():
+    before, z = np.random.default_rng(7).normal(size=(2, 48))
+    best = before.copy()
+    (lowest, state), after = raised(best, 0.3, 0.5, z, np.random.default_rng(8))
+    np.testing.assert_allclose(best, np.maximum(before, 0.3 + 0.5 * z), rtol=0, atol=1e-15)
+    assert lowest == best.min()
+    assert state == after
 
 
 @numba.njit

@@ -1,4 +1,4 @@
-"""f̃ from a few visited draws has the law of f̃ from all draws."""
+"""What is estimated from few visited draws, or from many at a time, has the law of plain draws."""
 
 import numba
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 import tsucb
-from tsucb.beliefs.sampling import FAR, MANY, average_best
+from tsucb.beliefs.sampling import FAR, MANY, average_best, estimated_regret_and_gain
 
 COUNT = 100_000
 # Mean and standard deviation of every arm, and what is special about them.
@@ -42,3 +42,28 @@ def test_the_average_has_the_law_of_plain_draws(name, samples):
     assert abs(found.mean() - plain.mean()) <= 4.5 * error + 1e-12
     if plain.std() > 0:
         assert stats.ks_2samp(found, plain).pvalue > 1e-5
+
+
+@numba.njit
+def estimates(belief, samples, out, rng):
+    for i in range(out.shape[0]):
+        out[i, 0], out[i, 1] = estimated_regret_and_gain(belief, samples, rng)
+
+
+@pytest.mark.parametrize("name", BELIEFS)
+def test_regret_and_gain_have_the_law_of_plain_draws(name):
+    samples, count = 100, 5_000
+    mean, std = map(np.array, BELIEFS[name])
+    found = np.empty((count, 2, mean.size))
+    estimates(tsucb.GaussianBelief(mean, std), samples, found, np.random.default_rng(3))
+    f = mean + std * np.random.default_rng(4).standard_normal((count, samples, mean.size))
+    regret = f.max(axis=2).mean(axis=1)[:, None] - mean
+    wins = (f.argmax(axis=2)[:, :, None] == np.arange(mean.size)).astype(float)
+    totals = np.einsum("rsb,rsa->rba", wins, f - mean)
+    gain = (totals**2 / np.maximum(wins.sum(axis=1), 1)[:, :, None]).sum(axis=1) / samples
+    for a in range(mean.size):
+        for ours, plain in ((found[:, 0, a], regret[:, a]), (found[:, 1, a], gain[:, a])):
+            if plain.std() > 1e-12:  # 34 of them, each with a false alarm of 1e-6
+                assert stats.ks_2samp(ours, plain).pvalue > 1e-6
+            else:
+                np.testing.assert_allclose(ours, plain[0], rtol=0, atol=1e-12)

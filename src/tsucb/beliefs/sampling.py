@@ -27,9 +27,12 @@ from tsucb.beliefs.law import Law, draw
 from tsucb.compiled import class_of, hook, implements, inlined, offers
 from tsucb.numeric.arrays import Floats, largest_of, place_of_largest
 from tsucb.numeric.bursts import burst, normal, uniform
+from tsucb.numeric.normals import put_normals, raise_to_normals
 
 FAR = 1.5  # from here on the excesses are rare enough to be faster than draws
+BLOCK = 64  # draws that IDS makes at a time: all arms' fit into the cache
 MANY = 10  # draws, from which on all this pays
+VERY_MANY = 32  # draws, from which on sixteen at a time pay
 STAND_IN = 10_000  # draws in place of an integral that a law does not offer
 QUANTILE_DRAWS = 1_000  # in place of a quantile that it does not offer
 
@@ -69,6 +72,51 @@ def estimated_regret_and_gain(
 @implements(estimated_regret_and_gain, Law, where=exactly(regret_and_gain))
 def exact_regret_and_gain(belief, samples, rng):  # type: ignore[no-untyped-def]
     return regret_and_gain(belief)
+
+
+def finitely(belief: Any, samples: Any, rng: Any) -> bool:
+    """The condition that samples are wanted, and not an integral."""
+    return isinstance(samples, types.Integer)
+
+
+@implements(estimated_regret_and_gain, Gaussian, where=finitely)
+def sampled_regret_and_gain_gaussian(belief, samples, rng):  # type: ignore[no-untyped-def]
+    """As below, a block of draws at a time: arm by arm in vector instructions, then their sums.
+
+    What is added up is z = (f − mean) / std.
+    """
+    mean, std, state = belief.mean, belief.std, burst(rng)
+    arms = mean.size
+    z, best, winner = np.empty((arms, BLOCK)), np.empty(BLOCK), np.empty(BLOCK, np.int64)
+    wins, totals, highest = np.zeros(arms), np.zeros((arms, arms)), 0.0
+    for start in range(0, samples, BLOCK):
+        count = min(BLOCK, samples - start)
+        for i in range(BLOCK):
+            best[i], winner[i] = -np.inf, 0
+        for a in range(arms):
+            state = put_normals(z, a * BLOCK, count, state)
+            m, s = mean[a], std[a]
+            for i in range(BLOCK):
+                f = m + s * z[a, i]
+                ahead = f > best[i]
+                winner[i] = a if ahead else winner[i]
+                best[i] = f if ahead else best[i]
+        for i in range(count):
+            b = winner[i]
+            wins[b] += 1.0
+            highest += best[i]
+            for a in range(arms):
+                totals[b, a] += z[a, i]
+    regret, gain = np.empty(arms), np.zeros(arms)
+    for b in range(arms):
+        if wins[b] > 0.0:
+            weight = 1.0 / (wins[b] * samples)
+            for a in range(arms):
+                gain[a] += weight * totals[b, a] ** 2
+    for a in range(arms):
+        regret[a] = highest / samples - mean[a]
+        gain[a] *= std[a] ** 2
+    return regret, gain
 
 
 @implements(estimated_regret_and_gain, Law)
@@ -116,16 +164,19 @@ def average_best_gaussian(belief, samples, rng):  # type: ignore[no-untyped-def]
             else:
                 total += highest - first
         return first + total / samples
-    best, lowest = np.empty(samples), -np.inf
-    for i in range(samples):
-        best[i] = -np.inf
+    by_sixteens = samples >= VERY_MANY
+    best, lowest = np.empty((samples + 15) & -16 if by_sixteens else samples), -np.inf
+    for i in range(best.size):
+        best[i] = -np.inf if i < samples else np.inf  # what nobody draws is never the lowest
     leader = place_of_largest(mean)
     for n in range(mean.size):
         # The leader takes the turn of the first arm, which puts most others far behind.
         a = leader if n == 0 else 0 if n == leader else n
         c = (lowest - mean[a]) / std[a]
         if c >= FAR:
-            state = draw_excesses(best, mean[a], std[a], c, state)
+            state = draw_excesses(best, samples, mean[a], std[a], c, state)
+        elif by_sixteens:
+            lowest, state = raise_to_normals(best, mean[a], std[a], state)
         else:
             lowest, state = draw_all(best, mean[a], std[a], state)
     total = 0.0
@@ -157,7 +208,7 @@ def draw_all(best, mean, std, state):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def draw_excesses(best, mean, std, c, state):  # type: ignore[no-untyped-def]
+def draw_excesses(best, samples, mean, std, c, state):  # type: ignore[no-untyped-def]
     """The same, visiting only the draws in which this arm may exceed mean + c · std."""
     q = math.exp(-0.5 * c * c) / (c * math.sqrt(2.0 * math.pi))
     gap = 1.0 / math.log1p(-q)
@@ -165,7 +216,7 @@ def draw_excesses(best, mean, std, c, state):  # type: ignore[no-untyped-def]
     while True:
         u, state = uniform(state)
         i += np.floor(math.log(u) * gap)
-        if not i < best.size:
+        if not i < samples:
             return state
         u, state = uniform(state)
         e = -math.log(u) / c

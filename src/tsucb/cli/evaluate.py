@@ -13,9 +13,11 @@ import typer
 from tsucb.cli.options import SeedOption, listed
 from tsucb.cli.simulate import ModelName, make_model
 from tsucb.evaluation import Comparison, compare, read_settings
+from tsucb.evaluation.compare import LOGGED, verdict
 from tsucb.files import write_whole
 from tsucb.logs import LoggedData, read_events, replay
 from tsucb.logs.decision_log import is_decision_log
+from tsucb.logs.estimators import interval
 from tsucb.logs.logged_data import check_events
 from tsucb.news import log_files, read_day
 from tsucb.news.events import news_events
@@ -190,9 +192,6 @@ def print_comparison(found: Comparison) -> None:
     """The tables of a comparison in the terminal."""
     from rich.console import Console
     from rich.table import Table
-
-    from tsucb.evaluation.compare import LOGGED, verdict
-    from tsucb.logs.estimators import interval
 
     console = Console(highlight=False)
     kept = ", ".join(f"{name} {size:,}" for name, size in found.kept.items() if size)

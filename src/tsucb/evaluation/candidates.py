@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tsucb.agent import Agent
 from tsucb.compiled import Plain, compiled, held
 from tsucb.evaluation.settings import Settings, agent_arguments
 from tsucb.logs.decisions import Decisions
@@ -18,8 +19,6 @@ class Candidate:
     """A configuration, ready to go through a log."""
 
     def __init__(self, settings: Settings, decisions: Decisions, seed: int) -> None:
-        from tsucb.agent import Agent
-
         arguments, contexts = agent_arguments(settings, decisions.contexts)
         agent = Agent(decisions.arms, seed=seed, **arguments)
         reader = agent._reader
@@ -76,8 +75,6 @@ class Asked:
     """A configuration that reads the features of arms: an agent, asked decision by decision."""
 
     def __init__(self, settings: Settings, decisions: Decisions, seed: int) -> None:
-        from tsucb.agent import Agent
-
         plain = {name: value for name, value in settings.items() if name != "model"}
         arguments, self.contexts = agent_arguments(plain, decisions.contexts)
         self.agent = Agent(None, seed=seed, most_arms=max(len(decisions.arms), 2), **arguments)

@@ -62,6 +62,7 @@ pre { overflow-x: auto; font-size: 0.85rem; }
   .claims tr { display: block; border-bottom: 1px solid var(--line); padding: 0.6rem 0; }
   .claims td { display: block; border: 0; padding: 0.1rem 0; }
   .claims td:first-child { font-weight: 600; }
+  .claims td[data-label]:empty { display: none; }
   .claims td[data-label]::before { content: attr(data-label) ": "; opacity: 0.7; }
 }
 """ % {f"{mode}_{name}": colour for mode, p in PALETTES.items() for name, colour in p.items()}

@@ -31,7 +31,7 @@ class IDS(Policy, NamedTuple("IDS", [("samples", float)])):
     ----------
     samples
         m, the number of posterior draws; the paper uses 1,000. With `math.inf` the expectations
-        are exact integrals, many times faster; where a law offers none, as that of jointly normal
+        are exact integrals, about twice as fast; where a law offers none, as that of jointly normal
         arms, 10,000 draws.
 
     >>> import numpy as np, tsucb
@@ -172,11 +172,13 @@ def best_mixture(regret, gain):  # type: ignore[no-untyped-def]
     if lowest == np.inf:  # no arm teaches anything: the smallest regret is all there is
         return tied(-regret)
     first, second, probability = -1, -1, 1.0
-    for i in range(arms):
-        for j in range(i):
+    worthy = unbeaten(regret, gain)
+    for m in range(worthy.size):
+        for n in range(m):
+            i, j = worthy[m], worthy[n]
             slope = regret[i] - regret[j]
             growth = gain[i] - gain[j]
-            if slope * growth > 0.0:  # otherwise one of the two is better in both respects
+            if slope * growth > 0.0:  # otherwise they are equal in one respect
                 q = regret[j] / slope - 2.0 * gain[j] / growth
                 if 0.0 < q < 1.0:
                     mixed = information_ratio(regret[j] + q * slope, gain[j] + q * growth)
@@ -188,6 +190,20 @@ def best_mixture(regret, gain):  # type: ignore[no-untyped-def]
     chance[first] = probability
     chance[second] = 1.0 - probability
     return chance
+
+
+@inlined
+def unbeaten(regret, gain):  # type: ignore[no-untyped-def]
+    """The arms without another of less regret and more gain: that one is better in any mixture."""
+    found, count = np.empty(regret.size, np.int64), 0
+    for i in range(regret.size):
+        beaten = 0
+        for j in range(regret.size):
+            beaten += (regret[j] < regret[i]) & (gain[j] > gain[i])
+        if beaten == 0:
+            found[count] = i
+            count += 1
+    return found[:count]
 
 
 @inlined

@@ -123,7 +123,7 @@ class Figure1(Experiment):
 
     def seconds(self, cell: Cell, policy: str) -> float:
         """Of one run on one core, as measured: a fixed part per step, one per arm and draw."""
-        return 1e-6 * self.horizon * (1.5 + int(cell[0]) * (0.02 + 0.012 * samples_of(policy)))
+        return 1e-6 * self.horizon * (1.5 + int(cell[0]) * (0.02 + 0.0018 * samples_of(policy)))
 
     def cost(self, task: Task) -> float:
         return len(task.runs) * self.seconds(task.cell, task.policy)
