@@ -27,7 +27,16 @@ import numpy as np
 from tsucb.checks import LARGEST, within
 from tsucb.compiled import compiled, hook, implements, inlined
 from tsucb.numeric.arrays import Floats, Integers, aligned, inner, taken
-from tsucb.numeric.eights import TOGETHER, add_products, add_rows, add_squares, entry, set_entry
+from tsucb.numeric.eights import (
+    TOGETHER,
+    add_products,
+    add_rows,
+    add_squares,
+    copy_eight,
+    copy_roots,
+    entry,
+    set_entry,
+)
 
 # Up to 40 features, with 10 and with 60 arms, lanes were the faster at predicting and rows, from 20
 # features on, at learning; rows also skip zeros, of which long contexts often have many.
@@ -225,9 +234,8 @@ def predict_lanes_many(root, center, contexts, mean, std):  # type: ignore[no-un
             for j in range(features):
                 add_squares(squares, contexts, first, j + 1, root, j * count + k, features * count)
             for r in range(TOGETHER):
-                for l in range(8):
-                    mean[first + r, k + l] = sums[r, l]
-                    std[first + r, k + l] = np.sqrt(squares[r, l])
+                copy_eight(mean, (first + r) * count + k, sums, 8 * r)
+                copy_roots(std, (first + r) * count + k, squares, 8 * r)
 
 
 @compiled
