@@ -106,6 +106,16 @@ def stored(_, values):  # type: ignore[no-untyped-def]
     return memory(values), code
 
 
+@intrinsic
+def borrowed(_, value):  # type: ignore[no-untyped-def]
+    """A value whose arrays belong to someone else, who keeps them for as long as they are used."""
+
+    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return without_owner(context, builder, value, arguments[0])
+
+    return value(value), code
+
+
 def without_owner(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     """The value with arrays that belong to nobody: itself, or all in a tuple."""
     if isinstance(kind, types.Array):
