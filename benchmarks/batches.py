@@ -6,7 +6,9 @@ sizes. Each library runs in a process of its own, on one thread, in the environm
 same disturbances, and the least of the rounds is printed.
 
 What others do for a row differs: MABWiser and bayesianbandits return arms alone, MABWiser's LinUCB
-without drawing anything, and bayesianbandits draws one set of coefficients for a whole batch.
+without drawing anything, and bayesianbandits draws one set of coefficients for a whole batch. Here
+the arms are returned as well, and the decisions are open. Their ids are written when they are asked
+for, and read if rewards are reported by them: in the second line only.
 """
 
 import argparse
@@ -31,7 +33,7 @@ SIZES = ((10, 10, 10_000), (10, 100, 10_000), (100, 20, 10_000), (100, 200, 1_00
 Batch = tuple[Callable[[Any], Any], Callable[[Any, Any, Any], Any]]
 
 
-def tsucb_rule(rule: str) -> Callable[[int, int], Batch]:
+def tsucb_rule(rule: str, by_ids: bool = False) -> Callable[[int, int], Batch]:
     """This library's agent with the model that the others have."""
 
     def make(arms: int, features: int) -> Batch:
@@ -43,10 +45,12 @@ def tsucb_rule(rule: str) -> Callable[[int, int], Batch]:
         made: list[Any] = []
 
         def choose(x: Any) -> Any:
-            made.append(agent.choose_many(x))
+            decisions = agent.choose_many(x)
+            made.append(decisions.ids if by_ids else decisions)
+            return decisions.arms
 
         def learn(x: Any, chosen: Any, rewards: Any) -> None:
-            agent.reward_many(made.pop().ids, rewards)
+            agent.reward_many(made.pop(), rewards)
 
         return choose, learn
 
@@ -84,6 +88,7 @@ def bayesianbandits_rule(arms: int, features: int) -> Batch:
 
 CONTESTANTS: dict[str, tuple[str, Callable[[int, int], Batch]]] = {
     "tsucb, TS-UCB(1)": ("tsucb", tsucb_rule("TS-UCB(1)")),
+    "tsucb, and ids": ("tsucb", tsucb_rule("TS-UCB(1)", by_ids=True)),
     "tsucb, TS": ("tsucb", tsucb_rule("TS")),
     "tsucb, UCB": ("tsucb", tsucb_rule("UCB")),
     "mabwiser, LinUCB": ("mabwiser", mabwiser_rule("LinUCB")),

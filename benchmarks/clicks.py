@@ -114,7 +114,7 @@ def played(name: str, policy: Any, run: int, horizon: int) -> dict[str, float]:
     while one.until(horizon) and one.played < horizon:
         train()
     spent = time.process_time() - begun
-    beta = one.given[1].parameters
+    beta = one.problem[1].parameters
     found = covered(model, one.state, beta, np.random.default_rng((1, run)))
     return {"regret": float(curve[0]), "microseconds": 1e6 * spent / horizon, **found}
 

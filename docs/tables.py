@@ -212,6 +212,22 @@ def table2_growth() -> str:
     return markdown(["runs", "steps", "seconds"], rows, 0)
 
 
+def posteriors() -> str:
+    """Regret in per cent of TS with the same posterior, and its interval."""
+    results = pd.read_csv(RESULTS / "posteriors.csv")
+    rivals = results[results.policy != "TS"]
+    rows = [
+        [str(name)]
+        + [
+            f"{r.percent_of_ts:.0f} ({r.ci95_low:.0f} to {r.ci95_high:.0f})"
+            for r in group.itertuples()
+        ]
+        for name, group in rivals.groupby("posterior", sort=False)
+    ]
+    pairs = dict.fromkeys(zip(rivals.dataset, rivals.policy, strict=True))
+    return markdown(["", *(f"{dataset}, {policy}" for dataset, policy in pairs)], rows)
+
+
 def peers_speed() -> str:
     """Microseconds a decision of every library at the three sizes."""
     results = pd.read_csv(RESULTS / "peers" / "peers.csv")
@@ -423,6 +439,7 @@ TABLES: dict[str, Callable[[], str]] = {
         table2_medians,
         table2_ties,
         table2_growth,
+        posteriors,
         peers_speed,
         peers_ratios,
         peers_regret,

@@ -68,6 +68,8 @@ def originals():
             decision = agent.choose(context_of(agent, rng))
             if step % 3:
                 agent.reward(decision.id, float(rng.integers(2)))
+        made = agent.choose_many([context_of(agent, rng) for _ in range(3)])
+        agent.reward(made.ids[1], 1.0)
         agent.update(one_context(agent, rng), "b", 1.0)
         agent.add_arm("late")
         agent.remove_arm("a")

@@ -18,8 +18,9 @@ from pathlib import Path
 import numpy as np
 
 import tsucb
+from tsucb.agent import waiting
 from tsucb.agent.calls import CLOSED, DECISIONS, OBSERVATIONS
-from tsucb.agent.roster import arms_of
+from tsucb.agent.waiting import arms_of
 from tsucb.structure import leaves
 
 
@@ -146,19 +147,20 @@ class Trial:
         return lambda agent: agent.estimate(x)
 
     def reward(self):
-        waiting = self.twin._roster.decisions()
-        if not waiting:
+        there = self.twin._roster.open.decisions()
+        if not there:
             return self.choose()
-        id = list(waiting)[self.rng.integers(len(waiting))]
-        places = len(arms_of(waiting[id]))
+        id = list(there)[self.rng.integers(len(there))]
+        places = len(arms_of(there[id]))
         value = [self.earn(self.rng) if self.rng.random() < 0.8 else None for _ in range(places)]
-        if not isinstance(waiting[id][0], tuple):
+        if not isinstance(there[id][0], tuple):
             value = self.earn(self.rng)
         return lambda agent: agent.reward(id, value)
 
     def reward_many(self):
-        waiting = self.twin._roster.decisions()
-        ids = [id for id, decision in waiting.items() if not isinstance(decision[0], tuple)][:3]
+        there = self.twin._roster.open.decisions()
+        ids = [id for id, decision in there.items() if not isinstance(decision[0], tuple)]
+        ids = self.rng.permutation(ids)[:3].tolist()
         values = [self.earn(self.rng) for _ in ids]
         return lambda agent: agent.reward_many(ids, values)
 
@@ -267,7 +269,7 @@ class Trial:
             assert now[key] == value, f"{when}: {key} is {now[key]}, not {value}"
         roster = agent._roster
         counts, pulls = roster.books.counts, roster.books.pulls
-        assert counts[DECISIONS] == roster.waiting + counts[CLOSED] + agent.dropped, when
+        assert counts[DECISIONS] == roster.open.places + counts[CLOSED] + agent.dropped, when
         assert len(roster.open) == agent.open_decisions <= agent.max_open, when
         assert roster.state.pulls.tolist() == pulls.tolist(), when
         assert pulls.sum() <= counts[CLOSED] + counts[OBSERVATIONS], when
@@ -297,7 +299,7 @@ def fingerprint(agent):
         "width": width,
         "open": [
             (id, [record.name for record in arms_of(entry)], *entry[1:])
-            for id, entry in roster.decisions().items()
+            for id, entry in roster.open.decisions().items()
         ],
         "state": [array.tobytes() for array in leaves(roster.state)],
         "encoder": reading(agent),
@@ -313,6 +315,7 @@ def stress(interrupts, seed=0, kinds=tuple(KINDS), report=None):
     """So many interrupts, shared among the kinds of agents."""
     happened = {}
     alarm = Alarm()
+    waiting.SMALL = 2  # batches become smaller when most of them is closed, small ones, too
     with tempfile.TemporaryDirectory() as folder:
         for number, kind in enumerate(kinds):
             trial = Trial(kind, seed + number, folder)

@@ -151,6 +151,26 @@ class AgentMachine(RuleBasedStateMachine):
         assert decision.arm == expected
         self.reference.remember(decision.id, decision.arm, x)
 
+    @precondition(lambda self: self.reference.arms)
+    @rule(several=st.lists(contexts, max_size=6))
+    def choose_many(self, several):
+        here = list(self.reference.arms)
+        expected = [self.reference.choose(x, here)[0] for x in several]
+        decisions = self.agent.choose_many(np.reshape(several, (-1, 2)))
+        assert decisions.arms.tolist() == expected
+        for id, arm, x in zip(decisions.ids, expected, several, strict=True):
+            self.reference.remember(id, arm, x)
+
+    @precondition(lambda self: self.reference.open)
+    @rule(data=st.data())
+    def reward_many(self, data):
+        some = st.lists(st.sampled_from(list(self.reference.open)), unique=True)
+        ids = data.draw(some)
+        rewards = data.draw(st.lists(numbers, min_size=len(ids), max_size=len(ids)))
+        learned = [self.reference.reward(*pair) for pair in zip(ids, rewards, strict=True)]
+        assert self.agent.reward_many(ids, rewards) == sum(learned)
+        self.closed += ids
+
     @precondition(lambda self: not self.reference.arms)
     @rule(x=contexts)
     def choose_from_nothing(self, x):

@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from by_hand import layers
 from everything import rng
 
 import tsucb
 from tsucb.models.regressions import arm_posterior
+from tsucb.structure import side_by_side
 
 jax = pytest.importorskip("jax", reason="networks train with JAX: pip install 'tsucb[deep]'")
 pytest.importorskip("optax")
@@ -49,26 +51,16 @@ def untrained(model: Any, rows: int = 20, seed: int = 0) -> Any:
     network = getattr(state, "network", state)
     network.contexts[:rows], network.chosen[:rows], network.rewards[:rows] = x, arm, y
     network.counts[0] = rows
+    network.pulls[:] = state.pulls[:] = np.bincount(arm, minlength=ARMS)
     return state
 
 
 # What is computed, in NumPy and double precision
 
 
-def layers(model: Any, flat: Any) -> list[Any]:
-    """A flat vector of parameters as weights and biases in turn."""
-    parts, start = [], 0
-    for inputs, outputs in model.layer_shapes(ARMS):
-        parts.append(flat[start : start + inputs * outputs].reshape(inputs, outputs))
-        start += inputs * outputs
-        parts.append(flat[start : start + outputs])
-        start += outputs
-    return parts
-
-
 def forward(model: Any, flat: Any, x: Any) -> tuple[Any, Any, Any]:
     """The two hidden layers and the outputs, (rows, heads, arms)."""
-    w1, b1, w2, b2, w3, b3 = layers(model, flat.astype(float))
+    w1, b1, w2, b2, w3, b3 = layers(model, flat.astype(float), ARMS)
     first = np.maximum(np.asarray(x, dtype=float) @ w1 + b1, 0)
     second = np.maximum(first @ w2 + b2, 0)
     return first, second, (second @ w3 + b3).reshape(len(x), model.heads, ARMS)
@@ -107,7 +99,7 @@ def trained_by_hand(model: Any, state: Any, count: int, network: int) -> tuple[A
         back = np.zeros(out.shape)
         back[each, :, chosen] = 2 * error / (size * model.heads)
         back = back.reshape(size, -1)
-        _, _, w2, _, w3, _ = layers(model, flat)
+        _, _, w2, _, w3, _ = layers(model, flat, ARMS)
         back2 = (back @ w3.T) * (second > 0)
         back1 = (back2 @ w2.T) * (first > 0)
         parts = [x.T @ back1, back1.sum(0), first.T @ back2, back2.sum(0), second.T @ back]
@@ -161,7 +153,7 @@ def test_a_laplace_posterior_is_the_formula() -> None:
     variance = rewards.var()
     noise = (errors @ errors + variance) / 61
     assert state.noise[0] == pytest.approx(noise, rel=1e-4)
-    last = np.vstack(layers(model, network.parameters[0])[-2:])
+    last = np.vstack(layers(model, network.parameters[0], ARMS)[-2:])
     for arm in range(ARMS):
         mine = phi[chosen == arm]
         precision = np.eye(6) / (0.25 * variance) + mine.T @ mine / noise
@@ -184,7 +176,10 @@ def test_a_laplace_posterior_is_the_formula() -> None:
 
 @pytest.mark.parametrize("model", [heads(), deep(), laplace()], ids=["heads", "deep", "laplace"])
 def test_a_run_trained_among_others_is_the_run_trained_alone(model: Any) -> None:
-    together = [untrained(model, seed=seed) for seed in range(3)]
+    apart = [untrained(model, seed=seed) for seed in range(3)]
+    with pytest.raises(ValueError, match="side by side"):
+        model.trainer(apart)
+    together = side_by_side(apart)
     model.trainer(together)()
     alone = untrained(model, seed=1)
     model.trainer([alone])()
@@ -195,8 +190,17 @@ def test_a_run_trained_among_others_is_the_run_trained_alone(model: Any) -> None
 def test_a_training_that_diverges_is_as_if_it_had_not_been() -> None:
     model = deep(rate=1e30)
     state, before = untrained(model), untrained(model)
-    model.trainer([state])()
-    np.testing.assert_array_equal(state.parameters, before.parameters)
+    train = model.trainer([state])
+    for _ in range(2):  # and the next one starts from where this one did
+        train()
+        np.testing.assert_array_equal(state.parameters, before.parameters)
+        np.testing.assert_array_equal(state.squares, before.squares)
+    # Those beside it have trained.
+    states = side_by_side([untrained(laplace(), seed=seed) for seed in range(2)])
+    states[0].network.parameters[:] = 1e25
+    laplace().trainer(states)()
+    assert [state.network.parameters.max() == 1e25 for state in states] == [True, False]
+    assert [state.noise[0] == 1.0 for state in states] == [True, False]
 
 
 @pytest.mark.parametrize("model", [heads(), deep(), laplace()], ids=["heads", "deep", "laplace"])

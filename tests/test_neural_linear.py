@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from by_hand import layers
 
 import tsucb
 from tsucb.datasets.bandits import ClassificationBandit
@@ -29,21 +30,10 @@ def history(rows: int, seed: int = 0) -> tuple[Any, Any, Any]:
     return rng.normal(size=(rows, FEATURES)), rng.integers(ARMS, size=rows), rng.normal(0, 30, rows)
 
 
-def layers(model: NeuralLinear, flat: Any) -> list[Any]:
-    """The flat vector of parameters cut into weights and biases."""
-    parts, start = [], 0
-    for inputs, outputs in model.layer_shapes(ARMS):
-        parts.append(flat[start : start + inputs * outputs].reshape(inputs, outputs))
-        start += inputs * outputs
-        parts.append(flat[start : start + outputs])
-        start += outputs
-    return parts
-
-
 def hidden(model: NeuralLinear, state: NeuralState, contexts: Any) -> Any:
     """The outputs of the last hidden layer, in double precision."""
     values = np.asarray(contexts, dtype=float)
-    parts = layers(model, state.network.parameters[0].astype(float))
+    parts = layers(model, state.network.parameters[0].astype(float), ARMS)
     for weights, biases in zip(parts[:-2:2], parts[1:-2:2], strict=True):
         values = np.maximum(values @ weights + biases, 0)
     return values
@@ -59,7 +49,7 @@ def trained_by_hand(model: NeuralLinear, state: Any, done: int, count: int) -> A
         with jax.enable_x64(True):
             pick = jax.random.randint(jax.random.fold_in(key, batch), (rule.batch_size,), 0, count)
         pick = np.asarray(pick)
-        w1, b1, w2, b2, w3, b3 = layers(model, flat)
+        w1, b1, w2, b2, w3, b3 = layers(model, flat, ARMS)
         x, chosen, rewards = state.contexts[pick], state.chosen[pick], state.rewards[pick]
         first = np.maximum(x @ w1 + b1, 0)
         second = np.maximum(first @ w2 + b2, 0)

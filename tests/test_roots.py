@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tsucb
-from tsucb.agent.calls import decision_id, decision_ids
+from tsucb.agent.ids import decision_id, decision_ids, parsed, parsed_ids
 from tsucb.models import regressions
 from tsucb.models.regressions import Lanes, Rows, arm_posterior, predict_many, triangular
 from tsucb.structure import leaves
@@ -152,8 +152,27 @@ def test_the_ids_of_many_decisions():
     checksums[::5] >>= np.uint64(9)
     checksums[:2] = 0, 2**64 - 1
     for first, count in ((1, 0), (1, 1), (1, 1300), (95, 1300), (10**9 - 3, 7)):
-        expected = [decision_id(first + n, int(c)) for n, c in enumerate(checksums[:count])]
-        assert decision_ids(first, checksums[:count]) == expected
+        numbers = np.arange(first, first + count)
+        pairs = list(zip(numbers.tolist(), checksums[:count].tolist(), strict=True))
+        ids = [decision_id(*pair) for pair in pairs]
+        assert decision_ids(numbers, checksums[:count]) == ids
+        assert [parsed(id) for id in ids] == pairs
+        assert [known.tolist() for known in parsed_ids(ids)] == [
+            numbers.tolist(),
+            checksums[:count].tolist(),
+        ]
+
+
+@pytest.mark.parametrize("other", [
+    "", "-", "7", "7-", "-a", "0-a", "07-a", "7-0a", "7-A", "7-g", "7--a", " 7-a", "7-a ", "7-a-b",
+    "+7-a", "7_0-a", "7-a_b", "visit 7", "9" * 19 + "-a", "9" * 5000 + "-a", "7-" + "f" * 17,
+    "\u0667-a", "7-a\n8-b", "\ud800",
+])  # fmt: skip
+def test_what_is_no_id_of_a_decision(other):
+    assert parsed(other) is None
+    numbers, checksums = parsed_ids(["12-ab", other, "0-0", "13-0"])
+    assert numbers.tolist() == [12, 0, 0, 13]
+    assert checksums.tolist() == [0xAB, 0, 0, 0]
 
 
 @pytest.mark.parametrize(("arms", "features"), [(10, 10), (3, 24)])
@@ -179,7 +198,9 @@ def test_many_decisions_are_those_one_by_one(arms, features, monkeypatch):
     again = many.choose_many(x)
     for decision in [one.choose(row) for row in x]:
         expected.append(decision)
-    assert many.reward_many(found.ids, y) == 50
+    assert many.reward_many(found, y) == 50
+    with pytest.raises(tsucb.UnknownDecision, match="is not open"):
+        many.reward_many(found, y)
     some = [3, 41, 7]
     assert many.reward_many([again.ids[n] for n in some], y[some].tolist()) == 3
     for n in range(50):

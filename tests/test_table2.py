@@ -13,11 +13,12 @@ from tsucb.cli import answer
 from tsucb.datasets.financial import PortfolioBandit
 from tsucb.experiments import reproduce
 from tsucb.experiments.experiment import cell_seed
+from tsucb.experiments.measure import in_turn
 from tsucb.experiments.paper import table2
 from tsucb.experiments.paper.table2 import Table2
 from tsucb.experiments.paper.table2_claims import PAPER, POLICIES, paper_entry
 
-pytest.importorskip("jax", reason="NeuralLinear trains with JAX: pip install 'tsucb[deep]'")
+jax = pytest.importorskip("jax", reason="NeuralLinear trains with JAX: pip install 'tsucb[deep]'")
 
 HEADER = (
     "experiment,dataset,features,arms,policy,runs,regret_mean,regret_se,regret_median,"
@@ -27,9 +28,9 @@ HEADER = (
 
 @pytest.fixture
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without datasets."""
+    """A machine without datasets, but with what was compiled before."""
     monkeypatch.setenv("TSUCB_DATA", str(tmp_path / "no-data"))
-    monkeypatch.setenv("TSUCB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("tsucb.datasets.files.cache_folder", lambda: tmp_path / "cache")
     return tmp_path
 
 
@@ -49,27 +50,44 @@ def made_up(experiment: Table2, factor: float = 1.0, seed: int = 0) -> pd.DataFr
 
 
 def test_without_data_the_wheel_is_played_and_resumed(nowhere: Path) -> None:
-    chosen: dict[str, Any] = {"policies": ("TS",), "runs": 2, "horizon": 60}
+    chosen: dict[str, Any] = {"policies": ("TS", "Greedy"), "runs": 2, "horizon": 60}
     experiment = Table2.at("quick", **chosen)
     assert experiment.datasets == ("wheel",)
-    result = reproduce(experiment, nowhere / "out")
+    result = reproduce(experiment, nowhere / "out", workers=2)
     assert ",".join(result.summary.columns) == HEADER
-    assert result.summary[["features", "arms", "runs"]].to_numpy().tolist() == [[2, 5, 2]]
+    assert result.summary[["features", "arms", "runs"]].to_numpy().tolist() == [[2, 5, 2]] * 2
     alone = tsucb.simulate(
         tsucb.WheelBandit(),
         tsucb.NeuralLinear(2, memory=60),
-        [tsucb.Thompson()],
+        [tsucb.Thompson(), tsucb.Greedy()],
         horizon=60,
         runs=2,
         seed=cell_seed(0, "wheel"),
     )
-    assert list(result.rows.regret) == list(alone.final("TS"))
+    # Two processes with one run after the other, or all four in this one: the numbers are the same.
+    assert list(result.rows.regret) == [*alone.final("TS"), *alone.final("Greedy")]
     before = (nowhere / "out" / "summary.csv").read_bytes()
     times = (nowhere / "out" / "times.csv").read_bytes()
     reproduce(experiment, nowhere / "out")
     assert (nowhere / "out" / "summary.csv").read_bytes() == before
     assert (nowhere / "out" / "times.csv").read_bytes() == times  # nothing was measured again
     assert any("wheel" in note for note in experiment.notes())
+
+
+def test_tasks_share_the_machine_and_begin_with_one_of_each_dataset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    experiment = Table2.at("full", runs=2)
+    order = in_turn(experiment, experiment.tasks())
+    assert sorted(order) == sorted(experiment.tasks())
+    assert {task.cell for task in order[:7]} == set(experiment.cells())
+    costs = [experiment.cost(task) for task in order]
+    assert costs[:7] == sorted(costs[:7], reverse=True)
+    assert costs[7:] == sorted(costs[7:], reverse=True)
+    monkeypatch.setattr(table2, "cores", lambda: 16)
+    assert experiment.workers() == (16 if jax.default_backend() == "cpu" else 8)
+    assert [experiment.beside(workers).threads for workers in (1, 8, 40)] == [16, 2, 1]
+    assert experiment.beside(8) == experiment  # which is no other experiment
 
 
 def test_full_scale_is_the_papers() -> None:

@@ -6,7 +6,7 @@ says what belongs where: a file never says which code to run.
 
 import copy
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,42 @@ def copied(value: Any) -> Any:
     if isinstance(value, tuple | np.ndarray):
         return refilled(value, (array.copy() for array in leaves(value)))
     return copy.deepcopy(value)
+
+
+def side_by_side(values: list[Any]) -> list[Any]:
+    """The same values, the arrays of each now rows of arrays in which all lie; see `stacked`."""
+    stacks = [np.stack(arrays) for arrays in zip(*map(leaves, values), strict=True)]
+    return [
+        refilled(value, (stack[number] for stack in stacks)) for number, value in enumerate(values)
+    ]
+
+
+def stacked(values: Sequence[Any]) -> Any:
+    """One value, whose arrays have those of all values on their first axis, and share their memory.
+
+    The values must lie `side_by_side`, unless there is only one.
+
+    >>> values = side_by_side([(np.zeros(2),), (np.ones(2),)])
+    >>> stacked(values)[0][1, 0] = 5.0
+    >>> values[1]
+    (array([5., 1.]),)
+    """
+    if len(values) == 1:
+        return refilled(values[0], (array[None] for array in leaves(values[0])))
+    bases = []
+    for arrays in zip(*map(leaves, values), strict=True):
+        base = arrays[0].base
+        if (
+            base is None
+            or base.shape != (len(values), *arrays[0].shape)
+            or any(
+                row.ctypes.data != array.ctypes.data
+                for row, array in zip(base, arrays, strict=True)
+            )
+        ):
+            raise ValueError("values to be used as one must lie side by side")
+        bases.append(base)
+    return refilled(values[0], iter(bases))
 
 
 def _like(template: Any, parts: list[Any]) -> Any:

@@ -12,6 +12,7 @@ import uvicorn
 
 from tests.service.conftest import PATIENCE
 from tsucb.service.application import Application, Options
+from tsucb.service.connections import Connection
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
 from tsucb.service.sqlite import SqliteStore
@@ -49,6 +50,7 @@ def served(
     certificate, key = tls or (None, None)
     config = uvicorn.Config(
         application, log_level="warning", ssl_certfile=certificate, ssl_keyfile=key, ws="none",
+        http=Connection,
         timeout_graceful_shutdown=2,
     )  # fmt: skip
     server = uvicorn.Server(config)

@@ -237,6 +237,32 @@ def test_a_repeated_request_gets_the_same_decision(open_store, clock):
     run(main)
 
 
+@pytest.mark.parametrize("text", ["a\0b", "", "x" * 257])
+def test_what_a_store_cannot_hold_is_refused_before_it_is_asked(open_store, clock, text):
+    """One such row would take down all that are written with it."""
+
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service)
+            for what in ("id", "key", "person"):
+                with pytest.raises(
+                    ValueError, match=r"may hold any character but NUL|1 to 256 char"
+                ):
+                    await service.decide(loop, None, **{what: text})
+            with pytest.raises(NotFound):
+                await service.reward(loop, text, 1.0)
+            with pytest.raises(NotFound):
+                await service.activate(loop, text)
+            event = await service.decide(loop, None)
+            with pytest.raises(ValueError, match="a key"):
+                await service.reward(loop, event.id, 1.0, key=text)
+            assert await service.forget(loop, [text]) == 0
+            assert not service.failing
+            assert await service.reward(loop, event.id, 1.0) == TAKEN
+
+    run(main)
+
+
 def test_probabilities_are_those_of_the_floor(open_store, clock):
     async def main():
         async with running(open_store(), clock) as service:
@@ -504,6 +530,38 @@ def test_forgetting_a_person_leaves_no_trace(open_store, clock):
             assert service.replayed("drinks").digest() == loop.digest()
             event = await service.decide(loop, {"n": 1})
             assert await service.reward(loop, event.id, 1.0) == TAKEN
+
+    run(main)
+
+
+@pytest.mark.parametrize("how", ["forget", "clear", "delete"])
+def test_nothing_of_what_was_deleted_is_left_in_the_files(tmp_path, clock, how):
+    from tsucb.service.sqlite import SqliteStore
+
+    def left() -> int:
+        files = (tmp_path / "data").glob("events.sqlite*")
+        return sum(file.read_bytes().count(b"a certain person") for file in files)
+
+    async def main():
+        store = SqliteStore(tmp_path / "data")
+        async with running(store, clock) as service:
+            loop = await made(service)
+            for n in range(50):
+                person = "a certain person" if n % 2 else "another"
+                note = {"note": f"{person} {n}"}
+                event = await service.decide(loop, note, id=f"{person} {n}", person=person)
+                await service.reward(loop, event.id, 1.0)
+            await service.store_snapshot(loop)
+            assert left() > 50
+            if how == "forget":
+                assert await service.forget(loop, person="a certain person") == 50
+            elif how == "clear":
+                await service.reset(loop, "test")  # what was learned would stay
+                await service.clear(loop, "test")
+            else:
+                await service.delete("drinks", "test")
+            assert left() == 0
+        store.close()
 
     run(main)
 

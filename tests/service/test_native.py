@@ -1,8 +1,10 @@
 """The service's own protocol over real connections, with the Python clients."""
 
 import asyncio
+import contextlib
 import io
 import json
+import socket
 import threading
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from tests.service.conftest import PATIENCE, Clock
 from tests.service.serving import LOOP, served
 from tsucb.service.application import Options
 from tsucb.service.client import AsyncClient, Client, ServiceError
+from tsucb.service.connections import MOST_HEAD
 from tsucb.service.loop import LATE, TAKEN
 
 
@@ -313,6 +316,39 @@ def test_past_capacity_there_is_429_and_no_queue(tmp_path, clock, monkeypatch):
         statuses = asyncio.run(main())
         assert (statuses.count(200), statuses.count(429)) == (5, 35)
         assert drinks.loop.counts.decisions == statuses.count(200) + 1
+
+
+def test_who_sends_slowly_or_without_end_takes_nobodys_place(tmp_path, clock, monkeypatch):
+    monkeypatch.setattr("tsucb.service.connections.READING_SECONDS", 1.0)
+    with served(tmp_path / "data", clock, options=Options(most_requests=2)) as drinks:
+        address = ("127.0.0.1", int(drinks.url.rpartition(":")[2]))
+        begun = b"POST /v1/loops HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+        slow = [socket.create_connection(address, PATIENCE) for _ in range(9)]
+        try:
+            for n, each in enumerate(slow):
+                each.sendall((b"", b"GET / HTTP/1.1\r\nX: ", begun)[n % 3])
+            with Client(
+                drinks.url, loop=LOOP, key=drinks.keys["decide"], timeout=PATIENCE
+            ) as client:
+                for n in range(20):
+                    client.decide({"n": n}, ["tea", "milk"])
+            for each in slow:  # they are sent away, and nothing is kept of them
+                with contextlib.suppress(ConnectionResetError):
+                    assert each.recv(100) == b""
+        finally:
+            for each in slow:
+                each.close()
+        with socket.create_connection(address, PATIENCE) as endless:
+            endless.sendall(b"GET / HTTP/1.1\r\n")
+            sent, refused = 0, False
+            while not refused and sent < 100 * MOST_HEAD:
+                try:
+                    endless.sendall(b"X: " + b"a" * 100_000)
+                    sent += 100_000
+                except ConnectionError:
+                    refused = True
+            assert refused
+        assert drinks.application.requests == 0
 
 
 def test_rates_are_limited_by_key(tmp_path, clock):

@@ -5,7 +5,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +25,12 @@ from tsucb.agent.encoding import Encoder
 from tsucb.agent.hashing import HashingEncoder
 from tsucb.agent.learning import Learning
 from tsucb.agent.roster import (
-    ArmRecord,
     Doing,
     Roster,
-    arms_of,
     plain_name,
     record_of,
 )
+from tsucb.agent.waiting import ArmRecord
 from tsucb.checks import between, truth, whole_number
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.forgetting import Forgetting, without_forgetting
@@ -187,8 +186,6 @@ class Agent(Deciding, Learning):
         self._unfinished: tuple[str, list[float]] | None = None
         self._behind = True  # whether the next call may have more to do first than its own
         self._forked = False  # whether it still has the draws and ids of the parent process
-        # Ids in the order of their decisions, for dropping the oldest; some may be closed.
-        self._oldest: Iterator[str] = iter(())
         self._lock, self._saving = threading.RLock(), threading.RLock()
         _AGENTS.add(self)
 
@@ -211,7 +208,7 @@ class Agent(Deciding, Learning):
         with self._lock:
             roster = self._in_order()
         counts = roster.books.counts
-        waiting = roster.waiting if len(roster.open) <= self.max_open else self.max_open
+        waiting = roster.open.places if len(roster.open) <= self.max_open else self.max_open
         return int(counts[DECISIONS] - counts[CLOSED]) - waiting
 
     def add_arm(self, name: Arm) -> None:
@@ -262,16 +259,13 @@ class Agent(Deciding, Learning):
         self._check_entry()
         with self._lock:
             roster = self._current()
-            waiting = dict.fromkeys(roster.columns, 0)
-            for decision in roster.decisions().values():
-                for record in arms_of(decision):
-                    if record in waiting:
-                        waiting[record] += 1
+            waiting = roster.open.by_arm()
             columns = roster.everyone.columns
             pulls, totals = roster.books.pulls[columns], roster.books.totals[columns]
         with np.errstate(invalid="ignore"):
-            data = {"pulls": pulls, "open": list(waiting.values()), "mean_reward": totals / pulls}
-        names = [record.name for record in waiting]
+            open = [waiting[record] for record in roster.columns]
+            data = {"pulls": pulls, "open": open, "mean_reward": totals / pulls}
+        names = [record.name for record in roster.columns]
         return pd.DataFrame(data, index=pd.Index(names, name="arm", dtype=object))
 
     def coefficients(self) -> "pd.DataFrame":

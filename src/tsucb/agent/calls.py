@@ -23,6 +23,7 @@ from numba.extending import NativeValue, intrinsic, unbox
 from numba.np.arrayobj import make_array
 from numpy.typing import NDArray
 
+from tsucb.agent.ids import LONGEST_ID, decision_id, write_id
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import LARGEST, SMALLEST, flushed
 from tsucb.compiled import compiled, held, in_compiled_code, inlined, shared, undisturbed
@@ -38,8 +39,7 @@ DECISIONS, OBSERVATIONS, CLOSED, PENDING, COLUMN = range(5)
 NOTHING, DECIDED, LEARNED, DUE = range(4)
 NOT_FINITE = -1
 
-FNV_PRIME = 0x100000001B3
-LONGEST_ID = 36  # 19 digits, a hyphen and 16 digits
+FNV_PRIME, FNV_BASIS = 0x100000001B3, 0xCBF29CE484222325
 
 
 class Books(NamedTuple):
@@ -81,38 +81,6 @@ class Calls(Protocol):
     @property
     def belief(self) -> Belief | None:
         """The belief of the last decision, if it was kept."""
-
-
-def decision_id(number: int, checksum: int) -> str:
-    """The number of the decision and a checksum over all decisions up to it.
-
-    A process that was killed and goes on from an older file numbers its decisions anew; the
-    checksum keeps a reward for one that was lost from being taken for another's, as decisions with
-    the same id have the same arm and context.
-    """
-    return f"{number}-{checksum:x}"
-
-
-def decision_ids(first: int, checksums: NDArray[np.uint64]) -> list[str]:
-    """`decision_id` of decisions that follow each other: all characters at once, as numbers."""
-    ids: list[str] = []
-    while len(ids) < checksums.size:
-        number = first + len(ids)
-        digits = len(str(number))
-        some = checksums[len(ids) : len(ids) + 10**digits - number]  # numbers of the same length
-        text = np.empty((some.size, digits + 18), dtype=np.uint8)
-        left = np.arange(number, number + some.size)
-        for place in range(digits - 1, -1, -1):
-            left, digit = np.divmod(left, 10)
-            text[:, place] = digit + ord("0")
-        text[:, digits], text[:, -1] = ord("-"), ord("\n")
-        code = np.frombuffer(some.astype(">u8").tobytes().hex().encode(), dtype=np.uint8)
-        text[:, digits + 1 : -1] = code.reshape(-1, 16)
-        made = text.tobytes().decode().split("\n")[:-1]
-        for n in np.flatnonzero(some < 2**60).tolist():  # which begin with a zero
-            made[n] = decision_id(number + n, int(some[n]))
-        ids += made
-    return ids
 
 
 def make_calls(
@@ -159,12 +127,26 @@ def record_closed(books):  # type: ignore[no-untyped-def]
 
 @inlined
 def hashed(checksum, token, words):  # type: ignore[no-untyped-def]
-    """The checksum with one more decision: FNV-1a over 64-bit words."""
-    result = (checksum ^ token) * np.uint64(FNV_PRIME)
-    for i in range(words.size):
-        result = (result ^ words[i]) * np.uint64(FNV_PRIME)
-        result ^= result >> np.uint64(32)
-    return result
+    """The checksum with one more decision: FNV-1a over 64-bit words.
+
+    In four strands, each of every fourth word, as a product must wait for the one before it.
+    """
+    one = two = three = four = np.uint64(FNV_BASIS)
+    whole = words.size - words.size % 4
+    for i in range(0, whole, 4):
+        one, two = mixed(one, words[i]), mixed(two, words[i + 1])
+        three, four = mixed(three, words[i + 2]), mixed(four, words[i + 3])
+    for i in range(whole, words.size):
+        one = mixed(one, words[i])
+    pair = mixed(mixed(one, two), mixed(three, four))
+    return mixed(mixed(checksum, token), pair)
+
+
+@inlined
+def mixed(value, word):  # type: ignore[no-untyped-def]
+    """A step of FNV-1a; its shift lets high bits count for low ones, too."""
+    product = (value ^ word) * np.uint64(FNV_PRIME)
+    return product ^ product >> np.uint64(32)
 
 
 def laid_out(values, room, columns):  # type: ignore[no-untyped-def]
@@ -289,16 +271,17 @@ class CompiledCalls:
     """`Calls` as machine code."""
 
     __slots__ = (
-        "_decider", "_kept", "_long", "_machines", "_rest", "belief", "decide", "learn", "learner",
+        "_decider", "_given", "_learner", "_long", "_machines", "_rest", "belief", "decide",
+        "learn",
     )  # fmt: skip
 
     def __init__(self, policy: Any, model: Any, state: Any, books: Books,
                  rng: np.random.Generator, seen: Floats) -> None:  # fmt: skip
-        given = model, state, room_for(model, state), books
+        # What machine code borrows.
+        self._given = model, state, room_for(model, state), books
         letters = np.empty(LONGEST_ID, dtype=np.uint8)
-        self._kept = given, policy, seen, letters  # what machine code borrows
-        self.learner = handed_over(undisturbed(lambda: _learner(*given)))
         self._rest = policy, initial_pulls(model), held(rng), seen, largest_of(model), letters
+        self._learner: HandedOver | None = None
         self._long = sum(array.size for array in leaves(state)) >= LONG
         self._decider: HandedOver | None = None
         self._machines: dict[Any, MethodType] = {}
@@ -307,21 +290,23 @@ class CompiledCalls:
         self.decide: Callable[[bytes, Integers], tuple[int, str]] = self._first_decision
         self.learn: Callable[[bytes, int, float, bool], bool] = self._first_reward
 
-    @property
-    def decider(self) -> "HandedOver":
-        """What decides, made when the first decision is."""
+    def _learns(self) -> "HandedOver":
+        """What learns; this and what decides are made undisturbed, when they are needed."""
+        if self._learner is None:
+            self._learner = handed_over(_learner(*self._given))
+        return self._learner
+
+    def _decides(self) -> "HandedOver":
         if self._decider is None:
-            given = self.learner.structure, *self._rest
-            self._decider = handed_over(undisturbed(lambda: _decider(*given)))
+            self._decider = handed_over(_decider(self._learns().structure, *self._rest))
         return self._decider
 
     def bound(self, function: Any, *kinds: Any) -> Callable[..., Any]:
         """The machine code of a function of the decider and of arguments of these types."""
-        machine = self._machines.get(function)
-        if machine is None:
-            code = function.compile((self.decider.kind, *kinds))
-            machine = self._machines[function] = MethodType(code, self.decider.address)
-        return machine
+        if function not in self._machines:
+            made = undisturbed(lambda: _bound(self._decides(), function, kinds))
+            self._machines[function] = made
+        return self._machines[function]
 
     def _first_decision(self, context: bytes, columns: Integers) -> tuple[int, str]:
         self.decide = self.bound(_decide_long if self._long else _decide, _CONTEXT, _COLUMNS)
@@ -329,9 +314,8 @@ class CompiledCalls:
         return place, id
 
     def _first_reward(self, context: bytes, column: int, reward: float, counted: bool) -> bool:
-        arguments = (_CONTEXT, types.int64, types.float64, types.boolean)
-        code = _learn.compile((self.learner.kind, *arguments))  # type: ignore[attr-defined]
-        self.learn = MethodType(code, self.learner.address)
+        kinds = (_CONTEXT, types.int64, types.float64, types.boolean)
+        self.learn = undisturbed(lambda: _bound(self._learns(), _learn, kinds))
         return bool(self.learn(context, column, reward, counted))
 
 
@@ -375,6 +359,11 @@ def handed_over(structure: Any) -> HandedOver:
     """The structure as machine code is called with it."""
     kind = AddressType(numba.typeof(structure).field_dict.items())
     return HandedOver(structure, kind, _address(structure))
+
+
+def _bound(first: HandedOver, function: Any, kinds: Any) -> MethodType:
+    """The machine code of a function of this and of arguments of these types."""
+    return MethodType(function.compile((first.kind, *kinds)), first.address)
 
 
 @structref.register
@@ -473,35 +462,14 @@ def _decide(decider, numbers, columns):  # type: ignore[no-untyped-def]
         decider.first_pulls, step, decider.stream.rng, decider.seen,
     )  # fmt: skip
     record_decision(books, np.frombuffer(numbers, np.uint64), columns, choice.arm)
-    first = write_id(decider.letters, books.counts[DECISIONS], books.checksum[0])
-    return choice.arm, text_from(decider.letters, first)
+    letters = decider.letters
+    first = write_id(letters, letters.size, books.counts[DECISIONS], books.checksum[0])
+    return choice.arm, text_from(letters, first)
 
 
 @compiled
 def _decide_long(decider, numbers, columns):  # type: ignore[no-untyped-def]
     return _decide(decider, numbers, columns)
-
-
-@inlined
-def write_id(letters, number, checksum):  # type: ignore[no-untyped-def]
-    """Write `decision_id` at the end of the letters, and say where it begins."""
-    at = letters.size
-    while True:
-        at -= 1
-        digit = checksum & np.uint64(15)
-        letters[at] = digit + (np.uint64(48) if digit < 10 else np.uint64(87))  # 0 to 9, a to f
-        checksum >>= np.uint64(4)
-        if checksum == 0:
-            break
-    at -= 1
-    letters[at] = 45  # a hyphen
-    while True:
-        at -= 1
-        letters[at] = 48 + number % 10
-        number //= 10
-        if number == 0:
-            break
-    return at
 
 
 @intrinsic

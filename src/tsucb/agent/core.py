@@ -4,7 +4,7 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from numbers import Real
 from typing import Any, NoReturn
@@ -24,17 +24,15 @@ from tsucb.agent.calls import (
     record_closed,
 )
 from tsucb.agent.contexts import Arm, Reader
-from tsucb.agent.many import learn_rows
+from tsucb.agent.many import flushed_rows, learn_rows
 from tsucb.agent.roster import (
-    ArmRecord,
     Doing,
     Offer,
-    Open,
     Rest,
     Roster,
-    arms_of,
     plain_name,
 )
+from tsucb.agent.waiting import ArmRecord, Open, arms_of
 from tsucb.checks import flushed
 from tsucb.models.model import Model, learn_many, training_due, trains
 from tsucb.numeric.arrays import Floats, Integers
@@ -86,7 +84,6 @@ class Core:
     _unfinished: tuple[str, list[float]] | None  # a list not all of whose places are learned yet
     _behind: bool  # whether arms, a list, a fork or too many open decisions may wait for `_current`
     _forked: bool  # whether it still has the draws and ids of the parent process
-    _oldest: Iterator[str]  # ids in the order of their decisions; some may be closed
     _lock: threading.RLock
     _clock: Callable[[], float]
     _time: Callable[[], float]  # the same, checked
@@ -118,7 +115,7 @@ class Core:
             self._finish_list(roster)
             roster = self._roster
         if len(roster.open) > self.max_open:
-            self._drop_oldest(roster)
+            roster.open.drop_oldest(self.max_open)
         if self._forked:
             words = [int(word) for word in np.random.SeedSequence().generate_state(4)]
             rng = np.random.default_rng(words)
@@ -140,16 +137,6 @@ class Core:
     def _check_entry(self) -> None:
         if self._lock._is_owned():  # type: ignore[attr-defined]
             refuse_reentry()
-
-    def _drop_oldest(self, roster: Roster) -> None:
-        """Drop the oldest of too many open decisions: a call does it for those before it."""
-        # Not the first key of the dictionary: to find that takes long once many were deleted.
-        while len(roster.open) > self.max_open:
-            for id in self._oldest:
-                if roster.open.pop(id, None):
-                    break
-            else:
-                self._oldest = iter(list(roster.open))
 
     def _bound(self, roster: Roster) -> Calls:
         given = roster.state, roster.books, self._rng, roster.seen, self.keep_beliefs
@@ -232,7 +219,7 @@ class Core:
     ) -> None:
         """Learn several rewards into a roster that is not in use yet."""
         columns = np.array([column for column, _ in pairs], dtype=np.int64)
-        contexts = np.frombuffer(b"".join(x for _, x in pairs))
+        contexts = np.frombuffer(bytearray().join(x for _, x in pairs))
         self._learn_rows(roster, columns, contexts, np.array(values, dtype=np.float64), counted)
 
     def _learn_rows(
@@ -246,9 +233,9 @@ class Core:
                 roster.model.update(roster.state, context, column, value)
         elif self._per_arm:
             room = np.zeros(roster.model.context_shape(roster.books.chosen.size))
-            learn_rows(roster.model, roster.state, room, flushed(rows), columns, rewards)
+            learn_rows(roster.model, roster.state, room, flushed_rows(rows), columns, rewards)
         else:
-            learn_many(roster.model, roster.state, flushed(rows), columns, rewards)
+            learn_many(roster.model, roster.state, flushed_rows(rows), columns, rewards)
         np.add.at(roster.books.pulls, columns, 1)
         np.add.at(roster.books.totals, columns, rewards)
         if counted:
@@ -270,7 +257,7 @@ class Core:
         assert self._unfinished is not None
         id, rewards = self._unfinished
         learned = False
-        while (decision := roster.decision(id)) is not None:
+        while (decision := roster.open.decision(id)) is not None:
             records, contexts, when = arms_of(decision), decision[1], decision[2]
             value = rewards[len(rewards) - len(records)]
             if self._coming:
@@ -288,9 +275,9 @@ class Core:
                 roster = self._learned(roster, column, row, value)
                 learned = True
             if rest is None:
-                del roster.open[id]
+                del roster.open.entries[id]
             else:
-                roster.open[id] = rest
+                roster.open.entries[id] = rest
             roster.counts[PENDING] = NOTHING
         self._unfinished = None
         return learned

@@ -14,23 +14,22 @@ from tsucb.agent.calls import (
     Books,
     CompiledCalls,
     count_decision,
-    decision_id,
 )
 from tsucb.agent.contexts import Arm, Context, one_by_one
 from tsucb.agent.core import refuse_reentry
 from tsucb.agent.decision import Decision, Estimate
+from tsucb.agent.ids import decision_id
 from tsucb.agent.lists import Ranking, ranked
 from tsucb.agent.many import Decisions, decided_many
 from tsucb.agent.offering import Offering
 from tsucb.agent.roster import (
     Batch,
     Offer,
-    Open,
     Roster,
-    Together,
     plain_name,
 )
 from tsucb.agent.values import kind_of
+from tsucb.agent.waiting import Entries, Together
 from tsucb.checks import whole_number
 from tsucb.models.model import check_finite
 from tsucb.numeric.arrays import Floats
@@ -75,8 +74,9 @@ class Deciding(Offering):
             else:
                 roster, x, offer = self._offered(roster, x, names)
             self._doing = None
-            decision = self._decide(roster, x, offer, now, roster.open)
-            if len(roster.open) > self.max_open:
+            open = roster.open
+            decision = self._decide(roster, x, offer, now, open.entries)
+            if len(open.entries) + open.beyond[0] > self.max_open:
                 self._behind = True
             roster.counts[PENDING] = NOTHING
         if self._log is not None:
@@ -114,7 +114,7 @@ class Deciding(Offering):
                 rows = np.frombuffer(given).reshape(len(offer.records), -1)
                 given = rows[list(ranking.places)].tobytes()
             doing.open[ranking.id] = records, given, now
-            roster.open.update(doing.open)
+            roster.open.entries.update(doing.open)
             self._behind = True
             roster.counts[PENDING] = NOTHING
         if self._log is not None:
@@ -208,9 +208,8 @@ class Deciding(Offering):
             else:
                 made = [self._decide(roster, x.tobytes(), offer, now, doing.open) for x in matrix]
                 places = np.array([offer.names.index(d.arm) for d in made], dtype=np.int64)
-                ids = [decision.id for decision in made]
-                decisions = Decisions(ids, offer, places, places, self.policy, None, now, made)
-            roster.open.update(doing.open)
+                decisions = Decisions(None, offer, places, places, self.policy, None, now, made)
+                roster.open.entries.update(doing.open)
             self._behind = True
             roster.counts[PENDING] = NOTHING
         if self._log is not None:
@@ -226,13 +225,17 @@ class Deciding(Offering):
         if self._coming:
             for place in np.unique(places).tolist():
                 self._remember(roster, offer.records[place], int(offer.columns[place]))
-        rows = matrix[first:]
+        rows = matrix[first:].copy() if first else matrix
         if self._per_arm:
             rows = rows.reshape(len(rows), len(offer.records), -1)[np.arange(len(rows)), places]
-        number = int(roster.books.counts[DECISIONS]) - len(rows) + 1
-        ids = decisions.ids[first:]
-        entry = Together(number, offer.records, places, rows.copy(), decisions.time, ids)
-        doing.open.update(dict.fromkeys(ids, entry))
+        assert decisions.named is not None
+        numbers, checksums = decisions.named
+        if numbers.size:
+            batch = Together(
+                numbers[first:], checksums[first:], offer.records, places, rows, decisions.time
+            )
+            doing.open[batch.key] = batch
+            roster.open.add(batch)
 
     def propose(self, context: Context = None, arms: Any = None) -> Decision:
         """Choose an arm, and remember nothing of it: no decision waits, no context was learned.
@@ -316,7 +319,7 @@ class Deciding(Offering):
         """
         if not isinstance(id, str):
             raise TypeError(f"an id is a string, not {id!r}")
-        if id in self._roster.open:
+        if self._roster.open.decision(id) is not None:
             raise ValueError(f"a decision {id!r} is open already; give another id")
         given = self._read_one(context, arm, features)
         self._check_entry()
@@ -324,17 +327,17 @@ class Deciding(Offering):
         with self._lock:
             roster, x = self._widened(self._current(), given)
             roster, column = self._column_of(roster, arm)
-            opened: dict[str, Open | Together] = {id: (self._records[plain_name(arm)], x, now)}
+            opened: Entries = {id: (self._records[plain_name(arm)], x, now)}
             self._doing = Batch(Books._make([array.copy() for array in roster.books]), opened)
             words, columns = np.frombuffer(x, np.uint64), np.array([column], dtype=np.int64)
             count_decision(roster.books, words, columns, 0)
-            roster.open.update(opened)
+            roster.open.entries.update(opened)
             self._behind = True
             roster.counts[PENDING] = NOTHING
 
     def _decide(
         self, roster: Roster, x: bytes, offer: Offer, now: float,
-        open: dict[str, Open | Together], proposed: bool = False,
+        open: Entries, proposed: bool = False,
     ) -> Decision:  # fmt: skip
         """Decide, and open the decision; it counts once the caller says so."""
         records, columns = offer

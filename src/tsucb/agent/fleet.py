@@ -14,14 +14,12 @@ from tsucb.agent.contexts import Arm, FreeReader, Reader
 from tsucb.agent.encoding import Encoder
 from tsucb.agent.roster import (
     PER_COLUMN,
-    ArmRecord,
-    Open,
     Roster,
-    Together,
     columns_of,
     plain_name,
     record_of,
 )
+from tsucb.agent.waiting import ArmRecord, Entries, Waiting
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.model import Model
 from tsucb.structure import pack_object
@@ -197,20 +195,18 @@ def _added(one: Books, two: Books, base: Books) -> Books:
                  sums["totals"])  # fmt: skip
 
 
-def _still_open(
-    one: Roster, two: Roster, base: Roster, records: dict[Arm, ArmRecord]
-) -> dict[str, Open | Together]:
+def _still_open(one: Roster, two: Roster, base: Roster, records: dict[Arm, ArmRecord]) -> Waiting:
     """The decisions that nobody has closed, for the arms as they are now."""
-    mine, theirs, before = one.decisions(), two.decisions(), base.decisions()
+    mine, theirs, before = (each.open.decisions() for each in (one, two, base))
     closed = {id for id in before if id not in mine or id not in theirs}
-    result: dict[str, Open | Together] = {}
+    result: Entries = {}
     for id, (record, context, when) in {**theirs, **mine}.items():
         if id not in closed:
             if isinstance(record, tuple):
                 result[id] = tuple(records.get(r.name, r) for r in record), context, when
             else:
                 result[id] = records.get(record.name, record), context, when
-    return result
+    return Waiting(result)
 
 
 def pieces(path: str | os.PathLike[str]) -> Iterator[Any]:

@@ -14,6 +14,7 @@ from tsucb.agent.arm_features import HybridReader
 from tsucb.agent.calls import (
     CLOSED,
     DECISIONS,
+    LEARNED,
     NOTHING,
     PENDING,
     record_closed,
@@ -21,16 +22,18 @@ from tsucb.agent.calls import (
 from tsucb.agent.contexts import Arm, Context
 from tsucb.agent.core import refuse_reentry
 from tsucb.agent.decision import Decision
+from tsucb.agent.ids import decision_ids, parsed_ids
 from tsucb.agent.lists import place_id
+from tsucb.agent.many import Decisions
 from tsucb.agent.offering import Offering
 from tsucb.agent.roster import (
-    Open,
     Roster,
-    arms_of,
+    Undo,
     plain_name,
     record_of,
     records_of,
 )
+from tsucb.agent.waiting import Closing, NotOpen, Open, arms_of
 from tsucb.checks import SMALLEST, flushed, within
 from tsucb.models.forgetting import without_forgetting
 from tsucb.numeric.arrays import Floats, Integers
@@ -85,7 +88,7 @@ class Learning(Offering):
             roster = self._roster
             if roster.counts[PENDING] or self._behind:
                 roster = self._current()
-            decision = roster.decision(id)
+            decision = roster.open.decision(id)
             if decision is None:
                 self._refuse(roster, id)
             record, context, _ = decision
@@ -105,68 +108,74 @@ class Learning(Offering):
                 record_closed(roster.books)
             else:
                 roster = self._learned(roster, column, context, value)
-            del roster.open[id]
+            roster.open.close(id)
             roster.counts[PENDING] = NOTHING
         if self._log is not None:
             self._log.rewarded(id, value, self._time())
         return column is not None
 
-    def reward_many(self, ids: Sequence[str], rewards: Any) -> int:
+    def reward_many(self, ids: Sequence[str] | Decisions, rewards: Any) -> int:
         """Learn the rewards of several decisions, in their order, and close them.
 
         All or none: an id that is not open, or twice among them, raises `UnknownDecision` and
         nothing changes. Returns how many were learned; those of removed arms are not.
+
+        Parameters
+        ----------
+        ids
+            Of the decisions, however they were made; or what `choose_many` returned.
+        rewards
+            One each.
         """
         values = self._check_rewards(rewards)
-        wanted = list(ids)
-        if values.size != len(wanted):
-            raise ValueError(f"{len(wanted)} ids and {values.size} rewards do not match")
-        gone = set(wanted)
-        if len(gone) < len(wanted):
-            raise UnknownDecision("a decision is twice among the ids; give each once")
+        told: list[str] | None = None
+        if isinstance(ids, Decisions) and ids.named is not None:
+            numbers, checksums = ids.named
+        else:
+            told = ids.ids if isinstance(ids, Decisions) else list(ids)
+            numbers, checksums = parsed_ids(told)
+        if values.size != numbers.size:
+            raise ValueError(f"{numbers.size} ids and {values.size} rewards do not match")
         self._check_entry()
         with self._lock:
             roster = self._current()
-            together = None if self._coming else roster.together(wanted)
-            if together is not None:  # a whole batch: its arrays as they are
-                of_arms = [roster.columns.get(record, -1) for record in together.records]
-                columns = np.array(of_arms, dtype=np.int64)[together.places]
-                known = np.flatnonzero(columns >= 0)
-                contexts = (
-                    together.contexts if known.size == columns.size else together.contexts[known]
-                )
-            else:
-                roster, columns, given = self._closing(roster, wanted)
-                known = np.flatnonzero(columns >= 0)
-                contexts = np.frombuffer(b"".join([given[n] for n in known.tolist()]))
-            after = roster.copied({id: d for id, d in roster.open.items() if id not in gone})
-            self._learn_rows(after, columns[known], contexts, values[known], counted=False)
-            after.books.counts[CLOSED] += columns.size - known.size
-            self._roster = after
+            try:
+                closing = roster.open.closing(numbers, checksums, told)
+            except NotOpen as error:
+                id = error.args[0]
+                if roster.open.decision(id) is None:
+                    self._refuse(roster, id)
+                message = "a decision is twice among the ids; give each once"
+                raise UnknownDecision(message) from None
+            roster, columns = self._closing(roster, closing)
+            known = np.flatnonzero(columns >= 0)
+            contexts = closing.contexts if known.size == columns.size else closing.contexts[known]
+            self._doing = Undo(roster.copied())
+            roster.counts[PENDING] = LEARNED
+            self._learn_rows(roster, columns[known], contexts, values[known], counted=False)
+            roster.counts[CLOSED] += columns.size - known.size
+            roster.open = closing.after
+            roster.counts[PENDING] = NOTHING
+            self._doing = None
         if self._log is not None:
             now = self._time()
-            for id, value in zip(wanted, values.tolist(), strict=True):
+            for id, value in zip(
+                told or decision_ids(numbers, checksums), values.tolist(), strict=True
+            ):
                 self._log.rewarded(id, value, now)
         return int(known.size)
 
-    def _closing(self, roster: Roster, ids: list[str]) -> tuple[Roster, Integers, list[bytes]]:
-        """Where the arms of open decisions are, -1 for those removed, and their contexts."""
-        closed: list[Open] = []
-        for id in ids:
-            decision = roster.decision(id)
-            if decision is None:
-                self._refuse(roster, id)
-            if isinstance(decision[0], tuple):
-                raise TypeError(f"{id!r} is a list; give its rewards to reward")
-            closed.append(decision)
+    def _closing(self, roster: Roster, closing: Closing) -> tuple[Roster, Integers]:
+        """Where the arms of decisions are, -1 for those removed."""
+        used = np.unique(closing.places)
+        records = [closing.records[place] for place in used.tolist()]
         if self._coming:
-            names = list(dict.fromkeys(record.name for record, _, _ in closed))  # type: ignore[union-attr]
+            names = list(dict.fromkeys(record.name for record in records))
             roster, _ = self._all_remembered(roster, names)
-            column = {name: roster.columns[self._records[name]] for name in names}
-            places = [column[record.name] for record, _, _ in closed]  # type: ignore[union-attr]
-        else:
-            places = [roster.columns.get(record, -1) for record, _, _ in closed]  # type: ignore[arg-type]
-        return roster, np.array(places, dtype=np.int64), [context for _, context, _ in closed]
+            records = [self._records[record.name] for record in records]
+        columns = np.full(len(closing.records), -1, dtype=np.int64)
+        columns[used] = [roster.columns.get(record, -1) for record in records]
+        return roster, columns[closing.places]
 
     def _check_rewards(self, rewards: Any) -> Floats:
         """`check_reward` of many: at once if they are numbers and all of them are good."""
@@ -213,11 +222,11 @@ class Learning(Offering):
         self._check_entry()
         with self._lock:
             roster = self._current()
-            if id not in roster.open:
+            if roster.open.decision(id) is None:
                 self._refuse(roster, id)
             self._doing = id
             record_closed(roster.books)
-            del roster.open[id]
+            roster.open.close(id)
             roster.counts[PENDING] = NOTHING
         if self._log is not None:
             self._log.expired([id], None, self._time())
@@ -269,16 +278,14 @@ class Learning(Offering):
         before = self._time() - age
         with self._lock:
             roster = self._current()
-            decisions = roster.decisions()
-            ids = [id for id, decision in decisions.items() if decision[2] < before]
-            old = [decisions.pop(id) for id in ids]
+            old, rest = roster.open.before(before)
             if not old:
                 return 0
-            after = roster.copied({**decisions})
-            places = sum(len(arms_of(decision)) for decision in old)
+            after = roster.copied(rest)
+            places = sum(len(arms_of(decision)) for decision in old.values())
             known: list[tuple[int, bytes]] = []
             if value is not None:
-                for decision in old:
+                for decision in old.values():
                     records, x = arms_of(decision), decision[1]
                     step = len(x) // len(records) if self._per_arm else 0
                     rows = [
@@ -292,7 +299,7 @@ class Learning(Offering):
         if self._log is not None:
             told = [
                 place_id(id, n) if isinstance(decision[0], tuple) else id
-                for id, decision in zip(ids, old, strict=True)
+                for id, decision in old.items()
                 for n in range(len(arms_of(decision)))
             ]
             self._log.expired(told, value, self._time())

@@ -5,6 +5,7 @@ linear ones can, a decision of a batch costs little more than its share of a pro
 The decisions are those that would be made one by one, up to the rounding of that product.
 """
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
@@ -16,14 +17,16 @@ from tsucb.agent.calls import (
     DECISIONS,
     OBSERVATIONS,
     CompiledCalls,
+    borrowed,
     count_decision,
-    decision_ids,
     laid_out,
     without_tiny,
 )
 from tsucb.agent.decision import Decision
+from tsucb.agent.ids import decision_id, decision_ids
 from tsucb.agent.roster import Offer, Roster
-from tsucb.checks import flushed
+from tsucb.agent.waiting import Checksums
+from tsucb.checks import SMALLEST, flushed
 from tsucb.compiled import compiled, offers
 from tsucb.models.model import believe_predicted, training_due, update
 from tsucb.numeric.arrays import Floats, Integers
@@ -36,6 +39,11 @@ if TYPE_CHECKING:
 
 PIECE = 2048  # contexts at a time
 MOST_SEEN = 2**25  # numbers: beyond 256 MB, what was seen of every arm is not kept
+
+# What a batch needs is free again soon. The C library gives free memory back to the system and gets
+# it again page by page, which can take as long as to decide. Once a block of some megabytes was
+# freed, used or not, it keeps as much for the next time (M_TRIM_THRESHOLD of the GNU library).
+np.empty(2**19)
 
 
 class Moments:
@@ -62,7 +70,7 @@ class Decisions(Sequence[Decision]):
     arms
         (N,) the names of the arms to play.
     ids
-        The ids under which to report their rewards, a list.
+        The ids under which to report their rewards, a list; written when they are first asked for.
     probabilities
         (N,) with which each arm was chosen, as `Decision.probability`; NaN where it is not known.
     time
@@ -70,14 +78,21 @@ class Decisions(Sequence[Decision]):
     """
 
     def __init__(
-        self, ids: list[str], offer: Offer, places: Integers, favourites: Integers, policy: Any,
-        seen: Floats | Moments | None, time: float, made: list[Decision] | None = None,
+        self, named: tuple[Integers, Checksums] | None, offer: Offer, places: Integers,
+        favourites: Integers, policy: Any, seen: Floats | Moments | None, time: float,
+        made: Sequence[Decision] = (),
     ) -> None:  # fmt: skip
-        self.ids, self.time = ids, time
+        # What the ids are made of: numbers and checksums; or the decisions, as they were made.
+        self.named, self._made, self.time = named, made, time
         # Of each decision: the index of its arm, and of the policy's favourite, which is -1 for
         # first pulls; and what was seen of all arms.
         self._offer, self._places, self._favourites = offer, places, favourites
-        self._policy, self._seen, self._made = policy, seen, made
+        self._policy, self._seen = policy, seen
+
+    @functools.cached_property
+    def ids(self) -> list[str]:
+        """The ids under which to report their rewards."""
+        return [d.id for d in self._made] if self.named is None else decision_ids(*self.named)
 
     @property
     def arms(self) -> Any:
@@ -89,7 +104,7 @@ class Decisions(Sequence[Decision]):
     @property
     def probabilities(self) -> Floats:
         """(N,) with which each arm was chosen; NaN where it is not known."""
-        if self._made is not None:
+        if self.named is None:
             return np.array([known_probability(decision) for decision in self._made])
         share = self._policy.epsilon if isinstance(self._policy, Exploring) else 0.0
         first_pulls = self._favourites < 0
@@ -98,7 +113,7 @@ class Decisions(Sequence[Decision]):
         return np.asarray(chance) if share else np.where(first_pulls, chance, np.nan)
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return int(self._places.size)
 
     @overload
     def __getitem__(self, index: int) -> Decision: ...
@@ -108,11 +123,12 @@ class Decisions(Sequence[Decision]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         i = range(len(self))[index]
-        if self._made is not None:
+        if self.named is None:
             return self._made[i]
+        id = decision_id(*(int(known[i]) for known in self.named))
         arm = self._offer.records[self._places[i]].name
         seen = b"" if self._seen is None else self._seen[i].tobytes()
-        return Decision(self.ids[i], arm, self._offer, self._policy, seen, None, self.time)
+        return Decision(id, arm, self._offer, self._policy, seen, None, self.time)
 
     def __iter__(self) -> Iterator[Decision]:
         return (self[i] for i in range(len(self)))
@@ -157,7 +173,7 @@ def decided_many(
         part = slice(start, min(start + PIECE, count))
         given = np.ascontiguousarray(contexts[part]), offer.columns, places[part], checksums[part]
         if predicts:
-            room, flat = seen[part], flushed(given[0])
+            room, flat = seen[part], flushed_rows(given[0])
             piece = roster.model.predictions(roster.state, flat, offer.columns)
             _call(calls, _choose_rows, *given, room, *piece)
             moments.pieces += [piece] if kept else []
@@ -167,9 +183,24 @@ def decided_many(
             _call(calls, _decide_rows, *given, room)
             favourite = room[:, 1].astype(np.int64)
             favourites[part] = np.where(np.isnan(room[:, 2]), -1 - favourite, favourite)
-    ids = decision_ids(first, checksums)
+    named = np.arange(first, first + count), checksums
     known = moments if predicts else seen
-    return Decisions(ids, offer, places, favourites, policy, known if kept else None, now)
+    return Decisions(named, offer, places, favourites, policy, known if kept else None, now)
+
+
+def flushed_rows(rows: Floats) -> Floats:
+    """`flushed` of a matrix stored by rows; itself where that changes nothing."""
+    tiny: bool = any_tiny(rows.reshape(-1))
+    return np.asarray(flushed(rows)) if tiny else rows
+
+
+@compiled
+def any_tiny(values):  # type: ignore[no-untyped-def]
+    """Whether `flushed` would change anything."""
+    count = 0
+    for i in range(values.size):
+        count += (abs(values[i]) < SMALLEST) & (values[i] != 0.0)
+    return count > 0
 
 
 _MATRIX = types.Array(types.float64, 2, "C")
@@ -202,12 +233,15 @@ def _decide_rows(decider, contexts, columns, places, checksums, seen):  # type: 
 @compiled
 def _choose_rows(decider, contexts, columns, places, checksums, reasons, mean, std):  # type: ignore[no-untyped-def]
     """The same, where the moments of all arms are known for every context."""
-    learner, rng = decider.learner, decider.stream.rng
+    learner, policy, rng = decider.learner, decider.policy, decider.stream.rng
     books, model, state = learner.books, learner.model, learner.state
+    # No counting of references to the rows of these.
+    contexts, columns, reasons = borrowed(contexts), borrowed(columns), borrowed(reasons)
+    mean, std = borrowed(mean), borrowed(std)
     for i in range(places.size):
         step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
         belief = believe_predicted(model, state, mean[i], std[i], columns, step, rng)
-        choice = choose(decider.policy, belief, rng)
+        choice = choose(policy, belief, rng)
         write_reason(reasons[i], choice)
         count_decision(books, contexts[i].view(np.uint64), columns, choice.arm)
         places[i], checksums[i] = choice.arm, books.checksum[0]

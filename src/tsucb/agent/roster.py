@@ -1,7 +1,6 @@
 """Which arms there are, and where the model's state has them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,22 +14,13 @@ from tsucb.agent.calls import (
     PENDING,
     Books,
     Calls,
-    decision_id,
 )
 from tsucb.agent.contexts import Arm, listed
+from tsucb.agent.ids import decision_id
+from tsucb.agent.waiting import ArmRecord, Entries, Open, Waiting
 from tsucb.models.model import Model
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.arrays import Integers
 from tsucb.structure import copied, leaves, refilled
-
-
-class ArmRecord:
-    """An arm, from when it is added until it is removed; another of the same name is another."""
-
-    __slots__ = ("name", "token")
-
-    def __init__(self, name: Arm) -> None:
-        self.name = name
-        self.token = int.from_bytes(blake2b(repr(name).encode(), digest_size=8).digest(), "little")
 
 
 class Offer(NamedTuple):
@@ -45,43 +35,6 @@ class Offer(NamedTuple):
         return tuple(record.name for record in self.records)
 
 
-# A decision that waits for its reward: its arm, or those of a list in their order; the bytes of its
-# context, or of the rows of these arms; and when it was made.
-Open: TypeAlias = tuple[ArmRecord | tuple[ArmRecord, ...], bytes, float]
-
-
-class Together:
-    """Decisions that were made at once, each for one arm: arrays instead of many small objects.
-
-    Parameters
-    ----------
-    first
-        The number of the first of them.
-    records, places
-        The arms that were offered, and the place of each decision's arm among them.
-    contexts
-        One row each.
-    time
-        When they were made.
-    ids
-        Of all of them, in their order.
-    """
-
-    __slots__ = ("contexts", "first", "ids", "places", "records", "time")
-
-    def __init__(
-        self, first: int, records: tuple[ArmRecord, ...], places: Integers, contexts: Floats,
-        time: float, ids: list[str],
-    ) -> None:  # fmt: skip
-        self.first, self.records, self.places = first, records, places
-        self.contexts, self.time, self.ids = contexts, time, ids
-
-    def decision(self, id: str) -> Open:
-        """One of them."""
-        n = int(id.partition("-")[0]) - self.first
-        return self.records[self.places[n]], self.contexts[n].tobytes(), self.time
-
-
 # Along which axis each array of a state has one entry per arm; see `arm_axes`.
 Axes: TypeAlias = tuple[int | None, ...] | None
 
@@ -90,7 +43,7 @@ class Batch(NamedTuple):
     """Several decisions that are being made: the counts before them, and what they will open."""
 
     before: Books
-    open: dict[str, Open | Together]
+    open: Entries
 
 
 class Rest(NamedTuple):
@@ -100,9 +53,18 @@ class Rest(NamedTuple):
     entry: Open | None
 
 
-# What an agent is doing: learning a decision's reward, or that of a place of a list, deciding
-# several times, or anything else.
-Doing: TypeAlias = str | Rest | Batch | None
+class Undo(NamedTuple):
+    """Many rewards that are being learned, and all that was known before them.
+
+    Learned in place: compiled code stays bound to a roster, which takes as long as many decisions.
+    """
+
+    before: "Roster"
+
+
+# What an agent is doing: learning a decision's reward, or that of a place of a list, or many of
+# them; deciding several times, or anything else.
+Doing: TypeAlias = str | Rest | Undo | Batch | None
 
 
 class Roster:
@@ -121,7 +83,7 @@ class Roster:
     state, books
         Of the model, and the counts that go with it: one entry for each column.
     open
-        Decisions by their ids, in the order in which they were made.
+        The decisions that wait for a reward.
     axes
         See `arm_axes`. They are the model's: a wider one may have its arrays the other way round.
     free
@@ -136,7 +98,7 @@ class Roster:
 
     def __init__(
         self, model: Model, columns: dict[ArmRecord, int], state: Any, books: Books,
-        open: dict[str, Open | Together], axes: Axes, free: Iterable[int] = (),
+        open: Waiting, axes: Axes, free: Iterable[int] = (),
     ) -> None:  # fmt: skip
         self.model, self.columns, self.state, self.axes = model, columns, state, axes
         self.books, self.open, self.free = books, open, dict.fromkeys(free)
@@ -155,8 +117,9 @@ class Roster:
         free = range(len(columns), model.arms(state))
         blank = [ArmRecord("")] * len(free)
         return cls(
-            model, columns, state, blank_books([*columns, *blank]), {}, arm_axes(model), free
-        )
+            model, columns, state, blank_books([*columns, *blank]), Waiting({}), arm_axes(model),
+            free,
+        )  # fmt: skip
 
     @property
     def everyone(self) -> Offer:
@@ -170,36 +133,11 @@ class Roster:
         some = tuple(records)
         return Offer(some, np.array([self.columns[record] for record in some], dtype=np.int64))
 
-    def copied(self, open: dict[str, Open | Together] | None = None) -> "Roster":
+    def copied(self, open: Waiting | None = None) -> "Roster":
         """Another roster with arrays of its own."""
         open = self.open if open is None else open
         state, books = copied(self.state), copied(self.books)
         return Roster(self.model, self.columns, state, books, open, self.axes, self.free)
-
-    def together(self, ids: list[str]) -> Together | None:
-        """The batch whose decisions these are, in their order and all of them open, or None."""
-        entry = self.open.get(ids[0]) if ids else None
-        if not isinstance(entry, Together) or entry.ids != ids:
-            return None
-        return entry if all(self.open.get(id) is entry for id in ids) else None
-
-    @property
-    def waiting(self) -> int:
-        """How many decisions wait for a reward, each place of a list counting."""
-        entries = self.open.values()
-        return sum(1 if isinstance(e, Together) else len(arms_of(e)) for e in entries)
-
-    def decision(self, id: str) -> Open | None:
-        """An open decision; None if there is none of this id."""
-        found = self.open.get(id)
-        return found.decision(id) if isinstance(found, Together) else found
-
-    def decisions(self) -> dict[str, Open]:
-        """All open decisions, each by itself."""
-        return {
-            id: entry.decision(id) if isinstance(entry, Together) else entry
-            for id, entry in self.open.items()
-        }
 
     @property
     def in_order(self) -> bool:
@@ -211,23 +149,26 @@ class Roster:
 
         Training that is due is not done here; `counts[PENDING]` still says so.
         """
-        books, open = copied(self.books), dict(self.open)
+        if isinstance(doing, Undo) and not self.in_order:
+            return doing.before
+        books, open = copied(self.books), self.open.copied()
         pending, counts = books.counts[PENDING], books.counts
         if pending == DECIDED and isinstance(doing, Batch):  # nobody has heard of the decisions
-            for id in doing.open:
-                open.pop(id, None)
+            entries = open.entries
+            open = Waiting({key: entries[key] for key in entries if key not in doing.open})
             books = copied(doing.before)
         elif pending == DECIDED:
-            open.pop(decision_id(int(counts[DECISIONS]), int(books.checksum[0])), None)
+            open.entries.pop(decision_id(int(counts[DECISIONS]), int(books.checksum[0])), None)
             books.chosen[counts[COLUMN]] -= 1
             counts[DECISIONS] -= 1
             books.checksum[0] = books.checksum[1]
         elif pending != NOTHING and isinstance(doing, str):
-            open.pop(doing, None)
+            if open.decision(doing) is not None:
+                open.close(doing)
         elif pending != NOTHING and isinstance(doing, Rest):
-            open.pop(doing.id, None)
+            open.entries.pop(doing.id, None)
             if doing.entry is not None:
-                open[doing.id] = doing.entry
+                open.entries[doing.id] = doing.entry
         books.counts[PENDING] = DUE if pending == DUE else NOTHING
         return Roster(self.model, self.columns, self.state, books, open, self.axes, self.free)
 
@@ -236,15 +177,11 @@ class Roster:
         model = self.model.widened(features)
         state = self.model.widen(self.state, features, places)
         shape = self.model.context_shape(1)
-        decisions = self.decisions()
-        lines = [len(arms_of(d)) if len(shape) == 2 else 1 for d in decisions.values()]
-        rows = np.frombuffer(b"".join(x for _, x, _ in decisions.values()))
-        wide = self.model.widened_rows(rows.reshape(sum(lines), sum(shape[-1:])), features, places)
-        open: dict[str, Open | Together] = {}
-        first = 0
-        for (id, (record, _, when)), count in zip(decisions.items(), lines, strict=True):
-            open[id] = record, wide[first : first + count].tobytes(), when
-            first += count
+        open = self.open.widened(
+            lambda rows: self.model.widened_rows(rows, features, places),
+            sum(shape[-1:]),
+            len(shape) == 2,
+        )
         return Roster(model, self.columns, state, self.books, open, arm_axes(model), self.free)
 
     def with_room(self, arms: int) -> "Roster":
@@ -304,12 +241,6 @@ class Roster:
             columns |= {record: count + i for i, record in enumerate(new)}
         columns = {record: columns[record] for record in records}
         return Roster(self.model, columns, state, books, self.open, self.axes, free)
-
-
-def arms_of(decision: Open) -> tuple[ArmRecord, ...]:
-    """The arm of a decision, or those of a list."""
-    records = decision[0]
-    return records if isinstance(records, tuple) else (records,)
 
 
 PER_COLUMN = ("tokens", "chosen", "pulls", "totals")

@@ -20,20 +20,18 @@ from tsucb.agent.encoding import Encoder
 from tsucb.agent.hashing import HashingEncoder
 from tsucb.agent.roster import (
     PER_COLUMN,
-    ArmRecord,
-    Open,
     Roster,
-    arms_of,
     blank_books,
     columns_of,
     plain_name,
 )
+from tsucb.agent.waiting import ArmRecord
+from tsucb.agent.waiting_file import MOST_COUNT, count_of, open_decisions, open_taken, zeros
 from tsucb.checks import LARGEST, within
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hashed_linear import HashedLinear
 from tsucb.models.hybrid_linear import HybridLinear
-from tsucb.models.model import Model, check_finite, trains
-from tsucb.numeric.arrays import Integers
+from tsucb.models.model import Model, trains
 from tsucb.structure import (
     Arrays,
     WrongSettings,
@@ -56,7 +54,6 @@ MISFITS = (
     RecursionError,
 )  # fmt: skip
 GONE = -1  # the column of an arm that was removed while decisions for it were open
-MOST_COUNT = 2**53  # of anything: beyond it, floating-point numbers do not count
 
 # Limits of what a file alone may ask for, so that it cannot make a process slow: give a model or a
 # policy beyond them to `load`.
@@ -101,8 +98,10 @@ def held(agent: "Agent") -> Held:
     roster = agent._in_order()
     if agent._coming:  # by their last use, and without columns of no arm
         roster = roster.with_arms([r for r in agent._records.values() if r in roster.columns])
+    open = roster.open.copied()
+    open.drop_oldest(agent.max_open)
     return Held(
-        roster.copied(dict(roster.open)),
+        roster.copied(open),
         tuple(agent._records.values()),
         agent.policy,
         {
@@ -122,29 +121,21 @@ def held(agent: "Agent") -> Held:
 
 def taken(held: Held) -> tuple[dict[str, Any], Arrays]:
     """What was held, as plain values and arrays."""
-    roster, books, open = held.roster, held.roster.books, held.roster.decisions()
-    for id in list(open)[: max(len(open) - held.settings["max_open"], 0)]:
-        del open[id]
+    roster, books, open = held.roster, held.roster.books, held.roster.open
 
     # Arms that are to come or go are left to the agent that is loaded.
     known = set(held.arms)
     live = [record for record in held.arms if record in roster.columns]
     gone = [record for record in roster.columns if record not in known]
-    waiting = [record for decision in open.values() for record in arms_of(decision)]
-    lost = dict.fromkeys(record for record in waiting if record not in roster.columns)
-    records = [*roster.columns, *lost]
+    waiting = [record for record, count in open.by_arm().items() if count]
+    records = list(dict.fromkeys([*roster.columns, *waiting]))  # those that are lost at the end
     number = {record: i for i, record in enumerate(records)}
-    contexts = np.frombuffer(b"".join(context for _, context, _ in open.values()))
+    open_values, open_parts = open_taken(open, number, roster.model, held.per_arm)
     parts = {
         "state": roster.state,
         "books": books,
         "columns": np.array([roster.columns.get(r, GONE) for r in records], dtype=np.int64),
-        "open_arms": np.array([number[record] for record in waiting], dtype=np.int64),
-        "open_times": np.array([when for _, _, when in open.values()], dtype=np.float64),
-        "open_contexts": contexts.reshape(
-            len(waiting) if held.per_arm else len(open),
-            *(roster.model.context_shape(1)[-1:] or (0,)),
-        ),
+        **open_parts,
     }
     arrays: Arrays = []
     values = {
@@ -159,9 +150,7 @@ def taken(held: Held) -> tuple[dict[str, Any], Arrays]:
         "added": [r.name for r in held.arms if r not in roster.columns],
         "state_columns": int(books.chosen.size),
         "parts": {name: pack(part, arrays) for name, part in parts.items()},
-        "open": list(open),
-        # Of each, the length of its list; 0 for a decision of one arm.
-        "lists": [len(r) if isinstance(r, tuple) else 0 for r, _, _ in open.values()],
+        **open_values,
         "random": held.random,
     }
     assert len(live) + len(gone) == len(roster.columns)
@@ -285,22 +274,22 @@ def check_model(saved: Any, room: int, depth: int = 0) -> None:
     for part in fields.values():
         if isinstance(part, dict) and "class" in part:
             check_model(part, room, depth + 1)
-    features = _count(fields.get("features", 0))
+    features = count_of(fields.get("features", 0))
     needed = features * features
     if saved["class"] == "AdaptiveLinear" and features <= MOST_FEATURES:
         needed = features
     if saved["class"] == "HashedLinear":  # whose rows have few of its columns
         needed = 0
     if saved["class"] == "HybridLinear":
-        context = _count(fields["context"])
+        context = count_of(fields["context"])
         pairs = features * context if fields["crossed"] is True else 0
         needed = (1 + features + context + pairs) ** 2
     if "hidden" in fields:
-        widths = [features, *map(_count, fields["hidden"])]
-        networks, heads = (_count(fields.get(name, 1)) for name in ("networks", "heads"))
+        widths = [features, *map(count_of, fields["hidden"])]
+        networks, heads = (count_of(fields.get(name, 1)) for name in ("networks", "heads"))
         between = sum(a * b for a, b in pairwise(widths)) + widths[-1] * heads
-        needed = networks * between + _count(fields["memory"]) * features
-        batches, size = (_count(number) for number in fields["training"][:2])
+        needed = networks * between + count_of(fields["memory"]) * features
+        batches, size = (count_of(number) for number in fields["training"][:2])
         if len(widths) > MOST_LAYERS or networks * heads * batches * size > MOST_ROWS:
             raise ValueError("a network that would take too long to train")
     if needed > room:
@@ -325,8 +314,8 @@ def fill(agent: "Agent", values: dict[str, Any], arrays: Arrays, room: int) -> N
 
     axes = agent._roster.axes
     records = [ArmRecord(plain_name(name)) for name in values["arms"]]
-    columns = part("columns", _zeros(len(records)))
-    count = _count(values["state_columns"])
+    columns = part("columns", zeros(len(records)))
+    count = count_of(values["state_columns"])
     used = columns[columns != GONE]
     inside = bool(((used >= 0) & (used < count)).all()) and np.unique(used).size == used.size
     if not inside or count > room or (axes is not None and used.size != count):
@@ -347,18 +336,17 @@ def fill(agent: "Agent", values: dict[str, Any], arrays: Arrays, room: int) -> N
     if books.counts[PENDING] != NOTHING and not (due and trains(agent.model)):
         raise ValueError("something half done")
 
-    open = open_decisions(agent, values, part, records, room)
-    places = sum(len(arms_of(decision)) for decision in open.values())
-    if len(open) > agent.max_open or places > books.counts[DECISIONS] - books.counts[CLOSED]:
+    made = int(books.counts[DECISIONS])
+    open = open_decisions(values, part, records, room, made, agent.model, agent._per_arm)
+    if len(open) > agent.max_open or open.places > made - books.counts[CLOSED]:
         raise ValueError("more open decisions than there can be")
     waiting = np.zeros(count, dtype=np.int64)
-    for decision in open.values():
-        for record in arms_of(decision):
-            if record in here:
-                waiting[here[record]] += 1
+    for record, number in open.by_arm().items():
+        if record in here:
+            waiting[here[record]] += number
     if (books.pulls + waiting > books.chosen).any():
         raise ValueError("more rewards than decisions")
-    removed = {records[_count(i)] for i in values["removed"]}
+    removed = {records[count_of(i)] for i in values["removed"]}
     agent._records = OrderedDict((r.name, r) for r in here if r not in removed)
     for name in values["added"]:
         plain = plain_name(name)
@@ -367,7 +355,7 @@ def fill(agent: "Agent", values: dict[str, Any], arrays: Arrays, room: int) -> N
         agent._records[plain] = ArmRecord(plain)
     if len(agent._records) != len(here) - len(removed) + len(values["added"]):
         raise ValueError("two arms of one name")
-    agent._roster = Roster(agent.model, here, state, books, {**open}, axes)
+    agent._roster = Roster(agent.model, here, state, books, open, axes)
     agent._settled = not (removed or values["added"])
     agent._rng.bit_generator.state = checked_random(values["random"])
 
@@ -384,7 +372,7 @@ def state_template(agent: "Agent", count: int, room: int) -> Any:
         return template
     if agent._roster.axes is None:
         raise ValueError("it has no arms")
-    return columns_of(template, _zeros(0), agent._roster.axes)
+    return columns_of(template, zeros(0), agent._roster.axes)
 
 
 def check_books(books: Books, here: dict[ArmRecord, int]) -> None:
@@ -404,38 +392,6 @@ def check_books(books: Books, here: dict[ArmRecord, int]) -> None:
         raise ValueError("totals that cannot be")
 
 
-def open_decisions(
-    agent: "Agent", values: dict[str, Any], part: Callable[[str, Any], Any],
-    records: list[ArmRecord], room: int,
-) -> dict[str, Open]:  # fmt: skip
-    """The decisions that wait for a reward."""
-    ids, lengths = values["open"], values["lists"]
-    if type(ids) is not list or not all(type(id) is str for id in ids):
-        raise ValueError("open decisions without ids")
-    if type(lengths) is not list or len(lengths) != len(ids) or len(set(ids)) < len(ids):
-        raise ValueError("open decisions that were not made here")
-    counts = [max(_count(length), 1) for length in lengths]
-    if sum(counts) > room:
-        raise ValueError("open decisions that it has no numbers for")
-    lines = counts if agent._per_arm else [1] * len(ids)
-    arms, times = part("open_arms", _zeros(sum(counts))), part("open_times", np.zeros(len(ids)))
-    shape = agent.model.context_shape(1)[-1:] or (0,)
-    contexts = part("open_contexts", np.zeros((sum(lines), *shape)))
-    if (arms < 0).any() or (arms >= len(records)).any():
-        raise ValueError("open decisions that were not made here")
-    check_finite(contexts, agent.model.largest)
-    open: dict[str, Open] = {}
-    arm, line = 0, 0
-    for id, length, n, width, when in zip(ids, lengths, counts, lines, times.tolist(), strict=True):
-        listed = tuple(records[i] for i in arms[arm : arm + n])
-        if len(set(listed)) < n:
-            raise ValueError("an arm twice in a list")
-        context = contexts[line : line + width].tobytes()
-        open[id] = (listed if length else listed[0]), context, when
-        arm, line = arm + n, line + width
-    return open
-
-
 def checked_random(state: Any) -> dict[str, Any]:
     """The state of a generator that draws, and does not only repeat itself."""
     numbers = {"has_uint32": 2, "uinteger": 2**32}
@@ -452,13 +408,3 @@ def checked_random(state: Any) -> dict[str, Any]:
         raise ValueError("a random generator that cannot be")
     result: dict[str, Any] = state
     return result
-
-
-def _zeros(count: int) -> Integers:
-    return np.zeros(count, dtype=np.int64)
-
-
-def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= MOST_COUNT:
-        raise ValueError(f"{value!r} where a count belongs")
-    return value

@@ -78,6 +78,7 @@ class Experiment(ABC):
     title: ClassVar[str]
     axes: ClassVar[tuple[str, ...]]
     scales: ClassVar[dict[str, dict[str, Any]]]
+    apart: ClassVar[bool] = False  # whether each task needs a process of its own
 
     def __post_init__(self) -> None:
         if not 1 <= self.runs <= MOST_RUNS:
@@ -143,6 +144,10 @@ class Experiment(ABC):
     def workers(self) -> int:
         """Tasks measured at once on this machine, unless told otherwise: one per core."""
         return cores()
+
+    def beside(self, workers: int) -> Self:
+        """The same experiment, whose tasks know that so many of them share this machine."""
+        return self
 
     def prepare(self) -> None:  # noqa: B027  (most experiments need nothing)
         """Find and check what all tasks need, before the first starts; errors here come early."""

@@ -14,6 +14,7 @@ from tsucb.checks import whole_number
 from tsucb.experiments.code import code_identity
 from tsucb.experiments.experiment import Experiment, Task
 from tsucb.experiments.folder import Folder
+from tsucb.experiments.processes import processes
 from tsucb.experiments.progress import Progress
 from tsucb.experiments.report import Result, write_results
 
@@ -42,12 +43,15 @@ def measure(experiment: Experiment, task: Task, code: str) -> Finished:
 
 
 @contextmanager
-def executor(workers: int, cluster: str | None) -> Iterator[Executor]:
-    """Where tasks run: threads (the compiled loop releases the GIL), or a Dask cluster.
+def executor(workers: int, cluster: str | None, apart: bool) -> Iterator[Executor]:
+    """Where tasks run: threads (the compiled loop releases the GIL), processes, or a Dask cluster.
 
     On an error or an interrupt, what has not started is called off.
     """
-    if cluster is None:
+    if cluster is None and apart:
+        with processes(workers) as pool:
+            yield pool
+    elif cluster is None:
         pool = ThreadPoolExecutor(workers, thread_name_prefix="task")
         try:
             yield pool
@@ -123,16 +127,17 @@ def reproduce(
     """
     if workers is not None:
         whole_number("workers", workers)
+    at_once = workers or experiment.workers()
     with (
-        executor(workers or experiment.workers(), cluster) as pool,
+        executor(at_once, cluster, experiment.apart) as pool,
         closing(Folder(Path(out), experiment, other_code=other_code)) as folder,
     ):
         experiment.prepare()
-        # The longest first, so that no core is left waiting for one at the end.
-        pending = sorted(folder.pending(), key=experiment.cost, reverse=True)
+        pending = in_turn(experiment, folder.pending())
+        told = experiment if cluster else experiment.beside(at_once)
         with Progress(experiment, pending, console) as progress:
             running: dict[Future[Finished], Task] = {
-                pool.submit(measure, experiment, task, code_identity()): task for task in pending
+                pool.submit(measure, told, task, code_identity()): task for task in pending
             }
             for future in as_completed(running):
                 task = running.pop(future)
@@ -142,3 +147,16 @@ def reproduce(
         if console is not None:
             console.print("Drawing the figures and writing the report ...")
         return write_results(folder)
+
+
+def in_turn(experiment: Experiment, pending: list[Task]) -> list[Task]:
+    """The longest first, so that no core is left waiting for one at the end.
+
+    Before that, where processes measure them, one of each cell: two that begin with the same cell
+    would both compile what the second could have found.
+    """
+    order = sorted(pending, key=experiment.cost, reverse=True)
+    if not experiment.apart:
+        return order
+    first = {task.cell: task for task in reversed(order)}
+    return sorted(order, key=lambda task: first[task.cell] != task)

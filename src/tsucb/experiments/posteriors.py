@@ -16,7 +16,7 @@ from tsucb.experiments.claims import Check, Claim, Finding, check_claims
 from tsucb.experiments.experiment import Cell, Task, cell_seed, relative_regret
 from tsucb.experiments.paper.figure1 import curve_rows
 from tsucb.experiments.paper.table2 import POINTS, RUNS, WHEEL, Table2, present
-from tsucb.figures import regret_curves, style
+from tsucb.figures import style
 from tsucb.models import BootstrappedHeads, DeepEnsemble, LastLayerLaplace, NeuralLinear
 from tsucb.pages.drawing import legend_above, panel_for_each
 from tsucb.pages.page import Figure
@@ -103,6 +103,7 @@ class Posteriors(Table2):
             horizon=horizon,
             runs=runs,
             seed=cell_seed(self.seed, dataset),
+            workers=self.threads,
             checkpoints=POINTS,
             progress=False,
         )
@@ -140,15 +141,7 @@ class Posteriors(Table2):
                     lambda narrow: draw_percentages(summary, self, narrow),
                 )
             )
-        found.append(
-            Figure(
-                "curves",
-                "Regret over time",
-                "Mean cumulative regret, with a band of 95 % for the mean.",
-                lambda narrow: draw_curves(rows, self, narrow),
-            )
-        )
-        return found
+        return [*found, self.curves(rows)]
 
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
         checks = [
@@ -210,24 +203,5 @@ def draw_percentages(
     for policy in rivals:
         panels[0].plot([], [], **style(policy))
     figure.supxlabel("regret in % of TS", fontsize=9)
-    legend_above(figure, panels[0], narrow)
-    return figure
-
-
-def draw_curves(
-    rows: pd.DataFrame, experiment: Posteriors, narrow: bool
-) -> matplotlib.figure.Figure:
-    """Regret over time, a panel for each dataset and posterior."""
-    cells = experiment.cells()
-    figure, panels = panel_for_each(cells, 2 if narrow else 4, narrow, 1.9)
-    for (dataset, posterior), panel in zip(cells, panels, strict=True):
-        here = rows[(rows.dataset == dataset) & (rows.posterior == posterior)]
-        curves = {p: np.stack(here.curve[here.policy == p].tolist()) for p in experiment.policies}
-        horizon, points = experiment.steps((dataset,)), next(iter(curves.values())).shape[1]
-        steps = np.linspace(horizon / points, horizon, points)
-        regret_curves(steps, curves, panel, labels=False)
-        panel.set_title(f"{dataset}, {posterior}", fontsize=8)
-    figure.supxlabel("step", fontsize=9)
-    figure.supylabel("regret", fontsize=9)
     legend_above(figure, panels[0], narrow)
     return figure

@@ -27,7 +27,16 @@ import numpy as np
 from tsucb.checks import LARGEST, within
 from tsucb.compiled import compiled, hook, implements, inlined
 from tsucb.numeric.arrays import Floats, Integers, aligned, inner, taken
-from tsucb.numeric.eights import TOGETHER, add_products, add_rows, add_squares, entry, set_entry
+from tsucb.numeric.eights import (
+    TOGETHER,
+    add_products,
+    add_rows,
+    add_squares,
+    copy_eight,
+    copy_roots,
+    entry,
+    set_entry,
+)
 
 # Up to 40 features, with 10 and with 60 arms, lanes were the faster at predicting and rows, from 20
 # features on, at learning; rows also skip zeros, of which long contexts often have many.
@@ -170,11 +179,12 @@ def set_posteriors(state: Regressions, mean: Floats, root: Floats) -> None:
 
     What rounding has left below their diagonals is dropped.
     """
-    upper = np.triu(root)
-    if isinstance(state, Lanes):
-        state.mean[:], state.root[:] = mean.T, upper.transpose(1, 2, 0)
-    else:
-        state.mean[:], state.root[:] = mean, upper
+    state.mean[:], state.root[:] = laid_out(isinstance(state, Lanes), mean, np.triu(root))
+
+
+def laid_out(lanes: bool, mean: Any, root: Any) -> tuple[Any, Any]:
+    """Means (K, d) and roots (K, d, d), of NumPy or of JAX, as `Lanes` or `Rows` have them."""
+    return (mean.T, root.transpose(1, 2, 0)) if lanes else (mean, root)
 
 
 @hook
@@ -224,9 +234,8 @@ def predict_lanes_many(root, center, contexts, mean, std):  # type: ignore[no-un
             for j in range(features):
                 add_squares(squares, contexts, first, j + 1, root, j * count + k, features * count)
             for r in range(TOGETHER):
-                for l in range(8):
-                    mean[first + r, k + l] = sums[r, l]
-                    std[first + r, k + l] = np.sqrt(squares[r, l])
+                copy_eight(mean, (first + r) * count + k, sums, 8 * r)
+                copy_roots(std, (first + r) * count + k, squares, 8 * r)
 
 
 @compiled

@@ -98,6 +98,35 @@ def set_entry(_, array, place, value):  # type: ignore[no-untyped-def]
     return types.void(array, types.intp, array.dtype), code
 
 
+def copying(rooted: bool) -> Any:
+    """What writes eight numbers of an array into another, or their square roots.
+
+    copy_eight(target, place, source, first) does target[place + l] = source[first + l], l < 8.
+    """
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def eight(n: int) -> Any:
+            array = context.make_array(signature.args[n])(context, builder, arguments[n])
+            where = builder.gep(array.data, [arguments[n + 1]])
+            return builder.bitcast(where, EIGHT.as_pointer())
+
+        numbers = builder.load(eight(2), align=8)
+        if rooted:
+            kind = ir.FunctionType(EIGHT, [EIGHT])
+            root = cgutils.get_or_insert_function(builder.module, kind, "llvm.sqrt.v8f64")
+            numbers = builder.call(root, [numbers])
+        builder.store(numbers, eight(0), align=8)
+        return context.get_dummy_value()
+
+    def function(_, target, place, source, first):  # type: ignore[no-untyped-def]
+        return types.void(target, types.intp, source, types.intp), code
+
+    return intrinsic(function)
+
+
+copy_eight, copy_roots = copying(False), copying(True)
+
+
 TOGETHER = 4  # vectors that are multiplied at once, so that a matrix is read once for all of them
 
 

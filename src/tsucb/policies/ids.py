@@ -210,4 +210,6 @@ def unbeaten(regret, gain):  # type: ignore[no-untyped-def]
 def information_ratio(regret, gain):  # type: ignore[no-untyped-def]
     if regret == 0.0:
         return 0.0
-    return regret * regret / gain  # infinite where there is nothing to gain
+    if gain == 0.0:  # nothing to gain, also where the square would vanish
+        return np.inf
+    return regret * regret / gain

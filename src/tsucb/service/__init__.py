@@ -25,7 +25,7 @@ Deciding is looking: `Loop.propose` asks the agent and changes nothing.
 | `service`, `slots` | all loops of a process: the operations, whatever protocol they come by |
 | `server` | the process: its settings, keys on the first start |
 | `keys`, `limits`, `errors` | who may do what, how much, and what can be wrong |
-| `application`, `http` | requests and answers |
+| `connections`, `application`, `http` | requests and answers |
 | `native`, `personalizer/`, `page/` | protocols, thin |
 | `export`, `evaluations` | the log as the library's tools read it, by one more fold |
 | `client` | the Python client of the native protocol |

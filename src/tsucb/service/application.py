@@ -105,14 +105,17 @@ class Application:
         """The answer to a request, whatever it is."""
         path = [unquote(part) for part in scope["raw_path"].decode("latin-1").split("/")[1:]]
         protocol = self.protocols.get(path[0], self.page)
+        try:
+            body = await self._body(scope, receive)  # a slow client takes nobody's place
+        except Problem as error:
+            return self._problem(protocol, error)
         if self.requests >= self.options.most_requests:
-            self.metrics.refused += 1
             return self._problem(protocol, overloaded(1))
         self.requests += 1
         try:
             request = Request(
                 scope["method"], path, scope["raw_path"], scope["query_string"],
-                dict(scope["headers"]), await self._body(scope, receive),
+                dict(scope["headers"]), body,
                 scope["scheme"] == "https", (scope.get("client") or ("",))[0],
             )  # fmt: skip
             holder = self.holder(request)

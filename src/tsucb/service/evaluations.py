@@ -12,7 +12,7 @@ import numpy as np
 from tsucb.service.errors import Conflict, NotFound
 from tsucb.service.export import compared, judged
 from tsucb.service.loop import Loop
-from tsucb.service.service import Service
+from tsucb.service.service import Service, check_text
 
 KIND = "evaluation"
 MOST = 100_000  # events of the log that an evaluation looks at
@@ -75,6 +75,7 @@ class Evaluations:
         if suggest:
             custom = {**SUGGESTED, **custom}
         id = id or secrets.token_hex(12)
+        check_text("the id of an evaluation", id)
         if id in self._service.store.documents(loop.name, KIND):
             raise Conflict(f"there is an evaluation {id!r} already")
         evaluation = Evaluation(id, name, start, end, self._service.clock(), custom)

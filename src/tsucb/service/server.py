@@ -20,6 +20,7 @@ import uvicorn
 
 from tsucb.files import write_whole
 from tsucb.service.application import Application, Options
+from tsucb.service.connections import Connection
 from tsucb.service.demo import NAME as DEMO
 from tsucb.service.demo import play
 from tsucb.service.keys import ADMINISTER, ROLES
@@ -249,6 +250,7 @@ class Server:
             timeout_keep_alive=60,
             timeout_graceful_shutdown=GRACE,
             ws="none",
+            http=Connection,
         )
         server = uvicorn.Server(config)
         try:

@@ -35,6 +35,7 @@ from tsucb.service.upkeep import Upkeep
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LONGEST_ID = 256  # characters of an id, or of an arm's name
+NUL = "\0"  # which PostgreSQL has no place for
 MOST_UNWRITTEN = 10_000  # decisions that are kept until the database is back
 NEAR = 1_000  # events that are folded while requests wait
 
@@ -202,8 +203,8 @@ class Service(Upkeep):
 
         A repeat, by its id or by the key of its request, gets the decision that was made before.
         """
-        if id is not None and (not id or len(id) > LONGEST_ID):
-            raise ValueError(f"an id has 1 to {LONGEST_ID} characters")
+        for what, given in (("an id", id), ("a key", key), ("a person", person)):
+            check_text(what, given)
         if (made := self._made_before(loop, id, key)) is not None:
             return await self.decision(loop, made)
         if (unwritten := self._unwritten(loop, id, key)) is not None:
@@ -271,6 +272,7 @@ class Service(Upkeep):
         self, loop: Loop, id: str, values: Sequence[tuple[str, float]], *, key: str | None = None
     ) -> list[str]:
         """The same for several slots."""
+        check_text("a key", key)
         for _, value in values:
             check_reward(loop, value)
         waiting = loop.waiting.get(id)
@@ -305,6 +307,8 @@ class Service(Upkeep):
 
     async def history(self, loop: Loop, id: str) -> list[AnyEvent]:
         """Everything that happened to a decision."""
+        if NUL in id:  # as no id that was given out
+            return []
         found = await asyncio.to_thread(self.store.about, loop.name, id)
         return [events.decode(logged.body) for logged in found]
 
@@ -318,6 +322,8 @@ class Service(Upkeep):
         self, loop: Loop, ids: Sequence[str] = (), person: str | None = None, who: str = "server"
     ) -> int:
         """Delete decisions with all that was learned from them, and say how many events went."""
+        ids = [id for id in ids if NUL not in id]
+        check_text("a person", person)
         async with self._deleting_from(loop.name):
             loop = self.loop(loop.name)  # which may be another by now
             async with self._saving:
@@ -367,6 +373,14 @@ def first_decision(history: Sequence[AnyEvent], id: str) -> Decided:
         if isinstance(event, Decided):
             return event
     raise NotFound(f"there is no decision {id!r}")
+
+
+def check_text(what: str, given: str | None) -> None:
+    """Complain about what the stores cannot find again, or only at a cost."""
+    if given is not None and not 1 <= len(given) <= LONGEST_ID:
+        raise ValueError(f"{what} has 1 to {LONGEST_ID} characters")
+    if given is not None and NUL in given:
+        raise ValueError(f"{what} may hold any character but NUL")
 
 
 def check_arms(arms: Sequence[str]) -> None:

@@ -94,6 +94,7 @@ class SqliteStore:
         connection.set_busy_timeout(10_000)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA secure_delete = ON")  # with zeros over what was there
         connection.execute(f"PRAGMA wal_autocheckpoint = {PAGES}")
         return connection
 

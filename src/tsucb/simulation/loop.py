@@ -58,9 +58,9 @@ class Run:
         world_rng, policy_rng = stream(seed, run, WORLD), stream(seed, run, POLICY)
         world = begin(environment, world_rng)
         # Whatever a model draws at the start is the same for all policies of a run.
-        self.model, self.state = model, start(model, environment.arms, seed, run)
-        chosen = np.zeros(environment.arms, dtype=np.int64)
-        self.given = (environment, world, model, self.state, policy, chosen, initial_pulls(model))
+        self.state = start(model, environment.arms, seed, run)
+        self.problem = environment, world, model
+        self.rule = policy, np.zeros(environment.arms, dtype=np.int64), initial_pulls(model)
         fast = runs_compiled(model, policy, environment)
         self.loop: Any = play if fast else play.py_func  # type: ignore[attr-defined]
         streams = [(held if fast else Plain)(rng) for rng in (world_rng, policy_rng)]
@@ -71,6 +71,6 @@ class Run:
         """Play on to step `last`, or until training is due; return the number of steps played."""
         before = self.played
         self.played, self.regret = self.loop(
-            *self.given, before + 1, last, self.regret, *self.recorded
+            *self.problem, self.state, *self.rule, before + 1, last, self.regret, *self.recorded
         )
         return self.played - before

@@ -23,6 +23,7 @@ from tsucb.numeric.arrays import Integers
 from tsucb.simulation.loop import Run
 from tsucb.simulation.result import Simulation
 from tsucb.step import initial_pulls, require_model, runs_compiled
+from tsucb.structure import side_by_side
 
 
 def simulate(
@@ -137,6 +138,8 @@ def _play_together(
     reporting_in_turn = Lock()
 
     def play_group(group: list[Run]) -> None:
+        for run, state in zip(group, side_by_side([run.state for run in group]), strict=True):
+            run.state = state
         train = model.trainer([run.state for run in group])
         shares = [group[number::deciders] for number in range(deciders)]
         with ThreadPoolExecutor(deciders) as pool:

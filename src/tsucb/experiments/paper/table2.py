@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -34,7 +35,7 @@ from tsucb.pages.drawing import legend_above, panel_for_each
 from tsucb.pages.page import Figure
 from tsucb.policies import ChiSquaredUCB
 from tsucb.policies.names import FIRST, named_policy, samples_of
-from tsucb.simulation import simulate
+from tsucb.simulation import cores, simulate
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -46,6 +47,7 @@ FINANCIAL_HORIZON = 3_000  # the paper's, for the 3,713 rows of that dataset
 RUNS = 200
 POINTS = 50  # of a regret curve
 WHEEL = "wheel"
+MOST_ON_DEVICE = 8  # tasks that share an accelerator: each has a context of its own there
 
 LOADING = Lock()  # tasks are threads; a dataset is read once
 
@@ -59,15 +61,18 @@ class Table2(Experiment):
     datasets : names of datasets, or "wheel", which needs no data
     horizon : T; by default the paper's, which depends on the dataset
     data_dir : where to look for the datasets first
+    threads : that decide in each task; all cores by default
     """
 
     datasets: tuple[str, ...] = tuple(PAPER)
     horizon: int | None = None
     data_dir: str | None = field(default=None, compare=False)
+    threads: int | None = field(default=None, compare=False)
 
     name: ClassVar[str] = "table2"
     title: ClassVar[str] = "Table 2: the deep bandit benchmark"
     axes: ClassVar[tuple[str, ...]] = ("dataset",)
+    apart: ClassVar[bool] = True
     scales: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {"runs": 4, "horizon": 500, "policies": POLICIES},
         "full": {"runs": RUNS, "policies": POLICIES},
@@ -116,9 +121,15 @@ class Table2(Experiment):
         return len(task.runs) * self.steps(task.cell) * per_step
 
     def workers(self) -> int:
-        """Four tasks keep an accelerator busy while the processor decides; else one at a time."""
-        jax = needed_jax()
-        return 1 if jax.default_backend() == "cpu" else 4
+        """Enough to keep an accelerator busy while cores decide; without one, a task per core."""
+        # To look for an accelerator must not take its memory.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        if needed_jax().default_backend() == "cpu":
+            return cores()
+        return max(1, min(cores() // 2, MOST_ON_DEVICE))
+
+    def beside(self, workers: int) -> Self:
+        return replace(self, threads=max(1, cores() // workers))
 
     def environment(self, name: str) -> Any:
         """The bandit of a dataset, read once."""
@@ -126,10 +137,14 @@ class Table2(Experiment):
             return bandit(name, self.data_dir)
 
     def prepare(self) -> None:
-        """Read every dataset, and see that JAX is there and the horizon fits."""
+        """See that JAX and the datasets are there and the horizon fits; tasks read them."""
         needed_jax()
+        there = present(self.data_dir)
         for name in self.datasets:
-            rows, steps = getattr(self.environment(name), "longest", np.inf), self.steps((name,))
+            steps = self.steps((name,))
+            if name in there and steps <= benchmark.DATASETS[name].rows:
+                continue
+            rows = getattr(self.environment(name), "longest", np.inf)
             if steps > rows:
                 raise ValueError(
                     f"{name} has {rows:,} rows, each of which comes only once in a run, so the "
@@ -146,6 +161,7 @@ class Table2(Experiment):
             horizon=horizon,
             runs=runs,
             seed=cell_seed(self.seed, *cell),
+            workers=self.threads,
             checkpoints=POINTS,
             progress=False,
         )
@@ -211,15 +227,16 @@ class Table2(Experiment):
                     lambda narrow: draw_table(summary, self, narrow),
                 )
             )
-        found.append(
-            Figure(
-                "curves",
-                "Regret over time",
-                "Mean cumulative regret, with a band of 95 % for the mean.",
-                lambda narrow: draw_curves(rows, self, narrow),
-            )
+        return [*found, self.curves(rows)]
+
+    def curves(self, rows: pd.DataFrame) -> Figure:
+        """The figure of regret over time."""
+        return Figure(
+            "curves",
+            "Regret over time",
+            "Mean cumulative regret, with a band of 95 % for the mean.",
+            lambda narrow: draw_curves(rows, self, narrow),
         )
-        return found
 
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
         return table_and_section_4_3_1(summary, self.datasets, self.policies, self.comparable)
@@ -282,15 +299,16 @@ def draw_table(summary: pd.DataFrame, experiment: Table2, narrow: bool) -> matpl
 
 
 def draw_curves(rows: pd.DataFrame, experiment: Table2, narrow: bool) -> matplotlib.figure.Figure:
-    """Regret over time, a panel for each dataset."""
-    figure, panels = panel_for_each(experiment.datasets, 2 if narrow else 4, narrow, 1.9)
-    for name, panel in zip(experiment.datasets, panels, strict=True):
-        here = rows[rows.dataset == name]
+    """Regret over time, a panel for each cell."""
+    cells = experiment.cells()
+    figure, panels = panel_for_each(cells, 2 if narrow else 4, narrow, 1.9)
+    for cell, panel in zip(cells, panels, strict=True):
+        here = rows[(rows[list(experiment.axes)] == list(cell)).all(axis=1)]
         curves = {p: np.stack(here.curve[here.policy == p].tolist()) for p in experiment.policies}
-        horizon, points = experiment.steps((name,)), next(iter(curves.values())).shape[1]
+        horizon, points = experiment.steps(cell), next(iter(curves.values())).shape[1]
         steps = np.linspace(horizon / points, horizon, points)
         regret_curves(steps, curves, panel, labels=False)
-        panel.set_title(name)
+        panel.set_title(", ".join(map(str, cell)), fontsize=10 if len(cell) == 1 else 8)
     figure.supxlabel("step", fontsize=9)
     figure.supylabel("regret", fontsize=9)
     legend_above(figure, panels[0], narrow)

@@ -8,10 +8,11 @@ import numpy as np
 
 from tsucb.models.neural.device import jax, jnp, lax
 from tsucb.models.neural.laplace import LaplaceState, LastLayerLaplace
-from tsucb.models.neural.network import NetworkModel, NetworksState
+from tsucb.models.neural.network import NetworkModel
 from tsucb.models.neural.neural_linear import NeuralLinear, NeuralState
-from tsucb.models.neural.training import Trainer, cut, for_all, hidden, jit
-from tsucb.models.regressions import Regressions, set_posteriors
+from tsucb.models.neural.training import Trainer, cut, for_all, hidden
+from tsucb.models.regressions import Lanes, Regressions, laid_out
+from tsucb.structure import stacked
 
 # Rows whose features are computed at once: bounds the memory, whatever the number of rows.
 BLOCK = 512
@@ -58,7 +59,7 @@ def inverse_factor(precision: Any) -> tuple[Any, Any]:
 
 
 @functools.cache
-def normal_inverse_gamma(shapes: tuple[tuple[int, int], ...]) -> Callable[..., Any]:
+def normal_inverse_gamma(shapes: tuple[tuple[int, int], ...], lanes: bool) -> Callable[..., Any]:
     """What computes the posteriors of `NeuralLinear` on networks of one shape."""
 
     def posterior(
@@ -82,13 +83,14 @@ def normal_inverse_gamma(shapes: tuple[tuple[int, int], ...]) -> Callable[..., A
         information = volume - jnp.linalg.slogdet(precision)[1]
         # A difference of large numbers, which rounding may take below zero.
         spread = jnp.maximum(sums[:, -1, -1] + pull @ mean - (v * v).sum(axis=1), 0.0)
-        return (root @ v[:, :, None])[:, :, 0], root, information, scale + spread / 2
+        found = (root @ v[:, :, None])[:, :, 0], jnp.triu(root)
+        return *laid_out(lanes, *found), information, scale + spread / 2
 
-    return jit(for_all(posterior, (0, 0, None, None, None, None)))  # type: ignore[no-any-return]
+    return for_all(posterior, (0, 0, None, None, None, None))
 
 
 @functools.cache
-def laplace(shapes: tuple[tuple[int, int], ...], scale: float) -> Callable[..., Any]:
+def laplace(shapes: tuple[tuple[int, int], ...], lanes: bool, scale: float) -> Callable[..., Any]:
     """What computes the posteriors of `LastLayerLaplace`, with weights of this prior scale."""
     width, arms = shapes[-1][0] + 1, shapes[-1][1]
 
@@ -108,32 +110,37 @@ def laplace(shapes: tuple[tuple[int, int], ...], scale: float) -> Callable[..., 
         prior = (scale * spread) ** 2
         inverse, volume = inverse_factor(jnp.eye(width) / prior + gram / noise)
         information = volume + width * jnp.log(prior)
-        return last.T, inverse.transpose(0, 2, 1), jnp.maximum(information, 0.0), noise
+        found = laid_out(lanes, last.T, jnp.triu(inverse.transpose(0, 2, 1)))
+        return *found, jnp.maximum(information, 0.0), noise[None]
 
-    return jit(for_all(posterior, (0, 0, None, 0)))  # type: ignore[no-any-return]
+    return for_all(posterior, (0, 0, None, 0))
 
 
 class LastLayerTrainer(Trainer):
     """Trains networks, and puts the posteriors of their last layers beside them."""
 
+    regressions: Regressions  # of all states
+
     def __init__(self, model: NetworkModel, states: Sequence[LaplaceState | NeuralState]) -> None:
         super().__init__(model, [state.network for state in states])
-        self.whole: dict[int, Any] = {id(state.network): state for state in states}
+        self.whole = stacked(states)
 
     @property
     def room(self) -> int:
         """Rows of the history on the device, in whole blocks."""
         return -(-self.model.memory // BLOCK) * BLOCK
 
-    def put(
-        self, network: NetworksState, into: Regressions, mean: Any, root: Any, information: Any
-    ) -> None:
-        """Set regressions to their posteriors, given by what is remembered."""
-        set_posteriors(into, mean, root)
-        into.information[:] = information
-        stored = min(int(network.counts[0]), self.model.memory)
-        network.pulls[:] = np.bincount(network.chosen[:stored], minlength=network.pulls.size)
-        into.pulls[:] = network.pulls
+    def into(self) -> tuple[Any, ...]:
+        """Means, roots and information."""
+        return self.regressions.mean, self.regressions.root, self.regressions.information
+
+    def recount(self, well: Any) -> None:
+        """Count what is remembered, which is what the posteriors are given."""
+        of = self.networks
+        arms = of.pulls.shape[1]
+        for number in np.arange(len(of.pulls))[well]:
+            of.pulls[number] = np.bincount(of.chosen[number], minlength=arms)
+        self.regressions.pulls[well] = of.pulls[well]
 
 
 class NeuralLinearTrainer(LastLayerTrainer):
@@ -141,22 +148,20 @@ class NeuralLinearTrainer(LastLayerTrainer):
 
     def __init__(self, model: NeuralLinear, states: Sequence[NeuralState]) -> None:
         super().__init__(model, states)
+        self.regressions = self.whole.head.regressions
         head = model.head
         precision = np.linalg.inv(head.prior_root @ head.prior_root.T)
         with jax.enable_x64(True):
             self.given = jax.device_put((head.prior_mean, precision, head.scale))
 
-    def posterior(self, stored: int, spreads: Any) -> list[Any]:
+    def posterior(self, stored: int, spreads: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Means, roots, information and scales."""
-        compute = normal_inverse_gamma(self.shapes)
-        found = compute(self.parameters, self.history, stored, *self.given)
-        return [np.asarray(part) for part in found]
+        compute = normal_inverse_gamma(self.shapes, isinstance(self.regressions, Lanes))
+        return compute, (self.history, stored, *self.given)
 
-    def take(self, state: Any, mean: Any, root: Any, information: Any, scale: Any) -> None:
-        """Put them in the state."""
-        whole = self.whole[id(state)]
-        self.put(state, whole.head.regressions, mean, root, information)
-        whole.head.scale[:] = scale
+    def into(self) -> tuple[Any, ...]:
+        """The same."""
+        return *super().into(), self.whole.head.scale
 
 
 class LaplaceTrainer(LastLayerTrainer):
@@ -164,14 +169,15 @@ class LaplaceTrainer(LastLayerTrainer):
 
     model: LastLayerLaplace
 
-    def posterior(self, stored: int, spreads: Any) -> list[Any]:
-        """Means, roots, information and noise."""
-        compute = laplace(self.shapes, self.model.prior_scale)
-        found = compute(self.parameters, self.history, stored, spreads)
-        return [np.asarray(part) for part in found]
+    def __init__(self, model: LastLayerLaplace, states: Sequence[LaplaceState]) -> None:
+        super().__init__(model, states)
+        self.regressions = self.whole.regressions
 
-    def take(self, state: Any, mean: Any, root: Any, information: Any, noise: Any) -> None:
-        """Put them in the state."""
-        whole = self.whole[id(state)]
-        self.put(state, whole.regressions, mean, root, information)
-        whole.noise[0] = noise
+    def posterior(self, stored: int, spreads: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Means, roots, information and noise."""
+        compute = laplace(self.shapes, isinstance(self.regressions, Lanes), self.model.prior_scale)
+        return compute, (self.history, stored, spreads)
+
+    def into(self) -> tuple[Any, ...]:
+        """The same."""
+        return *super().into(), self.whole.noise

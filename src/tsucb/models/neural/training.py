@@ -1,9 +1,10 @@
 """Train the networks of many runs at once, on whatever device JAX finds.
 
 Everything here takes R states of one shape, on the first axis of every array, and N networks of
-each on the second. A network's parameters are one flat vector (see `NetworksState`); a state's
-history is a tuple of contexts (R, rows, d), chosen arms (R, rows) and rewards (R, rows), filled up
-to some row.
+each on the second: the states lie side by side in memory, so that what goes to the device or comes
+from it is copied at once. A network's parameters are one flat vector (see `NetworksState`); a
+state's history is a tuple of contexts (R, rows, d), chosen arms (R, rows) and rewards (R, rows),
+filled up to some row.
 """
 
 import functools
@@ -14,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsucb.checks import within
 from tsucb.models.neural.device import jax, jnp, lax, optax
 from tsucb.models.neural.network import MOST_OUTPUT, MOST_WEIGHT, NetworkModel, NetworksState
+from tsucb.structure import stacked
 
 # Otherwise a GPU may sum in another order every time, and two equal runs drift apart.
 jit = functools.partial(jax.jit, compiler_options={"xla_gpu_deterministic_ops": True})
@@ -190,6 +191,29 @@ def for_all(function: Callable[..., Any], in_axes: tuple[int | None, ...]) -> Ca
     return in_turn if on_processor else at_once
 
 
+def nothing_more(parameters: Any) -> tuple[Any, ...]:
+    """Of networks that are all there is."""
+    return ()
+
+
+@functools.cache
+def settling(posterior: Callable[..., Any]) -> Callable[..., Any]:
+    """What computes the posteriors that trained networks lead to, and whether all went well."""
+
+    def settle(old: Any, new: Any, *given: Any) -> Any:
+        """Networks and their squares, old where a training diverged; where none did; posteriors."""
+        found = posterior(new[0], *given)
+        sound = jnp.ones(len(new[0]), bool)
+        for part, limit in [*((x, MOST_WEIGHT) for x in new), *((x, np.inf) for x in found)]:
+            size = jnp.abs(part)
+            good = (size <= limit) & jnp.isfinite(size)
+            sound &= good.all(axis=tuple(range(1, part.ndim)))
+        kept = [jnp.where(sound[:, None, None], *pair) for pair in zip(new, old, strict=True)]
+        return kept, sound, found
+
+    return jit(settle)  # type: ignore[no-any-return]
+
+
 @functools.cache
 def one_at_a_time() -> AbstractContextManager[Any]:
     """What a training holds: two at once on a processor may wait for each other's threads."""
@@ -199,7 +223,8 @@ def one_at_a_time() -> AbstractContextManager[Any]:
 class Trainer:
     """Trains the networks of many states together; their history stays on the device.
 
-    All states must have seen the same number of observations, of the same number of arms.
+    All states must have seen the same number of observations, of the same number of arms, and lie
+    side by side (see `tsucb.structure`).
 
     Parameters
     ----------
@@ -218,7 +243,7 @@ class Trainer:
         prior_scale: float = 0.0,
         bootstrap: bool = False,
     ) -> None:
-        self.model, self.states = model, states
+        self.model, self.networks = model, stacked(states)
         self.shapes = model.layer_shapes(states[0].pulls.size)
         self.steps = compiled_steps(
             self.shapes, model.networks, model.heads, prior_scale, bootstrap, model.rate_restarts,
@@ -230,9 +255,11 @@ class Trainer:
                 jnp.zeros((len(states), self.room, *column.shape[1:]), column.dtype)
                 for column in (states[0].contexts, states[0].chosen, states[0].rewards)
             )
-            self.load()
-            self.prior = jnp.stack([s.prior if len(s.prior) else s.parameters for s in states])
-            self.words = jnp.stack([state.key for state in states])
+            # Copies: what is given to the device must not change with the states.
+            of = self.networks
+            self.parameters, self.squares = jnp.array(of.parameters), jnp.array(of.squares)
+            self.prior = jnp.array(of.prior if of.prior.size else of.parameters)
+            self.words = jnp.array(of.key)
             self.keys = jax.random.wrap_key_data(self.words, impl="threefry2x32")
 
     @property
@@ -240,55 +267,53 @@ class Trainer:
         """Rows of the history on the device."""
         return self.model.memory
 
-    def load(self) -> None:
-        """Bring the networks of all states to the device."""
-        self.parameters = jnp.stack([state.parameters for state in self.states])
-        self.squares = jnp.stack([state.squares for state in self.states])
-
     def __call__(self) -> None:
         """Train on everything remembered."""
         with one_at_a_time():
             self._train()
 
     def _train(self) -> None:
-        count, done = (int(number) for number in self.states[0].counts)
-        stored = min(count, self.model.memory)
-        places = np.arange(self.seen, count) % self.model.memory
+        of, memory = self.networks, self.model.memory
+        count, done = (int(number) for number in of.counts[0])
+        stored = min(count, memory)
+        places = np.arange(self.seen, count) % memory
         self.seen = count
-        columns = zip(*((s.contexts, s.chosen, s.rewards) for s in self.states), strict=True)
-        new = tuple(np.stack([part[places] for part in column]) for column in columns)
-        spreads = np.array([spread_of(state.rewards[:stored]) for state in self.states])
+        new = tuple(np.take(part, places, axis=1) for part in (of.contexts, of.chosen, of.rewards))
+        spreads = spreads_of(of.rewards[:, :stored])
         with jax.enable_x64(True):
             self.history = self.steps.append(self.history, places, new)
-            self.parameters, self.squares = self.steps.train(
-                self.parameters, self.squares, self.prior, self.keys, self.words, done,
-                self.history, stored, spreads,
-            )  # fmt: skip
-            results = [np.asarray(x) for x in (self.parameters, self.squares)]
-            rest = self.posterior(stored, spreads)
-        sound = True
-        for i, state in enumerate(self.states):
-            state.counts[1] += self.model.training.batches
-            parameters, squares = (result[i] for result in results)
-            good = within(parameters, MOST_WEIGHT) and within(squares, MOST_WEIGHT)
-            if not good or not all(np.isfinite(part[i]).all() for part in rest):
-                sound = False  # a training that diverges is as if it had not been
-                continue
-            state.parameters[:], state.squares[:], state.spread[0] = parameters, squares, spreads[i]
-            self.take(state, *(part[i] for part in rest))
-        if not sound:
-            with jax.enable_x64(True):
-                self.load()
+            before = self.parameters, self.squares
+            trained = self.steps.train(
+                *before, self.prior, self.keys, self.words, done, self.history, stored, spreads
+            )
+            posterior, given = self.posterior(stored, spreads)
+            kept, sound, found = settling(posterior)(before, trained, *given)
+        self.parameters, self.squares = kept
+        for part in (*kept, sound, *found):
+            part.copy_to_host_async()
+        of.counts[:, 1] += self.model.training.batches
+        of.parameters[:], of.squares[:] = kept
+        # A training that diverges is as if it had not been.
+        well: Any = slice(None) if np.asarray(sound).all() else np.asarray(sound)
+        of.spread[well, 0] = spreads[well]
+        for into, part in zip(self.into(), found, strict=True):
+            into[well] = np.asarray(part)[well]
+        if count > memory:
+            self.recount(well)
 
-    def posterior(self, stored: int, spreads: Any) -> list[Any]:
-        """What else the new networks lead to, one entry per state."""
-        return []
+    def posterior(self, stored: int, spreads: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """What computes all else that new networks lead to, and what it is given beside them."""
+        return nothing_more, ()
 
-    def take(self, state: Any, *posterior: Any) -> None:
-        """Put that in a state."""
+    def into(self) -> tuple[Any, ...]:
+        """The arrays of all states that take that."""
+        return ()
+
+    def recount(self, well: Any) -> None:
+        """Count the pulls of these states anew, of which some have been forgotten."""
 
 
-def spread_of(rewards: Any) -> float:
-    """The standard deviation of rewards; 1 where all are equal."""
-    spread = float(rewards.std()) if len(rewards) else 0.0
-    return spread if spread > 0 else 1.0
+def spreads_of(rewards: Any) -> Any:
+    """The standard deviation of every row of rewards; 1 where all are equal."""
+    spreads = rewards.std(axis=1) if rewards.shape[1] else np.zeros(len(rewards))
+    return np.where(spreads > 0, spreads, 1.0)

@@ -12,7 +12,7 @@ from tsucb.service.loop import Loop
 from tsucb.service.personalizer.evaluations import EvaluationContract
 from tsucb.service.personalizer.routes import Route, Routes, Version, paged
 from tsucb.service.personalizer.times import timestamp
-from tsucb.service.service import Service
+from tsucb.service.service import Service, check_text
 
 
 class Importances:
@@ -36,6 +36,7 @@ class Importances:
     ) -> Answer:
         """Find out which features matter now; takes no time, so it is done at once."""
         asked = msgspec.json.decode(request.body, type=EvaluationContract)
+        check_text("the id of a feature importance", id)
         found = {
             "id": id,
             "name": asked.name,
