@@ -120,7 +120,7 @@ def _jit(*arguments: Any, **options: Any) -> Any:
     flags = ConfigStack.top_or_none()
     if flags is None or flags.fastmath != _FASTMATH or not flags.no_cpython_wrapper:
         return numba.jit(*arguments, **options)
-    return lambda function: Part(function, None, {**OPTIONS, **options}, PartCompiler)
+    return lambda function: Part(function, {}, {**OPTIONS, **options}, PartCompiler)
 
 
 _FASTMATH = FastMathOptions(OPTIONS["fastmath"])
@@ -137,13 +137,13 @@ class Compiled(CPUDispatcher):  # type: ignore[misc]
         targetoptions: dict[str, Any] = OPTIONS,
         pipeline_class: type = KernelCompiler,
     ) -> None:
-        super().__init__(py_func, locals, targetoptions, pipeline_class)
+        super().__init__(py_func, locals or {}, targetoptions, pipeline_class)
         self._cache = KernelCache(py_func)
 
     @functools.cached_property
     def part(self) -> Part:
         """The function as compiled code sees it."""
-        return Part(self.py_func, None, OPTIONS, PartCompiler)
+        return Part(self.py_func, {}, OPTIONS, PartCompiler)
 
     def compile(self, sig: Any) -> Any:
         """The machine code for the types of a signature, from the disk if it is there."""
