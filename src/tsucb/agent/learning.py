@@ -52,6 +52,7 @@ class UnknownDecision(LookupError):
 
 # How the rewards of several places are given.
 _MANY = (list, tuple, np.ndarray, Mapping)
+_TEXT = (str, bytes)
 
 
 def _pieces(names: list[Arm], most: int | None) -> Iterator[slice]:
@@ -237,7 +238,7 @@ class Learning(Offering):
             value = float(reward)
         except (TypeError, ValueError):
             value = None
-        if value is None or isinstance(reward, str | bytes):  # which float() reads, too
+        if value is None or isinstance(reward, _TEXT):  # which float() reads, too
             raise TypeError(f"a reward must be a number, not {reward!r}")
         largest = self._reader.largest
         if not abs(value) <= largest:
