@@ -298,6 +298,8 @@ def test_many_decisions_at_once_are_those_one_by_one() -> None:
         many.reward_many([*found.ids, "1-0"], [*rewards, 0.0])
     with pytest.raises(tsucb.UnknownDecision, match="twice"):
         many.reward_many([found.ids[0]] * 2, [1.0, 1.0])
+    with pytest.raises(TypeError, match="a list of ids"):
+        many.reward_many(found.ids[0], [1.0])
     assert many.open_decisions == 40
     assert many.reward_many(found.ids, rewards) == 40
     assert many.open_decisions == 0
@@ -366,3 +368,16 @@ def test_a_history_of_arms_with_features() -> None:
         agent.fit(table, arm="article", reward="clicked", features=["color"])
     with pytest.raises(TypeError, match="knows no features of arms"):
         tsucb.Agent(["a"], seed=0).fit(table, features=["topic"])
+
+
+def test_a_batch_keeps_its_contexts_whatever_becomes_of_the_array():
+    digests = []
+    for spoilt in (False, True):
+        agent = tsucb.Agent(range(3), features=2, seed=0)
+        contexts = np.random.default_rng(1).normal(size=(20, 2))
+        decisions = agent.choose_many(contexts)
+        if spoilt:
+            contexts[:] = 99.0
+        agent.reward_many(decisions, np.arange(20.0))
+        digests.append(agent.digest())
+    assert digests[0] == digests[1]

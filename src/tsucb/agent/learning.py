@@ -128,6 +128,8 @@ class Learning(Offering):
         rewards
             One each.
         """
+        if isinstance(ids, _TEXT):
+            raise TypeError(f"give a list of ids, not {ids!r}; reward takes one")
         values = self._check_rewards(rewards)
         told: list[str] | None = None
         if isinstance(ids, Decisions) and ids.named is not None:

@@ -25,8 +25,9 @@ from tsucb.agent.roster import (
     columns_of,
     plain_name,
 )
+from tsucb.agent.storage import MOST_COUNT, count_of, zeros
 from tsucb.agent.waiting import ArmRecord
-from tsucb.agent.waiting_file import MOST_COUNT, count_of, open_decisions, open_taken, zeros
+from tsucb.agent.waiting_file import open_decisions, open_taken
 from tsucb.checks import LARGEST, within
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hashed_linear import HashedLinear

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsucb.files import written_whole
+from tsucb.numeric.arrays import Integers
 
 VERSION = 5
 _KINDS = ("<f8", "<f4", "<i8", "<i4", "<u4", "<u8")
@@ -35,6 +36,7 @@ _MOST_AXES = 8
 _LARGE = 2**14  # entries of an array that is worth looking at for zeros
 _MOST_SPARSE = 2**26  # entries of all sparse arrays of a file: it cannot ask for more than 512 MB
 _PLACE = np.dtype("<u4")
+MOST_COUNT = 2**53  # of anything: beyond it, floating-point numbers do not count
 
 
 def write(path: str | os.PathLike[str], values: dict[str, Any], arrays: list[Any]) -> None:
@@ -170,3 +172,15 @@ def _described(kind: Any, shape: list[Any]) -> tuple[np.dtype[Any], list[int]]:
     if kind not in _KINDS or not good:
         raise ValueError("it has an array of an unknown type or shape")
     return np.dtype(kind), shape
+
+
+def count_of(value: Any) -> int:
+    """A number that something can be counted by, or an error."""
+    if type(value) is not int or not 0 <= value <= MOST_COUNT:
+        raise ValueError(f"{value!r} where a count belongs")
+    return value
+
+
+def zeros(count: int) -> Integers:
+    """So many zeros."""
+    return np.zeros(count, dtype=np.int64)

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from tsucb.agent.storage import count_of, zeros
 from tsucb.agent.waiting import ArmRecord, Entries, Open, Together, Waiting, arms_of
 from tsucb.models.model import Model, check_finite
 from tsucb.numeric.arrays import Floats, Integers
-
-MOST_COUNT = 2**53  # of anything: beyond it, floating-point numbers do not count
 
 
 def open_taken(
@@ -156,15 +155,3 @@ def check_made_here(
 def context_width(model: Model) -> tuple[int]:
     """How many numbers a decision keeps of its context, of every arm if each has a row."""
     return (sum(model.context_shape(1)[-1:]),)
-
-
-def zeros(count: int) -> Integers:
-    """So many zeros."""
-    return np.zeros(count, dtype=np.int64)
-
-
-def count_of(value: Any) -> int:
-    """A number that something can be counted by, or an error."""
-    if type(value) is not int or not 0 <= value <= MOST_COUNT:
-        raise ValueError(f"{value!r} where a count belongs")
-    return value

@@ -25,6 +25,10 @@ EDGE = 3.6541528853610088  # where the tail begins, for 256 layers
 AREA = 0.00492867323399141  # of every layer
 MANTISSA = 2.0**52
 
+# Of SplitMix64: from one state to the next, and what it multiplies by.
+STEP = 0x9E3779B97F4A7C15
+FIRST_FACTOR, SECOND_FACTOR = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
 # Layer i has 2⁵² cells of WIDTH[i] to each side of 0; the first SURE[i] are under the curve.
 WIDTH = np.empty(LAYERS)
 SURE = np.empty(LAYERS, dtype=np.int64)
@@ -56,9 +60,9 @@ def burst(rng):  # type: ignore[no-untyped-def]
 @inlined
 def bits(state):  # type: ignore[no-untyped-def]
     """SplitMix64: 64 random bits, and the next state."""
-    state += np.uint64(0x9E3779B97F4A7C15)
-    z = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    state += np.uint64(STEP)
+    z = (state ^ (state >> np.uint64(30))) * np.uint64(FIRST_FACTOR)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(SECOND_FACTOR)
     return z ^ (z >> np.uint64(31)), state
 
 

@@ -65,8 +65,9 @@ def adding(kind: Any) -> Any:
 
 
 def spread_out(builder: Any, number: Any) -> Any:
-    """Eight times the same number."""
-    nothing, first = ir.Constant(EIGHT, ir.Undefined), ir.Constant(ir.IntType(32), 0)
+    """Eight times the same number, of any kind."""
+    nothing = ir.Constant(ir.VectorType(number.type, 8), ir.Undefined)
+    first = ir.Constant(ir.IntType(32), 0)
     everywhere = ir.Constant(ir.VectorType(ir.IntType(32), 8), None)
     one = builder.insert_element(nothing, number, first)
     return builder.shuffle_vector(one, nothing, everywhere)

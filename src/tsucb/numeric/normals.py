@@ -33,6 +33,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tsucb.compiled import inlined
+from tsucb.numeric.bursts import FIRST_FACTOR, SECOND_FACTOR, STEP
+from tsucb.numeric.eights import spread_out
 
 AT_ONCE = 16
 LANES = AT_ONCE // 2
@@ -57,7 +59,6 @@ FRACTION = 0x000FFFFFFFFFFFFF
 SIGN = 0x8000000000000000
 ROOT_HALF = 0x3FE6A09E667F3BCD  # the bits of √½
 COUNT = 0x4330000000000000  # the bits of 2⁵²: with a small number in their end, 2⁵² plus it
-STEP = 0x9E3779B97F4A7C15  # from one state of SplitMix64 to the next
 # None of the liberties that Numba takes with sums and products elsewhere: it leaves alone what has
 # a flag, and this one is about the sign of zero.
 EXACT = ("nsz",)
@@ -152,18 +153,10 @@ class Eight:
         return Eight(self.builder, self.builder.select(chosen, other.value, self.value))
 
 
-def spread_out(builder: Any, number: Any) -> Eight:
-    """Eight times the same number."""
-    kind = ir.VectorType(number.type, LANES)
-    one = builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.IntType(32)(0))
-    everywhere = ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
-    return Eight(builder, builder.shuffle_vector(one, one, everywhere))
-
-
 def mixed(state: Eight) -> Eight:
     """64 random bits of each of these states of SplitMix64; see `bursts.bits`."""
-    z = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB
+    z = (state ^ (state >> 30)) * FIRST_FACTOR
+    z = (z ^ (z >> 27)) * SECOND_FACTOR
     return z ^ (z >> 31)
 
 
@@ -189,7 +182,7 @@ def box_muller(first: Eight, second: Eight) -> tuple[Eight, Eight]:
 
 def next_normals(builder: Any, state: Any) -> tuple[Eight, Eight]:
     """Sixteen normals, from the states of the burst that follow."""
-    start = spread_out(builder, state)
+    start = Eight(builder, spread_out(builder, state))
     ahead = [[(n + 1) * STEP % 2**64 for n in range(k, k + LANES)] for k in (0, LANES)]
     return box_muller(*(mixed(start + start.constant(steps)) for steps in ahead))
 
@@ -245,7 +238,7 @@ def _raise_apart(_, best, mean, std, state):  # type: ignore[no-untyped-def]
         builder.function.attributes.add("noinline")
         array, mean, std, state = arguments
         size = builder.extract_value(context.make_array(best)(context, builder, array).shape, 0)
-        mean, std = spread_out(builder, mean), spread_out(builder, std)
+        mean, std = (Eight(builder, spread_out(builder, number)) for number in (mean, std))
         lowest = cgutils.alloca_once_value(builder, ir.Constant(REAL, [math.inf] * LANES))
 
         def lift(z, target):  # type: ignore[no-untyped-def]
