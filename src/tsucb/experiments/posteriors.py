@@ -26,15 +26,16 @@ if TYPE_CHECKING:
     import matplotlib.figure
     import pandas as pd
 
+MEMBERS = 5  # of the ensemble, as in the paper that proposed it
 POSTERIORS: dict[str, Callable[..., Any]] = {
     "Neural-Linear": NeuralLinear,
-    "deep ensemble": DeepEnsemble,
+    "deep ensemble": partial(DeepEnsemble, members=MEMBERS),
     "bootstrapped heads": BootstrappedHeads,
     "last-layer Laplace": LastLayerLaplace,
 }
 REFERENCE, ENSEMBLE, *_ = POSTERIORS
 TS, *RIVALS = POLICIES = ("TS", "TS-UCB(1)", "TS-UCB(100)")
-TOGETHER = 50  # runs of an ensemble that train at once; of one network, all
+TOGETHER = 100  # runs of an ensemble that train at once; of one network, all
 QUICK = ("statlog",)  # small, and beside the wheel, which needs no data
 
 
@@ -90,7 +91,7 @@ class Posteriors(Table2):
         return min(self.runs, TOGETHER) if cell[1] == ENSEMBLE else self.runs
 
     def cost(self, task: Task) -> float:
-        return super().cost(task) * (10 if task.cell[1] == ENSEMBLE else 1)
+        return super().cost(task) * (MEMBERS if task.cell[1] == ENSEMBLE else 1)
 
     def run(self, cell: Cell, policy: str, runs: range) -> pd.DataFrame:
         dataset, posterior = map(str, cell)

@@ -10,7 +10,7 @@ from tsucb.models.neural.device import jax, jnp, lax
 from tsucb.models.neural.laplace import LaplaceState, LastLayerLaplace
 from tsucb.models.neural.network import NetworkModel
 from tsucb.models.neural.neural_linear import NeuralLinear, NeuralState
-from tsucb.models.neural.training import Trainer, cut, for_all, hidden
+from tsucb.models.neural.training import Shapes, Trainer, cut, for_all, hidden
 from tsucb.models.regressions import Lanes, Regressions, laid_out
 from tsucb.structure import stacked
 
@@ -21,19 +21,21 @@ LEAST_NOISE = 1e-6  # of the rewards' variance: a network that fits all data is 
 
 
 def sum_over_rows(
-    layers: list[tuple[Any, Any]], history: Any, count: Any, arms: int, extra: Callable[..., Any]
+    network: Any, shapes: Shapes, history: Any, count: Any, extra: Callable[..., Any]
 ) -> tuple[Any, Any]:
     """For every arm Σ z zᵀ over its rows, (arms, width, width), and the sum of what is extra.
 
     z and that are what `extra` makes of the rows' features and rewards, and of which arm each
     belongs to, (rows, arms).
     """
+    layers, (width, arms) = cut(network, shapes), shapes[-1]
 
     def block(number: Any) -> tuple[Any, Any]:
         rows, chosen, rewards = (
             lax.dynamic_slice_in_dim(column, number * BLOCK, BLOCK) for column in history
         )
-        phi = hidden(layers, rows, precision=lax.Precision.HIGHEST).astype(rewards.dtype)
+        phi = hidden(layers, rows, precision=lax.Precision.HIGHEST)
+        phi = phi[:, :width].astype(rewards.dtype)
         # Rows that are not there yet belong to no arm.
         there = number * BLOCK + jnp.arange(BLOCK) < count
         belongs = (chosen[:, None] == jnp.arange(arms)) & there[:, None]
@@ -59,7 +61,7 @@ def inverse_factor(precision: Any) -> tuple[Any, Any]:
 
 
 @functools.cache
-def normal_inverse_gamma(shapes: tuple[tuple[int, int], ...], lanes: bool) -> Callable[..., Any]:
+def normal_inverse_gamma(shapes: Shapes, lanes: bool) -> Callable[..., Any]:
     """What computes the posteriors of `NeuralLinear` on networks of one shape."""
 
     def posterior(
@@ -74,8 +76,7 @@ def normal_inverse_gamma(shapes: tuple[tuple[int, int], ...], lanes: bool) -> Ca
         def with_rewards(phi: Any, rewards: Any, belongs: Any) -> tuple[Any, tuple[()]]:
             return jnp.column_stack([phi, rewards]), ()
 
-        layers = cut(parameters[0], shapes)
-        sums, _ = sum_over_rows(layers, history, count, shapes[-1][1], with_rewards)
+        sums, _ = sum_over_rows(parameters[0], shapes, history, count, with_rewards)
         inverse, volume = inverse_factor(precision + sums[:, :-1, :-1])
         pull = precision @ mean
         v = (inverse @ (pull + sums[:, :-1, -1])[:, :, None])[:, :, 0]
@@ -90,21 +91,20 @@ def normal_inverse_gamma(shapes: tuple[tuple[int, int], ...], lanes: bool) -> Ca
 
 
 @functools.cache
-def laplace(shapes: tuple[tuple[int, int], ...], lanes: bool, scale: float) -> Callable[..., Any]:
+def laplace(shapes: Shapes, lanes: bool, scale: float) -> Callable[..., Any]:
     """What computes the posteriors of `LastLayerLaplace`, with weights of this prior scale."""
     width, arms = shapes[-1][0] + 1, shapes[-1][1]
 
     def posterior(parameters: Any, history: Any, count: Any, spread: Any) -> Any:
         """Every arm's mean (K, d), root (K, d, d) and information (K,), and the noise."""
-        layers = cut(parameters[0], shapes)
-        last = jnp.vstack(layers[-1]).astype(history[2].dtype)
+        last = parameters[0][-width * arms :].reshape(width, arms).astype(history[2].dtype)
 
         def with_errors(phi: Any, rewards: Any, belongs: Any) -> tuple[Any, Any]:
             z = jnp.column_stack([phi, jnp.ones_like(rewards)])
             errors = jnp.where(belongs, rewards[:, None] - z @ last, 0.0)
             return z, (errors**2).sum()
 
-        gram, errors = sum_over_rows(layers, history, count, arms, with_errors)
+        gram, errors = sum_over_rows(parameters[0], shapes, history, count, with_errors)
         # One more observation that is off by the spread of the rewards.
         noise = jnp.maximum((errors + spread**2) / (count + 1), LEAST_NOISE * spread**2)
         prior = (scale * spread) ** 2

@@ -23,6 +23,10 @@ from tsucb.structure import stacked
 jit = functools.partial(jax.jit, compiler_options={"xla_gpu_deterministic_ops": True})
 
 
+Shapes = tuple[tuple[int, int], ...]  # inputs and outputs of every layer
+Layers = list[tuple[Any, Any]]  # weights and biases of every layer
+
+
 class Steps(NamedTuple):
     """The compiled steps of a training."""
 
@@ -30,30 +34,70 @@ class Steps(NamedTuple):
     train: Callable[..., Any]
 
 
-def cut(flat: Any, shapes: tuple[tuple[int, int], ...]) -> list[tuple[Any, Any]]:
-    """A flat vector as the weights and biases of each layer."""
+@functools.cache
+def on_processor() -> bool:
+    """Whether JAX has found no accelerator."""
+    return bool(jax.default_backend() == "cpu")
+
+
+def aligned(width: int) -> int:
+    """The width that rows of so many numbers have on an accelerator: it multiplies them faster."""
+    return width if on_processor() else -(-width // 8) * 8
+
+
+def cut(flat: Any, shapes: Shapes) -> Layers:
+    """A flat vector as the weights and biases of each layer, with zeros up to aligned widths.
+
+    The zeros stay zeros in training: a hidden unit that has no weights says 0 and learns nothing.
+    """
     result, start = [], 0
     for inputs, outputs in shapes:
         middle, end = start + inputs * outputs, start + (inputs + 1) * outputs
-        result.append((flat[start:middle].reshape(inputs, outputs), flat[middle:end]))
+        weights = flat[start:middle].reshape(inputs, outputs)
+        more = aligned(inputs) - inputs, aligned(outputs) - outputs
+        biases = jnp.pad(flat[middle:end], (0, more[1]))
+        result.append((jnp.pad(weights, ((0, more[0]), (0, more[1]))), biases))
         start = end
     return result
 
 
-def hidden(layers: list[tuple[Any, Any]], rows: Any, precision: Any = None) -> Any:
+def joined(layers: Layers, shapes: Shapes) -> Any:
+    """The flat vector that was cut."""
+    parts = [
+        part[tuple(slice(length) for length in shape)].ravel()
+        for pair, (inputs, outputs) in zip(layers, shapes, strict=True)
+        for part, shape in zip(pair, ((inputs, outputs), (outputs,)), strict=True)
+    ]
+    return jnp.concatenate(parts)
+
+
+@jax.custom_vjp
+def activation(sums: Any) -> Any:
+    """ReLU, up to a limit. Its gradient is found from its values, so that `sums` is not kept."""
+    return jnp.clip(sums, 0.0, MOST_OUTPUT)
+
+
+def gradient_of_activation(values: Any, slopes: Any) -> tuple[Any]:
+    """The gradient by `sums`, of something that has these slopes in the values."""
+    return (jnp.where((values > 0) & (values < MOST_OUTPUT), slopes, 0.0),)
+
+
+activation.defvjp(lambda sums: (activation(sums),) * 2, gradient_of_activation)
+
+
+def hidden(layers: Layers, rows: Any, precision: Any = None) -> Any:
     """The rows through all hidden layers."""
     for weights, biases in layers[:-1]:
-        rows = jax.nn.relu(jnp.dot(rows, weights, precision=precision) + biases)
-        rows = jnp.minimum(rows, MOST_OUTPUT)
+        rows = activation(jnp.dot(rows, weights, precision=precision) + biases)
     return rows
 
 
-def outputs(layers: list[tuple[Any, Any]], rows: Any, chosen: Any, heads: int) -> Any:
+def outputs(layers: Layers, rows: Any, chosen: Any, heads: int, arms: int) -> Any:
     """What every head says of the chosen arm of every row, (rows, heads)."""
     weights, biases = layers[-1]
-    out = (hidden(layers, rows) @ weights + biases).reshape(len(rows), heads, -1)
+    out = (hidden(layers, rows) @ weights + biases)[:, : heads * arms].reshape(-1, heads, arms)
     # A product with 0 and 1 instead of indexing: its gradient is deterministic on a GPU.
-    return (out * jax.nn.one_hot(chosen, out.shape[2], dtype=rows.dtype)[:, None]).sum(axis=2)
+    return (out * jax.nn.one_hot(chosen, arms, dtype=rows.dtype)[:, None]).sum(axis=2)
 
 
 def halves(places: Any, heads: Any, key: Any) -> Any:
@@ -76,7 +120,7 @@ def halves(places: Any, heads: Any, key: Any) -> Any:
 
 @functools.cache
 def compiled_steps(
-    shapes: tuple[tuple[int, int], ...],
+    shapes: Shapes,
     networks: int,
     heads: int,
     prior_scale: float,
@@ -116,8 +160,10 @@ def compiled_steps(
         optax.scale_by_rms(decay=moment_decay, eps=1e-10, initial_scale=1.0, eps_in_sqrt=True),
     )
 
+    arms = shapes[-1][1] // heads
+
     def loss(layers: Any, rows: Any, chosen: Any, targets: Any, weights: Any) -> Any:
-        errors = outputs(layers, rows, chosen, heads) - targets
+        errors = outputs(layers, rows, chosen, heads, arms) - targets
         return (weights * errors**2).sum() / (batch_size * heads)
 
     def train(
@@ -126,20 +172,22 @@ def compiled_steps(
     ) -> Any:  # fmt: skip
         """The mini-batches of one training of one network, the so-manieth of its state."""
         rows, chosen, rewards = history
-        fixed = cut(prior, shapes)
+        targets = rewards.astype(rows.dtype)[:, None]
+        if prior_scale:
+            said = outputs(cut(prior, shapes), rows, chosen, heads, arms)
+            targets = targets - (prior_scale * spread).astype(rows.dtype) * said
 
-        def step(carry: Any, batch: Any) -> Any:
-            weights, state = carry
+        def drawn(batch: Any) -> Any:
             own = jax.random.fold_in(key, (done + batch) * networks + number)
-            pick = jax.random.randint(own, (batch_size,), 0, count)
-            targets = rewards[pick].astype(rows.dtype)[:, None]
-            if prior_scale:
-                said = outputs(fixed, rows[pick], chosen[pick], heads)
-                targets = targets - (prior_scale * spread).astype(rows.dtype) * said
+            return jax.random.randint(own, (batch_size,), 0, count).astype(np.int32)
+
+        def step(carry: Any, given: Any) -> Any:
+            weights, state = carry
+            batch, pick = given
             counted = jnp.ones((), rows.dtype)
             if bootstrap:
                 counted = halves(pick, number * heads + jnp.arange(heads), words)
-            gradient = jax.grad(loss)(weights, rows[pick], chosen[pick], targets, counted)
+            gradient = jax.grad(loss)(weights, rows[pick], chosen[pick], targets[pick], counted)
             change, state = optimiser.update(gradient, state)
             age = batch if rate_restarts else done + batch
             speed = (rate / (1 + rate_decay * age)).astype(rows.dtype)
@@ -147,10 +195,9 @@ def compiled_steps(
 
         clip, moments = optimiser.init(cut(parameters, shapes))
         start = (cut(parameters, shapes), (clip, moments._replace(nu=cut(squares, shapes))))
-        (weights, state), _ = lax.scan(step, start, jnp.arange(batches))
-        flat = [jnp.concatenate([x.ravel() for pair in part for x in pair])
-                for part in (weights, state[1].nu)]  # fmt: skip
-        return tuple(flat)
+        every = jnp.arange(batches)
+        (weights, state), _ = lax.scan(step, start, (every, jax.vmap(drawn)(every)))
+        return joined(weights, shapes), joined(state[1].nu, shapes)
 
     def train_all(parameters: Any, squares: Any, prior: Any, *shared: Any) -> Any:
         """The same for all networks of a state."""
@@ -159,7 +206,10 @@ def compiled_steps(
 
     def append(history: Any, places: Any, new: Any) -> Any:
         """The history with new rows at the places given."""
-        return tuple(old.at[places].set(part) for old, part in zip(history, new, strict=True))
+        return tuple(
+            old.at[places, *(slice(length) for length in part.shape[1:])].set(part)
+            for old, part in zip(history, new, strict=True)
+        )
 
     return Steps(
         jit(jax.vmap(append, in_axes=(0, None, 0)), donate_argnums=0),
@@ -186,9 +236,8 @@ def for_all(function: Callable[..., Any], in_axes: tuple[int | None, ...]) -> Ca
 
         return lax.map(one, [x for x, axis in zip(arguments, in_axes, strict=True) if axis == 0])
 
-    on_processor = jax.default_backend() == "cpu"
     at_once: Callable[..., Any] = jax.vmap(function, in_axes=in_axes)
-    return in_turn if on_processor else at_once
+    return in_turn if on_processor() else at_once
 
 
 def nothing_more(parameters: Any) -> tuple[Any, ...]:
@@ -217,7 +266,7 @@ def settling(posterior: Callable[..., Any]) -> Callable[..., Any]:
 @functools.cache
 def one_at_a_time() -> AbstractContextManager[Any]:
     """What a training holds: two at once on a processor may wait for each other's threads."""
-    return Lock() if jax.default_backend() == "cpu" else nullcontext()
+    return Lock() if on_processor() else nullcontext()
 
 
 class Trainer:
@@ -252,7 +301,7 @@ class Trainer:
         self.seen = max(0, int(states[0].counts[0]) - model.memory)
         with one_at_a_time(), jax.enable_x64(True):
             self.history = tuple(
-                jnp.zeros((len(states), self.room, *column.shape[1:]), column.dtype)
+                jnp.zeros((len(states), self.room, *map(aligned, column.shape[1:])), column.dtype)
                 for column in (states[0].contexts, states[0].chosen, states[0].rewards)
             )
             # Copies: what is given to the device must not change with the states.
