@@ -58,31 +58,44 @@ def test_a_second_process_compiles_nothing_and_an_edited_source_is_never_stale(t
     assert other != folder
 
 
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory):
+    """A cache that the first step has been compiled into."""
+    cache = tmp_path_factory.mktemp("cache")
+    first_step(cache)
+    return cache
+
+
+@pytest.fixture
+def filled(made_once, tmp_path):
+    """A copy of it to spoil."""
+    return shutil.copytree(made_once, tmp_path / "cache")
+
+
 @pytest.mark.parametrize("damage", [b"", b"nonsense", None])
-def test_a_damaged_cache_is_compiled_anew(tmp_path, damage):
-    first_step(tmp_path)
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+def test_a_damaged_cache_is_compiled_anew(filled, damage):
+    files = [path for path in filled.rglob("*") if path.is_file()]
     assert files
     for path in files:
         path.write_bytes(path.read_bytes()[:-9] if damage is None else damage)
-    assert first_step(tmp_path)[0] == "0"
-    assert first_step(tmp_path)[0] == "1"  # and is whole again
+    assert first_step(filled)[0] == "0"
+    assert first_step(filled)[0] == "1"  # and is whole again
 
 
-def test_flipped_bits_in_machine_code_are_noticed(tmp_path):
-    first_step(tmp_path)
-    for path in tmp_path.rglob("*.nbc"):
+def test_flipped_bits_in_machine_code_are_noticed(filled):
+    for path in filled.rglob("*.nbc"):
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 16
         path.write_bytes(data)
-    assert first_step(tmp_path)[0] == "0"
+    assert first_step(filled)[0] == "0"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
-def test_a_folder_that_others_can_write_to_is_not_trusted(tmp_path):
-    _, folder = first_step(tmp_path)
+def test_a_folder_that_others_can_write_to_is_not_trusted(filled):
+    hits, folder = first_step(filled)  # as it was copied it is found
+    assert hits == "1"
     os.chmod(folder, 0o777)
-    hits, other = first_step(tmp_path)
+    hits, other = first_step(filled)
     assert hits == "0"
     assert other != folder
 
@@ -124,14 +137,13 @@ for name in ("HOME", "XDG_CACHE_HOME"):
     assert run_python(nobody + FIRST_STEP, TSUCB_CACHE=cache).split()[0] == "0"
 
 
-def test_old_folders_go(tmp_path):
-    _, folder = first_step(tmp_path)
-    old, young = tmp_path / "kernels-old", tmp_path / "kernels-young"
+def test_old_folders_go(filled):
+    old, young = filled / "kernels-old", filled / "kernels-young"
     old.mkdir()
     young.mkdir()
     os.utime(old, (0, 0))
-    first_step(tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([Path(folder).name, young.name])
+    _, folder = first_step(filled)
+    assert sorted(p.name for p in filled.iterdir()) == sorted([Path(folder).name, young.name])
 
 
 THEIRS = """
