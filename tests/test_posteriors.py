@@ -91,7 +91,7 @@ def test_without_data_the_wheel_is_played_and_resumed(nowhere: Path) -> None:
     experiment = Posteriors.at("quick", **chosen)
     assert experiment.datasets == ("wheel",)
     assert any("Without statlog" in note for note in experiment.notes())
-    result = reproduce(experiment, nowhere / "out")
+    # First, so that the processes find on disk what is compiled here.
     alone = tsucb.simulate(
         tsucb.WheelBandit(),
         tsucb.LastLayerLaplace(2, memory=60, batches=3),
@@ -100,6 +100,7 @@ def test_without_data_the_wheel_is_played_and_resumed(nowhere: Path) -> None:
         runs=2,
         seed=cell_seed(0, "wheel"),
     )
+    result = reproduce(experiment, nowhere / "out")
     assert list(result.rows.regret) == list(alone.final("TS"))
     times = (nowhere / "out" / "times.csv").read_bytes()
     reproduce(experiment, nowhere / "out")
