@@ -1,7 +1,10 @@
 """Everything that the package exports, found and made: no test keeps a list of its own."""
 
+import functools
 import inspect
 import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -71,6 +74,21 @@ def label(thing: Any) -> str:
 
 def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
+
+
+def aside(test: Callable[..., None]) -> Callable[..., None]:
+    """A test that calls compiled code very often, outside of the main thread.
+
+    From the main thread, where signal handlers run, each call has a thread of its own, which takes
+    ten times as long.
+    """
+
+    @functools.wraps(test)
+    def run(*arguments: Any, **options: Any) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(test, *arguments, **options).result()
+
+    return run
 
 
 POLICIES = [policy for cls in concrete(tsucb.Policy) for policy in made(cls)]

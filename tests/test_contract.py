@@ -20,6 +20,7 @@ from everything import (
     MODELS,
     POLICIES,
     QUICK,
+    aside,
     descendants,
     label,
     rng,
@@ -75,11 +76,13 @@ def test_nothing_that_is_exported_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("belief", example_beliefs(), ids=lambda b: type(b.law).__name__)
+@aside
 def test_laws(belief: Belief) -> None:
     check_law(belief)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=label)
+@aside
 def test_policies(policy: Any) -> None:
     # The first arm of several is part of the rule of the paper's greedy, and of its IDS.
     first = getattr(policy, "first", False) or isinstance(policy, tsucb.GridIDS)
@@ -87,6 +90,7 @@ def test_policies(policy: Any) -> None:
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=label)
+@aside
 def test_environments(environment: Any) -> None:
     check_environment(environment, steps=300)
 
@@ -126,6 +130,7 @@ PAIRS = compiled_pairs()
 @pytest.mark.parametrize(
     ("model", "policy", "compiled"), PAIRS, ids=[label(model) for model, *_ in PAIRS]
 )
+@aside
 def test_models(model: Any, policy: Any, compiled: tuple[str, ...]) -> None:
     inner = getattr(model, "model", model)
     # These learn their prior, or draw it.
@@ -181,6 +186,7 @@ def test_every_policy_meets_counts_that_fade() -> None:
 
 
 @pytest.mark.parametrize("model", MODELS, ids=label)
+@aside
 def test_every_model_and_every_policy_play_the_same_arms_everywhere(model: Any) -> None:
     """In simulation, replay and agent. `TSUCB_TEST_ALL=1` also compiles each pair: an hour."""
     compiled = LOOPS if EVERYTHING else ()
