@@ -1,10 +1,12 @@
-"""Values kept in memory where machine code finds them: handed over once, then by their address.
+"""What Python and machine code hand each other, without the cost that Numba's own ways have.
 
-Machine code that is called with a `Kept` reads its fields as if it were the named tuple. What they
-are is part of the type, so Numba's removal of dead code sees that arrays come from an argument.
+A `Kept` is a named tuple in memory, handed over once, then by its address. Machine code that is
+called with it reads its fields as if it were the named tuple. What they are is part of the type,
+so Numba's removal of dead code sees that arrays come from an argument. `LENT_BYTES` are read where
+they are; `text_from` and `bytes_of` go back to Python.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import numba
 from numba import types
@@ -20,7 +22,7 @@ from numba.extending import (
     typeof_impl,
     unbox,
 )
-from numba.np.arrayobj import _empty_nd_impl, make_array
+from numba.np.arrayobj import _empty_nd_impl, make_array, populate_array
 
 from tsucb.compiled import compiled, undisturbed
 
@@ -33,18 +35,19 @@ class KeptType(types.Type):  # type: ignore[misc]
         super().__init__(name=f"Kept({contents})")
 
 
-class Kept:
-    """A named tuple in memory; its arrays belong to whoever made it, and are kept alive here."""
+class Kept(int):
+    """The address of a named tuple in memory, which lives as long as this does."""
 
-    __slots__ = ("address", "kind", "memory", "values")
+    kind: KeptType
+    _alive: tuple[Any, Any]
 
-    def __init__(self, values: Any) -> None:
-        self.values, self.kind = values, KeptType(numba.typeof(values))
-        self.memory = undisturbed(lambda: _keep(values))
-        self.address: int = self.memory.ctypes.data
-
-    def __index__(self) -> int:
-        return self.address
+    def __new__(cls, values: Any) -> "Kept":
+        contents, keep = numba.typeof(values), cast(Any, _keep)
+        # Not `keep(values)`, which takes a Kept among the values for any whole number.
+        memory = undisturbed(lambda: keep.compile((contents,))(values))
+        kept = super().__new__(cls, memory.ctypes.data)
+        kept.kind, kept._alive = KeptType(contents), (memory, values)
+        return kept
 
 
 @typeof_impl.register(Kept)
@@ -57,8 +60,7 @@ register_model(KeptType)(models.OpaqueModel)
 
 @unbox(KeptType)
 def unbox_kept(kind, address, c):  # type: ignore[no-untyped-def]
-    number = c.pyapi.long_as_longlong(address)
-    return NativeValue(c.builder.inttoptr(number, c.context.get_value_type(kind)))
+    return NativeValue(c.pyapi.long_as_voidptr(address))
 
 
 @infer_getattr
@@ -127,3 +129,59 @@ def without_owner(context: Any, builder: Any, kind: Any, value: Any) -> Any:
             inner = without_owner(context, builder, part, builder.extract_value(value, i))
             value = builder.insert_value(value, inner, i)
     return value
+
+
+class Lent(types.Bytes):  # type: ignore[misc]
+    """Numba's type of bytes that the caller keeps for as long as the call: nobody counts."""
+
+
+register_model(Lent)(models.ArrayModel)
+LENT_BYTES = Lent(types.uint8, 1, "C", readonly=True)
+
+
+@unbox(Lent)
+def unbox_lent(kind, given, c):  # type: ignore[no-untyped-def]
+    place = cgutils.alloca_once(c.builder, c.pyapi.cstring)
+    size = cgutils.alloca_once(c.builder, c.pyapi.py_ssize_t)
+    good = c.pyapi.bytes_as_string_and_size(given, place, size)
+    data, count = c.builder.load(place), c.builder.load(size)
+    value = lent(c.context, c.builder, kind, data, count)
+    return NativeValue(value, is_error=c.builder.not_(good))
+
+
+def lent(context: Any, builder: Any, kind: Any, data: Any, count: Any) -> Any:
+    """So many bytes at a place."""
+    array = make_array(kind)(context, builder)
+    populate_array(array, data, [count], [context.get_constant(types.intp, 1)], 1, None)
+    return array._getvalue()
+
+
+@intrinsic
+def bytes_of(_, numbers, count):  # type: ignore[no-untyped-def]
+    """The bytes of the first so many numbers, for Python, which makes a copy of them."""
+
+    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        array = make_array(numbers)(context, builder, arguments[0])
+        data = builder.bitcast(array.data, cgutils.voidptr_t)
+        return lent(context, builder, LENT_BYTES, data, builder.mul(arguments[1], array.itemsize))
+
+    return LENT_BYTES(numbers, count), code
+
+
+@intrinsic
+def text_from(_, letters, first):  # type: ignore[no-untyped-def]
+    """The string of the letters from the first one, for Python, which makes a copy of it."""
+
+    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        array = make_array(letters)(context, builder, arguments[0])
+        text = cgutils.create_struct_proxy(types.unicode_type)(context, builder)
+        text.data = builder.bitcast(builder.gep(array.data, [arguments[1]]), text.data.type)
+        text.length = builder.sub(array.nitems, arguments[1])
+        text.kind = context.get_constant(types.int32, 1)  # bytes for each letter
+        text.is_ascii = context.get_constant(types.uint32, 1)
+        text.hash = context.get_constant(types.intp, -1)  # not known
+        text.meminfo = cgutils.get_null_value(text.meminfo.type)
+        text.parent = cgutils.get_null_value(text.parent.type)
+        return text._getvalue()
+
+    return types.unicode_type(letters, first), code
