@@ -213,19 +213,35 @@ def table2_growth() -> str:
 
 
 def posteriors() -> str:
-    """Regret in per cent of TS with the same posterior, and its interval."""
+    """Regret in per cent of TS with the same posterior; bold below 100, a cross above."""
     results = pd.read_csv(RESULTS / "posteriors.csv")
     rivals = results[results.policy != "TS"]
-    rows = [
-        [str(name)]
-        + [
-            f"{r.percent_of_ts:.0f} ({r.ci95_low:.0f} to {r.ci95_high:.0f})"
-            for r in group.itertuples()
-        ]
-        for name, group in rivals.groupby("posterior", sort=False)
-    ]
-    pairs = dict.fromkeys(zip(rivals.dataset, rivals.policy, strict=True))
-    return markdown(["", *(f"{dataset}, {policy}" for dataset, policy in pairs)], rows)
+    rows = []
+    for dataset, group in rivals.groupby("dataset", sort=False):
+        cells = [str(dataset)]
+        for _, both in group.groupby("posterior", sort=False):
+            lines = []
+            for r in both.itertuples():
+                text = f"{r.percent_of_ts:.1f}&nbsp;±&nbsp;{(r.ci95_high - r.ci95_low) / 2:.1f}"
+                below, above = r.ci95_high < 100, r.ci95_low > 100
+                lines.append(f"**{text}**" if below else text + "&nbsp;✗" * bool(above))
+            cells.append("<br>".join(lines))
+        rows.append(cells)
+    return markdown(["", *dict.fromkeys(rivals.posterior)], rows)
+
+
+def posteriors_regret() -> str:
+    """Mean regret itself, so that posteriors can be compared; the least of a dataset in bold."""
+    results = pd.read_csv(RESULTS / "posteriors.csv")
+    rows = []
+    for dataset, group in results.groupby("dataset", sort=False):
+        cells = [str(dataset)]
+        for _, every in group.groupby("posterior", sort=False):
+            least = every.regret_mean.min()
+            star = "**" * bool(least == group.regret_mean.min())
+            cells.append(f"{star}{least:,.0f}{star} ({every.policy[every.regret_mean.idxmin()]})")
+        rows.append(cells)
+    return markdown(["", *dict.fromkeys(results.posterior)], rows)
 
 
 def peers_speed() -> str:
@@ -440,6 +456,7 @@ TABLES: dict[str, Callable[[], str]] = {
         table2_ties,
         table2_growth,
         posteriors,
+        posteriors_regret,
         peers_speed,
         peers_ratios,
         peers_regret,

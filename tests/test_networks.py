@@ -10,10 +10,12 @@ from everything import rng
 
 import tsucb
 from tsucb.models.regressions import arm_posterior
-from tsucb.structure import side_by_side
+from tsucb.structure import leaves, side_by_side
 
 jax = pytest.importorskip("jax", reason="networks train with JAX: pip install 'tsucb[deep]'")
 pytest.importorskip("optax")
+
+from tsucb.models.neural import last_layers, training  # noqa: E402
 
 ARMS, FEATURES = 3, 4
 QUICK: dict[str, Any] = {
@@ -138,6 +140,22 @@ def test_beliefs_are_what_the_members_predict(model: Any) -> None:
     assert found.law.draws == pytest.approx(expected[:, [2, 0]], rel=1e-4)
     assert found.mean == pytest.approx(expected.mean(axis=0)[[2, 0]], rel=1e-4)
     assert found.std == pytest.approx(expected.std(axis=0)[[2, 0]], rel=1e-4)
+
+
+@pytest.mark.parametrize("model", [heads(), laplace()], ids=["heads", "laplace"])
+def test_an_accelerator_trains_the_same(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All networks at once, with rows filled up to multiples of eight: as they run on a GPU."""
+    alone, together = (untrained(model) for _ in range(2))
+    model.trainer([alone])()
+    cached = training.compiled_steps, training.settling, last_layers.laplace
+    monkeypatch.setattr(training, "on_processor", lambda: False)
+    for function in cached:
+        function.cache_clear()
+    model.trainer([together])()
+    for function in cached:
+        function.cache_clear()
+    for mine, other in zip(leaves(together), leaves(alone), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
 
 
 def test_a_laplace_posterior_is_the_formula() -> None:

@@ -46,9 +46,9 @@ def test_full_is_table_2_with_four_posteriors_in_pieces_that_can_be_resumed() ->
     assert experiment.steps(("financial", ENSEMBLE)) == 3_000
     assert experiment.steps(("adult", ENSEMBLE)) == 10_000
     sizes = {task.cell[1]: len(task.runs) for task in experiment.tasks()}
-    assert sizes == {name: 50 if name == ENSEMBLE else 200 for name in POSTERIORS}
+    assert sizes == {name: 100 if name == ENSEMBLE else 200 for name in POSTERIORS}
     assert not experiment.notes()
-    assert len({task.key for task in experiment.tasks()}) == 7 * 3 * (3 + 4)
+    assert len({task.key for task in experiment.tasks()}) == 7 * 3 * (3 + 2)
 
 
 def test_claims_say_under_which_posterior_it_helps() -> None:

@@ -17,6 +17,7 @@ from scipy import stats
 import tsucb
 from tsucb.experiments.paper.figure1 import draw_heat_maps
 from tsucb.experiments.paper.theorems import draw_regret
+from tsucb.experiments.posteriors import Posteriors, draw_percentages
 from tsucb.figures import style
 from tsucb.models.empirical_bayes import KNOWN, OMEGA, SPREAD, TAU
 from tsucb.pages.drawing import theme
@@ -260,12 +261,19 @@ def theorems(narrow: bool = False) -> Figure:
     return draw_regret(summary[summary.experiment.str.startswith("theorem")], policies, narrow)
 
 
+def posteriors(narrow: bool = False) -> Figure:
+    """TS-UCB beside TS under four posteriors, from the results of the full run."""
+    summary = pd.read_csv(FOLDER.parent / "results" / "posteriors.csv")
+    return draw_percentages(summary, Posteriors.at("full"), narrow)
+
+
 PICTURES: dict[str, Callable[[], Figure]] = {
     draw.__name__: draw
-    for draw in (race, regret, envelope, alpha, sampling, prior, figure1, theorems)
+    for draw in (race, regret, envelope, alpha, sampling, prior, figure1, theorems, posteriors)
 } | {  # for phones
     "figure1-narrow": functools.partial(figure1, narrow=True),
     "theorems-narrow": functools.partial(theorems, narrow=True),
+    "posteriors-narrow": functools.partial(posteriors, narrow=True),
 }
 
 

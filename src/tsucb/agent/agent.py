@@ -337,7 +337,7 @@ class Agent(Deciding, Learning):
         """What `save` writes to a file, for applications that keep it elsewhere."""
         return self.hold().to_bytes()
 
-    def hold(self) -> snapshot.Held:
+    def hold(self) -> snapshot.AgentHeld:
         """What it knows now, from which `to_bytes` and `digest` make theirs later.
 
         That takes no longer where many decisions are open: an application that must not wait calls

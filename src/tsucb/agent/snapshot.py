@@ -64,7 +64,7 @@ MOST_SAMPLES = 1e6  # of a policy, for one decision
 MOST_ROWS = 1e8  # that a network goes through in one training
 
 
-class Held(NamedTuple):
+class AgentHeld(NamedTuple):
     """Everything an agent knows at a moment.
 
     To take that is quick, however many decisions are open, as these are shared: nothing changes
@@ -90,7 +90,7 @@ class Held(NamedTuple):
         return digest(*taken(self))
 
 
-def held(agent: "Agent") -> Held:
+def held(agent: "Agent") -> AgentHeld:
     """What an agent knows now; its lock is held.
 
     May be called in the middle of a call, by a signal handler: what that call has done is then left
@@ -101,7 +101,7 @@ def held(agent: "Agent") -> Held:
         roster = roster.with_arms([r for r in agent._records.values() if r in roster.columns])
     open = roster.open.copied()
     open.drop_oldest(agent.max_open)
-    return Held(
+    return AgentHeld(
         roster.copied(open),
         tuple(agent._records.values()),
         agent.policy,
@@ -120,7 +120,7 @@ def held(agent: "Agent") -> Held:
     )
 
 
-def taken(held: Held) -> tuple[dict[str, Any], Arrays]:
+def taken(held: AgentHeld) -> tuple[dict[str, Any], Arrays]:
     """What was held, as plain values and arrays."""
     roster, books, open = held.roster, held.roster.books, held.roster.open
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tsucb.checks import whole_number
 from tsucb.cli.options import SeedOption, listed
 from tsucb.experiments import Claim, Experiment, reproduce
 from tsucb.experiments.paper.figure1 import Figure1, parse_cell
@@ -64,6 +65,8 @@ def carry_out(
     """Measure the experiment into its folder, with progress, and end with the claims."""
     from rich.console import Console
 
+    if workers is not None:
+        whole_number("workers", workers)
     out = out or Path("results") / experiment.name
     console = Console(highlight=False)
     console.print(f"[bold]{experiment.title}[/bold]")

@@ -194,15 +194,29 @@ def draw_percentages(
         for row in here.itertuples():
             offset = (rivals.index(row.policy) - (len(rivals) - 1) / 2) / (len(rivals) + 1)
             place = experiment.posteriors.index(row.posterior) + offset
-            look = {k: v for k, v in style(row.policy).items() if k != "label"}
-            panel.plot([row.ci95_low, row.ci95_high], [place, place], **look)
-            panel.plot(row.percent_of_ts, place, "o", markersize=4, color=look["color"])
+            panel.plot([row.ci95_low, row.ci95_high], [place] * 2, color=style(row.policy)["color"])
+            panel.plot(row.percent_of_ts, place, **dot(row.policy))
         panel.axvline(100, linewidth=0.8, linestyle=":", color=style(TS)["color"])
         panel.set_yticks(range(len(experiment.posteriors)), experiment.posteriors)
         panel.invert_yaxis()
         panel.set_title(name)
     for policy in rivals:
-        panels[0].plot([], [], **style(policy))
+        panels[0].plot([], [], **dot(policy), label=style(policy)["label"])
     figure.supxlabel("regret in % of TS", fontsize=9)
     legend_above(figure, panels[0], narrow)
     return figure
+
+
+def dot(policy: str) -> dict[str, Any]:
+    """How a policy's mean is drawn: hollow where its line would be dashed, as colours are few."""
+    import matplotlib
+
+    look = style(policy)
+    solid = look.get("linestyle", "-") == "-"
+    return {
+        "color": look["color"],
+        "markerfacecolor": look["color"] if solid else matplotlib.rcParams["axes.facecolor"],
+        "marker": "o",
+        "markersize": 4.5,
+        "linestyle": "none",
+    }

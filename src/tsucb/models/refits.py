@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tsucb.models.ensemble import Ensemble
 
 
-def refit_due(model: "Ensemble", state: History, kept: "Kept") -> bool:
+def refit_due(model: "Ensemble", state: History, kept: "Membership") -> bool:
     """Whether there are enough more rewards than at the last fit, and none is under way."""
     if kept.job is not None and not kept.job.over:
         return False
@@ -29,20 +29,20 @@ def refit_due(model: "Ensemble", state: History, kept: "Kept") -> bool:
     return int(state.seen[0]) >= -(-wanted // model.interval) * model.interval
 
 
-def refit(model: "Ensemble", state: History, kept: "Kept") -> "Kept":
+def refit(model: "Ensemble", state: History, kept: "Membership") -> "Membership":
     """Fit the members to all that was seen, or begin to."""
     last = int(state.seen[0]) // model.interval * model.interval
     rows, arms = rows_until(model, state, last), state.pulls.size
     given = model, state.key.copy(), rows, arms, kept.latest()
     if model.background:
         state.wanted[:], state.prints[2] = (last, arms), state.prints[0]
-        return Kept(model, state, kept.fitted, Job(lambda: fit(*given)))
+        return Membership(model, state, kept.fitted, Job(lambda: fit(*given)))
     fitted = fit(*given)
     state.fitted[:], state.prints[1] = (last, arms), state.prints[0]
-    return Kept(model, state, fitted)
+    return Membership(model, state, fitted)
 
 
-def promote(state: History, kept: "Kept", job: "Job") -> "Kept":
+def promote(state: History, kept: "Membership", job: "Job") -> "Membership":
     """Use what was fitted in the background, unless that failed."""
     if job.error is not None:
         if not job.reported:
@@ -54,7 +54,7 @@ def promote(state: History, kept: "Kept", job: "Job") -> "Kept":
         return kept
     state.fitted[:], state.prints[1] = state.wanted, state.prints[2]
     state.wanted[:], state.prints[2] = 0, 0
-    return Kept(kept.model, state, job.fitted)
+    return Membership(kept.model, state, job.fitted)
 
 
 class Job:
@@ -80,7 +80,7 @@ class Job:
         return self.fitted is not None or self.error is not None
 
 
-class Kept:
+class Membership:
     """The members that a state refers to: those in use, and those that are being fitted.
 
     All copies of a state have the same, until they learn more.
@@ -102,10 +102,10 @@ class Keeper:
     """Who has which members: kept for as long as there is a state that they belong to."""
 
     def __init__(self) -> None:
-        self.by_print: weakref.WeakValueDictionary[Any, Kept] = weakref.WeakValueDictionary()
-        self.by_state: dict[int, Kept] = {}
+        self.by_print: weakref.WeakValueDictionary[Any, Membership] = weakref.WeakValueDictionary()
+        self.by_state: dict[int, Membership] = {}
         # For copies of a state that are made after it has gone.
-        self.recent: deque[Kept] = deque(maxlen=4)
+        self.recent: deque[Membership] = deque(maxlen=4)
 
     @staticmethod
     def key(model: "Ensemble", state: History) -> Any:
@@ -113,29 +113,31 @@ class Keeper:
         marks = (state.key, state.fitted, state.wanted, state.prints[1:])
         return (id(model.estimator), *model[1:], *(mark.tobytes() for mark in marks))
 
-    def add(self, kept: Kept, state: History) -> None:
+    def add(self, kept: Membership, state: History) -> None:
         """Let copies of the state find them."""
         self.by_print[self.key(kept.model, state)] = kept
         self.recent.append(kept)
         self.bind(state, kept)
 
-    def bind(self, state: History, kept: Kept) -> None:
+    def bind(self, state: History, kept: Membership) -> None:
         """Keep them at least as long as the state."""
         place = id(state.seen)
         if place not in self.by_state:
             weakref.finalize(state.seen, self.by_state.pop, place, None).atexit = False
         self.by_state[place] = kept
 
-    def of(self, model: "Ensemble", state: History) -> Kept:
+    def of(self, model: "Ensemble", state: History) -> Membership:
         """The members of a state; fitted again to the same data if they are nowhere."""
         kept = self.by_state.get(id(state.seen)) or self.by_print.get(self.key(model, state))
         if kept is None or kept.model.estimator is not model.estimator:
             last, arms = state.fitted.tolist()
             rows = rows_until(model, state, last)
             fitted = fit(model, state.key, rows, arms, None) if last else None
-            kept = Kept(model, state, fitted)
+            kept = Membership(model, state, fitted)
         elif kept.job is not None and kept.job.process != os.getpid():
-            kept = Kept(model, state, kept.fitted)  # the thread stayed with the parent process
+            kept = Membership(
+                model, state, kept.fitted
+            )  # the thread stayed with the parent process
         return kept
 
 

@@ -13,7 +13,7 @@ from tsucb.service.events import AnyEvent, Compacted, Configured, Decided, Forgo
 from tsucb.service.journal import Journal
 from tsucb.service.loop import TAKEN, Loop
 from tsucb.service.relearning import Relearning
-from tsucb.service.state import Held
+from tsucb.service.state import LoopHeld
 from tsucb.service.store import Logged, Row, Snapshot, Store, StoreError
 
 log = logging.getLogger("tsucb.service")
@@ -52,7 +52,7 @@ class Ledger:
         self.leading = False  # whether this process writes snapshots and that time passed
         self.lost: float | None = None  # since when a shared store cannot be reached
         self._snapshots: dict[str, tuple[int, float]] = {}  # positions and times of the last ones
-        self._taken: dict[str, tuple[int, Held]] = {}  # and not yet stored
+        self._taken: dict[str, tuple[int, LoopHeld]] = {}  # and not yet stored
         self._working: set[asyncio.Task[Any]] = set()
         self._saving = asyncio.Lock()  # whoever writes snapshots, or deletes them
         self._deleting: set[str] = set()  # loops whose events this process deletes

@@ -26,7 +26,7 @@ from tsucb.service.events import (
     Rewarded,
 )
 from tsucb.service.settings import PLAIN_MODELS, LoopSettings
-from tsucb.service.state import SNAPSHOT_VERSION, Counts, Held, Slot, State, Waiting, decoded
+from tsucb.service.state import SNAPSHOT_VERSION, Counts, LoopHeld, Slot, State, Waiting, decoded
 from tsucb.service.tally import Tally
 
 SEPARATOR = "\n"  # between the id of a decision and its slot, in the ids that the agent knows
@@ -395,14 +395,14 @@ class Loop:
 
     # Snapshots
 
-    def hold(self) -> Held:
+    def hold(self) -> LoopHeld:
         """Everything that the fold has led to; quick, however many decisions wait."""
         # Those are shared: `_changed` never changes one that may be held.
         state = State(
             SNAPSHOT_VERSION, self.settings, list(self.arms), self.now, self.created,
             copy(self.counts), self.tally.copied(), dict(self.waiting), None, list(self.relearned),
         )  # fmt: skip
-        return Held(state, None if self.agent is None else self.agent.hold())
+        return LoopHeld(state, None if self.agent is None else self.agent.hold())
 
     def digest(self) -> str:
         """A hash of everything that the fold has led to: the same log gives the same."""

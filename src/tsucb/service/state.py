@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tsucb.agent.snapshot import Held as AgentHeld
+from tsucb.agent.snapshot import AgentHeld
 from tsucb.service.events import Decided
 from tsucb.service.settings import LoopSettings
 from tsucb.service.tally import Tally
@@ -71,7 +71,7 @@ class State(msgspec.Struct, array_like=True):
     relearned: list[int] = []
 
 
-class Held(NamedTuple):
+class LoopHeld(NamedTuple):
     """What a loop knew at a moment; to write it down may take its time, in another thread."""
 
     state: State
