@@ -7,13 +7,18 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 import tsucb
 from tsucb import kernels
+from tsucb.agent.calls import runs_by_address
 from tsucb.compiled import MissingImplementation, compiled, generic, hook, implements, offers
 from tsucb.files import cache_folder
+from tsucb.kept import Kept, keepable
+from tsucb.policies.policy import choose
 
 PACKAGE = Path(tsucb.__file__).parent
 
@@ -237,3 +242,62 @@ def test_what_is_missing_is_said_in_a_sentence():
         needed(Thing(), 3)
     with pytest.raises(TypeError, match="not a generic function"):
         implements(len, Thing)
+
+
+class Small(NamedTuple):
+    flag: bool
+    real: float
+
+
+class Values(NamedTuple):
+    flag: bool
+    nothing: tuple[()]
+    small: Small
+    flags: tuple[bool, bool]
+    whole: int
+    columns: Any
+    rng: np.random.Generator
+    other: Kept
+
+
+@compiled
+def read(kept):  # type: ignore[no-untyped-def]
+    small, columns, rng = kept.small, kept.columns, kept.rng
+    columns[1, 0] = -7.0
+    total = 0.0
+    for i in range(columns.shape[0]):
+        for j in range(columns.shape[1]):
+            total += columns[i, j]
+    numbers = rng.random(), float(rng.integers(0, 1000)), kept.other.real
+    flags = kept.flag, small.flag, kept.flags[0], kept.flags[1], kept.other.flag
+    return numbers, flags, small.real, kept.whole, total, columns.shape, len(kept.nothing)
+
+
+def test_machine_code_finds_what_is_kept():
+    matrix = np.arange(12.0).reshape(3, 4)
+    small, rng, twin = Small(True, 2.5), np.random.default_rng(4), np.random.default_rng(4)
+    kept = Kept(
+        Values(True, (), small, (False, True), 2**40, matrix[:, ::2], rng, Kept(Small(False, 0.5)))
+    )
+    numbers = twin.random(), float(twin.integers(0, 1000)), 0.5
+    flags = True, True, False, True, False
+    total = 0.0 + 2.0 - 7.0 + 6.0 + 8.0 + 10.0
+    assert read(kept) == (numbers, flags, 2.5, 2**40, total, (3, 2), 0)
+    assert matrix[1, 0] == -7.0
+    assert keepable(kept.values[:-2])
+
+
+class Labelled(tsucb.Policy, NamedTuple("Labelled", [("label", str)])):
+    __slots__ = ()
+
+
+@implements(choose, Labelled)
+def choose_labelled(policy, belief, rng):  # type: ignore[no-untyped-def]
+    return tsucb.Choice(len(policy.label), 0.0)
+
+
+def test_what_cannot_be_kept_is_handed_over_by_plain_python():
+    model, state = tsucb.GaussianArms(), tsucb.GaussianArms().start(2)
+    assert runs_by_address(model, state, tsucb.Greedy())
+    assert not runs_by_address(model, state, Labelled("mine"))
+    assert not runs_by_address(model, ("text",))

@@ -24,7 +24,7 @@ import inspect
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numpy as np
@@ -35,8 +35,8 @@ from numba.core.sigutils import normalize_signature
 from numba.core.target_extension import jit_registry, target_registry
 from numba.core.targetconfig import ConfigStack
 from numba.core.typing.templates import AbstractTemplate, infer_global
-from numba.experimental import structref
 
+from tsucb.kept import Kept
 from tsucb.kernels import KernelCache
 from tsucb.parts import KernelCompiler, KernelKeepingGilCompiler, PartCompiler
 
@@ -324,36 +324,23 @@ def _candidates(
     return [each for ancestor in cls.__mro__ for each in table.get(ancestor, [])]
 
 
-@structref.register
-class HeldType(types.StructRef):  # type: ignore[misc]
-    """Numba's type of a `Held`."""
+class Stream(NamedTuple):
+    """A random generator to be handed over to compiled code; see `held`."""
 
-
-class Held(structref.StructRefProxy):  # type: ignore[misc]
-    """A random generator that has been handed over to compiled code."""
-
-
-structref.define_boxing(HeldType, Held)
-structref.define_constructor(Held, HeldType, ["rng"])
+    rng: np.random.Generator
 
 
 class Plain:
-    """A random generator as plain Python takes it; `Held` is its counterpart."""
+    """A random generator as plain Python takes it; `held` makes its counterpart."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
 
 
 @functools.lru_cache(maxsize=64)
-def held(rng: np.random.Generator) -> Held:
+def held(rng: np.random.Generator) -> Kept:
     """The generator for compiled code, handed over once."""
-    result: Held = undisturbed(lambda: _hold(rng))
-    return result
-
-
-@compiled
-def _hold(rng):  # type: ignore[no-untyped-def]
-    return Held(rng)
+    return Kept(Stream(rng))
 
 
 def _entry(function: Callable[..., Any], names: list[str]) -> Callable[..., Any]:

@@ -122,7 +122,7 @@ def _classes(kind: Any) -> Iterable[type]:
     """The classes of the named tuples in a Numba type."""
     if isinstance(kind, types.BaseNamedTuple):
         yield kind.instance_class
-    kept = [kind.contents] if hasattr(kind, "contents") else []  # see `tsucb.agent.kept`
+    kept = [kind.contents] if hasattr(kind, "contents") else []  # see `tsucb.kept`
     for part in (*kept, *(kind.types if isinstance(kind, types.BaseTuple) else ())):
         yield from _classes(part)
 

@@ -12,6 +12,7 @@ at every call, and finds out afterwards which of it was needless, if it does.
 
 import functools
 from collections import Counter
+from importlib import import_module
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -178,6 +179,7 @@ class _Compiler(CompilerBase):  # type: ignore[misc]
     lowering: type[NativeLowering]
 
     def __init__(self, *arguments: Any) -> None:
+        load_arrays()
         super().__init__(*arguments)
         context = self.state.targetctx  # a copy, for this function alone
         context.get_abi_sizeof = functools.partial(_size, context.target_data)
@@ -210,6 +212,20 @@ class KernelKeepingGilCompiler(_Compiler):
     """The same, for calls so short that to give up the lock would take longer."""
 
     lowering = LowerKernelKeepingGil
+
+
+@functools.cache
+def load_arrays() -> None:
+    """Load what Numba knows of arrays, without what it loads only to see whether it is there.
+
+    That is the linear algebra of SciPy, which takes as long as to compile ten small functions.
+    """
+    linalg: Any = import_module("numba.np.linalg")
+    check, linalg.ensure_blas = linalg.ensure_blas, lambda: None
+    try:
+        import_module("numba.np.arraymath")
+    finally:
+        linalg.ensure_blas = check
 
 
 @functools.cache

@@ -6,7 +6,7 @@ Numba finds out every argument's type and takes a random generator apart at each
 the same is handed over once, as a `Learner` and a `Decider`, and the machine code for their types
 is called directly, with their address. How to learn does not depend on the policy,
 so it is compiled once for all of them. `PlainCalls` does the same in plain Python, for models
-and policies without compiled implementations.
+and policies without compiled implementations, or made of more than numbers and arrays.
 """
 
 import functools
@@ -18,11 +18,12 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from tsucb.agent.handed import LENT_BYTES, bytes_of, text_from
 from tsucb.agent.ids import LONGEST_ID, decision_id, write_id
-from tsucb.agent.kept import LENT_BYTES, Kept, bytes_of, text_from
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import LARGEST, SMALLEST, flushed
-from tsucb.compiled import compiled, held, in_compiled_code, inlined, shared, undisturbed
+from tsucb.compiled import compiled, held, in_compiled_code, inlined, shared
+from tsucb.kept import Kept, keepable
 from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.policy import Choice, Explored, choose, explored
@@ -88,8 +89,14 @@ def make_calls(
     keep_beliefs: bool,
 ) -> Calls:  # fmt: skip
     """The calls for this state."""
-    kind = CompiledCalls if runs_compiled(model, policy) and not keep_beliefs else PlainCalls
+    machine = not keep_beliefs and runs_by_address(model, state, policy)
+    kind = CompiledCalls if machine else PlainCalls
     return kind(policy, model, state, books, rng)
+
+
+def runs_by_address(model: Any, state: Any, policy: Any = None) -> bool:
+    """Whether machine code can do it all, with nothing but the addresses of what is given."""
+    return runs_compiled(model, policy) and keepable((model, state, policy or ()))
 
 
 @shared
@@ -222,7 +229,7 @@ class PlainCalls:
         self.room, self.largest = room_for(model, state), largest_of(model)
         # Learning is compiled wherever the model is, and then an interrupt cannot come halfway.
         given = (model, state, books, rng)
-        self._machine = CompiledCalls((), *given) if runs_compiled(model) else None
+        self._machine = CompiledCalls((), *given) if runs_by_address(model, state) else None
 
     def decide(self, context: bytes, columns: Integers) -> Decided:
         """See `Calls`."""
@@ -277,42 +284,26 @@ def count_decision(books, words, columns, place):  # type: ignore[no-untyped-def
 class CompiledCalls:
     """`Calls` as machine code."""
 
-    __slots__ = (
-        "_decider", "_given", "_learner", "_long", "_machines", "_rest", "belief", "decide",
-        "learn",
-    )  # fmt: skip
+    __slots__ = ("_decider", "_learner", "_long", "_machines", "belief", "decide", "learn")
 
     def __init__(
         self, policy: Any, model: Any, state: Any, books: Books, rng: np.random.Generator
     ) -> None:
-        self._given = Learner(model, state, room_for(model, state), books)
+        self._learner = Kept(Learner(model, state, room_for(model, state), books))
         letters, seen = np.empty(LONGEST_ID, dtype=np.uint8), room_for_seen(books)
-        self._rest = policy, initial_pulls(model), held(rng), seen, largest_of(model), letters
-        self._learner: Kept | None = None
+        rest = policy, initial_pulls(model), held(rng), seen, largest_of(model), letters
+        self._decider = Kept(Decider(self._learner, *rest))
         self._long = sum(array.size for array in leaves(state)) >= LONG
-        self._decider: Kept | None = None
         self._machines: dict[Any, MethodType] = {}
         self.belief = None  # machine code keeps none
         # Compiled when the first decision is made, and the first reward comes.
         self.decide: Callable[[bytes, Integers], Decided] = self._first_decision
         self.learn: Callable[[bytes, int, float, bool], bool] = self._first_reward
 
-    def _learns(self) -> Kept:
-        """What learns; this and what decides are made undisturbed, when they are needed."""
-        if self._learner is None:
-            self._learner = Kept(self._given)
-        return self._learner
-
-    def _decides(self) -> Kept:
-        if self._decider is None:
-            self._decider = Kept(Decider(self._learns(), *self._rest))
-        return self._decider
-
     def bound(self, function: Any, *kinds: Any) -> Callable[..., Any]:
         """The machine code of a function of the decider and of arguments of these types."""
         if function not in self._machines:
-            made = undisturbed(lambda: _bound(self._decides(), function, kinds))
-            self._machines[function] = made
+            self._machines[function] = _bound(self._decider, function, kinds)
         return self._machines[function]
 
     def _first_decision(self, context: bytes, columns: Integers) -> Decided:
@@ -322,7 +313,7 @@ class CompiledCalls:
 
     def _first_reward(self, context: bytes, column: int, reward: float, counted: bool) -> bool:
         kinds = (_CONTEXT, types.int64, types.float64, types.boolean)
-        self.learn = undisturbed(lambda: _bound(self._learns(), _learn, kinds))
+        self.learn = _bound(self._learner, _learn, kinds)
         return bool(self.learn(context, column, reward, counted))
 
 
@@ -349,7 +340,7 @@ class Decider(NamedTuple):
 
 def _bound(first: Kept, function: Any, kinds: Any) -> MethodType:
     """The machine code of a function of this and of arguments of these types."""
-    return MethodType(function.compile((first.kind, *kinds)), first)
+    return MethodType(function.compile((first.kind, *kinds)), first.address)
 
 
 _CONTEXT = LENT_BYTES
@@ -368,11 +359,8 @@ def _decide(decider, numbers, columns):  # type: ignore[no-untyped-def]
     learner = decider.learner
     values, books = np.frombuffer(numbers, np.float64), learner.books
     if not all_finite(values, decider.largest):
-        return (
-            NOT_FINITE,
-            text_from(decider.letters, decider.letters.size),
-            bytes_of(decider.seen, 0),
-        )
+        nothing = bytes_of(decider.seen, 0)
+        return NOT_FINITE, text_from(decider.letters, decider.letters.size), nothing
     step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
     context = laid_out(without_tiny(values), learner.room, columns)
     choice = next_arm(

@@ -23,11 +23,11 @@ from tsucb.agent.calls import (
 )
 from tsucb.agent.decision import Decision
 from tsucb.agent.ids import decision_id, decision_ids
-from tsucb.agent.kept import borrowed
 from tsucb.agent.roster import Offer, Roster
 from tsucb.agent.waiting import Checksums
 from tsucb.checks import SMALLEST, flushed
 from tsucb.compiled import compiled, offers
+from tsucb.kept import borrowed
 from tsucb.models.model import believe_predicted, training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.exploring import Exploring

@@ -112,10 +112,10 @@ def sampled_regret_and_gain_gaussian(belief, samples, rng):  # type: ignore[no-u
         if wins[b] > 0.0:
             weight = 1.0 / (wins[b] * samples)
             for a in range(arms):
-                gain[a] += weight * totals[b, a] ** 2
+                gain[a] += weight * (totals[b, a] * totals[b, a])
     for a in range(arms):
         regret[a] = highest / samples - mean[a]
-        gain[a] *= std[a] ** 2
+        gain[a] *= std[a] * std[a]
     return regret, gain
 
 

@@ -5,6 +5,7 @@ import numpy as np
 from tsucb.agent import Agent
 from tsucb.compiled import Plain, compiled, held
 from tsucb.evaluation.settings import Settings, agent_arguments
+from tsucb.kept import Kept
 from tsucb.logs.decisions import Decisions
 from tsucb.logs.logged_data import LoggedData
 from tsucb.models.adaptive_linear import AdaptiveLinear
@@ -52,7 +53,8 @@ class Candidate:
         n, arms = len(events.arm), events.arms
         state, chosen = start(model, arms, self.seed, 0), np.zeros(arms, dtype=np.int64)
         target = np.zeros((n, arms))
-        loop, given = look_through.py_func, Plain(rng)  # type: ignore[attr-defined]
+        given: Plain | Kept = Plain(rng)
+        loop = look_through.py_func  # type: ignore[attr-defined]
         if runs_compiled(model, policy):
             loop, given = look_through, held(rng)
         train, done, place = None, 0, np.zeros(1, dtype=np.int64)

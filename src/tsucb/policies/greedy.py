@@ -66,7 +66,7 @@ def probabilities_greedy(policy, belief):  # type: ignore[no-untyped-def]
         chances = np.zeros(belief.mean.size)
         chances[place_of_largest(belief.mean)] = 1.0
         return chances
-    return tied(belief.mean)
+    return tied(belief.mean, 1.0)
 
 
 @implements(probabilities, Random)

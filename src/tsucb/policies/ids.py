@@ -144,7 +144,7 @@ def grid_mixture(policy, regret, gain):  # type: ignore[no-untyped-def]
             if value < lowest:
                 lowest, first, second, probability = value, i, j, q
     if first < 0:  # one arm, or no arm that teaches anything
-        return tied(-np.abs(regret))
+        return tied(np.abs(regret), -1.0)
     chance = np.zeros(arms)
     chance[first] = probability
     chance[second] = 1.0 - probability
@@ -163,17 +163,17 @@ def best_mixture(regret, gain):  # type: ignore[no-untyped-def]
         unknown = np.zeros(gain.size)
         for a in range(gain.size):
             unknown[a] = 0.0 if gain[a] < np.inf else 1.0
-        return tied(unknown)
+        return tied(unknown, 1.0)
     arms = regret.size
     value, lowest = np.empty(arms), np.inf
     for i in range(arms):
         value[i] = information_ratio(regret[i], gain[i])
         lowest = min(lowest, value[i])
     if lowest == np.inf:  # no arm teaches anything: the smallest regret is all there is
-        return tied(-regret)
+        return tied(regret, -1.0)
     first, second, probability = -1, -1, 1.0
-    worthy = unbeaten(regret, gain)
-    for m in range(worthy.size):
+    worthy, count = unbeaten(regret, gain)
+    for m in range(count):
         for n in range(m):
             i, j = worthy[m], worthy[n]
             slope = regret[i] - regret[j]
@@ -185,7 +185,7 @@ def best_mixture(regret, gain):  # type: ignore[no-untyped-def]
                     if mixed < lowest:
                         lowest, first, second, probability = mixed, i, j, q
     if first < 0:
-        return tied(-value)
+        return tied(value, -1.0)
     chance = np.zeros(arms)
     chance[first] = probability
     chance[second] = 1.0 - probability
@@ -194,7 +194,10 @@ def best_mixture(regret, gain):  # type: ignore[no-untyped-def]
 
 @inlined
 def unbeaten(regret, gain):  # type: ignore[no-untyped-def]
-    """The arms without another of less regret and more gain: that one is better in any mixture."""
+    """The arms without another of less regret and more gain, which is better in any mixture.
+
+    They come first; and how many they are.
+    """
     found, count = np.empty(regret.size, np.int64), 0
     for i in range(regret.size):
         beaten = 0
@@ -203,7 +206,7 @@ def unbeaten(regret, gain):  # type: ignore[no-untyped-def]
         if beaten == 0:
             found[count] = i
             count += 1
-    return found[:count]
+    return found, count
 
 
 @inlined

@@ -18,7 +18,7 @@ from tsucb.compiled import (
     offers,
     run,
 )
-from tsucb.numeric.arrays import Floats, largest_of, total
+from tsucb.numeric.arrays import Floats, total
 
 RAREST = 1e-9  # the smallest probability given to an arm that may be chosen
 
@@ -210,14 +210,16 @@ def largest(scores, rng):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def tied(scores):  # type: ignore[no-untyped-def]
-    """The probability with which `largest` returns each index."""
-    chances, ties = np.zeros(scores.size), 0
-    best = largest_of(scores)
+def tied(scores, sign):  # type: ignore[no-untyped-def]
+    """The probability with which `winner` returns each index."""
+    chances, best, ties = np.zeros(scores.size), 0, 0
+    for a in range(1, scores.size):
+        if sign * scores[a] > sign * scores[best]:
+            best = a
     for a in range(scores.size):
-        ties += scores[a] == best
+        ties += scores[a] == scores[best]
     for a in range(scores.size):
-        if scores[a] == best:
+        if scores[a] == scores[best]:
             chances[a] = 1.0 / ties
     return chances
 

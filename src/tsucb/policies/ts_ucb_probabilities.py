@@ -100,10 +100,7 @@ def ts_ucb_probabilities(belief, samples):  # type: ignore[no-untyped-def]
 @inlined
 def winners(belief, f):  # type: ignore[no-untyped-def]
     """The probability with which each arm is chosen at this f̃: who ties shares."""
-    scores = ratios(belief, f)
-    for a in range(scores.size):
-        scores[a] = -scores[a]
-    return tied(scores)
+    return tied(ratios(belief, f), -1.0)
 
 
 @inlined

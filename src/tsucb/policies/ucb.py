@@ -162,7 +162,7 @@ def choose_largest_bound(policy, belief, rng):  # type: ignore[no-untyped-def]
 
 @implements(probabilities, UpperBound)
 def probabilities_of_bounds(policy, belief):  # type: ignore[no-untyped-def]
-    return tied(bounds(policy, belief, None))
+    return tied(bounds(policy, belief, None), 1.0)
 
 
 @implements(bounds, HoeffdingUCB)
