@@ -49,7 +49,7 @@ def test_beta_gamma_and_normal_posteriors():
     assert belief.std[0] == pytest.approx(precision**-0.5)
 
 
-@pytest.mark.parametrize("features", [3, 30])
+@pytest.mark.parametrize("features", [3, 30, 37, 48])
 def test_regressions_equal_the_direct_solution(features):
     prior_mean = rng(5).normal(size=features)
     root = rng(6).normal(size=(features, features))
@@ -112,9 +112,10 @@ def test_contextual_linear_is_a_linear_bandit_of_dimension_k_times_d():
     np.testing.assert_allclose(np.diag(one.std**2), two.law.factor @ two.law.factor.T, atol=1e-12)
 
 
-def test_both_layouts_agree(monkeypatch):
-    contexts, pulled, rewards = history(5, 7, 100)
-    model = tsucb.ContextualLinear(7, 0.3)
+@pytest.mark.parametrize("features", [7, 8, 14, 18])
+def test_both_layouts_agree(features, monkeypatch):
+    contexts, pulled, rewards = history(5, features, 100)
+    model = tsucb.ContextualLinear(features, 0.3)
     lanes = model.fit(5, contexts, pulled, rewards)
     monkeypatch.setattr(regressions, "MOST_LANE_FEATURES", 0)
     rows = model.fit(5, contexts, pulled, rewards)

@@ -7,7 +7,7 @@ import numpy as np
 from scipy import stats
 
 from tsucb.numeric.bursts import EDGE, burst, gamma, normal
-from tsucb.numeric.normals import put_normals, raise_to_normals
+from tsucb.numeric.normals import highest_normal, put_normals, raise_to_normals
 
 
 @numba.njit
@@ -109,6 +109,22 @@ def test_numbers_are_raised_to_the_normals_of_the_same_burst():
     np.testing.assert_allclose(best, np.maximum(before, 0.3 + 0.5 * z), rtol=0, atol=1e-15)
     assert lowest == best.min()
     assert state == after
+
+
+@numba.njit
+def highest(mean, std, z, rng):
+    state = burst(rng)
+    return highest_normal(mean, std, z.size, state), put_normals(z, 0, z.size, state)
+
+
+def test_the_highest_of_the_normals_of_the_same_burst():
+    mean, std = np.random.default_rng(7).normal(size=(2, 50))
+    for count in (16, 48):
+        z = np.empty(count)
+        (found, state), after = highest(mean, std, z, np.random.default_rng(8))
+        expected = (mean[:count] + std[:count] * z).max()
+        assert abs(found - expected) < 1e-15
+        assert state == after
 
 
 @numba.njit

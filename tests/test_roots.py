@@ -8,7 +8,14 @@ import pytest
 import tsucb
 from tsucb.agent.ids import decision_id, decision_ids, parsed, parsed_ids
 from tsucb.models import regressions
-from tsucb.models.regressions import Lanes, Rows, arm_posterior, predict_many, triangular
+from tsucb.models.regressions import (
+    Lanes,
+    Rows,
+    arm_posterior,
+    predict,
+    predict_many,
+    triangular,
+)
 from tsucb.structure import leaves
 
 
@@ -121,7 +128,7 @@ def test_the_shared_root_of_a_hybrid_model_is_triangular():
 
 
 @pytest.mark.parametrize("features", [1, 6, 20, 21, 24, 29])
-@pytest.mark.parametrize("arms", [1, 3, 8, 21])
+@pytest.mark.parametrize("arms", [1, 3, 8, 21, 43])
 def test_many_contexts_are_predicted_as_one_by_one(features, arms):
     stream = rng(features)
     model = tsucb.ContextualLinear(features, 0.5)
@@ -135,12 +142,16 @@ def test_many_contexts_are_predicted_as_one_by_one(features, arms):
     some = stream.permutation(arms)[: max(arms - 2, 1)]
     for rows in (0, 1, 4, 7):
         contexts = stream.normal(size=(rows, features))
+        contexts[1::2, ::3] = 0.0
         for wanted in (np.arange(arms), some):
             mean, std = predict_many(state, contexts, wanted)
             assert mean.shape == std.shape == (rows, wanted.size)
             assert mean.flags.c_contiguous
             assert std.flags.c_contiguous
             for x, expected, spread in zip(contexts, mean, std, strict=True):
+                alone = predict(state, x, wanted)
+                np.testing.assert_allclose(alone[0], expected, rtol=0, atol=1e-12)
+                np.testing.assert_allclose(alone[1], spread, rtol=1e-12)
                 for a, k in enumerate(wanted):
                     center, root = arm_posterior(state, k)
                     assert expected[a] == pytest.approx(center @ x, abs=1e-12)

@@ -1,5 +1,7 @@
 """What is estimated from few visited draws, or from many at a time, has the law of plain draws."""
 
+import itertools
+
 import numba
 import numpy as np
 import pytest
@@ -26,10 +28,15 @@ def averages(belief, samples, out, rng):
         out[i] = average_best(belief, samples, rng)
 
 
-@pytest.mark.parametrize("samples", [1, MANY, 100])
-@pytest.mark.parametrize("name", BELIEFS)
+MANY_ARMS = {"arms drawn sixteen at a time": (np.linspace(-1.0, 0.0, 70), [0.3, 0.5] * 35)}
+
+
+@pytest.mark.parametrize(
+    ("name", "samples"),
+    [*itertools.product(BELIEFS, [1, MANY, 100]), *itertools.product(MANY_ARMS, [1])],
+)
 def test_the_average_has_the_law_of_plain_draws(name, samples):
-    mean, std = map(np.array, BELIEFS[name])
+    mean, std = map(np.array, {**BELIEFS, **MANY_ARMS}[name])
     count = COUNT * MANY // max(samples, MANY)
     found = np.empty(count)
     averages(tsucb.GaussianBelief(mean, std), samples, found, np.random.default_rng(1))

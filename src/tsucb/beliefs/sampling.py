@@ -27,12 +27,13 @@ from tsucb.beliefs.law import Law, draw
 from tsucb.compiled import class_of, hook, implements, inlined, offers
 from tsucb.numeric.arrays import Floats, largest_of, place_of_largest, quantiles
 from tsucb.numeric.bursts import burst, normal, uniform
-from tsucb.numeric.normals import put_normals, raise_to_normals
+from tsucb.numeric.normals import AT_ONCE, highest_normal, put_normals, raise_to_normals
 
 FAR = 1.5  # from here on the excesses are rare enough to be faster than draws
 BLOCK = 64  # draws that IDS makes at a time: all arms' fit into the cache
 MANY = 10  # draws, from which on all this pays
 VERY_MANY = 32  # draws, from which on sixteen at a time pay
+MANY_ARMS = 64  # from which on that pays for a single draw of each
 STAND_IN = 10_000  # draws in place of an integral that a law does not offer
 QUANTILE_DRAWS = 1_000  # in place of a quantile that it does not offer
 
@@ -154,10 +155,7 @@ def average_best_gaussian(belief, samples, rng):  # type: ignore[no-untyped-def]
     if samples < MANY:
         first, total = 0.0, 0.0
         for i in range(samples):
-            highest = -np.inf
-            for a in range(mean.size):
-                z, state = normal(state)
-                highest = max(highest, mean[a] + std[a] * z)
+            highest, state = highest_of_draws(mean, std, state)
             if i == 0:
                 first = highest
             else:
@@ -182,6 +180,19 @@ def average_best_gaussian(belief, samples, rng):  # type: ignore[no-untyped-def]
     for i in range(samples):
         total += best[i] - best[0]
     return best[0] + total / samples
+
+
+@inlined
+def highest_of_draws(mean, std, state):  # type: ignore[no-untyped-def]
+    """The highest of one draw of every arm, and the next state."""
+    highest, begin = -np.inf, 0
+    if mean.size >= MANY_ARMS:
+        begin = mean.size - mean.size % AT_ONCE
+        highest, state = highest_normal(mean, std, begin, state)
+    for a in range(begin, mean.size):
+        z, state = normal(state)
+        highest = max(highest, mean[a] + std[a] * z)
+    return highest, state
 
 
 @implements(average_best, Law)

@@ -19,6 +19,7 @@ from tsucb.environments.environment import (
 from tsucb.models.contextual_linear import ContextualLinear
 from tsucb.models.linear import Linear
 from tsucb.numeric.arrays import inner
+from tsucb.numeric.eights import weighted_rows
 
 
 class LinearBandit(
@@ -197,12 +198,7 @@ def advance_contextual_linear(environment, world, step, rng):  # type: ignore[no
     d = environment.features
     fill_normal(world.context, 1 / math.sqrt(d), rng)
     world.noise[0] = environment.noise * rng.standard_normal()
-    means, beta = world.means, world.parameters
-    means[:] = 0.0
-    for i in range(d):
-        x = world.context[i]
-        for k in range(environment.arms):
-            means[k] += x * beta[i, k]
+    weighted_rows(world.context, world.parameters, world.means)
     return world.context, world.means, draw_available(environment.availability, world, rng)
 
 

@@ -1,12 +1,10 @@
 """Gaussian posteriors of K linear regressions, one per arm, kept as triangular square roots.
 
 Arm k's parameters are N(mean, root rootᵀ), with an upper triangular root. An observation (x, y)
-with noise variance r is absorbed by Carlson's rule. With v = rootᵀx and αⱼ = r + v₀² + … + vⱼ²,
-of which the last, α, is the noise and the spread at x together, it multiplies the root by the
-triangular root of I − v vᵀ/α:
+with noise variance r is absorbed by Carlson's rule, see `tsucb.numeric.carlson`: with v = rootᵀx,
 
-    mean ← mean + root v (y − xᵀmean) / α
-    rootᵢⱼ ← rootᵢⱼ √(αⱼ₋₁/αⱼ) − (rootᵢ₀v₀ + … + rootᵢⱼ₋₁vⱼ₋₁) vⱼ / √(αⱼ₋₁αⱼ)
+    mean ← mean + root v (y − xᵀmean) / (r + vᵀv)
+    root ← root · the triangular root of I − v vᵀ/(r + vᵀv)
 
 A covariance updated by subtraction drifts and may lose its positive variances; root rootᵀ cannot.
 And a triangle is half of the work of a square, to read and to change. Its other half is kept, as
@@ -16,8 +14,6 @@ Two layouts, chosen by the number of features. For few, `Lanes` puts the arm on 
 one vector instruction then serves several arms. For many, `Rows` keeps each arm's matrix together:
 one vector instruction serves several features, and features that are zero are skipped, so a
 context with 20 of 136 features costs 20 rows.
-
-Reference: Carlson (1973), "Fast triangular formulation of the square root filter".
 """
 
 from typing import Any, NamedTuple, TypeAlias
@@ -27,23 +23,23 @@ import numpy as np
 from tsucb.checks import LARGEST, within
 from tsucb.compiled import compiled, hook, implements, inlined
 from tsucb.numeric.arrays import Floats, Integers, aligned, inner, taken
+from tsucb.numeric.carlson import KEEP, PRODUCT, TAKE, V, absorb, set_factors
 from tsucb.numeric.eights import (
     TOGETHER,
-    add_products,
-    add_rows,
+    add_eight_squares,
     add_squares,
+    add_thirty_two_squares,
     copy_eight,
     copy_roots,
-    entry,
-    set_entry,
+    put_eight,
+    put_products,
+    put_sixteen,
+    weighted_rows,
 )
 
 # Up to 40 features, with 10 and with 60 arms, lanes were the faster at predicting and rows, from 20
 # features on, at learning; rows also skip zeros, of which long contexts often have many.
 MOST_LANE_FEATURES = 20
-MOST_COMPONENTS = 1000  # of v at a time: 8 kB
-# Rows of the room for an update: v, √αⱼ, the factors of Carlson's rule, and root v.
-V, DEVIATION, KEEP, TAKE, PRODUCT = range(5)
 MOST_COEFFICIENT = LARGEST**2  # a mean's: the largest reward, over the least feature that tells
 
 
@@ -228,11 +224,12 @@ def predict_lanes_many(root, center, contexts, mean, std):  # type: ignore[no-un
         first = min(block, rows - TOGETHER)
         for lane in range(0, count, 8):
             k = min(lane, count - 8)
-            clear(sums, 0)
             clear(squares, 0)
-            add_products(sums, contexts, first, features, center, k, count)
+            x = first * features
+            put_products(sums, 0, contexts, x, None, features, center, k, count)
             for j in range(features):
-                add_squares(squares, contexts, first, j + 1, root, j * count + k, features * count)
+                where = j * count + k
+                add_squares(squares, 0, contexts, x, None, j + 1, root, where, features * count)
             for r in range(TOGETHER):
                 copy_eight(mean, (first + r) * count + k, sums, 8 * r)
                 copy_roots(std, (first + r) * count + k, squares, 8 * r)
@@ -249,10 +246,11 @@ def predict_rows_many(root, center, arms, contexts, mean, std):  # type: ignore[
         for block in range(0, rows, TOGETHER):
             first = min(block, rows - TOGETHER)
             clear(squares, 0)
-            add_squares(squares, contexts, first, head, root, begin, features)
+            x = first * features
+            add_squares(squares, 0, contexts, x, None, head, root, begin, features)
             clear(squares, head)  # of the first eight columns these belong to the next block
             for j in range(head, features, 8):
-                add_squares(squares, contexts, first, j + 8, root, begin + j, features)
+                add_squares(squares, 0, contexts, x, None, j + 8, root, begin + j, features)
             for r in range(TOGETHER):
                 expected, variance = 0.0, 0.0
                 for i in range(features):
@@ -300,42 +298,56 @@ def set_spread_rows(regressions, arm, feature, std):  # type: ignore[no-untyped-
 @implements(predict, Lanes)
 def predict_lanes(state, context, arms):  # type: ignore[no-untyped-def]
     features, _, count = state.root.shape
-    mean, std = np.zeros(arms.size), np.zeros(arms.size)
     root, center = state.root, state.mean
-    if not everyone(arms, count):
+    mean, std = np.zeros(arms.size), np.zeros(arms.size)
+    if features * count < 8 or not everyone(arms, count):
         for a in range(arms.size):
             k = arms[a]
-            variance = 0.0
             for j in range(features):
                 mean[a] += context[j] * center[j, k]
                 component = 0.0
                 for i in range(j + 1):
                     component += context[i] * root[i, j, k]
-                variance += component * component
-            std[a] = np.sqrt(variance)
-        return mean, std
-    # v = rootᵀ context of all arms, a few columns at a time: loops over several columns are long
-    # even for few arms, yet v stays in the fastest cache.
-    most = min(features, max(1, MOST_COMPONENTS // count))
-    v, wide = np.empty(most * count), features * count
-    for i in range(0, features, 4):
-        rows, weights = four(context, i, features)
-        add_rows(mean, 0, count, center, places(rows, count, 0), weights)
-    for first in range(0, features, most):
-        last = min(first + most, features)
-        size = (last - first) * count
-        for c in range(size):
-            v[c] = 0.0
-        for i in range(0, last, 4):
-            rows, weights = four(context, i, last)
-            begin = max(i - first, 0) * count
-            add_rows(v, begin, size, root, places(rows, wide, first * count), weights)
-        for j in range(last - first):
-            for k in range(count):
-                std[k] += v[j * count + k] * v[j * count + k]
-    for k in range(count):
-        std[k] = np.sqrt(std[k])
+                std[a] += component * component
+    else:
+        weighted_rows(context, center, mean)
+        if count < 8:
+            add_variances_of_few(root, context, std)
+        else:
+            add_variances(root, context, std)
+    for a in range(arms.size):
+        std[a] = np.sqrt(std[a])
     return mean, std
+
+
+@inlined
+def add_variances(root, context, out):  # type: ignore[no-untyped-def]
+    """Variances of all arms, at least 8, at a context, into zeros."""
+    features, _, count = root.shape
+    down, rest = features * count, count - count % 32
+    for k in range(0, rest, 32):
+        for j in range(features):
+            add_thirty_two_squares(out, k, context, 0, None, j + 1, root, j * count + k, down)
+    for block in range(rest, count, 8):
+        k = min(block, count - 8)
+        for l in range(8):
+            out[k + l] = 0.0  # the last eight may overlap with those before
+        for j in range(features):
+            add_eight_squares(out, k, context, 0, None, j + 1, root, j * count + k, down)
+
+
+@inlined
+def add_variances_of_few(root, context, out):  # type: ignore[no-untyped-def]
+    """The same for fewer arms: the columns of all of them in one row, of at least 8."""
+    features, _, count = root.shape
+    columns = features * count
+    v = np.empty(columns)
+    for block in range(0, columns, 8):
+        c = min(block, columns - 8)
+        put_eight(v, c, context, 0, None, (c + 7) // count + 1, root, c, columns)
+    for j in range(features):
+        for k in range(count):
+            out[k] += v[j * count + k] * v[j * count + k]
 
 
 @implements(predict, Rows)
@@ -343,11 +355,10 @@ def predict_rows(state, context, arms):  # type: ignore[no-untyped-def]
     features = context.size
     root, center = state.root, state.mean
     mean, std, v = np.empty(arms.size), np.empty(arms.size), np.empty(features)
-    used = np.flatnonzero(context)
-    values = taken(context, used)
+    values, rows, reach = used(context)
     for a in range(arms.size):
         k = arms[a]
-        transposed_product(root, k * features * features, values, used, v)
+        transposed_product(root, k * features * features, values, rows, reach, v)
         expected = 0.0
         variance = 0.0
         for i in range(features):
@@ -360,15 +371,21 @@ def predict_rows(state, context, arms):  # type: ignore[no-untyped-def]
 
 @implements(learn, Lanes)
 def learn_lanes(state, arm, context, reward, noise_variance):  # type: ignore[no-untyped-def]
-    features, _, count = state.root.shape
+    features = context.size
     root, mean, room = state.root, state.mean, np.empty((5, features))
     surprise = reward
-    for i in range(features):
-        surprise -= context[i] * mean[i, arm]
-        room[V, i] = 0.0
-        for h in range(i + 1):
-            room[V, i] += context[h] * root[h, i, arm]
-    spread = absorb(root, arm, features * count, count, noise_variance, room)
+    for j in range(features):
+        surprise -= context[j] * mean[j, arm]
+        room[V, j] = 0.0
+        for i in range(j + 1):
+            room[V, j] += context[i] * root[i, j, arm]
+    spread = set_factors(room, noise_variance)
+    for j in range(features):
+        keep, take, v = room[KEEP, j], room[TAKE, j], room[V, j]
+        for i in range(j + 1):
+            number = root[i, j, arm]
+            root[i, j, arm] = number * keep - room[PRODUCT, i] * take
+            room[PRODUCT, i] += number * v
     gain = surprise / (spread + noise_variance)
     for i in range(features):
         mean[i, arm] += room[PRODUCT, i] * gain
@@ -382,12 +399,13 @@ def learn_rows(state, arm, context, reward, noise_variance):  # type: ignore[no-
     features = context.size
     root, mean, room = state.root, state.mean, np.empty((5, features))
     begin = arm * features * features
-    used = np.flatnonzero(context)
-    transposed_product(root, begin, taken(context, used), used, room[V])
+    values, rows, reach = used(context)
+    transposed_product(root, begin, values, rows, reach, room[V])
     surprise = reward
     for i in range(features):
         surprise -= context[i] * mean[arm, i]
-    spread = absorb(root, begin, features, 1, noise_variance, room)
+    spread = set_factors(room, noise_variance)
+    absorb(root, begin, room)
     gain = surprise / (spread + noise_variance)
     for i in range(features):
         mean[arm, i] += room[PRODUCT, i] * gain
@@ -426,80 +444,35 @@ def everyone(arms, count):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def absorb(root, begin, down, across, noise_variance, room):  # type: ignore[no-untyped-def]
-    """Carlson's rule for a root whose entry i, j is at begin + i · down + j · across of an array.
-
-    The room (5, d) brings v and takes, among others, root v with the root as it was. Returns the
-    spread vᵀv.
-    """
-    features, spread = room.shape[1], 0.0
-    for j in range(features):
-        spread += room[V, j] * room[V, j]
-        room[DEVIATION, j] = noise_variance + spread
-    for j in range(features):
-        room[DEVIATION, j] = np.sqrt(room[DEVIATION, j])
-    before = np.sqrt(noise_variance)
-    for j in range(features):
-        after = room[DEVIATION, j]
-        room[KEEP, j], room[TAKE, j] = before / after, room[V, j] / (before * after)
-        before = after
-    # Along a row every sum waits for the one before; four rows at a time wait together.
-    fours = features - features % 4
-    for i in range(0, fours, 4):
-        one = begin + i * down
-        two, three, four_ = one + down, one + 2 * down, one + 3 * down
-        e, f, g, h = 0.0, 0.0, 0.0, 0.0
-        for j in range(i, features):
-            at, keep, take, v = j * across, room[KEEP, j], room[TAKE, j], room[V, j]
-            a, b = entry(root, one + at), entry(root, two + at)
-            c, d = entry(root, three + at), entry(root, four_ + at)
-            set_entry(root, one + at, a * keep - e * take)
-            set_entry(root, two + at, b * keep - f * take)
-            set_entry(root, three + at, c * keep - g * take)
-            set_entry(root, four_ + at, d * keep - h * take)
-            e, f, g, h = e + a * v, f + b * v, g + c * v, h + d * v
-        room[PRODUCT, i], room[PRODUCT, i + 1] = e, f
-        room[PRODUCT, i + 2], room[PRODUCT, i + 3] = g, h
-    for i in range(fours, features):
-        e = 0.0
-        for j in range(i, features):
-            at = begin + i * down + j * across
-            a = entry(root, at)
-            set_entry(root, at, a * room[KEEP, j] - e * room[TAKE, j])
-            e += a * room[V, j]
-        room[PRODUCT, i] = e
-    return spread
+def used(context):  # type: ignore[no-untyped-def]
+    """Values and numbers of the features that are not zero, and how many there are up to each."""
+    values, n = np.empty(context.size), 0
+    rows, reach = np.empty(context.size, np.int64), np.empty(context.size, np.int64)
+    for i in range(context.size):
+        values[n], rows[n] = context[i], i
+        n += context[i] != 0.0
+        reach[i] = n
+    return values[:n], rows[:n], reach
 
 
 @inlined
-def transposed_product(root, begin, values, used, v):  # type: ignore[no-untyped-def]
-    """v = rootᵀx for the root that begins there, and x with these values at the features used."""
+def transposed_product(root, begin, values, rows, reach, v):  # type: ignore[no-untyped-def]
+    """v = rootᵀx for the root that begins there, and an x with these features `used`."""
     features = v.size
-    for j in range(features):
-        v[j] = 0.0
-    for n in range(0, used.size, 4):
-        ns, weights = four(values, n, used.size)
-        rows = used[ns[0]], used[ns[1]], used[ns[2]], used[ns[3]]
-        add_rows(v, rows[0], features, root, places(rows, features, begin), weights)
-
-
-@inlined
-def four(values, n, end):  # type: ignore[no-untyped-def]
-    """The numbers n … n + 3, and the values there; beyond the end, the last number and a zero."""
-    last = end - 1
-    return (n, min(n + 1, last), min(n + 2, last), min(n + 3, last)), (
-        values[n],
-        values[n + 1] if n < last else 0.0,
-        values[n + 2] if n + 1 < last else 0.0,
-        values[n + 3] if n + 2 < last else 0.0,
-    )
-
-
-@inlined
-def places(rows, stride, begin):  # type: ignore[no-untyped-def]
-    """Where four rows of an array begin."""
-    i, j, k, l = rows
-    return begin + i * stride, begin + j * stride, begin + k * stride, begin + l * stride
+    if features < 8:
+        flat = root.reshape(-1)
+        for j in range(features):
+            v[j] = 0.0
+            for n in range(reach[j]):
+                v[j] += values[n] * flat[begin + rows[n] * features + j]
+        return
+    head = features % 16
+    if head > 0:
+        put_eight(v, 0, values, 0, rows, reach[7], root, begin, features)
+        j = max(head - 8, 0)
+        put_eight(v, j, values, 0, rows, reach[j + 7], root, begin + j, features)
+    for j in range(head, features, 16):
+        put_sixteen(v, j, values, 0, rows, reach[j + 7], root, begin + j, features)
 
 
 @implements(widen, Lanes)

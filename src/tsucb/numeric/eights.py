@@ -9,6 +9,7 @@ Arrays are stored by rows, and may have any shape; places in them are counted fr
 entry, as in `array.flat`.
 """
 
+import itertools
 from typing import Any
 
 from llvmlite import ir
@@ -23,80 +24,13 @@ EIGHT = ir.VectorType(ONE, 8)
 FUSED = ("contract",)  # a product and its sum may be one instruction
 
 
-@inlined
-def add_rows(target, first, last, matrix, places, weights):  # type: ignore[no-untyped-def]
-    """target[j] += Σ weights[n] · matrix[places[n] + j], first ≤ j < last, for four rows n.
-
-    Blocks of eight end where the rows do, and may begin before their first numbers, where there
-    must be zeros: left of a diagonal.
-    """
-    head = last % 8
-    for j in range(first, head):
-        add_one(target, j, matrix, places, weights)
-    for j in range(max(head, first - (first - head) % 8), last, 8):
-        add_eight(target, j, matrix, places, weights)
-
-
-def adding(kind: Any) -> Any:
-    """`add_rows` for as many numbers as the kind has."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        def numbers(n: int, place: Any) -> Any:
-            array = context.make_array(signature.args[n])(context, builder, arguments[n])
-            return builder.bitcast(builder.gep(array.data, [place]), kind.as_pointer())
-
-        j = arguments[1]
-        result = numbers(0, j)
-        total = builder.load(result, align=8)
-        for place, weight in zip(
-            *(cgutils.unpack_tuple(builder, arguments[n]) for n in (3, 4)), strict=True
-        ):
-            row = builder.load(numbers(2, builder.add(place, j)), align=8)
-            factor = weight if kind is ONE else spread_out(builder, weight)
-            product = builder.fmul(factor, row, flags=FUSED)
-            total = builder.fadd(total, product, flags=FUSED)
-        builder.store(total, result, align=8)
-        return context.get_dummy_value()
-
-    def function(_, target, j, matrix, places, weights):  # type: ignore[no-untyped-def]
-        return types.void(target, types.intp, matrix, places, weights), code
-
-    return intrinsic(function)
-
-
-def spread_out(builder: Any, number: Any) -> Any:
-    """Eight times the same number, of any kind."""
-    nothing = ir.Constant(ir.VectorType(number.type, 8), ir.Undefined)
+def spread_out(builder: Any, number: Any, times: int = 8) -> Any:
+    """Several times the same number, of any kind."""
+    nothing = ir.Constant(ir.VectorType(number.type, times), ir.Undefined)
     first = ir.Constant(ir.IntType(32), 0)
-    everywhere = ir.Constant(ir.VectorType(ir.IntType(32), 8), None)
+    everywhere = ir.Constant(ir.VectorType(ir.IntType(32), times), None)
     one = builder.insert_element(nothing, number, first)
     return builder.shuffle_vector(one, nothing, everywhere)
-
-
-add_one, add_eight = adding(ONE), adding(EIGHT)
-
-
-@intrinsic
-def entry(_, array, place):  # type: ignore[no-untyped-def]
-    """array.flat[place]."""
-
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        data = context.make_array(array)(context, builder, arguments[0]).data
-        return builder.load(builder.gep(data, [arguments[1]]))
-
-    return array.dtype(array, types.intp), code
-
-
-@intrinsic
-def set_entry(_, array, place, value):  # type: ignore[no-untyped-def]
-    """array.flat[place] = value."""
-
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        data = context.make_array(array)(context, builder, arguments[0]).data
-        builder.store(arguments[2], builder.gep(data, [arguments[1]]))
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, array.dtype), code
 
 
 def copying(rooted: bool) -> Any:
@@ -131,15 +65,16 @@ copy_eight, copy_roots = copying(False), copying(True)
 TOGETHER = 4  # vectors that are multiplied at once, so that a matrix is read once for all of them
 
 
-def multiplying(squared: bool) -> Any:
-    """What adds products of four vectors with eight columns of a matrix, or their squares.
+def multiplying(squared: bool, vectors: int, wide: int, rise: int = 0) -> Any:
+    """What multiplies vectors with columns of a matrix, and puts or, squared, adds that somewhere.
 
-    add_products(sums, vectors, first, count, matrix, place, stride) does
+    put_products(sums, start, x, first, rows, count, matrix, place, stride) does
 
-        sums[r, l] += Σ vectors[first + r, n] · matrix[place + n · stride + l],  n < count
+        sums[start + 8r + l] = Σ x[first + r · d + n] · matrix[place + rows[n] · stride + l]
 
-    for four vectors r; and for the eight numbers l that begin at a place of the matrix, with those
-    that lie below them, a stride apart. The products stay in registers until they are added up.
+    with n < count, for several vectors r of length d, or for one and several eights of columns l.
+    Products stay in registers until they are added up. The numbers of rows are None for 0, 1, 2, …;
+    each further eight of columns has `rise` rows more, if there are as many: 8 in a triangle.
     """
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -149,37 +84,81 @@ def multiplying(squared: bool) -> Any:
         def eight(data: Any, where: Any) -> Any:
             return builder.bitcast(builder.gep(data, [where]), EIGHT.as_pointer())
 
-        def plus_product(total: Any, one: Any, other: Any) -> Any:
-            product = builder.fmul(one, other, flags=FUSED)
-            return builder.fadd(total, product, flags=FUSED)
+        def plus(place: Any, more: int) -> Any:
+            return builder.add(place, place.type(more))
 
-        _, _, first, count, _, place, stride = arguments
-        vectors, matrix = array(1), array(4).data
-        length = builder.extract_value(vectors.shape, 1)
-        starts, totals = [], []
-        for r in range(TOGETHER):
-            row = builder.mul(builder.add(first, first.type(r)), length)
-            starts.append(builder.gep(vectors.data, [row]))
-            totals.append(cgutils.alloca_once(builder, EIGHT))
-            builder.store(ir.Constant(EIGHT, None), totals[r])
-        with cgutils.for_range(builder, count) as loop:
-            where = builder.add(place, builder.mul(loop.index, stride))
-            numbers = builder.load(eight(matrix, where), align=8)
-            for start, total in zip(starts, totals, strict=True):
-                factor = spread_out(builder, builder.load(builder.gep(start, [loop.index])))
-                builder.store(plus_product(builder.load(total), factor, numbers), total)
-        for r, total in enumerate(totals):
-            target, found = eight(array(0).data, first.type(8 * r)), builder.load(total)
-            before = builder.load(target, align=8)
-            after = plus_product(before, found, found) if squared else builder.fadd(before, found)
-            builder.store(after, target, align=8)
+        def factor_at(place: Any) -> Any:
+            kind = signature.args[2]
+            address = (
+                cgutils.get_item_pointer(context, builder, kind, x, [place])  # which may have gaps
+                if kind.ndim == 1
+                else builder.gep(x.data, [place])
+            )
+            return spread_out(builder, builder.load(address))
+
+        _, start, _, first, _, count, _, place, stride = arguments
+        numbered = isinstance(signature.args[4], types.Array)
+        sums, x, matrix = array(0).data, array(2), array(6).data
+        length = builder.extract_value(x.shape, signature.args[2].ndim - 1)
+        starts = [builder.add(first, builder.mul(length, length.type(r))) for r in range(vectors)]
+        totals = [[cgutils.alloca_once(builder, EIGHT) for _ in starts] for _ in range(wide)]
+        for total in itertools.chain(*totals):
+            builder.store(ir.Constant(EIGHT, None), total)
+        begin = count.type(0)
+        for w in range(wide):
+            with cgutils.for_range_slice(builder, begin, count, count.type(1)) as (n, _):
+                row = builder.load(builder.gep(array(4).data, [n])) if numbered else n
+                where = builder.add(place, builder.mul(row, stride))
+                factors = [factor_at(builder.add(r, n)) for r in starts]
+                for v in range(w, wide):
+                    numbers = builder.load(eight(matrix, plus(where, 8 * v)), align=8)
+                    for total, factor in zip(totals[v], factors, strict=True):
+                        more = plus_product(builder, builder.load(total), factor, numbers)
+                        builder.store(more, total)
+            if not rise:
+                break
+            begin, count = count, plus(count, rise)
+            if numbered:
+                most = builder.extract_value(array(4).shape, 0)
+                count = builder.select(builder.icmp_signed("<", count, most), count, most)
+        for w, r in itertools.product(range(wide), range(vectors)):
+            target, found = eight(sums, plus(start, 8 * (w + r))), builder.load(totals[w][r])
+            if squared:
+                found = plus_product(builder, builder.load(target, align=8), found, found)
+            builder.store(found, target, align=8)
         return context.get_dummy_value()
 
-    def function(_, sums, vectors, first, count, matrix, place, stride):  # type: ignore[no-untyped-def]
+    def function(_, sums, start, x, first, rows, count, matrix, place, stride):  # type: ignore[no-untyped-def]
         number = types.intp
-        return types.void(sums, vectors, number, number, matrix, number, number), code
+        return types.void(sums, number, x, number, rows, number, matrix, number, number), code
 
     return intrinsic(function)
 
 
-add_products, add_squares = multiplying(False), multiplying(True)
+def plus_product(builder: Any, total: Any, one: Any, other: Any) -> Any:
+    """total + one · other."""
+    return builder.fadd(total, builder.fmul(one, other, flags=FUSED), flags=FUSED)
+
+
+put_products, add_squares = multiplying(False, TOGETHER, 1), multiplying(True, TOGETHER, 1)
+put_eight, add_eight_squares = multiplying(False, 1, 1), multiplying(True, 1, 1)
+put_thirty_two, add_thirty_two_squares = multiplying(False, 1, 4), multiplying(True, 1, 4)
+put_sixteen = multiplying(False, 1, 2, rise=8)  # of a triangle
+
+
+@inlined
+def weighted_rows(x, matrix, out):  # type: ignore[no-untyped-def]
+    """out = xᵀ matrix."""
+    rows, columns = matrix.shape
+    if columns < 8:
+        for j in range(columns):
+            out[j] = 0.0
+            for i in range(rows):
+                out[j] += x[i] * matrix[i, j]
+        return
+    rest = columns - columns % 32
+    for j in range(0, rest, 32):
+        put_thirty_two(out, j, x, 0, None, rows, matrix, j, columns)
+    for block in range(rest, columns, 8):
+        j = min(block, columns - 8)
+        put_eight(out, j, x, 0, None, rows, matrix, j, columns)

@@ -140,10 +140,10 @@ class Eight:
         less = self.builder.fcmp_ordered("<", other.value, self.value)
         return Eight(self.builder, self.builder.select(less, other.value, self.value))
 
-    def smallest(self) -> Any:
-        """The smallest of the eight."""
+    def extreme(self, which: str) -> Any:
+        """The "min" or "max" of the eight."""
         kind = ir.FunctionType(ir.DoubleType(), [REAL])
-        name = f"llvm.vector.reduce.fmin.v{LANES}f64"
+        name = f"llvm.vector.reduce.f{which}.v{LANES}f64"
         function = cgutils.get_or_insert_function(self.builder.module, kind, name)
         return self.builder.call(function, [self.value], fastmath=("nnan",))
 
@@ -187,21 +187,21 @@ def next_normals(builder: Any, state: Any) -> tuple[Eight, Eight]:
     return box_muller(*(mixed(start + start.constant(steps)) for steps in ahead))
 
 
-def visit(context: Any, builder: Any, kind: Any, array: Any, place: Any, count: Any, state: Any,
-          use: Callable[[Eight, Any], None]) -> Any:  # fmt: skip
-    """Use eight normals with each address of eight numbers of an array; the burst's next state.
-
-    The first is that of a place, counted as in `array.flat`.
-    """
-    data = builder.gep(context.make_array(kind)(context, builder, array).data, [place])
+def visit(builder: Any, count: Any, state: Any, use: Callable[[Eight, Any], None]) -> Any:
+    """Use eight normals with each eighth number, up to a count; the burst's next state."""
     number = count.type
     last = builder.and_(builder.add(count, number(AT_ONCE - 1)), number(-AT_ONCE))
     with cgutils.for_range_slice(builder, number(0), last, number(AT_ONCE)) as (i, _):
         here = builder.add(state, builder.mul(i, number(STEP)))
         for eight, start in zip(next_normals(builder, here), (0, LANES), strict=True):
-            where = builder.gep(data, [builder.add(i, number(start))])
-            use(eight, builder.bitcast(where, REAL.as_pointer()))
+            use(eight, builder.add(i, number(start)))
     return builder.add(state, builder.mul(last, number(STEP)))
+
+
+def eight_of(context: Any, builder: Any, kind: Any, array: Any) -> Callable[[Any], Any]:
+    """The addresses of eight numbers of an array, from a place on, counted as in `array.flat`."""
+    data = context.make_array(kind)(context, builder, array).data
+    return lambda place: builder.bitcast(builder.gep(data, [place]), REAL.as_pointer())
 
 
 @intrinsic
@@ -212,11 +212,13 @@ def put_normals(_, out, place, count, state):  # type: ignore[no-untyped-def]
     """
 
     def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        def put(z, target):  # type: ignore[no-untyped-def]
-            builder.store(z.value, target, align=8)
-
         array, place, count, state = arguments
-        return visit(context, builder, out, array, place, count, state, put)
+        target = eight_of(context, builder, out, array)
+
+        def put(z, n):  # type: ignore[no-untyped-def]
+            builder.store(z.value, target(builder.add(place, n)), align=8)
+
+        return visit(builder, count, state, put)
 
     return types.uint64(out, types.intp, types.intp, types.uint64), code
 
@@ -239,17 +241,53 @@ def _raise_apart(_, best, mean, std, state):  # type: ignore[no-untyped-def]
         array, mean, std, state = arguments
         size = builder.extract_value(context.make_array(best)(context, builder, array).shape, 0)
         mean, std = (Eight(builder, spread_out(builder, number)) for number in (mean, std))
+        numbers = eight_of(context, builder, best, array)
         lowest = cgutils.alloca_once_value(builder, ir.Constant(REAL, [math.inf] * LANES))
 
-        def lift(z, target):  # type: ignore[no-untyped-def]
+        def lift(z, n):  # type: ignore[no-untyped-def]
+            target = numbers(n)
             before = Eight(builder, builder.load(target, align=8))
             after = before.larger(z.call("fma", std, mean))
             builder.store(after.value, target, align=8)
             builder.store(Eight(builder, builder.load(lowest)).smaller(after).value, lowest)
 
-        state = visit(context, builder, best, array, size.type(0), size, state, lift)
-        least = Eight(builder, builder.load(lowest)).smallest()
+        state = visit(builder, size, state, lift)
+        least = Eight(builder, builder.load(lowest)).extreme("min")
         return context.make_tuple(builder, signature.return_type, [least, state])
 
     result = types.Tuple((types.float64, types.uint64))
     return result(best, types.float64, types.float64, types.uint64), code
+
+
+@inlined
+def highest_normal(mean, std, count, state):  # type: ignore[no-untyped-def]
+    """The highest draw of N(mean[n], std[n]²) with n < count, and the next state.
+
+    The count must be a multiple of sixteen.
+    """
+    return _highest_apart(mean, std, count, state)
+
+
+@intrinsic
+def _highest_apart(_, mean, std, count, state):  # type: ignore[no-untyped-def]
+    """`highest_normal`, not copied into its caller either."""
+
+    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        builder.function.attributes.add("noinline")
+        means, stds = (
+            eight_of(context, builder, kind, array)
+            for kind, array in zip((mean, std), arguments[:2], strict=True)
+        )
+        highest = cgutils.alloca_once_value(builder, ir.Constant(REAL, [-math.inf] * LANES))
+
+        def lift(z, n):  # type: ignore[no-untyped-def]
+            m, s = (Eight(builder, builder.load(at(n), align=8)) for at in (means, stds))
+            drawn = z.call("fma", s, m)
+            builder.store(Eight(builder, builder.load(highest)).larger(drawn).value, highest)
+
+        state = visit(builder, arguments[2], arguments[3], lift)
+        best = Eight(builder, builder.load(highest)).extreme("max")
+        return context.make_tuple(builder, signature.return_type, [best, state])
+
+    result = types.Tuple((types.float64, types.uint64))
+    return result(mean, std, types.intp, types.uint64), code

@@ -189,16 +189,14 @@ def count_choices(policy, belief, stream, repetitions):  # type: ignore[no-untyp
 @inlined
 def winner(scores, sign, rng):  # type: ignore[no-untyped-def]
     """The index of the largest sign · score; each of several equal ones with the same chance."""
-    best = 0
-    ties = 1
+    best, highest, ties = 0, sign * scores[0], 1
     for a in range(1, scores.size):
-        if sign * scores[a] > sign * scores[best]:
-            best = a
-            ties = 1
-        elif scores[a] == scores[best]:
-            ties += 1
-            if rng.random() * ties < 1.0:
+        score = sign * scores[a]
+        if score >= highest:
+            ties = ties + 1 if score == highest else 1
+            if ties == 1 or rng.random() * ties < 1.0:
                 best = a
+            highest = score
     return best
 
 
