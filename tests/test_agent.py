@@ -471,6 +471,11 @@ def test_what_arms_know_survives_others_leaving():
             ValueError,
             "takes no context",
         ),
+        (
+            lambda: make(model=tsucb.BernoulliArms(), features=None).choose(np.array(1.0)),
+            ValueError,
+            "takes no context",
+        ),
     ],
 )
 def test_bad_input(call, error, message):

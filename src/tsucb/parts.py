@@ -25,6 +25,7 @@ from numba.core.environment import lookup_environment
 from numba.core.lowering import Lower
 from numba.core.typed_passes import NativeLowering
 
+MANGLED = "_Z"  # how the names of functions and of Numba's environments begin
 ENVIRONMENT = "_ZN08NumbaEnv"  # how the names of Numba's environments begin
 
 
@@ -105,6 +106,12 @@ class KernelLibrary(JITCodeLibrary):  # type: ignore[misc]
             if not function.is_declaration:
                 passes.run(function, builder)
 
+    def _get_module_for_linking(self) -> Any:
+        """The names alone of what is there, for the disk: whoever copies code copies parts."""
+        found = (*self._final_module.functions, *self._final_module.global_variables)
+        names = (x.name for x in found if not x.is_declaration and x.name.startswith(MANGLED))
+        return llvm.parse_assembly("\n".join(f'@"{name}" = global i8 0' for name in names))
+
 
 class PartLibrary(KernelLibrary):
     """The code of a part: no machine code, and nothing optimised but each function by itself."""
@@ -118,7 +125,10 @@ class PartLibrary(KernelLibrary):
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage == llvm.Linkage.external:
                 function.linkage = "linkonce_odr"
-        self._shared_module = self._final_module
+
+    def _get_module_for_linking(self) -> Any:
+        """All of its code."""
+        return self._final_module
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)

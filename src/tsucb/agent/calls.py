@@ -12,15 +12,13 @@ and policies without compiled implementations, or made of more than numbers and 
 import functools
 from collections.abc import Callable
 from types import MethodType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 from numpy.typing import NDArray
 
+from tsucb.agent.handed import LENT_BYTES, bytes_of, text_from
 from tsucb.agent.ids import LONGEST_ID, decision_id, write_id
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import LARGEST, SMALLEST, flushed
@@ -57,6 +55,9 @@ class Books(NamedTuple):
     totals: Floats
 
 
+Decided: TypeAlias = tuple[int, str, bytes]
+
+
 class Calls(Protocol):
     """Deciding and learning as the agent calls them.
 
@@ -64,10 +65,11 @@ class Calls(Protocol):
     one.
     """
 
-    def decide(self, context: bytes, columns: Integers) -> tuple[int, str]:
-        """The index of the arm among the columns, and the decision's id.
+    def decide(self, context: bytes, columns: Integers) -> Decided:
+        """Which arm, as an index into the columns; the decision's id; what the policy saw.
 
-        The index is `NOT_FINITE` where a context has an entry that is not; nothing has happened.
+        That is what `tsucb.step.next_arm` left, as bytes. The index is `NOT_FINITE` where a context
+        has an entry that is not; nothing has happened.
         """
 
     @property
@@ -83,13 +85,13 @@ class Calls(Protocol):
 
 
 def make_calls(
-    policy: Any, model: Any, state: Any, books: Books, rng: np.random.Generator, seen: Floats,
+    policy: Any, model: Any, state: Any, books: Books, rng: np.random.Generator,
     keep_beliefs: bool,
 ) -> Calls:  # fmt: skip
-    """The calls for this state; `seen` is where a decision leaves what `next_arm` saw."""
+    """The calls for this state."""
     machine = not keep_beliefs and runs_by_address(model, state, policy)
     kind = CompiledCalls if machine else PlainCalls
-    return kind(policy, model, state, books, rng, seen)
+    return kind(policy, model, state, books, rng)
 
 
 def runs_by_address(model: Any, state: Any, policy: Any = None) -> bool:
@@ -206,6 +208,11 @@ def room_for(model: Any, state: Any) -> Floats:
     return np.zeros(model.context_shape(model.arms(state)) or (0,))
 
 
+def room_for_seen(books: Books) -> Floats:
+    """Room for what a decision among all arms sees of them."""
+    return np.empty(4 * books.chosen.size + 2)
+
+
 def largest_of(model: Any) -> float:
     """The largest number that the model takes."""
     return float(getattr(model, "largest", LARGEST))
@@ -214,20 +221,21 @@ def largest_of(model: Any) -> float:
 class PlainCalls:
     """`Calls` in plain Python; it can also keep the belief of the last decision."""
 
-    def __init__(self, policy: Any, model: Any, state: Any, books: Books,
-                 rng: np.random.Generator, seen: Floats) -> None:  # fmt: skip
+    def __init__(
+        self, policy: Any, model: Any, state: Any, books: Books, rng: np.random.Generator
+    ) -> None:
         self.policy, self.model, self.state, self.books = Watched(policy), model, state, books
-        self.rng, self.seen = rng, seen
+        self.rng, self.seen = rng, room_for_seen(books)
         self.room, self.largest = room_for(model, state), largest_of(model)
         # Learning is compiled wherever the model is, and then an interrupt cannot come halfway.
-        given = (model, state, books, rng, seen)
+        given = (model, state, books, rng)
         self._machine = CompiledCalls((), *given) if runs_by_address(model, state) else None
 
-    def decide(self, context: bytes, columns: Integers) -> tuple[int, str]:
+    def decide(self, context: bytes, columns: Integers) -> Decided:
         """See `Calls`."""
         values, counts = np.frombuffer(context), self.books.counts
         if not all_finite(values, self.largest):
-            return NOT_FINITE, ""
+            return NOT_FINITE, "", b""
         step = int(counts[DECISIONS] + counts[OBSERVATIONS]) + 1
         self.policy.belief = None
         choice = next_arm(
@@ -236,7 +244,8 @@ class PlainCalls:
         )  # fmt: skip
         words = np.frombuffer(context, np.uint64)
         count_decision(self.books, words, columns, choice.arm)
-        return int(choice.arm), decision_id(int(counts[DECISIONS]), int(self.books.checksum[0]))
+        id = decision_id(int(counts[DECISIONS]), int(self.books.checksum[0]))
+        return int(choice.arm), id, self.seen[: 4 * columns.size + 2].tobytes()
 
     @property
     def learn(self) -> Any:
@@ -277,17 +286,18 @@ class CompiledCalls:
 
     __slots__ = ("_decider", "_learner", "_long", "_machines", "belief", "decide", "learn")
 
-    def __init__(self, policy: Any, model: Any, state: Any, books: Books,
-                 rng: np.random.Generator, seen: Floats) -> None:  # fmt: skip
+    def __init__(
+        self, policy: Any, model: Any, state: Any, books: Books, rng: np.random.Generator
+    ) -> None:
         self._learner = Kept(Learner(model, state, room_for(model, state), books))
-        letters = np.empty(LONGEST_ID, dtype=np.uint8)
+        letters, seen = np.empty(LONGEST_ID, dtype=np.uint8), room_for_seen(books)
         rest = policy, initial_pulls(model), held(rng), seen, largest_of(model), letters
         self._decider = Kept(Decider(self._learner, *rest))
         self._long = sum(array.size for array in leaves(state)) >= LONG
         self._machines: dict[Any, MethodType] = {}
         self.belief = None  # machine code keeps none
         # Compiled when the first decision is made, and the first reward comes.
-        self.decide: Callable[[bytes, Integers], tuple[int, str]] = self._first_decision
+        self.decide: Callable[[bytes, Integers], Decided] = self._first_decision
         self.learn: Callable[[bytes, int, float, bool], bool] = self._first_reward
 
     def bound(self, function: Any, *kinds: Any) -> Callable[..., Any]:
@@ -296,10 +306,10 @@ class CompiledCalls:
             self._machines[function] = _bound(self._decider, function, kinds)
         return self._machines[function]
 
-    def _first_decision(self, context: bytes, columns: Integers) -> tuple[int, str]:
+    def _first_decision(self, context: bytes, columns: Integers) -> Decided:
         self.decide = self.bound(_decide_long if self._long else _decide, _CONTEXT, _COLUMNS)
-        place, id = self.decide(context, columns)
-        return place, id
+        place, id, seen = self.decide(context, columns)
+        return place, id, seen
 
     def _first_reward(self, context: bytes, column: int, reward: float, counted: bool) -> bool:
         kinds = (_CONTEXT, types.int64, types.float64, types.boolean)
@@ -333,7 +343,7 @@ def _bound(first: Kept, function: Any, kinds: Any) -> MethodType:
     return MethodType(function.compile((first.kind, *kinds)), first.address)
 
 
-_CONTEXT = types.Bytes(types.uint8, 1, "C", readonly=True)
+_CONTEXT = LENT_BYTES
 _COLUMNS = types.Array(types.int64, 1, "C")
 
 # Most calls are short. To give up the interpreter's lock would take a tenth of their time, and the
@@ -349,7 +359,8 @@ def _decide(decider, numbers, columns):  # type: ignore[no-untyped-def]
     learner = decider.learner
     values, books = np.frombuffer(numbers, np.float64), learner.books
     if not all_finite(values, decider.largest):
-        return NOT_FINITE, text_from(decider.letters, decider.letters.size)
+        nothing = bytes_of(decider.seen, 0)
+        return NOT_FINITE, text_from(decider.letters, decider.letters.size), nothing
     step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
     context = laid_out(without_tiny(values), learner.room, columns)
     choice = next_arm(
@@ -359,31 +370,12 @@ def _decide(decider, numbers, columns):  # type: ignore[no-untyped-def]
     record_decision(books, np.frombuffer(numbers, np.uint64), columns, choice.arm)
     letters = decider.letters
     first = write_id(letters, letters.size, books.counts[DECISIONS], books.checksum[0])
-    return choice.arm, text_from(letters, first)
+    return choice.arm, text_from(letters, first), bytes_of(decider.seen, 4 * columns.size + 2)
 
 
 @compiled
 def _decide_long(decider, numbers, columns):  # type: ignore[no-untyped-def]
     return _decide(decider, numbers, columns)
-
-
-@intrinsic
-def text_from(_, letters, first):  # type: ignore[no-untyped-def]
-    """The string of the letters from the first one, for Python, which makes a copy of it."""
-
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        array = make_array(letters)(context, builder, arguments[0])
-        text = cgutils.create_struct_proxy(types.unicode_type)(context, builder)
-        text.data = builder.bitcast(builder.gep(array.data, [arguments[1]]), text.data.type)
-        text.length = builder.sub(array.nitems, arguments[1])
-        text.kind = context.get_constant(types.int32, 1)  # bytes for each letter
-        text.is_ascii = context.get_constant(types.uint32, 1)
-        text.hash = context.get_constant(types.intp, -1)  # not known
-        text.meminfo = cgutils.get_null_value(text.meminfo.type)
-        text.parent = cgutils.get_null_value(text.parent.type)
-        return text._getvalue()
-
-    return types.unicode_type(letters, first), code
 
 
 @keeping_gil

@@ -139,7 +139,7 @@ class Core:
             refuse_reentry()
 
     def _bound(self, roster: Roster) -> Calls:
-        given = roster.state, roster.books, self._rng, roster.seen, self.keep_beliefs
+        given = roster.state, roster.books, self._rng, self.keep_beliefs
         roster.calls = make_calls(self.policy, roster.model, *given)
         return roster.calls
 
@@ -199,7 +199,8 @@ class Core:
 
         `counted` where it also stands for a decision, as it was of none.
         """
-        calls = roster.calls or self._bound(roster)
+        if (calls := roster.calls) is None:
+            calls = self._bound(roster)
         learn = calls.learn
         if learn is None:  # in plain Python: into a copy
             roster = roster.copied()

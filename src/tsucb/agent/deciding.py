@@ -15,7 +15,7 @@ from tsucb.agent.calls import (
     CompiledCalls,
     count_decision,
 )
-from tsucb.agent.contexts import Arm, Context, one_by_one
+from tsucb.agent.contexts import ARRAY, FLOAT, Arm, Context, one_by_one
 from tsucb.agent.core import refuse_reentry
 from tsucb.agent.decision import Decision, Estimate
 from tsucb.agent.ids import decision_id
@@ -59,9 +59,13 @@ class Deciding(Offering):
             per arm, a mapping of names to features: dictionaries or vectors. Where arms come with
             the decisions they need not be known.
         """
-        # The common case by itself: all arms, in a context as wide as ever and the same for all.
-        usual = arms is None and not self._free and not self._per_arm
-        x, names = (self._reader.packed(context), None) if usual else self._read(context, arms)
+        # The common case by itself: all arms, and a vector that needs no reading.
+        shape = self._reader.ready if arms is None else None
+        usual = type(context) is ARRAY and context.dtype is FLOAT and context.shape == shape
+        if usual:
+            x = context.tobytes()
+        else:
+            x, names = self._read(context, arms)
         if self._lock._is_owned():  # type: ignore[attr-defined]
             refuse_reentry()
         now = self._time()
@@ -340,22 +344,20 @@ class Deciding(Offering):
         open: Entries, proposed: bool = False,
     ) -> Decision:  # fmt: skip
         """Decide, and open the decision; it counts once the caller says so."""
-        records, columns = offer
+        records = offer.records
         if not records:
             raise ValueError("no arm is available; add one, or list at least one")
-        calls = roster.calls or self._bound(roster)
+        if (calls := roster.calls) is None:
+            calls = self._bound(roster)
         decide = calls.decide
-        place, id = decide(x, columns)
+        place, id, seen = decide(x, offer.columns)
         if place == NOT_FINITE:
             check_finite(np.frombuffer(x), roster.model.largest)
         record = records[place]
         if self._per_arm:
             width = len(x) // len(records)
             x = x[place * width : (place + 1) * width]
-        if self._coming and not proposed:
-            self._remember(roster, record, int(columns[place]))
+            if self._coming and not proposed:
+                self._remember(roster, record, int(offer.columns[place]))
         open[id] = record, x, now
-        seen = roster.seen
-        if len(records) < roster.width:
-            seen = seen[: 4 * len(records) + 2]
-        return Decision(id, record.name, offer, self.policy, seen.tobytes(), calls.belief, now)
+        return Decision(id, record.name, offer, self.policy, seen, calls.belief, now)

@@ -66,6 +66,17 @@ def _pieces(names: list[Arm], most: int | None) -> Iterator[slice]:
     yield slice(first, len(names))
 
 
+def _number(reward: Any) -> float:
+    """A reward as a number."""
+    try:
+        value = None if isinstance(reward, _TEXT) else float(reward)  # which reads text, too
+    except (TypeError, ValueError):
+        value = None
+    if value is None:
+        raise TypeError(f"a reward must be a number, not {reward!r}")
+    return value
+
+
 class Learning(Offering):
     """The calls that learn."""
 
@@ -236,12 +247,7 @@ class Learning(Offering):
 
     def check_reward(self, reward: float) -> float:
         """A reward as a number that the model can learn from, or a sentence on why it cannot."""
-        try:
-            value = float(reward)
-        except (TypeError, ValueError):
-            value = None
-        if value is None or isinstance(reward, _TEXT):  # which float() reads, too
-            raise TypeError(f"a reward must be a number, not {reward!r}")
+        value = reward if type(reward) is float else _number(reward)
         largest = self._reader.largest
         if not abs(value) <= largest:
             raise ValueError(

@@ -109,13 +109,13 @@ def _rank_plain(calls: PlainCalls, context: bytes, columns: Integers, places: In
                 seen: Floats, width: int) -> tuple[int, int]:  # fmt: skip
     """`_rank` in plain Python, one decision after the other."""
     rows, left = np.frombuffer(context), list(range(columns.size))
-    whole, books = calls.seen, calls.books
+    books = calls.books
     for n in range(places.size):
         given = rows.reshape(-1, width)[left].tobytes() if width else context
-        place, _ = calls.decide(given, columns[left])
+        place, _, saw = calls.decide(given, columns[left])
         if place == NOT_FINITE:
             return NOT_FINITE, 0
-        seen[n, : 4 * len(left) + 2] = whole[: 4 * len(left) + 2]
+        seen[n, : 4 * len(left) + 2] = np.frombuffer(saw)
         places[n] = left.pop(place)
     return int(books.counts[DECISIONS]), int(books.checksum[0])
 

@@ -92,8 +92,8 @@ class Roster:
 
     # What every decision and every reward looks up; slots are found at once.
     __slots__ = (
-        "axes", "books", "calls", "columns", "counts", "free", "model", "offered", "open", "seen",
-        "state", "width",
+        "axes", "books", "calls", "columns", "counts", "free", "model", "offered", "open",
+        "state",
     )  # fmt: skip
 
     def __init__(
@@ -103,9 +103,6 @@ class Roster:
         self.model, self.columns, self.state, self.axes = model, columns, state, axes
         self.books, self.open, self.free = books, open, dict.fromkeys(free)
         self.counts = books.counts.data  # the same numbers: one by one, an array is slow
-        # Where a decision leaves what it saw, of so many arms at most.
-        self.width = max(books.chosen.size, 1)
-        self.seen = np.empty(4 * self.width + 2)
         # The calls bound to all this, and the offer of all arms; made when needed.
         self.calls: Calls | None = None
         self.offered: Offer | None = None

@@ -185,7 +185,7 @@ class Waiting:
     def decision(self, id: str) -> Open | None:
         """The decision of an id; None if there is none."""
         found = self.entries.get(id)
-        if isinstance(found, tuple):
+        if type(found) is tuple:
             return found
         place = self._place(id)
         if place is None:

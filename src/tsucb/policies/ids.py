@@ -8,7 +8,7 @@ import numpy as np
 from tsucb.beliefs.best import regret_and_gain
 from tsucb.beliefs.sampling import estimated_regret_and_gain
 from tsucb.compiled import hook, implements, inlined, offers
-from tsucb.numeric.arrays import inner, largest_of
+from tsucb.numeric.arrays import copy_to, inner, largest_of
 from tsucb.policies.policy import (
     Choice,
     Policy,
@@ -159,18 +159,33 @@ def best_mixture(regret, gain):  # type: ignore[no-untyped-def]
     ratio (qΔᵢ + (1−q)Δⱼ)² / (qvᵢ + (1−q)vⱼ) is convex in q, and where its slope is zero,
     q = Δⱼ/(Δᵢ−Δⱼ) − 2vⱼ/(vᵢ−vⱼ).
     """
-    if not largest_of(gain) < np.inf:  # arms of which nothing is known go first
-        unknown = np.zeros(gain.size)
-        for a in range(gain.size):
-            unknown[a] = 0.0 if gain[a] < np.inf else 1.0
-        return tied(unknown, 1.0)
     arms = regret.size
     value, lowest = np.empty(arms), np.inf
     for i in range(arms):
         value[i] = information_ratio(regret[i], gain[i])
         lowest = min(lowest, value[i])
-    if lowest == np.inf:  # no arm teaches anything: the smallest regret is all there is
-        return tied(regret, -1.0)
+    first, second, probability = -1, -1, 1.0
+    if not largest_of(gain) < np.inf:  # arms of which nothing is known go first
+        for i in range(arms):
+            value[i] = 1.0 if gain[i] < np.inf else 0.0
+    elif lowest == np.inf:  # no arm teaches anything: the smallest regret is all there is
+        copy_to(value, regret)
+    else:
+        first, second, probability = best_pair(regret, gain, lowest)
+    if first < 0:
+        return tied(value, -1.0)
+    chance = np.zeros(arms)
+    chance[first] = probability
+    chance[second] = 1.0 - probability
+    return chance
+
+
+@inlined
+def best_pair(regret, gain, lowest):  # type: ignore[no-untyped-def]
+    """Two arms that together are better than the lowest ratio of one, and the first's probability.
+
+    The first is −1 if there are none.
+    """
     first, second, probability = -1, -1, 1.0
     worthy, count = unbeaten(regret, gain)
     for m in range(count):
@@ -184,12 +199,7 @@ def best_mixture(regret, gain):  # type: ignore[no-untyped-def]
                     mixed = information_ratio(regret[j] + q * slope, gain[j] + q * growth)
                     if mixed < lowest:
                         lowest, first, second, probability = mixed, i, j, q
-    if first < 0:
-        return tied(value, -1.0)
-    chance = np.zeros(arms)
-    chance[first] = probability
-    chance[second] = 1.0 - probability
-    return chance
+    return first, second, probability
 
 
 @inlined
