@@ -81,6 +81,32 @@ def test_updates_against_the_exact_posterior(features):
         np.testing.assert_allclose(root_there @ root_there.T, prior, rtol=1e-9)
 
 
+@pytest.mark.parametrize(("features", "arms"), [(203, 3), (256, 1), (20, 2_700), (24, 2_000)])
+def test_long_rows_and_many_arms(features, arms):
+    """Roots that are read in another order, or ahead, as they are large: against NumPy."""
+    stream, noise = rng(features), 0.5
+    covariance, center = np.eye(features) / features, np.zeros(features)
+    model = tsucb.ContextualLinear(features, noise, prior_covariance=covariance)
+    state = model.start(arms)
+    for _ in range(40):
+        x, reward = stream.normal(size=features), stream.normal()
+        x[stream.random(features) < 0.3] = 0.0
+        gain = covariance @ x / (x @ covariance @ x + noise**2)
+        center = center + gain * (reward - x @ center)
+        covariance = covariance - np.outer(gain, x @ covariance)
+        model.update(state, x, arms - 1, reward)
+    mean, root = arm_posterior(state, arms - 1)
+    np.testing.assert_allclose(mean, center, atol=1e-10)
+    np.testing.assert_allclose(root @ root.T, covariance, atol=1e-10)
+    assert not np.tril(root, -1).any()
+    x[stream.random(features) < 0.3] = 0.0
+    expected, spread = predict(state, x, np.arange(arms))
+    np.testing.assert_allclose(expected[-1], center @ x, atol=1e-10)
+    np.testing.assert_allclose(spread[-1], np.sqrt(x @ covariance @ x), rtol=1e-8)
+    np.testing.assert_allclose(spread[:-1], np.linalg.norm(x) / np.sqrt(features), rtol=1e-12)
+    assert not expected[:-1].any()
+
+
 def below_the_diagonal(state):
     """All that is below the diagonals of the roots in a state."""
     for part in (state, *getattr(state, "__dict__", {}).values(), *state):

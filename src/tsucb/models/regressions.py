@@ -25,12 +25,16 @@ from tsucb.compiled import compiled, hook, implements, inlined
 from tsucb.numeric.arrays import Floats, Integers, aligned, inner, taken
 from tsucb.numeric.carlson import KEEP, PRODUCT, TAKE, V, absorb, set_factors
 from tsucb.numeric.eights import (
+    FEW,
+    MOST_SHORT,
     TOGETHER,
     add_eight_squares,
     add_squares,
+    add_thirty_two,
     add_thirty_two_squares,
     copy_eight,
     copy_roots,
+    fetch,
     put_eight,
     put_products,
     put_sixteen,
@@ -40,6 +44,7 @@ from tsucb.numeric.eights import (
 # Up to 40 features, with 10 and with 60 arms, lanes were the faster at predicting and rows, from 20
 # features on, at learning; rows also skip zeros, of which long contexts often have many.
 MOST_LANE_FEATURES = 20
+MOST_NEAR = 2**20  # numbers of roots; more do not stay in a cache until the next decision
 MOST_COEFFICIENT = LARGEST**2  # a mean's: the largest reward, over the least feature that tells
 
 
@@ -325,9 +330,15 @@ def add_variances(root, context, out):  # type: ignore[no-untyped-def]
     """Variances of all arms, at least 8, at a context, into zeros."""
     features, _, count = root.shape
     down, rest = features * count, count - count % 32
+    far = root.size > MOST_NEAR
     for k in range(0, rest, 32):
         for j in range(features):
-            add_thirty_two_squares(out, k, context, 0, None, j + 1, root, j * count + k, down)
+            where = j * count + k
+            if far:
+                for i in range(j + 1):
+                    for l in range(32, 64, 8):
+                        fetch(root, where + i * down + l)
+            add_thirty_two_squares(out, k, context, 0, None, j + 1, root, where, down)
     for block in range(rest, count, 8):
         k = min(block, count - 8)
         for l in range(8):
@@ -356,9 +367,14 @@ def predict_rows(state, context, arms):  # type: ignore[no-untyped-def]
     root, center = state.root, state.mean
     mean, std, v = np.empty(arms.size), np.empty(arms.size), np.empty(features)
     values, rows, reach = used(context)
+    size = features * features
+    far = arms.size * size > MOST_NEAR and features <= MOST_SHORT
     for a in range(arms.size):
         k = arms[a]
-        transposed_product(root, k * features * features, values, rows, reach, v)
+        if far and a + 1 < arms.size:
+            for place in range(arms[a + 1] * size, (arms[a + 1] + 1) * size, 8):
+                fetch(root, place)
+        transposed_product(root, k * size, values, rows, reach, v)
         expected = 0.0
         variance = 0.0
         for i in range(features):
@@ -459,6 +475,9 @@ def used(context):  # type: ignore[no-untyped-def]
 def transposed_product(root, begin, values, rows, reach, v):  # type: ignore[no-untyped-def]
     """v = rootᵀx for the root that begins there, and an x with these features `used`."""
     features = v.size
+    if features > MOST_SHORT:
+        long_transposed_product(root, begin, values, rows, v)
+        return
     if features < 8:
         flat = root.reshape(-1)
         for j in range(features):
@@ -473,6 +492,23 @@ def transposed_product(root, begin, values, rows, reach, v):  # type: ignore[no-
         put_eight(v, j, values, 0, rows, reach[j + 7], root, begin + j, features)
     for j in range(head, features, 16):
         put_sixteen(v, j, values, 0, rows, reach[j + 7], root, begin + j, features)
+
+
+@inlined
+def long_transposed_product(root, begin, values, rows, v):  # type: ignore[no-untyped-def]
+    """The same, a few rows at a time, each from about its diagonal on."""
+    features, flat = v.size, root.reshape(-1)
+    head = features % 32
+    for j in range(features):
+        v[j] = 0.0
+    for n in range(0, rows.size, FEW):
+        some, weights, first = rows[n : n + FEW], values[n : n + FEW], rows[n]
+        if first < head:
+            for m in range(some.size):
+                for j in range(head):
+                    v[j] += weights[m] * flat[begin + some[m] * features + j]
+        for j in range(max(head, first - (first - head) % 32), features, 32):
+            add_thirty_two(v, j, weights, 0, some, some.size, root, begin + j, features)
 
 
 @implements(widen, Lanes)

@@ -21,7 +21,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tsucb.compiled import inlined
-from tsucb.numeric.eights import FUSED, ONE, plus_product, spread_out
+from tsucb.numeric.eights import FEW, FUSED, MOST_SHORT, ONE, plus_product, spread_out
 
 # Rows of the room (5, d) for an update: v, √αⱼ, the factors of the rule, and root v.
 V, DEVIATION, KEEP, TAKE, PRODUCT = range(5)
@@ -57,19 +57,21 @@ def absorb(root, begin, room):  # type: ignore[no-untyped-def]
             number = flat[row + j]
             flat[row + j] = number * room[KEEP, j] - room[PRODUCT, i] * room[TAKE, j]
             room[PRODUCT, i] += number * room[V, j]
-    for j in range(head, features, 4):
-        absorb_four(root, begin + j, room, j, head)
+    together = features if features <= MOST_SHORT else FEW
+    for first in range(head, features, together):
+        for j in range(first, features, 4):
+            absorb_four(root, begin + j, room, j, first, min(first + together, j + 4))
 
 
 @intrinsic
-def absorb_four(_, root, place, room, j, first):  # type: ignore[no-untyped-def]
-    """The rule for columns j … j + 3, of which the first number is at a place, from a row on.
+def absorb_four(_, root, place, room, j, first, stop):  # type: ignore[no-untyped-def]
+    """The rule for columns j … j + 3, of which the first number is at a place, and some rows.
 
     What is below the diagonal is 0 and stays so.
     """
 
     def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        _, place, _, j, first = arguments
+        _, place, _, j, first, stop = arguments
         data = context.make_array(root)(context, builder, arguments[0]).data
         space = context.make_array(room)(context, builder, arguments[2])
         features, number = builder.extract_value(space.shape, 1), j.type
@@ -90,7 +92,7 @@ def absorb_four(_, root, place, room, j, first):  # type: ignore[no-untyped-def]
             [spread_out(builder, builder.load(at(row, plus(j, number(c)))), 4) for c in range(4)]
             for row in (V, KEEP, TAKE)
         )
-        with cgutils.for_range_slice(builder, first, plus(j, number(4)), number(4)) as (i, _):
+        with cgutils.for_range_slice(builder, first, stop, number(4)) as (i, _):
             rows = [
                 four(builder.gep(data, [plus(place, builder.mul(features, plus(i, number(r))))]))
                 for r in range(4)
@@ -108,7 +110,7 @@ def absorb_four(_, root, place, room, j, first):  # type: ignore[no-untyped-def]
                 builder.store(numbers, row, align=8)
         return context.get_dummy_value()
 
-    return types.void(root, types.intp, room, types.intp, types.intp), code
+    return types.void(root, types.intp, room, types.intp, types.intp, types.intp), code
 
 
 def transposed(builder: Any, rows: list[Any]) -> list[Any]:

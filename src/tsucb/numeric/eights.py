@@ -62,11 +62,32 @@ def copying(rooted: bool) -> Any:
 copy_eight, copy_roots = copying(False), copying(True)
 
 
+@intrinsic
+def fetch(_, array, place):  # type: ignore[no-untyped-def]
+    """Have the processor get what lies around a place of an array, which will be read soon."""
+
+    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        data = context.make_array(array)(context, builder, arguments[0]).data
+        whole = ir.IntType(32)
+        byte = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, whole, whole, whole])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        where = builder.bitcast(builder.gep(data, [arguments[1]]), byte)
+        builder.call(function, [where, whole(0), whole(2), whole(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), code
+
+
+# Matrices with longer rows are gone through a few rows at a time, from left to right, so that the
+# processor sees what comes next. Down their columns each number would be waited for, above all
+# where rows lie a power of two apart.
+MOST_SHORT, FEW = 200, 8
 TOGETHER = 4  # vectors that are multiplied at once, so that a matrix is read once for all of them
 
 
-def multiplying(squared: bool, vectors: int, wide: int, rise: int = 0) -> Any:
-    """What multiplies vectors with columns of a matrix, and puts or, squared, adds that somewhere.
+def multiplying(end: str, vectors: int, wide: int, rise: int = 0) -> Any:
+    """What multiplies vectors with columns of a matrix, and puts or adds that, or adds its squares.
 
     put_products(sums, start, x, first, rows, count, matrix, place, stride) does
 
@@ -123,7 +144,9 @@ def multiplying(squared: bool, vectors: int, wide: int, rise: int = 0) -> Any:
                 count = builder.select(builder.icmp_signed("<", count, most), count, most)
         for w, r in itertools.product(range(wide), range(vectors)):
             target, found = eight(sums, plus(start, 8 * (w + r))), builder.load(totals[w][r])
-            if squared:
+            if end == "add":
+                found = builder.fadd(builder.load(target, align=8), found)
+            if end == "square":
                 found = plus_product(builder, builder.load(target, align=8), found, found)
             builder.store(found, target, align=8)
         return context.get_dummy_value()
@@ -140,10 +163,12 @@ def plus_product(builder: Any, total: Any, one: Any, other: Any) -> Any:
     return builder.fadd(total, builder.fmul(one, other, flags=FUSED), flags=FUSED)
 
 
-put_products, add_squares = multiplying(False, TOGETHER, 1), multiplying(True, TOGETHER, 1)
-put_eight, add_eight_squares = multiplying(False, 1, 1), multiplying(True, 1, 1)
-put_thirty_two, add_thirty_two_squares = multiplying(False, 1, 4), multiplying(True, 1, 4)
-put_sixteen = multiplying(False, 1, 2, rise=8)  # of a triangle
+put_products, add_squares = (multiplying(end, TOGETHER, 1) for end in ("put", "square"))
+put_eight, add_eight_squares = (multiplying(end, 1, 1) for end in ("put", "square"))
+put_thirty_two, add_thirty_two, add_thirty_two_squares = (
+    multiplying(end, 1, 4) for end in ("put", "add", "square")
+)
+put_sixteen = multiplying("put", 1, 2, rise=8)  # of a triangle
 
 
 @inlined
