@@ -312,4 +312,10 @@ def test_what_cannot_be_kept_is_handed_over_by_plain_python():
     model, state = tsucb.GaussianArms(), tsucb.GaussianArms().start(2)
     assert runs_by_address(model, state, tsucb.Greedy())
     assert not runs_by_address(model, state, Labelled("mine"))
+    agent = tsucb.Agent(["a", "b", "c"], model=model, policy=Labelled("x"), seed=0)
+    for _ in range(9):  # each arm first, then what the policy says
+        decision = agent.choose()
+        agent.reward(decision.id, 1.0)
+    assert decision.arm == "b"
+    assert agent.arms_summary().pulls.sum() == 9
     assert not runs_by_address(model, ("text",))

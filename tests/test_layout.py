@@ -15,7 +15,8 @@ PACKAGE = Path(tsucb.__file__).parent
 # line do not know of each other.
 LAYERS = [
     ("files", "checks", "streams", "structure"),
-    ("kept", "kernels", "parts"),
+    ("kept",),
+    ("kernels", "parts"),
     ("compiled",),
     ("numeric",),
     ("statistics",),

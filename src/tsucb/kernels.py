@@ -31,6 +31,7 @@ from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 
 from tsucb.files import cache_folder
+from tsucb.kept import KeptType
 
 PACKAGE = Path(__file__).parent
 # Parts of the package whose code is compiled into nobody else's: they count for their own only.
@@ -122,7 +123,7 @@ def _classes(kind: Any) -> Iterable[type]:
     """The classes of the named tuples in a Numba type."""
     if isinstance(kind, types.BaseNamedTuple):
         yield kind.instance_class
-    kept = [kind.contents] if hasattr(kind, "contents") else []  # see `tsucb.kept`
+    kept = [kind.contents] if isinstance(kind, KeptType) else []
     for part in (*kept, *(kind.types if isinstance(kind, types.BaseTuple) else ())):
         yield from _classes(part)
 

@@ -64,7 +64,10 @@ copy_eight, copy_roots = copying(False), copying(True)
 
 @intrinsic
 def fetch(_, array, place):  # type: ignore[no-untyped-def]
-    """Have the processor get what lies around a place of an array, which will be read soon."""
+    """Have the processor get what lies around a place of an array, which will be read soon.
+
+    Beyond the end of the array that does nothing.
+    """
 
     def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         data = context.make_array(array)(context, builder, arguments[0]).data
