@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 import tsucb
 from tsucb.beliefs.law import upper_quantiles
-from tsucb.compiled import implements
+from tsucb.compiler import implements
 from tsucb.environments.environment import World, advance, begin, fill_normal, pay
+from tsucb.numeric.statistics import mean_interval
 from tsucb.simulation.loop import Run
-from tsucb.statistics import mean_interval
 
 ARMS, FEATURES, SLOPE = 10, 5, 0.3
 LOWEST, HIGHEST = 0.01, 0.05

@@ -16,7 +16,7 @@ import pandas as pd
 from scipy.stats import norm, qmc
 
 import tsucb
-from tsucb.compiled import compiled, held, inlined
+from tsucb.compiler import compiled, held
 from tsucb.logs import estimators
 from tsucb.models.model import believe, update
 from tsucb.numeric.arrays import Floats, Integers
@@ -28,7 +28,7 @@ FEATURES, NOISE = 3, 0.3
 EVENLY = norm.ppf(qmc.Sobol(FEATURES, rng=np.random.default_rng(0)).random_base2(13))
 
 
-@inlined
+@compiled
 def paid(mean: Any, noise: Any, clicks: Any) -> Any:
     """A normal reward, or a click with this chance."""
     if clicks:

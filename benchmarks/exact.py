@@ -13,7 +13,7 @@ import numpy as np
 
 import tsucb
 from tsucb.beliefs.belief import Belief
-from tsucb.compiled import compiled
+from tsucb.compiler import compiled
 from tsucb.policies.policy import choose
 
 POLICIES = (

@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 
 import tsucb
-from tsucb.experiments.experiment import cell_seed
-from tsucb.experiments.paper.figure1 import FEATURES, INSTANCES
+from tsucb.paper.experiments.experiment import cell_seed
+from tsucb.paper.figure1 import FEATURES, INSTANCES
 
 SHARES = (0.01, 0.02, 0.05, 0.1)
 HORIZON = 10_000

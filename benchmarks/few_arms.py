@@ -18,10 +18,10 @@ import pandas as pd
 
 import tsucb
 from tsucb.beliefs.sampling import f_tilde
-from tsucb.compiled import compiled, held, implements
+from tsucb.compiler import compiled, held, implements
+from tsucb.numeric.statistics import mean_interval
 from tsucb.policies.policy import choose, winner
 from tsucb.policies.ts_ucb import ratios
-from tsucb.statistics import mean_interval
 
 HORIZON, SEED = 10_000, 1
 

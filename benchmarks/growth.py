@@ -11,9 +11,9 @@ import argparse
 import time
 from pathlib import Path
 
-from tsucb.experiments.paper.table2 import Table2
-from tsucb.experiments.processes import processes
 from tsucb.files import write_whole
+from tsucb.paper.experiments.processes import processes
+from tsucb.paper.table2 import Table2
 
 SIZES = "50:10000,100:10000,200:10000,400:10000,200:2500,200:5000"
 DATASET, POLICY = "statlog", "TS"

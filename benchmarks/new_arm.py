@@ -14,7 +14,7 @@ import pandas as pd
 
 import tsucb
 from tsucb.numeric.arrays import Floats
-from tsucb.statistics import mean_interval
+from tsucb.numeric.statistics import mean_interval
 
 ARMS, FEATURES, BEFORE, AFTER, RUNS = 10, 10, 2_000, 2_000, 100
 WINDOW, LEVEL = 25, 0.1  # the regret is averaged over so many decisions, and held to this

@@ -94,7 +94,7 @@ PLAYERS: dict[str, tuple[str, Callable[[str, int, int], Player], str]] = {
 
 def folder_of(name: str) -> Path:
     """Where the files of a dataset are."""
-    from tsucb import datasets
+    from tsucb.paper import datasets
 
     folder = datasets.find_dataset(datasets.DATASETS[name])
     if folder is None:
@@ -120,7 +120,7 @@ def adult() -> tuple[list[dict[str, Any]], Any]:
 def census() -> tuple[list[dict[str, Any]], Any]:
     """67 coded answers, as words."""
     from benchmarks.defaults.problems import text
-    from tsucb import datasets
+    from tsucb.paper import datasets
 
     rows = datasets.DATASETS["census"].rows
     frame = text(folder_of("census"), "USCensus1990.data.txt", header=0, nrows=rows).drop(

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 import tsucb
-from tsucb import datasets
-from tsucb.compiled import offers
+from tsucb.compiler import offers
 from tsucb.models.model import forget
+from tsucb.paper import datasets
 from tsucb.testing import example
 
 EXPORTED = [getattr(tsucb, name) for name in tsucb.__all__]

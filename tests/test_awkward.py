@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tsucb
-from tsucb.compiled import held
+from tsucb.compiler import held
 from tsucb.policies.policy import RAREST, count_choices
 
 RNG = np.random.default_rng(3)

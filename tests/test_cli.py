@@ -85,7 +85,7 @@ def test_a_bug_is_not_dressed_up_as_bad_input(monkeypatch, tmp_path):
     def broken(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("tsucb.experiments.paper.figure1.Figure1.run", broken)
+    monkeypatch.setattr("tsucb.paper.figure1.Figure1.run", broken)
     with pytest.raises(ZeroDivisionError):
         answer([*FIGURE1, "--cells", "3:1", "--policies", "TS", "--out", str(tmp_path / "out")])
 

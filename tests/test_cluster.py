@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tsucb.cli import answer
-from tsucb.experiments import reproduce
-from tsucb.experiments.measure import measure
-from tsucb.experiments.paper.figure1 import Figure1
+from tsucb.paper.experiments import reproduce
+from tsucb.paper.experiments.measure import measure
+from tsucb.paper.figure1 import Figure1
 
 pytest.importorskip("distributed")
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import tsucb
-from tsucb import kernels
 from tsucb.agent.calls import runs_by_address
-from tsucb.compiled import MissingImplementation, compiled, generic, hook, implements, offers
+from tsucb.compiler import MissingImplementation, compiled, generic, hook, implements, offers
+from tsucb.compiler import cache as kernels
+from tsucb.compiler.memory import Kept, keepable
 from tsucb.files import cache_folder
-from tsucb.kept import Kept, keepable
 from tsucb.policies.policy import choose
 
 PACKAGE = Path(tsucb.__file__).parent
@@ -52,7 +52,7 @@ def test_a_second_process_compiles_nothing_and_an_edited_source_is_never_stale(t
     hits, folder = first_step(cache, package)
     assert hits == "0"
     assert first_step(cache, package) == ["1", folder]
-    for part in ("cli/__init__.py", "experiments/report.py"):  # nothing is compiled from these
+    for part in ("cli/__init__.py", "paper/experiments/report.py"):  # nothing is compiled from these
         with (package / part).open("a") as file:
             file.write("# edited\n")
     assert first_step(cache, package) == ["1", folder]
@@ -153,7 +153,7 @@ def test_old_folders_go(filled):
 
 THEIRS = """
 from typing import NamedTuple
-from tsucb.compiled import implements
+from tsucb.compiler import implements
 from tsucb.policies.policy import Choice, Policy, choose
 
 class Last(Policy, NamedTuple("Last", [])):

@@ -31,12 +31,12 @@ from tsucb import beliefs
 from tsucb.beliefs import Belief, Gaussian, IndependentLaw, Law
 from tsucb.beliefs.best import expected_best
 from tsucb.beliefs.law import draw, upper_quantiles
-from tsucb.compiled import MissingImplementation, implements
+from tsucb.compiler import MissingImplementation, implements
 from tsucb.environments.environment import advance
 from tsucb.models.k_armed import ArmTotals
 from tsucb.models.model import believe
-from tsucb.news import ClickModel, make_news, read_day
-from tsucb.news.bandit import NewsBandit
+from tsucb.paper.news import ClickModel, make_news, read_day
+from tsucb.paper.news.bandit import NewsBandit
 from tsucb.step import runs_compiled
 from tsucb.testing import (
     check_environment,

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tsucb import datasets
 from tsucb.cli import answer
-from tsucb.datasets import DATASETS, files, financial, jester, mushroom
-from tsucb.datasets.text import one_hot, standardise
+from tsucb.paper import datasets
+from tsucb.paper.datasets import DATASETS, files, financial, jester, mushroom
+from tsucb.paper.datasets.text import one_hot, standardise
 
 FOLDER = os.environ.get("TSUCB_DATA")
 needs_data = pytest.mark.skipif(
@@ -296,7 +296,7 @@ def test_a_file_that_expands_is_refused_before_it_fills_the_memory(tmp_path: Pat
 def test_census_reads_the_first_rows_of_a_longer_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tsucb.datasets.census.ROWS", 12)
+    monkeypatch.setattr("tsucb.paper.datasets.census.ROWS", 12)
     assert DATASETS["census"].read(write(tmp_path, "census")).rows == 12
 
 

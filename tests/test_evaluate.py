@@ -10,9 +10,9 @@ import pytest
 import tsucb
 from tsucb.cli import answer
 from tsucb.logs import LoggedData, read_events, replay
-from tsucb.news import ClickModel, make_news, prepared, read_day
-from tsucb.news.events import news_events
-from tsucb.statistics import rate_interval
+from tsucb.numeric.statistics import rate_interval
+from tsucb.paper.news import ClickModel, make_news, prepared, read_day
+from tsucb.paper.news.events import news_events
 
 RATES = np.array([0.2, 0.5, 0.8])
 

@@ -12,9 +12,9 @@ from test_reproduce import Dice
 
 import tsucb
 from tsucb.agent import DecisionLog
-from tsucb.experiments import reproduce
 from tsucb.files import ASIDE, write_whole
 from tsucb.logs import read_decision_log
+from tsucb.paper.experiments import reproduce
 
 WRITES = ("open", "write", "fsync", "fchmod", "replace", "ftruncate", "mkdir", "unlink")
 

@@ -8,9 +8,9 @@ import pytest
 from by_hand import layers
 
 import tsucb
-from tsucb.datasets.bandits import ClassificationBandit
 from tsucb.models.neural.neural_linear import NeuralLinear, NeuralState
 from tsucb.models.regressions import MOST_LANE_FEATURES, Lanes, Rows, arm_posterior
+from tsucb.paper.datasets.bandits import ClassificationBandit
 
 jax = pytest.importorskip("jax", reason="NeuralLinear trains with JAX: pip install 'tsucb[deep]'")
 pytest.importorskip("optax")

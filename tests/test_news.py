@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tsucb.news import (
+from tsucb.paper.news import (
     ClickModel,
     Problem,
     clicks,
@@ -22,7 +22,7 @@ from tsucb.news import (
     read_day,
     text,
 )
-from tsucb.news.generate import LARGEST, SMALLEST
+from tsucb.paper.news.generate import LARGEST, SMALLEST
 
 GOOD = "1317513291 id-560620 0 |user 1 9 11 136 |id-552077 |id-555224 |id-560620"
 CLICK = "1317513292 id-552077 1 |user 1 |id-552077 |id-560620"

@@ -9,9 +9,9 @@ import pytest
 
 import tsucb
 from tsucb.cli import answer
-from tsucb.experiments import reproduce
-from tsucb.experiments.experiment import cell_seed
-from tsucb.experiments.posteriors import ENSEMBLE, POSTERIORS, RIVALS, Posteriors, improves
+from tsucb.paper.experiments import reproduce
+from tsucb.paper.experiments.experiment import cell_seed
+from tsucb.paper.posteriors import ENSEMBLE, POSTERIORS, RIVALS, Posteriors, improves
 
 pytest.importorskip("jax", reason="networks train with JAX: pip install 'tsucb[deep]'")
 

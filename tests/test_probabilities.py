@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 import tsucb
-from tsucb.compiled import held
+from tsucb.compiler import held
 from tsucb.policies.policy import count_choices
 
 RNG = np.random.default_rng(12)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tsucb.experiments.processes import processes
+from tsucb.paper.experiments.processes import processes
 
 
 def test_a_process_that_dies_is_one_sentence() -> None:
@@ -20,7 +20,7 @@ def test_a_process_that_dies_is_one_sentence() -> None:
 def test_processes_end_with_a_parent_that_is_killed() -> None:
     code = (
         "import os\n"
-        "from tsucb.experiments.processes import processes\n"
+        "from tsucb.paper.experiments.processes import processes\n"
         "if __name__ == '__main__':\n"
         "    with processes(1) as pool:\n"
         "        pool.submit(os.getpid).result()\n"

@@ -18,7 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import tsucb
-from tsucb.experiments import (
+from tsucb.pages.drawing import heat_map, new_figure, percent_colours, readable_on, theme
+from tsucb.pages.figures import regret_curves
+from tsucb.paper.bounds import RidgeLinear, _count, k_armed_escapes, linear_escapes
+from tsucb.paper.experiments import (
     Check,
     Claim,
     Experiment,
@@ -28,17 +31,14 @@ from tsucb.experiments import (
     check_claims,
     reproduce,
 )
-from tsucb.experiments.code import code_identity
-from tsucb.experiments.experiment import relative_regret
-from tsucb.experiments.folder import ASIDE, Folder, checksum_of
-from tsucb.experiments.paper.bounds import RidgeLinear, _count, k_armed_escapes, linear_escapes
-from tsucb.experiments.paper.figure1 import INSTANCES, POLICIES, Figure1, parse_cell
-from tsucb.experiments.paper.figure1_claims import CHECKS, Percentages, section_4_1_1
-from tsucb.experiments.paper.theorems import Theorems
-from tsucb.experiments.paper.theorems_claims import Evidence, section_3
-from tsucb.experiments.progress import Progress
-from tsucb.figures import regret_curves
-from tsucb.pages.drawing import heat_map, new_figure, percent_colours, readable_on, theme
+from tsucb.paper.experiments.code import code_identity
+from tsucb.paper.experiments.experiment import relative_regret
+from tsucb.paper.experiments.folder import ASIDE, Folder, checksum_of
+from tsucb.paper.experiments.progress import Progress
+from tsucb.paper.figure1 import INSTANCES, POLICIES, Figure1, parse_cell
+from tsucb.paper.figure1_claims import CHECKS, Percentages, section_4_1_1
+from tsucb.paper.theorems import Theorems
+from tsucb.paper.theorems_claims import Evidence, section_3
 from tsucb.policies.names import named_policy, usual_ucb
 
 measured: list[tuple[Any, ...]] = []  # the tasks that Dice has measured
@@ -183,7 +183,7 @@ def half_measured(folder: Path) -> None:
 
 def with_other_code(monkeypatch):
     for module in ("folder", "measure"):
-        monkeypatch.setattr(f"tsucb.experiments.{module}.code_identity", lambda: "0" * 16)
+        monkeypatch.setattr(f"tsucb.paper.experiments.{module}.code_identity", lambda: "0" * 16)
 
 
 def test_a_folder_half_measured_by_other_code_is_refused_and_left_alone(tmp_path, monkeypatch):

@@ -109,7 +109,7 @@ def test_every_environment_runs_and_learning_pays(environment, model):
 def test_every_arm_is_pulled_once_first():
     environment, model = tsucb.KArmedBandit(7), tsucb.BernoulliArms()
     rng = np.random.default_rng(0)
-    from tsucb.compiled import held
+    from tsucb.compiler import held
     from tsucb.simulation.loop import play
 
     world, state, pulls = environment.begin(rng), model.start(7), np.zeros(7, dtype=np.int64)

@@ -9,18 +9,18 @@ import pytest
 
 import tsucb
 from tsucb.cli import answer
-from tsucb.experiments import reproduce
-from tsucb.experiments.paper.table1 import Table1
-from tsucb.experiments.paper.table1_claims import DAYS, OVERALL, PAPER, POLICIES
-from tsucb.news import ClickModel, Day, log_files, make_news, read_day
-from tsucb.news.bandit import NewsBandit
+from tsucb.paper.experiments import reproduce
+from tsucb.paper.news import ClickModel, Day, log_files, make_news, read_day
+from tsucb.paper.news.bandit import NewsBandit
+from tsucb.paper.table1 import Table1
+from tsucb.paper.table1_claims import DAYS, OVERALL, PAPER, POLICIES
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("news")
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("tsucb.news.prepared", "tsucb.experiments.paper.table1"):
+        for module in ("tsucb.paper.news.prepared", "tsucb.paper.table1"):
             patch.setattr(f"{module}.cache_folder", lambda: path / "cache")
         make_news(path, days=2, lines=20_000, seed=5)
         yield path

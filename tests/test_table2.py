@@ -10,13 +10,13 @@ import pytest
 import tsucb
 from tsucb import GaussianBelief
 from tsucb.cli import answer
-from tsucb.datasets.financial import PortfolioBandit
-from tsucb.experiments import reproduce
-from tsucb.experiments.experiment import cell_seed
-from tsucb.experiments.measure import in_turn
-from tsucb.experiments.paper import table2
-from tsucb.experiments.paper.table2 import Table2
-from tsucb.experiments.paper.table2_claims import PAPER, POLICIES, paper_entry
+from tsucb.paper import table2
+from tsucb.paper.datasets.financial import PortfolioBandit
+from tsucb.paper.experiments import reproduce
+from tsucb.paper.experiments.experiment import cell_seed
+from tsucb.paper.experiments.measure import in_turn
+from tsucb.paper.table2 import Table2
+from tsucb.paper.table2_claims import PAPER, POLICIES, paper_entry
 
 jax = pytest.importorskip("jax", reason="NeuralLinear trains with JAX: pip install 'tsucb[deep]'")
 
@@ -30,7 +30,7 @@ HEADER = (
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine without datasets, but with what was compiled before."""
     monkeypatch.setenv("TSUCB_DATA", str(tmp_path / "no-data"))
-    monkeypatch.setattr("tsucb.datasets.files.cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr("tsucb.paper.datasets.files.cache_folder", lambda: tmp_path / "cache")
     return tmp_path
 
 

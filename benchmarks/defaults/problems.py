@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsucb import datasets
+from tsucb.paper import datasets
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -15,12 +15,12 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 import tsucb
-from tsucb.experiments.paper.figure1 import draw_heat_maps
-from tsucb.experiments.paper.theorems import draw_regret
-from tsucb.experiments.posteriors import Posteriors, draw_percentages
-from tsucb.figures import style
 from tsucb.models.empirical_bayes import KNOWN, OMEGA, SPREAD, TAU
 from tsucb.pages.drawing import theme
+from tsucb.pages.figures import style
+from tsucb.paper.figure1 import draw_heat_maps
+from tsucb.paper.posteriors import Posteriors, draw_percentages
+from tsucb.paper.theorems import draw_regret
 
 FOLDER = Path(__file__).parent
 

@@ -15,10 +15,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import tsucb
-from tsucb.figures import style
 from tsucb.numeric.arrays import Floats
+from tsucb.numeric.statistics import mean_interval, percent_of
 from tsucb.pages.drawing import theme
-from tsucb.statistics import mean_interval, percent_of
+from tsucb.pages.figures import style
 
 CELLS = ((5, 0.5), (20, 1.0))
 POLICIES = (

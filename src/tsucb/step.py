@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tsucb.compiled import class_of, in_compiled_code, offers, shared
+from tsucb.compiler import class_of, in_compiled_code, offers, shared
 from tsucb.environments.environment import advance, begin, pay
 from tsucb.models.model import believe, update
 from tsucb.policies.policy import Choice, choose, explored

@@ -22,8 +22,8 @@ from tsucb.agent.handed import LENT_BYTES, bytes_of, text_from
 from tsucb.agent.ids import LONGEST_ID, decision_id, write_id
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import LARGEST, SMALLEST, flushed
-from tsucb.compiled import compiled, held, in_compiled_code, inlined, shared
-from tsucb.kept import Kept, keepable
+from tsucb.compiler import compiled, held, in_compiled_code, shared
+from tsucb.compiler.memory import Kept, keepable
 from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.policy import Choice, Explored, choose, explored
@@ -112,7 +112,7 @@ def record_decision(books, words, columns, place):  # type: ignore[no-untyped-de
     counts[PENDING] = DECIDED
 
 
-@inlined
+@compiled
 def record_reward(books, column, reward, counted, due):  # type: ignore[no-untyped-def]
     """Count a reward, and the decision it stands for if there was none."""
     books.pulls[column] += 1
@@ -132,7 +132,7 @@ def record_closed(books):  # type: ignore[no-untyped-def]
     books.counts[PENDING] = LEARNED
 
 
-@inlined
+@compiled
 def hashed(checksum, token, words):  # type: ignore[no-untyped-def]
     """The checksum with one more decision: FNV-1a over 64-bit words.
 
@@ -149,7 +149,7 @@ def hashed(checksum, token, words):  # type: ignore[no-untyped-def]
     return mixed(mixed(checksum, token), pair)
 
 
-@inlined
+@compiled
 def mixed(value, word):  # type: ignore[no-untyped-def]
     """A step of FNV-1a; its shift lets high bits count for low ones, too."""
     product = (value ^ word) * np.uint64(FNV_PRIME)
@@ -194,7 +194,7 @@ def all_finite(values, largest):  # type: ignore[no-untyped-def]
     return wrong == 0
 
 
-@inlined
+@compiled
 def without_tiny(values):  # type: ignore[no-untyped-def]
     """The same as `tsucb.checks.flushed`."""
     out = np.empty(values.size)

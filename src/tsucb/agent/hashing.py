@@ -12,7 +12,7 @@ from tsucb.agent.encoding import coded_features
 from tsucb.agent.values import array_of, cell_of, kind_of, objects_of, unique, values_of
 from tsucb.agent.vocabulary import refuse_reentry
 from tsucb.checks import LARGEST, within
-from tsucb.compiled import compiled
+from tsucb.compiler import compiled
 from tsucb.models.hashed_linear import MOST, MOST_ROW
 from tsucb.numeric.arrays import Floats, Integers
 

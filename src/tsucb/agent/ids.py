@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.compiled import compiled, inlined
+from tsucb.compiler import compiled
 from tsucb.numeric.arrays import Integers
 
 LONGEST_ID = 36  # 19 digits, a hyphen and 16 digits
@@ -54,7 +54,7 @@ def parsed_ids(ids: Sequence[str]) -> tuple[Integers, NDArray[np.uint64]]:
     return np.array([n for n, _ in known], np.int64), np.array([c for _, c in known], np.uint64)
 
 
-@inlined
+@compiled
 def write_id(letters, end, number, checksum):  # type: ignore[no-untyped-def]
     """Write `decision_id` into the letters before an end, and say where it begins."""
     at = end

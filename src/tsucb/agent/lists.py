@@ -29,7 +29,7 @@ from tsucb.agent.decision import Decision, Explanation
 from tsucb.agent.roster import Offer
 from tsucb.beliefs.belief import belief_of
 from tsucb.beliefs.law import Law, law_of
-from tsucb.compiled import class_of, hook, implements, inlined, offers
+from tsucb.compiler import class_of, compiled, hook, implements, offers
 from tsucb.models.model import believe
 from tsucb.numeric.arrays import Floats, Integers, taken
 from tsucb.step import first_pull, least_chosen, weighed
@@ -146,7 +146,7 @@ def _rank(decider, numbers, columns, places, seen, width):  # type: ignore[no-un
     return books.counts[DECISIONS], books.checksum[0]
 
 
-@inlined
+@compiled
 def first_places(decider, columns, words, rest, places, seen):  # type: ignore[no-untyped-def]
     """Fill places with arms that have not had their first pulls; how many. The others follow."""
     books, first_pulls = decider.learner.books, decider.first_pulls
@@ -162,7 +162,7 @@ def first_places(decider, columns, words, rest, places, seen):  # type: ignore[n
     return n
 
 
-@inlined
+@compiled
 def fill(n, arm, columns, words, books, rest, places):  # type: ignore[no-untyped-def]
     """Give place n to one of the arms that are left."""
     places[n] = rest[arm]

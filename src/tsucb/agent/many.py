@@ -26,8 +26,8 @@ from tsucb.agent.ids import decision_id, decision_ids
 from tsucb.agent.roster import Offer, Roster
 from tsucb.agent.waiting import Checksums
 from tsucb.checks import SMALLEST, flushed
-from tsucb.compiled import compiled, offers
-from tsucb.kept import borrowed
+from tsucb.compiler import compiled, offers
+from tsucb.compiler.memory import borrowed
 from tsucb.models.model import believe_predicted, training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.exploring import Exploring

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tsucb.agent.contexts import Arm
 from tsucb.agent.ids import decision_id, decision_ids, parsed
-from tsucb.compiled import compiled
+from tsucb.compiler import compiled
 from tsucb.numeric.arrays import Floats, Integers
 
 Checksums: TypeAlias = NDArray[np.uint64]

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.beliefs.law import Law, law_of
-from tsucb.compiled import inlined
+from tsucb.compiler import compiled
 from tsucb.numeric.arrays import Floats, Integers, taken
 
 
@@ -96,7 +96,7 @@ class Belief(
         return self.mean.size
 
 
-@inlined
+@compiled
 def belief_of(belief, arms, step):  # type: ignore[no-untyped-def]
     """The same belief, of some of its arms only, at another step."""
     return Belief(

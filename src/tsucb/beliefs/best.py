@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tsucb.beliefs.law import IndependentLaw, distribution, lean, reward_at, window
-from tsucb.compiled import hook, implements, inlined
+from tsucb.compiler import compiled, hook, implements
 from tsucb.numeric.arrays import Floats, filled, largest_of, place_of_largest, total
 
 TAIL = 1e-9  # the chance that a normal leaves its window on one side
@@ -63,7 +63,7 @@ def regret_and_gain(belief: Any) -> tuple[Floats, Floats]:
     """
 
 
-@inlined
+@compiled
 def outline(belief):  # type: ignore[no-untyped-def]
     """The arms that can be best, and the range in which the best can lie.
 
@@ -105,7 +105,7 @@ def outline(belief):  # type: ignore[no-untyped-def]
     return arms, high, scale, floor, ceiling, certain
 
 
-@inlined
+@compiled
 def conceivable(belief):  # type: ignore[no-untyped-def]
     """The range outside which the best never falls, and the end of each arm's: twice the window.
 
@@ -119,7 +119,7 @@ def conceivable(belief):  # type: ignore[no-untyped-def]
     return low, ends
 
 
-@inlined
+@compiled
 def narrowest(high, scale, u):  # type: ignore[no-untyped-def]
     """The smallest scale of the arms whose window reaches beyond u."""
     smallest = np.inf
@@ -129,7 +129,7 @@ def narrowest(high, scale, u):  # type: ignore[no-untyped-def]
     return smallest
 
 
-@inlined
+@compiled
 def nodes_between(belief, high, scale, start, stop, longest, span):  # type: ignore[no-untyped-def]
     """Gauss–Legendre nodes and weights from `start` to `stop`, as fine as the arms there ask for.
 
@@ -166,7 +166,7 @@ def nodes_between(belief, high, scale, start, stop, longest, span):  # type: ign
     return nodes, weights
 
 
-@inlined
+@compiled
 def mesh(belief):  # type: ignore[no-untyped-def]
     """The arms that matter, nodes and weights over the whole range, its floor, and `certain`.
 
@@ -177,7 +177,7 @@ def mesh(belief):  # type: ignore[no-untyped-def]
     return arms, nodes, weights, inside(high, nodes), floor, certain
 
 
-@inlined
+@compiled
 def inside(high, nodes):  # type: ignore[no-untyped-def]
     """How many of the nodes, which ascend, are below the end of each arm's window."""
     count = np.empty(high.size, np.int64)
@@ -186,7 +186,7 @@ def inside(high, nodes):  # type: ignore[no-untyped-def]
     return count
 
 
-@inlined
+@compiled
 def best_cdf(belief, arms, u):  # type: ignore[no-untyped-def]
     """F(u), over the arms given."""
     product = 1.0
@@ -210,7 +210,7 @@ def integrate_best(belief):  # type: ignore[no-untyped-def]
     return mean_above(belief, floor, nodes, weights, best)
 
 
-@inlined
+@compiled
 def mean_above(belief, floor, nodes, weights, best):  # type: ignore[no-untyped-def]
     """floor + ∫ (1 − F) dx, given F at the nodes."""
     out = reward_at(belief, floor)[0]
@@ -219,7 +219,7 @@ def mean_above(belief, floor, nodes, weights, best):  # type: ignore[no-untyped-
     return out
 
 
-@inlined
+@compiled
 def hazards(belief, arms, nodes, ends):  # type: ignore[no-untyped-def]
     """F at every node, and λ of every arm at every node; zero beyond the arm's last node."""
     best = np.ones(nodes.size)
@@ -254,7 +254,7 @@ def integrate_best_probabilities(belief):  # type: ignore[no-untyped-def]
     return out / total(out)
 
 
-@inlined
+@compiled
 def is_certain(belief, arm, value):  # type: ignore[no-untyped-def]
     """Whether the arm has that value without any spread."""
     low, high, _ = window(belief, arm)
@@ -309,7 +309,7 @@ def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
     return regret, gain
 
 
-@inlined
+@compiled
 def add_win(means, wins, totals):  # type: ignore[no-untyped-def]
     """Count a draw for the arm that is best in it; returns that arm's mean reward.
 
@@ -322,7 +322,7 @@ def add_win(means, wins, totals):  # type: ignore[no-untyped-def]
     return means[b]
 
 
-@inlined
+@compiled
 def gain_of_wins(mean, wins, totals, best):  # type: ignore[no-untyped-def]
     """Regret and gain from draws: how often each arm was best, and the sums of those draws.
 

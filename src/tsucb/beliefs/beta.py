@@ -19,7 +19,7 @@ from tsucb.beliefs.law import (
     variable_at,
     window,
 )
-from tsucb.compiled import implements, inlined
+from tsucb.compiler import compiled, implements
 from tsucb.numeric.arrays import Floats, taken
 from tsucb.numeric.special import beta_front, beta_quantile_upper, beta_tails
 
@@ -85,7 +85,7 @@ def upper_quantiles_beta(belief, tail, out):  # type: ignore[no-untyped-def]
         out[a] = beta_quantile_upper(tail, law.alpha[a], law.beta[a])
 
 
-@inlined
+@compiled
 def beta_edge(alpha: float, beta: float, side: float) -> float:
     """How far from its mode, to one side, the logit of a Beta falls to exp(−REACH²/2) of it.
 

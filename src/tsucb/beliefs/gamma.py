@@ -20,7 +20,7 @@ from tsucb.beliefs.law import (
     variable_at,
     window,
 )
-from tsucb.compiled import implements, inlined
+from tsucb.compiler import compiled, implements
 from tsucb.numeric.arrays import Floats, taken
 from tsucb.numeric.special import chi_squared_quantile_upper, gamma_front, gamma_tails
 
@@ -78,7 +78,7 @@ def upper_quantiles_gamma(belief, tail, out):  # type: ignore[no-untyped-def]
         out[a] = 0.5 * chi_squared_quantile_upper(tail, 2.0 * law.shape[a]) / law.rate[a]
 
 
-@inlined
+@compiled
 def gamma_edge(shape: float, side: float) -> float:
     """How far from its mode, to one side, the log of a gamma falls to exp(−REACH²/2) of it.
 

@@ -17,7 +17,7 @@ from tsucb.beliefs.law import (
     variable_at,
     window,
 )
-from tsucb.compiled import implements, inlined
+from tsucb.compiler import compiled, implements
 from tsucb.numeric.bursts import burst, normal
 from tsucb.numeric.special import normal_cdf, normal_pdf, normal_quantile_upper
 
@@ -90,7 +90,7 @@ def window_gaussian(belief, arm):  # type: ignore[no-untyped-def]
     return mean - REACH * std, mean + REACH * std, std
 
 
-@inlined
+@compiled
 def quick_normal(z):  # type: ignore[no-untyped-def]
     """Φ(z) and φ(z), by the series around the nearest point of the grid."""
     z = min(max(z, GRID_LOW), GRID_HIGH)

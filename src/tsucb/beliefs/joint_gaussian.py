@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief, vector
 from tsucb.beliefs.law import Law, draw, law_of, upper_quantiles
-from tsucb.compiled import implements
+from tsucb.compiler import implements
 from tsucb.numeric.arrays import Floats, copy_to, rows_taken
 from tsucb.numeric.bursts import burst, normal
 from tsucb.numeric.special import normal_quantile_upper

@@ -8,7 +8,7 @@
 | `law_of` | the law of some of the arms | lists, or the model is asked again for each place |
 
 Only `draw` must be there; a policy that asks for more falls back to sampling where a law does not
-offer it (`tsucb.compiled.offers` tells). A law of *independent* arms that derives from
+offer it (`tsucb.compiler.offers` tells). A law of *independent* arms that derives from
 `IndependentLaw` gets all three integrals, from five more hooks that describe one arm at a time.
 With u a variable in which the laws of single arms are smooth (the reward itself for normals, its
 logit for Betas, its logarithm for gammas):
@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from tsucb.compiled import hook
+from tsucb.compiler import hook
 from tsucb.numeric.arrays import Floats, Integers
 
 

@@ -19,7 +19,7 @@ from tsucb.beliefs.law import (
     variable_at,
     window,
 )
-from tsucb.compiled import compiled, implements, inlined
+from tsucb.compiler import compiled, implements
 from tsucb.numeric.arrays import Floats, taken
 from tsucb.numeric.bursts import burst, normal
 from tsucb.numeric.logistic import logistic, logistic_moments
@@ -169,7 +169,7 @@ def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
     return regret, gain
 
 
-@inlined
+@compiled
 def means_below(belief, arms, nodes, weights, floor):  # type: ignore[no-untyped-def]
     """E[f(a) | f(a) ≤ x] − mean(a) at every node, and at the floor.
 

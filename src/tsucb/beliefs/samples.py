@@ -14,7 +14,7 @@ from tsucb.beliefs.best import (
     regret_and_gain,
 )
 from tsucb.beliefs.law import Law, draw, upper_quantiles
-from tsucb.compiled import implements
+from tsucb.compiler import implements
 from tsucb.numeric.arrays import Floats, copy_to, largest_of, quantiles
 
 

@@ -24,7 +24,7 @@ from numba import types
 from tsucb.beliefs.best import add_win, expected_best, gain_of_wins, regret_and_gain
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.beliefs.law import Law, draw
-from tsucb.compiled import class_of, hook, implements, inlined, offers
+from tsucb.compiler import class_of, compiled, hook, implements, offers
 from tsucb.numeric.arrays import Floats, largest_of, place_of_largest, quantiles
 from tsucb.numeric.bursts import burst, normal, uniform
 from tsucb.numeric.normals import AT_ONCE, highest_normal, put_normals, raise_to_normals
@@ -130,7 +130,7 @@ def sampled_regret_and_gain(belief, samples, rng):  # type: ignore[no-untyped-de
     return gain_of_wins(belief.mean, wins, totals, best)
 
 
-@inlined
+@compiled
 def sampled_upper_quantiles(belief, tail, rng, out):  # type: ignore[no-untyped-def]
     """`upper_quantiles` from draws."""
     draws = np.empty((QUANTILE_DRAWS, out.size))
@@ -182,7 +182,7 @@ def average_best_gaussian(belief, samples, rng):  # type: ignore[no-untyped-def]
     return best[0] + total / samples
 
 
-@inlined
+@compiled
 def highest_of_draws(mean, std, state):  # type: ignore[no-untyped-def]
     """The highest of one draw of every arm, and the next state."""
     highest, begin = -np.inf, 0
@@ -206,7 +206,7 @@ def average_best_of_draws(belief, samples, rng):  # type: ignore[no-untyped-def]
     return first + total / samples
 
 
-@inlined
+@compiled
 def draw_all(best, mean, std, state):  # type: ignore[no-untyped-def]
     """Raise the best of every draw to this arm's; the lowest of them, and the next state."""
     lowest = np.inf
@@ -217,7 +217,7 @@ def draw_all(best, mean, std, state):  # type: ignore[no-untyped-def]
     return lowest, state
 
 
-@inlined
+@compiled
 def draw_excesses(best, samples, mean, std, c, state):  # type: ignore[no-untyped-def]
     """The same, visiting only the draws in which this arm may exceed mean + c · std."""
     q = math.exp(-0.5 * c * c) / (c * math.sqrt(2.0 * math.pi))

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from tsucb.cli.news import make_news
-from tsucb.datasets import DATASETS, data_folders, fetch, find_dataset, load
+from tsucb.paper.datasets import DATASETS, data_folders, fetch, find_dataset, load
 
 app = typer.Typer(help="The datasets of the deep bandit benchmark: list, get, check.")
 

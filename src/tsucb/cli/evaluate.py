@@ -19,8 +19,8 @@ from tsucb.logs import LoggedData, read_events, replay
 from tsucb.logs.decision_log import is_decision_log
 from tsucb.logs.estimators import interval
 from tsucb.logs.logged_data import check_events
-from tsucb.news import log_files, read_day
-from tsucb.news.events import news_events
+from tsucb.paper.news import log_files, read_day
+from tsucb.paper.news.events import news_events
 from tsucb.policies.names import named_policy, usual_ucb
 
 

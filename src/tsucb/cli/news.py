@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tsucb import news
+from tsucb.paper import news
 
 
 def make_news(

@@ -12,13 +12,13 @@ import typer
 
 from tsucb.checks import whole_number
 from tsucb.cli.options import SeedOption, listed
-from tsucb.experiments import Claim, Experiment, reproduce
-from tsucb.experiments.paper.figure1 import Figure1, parse_cell
-from tsucb.experiments.paper.table1 import Table1
-from tsucb.experiments.paper.table2 import Table2
-from tsucb.experiments.paper.theorems import Theorems
-from tsucb.experiments.posteriors import Posteriors
-from tsucb.experiments.report import verdict
+from tsucb.paper.experiments import Claim, Experiment, reproduce
+from tsucb.paper.experiments.report import verdict
+from tsucb.paper.figure1 import Figure1, parse_cell
+from tsucb.paper.posteriors import Posteriors
+from tsucb.paper.table1 import Table1
+from tsucb.paper.table2 import Table2
+from tsucb.paper.theorems import Theorems
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,14 +11,14 @@ from typing import Annotated, Any
 import typer
 
 import tsucb
-from tsucb import datasets
 from tsucb.cli.limits import bounded, check_memory
 from tsucb.cli.options import SeedOption, listed
-from tsucb.figures import regret_curves
 from tsucb.files import write_whole
+from tsucb.numeric.statistics import NORMAL
 from tsucb.pages.drawing import new_figure, theme
+from tsucb.pages.figures import regret_curves
+from tsucb.paper import datasets
 from tsucb.policies.names import named_policy, usual_ucb
-from tsucb.statistics import NORMAL
 
 
 class ModelName(StrEnum):

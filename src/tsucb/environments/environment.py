@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsucb.compiled import generic, inlined, run
+from tsucb.compiler import compiled, generic, run
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.bursts import burst, normal
 
@@ -78,7 +78,7 @@ class Environment:
         return float(run(pay, self, world, arm))
 
 
-@inlined
+@compiled
 def draw_available(probability, world, rng):  # type: ignore[no-untyped-def]
     """Each arm with the given probability, and at least one."""
     arms = world.available.size
@@ -93,7 +93,7 @@ def draw_available(probability, world, rng):  # type: ignore[no-untyped-def]
     return world.available[:n]
 
 
-@inlined
+@compiled
 def fill_normal(out, scale, rng):  # type: ignore[no-untyped-def]
     """Independent normals with standard deviation `scale`."""
     state = burst(rng)

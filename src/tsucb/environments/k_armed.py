@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tsucb.checks import between, whole_number
-from tsucb.compiled import hook, implements
+from tsucb.compiler import hook, implements
 from tsucb.environments.environment import (
     Environment,
     World,

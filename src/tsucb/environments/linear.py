@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tsucb.checks import between, positive, whole_number
-from tsucb.compiled import implements, inlined
+from tsucb.compiler import compiled, implements
 from tsucb.environments.environment import (
     Environment,
     World,
@@ -174,7 +174,7 @@ def advance_linear(environment, world, step, rng):  # type: ignore[no-untyped-de
     return world.context, world.means, draw_available(environment.availability, world, rng)
 
 
-@inlined
+@compiled
 def draw_unit_arms(world, rng):  # type: ignore[no-untyped-def]
     """Arm vectors uniform on the unit sphere, and their mean rewards."""
     for a in range(world.means.size):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tsucb.checks import between
-from tsucb.compiled import implements
+from tsucb.compiler import implements
 from tsucb.environments.environment import (
     Environment,
     World,

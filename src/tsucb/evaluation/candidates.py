@@ -3,9 +3,9 @@
 import numpy as np
 
 from tsucb.agent import Agent
-from tsucb.compiled import Plain, compiled, held
+from tsucb.compiler import Plain, compiled, held
+from tsucb.compiler.memory import Kept
 from tsucb.evaluation.settings import Settings, agent_arguments
-from tsucb.kept import Kept
 from tsucb.logs.decisions import Decisions
 from tsucb.logs.logged_data import LoggedData
 from tsucb.models.adaptive_linear import AdaptiveLinear

@@ -24,7 +24,7 @@ from tsucb.logs.decisions import Decisions, from_decision_log, from_table, read_
 from tsucb.logs.estimators import Estimate, difference, doubly_robust
 from tsucb.logs.replay import replay, untried
 from tsucb.numeric.arrays import Floats
-from tsucb.statistics import NORMAL, mean_interval
+from tsucb.numeric.statistics import NORMAL, mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd

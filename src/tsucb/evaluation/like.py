@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.compiled import implements
+from tsucb.compiler import implements
 from tsucb.environments.environment import Environment, World, advance, begin, pay
 from tsucb.evaluation.candidates import Candidate
 from tsucb.evaluation.settings import Settings

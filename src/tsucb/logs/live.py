@@ -19,9 +19,9 @@ from tsucb.logs.decision_log import context_of, read
 from tsucb.logs.decisions import ripe
 from tsucb.logs.estimators import Estimate, difference, interval
 from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.statistics import NORMAL
 from tsucb.pages.drawing import legend_above, line_look, panel, thinned
 from tsucb.pages.page import Figure, cards, drawn, facts, notes, page
-from tsucb.statistics import NORMAL
 
 if TYPE_CHECKING:
     import matplotlib.figure

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tsucb.compiled import Plain, compiled, held
+from tsucb.compiler import Plain, compiled, held
 from tsucb.logs.logged_data import LoggedData
 from tsucb.models.model import Model, training_due, update
 from tsucb.numeric.arrays import Floats, Integers
-from tsucb.statistics import NORMAL, rate_interval
+from tsucb.numeric.statistics import NORMAL, rate_interval
 from tsucb.step import NOTHING_SEEN, initial_pulls, next_arm, runs_compiled, start
 from tsucb.streams import KEEP, POLICY, stream
 

@@ -8,7 +8,7 @@ import numpy as np
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.checks import flushed, whole_number, within
-from tsucb.compiled import implements, inlined
+from tsucb.compiler import compiled, implements
 from tsucb.models import regressions
 from tsucb.models.empirical_bayes import (
     DUE,
@@ -347,7 +347,7 @@ def refresh_due(model, state):  # type: ignore[no-untyped-def]
     return clock[SINCE] >= clock[DUE]
 
 
-@inlined
+@compiled
 def add_to_sums(learned, arm, z, y):  # type: ignore[no-untyped-def]
     """Take one observation into the sums, skipping the features that are zero."""
     gram, moment = learned.gram, learned.moment
@@ -360,7 +360,7 @@ def add_to_sums(learned, arm, z, y):  # type: ignore[no-untyped-def]
     learned.square[arm] += y * y
 
 
-@inlined
+@compiled
 def activate(state, j, z):  # type: ignore[no-untyped-def]
     """A feature varies for the first time, between refreshes: its coefficients get the prior.
 

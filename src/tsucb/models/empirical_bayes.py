@@ -44,7 +44,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tsucb.compiled import compiled, inlined
+from tsucb.compiler import compiled
 from tsucb.numeric.arrays import Floats
 from tsucb.numeric.matrices import (
     backwards,
@@ -196,7 +196,7 @@ def refresh(state, posteriors, passes, learning):  # type: ignore[no-untyped-def
     clock[DUE] = 1.0 if weight < FIRST else max(np.ceil(more * weight), np.ceil(GAP * p))
 
 
-@inlined
+@compiled
 def survey(state):  # type: ignore[no-untyped-def]
     """Centre and spread of the features, by weight; of the rewards, by arm."""
     arms, p = state.moment.shape
@@ -231,7 +231,7 @@ def survey(state):  # type: ignore[no-untyped-def]
     return Survey(weight, level, spread if known else 1.0, known, features, centre, inverse)
 
 
-@inlined
+@compiled
 def common_part(state, found, scale, omega, factors):  # type: ignore[no-untyped-def]
     """Factorise every arm's Mₖ, and find what the arms have in common."""
     arms, p = state.moment.shape
@@ -270,7 +270,7 @@ def common_part(state, found, scale, omega, factors):  # type: ignore[no-untyped
     return Common(mean, precision, covariance)
 
 
-@inlined
+@compiled
 def each_arm(state, found, scale, common, factors, posteriors):  # type: ignore[no-untyped-def]
     """The posterior (1) of every arm, and the sums for the next step."""
     arms, p = state.moment.shape
@@ -332,7 +332,7 @@ def each_arm(state, found, scale, common, factors, posteriors):  # type: ignore[
     return sums
 
 
-@inlined
+@compiled
 def step_noise(state, sums):  # type: ignore[no-untyped-def]
     """The fixed point for the noise: of the votes, of all arms together, and of each arm."""
     arms, numbers = state.square.size, state.numbers
@@ -353,7 +353,7 @@ def step_noise(state, sums):  # type: ignore[no-untyped-def]
     numbers[SIGMA] = sigma
 
 
-@inlined
+@compiled
 def step_prior(state, found, guess, omega, common, sums):  # type: ignore[no-untyped-def]
     """The fixed point for τ₀², τ², ω² and the relevance of the features."""
     arms, p = state.moment.shape
@@ -390,13 +390,13 @@ def step_prior(state, found, guess, omega, common, sums):  # type: ignore[no-unt
             relevance[j] = min(max(r, 1.0 / RELEVANCE_RANGE), RELEVANCE_RANGE)
 
 
-@inlined
+@compiled
 def near(new, old):  # type: ignore[no-untyped-def]
     """The new value, at most a factor STEP away from the old one."""
     return min(max(new, old / STEP), old * STEP)
 
 
-@inlined
+@compiled
 def whiten(gram, moment, centre, scale, level, variance, out, g):  # type: ignore[no-untyped-def]
     """M = I + D^½ G D^½ / σ² and g = D^½ h / σ² of one arm; `scale` is D^½ over the spreads."""
     p = centre.size
@@ -411,7 +411,7 @@ def whiten(gram, moment, centre, scale, level, variance, out, g):  # type: ignor
         g[i] = factor * (moment[i] - centre[i] * moment[0] + level * lack)
 
 
-@inlined
+@compiled
 def install(posteriors, arm, whitened, root, scale, centre, level):  # type: ignore[no-untyped-def]
     """Put the posterior N(whitened, root rootᵀ) in place, in coordinates relative to the anchor."""
     p = whitened.size

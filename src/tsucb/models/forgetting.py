@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tsucb.checks import between
-from tsucb.compiled import implements, offers
+from tsucb.compiler import implements, offers
 from tsucb.models.model import Model, believe, forget, training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.structure import leaves, refilled

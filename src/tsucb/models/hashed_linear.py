@@ -28,7 +28,7 @@ import numpy as np
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.checks import truth, whole_number, within
-from tsucb.compiled import implements, inlined
+from tsucb.compiler import compiled, implements
 from tsucb.models.model import Model, believe, check_arm_count, update
 from tsucb.numeric.arrays import Floats, Integers, taken
 
@@ -169,7 +169,7 @@ class HashedLinear(
             raise ValueError("more rewards than were learned")
 
 
-@inlined
+@compiled
 def outlook(numbers, context):  # type: ignore[no-untyped-def]
     """The variance of the noise, and the prior precision 1/ρ of a coefficient in its units."""
     size = 0.0
@@ -186,7 +186,7 @@ def outlook(numbers, context):  # type: ignore[no-untyped-def]
     return noise, typical / ratio if typical > 0.0 else 1.0
 
 
-@inlined
+@compiled
 def column_of(number, columns):  # type: ignore[no-untyped-def]
     """The column that a row names; the constant's for a number that is none, so never beyond."""
     return int(number) if 0.0 <= number < columns else 0
@@ -238,7 +238,7 @@ def update_hashed(model, state, context, arm, reward):  # type: ignore[no-untype
     learn_numbers(state, arm, reward, error * error / total, size)
 
 
-@inlined
+@compiled
 def observe(columns, i, arm, x, prior, error, total):  # type: ignore[no-untyped-def]
     """What one coefficient learns from an error, of which `total` is the variance."""
     u = 1.0 / (prior + columns[i, arm, PRECISION])
@@ -247,7 +247,7 @@ def observe(columns, i, arm, x, prior, error, total):  # type: ignore[no-untyped
     columns[i, arm, PRECISION] += x * x / max(total - x * x * u, 1.0)
 
 
-@inlined
+@compiled
 def learn_numbers(state, arm, reward, surprise, size):  # type: ignore[no-untyped-def]
     """Count a reward whose prediction has erred by so much, and move the mean of all rewards."""
     numbers, pulls = state.numbers, state.pulls[arm] + CONSTANT

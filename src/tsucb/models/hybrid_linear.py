@@ -8,7 +8,7 @@ import numpy as np
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.hybrid_gaussian import HybridGaussian
 from tsucb.checks import flushed, truth, whole_number, within
-from tsucb.compiled import compiled, implements, inlined
+from tsucb.compiler import compiled, implements
 from tsucb.models.empirical_bayes import (
     BALANCE,
     DUE,
@@ -396,7 +396,7 @@ def let_go(own, learned, arms):  # type: ignore[no-untyped-def]
         own.pulls[k] = 0
 
 
-@inlined
+@compiled
 def expanded(model, anchor, context, k, phi):  # type: ignore[no-untyped-def]
     """φ of an arm's row, relative to the anchor."""
     c, d = model.context, anchor.size - 1
@@ -411,7 +411,7 @@ def expanded(model, anchor, context, k, phi):  # type: ignore[no-untyped-def]
                 place += 1
 
 
-@inlined
+@compiled
 def reduce(own, k, noise, phi, v, weights):  # type: ignore[no-untyped-def]
     """What φ comes to once the arm's own effect is integrated out, in place; see (1) of the prior.
 
@@ -544,7 +544,7 @@ def forget_hybrid(model, state, part, weight):  # type: ignore[no-untyped-def]
         state.own.pulls[k] *= weight
 
 
-@inlined
+@compiled
 def shrink_own(root, v, noise, spread):  # type: ignore[no-untyped-def]
     """Potter's rule for an arm's own effect, given θ; v = rootᵀ(1, x)."""
     q = v.size
@@ -558,7 +558,7 @@ def shrink_own(root, v, noise, spread):  # type: ignore[no-untyped-def]
             root[i, l] -= shrink * e * v[l]
 
 
-@inlined
+@compiled
 def activate(model, state, j, x):  # type: ignore[no-untyped-def]
     """A feature varies for the first time, between refreshes: its coefficients get the prior.
 

@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsucb.compiled import compiled
+from tsucb.compiler import compiled
 from tsucb.models.empirical_bayes import (
     BALANCE,
     DUE,

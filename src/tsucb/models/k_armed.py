@@ -10,7 +10,7 @@ from tsucb.beliefs.beta import Beta
 from tsucb.beliefs.gamma import Gamma
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.checks import LARGEST, positive, truth, within
-from tsucb.compiled import implements, inlined
+from tsucb.compiler import compiled, implements
 from tsucb.models.model import Model, believe, check_arm_count, forget, update
 from tsucb.numeric.arrays import Floats, Integers, taken
 
@@ -263,7 +263,7 @@ def believe_gaussian(model, state, context, arms, step, rng):  # type: ignore[no
     )
 
 
-@inlined
+@compiled
 def _interval(empirical, total, pulls, mean, std):  # type: ignore[no-untyped-def]
     """Estimate and radius: the average reward and 1/√N, or the posterior's."""
     if not empirical:

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.joint_gaussian import JointGaussian
 from tsucb.checks import positive
-from tsucb.compiled import implements
+from tsucb.compiler import implements
 from tsucb.models import regressions
 from tsucb.models.model import (
     Model,

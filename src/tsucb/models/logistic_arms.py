@@ -30,7 +30,7 @@ import numpy as np
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.logit_normal import LogitNormal, moments
 from tsucb.checks import whole_number, within
-from tsucb.compiled import implements
+from tsucb.compiler import implements
 from tsucb.models import regressions
 from tsucb.models.model import Model, believe, check_arm_count, forget, training_due, update
 from tsucb.models.regressions import (

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import LARGEST, SMALLEST, flushed, whole_number, within
-from tsucb.compiled import compiled, generic, hook, implements, run
+from tsucb.compiler import compiled, generic, hook, implements, run
 from tsucb.numeric.arrays import Floats, Integers
 
 

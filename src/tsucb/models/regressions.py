@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tsucb.checks import LARGEST, within
-from tsucb.compiled import compiled, hook, implements, inlined
+from tsucb.compiler import compiled, hook, implements
 from tsucb.numeric.arrays import Floats, Integers, aligned, inner, taken
 from tsucb.numeric.carlson import KEEP, PRODUCT, TAKE, V, absorb, set_factors
 from tsucb.numeric.eights import (
@@ -265,7 +265,7 @@ def predict_rows_many(root, center, arms, contexts, mean, std):  # type: ignore[
                 mean[first + r, a], std[first + r, a] = expected, np.sqrt(variance)
 
 
-@inlined
+@compiled
 def clear(sums, first):  # type: ignore[no-untyped-def]
     """Zeros in all columns from the first given on."""
     for r in range(sums.shape[0]):
@@ -325,7 +325,7 @@ def predict_lanes(state, context, arms):  # type: ignore[no-untyped-def]
     return mean, std
 
 
-@inlined
+@compiled
 def add_variances(root, context, out):  # type: ignore[no-untyped-def]
     """Variances of all arms, at least 8, at a context, into zeros."""
     features, _, count = root.shape
@@ -347,7 +347,7 @@ def add_variances(root, context, out):  # type: ignore[no-untyped-def]
             add_eight_squares(out, k, context, 0, None, j + 1, root, j * count + k, down)
 
 
-@inlined
+@compiled
 def add_variances_of_few(root, context, out):  # type: ignore[no-untyped-def]
     """The same for fewer arms: the columns of all of them in one row, of at least 8."""
     features, _, count = root.shape
@@ -430,7 +430,7 @@ def learn_rows(state, arm, context, reward, noise_variance):  # type: ignore[no-
     return surprise, spread
 
 
-@inlined
+@compiled
 def relative(anchor, context):  # type: ignore[no-untyped-def]
     """z = (1, x − x₀): a context with a constant, relative to the anchor, the first context."""
     z = np.empty(anchor.size)
@@ -440,7 +440,7 @@ def relative(anchor, context):  # type: ignore[no-untyped-def]
     return z
 
 
-@inlined
+@compiled
 def evidence(state, arms):  # type: ignore[no-untyped-def]
     """Pulls and information of the given arms; the state's own arrays where it is all of them."""
     if everyone(arms, state.pulls.size):
@@ -448,7 +448,7 @@ def evidence(state, arms):  # type: ignore[no-untyped-def]
     return taken(state.pulls, arms), taken(state.information, arms)
 
 
-@inlined
+@compiled
 def everyone(arms, count):  # type: ignore[no-untyped-def]
     """Whether the arms are 0, 1, …, count − 1."""
     if arms.size != count:
@@ -459,7 +459,7 @@ def everyone(arms, count):  # type: ignore[no-untyped-def]
     return wrong == 0
 
 
-@inlined
+@compiled
 def used(context):  # type: ignore[no-untyped-def]
     """Values and numbers of the features that are not zero, and how many there are up to each."""
     values, n = np.empty(context.size), 0
@@ -471,7 +471,7 @@ def used(context):  # type: ignore[no-untyped-def]
     return values[:n], rows[:n], reach
 
 
-@inlined
+@compiled
 def transposed_product(root, begin, values, rows, reach, v):  # type: ignore[no-untyped-def]
     """v = rootᵀx for the root that begins there, and an x with these features `used`."""
     features = v.size
@@ -494,7 +494,7 @@ def transposed_product(root, begin, values, rows, reach, v):  # type: ignore[no-
         put_sixteen(v, j, values, 0, rows, reach[j + 7], root, begin + j, features)
 
 
-@inlined
+@compiled
 def long_transposed_product(root, begin, values, rows, v):  # type: ignore[no-untyped-def]
     """The same, a few rows at a time, each from about its diagonal on."""
     features, flat = v.size, root.reshape(-1)
@@ -527,7 +527,7 @@ def widen_rows(regressions, part, factor):  # type: ignore[no-untyped-def]
             root[part, i, j] *= factor
 
 
-@inlined
+@compiled
 def observe_prior(regressions, part, weight, prior_root, prior_mean):  # type: ignore[no-untyped-def]
     """N(μ, SSᵀ) ← N(μ, SSᵀ)^γ · prior^(1−γ): widen S to S/√γ, then observe the prior.
 
@@ -552,7 +552,7 @@ def observe_prior(regressions, part, weight, prior_root, prior_mean):  # type: i
     return distance
 
 
-@inlined
+@compiled
 def inverse_row(root, i, row):  # type: ignore[no-untyped-def]
     """Row i of the inverse of a lower triangular root: rᵀ root = eᵢᵀ, solved from its end."""
     row[:] = 0.0

@@ -6,7 +6,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.compiled import inlined
+from tsucb.compiler import compiled
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -25,14 +25,14 @@ def aligned(shape: tuple[int, ...]) -> Floats:
 
 # For compiled code: loops compile faster than what NumPy has for the same. An assignment of one
 # array to a part of another takes two seconds, for the sake of the text of an error.
-@inlined
+@compiled
 def copy_to(target, source):  # type: ignore[no-untyped-def]
     """target[:] = source, for vectors of the same length."""
     for i in range(target.size):
         target[i] = source[i]
 
 
-@inlined
+@compiled
 def taken(values, places):  # type: ignore[no-untyped-def]
     """values[places]."""
     out = np.empty(places.size, values.dtype)
@@ -41,7 +41,7 @@ def taken(values, places):  # type: ignore[no-untyped-def]
     return out
 
 
-@inlined
+@compiled
 def rows_taken(values, places):  # type: ignore[no-untyped-def]
     """values[places], of a matrix."""
     out = np.empty((places.size, values.shape[1]))
@@ -51,7 +51,7 @@ def rows_taken(values, places):  # type: ignore[no-untyped-def]
     return out
 
 
-@inlined
+@compiled
 def filled(size, value):  # type: ignore[no-untyped-def]
     """np.full(size, value)."""
     out = np.empty(size)
@@ -60,7 +60,7 @@ def filled(size, value):  # type: ignore[no-untyped-def]
     return out
 
 
-@inlined
+@compiled
 def total(values):  # type: ignore[no-untyped-def]
     """values.sum()."""
     out = 0.0
@@ -69,7 +69,7 @@ def total(values):  # type: ignore[no-untyped-def]
     return out
 
 
-@inlined
+@compiled
 def inner(one, other):  # type: ignore[no-untyped-def]
     """(one * other).sum()."""
     out = 0.0
@@ -78,20 +78,20 @@ def inner(one, other):  # type: ignore[no-untyped-def]
     return out
 
 
-@inlined
+@compiled
 def add_multiple(target, factor, values):  # type: ignore[no-untyped-def]
     """target += factor * values."""
     for i in range(target.size):
         target[i] += factor * values[i]
 
 
-@inlined
+@compiled
 def largest_of(values):  # type: ignore[no-untyped-def]
     """values.max()."""
     return values[place_of_largest(values)]
 
 
-@inlined
+@compiled
 def place_of_largest(values):  # type: ignore[no-untyped-def]
     """The place of the first of the largest numbers."""
     place = 0
@@ -101,7 +101,7 @@ def place_of_largest(values):  # type: ignore[no-untyped-def]
     return place
 
 
-@inlined
+@compiled
 def copy_rows(target, source):  # type: ignore[no-untyped-def]
     """target[:] = source, for matrices of the same shape."""
     for i in range(target.shape[0]):
@@ -109,7 +109,7 @@ def copy_rows(target, source):  # type: ignore[no-untyped-def]
             target[i, j] = source[i, j]
 
 
-@inlined
+@compiled
 def quantiles(table, share, out):  # type: ignore[no-untyped-def]
     """The quantile of every column, as NumPy has it: between two entries in proportion."""
     rows = table.shape[0]
@@ -129,7 +129,7 @@ def quantiles(table, share, out):  # type: ignore[no-untyped-def]
                 out[a] += (place - below) * (above - out[a])
 
 
-@inlined
+@compiled
 def put_in_place(values, k):  # type: ignore[no-untyped-def]
     """Reorder: the k-th smallest at k, none larger before it, none smaller after it (Hoare)."""
     first, last = 0, values.size - 1

@@ -18,7 +18,7 @@ import math
 
 import numpy as np
 
-from tsucb.compiled import inlined
+from tsucb.compiler import compiled
 
 LAYERS = 256
 EDGE = 3.6541528853610088  # where the tail begins, for 256 layers
@@ -51,13 +51,13 @@ def _fill_tables() -> None:
 _fill_tables()
 
 
-@inlined
+@compiled
 def burst(rng):  # type: ignore[no-untyped-def]
     """The start of a burst, from one draw of the generator."""
     return np.uint64(rng.random() * 2.0**53) * np.uint64(0xD1342543DE82EF95)
 
 
-@inlined
+@compiled
 def bits(state):  # type: ignore[no-untyped-def]
     """SplitMix64: 64 random bits, and the next state."""
     state += np.uint64(STEP)
@@ -66,14 +66,14 @@ def bits(state):  # type: ignore[no-untyped-def]
     return z ^ (z >> np.uint64(31)), state
 
 
-@inlined
+@compiled
 def uniform(state):  # type: ignore[no-untyped-def]
     """A uniform number in (0, 1], and the next state."""
     r, state = bits(state)
     return (np.float64(r >> np.uint64(11)) + 1.0) * 2.0**-53, state
 
 
-@inlined
+@compiled
 def normal(state):  # type: ignore[no-untyped-def]
     """A standard normal, and the next state."""
     r, state = bits(state)
@@ -83,7 +83,7 @@ def normal(state):  # type: ignore[no-untyped-def]
     return rare(layer, cell, state)
 
 
-@inlined
+@compiled
 def rare(layer, cell, state):  # type: ignore[no-untyped-def]
     """The one draw in a hundred that falls into the tail or on the edge of a layer."""
     while True:
@@ -104,7 +104,7 @@ def rare(layer, cell, state):  # type: ignore[no-untyped-def]
         layer, cell = np.int64(r & np.uint64(255)), np.int64(r) >> 11
 
 
-@inlined
+@compiled
 def gamma(shape, state):  # type: ignore[no-untyped-def]
     """A standard gamma of a shape of at least 1, and the next state."""
     d = shape - 1.0 / 3.0

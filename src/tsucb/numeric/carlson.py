@@ -20,7 +20,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tsucb.compiled import inlined
+from tsucb.compiler import compiled
 from tsucb.numeric.eights import FEW, FUSED, MOST_SHORT, ONE, plus_product, spread_out
 
 # Rows of the room (5, d) for an update: v, √αⱼ, the factors of the rule, and root v.
@@ -28,7 +28,7 @@ V, DEVIATION, KEEP, TAKE, PRODUCT = range(5)
 FOUR = ir.VectorType(ONE, 4)
 
 
-@inlined
+@compiled
 def set_factors(room, noise_variance):  # type: ignore[no-untyped-def]
     """From v, the factors of the rule for every column; root v is 0 yet. Returns the spread vᵀv."""
     features, spread = room.shape[1], 0.0
@@ -46,7 +46,7 @@ def set_factors(room, noise_variance):  # type: ignore[no-untyped-def]
     return spread
 
 
-@inlined
+@compiled
 def absorb(root, begin, room):  # type: ignore[no-untyped-def]
     """The rule for the root that begins at a place of an array; the room takes root v as it was."""
     features = room.shape[1]

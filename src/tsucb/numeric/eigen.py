@@ -7,13 +7,13 @@ import math
 
 import numpy as np
 
-from tsucb.compiled import inlined
+from tsucb.compiler import compiled
 
 EPSILON = 2.0**-52
 MOST_ROUNDS = 60  # of the iteration for one eigenvalue, which needs two on average
 
 
-@inlined
+@compiled
 def symmetric_eigen(matrix):  # type: ignore[no-untyped-def]
     """Eigenvalues, and eigenvectors as the columns of a matrix, in no order.
 
@@ -31,7 +31,7 @@ def symmetric_eigen(matrix):  # type: ignore[no-untyped-def]
     return diagonal, vectors
 
 
-@inlined
+@compiled
 def reflect(a, diagonal, beside):  # type: ignore[no-untyped-def]
     """Replace a by Q with QᵀaQ tridiagonal: its diagonal, and what is beside it from row 1 on."""
     n = diagonal.size
@@ -86,7 +86,7 @@ def reflect(a, diagonal, beside):  # type: ignore[no-untyped-def]
             a[i, j] = 0.0
 
 
-@inlined
+@compiled
 def rotate(vectors, diagonal, beside):  # type: ignore[no-untyped-def]
     """Make the tridiagonal matrix diagonal, and turn the vectors with it."""
     n = diagonal.size

@@ -17,7 +17,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tsucb.compiled import inlined
+from tsucb.compiler import compiled
 
 ONE = ir.DoubleType()
 EIGHT = ir.VectorType(ONE, 8)
@@ -174,7 +174,7 @@ put_thirty_two, add_thirty_two, add_thirty_two_squares = (
 put_sixteen = multiplying("put", 1, 2, rise=8)  # of a triangle
 
 
-@inlined
+@compiled
 def weighted_rows(x, matrix, out):  # type: ignore[no-untyped-def]
     """out = xᵀ matrix."""
     rows, columns = matrix.shape

@@ -8,7 +8,7 @@ poles of σ at ±iπ one of exp(−2π²/0.8) = 2e-11 if the step in η is 0.8 t
 
 import math
 
-from tsucb.compiled import inlined
+from tsucb.compiler import compiled
 
 STEP = 0.8  # in η and in standard deviations of it, whichever is finer
 REACH = 6.4  # standard deviations to each side
@@ -17,13 +17,13 @@ LEAST = 1e-16  # of the variance that is lost: what is less is rounding
 NARROW = 1e-3  # scales from here on down have two terms of Taylor's series: errors of 1e-12
 
 
-@inlined
+@compiled
 def logistic(eta):  # type: ignore[no-untyped-def]
     """σ(η) = 1 / (1 + exp(−η))."""
     return 1.0 / (1.0 + math.exp(-eta))
 
 
-@inlined
+@compiled
 def mesh_of(scale):  # type: ignore[no-untyped-def]
     """The step in standard deviations, and how many to each side.
 
@@ -33,7 +33,7 @@ def mesh_of(scale):  # type: ignore[no-untyped-def]
     return step, math.ceil((REACH + scale) / step)
 
 
-@inlined
+@compiled
 def logistic_moments(centre, scale):  # type: ignore[no-untyped-def]
     """Mean and standard deviation of σ(η)."""
     if scale > WIDEST:
@@ -56,7 +56,7 @@ def logistic_moments(centre, scale):  # type: ignore[no-untyped-def]
     return middle + first, math.sqrt(max(second / total - first * first, 0.0))
 
 
-@inlined
+@compiled
 def after_click(centre, scale, reward):  # type: ignore[no-untyped-def]
     """Mean of z = (η − centre)/scale after a reward of chance σ(η), and the variance it lost.
 
@@ -88,7 +88,7 @@ def after_click(centre, scale, reward):  # type: ignore[no-untyped-def]
     return mean, max(1.0 - (second / total - mean * mean), LEAST)
 
 
-@inlined
+@compiled
 def most_likely_after_click(centre, scale, reward):  # type: ignore[no-untyped-def]
     """The same by Laplace's method: the mode, and what the curvature there says of the variance."""
     if scale > WIDEST:

@@ -7,10 +7,10 @@ a quarter of the traffic through the row that is made.
 
 import numpy as np
 
-from tsucb.compiled import inlined
+from tsucb.compiler import compiled
 
 
-@inlined
+@compiled
 def factorise(matrix):  # type: ignore[no-untyped-def]
     """Replace a positive definite matrix by U, upper triangular: matrix = UᵀU.
 
@@ -36,7 +36,7 @@ def factorise(matrix):  # type: ignore[no-untyped-def]
             matrix[i, j] *= d
 
 
-@inlined
+@compiled
 def invert(upper, out):  # type: ignore[no-untyped-def]
     """The transposed inverse of an upper triangular matrix, which is lower triangular."""
     p = upper.shape[0]
@@ -58,7 +58,7 @@ def invert(upper, out):  # type: ignore[no-untyped-def]
         out[i, i] = d
 
 
-@inlined
+@compiled
 def multiply(left, right, out):  # type: ignore[no-untyped-def]
     """out = leftᵀ right, of an upper and a lower triangular matrix: lower triangular."""
     p = out.shape[0]
@@ -68,7 +68,7 @@ def multiply(left, right, out):  # type: ignore[no-untyped-def]
         add_rows(left, right, out, i, 0, i + 1)
 
 
-@inlined
+@compiled
 def multiply_lower(left, right, out):  # type: ignore[no-untyped-def]
     """out = leftᵀ right, of two lower triangular matrices."""
     p = out.shape[0]
@@ -78,7 +78,7 @@ def multiply_lower(left, right, out):  # type: ignore[no-untyped-def]
         add_rows(left, right, out, i, i, p)
 
 
-@inlined
+@compiled
 def multiply_upper(left, right, out):  # type: ignore[no-untyped-def]
     """out = leftᵀ right, of a lower and an upper triangular matrix: upper triangular."""
     p = out.shape[0]
@@ -98,7 +98,7 @@ def multiply_upper(left, right, out):  # type: ignore[no-untyped-def]
                 out[i, j] += x * right[k, j]
 
 
-@inlined
+@compiled
 def add_rows(left, right, out, i, first, last):  # type: ignore[no-untyped-def]
     """Row i of leftᵀ right, for a lower triangular right, from its rows first … last − 1."""
     fours = last - (last - first) % 4
@@ -114,7 +114,7 @@ def add_rows(left, right, out, i, first, last):  # type: ignore[no-untyped-def]
             out[i, j] += x * right[k, j]
 
 
-@inlined
+@compiled
 def square(upper, out):  # type: ignore[no-untyped-def]
     """The upper half of I + upperᵀ upper, for an upper triangular matrix."""
     p = out.shape[0]
@@ -135,7 +135,7 @@ def square(upper, out):  # type: ignore[no-untyped-def]
                 out[i, j] += x * upper[k, j]
 
 
-@inlined
+@compiled
 def transpose(matrix, out):  # type: ignore[no-untyped-def]
     """out = matrixᵀ."""
     for i in range(out.shape[0]):
@@ -143,7 +143,7 @@ def transpose(matrix, out):  # type: ignore[no-untyped-def]
             out[i, j] = matrix[j, i]
 
 
-@inlined
+@compiled
 def mirror(matrix, out):  # type: ignore[no-untyped-def]
     """The upper half of a matrix reflected in the other diagonal; below it, zeros.
 
@@ -157,7 +157,7 @@ def mirror(matrix, out):  # type: ignore[no-untyped-def]
             out[i, j] = matrix[p - 1 - j, p - 1 - i]
 
 
-@inlined
+@compiled
 def backwards(matrix, out):  # type: ignore[no-untyped-def]
     """The matrix with its rows and columns in reverse order."""
     p = out.shape[0]

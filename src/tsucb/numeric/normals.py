@@ -32,7 +32,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tsucb.compiled import inlined
+from tsucb.compiler import compiled
 from tsucb.numeric.bursts import FIRST_FACTOR, SECOND_FACTOR, STEP
 from tsucb.numeric.eights import spread_out
 
@@ -223,7 +223,7 @@ def put_normals(_, out, place, count, state):  # type: ignore[no-untyped-def]
     return types.uint64(out, types.intp, types.intp, types.uint64), code
 
 
-@inlined
+@compiled
 def raise_to_normals(best, mean, std, state):  # type: ignore[no-untyped-def]
     """Raise each number to a draw of N(mean, std²) of its own, where that is more.
 
@@ -259,7 +259,7 @@ def _raise_apart(_, best, mean, std, state):  # type: ignore[no-untyped-def]
     return result(best, types.float64, types.float64, types.uint64), code
 
 
-@inlined
+@compiled
 def highest_normal(mean, std, count, state):  # type: ignore[no-untyped-def]
     """The highest draw of N(mean[n], std[n]²) with n < count, and the next state.
 

@@ -8,7 +8,7 @@ p = 1 − 1/(1 + t), whose distance from one would be lost in p itself.
 
 import math
 
-from tsucb.compiled import compiled
+from tsucb.compiler import compiled
 
 ROOT_2 = math.sqrt(2.0)
 ROOT_2_PI = math.sqrt(2.0 * math.pi)

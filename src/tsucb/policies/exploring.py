@@ -6,7 +6,7 @@ import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import between
-from tsucb.compiled import implements, offers, run
+from tsucb.compiler import implements, offers, run
 from tsucb.numeric.arrays import Floats
 from tsucb.policies.policy import Explored, Policy, choose, explored
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tsucb.checks import truth
-from tsucb.compiled import implements
+from tsucb.compiler import implements
 from tsucb.numeric.arrays import filled, place_of_largest
 from tsucb.policies.policy import Choice, Policy, choose, largest, probabilities, tied
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from tsucb.beliefs.best import regret_and_gain
 from tsucb.beliefs.sampling import estimated_regret_and_gain
-from tsucb.compiled import hook, implements, inlined, offers
+from tsucb.compiler import compiled, hook, implements, offers
 from tsucb.numeric.arrays import copy_to, inner, largest_of
 from tsucb.policies.policy import (
     Choice,
@@ -151,7 +151,7 @@ def grid_mixture(policy, regret, gain):  # type: ignore[no-untyped-def]
     return chance
 
 
-@inlined
+@compiled
 def best_mixture(regret, gain):  # type: ignore[no-untyped-def]
     """The probabilities of the arms that minimise (expected regret)² / (expected gain).
 
@@ -180,7 +180,7 @@ def best_mixture(regret, gain):  # type: ignore[no-untyped-def]
     return chance
 
 
-@inlined
+@compiled
 def best_pair(regret, gain, lowest):  # type: ignore[no-untyped-def]
     """Two arms that together are better than the lowest ratio of one, and the first's probability.
 
@@ -202,7 +202,7 @@ def best_pair(regret, gain, lowest):  # type: ignore[no-untyped-def]
     return first, second, probability
 
 
-@inlined
+@compiled
 def unbeaten(regret, gain):  # type: ignore[no-untyped-def]
     """The arms without another of less regret and more gain, which is better in any mixture.
 
@@ -219,7 +219,7 @@ def unbeaten(regret, gain):  # type: ignore[no-untyped-def]
     return found, count
 
 
-@inlined
+@compiled
 def information_ratio(regret, gain):  # type: ignore[no-untyped-def]
     if regret == 0.0:
         return 0.0

@@ -7,13 +7,12 @@ import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import whole_number
-from tsucb.compiled import (
+from tsucb.compiler import (
     compiled,
     generic,
     held,
     hook,
     implements,
-    inlined,
     kind_of,
     offers,
     run,
@@ -186,7 +185,7 @@ def count_choices(policy, belief, stream, repetitions):  # type: ignore[no-untyp
     return counts
 
 
-@inlined
+@compiled
 def winner(scores, sign, rng):  # type: ignore[no-untyped-def]
     """The index of the largest sign · score; each of several equal ones with the same chance."""
     best, highest, ties = 0, sign * scores[0], 1
@@ -200,14 +199,14 @@ def winner(scores, sign, rng):  # type: ignore[no-untyped-def]
     return best
 
 
-@inlined
+@compiled
 def largest(scores, rng):  # type: ignore[no-untyped-def]
     """The largest score's arm, as a choice with that score for its reason."""
     arm = winner(scores, 1.0, rng)
     return Choice(arm, scores[arm])
 
 
-@inlined
+@compiled
 def tied(scores, sign):  # type: ignore[no-untyped-def]
     """The probability with which `winner` returns each index."""
     chances, best, ties = np.zeros(scores.size), 0, 0
@@ -222,7 +221,7 @@ def tied(scores, sign):  # type: ignore[no-untyped-def]
     return chances
 
 
-@inlined
+@compiled
 def floored(chances, possible):  # type: ignore[no-untyped-def]
     """The probabilities, at least RAREST where an arm may be chosen at all."""
     for a in range(chances.size):

@@ -7,7 +7,7 @@ import numpy as np
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.best import best_probabilities, conceivable
 from tsucb.beliefs.law import IndependentLaw, draw
-from tsucb.compiled import class_of, implements, offers
+from tsucb.compiler import class_of, implements, offers
 from tsucb.numeric.arrays import Floats
 from tsucb.policies.joint_probabilities import is_joint, thompson_shares
 from tsucb.policies.policy import Policy, choose, floored, largest, probabilities

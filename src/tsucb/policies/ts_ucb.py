@@ -9,7 +9,7 @@ from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.best import expected_best
 from tsucb.beliefs.law import IndependentLaw
 from tsucb.beliefs.sampling import f_tilde
-from tsucb.compiled import implements, inlined, offers
+from tsucb.compiler import compiled, implements, offers
 from tsucb.numeric.arrays import Floats
 from tsucb.policies.joint_probabilities import is_joint, ts_ucb_shares
 from tsucb.policies.policy import Choice, Policy, choose, sample_count, winner, with_samples
@@ -72,7 +72,7 @@ def choose_ts_ucb(policy, belief, rng):  # type: ignore[no-untyped-def]
     return Choice(winner(ratios(belief, f), -1.0, rng), f)
 
 
-@inlined
+@compiled
 def ratios(belief, f):  # type: ignore[no-untyped-def]
     """Ψ(a) of every arm, of which the smallest is played."""
     estimate, radius = belief.estimate, belief.radius

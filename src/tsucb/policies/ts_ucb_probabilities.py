@@ -24,7 +24,7 @@ from tsucb.beliefs.best import (
     outline,
 )
 from tsucb.beliefs.law import IndependentLaw, reward_at, variable_at
-from tsucb.compiled import class_of, compiled, implements, inlined
+from tsucb.compiler import class_of, compiled, implements
 from tsucb.numeric.arrays import add_multiple, inner, largest_of, total
 from tsucb.numeric.special import normal_cdf
 from tsucb.policies.policy import floored, probabilities, tied
@@ -97,13 +97,13 @@ def ts_ucb_probabilities(belief, samples):  # type: ignore[no-untyped-def]
     return floored(out, may_win(belief))
 
 
-@inlined
+@compiled
 def winners(belief, f):  # type: ignore[no-untyped-def]
     """The probability with which each arm is chosen at this f̃: who ties shares."""
     return tied(ratios(belief, f), -1.0)
 
 
-@inlined
+@compiled
 def may_win(belief):  # type: ignore[no-untyped-def]
     """Positive for the arms that win for some f̃ that there may be."""
     lowest, ends = conceivable(belief)
@@ -117,7 +117,7 @@ def may_win(belief):  # type: ignore[no-untyped-def]
     return found
 
 
-@inlined
+@compiled
 def breakpoints(estimate, radius, low, high):  # type: ignore[no-untyped-def]
     """Where the winner changes as f̃ goes from `low` to `high`, both included.
 
@@ -158,7 +158,7 @@ def breakpoints(estimate, radius, low, high):  # type: ignore[no-untyped-def]
     return np.sort(points[: count + 1])
 
 
-@inlined
+@compiled
 def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
     """P(floor < f̃ ≤ point) for f̃ the average of m draws of the best arm's mean reward.
 
@@ -236,7 +236,7 @@ def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
         start, old_fade, old_width, old_total = stop, fade, width, now
 
 
-@inlined
+@compiled
 def faded(mass, nodes, middle, width):  # type: ignore[no-untyped-def]
     """The masses times ψ: the last of them are those of the nodes, where it may be below 1."""
     out = mass.copy()
@@ -246,7 +246,7 @@ def faded(mass, nodes, middle, width):  # type: ignore[no-untyped-def]
     return out
 
 
-@inlined
+@compiled
 def masses_so_far(belief, arms, high, nodes, weights, below, old_value, old_mass):  # type: ignore[no-untyped-def]
     """Rewards and probabilities of the best arm at the nodes, after those of earlier stages.
 
@@ -273,7 +273,7 @@ def masses_so_far(belief, arms, high, nodes, weights, below, old_value, old_mass
     return value, mass
 
 
-@inlined
+@compiled
 def fourier_sum(value, has, had, samples, step, count, points, out):  # type: ignore[no-untyped-def]
     """Sum `count` frequencies at every point; returns whether the last ones were negligible.
 
@@ -304,7 +304,7 @@ def fourier_sum(value, has, had, samples, step, count, points, out):  # type: ig
     return False
 
 
-@inlined
+@compiled
 def power(mass, cosine, sine, samples):  # type: ignore[no-untyped-def]
     """Real and imaginary part of (Σ mass (cosine + i sine))ᵐ."""
     real, imaginary = 0.0, 0.0

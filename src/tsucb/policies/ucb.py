@@ -11,7 +11,7 @@ import numpy as np
 from tsucb.beliefs.law import upper_quantiles
 from tsucb.beliefs.sampling import sampled_upper_quantiles
 from tsucb.checks import whole_number
-from tsucb.compiled import class_of, hook, implements, inlined, offers
+from tsucb.compiler import class_of, compiled, hook, implements, offers
 from tsucb.numeric.special import chi_squared_quantile_upper
 from tsucb.policies.policy import Policy, choose, largest, probabilities, tied
 
@@ -212,7 +212,7 @@ def bounds_bayes_sampled(policy, belief, rng):  # type: ignore[no-untyped-def]
     return out
 
 
-@inlined
+@compiled
 def tail_at(step, c):  # type: ignore[no-untyped-def]
     """1/(t logᶜ t)."""
     t = max(step, 2)  # at t = 1 the level is 0 and every bound is minus infinity

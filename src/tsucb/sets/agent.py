@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.checks import within
-from tsucb.compiled import compiled, held
+from tsucb.compiler import compiled, held
 from tsucb.files import write_whole
 from tsucb.models.model import update
 from tsucb.numeric.arrays import Floats

@@ -18,7 +18,7 @@ it found and puts the arm into `point`.
 import math
 from typing import Any
 
-from tsucb.compiled import hook, implements, inlined
+from tsucb.compiler import compiled, hook, implements
 from tsucb.numeric.arrays import Floats
 
 
@@ -72,7 +72,7 @@ def features_are_the_point(arms, point, out):  # type: ignore[no-untyped-def]
         out[i] = point[i]
 
 
-@inlined
+@compiled
 def inner(first, second):  # type: ignore[no-untyped-def]
     """⟨first, second⟩."""
     total = 0.0
@@ -81,7 +81,7 @@ def inner(first, second):  # type: ignore[no-untyped-def]
     return total
 
 
-@inlined
+@compiled
 def radius(root, arm):  # type: ignore[no-untyped-def]
     """|rootᵀ arm|."""
     square = 0.0
@@ -93,7 +93,7 @@ def radius(root, arm):  # type: ignore[no-untyped-def]
     return math.sqrt(square)
 
 
-@inlined
+@compiled
 def ratio_at(mean, root, f, arm):  # type: ignore[no-untyped-def]
     """(f − ⟨mean, arm⟩) / |rootᵀ arm|; a certain best arm comes first."""
     lost, width = f - inner(mean, arm), radius(root, arm)

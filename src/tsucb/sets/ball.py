@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.checks import positive, whole_number, within
-from tsucb.compiled import hook, implements, inlined
+from tsucb.compiler import compiled, hook, implements
 from tsucb.numeric.arrays import Floats
 from tsucb.numeric.eigen import symmetric_eigen
 from tsucb.sets.arm_set import ArmSet, inner, least_ratio, optimistic, radius, ratio_at, support
@@ -180,7 +180,7 @@ def least_ratio_round(arms, mean, root, f, point):  # type: ignore[no-untyped-de
     return ratio_at(mean, root, f, point)
 
 
-@inlined
+@compiled
 def on_the_curve(arms, mean, root, goal, upper, point):  # type: ignore[no-untyped-def]
     """The arm v(x)/|v(x)| at which x‖v(x)‖ is the goal, for `upper`, or |v(x)|.
 
@@ -232,7 +232,7 @@ def on_the_curve(arms, mean, root, goal, upper, point):  # type: ignore[no-untyp
     return back(arms, vectors, v, point)
 
 
-@inlined
+@compiled
 def spectrum(arms, mean, root):  # type: ignore[no-untyped-def]
     """μ along the eigenvectors of Σ, eigenvalues over the largest, the largest's place and root."""
     d = mean.size
@@ -257,7 +257,7 @@ def spectrum(arms, mean, root):  # type: ignore[no-untyped-def]
     return turned, values, vectors, widest, math.sqrt(largest)
 
 
-@inlined
+@compiled
 def reach(turned, ratios, g, upper, v):  # type: ignore[no-untyped-def]
     """v at g, what is to reach the goal, and its derivative."""
     square, falling = 0.0, 0.0
@@ -277,7 +277,7 @@ def reach(turned, ratios, g, upper, v):  # type: ignore[no-untyped-def]
     return value, slope
 
 
-@inlined
+@compiled
 def back(arms, vectors, v, point):  # type: ignore[no-untyped-def]
     """The arm of a vector along the eigenvectors, which is brought to length one."""
     d = v.size

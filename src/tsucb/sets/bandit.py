@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tsucb.checks import positive, whole_number
-from tsucb.compiled import compiled, held, offers
+from tsucb.compiler import compiled, held, offers
 from tsucb.environments.environment import fill_normal
 from tsucb.models.linear import Linear
 from tsucb.models.model import update

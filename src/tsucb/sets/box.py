@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.checks import within
-from tsucb.compiled import implements, inlined
+from tsucb.compiler import compiled, implements
 from tsucb.numeric.arrays import Floats
 from tsucb.sets.arm_set import inner, optimistic, radius, support
 from tsucb.sets.corners import Cornered
@@ -71,7 +71,7 @@ def optimistic_box(arms, mean, root, alpha, point):  # type: ignore[no-untyped-d
     return climb(arms, mean, root, alpha, point)
 
 
-@inlined
+@compiled
 def best_corner(arms, mean, root, alpha, point):  # type: ignore[no-untyped-def]
     """Of all corners, in the order of a Gray code: one entry changes at a time."""
     d = point.size
@@ -105,7 +105,7 @@ def best_corner(arms, mean, root, alpha, point):  # type: ignore[no-untyped-def]
     return inner(mean, point) + alpha * radius(root, point)
 
 
-@inlined
+@compiled
 def climb(arms, mean, root, alpha, point):  # type: ignore[no-untyped-def]
     """The best of climbs that begin where one of the root's columns, or none, counts fully."""
     d = point.size
@@ -127,7 +127,7 @@ def climb(arms, mean, root, alpha, point):  # type: ignore[no-untyped-def]
     return best
 
 
-@inlined
+@compiled
 def climbed(arms, mean, root, alpha, corner):  # type: ignore[no-untyped-def]
     """Change the entry that gains most, until none gains; the value reached."""
     d = corner.size

@@ -25,7 +25,7 @@ import math
 
 import numpy as np
 
-from tsucb.compiled import implements, inlined
+from tsucb.compiler import compiled, implements
 from tsucb.sets.arm_set import ArmSet, inner, least_ratio, optimistic, ratio_at, support
 
 ENOUGH = 1e-13  # a corner that improves less, as a share of what is compared, is no improvement
@@ -56,7 +56,7 @@ def least_ratio_cornered(arms, mean, root, f, point):  # type: ignore[no-untyped
     return ratio
 
 
-@inlined
+@compiled
 def surest(arms, mean, root, f, highest, point):  # type: ignore[no-untyped-def]
     """The largest (⟨mean, a⟩ − f) / |rootᵀ a|, as a negative ratio; see the top of this file."""
     d = mean.size
@@ -96,7 +96,7 @@ def surest(arms, mean, root, f, highest, point):  # type: ignore[no-untyped-def]
     return ratio_at(mean, root, f, point)
 
 
-@inlined
+@compiled
 def reweighed(corners, seen, gains, weights, solved, gram, held):  # type: ignore[no-untyped-def]
     """The best weights of the corners held, without those that would be negative.
 
@@ -125,7 +125,7 @@ def reweighed(corners, seen, gains, weights, solved, gram, held):  # type: ignor
     return held, False
 
 
-@inlined
+@compiled
 def solve(seen, gains, solved, gram, held):  # type: ignore[no-untyped-def]
     """Weights at which the gain of every corner held is used up, by Cholesky's method.
 

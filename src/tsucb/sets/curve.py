@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tsucb.checks import LARGEST, positive, whole_number
-from tsucb.compiled import implements, inlined, run
+from tsucb.compiler import compiled, implements, run
 from tsucb.models.linear import Linear
 from tsucb.numeric.arrays import Floats
 from tsucb.sets.arm_set import (
@@ -199,7 +199,7 @@ def least_ratio_curve(arms, mean, root, f, point):  # type: ignore[no-untyped-de
     return -highest(arms, mean, root, 0.0, f, point)
 
 
-@inlined
+@compiled
 def height(mean, root, alpha, f, row):  # type: ignore[no-untyped-def]
     """⟨mean, row⟩ + alpha · radius; or (⟨mean, row⟩ − f) / radius if f is a number."""
     expected = inner(mean, row)
@@ -208,7 +208,7 @@ def height(mean, root, alpha, f, row):  # type: ignore[no-untyped-def]
     return expected + alpha * radius(root, row) if alpha > 0.0 else expected
 
 
-@inlined
+@compiled
 def highest(arms, mean, root, alpha, f, point):  # type: ignore[no-untyped-def]
     """The largest height on the interval: climb every hill that the grid shows."""
     grid, rows = arms.grid, arms.rows

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.checks import within
-from tsucb.compiled import implements
+from tsucb.compiler import implements
 from tsucb.numeric.arrays import Floats
 from tsucb.sets.arm_set import inner, optimistic, radius, support
 from tsucb.sets.corners import Cornered

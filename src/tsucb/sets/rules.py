@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tsucb.beliefs.sampling import STAND_IN
-from tsucb.compiled import hook, implements, inlined
+from tsucb.compiler import compiled, hook, implements
 from tsucb.models.linear import Linear
 from tsucb.numeric.arrays import Floats
 from tsucb.numeric.bursts import burst, normal
@@ -65,7 +65,7 @@ def theta_linear(model, state, step):  # type: ignore[no-untyped-def]
     return ThetaBelief(mean, root, mean, root, state.theta.information[0], step, model.prior_std)
 
 
-@inlined
+@compiled
 def draw_theta(belief, state, z, out):  # type: ignore[no-untyped-def]
     """Fill `out` with a draw of θ; the next state of the burst."""
     for j in range(z.size):

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tsucb.compiled import Plain, compiled, held, shared
+from tsucb.compiler import Plain, compiled, held, shared
 from tsucb.environments.environment import advance, begin, pay
 from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tsucb.numeric.arrays import Floats, Integers
-from tsucb.statistics import mean_interval, percent_of
+from tsucb.numeric.statistics import mean_interval, percent_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,7 +89,7 @@ class Simulation:
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Mean regret over time, with a band of 95 % for the mean."""
-        from tsucb.figures import regret_curves
+        from tsucb.pages.figures import regret_curves
 
         return regret_curves(
             self.checkpoints, dict(zip(self.policies, self.regret, strict=True)), ax

@@ -7,7 +7,7 @@ from typing import Any, ParamSpec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tsucb.compiled import MissingImplementation
+from tsucb.compiler import MissingImplementation
 from tsucb.numeric.arrays import Floats
 from tsucb.structure import leaves
 

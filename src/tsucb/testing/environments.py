@@ -6,7 +6,7 @@ import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import Gaussian
-from tsucb.compiled import implements, offers
+from tsucb.compiler import implements, offers
 from tsucb.environments.environment import advance, begin, pay
 from tsucb.models.model import Model, believe, update
 from tsucb.numeric.arrays import Integers

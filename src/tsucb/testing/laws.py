@@ -17,7 +17,7 @@ from tsucb.beliefs.law import (
     variable_at,
     window,
 )
-from tsucb.compiled import offers
+from tsucb.compiler import offers
 from tsucb.numeric.arrays import Floats
 from tsucb.testing.demands import FAR, check, demand, near, rounded
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tsucb.agent.agent import Agent
 from tsucb.beliefs.belief import Belief
-from tsucb.compiled import implements
+from tsucb.compiler import implements
 from tsucb.environments.environment import Environment, advance, begin, pay
 from tsucb.logs.logged_data import LoggedData
 from tsucb.logs.replay import replay

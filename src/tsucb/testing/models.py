@@ -13,7 +13,7 @@ import numpy as np
 from tsucb.agent.agent import Agent
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.law import Law
-from tsucb.compiled import offers, run
+from tsucb.compiler import offers, run
 from tsucb.models.forgetting import Forgetting, fadable
 from tsucb.models.model import Model, forget, trains, update
 from tsucb.policies.thompson import Thompson

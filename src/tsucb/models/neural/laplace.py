@@ -8,7 +8,7 @@ import numpy as np
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.checks import positive, whole_number, within
-from tsucb.compiled import implements, inlined
+from tsucb.compiler import compiled, implements
 from tsucb.models import regressions
 from tsucb.models.model import believe, training_due, update
 from tsucb.models.neural.network import (
@@ -142,7 +142,7 @@ moment_decay, clip_norm
             raise ValueError("a posterior that cannot be")
 
 
-@inlined
+@compiled
 def last_features(model, state, context):  # type: ignore[no-untyped-def]
     """φ(x): the outputs of the last hidden layer, and a constant."""
     hidden = hidden_features(model, state.network.parameters[0], context)

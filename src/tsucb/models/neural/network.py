@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsucb.checks import positive, whole_number, within
-from tsucb.compiled import inlined
+from tsucb.compiler import compiled
 from tsucb.models.model import Model, check_arm_count
 from tsucb.numeric.arrays import Floats, Integers
 
@@ -207,7 +207,7 @@ def widths_of(hidden: Sequence[int]) -> tuple[int, ...]:
     return widths
 
 
-@inlined
+@compiled
 def hidden_features(model, parameters, context):  # type: ignore[no-untyped-def]
     """h(x): the context through all hidden layers."""
     values = context.astype(np.float32)
@@ -227,7 +227,7 @@ def hidden_features(model, parameters, context):  # type: ignore[no-untyped-def]
     return values.astype(np.float64)
 
 
-@inlined
+@compiled
 def remember(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     """Count an observation, and take it into the memory, where the oldest was."""
     state.pulls[arm] += 1
@@ -239,7 +239,7 @@ def remember(model, state, context, arm, reward):  # type: ignore[no-untyped-def
     state.counts[0] += 1
 
 
-@inlined
+@compiled
 def interval_is_over(model, state):  # type: ignore[no-untyped-def]
     """Whether the networks have seen another `interval` of observations."""
     return state.counts[0] % model.interval == 0

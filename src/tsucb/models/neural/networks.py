@@ -8,7 +8,7 @@ import numpy as np
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.samples import Samples
 from tsucb.checks import positive, whole_number
-from tsucb.compiled import implements, inlined
+from tsucb.compiler import compiled, implements
 from tsucb.models.model import believe, training_due, update
 from tsucb.models.neural.network import (
     NetworkModel,
@@ -218,7 +218,7 @@ moment_decay, clip_norm
         return super().settings() | {"members": self.heads, "prior_scale": self.prior_scale}
 
 
-@inlined
+@compiled
 def add_outputs(model, parameters, context, arms, count, scale, draws, first):  # type: ignore[no-untyped-def]
     """Add what a network says, times a scale, to the rows of its heads from `first` on."""
     features = hidden_features(model, parameters, context)
@@ -234,7 +234,7 @@ def add_outputs(model, parameters, context, arms, count, scale, draws, first):  
             draws[first + h, a] += scale * value
 
 
-@inlined
+@compiled
 def moments(draws):  # type: ignore[no-untyped-def]
     """Mean and standard deviation of every column."""
     rows, columns = draws.shape

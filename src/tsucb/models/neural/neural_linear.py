@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.checks import whole_number
-from tsucb.compiled import implements
+from tsucb.compiler import implements
 from tsucb.models.model import believe, training_due, update
 from tsucb.models.neural.network import (
     NetworkModel,

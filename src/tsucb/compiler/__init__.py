@@ -1,0 +1,35 @@
+"""Compile functions with Numba and choose them by class; the one folder with private Numba."""
+
+from tsucb.compiler.dispatch import (
+    MissingImplementation,
+    Plain,
+    class_of,
+    compiled,
+    generic,
+    held,
+    hook,
+    implements,
+    in_compiled_code,
+    kind_of,
+    offers,
+    run,
+    shared,
+    undisturbed,
+)
+
+__all__ = [
+    "MissingImplementation",
+    "Plain",
+    "class_of",
+    "compiled",
+    "generic",
+    "held",
+    "hook",
+    "implements",
+    "in_compiled_code",
+    "kind_of",
+    "offers",
+    "run",
+    "shared",
+    "undisturbed",
+]

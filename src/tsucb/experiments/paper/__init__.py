@@ -1,1 +1,0 @@
-"""The experiments of Baek and Farias (2023)."""

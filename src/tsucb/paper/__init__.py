@@ -1,0 +1,1 @@
+"""The experiments of Baek and Farias (2023), their datasets and their news log."""

@@ -1,0 +1,169 @@
+"""The confidence bounds of the paper's Section 3, and how often a mean escapes them.
+
+Lemma 1 says that at any step a mean lies above its upper bound, or below its lower one, with
+probability at most T⁻³. Its proof covers any policy, and so do the two counts here.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsucb.beliefs.belief import Belief
+from tsucb.compiler import implements
+from tsucb.models import Linear
+from tsucb.models.linear import LinearState
+from tsucb.models.model import Model, believe, update
+from tsucb.numeric.arrays import Integers
+from tsucb.sets.rules import ThetaBelief, theta
+
+
+class RidgeState(NamedTuple):
+    """The same data seen twice: by the true prior, and by ridge regression."""
+
+    posterior: LinearState
+    ridge: LinearState
+
+    @property
+    def pulls(self) -> Integers:
+        """How often each arm was played."""
+        return self.posterior.pulls
+
+
+class RidgeLinear(Model, NamedTuple("RidgeLinear", [("posterior", Linear), ("ridge", Linear)])):
+    """The linear model of Theorem 2: posterior draws, but estimate and radius from V = I + Σ XXᵀ.
+
+    The paper's estimate is ⟨X, V⁻¹ Σ X R⟩ and its radius is proportional to ‖X‖_{V⁻¹}
+    (equation 7), whatever the prior. Both are mean and standard deviation of a linear model
+    whose prior variance is the noise variance.
+
+    Parameters
+    ----------
+    posterior : the model that knows the prior and the noise
+
+    Reference: Baek and Farias (2023), Section 3.3, equation (7).
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, posterior: Linear) -> "RidgeLinear":
+        ridge = Linear(posterior.features, posterior.noise, prior_covariance=posterior.noise**2)
+        return super().__new__(cls, posterior, ridge)
+
+    def start(self, arms: int, rng: np.random.Generator | None = None) -> RidgeState:
+        """The state before any data."""
+        return RidgeState(self.posterior.start(arms), self.ridge.start(arms))
+
+    def context_shape(self, arms: int) -> tuple[int, ...]:
+        """A feature vector for every arm: (K, d)."""
+        return self.posterior.context_shape(arms)
+
+
+@implements(believe, RidgeLinear)
+def believe_ridge(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+    law = believe(model.posterior, state.posterior, context, arms, step, rng)
+    view = believe(model.ridge, state.ridge, context, arms, step, rng)
+    return Belief(
+        law.law, law.mean, law.std, view.mean, view.std,
+        law.pulls, law.information, law.step, law.dimension, law.prior_std,
+    )  # fmt: skip
+
+
+@implements(theta, RidgeLinear)
+def theta_ridge(model, state, step):  # type: ignore[no-untyped-def]
+    known = theta(model.posterior, state.posterior, step)
+    view = theta(model.ridge, state.ridge, step)
+    return ThetaBelief(
+        known.mean, known.root, view.mean, view.root, known.information, step, known.prior_std
+    )
+
+
+@implements(update, RidgeLinear)
+def update_ridge(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
+    update(model.posterior, state.posterior, context, arm, reward)
+    update(model.ridge, state.ridge, context, arm, reward)
+
+
+def theorem_1(arms: int, horizon: NDArray[np.float64]) -> NDArray[np.float64]:
+    """4 √(3 K T log T) + T⁻² + 3 √T + K, the bound on the Bayes regret of TS-UCB.
+
+    >>> theorem_1(10, np.array([1e4])).round()
+    array([6959.])
+    """
+    T = np.asarray(horizon, dtype=np.float64)
+    return np.asarray(4 * np.sqrt(3 * arms * T * np.log(T)) + T**-2 + 3 * np.sqrt(T) + arms)
+
+
+def theorem_2(features: int, horizon: NDArray[np.float64]) -> NDArray[np.float64]:
+    """B + T⁻² + 12 √(2T), B = 8 √(T d log(1 + T/d)) (1 + √(6 log T + d log(1 + T/d))).
+
+    This is the bound for arms of length 1, ‖θ‖ ≤ S = 1 and noise with r = 1.
+
+    >>> theorem_2(2, np.array([1e4])).round()
+    array([33074.])
+    """
+    T, d = np.asarray(horizon, dtype=np.float64), features
+    growth = np.log(1 + T / d)
+    B = 8 * np.sqrt(T * d * growth) * (1 + np.sqrt(6 * np.log(T) + d * growth))
+    return np.asarray(B + T**-2 + 12 * np.sqrt(2 * T))
+
+
+class Escapes(NamedTuple):
+    """Of how many replications, in how many the mean was once above or below its bounds.
+
+    `closest` is the largest distance from the estimate, in radii; 1 is the bound.
+    """
+
+    replications: int
+    above: int
+    below: int
+    closest: float
+
+
+def _count(distances: NDArray[np.float64], replications: int) -> Escapes:
+    """From signed distances to the mean, in radii, one row per replication."""
+    above, below = distances.max(axis=1), -distances.min(axis=1)
+    closest = float(max(above.max(), below.max()))
+    return Escapes(replications, int((above > 1).sum()), int((below > 1).sum()), closest)
+
+
+def k_armed_escapes(horizon: int, replications: int, rng: np.random.Generator) -> Escapes:
+    """How often a Bernoulli mean is ever outside average ± √(3 log T / n), n = 1, …, T.
+
+    The mean is Beta(1, 1). An arm's bounds at any step of any policy are those after some
+    number n ≤ T of its rewards, so this counts at least as many escapes as any policy meets.
+    """
+    mean = rng.random((replications, 1))
+    n = np.arange(1, horizon + 1)
+    average = np.cumsum(rng.random((replications, horizon)) < mean, axis=1) / n
+    return _count((mean - average) / np.sqrt(3 * np.log(horizon) / n), replications)
+
+
+def linear_escapes(
+    features: int, horizon: int, replications: int, rng: np.random.Generator
+) -> Escapes:
+    """How often θ is ever outside the ellipsoid ‖θ − θ̂‖_V ≤ √(d log(T²(1 + t))) + 1.
+
+    θ ~ N(0, I/(16 d)), noise N(0, 1). Arms are all unit vectors, and the policy is Thompson
+    sampling with the ridge posterior. Outside the ellipsoid some arm's mean is outside its
+    bounds, on both sides (the arm −X has the bounds of X mirrored), so one count serves both.
+    """
+    d = features
+    theta = rng.standard_normal((replications, d)) / np.sqrt(16 * d)
+    V = np.broadcast_to(np.eye(d), (replications, d, d)).copy()
+    total = np.zeros((replications, d))
+    farthest = np.zeros((replications, 1))
+    for t in range(1, horizon + 1):
+        estimate = np.linalg.solve(V, total[..., None])[..., 0]
+        root = np.linalg.cholesky(V)
+        draw = np.linalg.solve(root.transpose(0, 2, 1), rng.standard_normal((replications, d, 1)))
+        x = estimate + draw[..., 0]
+        x /= np.linalg.norm(x, axis=1, keepdims=True)
+        reward = (x * theta).sum(axis=1) + rng.standard_normal(replications)
+        V += x[:, :, None] * x[:, None, :]
+        total += reward[:, None] * x
+        error = theta - np.linalg.solve(V, total[..., None])[..., 0]
+        norm = np.sqrt(np.einsum("ri,rij,rj->r", error, V, error))
+        radius = np.sqrt(d * np.log(horizon**2 * (1 + t))) + 1
+        farthest[:, 0] = np.maximum(farthest[:, 0], norm / radius)
+    return _count(np.hstack([farthest, -farthest]), replications)

@@ -1,0 +1,68 @@
+"""The seven datasets of the deep bandit benchmark (Riquelme, Tucker and Snoek 2018).
+
+Each is read from its source's own files into an environment for `tsucb.simulate`.
+"""
+
+import os
+from typing import Any
+
+from tsucb.paper.datasets.adult import ADULT
+from tsucb.paper.datasets.census import CENSUS
+from tsucb.paper.datasets.covertype import COVERTYPE
+from tsucb.paper.datasets.dataset import Dataset, find_dataset
+from tsucb.paper.datasets.files import data_folders, fetch_file, find_file
+from tsucb.paper.datasets.financial import FINANCIAL
+from tsucb.paper.datasets.jester import JESTER
+from tsucb.paper.datasets.mushroom import MUSHROOM
+from tsucb.paper.datasets.statlog import STATLOG
+
+DATASETS = {
+    dataset.name: dataset
+    for dataset in (ADULT, CENSUS, COVERTYPE, FINANCIAL, JESTER, MUSHROOM, STATLOG)
+}
+
+__all__ = ["DATASETS", "Dataset", "data_folders", "fetch", "find_dataset", "load"]
+
+
+def named(name: str) -> Dataset:
+    """The dataset of a name, or an error that lists the names."""
+    if name not in DATASETS:
+        raise ValueError(f"unknown dataset {name!r}; the datasets are {', '.join(DATASETS)}")
+    return DATASETS[name]
+
+
+def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Any:
+    """The environment of a dataset, read from its files.
+
+    Parameters
+    ----------
+    name
+        adult, census, covertype, financial, jester, mushroom or statlog.
+    data_dir
+        Where to look first; then where `TSUCB_DATA` points, then the user's cache folder. The
+        files lie in a subfolder with the dataset's name.
+
+    References
+    ----------
+    Riquelme, Tucker and Snoek (2018), Deep Bayesian Bandits Showdown, Appendix A.
+    """
+    dataset = named(name)
+    folder = find_dataset(dataset, data_dir)
+    if folder is None:
+        folders = data_folders(data_dir)
+        files = " and ".join(file.name for file in dataset.files)
+        raise FileNotFoundError(
+            f"dataset {name} is not in {' or '.join(map(str, folders))}; run `tsucb data get "
+            f"{name}`, or put {files} into {folders[0] / name}"
+        )
+    return dataset.load(folder)
+
+
+def fetch(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[str]:
+    """Download the files of a dataset that are not there yet; return their paths.
+
+    They go to `data_dir`, else to where `TSUCB_DATA` points, else to the user's cache folder.
+    """
+    dataset = named(name)
+    folder = find_dataset(dataset, data_dir) or data_folders(data_dir)[0] / name
+    return [str(find_file(folder, file) or fetch_file(file, folder)) for file in dataset.files]

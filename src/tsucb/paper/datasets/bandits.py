@@ -1,0 +1,150 @@
+"""Bandits made of a table of data: what all have in common, and that of a classification.
+
+Every run meets the rows in an order of its own.
+
+Reference: Riquelme, Tucker and Snoek (2018), Deep Bayesian Bandits Showdown, Appendix A.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tsucb.compiler import compiled, implements
+from tsucb.environments.environment import Environment, advance, begin, pay
+from tsucb.numeric.arrays import Floats, Integers
+
+
+class TableWorld(NamedTuple):
+    """One run through a table: the order of its rows, and the current step."""
+
+    order: NDArray[np.int32]  # rows, in the order in which they come: settled up to this step
+    parameters: Floats  # drawn once per run
+    context: Floats
+    means: Floats  # (K,)
+    available: Integers  # (K,) all arms
+    noise: Floats  # (1,)
+
+
+class Table(Environment):
+    """What all tables share. `contexts` are (rows, features)."""
+
+    __slots__ = ()
+
+    contexts: Floats
+
+    @property
+    def rows(self) -> int:
+        """Rows of the table."""
+        return len(self.contexts)
+
+    @property
+    def features(self) -> int:
+        """d, the length of a context."""
+        return int(self.contexts.shape[1])
+
+    @property
+    def context_shape(self) -> tuple[int, ...]:
+        """One vector (d,), the same for all arms."""
+        return (self.features,)
+
+    @property
+    def longest(self) -> int:
+        """The most steps a run can have: a row comes only once."""
+        return self.rows
+
+    def __reduce__(self) -> Any:  # the fields are not always the arguments of the constructor
+        return type(self)._make, (tuple(self),)  # type: ignore[attr-defined, arg-type]
+
+
+class ClassificationBandit(
+    Table,
+    NamedTuple("ClassificationBandit", [("contexts", Floats), ("labels", Integers), ("arms", int)]),
+):
+    """A row's features are the context, and the arm of its label pays 1, all others 0.
+
+    Parameters
+    ----------
+    contexts
+        (rows, d).
+    labels
+        (rows,), from 0 to K − 1.
+    arms
+        K; one more than the largest label by default.
+
+    >>> bandit = ClassificationBandit([[0.0], [1.0], [2.0]], labels=[0, 1, 0])
+    >>> rng = np.random.default_rng(0)
+    >>> context, means, _ = bandit.advance(bandit.begin(rng), 1, rng)
+    >>> context, means
+    (array([2.]), array([1., 0.]))
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls, contexts: ArrayLike, labels: ArrayLike, arms: int | None = None
+    ) -> "ClassificationBandit":
+        rows = matrix(contexts)
+        classes = np.ascontiguousarray(labels, dtype=np.int64)
+        count = int(classes.max(initial=0)) + 1 if arms is None else int(arms)
+        if classes.shape != (len(rows),) or (classes < 0).any() or (classes >= count).any():
+            raise ValueError(
+                f"labels must be {len(rows)} whole numbers, one per row, from 0 to {count - 1}"
+            )
+        return super().__new__(cls, rows, classes, count)
+
+
+def matrix(contexts: ArrayLike) -> Floats:
+    """The contexts as a finite matrix with rows, or a sentence on what is wrong."""
+    array = np.ascontiguousarray(contexts, dtype=np.float64)
+    if array.ndim != 2 or 0 in array.shape or not np.isfinite(array).all():
+        raise ValueError(
+            f"contexts must be finite, (rows, features) in shape, but the shape is {array.shape}"
+        )
+    return array
+
+
+@compiled
+def new_world(rows, features, arms, parameters):  # type: ignore[no-untyped-def]
+    """The world of a run before its first step, with room for so many parameters."""
+    return TableWorld(
+        np.arange(rows).astype(np.int32),
+        np.zeros(parameters),
+        np.empty(features),
+        np.zeros(arms),
+        np.arange(arms),
+        np.zeros(1),
+    )
+
+
+@compiled
+def next_row(world, step, rng):  # type: ignore[no-untyped-def]
+    """One of the rows that have not come yet, each as likely: a shuffle, one swap per step."""
+    rows = world.order.size
+    if step > rows:
+        raise ValueError("the run is longer than the table; shorten the horizon")
+    other = rng.integers(step - 1, rows)
+    row = world.order[other]
+    world.order[other] = world.order[step - 1]
+    world.order[step - 1] = row
+    return row
+
+
+@implements(begin, ClassificationBandit)
+def begin_classification(environment, rng):  # type: ignore[no-untyped-def]
+    rows, features = environment.contexts.shape
+    return new_world(rows, features, environment.arms, 0)
+
+
+@implements(advance, ClassificationBandit)
+def advance_classification(environment, world, step, rng):  # type: ignore[no-untyped-def]
+    row = next_row(world, step, rng)
+    world.context[:] = environment.contexts[row]
+    world.means[:] = 0.0
+    world.means[environment.labels[row]] = 1.0
+    return world.context, world.means, world.available
+
+
+@implements(pay, ClassificationBandit)
+def pay_mean(environment, world, arm):  # type: ignore[no-untyped-def]
+    return world.means[arm]

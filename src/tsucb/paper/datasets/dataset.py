@@ -1,0 +1,53 @@
+"""What is known about a dataset before it is read."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tsucb.paper.datasets.files import (
+    File,
+    data_folders,
+    existing_file,
+    find_file,
+    is_genuine,
+    read_content,
+)
+
+
+class Dataset(NamedTuple):
+    """A dataset of the deep bandit benchmark (Riquelme, Tucker and Snoek 2018).
+
+    `rows`, `features` and `arms` are what the whole, unaltered files give; `read` makes the
+    environment from a folder that holds the files.
+    """
+
+    name: str
+    title: str
+    files: tuple[File, ...]
+    rows: int
+    features: int
+    arms: int
+    read: Callable[[Path], Any]
+
+    def load(self, folder: Path) -> Any:
+        """Read the files in a folder; any but the whole, unaltered ones are refused unread."""
+        for file in self.files:
+            path = existing_file(folder, file)
+            if not is_genuine(file, read_content(file, path)):
+                raise ValueError(
+                    f"{path} is not the file of dataset {self.name} (its checksum differs): "
+                    f"truncated or altered; delete it and run `tsucb data get {self.name}`"
+                )
+        environment = self.read(folder)
+        found = (environment.rows, environment.features, environment.arms)
+        assert found == (self.rows, self.features, self.arms), found  # the reader's own fault
+        return environment
+
+
+def find_dataset(dataset: Dataset, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
+    """The first folder that holds all the files of a dataset; `None` if there is none."""
+    for folder in data_folders(data_dir):
+        if all(find_file(folder / dataset.name, file) for file in dataset.files):
+            return folder / dataset.name
+    return None

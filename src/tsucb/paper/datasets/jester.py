@@ -1,0 +1,142 @@
+"""Jester, part 1: recommend one of eight jokes to a user who rated 32 others."""
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tsucb.compiler import implements
+from tsucb.environments.environment import advance, begin, pay
+from tsucb.numeric.arrays import Floats
+from tsucb.paper.datasets.bandits import Table, matrix, new_world, next_row, pay_mean
+from tsucb.paper.datasets.dataset import Dataset
+from tsucb.paper.datasets.files import File
+from tsucb.paper.datasets.text import Text
+
+JOKES = 40
+ARMS = 8
+NOT_RATED = 99
+MOST_BYTES = 1 << 27  # of the Excel file, which holds two and a half million numbers
+
+
+def csv_from_archive(path: Path) -> bytes:
+    """The sheet of the source's zipped Excel file as CSV: hundredths, and no more digits.
+
+    The checksum is of the CSV, so this reads what nobody has verified: nothing is unpacked that is
+    larger than it should be.
+    """
+    try:
+        import xlrd  # type: ignore[import-untyped]
+    except ImportError:
+        raise ValueError(
+            "jester comes as an Excel file, which needs xlrd; "
+            "install it with: pip install 'tsucb[data]'"
+        ) from None
+
+    try:
+        with zipfile.ZipFile(path) as files:
+            members = [m for m in files.infolist() if m.filename.endswith(".xls")]
+            if len(members) != 1 or members[0].file_size > MOST_BYTES:
+                raise ValueError(
+                    "the archive of jester holds no single Excel file of up to "
+                    f"{MOST_BYTES:,} bytes"
+                )
+            sheet = xlrd.open_workbook(file_contents=files.read(members[0])).sheet_by_index(0)
+    except (zipfile.BadZipFile, zlib.error, xlrd.XLRDError) as error:
+        raise ValueError(f"the archive of jester is no zipped Excel file: {error}") from None
+    rows = (sheet.row_values(row) for row in range(sheet.nrows))
+    lines = (",".join(f"{round(float(value), 2):g}" for value in row) for row in rows)
+    return "\n".join(lines).encode()
+
+
+FILE = File(
+    name="jester-data-1.csv",
+    url="https://goldberg.berkeley.edu/jester-data/jester-data-1.zip",
+    sha256="d01c8619c8d87112969515f274a50d0d6a8918591f25131700fe1d8e4262d161",
+    length=11_712_552,
+    convert=csv_from_archive,
+)
+
+
+class JesterBandit(Table, NamedTuple("JesterBandit", [("contexts", Floats)])):
+    """Recommend one of the last eight jokes to a user whose ratings of the others are known.
+
+    Which jokes those are is drawn for every run. The reward is the user's rating.
+
+    Parameters
+    ----------
+    contexts
+        (users, jokes), all ratings.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, ratings: ArrayLike) -> "JesterBandit":
+        rows = matrix(ratings)
+        if rows.shape[1] <= ARMS:
+            raise ValueError(
+                f"more than {ARMS} jokes are needed, but ratings has {rows.shape[1]} columns"
+            )
+        return super().__new__(cls, rows)
+
+    @property
+    def arms(self) -> int:  # type: ignore[override]
+        """The jokes to choose from."""
+        return ARMS
+
+    @property
+    def features(self) -> int:
+        """The other jokes."""
+        return int(self.contexts.shape[1]) - ARMS
+
+
+@implements(begin, JesterBandit)
+def begin_jester(environment, rng):  # type: ignore[no-untyped-def]
+    rows, jokes = environment.contexts.shape
+    world = new_world(rows, jokes - ARMS, ARMS, jokes)
+    world.parameters[:] = rng.permutation(jokes)
+    return world
+
+
+@implements(advance, JesterBandit)
+def advance_jester(environment, world, step, rng):  # type: ignore[no-untyped-def]
+    ratings = environment.contexts[next_row(world, step, rng)]
+    for i in range(world.context.size):
+        world.context[i] = ratings[int(world.parameters[i])]
+    for a in range(ARMS):
+        world.means[a] = ratings[int(world.parameters[world.context.size + a])]
+    return world.context, world.means, world.available
+
+
+implements(pay, JesterBandit)(pay_mean)
+
+
+def read(folder: Path) -> JesterBandit:
+    """The 40 jokes rated most, and the users who rated all of them.
+
+    The first column of the file counts a user's ratings; 99 means not rated.
+    """
+    text = Text(folder, FILE, columns=101)
+    ratings = np.column_stack(text.read(numbers=range(101))[1:])
+    wrong = (np.abs(ratings) > 10) & (ratings != NOT_RATED)
+    if wrong.any():
+        row, joke = np.argwhere(wrong)[0]
+        raise text.error(row, f"joke {joke + 1} is rated {ratings[row, joke]:g}, not -10 to 10")
+    counts = (ratings != NOT_RATED).sum(axis=0)
+    popular = np.sort(np.argsort(-counts, kind="stable")[:JOKES])
+    ratings = ratings[:, popular]
+    return JesterBandit(ratings[(ratings != NOT_RATED).all(axis=1)])
+
+
+JESTER = Dataset(
+    name="jester",
+    title="Jester, part 1",
+    files=(FILE,),
+    rows=19_181,
+    features=32,
+    arms=8,
+    read=read,
+)

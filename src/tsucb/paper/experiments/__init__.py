@@ -1,0 +1,21 @@
+"""The paper's experiments, each from one command to a report next to the paper's own figures.
+
+An `Experiment` says what is measured; `reproduce` measures it, on this machine or on a cluster,
+into a folder that survives being killed at any moment.
+"""
+
+from tsucb.pages.page import Figure
+from tsucb.paper.experiments.claims import Check, Claim, Finding, check_claims
+from tsucb.paper.experiments.experiment import Experiment, Task
+from tsucb.paper.experiments.measure import reproduce
+
+__all__ = [
+    "Check",
+    "Claim",
+    "Experiment",
+    "Figure",
+    "Finding",
+    "Task",
+    "check_claims",
+    "reproduce",
+]

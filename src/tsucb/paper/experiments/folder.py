@@ -1,0 +1,220 @@
+"""The folder of an experiment: what is finished stays finished, whatever happens next.
+
+Every file is written aside, flushed to the disk and renamed, so that after a crash each is either
+complete or absent. `settings.json` comes first and says what the folder is; each finished task
+then becomes one file under `tasks/`, whose name carries its checksum and which says inside which
+task of which code it is. To continue is to measure the tasks that have no file yet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import tsucb
+from tsucb.files import ASIDE, write_whole
+from tsucb.paper.experiments.code import code_identity
+from tsucb.paper.experiments.experiment import Experiment, Task
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DIGITS = 16  # of a checksum in a file's name
+
+
+class Measured(NamedTuple):
+    """Everything in a folder: the rows, the seconds each task took, the codes that measured it."""
+
+    rows: pd.DataFrame
+    times: pd.DataFrame
+    codes: tuple[str, ...]
+
+
+class Folder:
+    """The results of one experiment on disk.
+
+    Opening it makes the folder, or checks that it holds this very experiment; a folder of other
+    settings, of something else, or in use by another process is refused and left untouched. So
+    is one that other code has begun to measure, unless `other_code` says to go on all the same; a
+    finished one can always be reported.
+    """
+
+    def __init__(self, path: Path, experiment: Experiment, *, other_code: bool = False) -> None:
+        self.path = path
+        self.experiment = experiment
+        code = {"tsucb": tsucb.__version__, "code": code_identity()}
+        settings = json.loads(json.dumps(code | experiment.settings(), allow_nan=False))
+        if path.exists() and not path.is_dir():
+            raise ValueError(f"{path} is a file; give --out a folder")
+        found = path / "settings.json"
+        new = not found.exists()
+        if not new:
+            self._compare(found, settings)
+            new = self._is_unmeasured(found, settings, other_code)
+        elif path.exists() and any(p.suffix != ASIDE for p in path.iterdir()):
+            raise ValueError(
+                f"{path} holds other files and no settings.json; give --out a new or empty folder"
+            )
+        path.mkdir(parents=True, exist_ok=True)
+        self._lock = self._hold()
+        try:
+            for leftover in path.rglob(f"*{ASIDE}"):
+                leftover.unlink()
+            if new:  # before anything else: a folder without it is foreign
+                text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
+                self.write("settings.json", text)
+            (path / "tasks").mkdir(exist_ok=True)
+        except BaseException:
+            self.close()
+            raise
+
+    def _compare(self, found: Path, settings: dict[str, Any]) -> None:
+        """Refuse a folder of anything but this very experiment."""
+        try:
+            there = json.loads(found.read_text(encoding="utf-8"))
+        except ValueError:
+            there = None
+        if not isinstance(there, dict) or "experiment" not in there:
+            raise ValueError(
+                f"{found} is not the settings of an experiment; give --out a new or empty folder"
+            )
+        differing = []
+        for name in {**settings, **there}:
+            if name in ("tsucb", "code"):
+                continue
+            old, new = (json.dumps(values.get(name)) for values in (there, settings))
+            if old != new:
+                short = max(len(old), len(new)) <= 40
+                differing.append(f"{name} is {old}, not {new}" if short else f"{name} differ")
+        if differing:
+            raise ValueError(
+                f"{self.path} holds an experiment of other settings ({'; '.join(differing)}); "
+                "give --out another folder, or the same options to continue that one"
+            )
+
+    def _is_unmeasured(self, found: Path, settings: dict[str, Any], other_code: bool) -> bool:
+        """Whether other code only began the folder; one that it half measured is refused."""
+        code = json.loads(found.read_text(encoding="utf-8")).get("code")
+        if code == settings["code"]:
+            return False
+        every, left = len(self.experiment.tasks()), len(self.pending())
+        if 0 < left < every and not other_code:
+            raise ValueError(
+                f"{self.path} was measured by other code of tsucb ({code}, and this is "
+                f"{settings['code']}), and {left:,} of its {every:,} tasks are left; give --out "
+                "another folder, or --continue-other-code to mix both"
+            )
+        return left == every
+
+    def _hold(self) -> int | None:
+        """Lock the folder for as long as this process lives."""
+        try:
+            import fcntl
+        except ImportError:  # Windows: two processes would repeat each other's work, no worse
+            return None
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            raise ValueError(
+                f"{self.path} is in use by another process; wait, or give --out another folder"
+            ) from None
+        return handle
+
+    def close(self) -> None:
+        """Let another process have the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def write(self, name: str, content: bytes | str) -> None:
+        """Write a file of the folder."""
+        write_whole(self.path / name, content)
+
+    def finished(self) -> dict[str, Path]:
+        """The files of finished tasks by key; one that its checksum does not fit is an error."""
+        keys = {task.key for task in self.experiment.tasks()}
+        found: dict[str, Path] = {}
+        for path in sorted((self.path / "tasks").glob("*.parquet")):
+            key, _, checksum = path.stem.rpartition(".")
+            if key not in keys:
+                if path.stem in keys:
+                    raise self._damage(path, "its name has no checksum")
+                continue
+            if checksum_of(path.read_bytes()) != checksum:
+                raise self._damage(path, "its checksum differs")
+            if key in found:
+                raise self._damage(path, f"{found[key].name} is of the same task")
+            found[key] = path
+        return found
+
+    def _damage(self, path: Path, reason: str) -> ValueError:
+        return ValueError(
+            f"{path} is damaged ({reason}); delete it and start again: only it is repeated"
+        )
+
+    def pending(self) -> list[Task]:
+        """The tasks that are not finished."""
+        done = self.finished()
+        return [task for task in self.experiment.tasks() if task.key not in done]
+
+    def store(self, task: Task, rows: pd.DataFrame, seconds: float) -> None:
+        """Keep a finished task: its rows, what it is, and the seconds it took beside them."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if list(rows.run) != list(task.runs):
+            raise ValueError(f"task {task.key} brought back other runs than it was asked for")
+        table = pa.Table.from_pandas(rows, preserve_index=False)
+        about = {"task": self._label(task), "code": code_identity(), "seconds": round(seconds, 3)}
+        table = table.replace_schema_metadata(
+            (table.schema.metadata or {}) | {b"tsucb": json.dumps(about).encode()}
+        )
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink)
+        content = sink.getvalue().to_pybytes()
+        self.write(f"tasks/{task.key}.{checksum_of(content)}.parquet", content)
+
+    def _label(self, task: Task) -> list[Any]:
+        """What a task's file says of itself: all that could make it another's."""
+        return [self.experiment.name, self.experiment.seed, *json.loads(json.dumps(task))]
+
+    def measured(self) -> Measured:
+        """All tasks in their order; a file that is not what its name says is an error."""
+        import pandas as pd
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        parts, seconds = [], []
+        codes: dict[str, None] = {}  # in the order in which they are met
+        axes, files = self.experiment.axes, self.finished()
+        for task in self.experiment.tasks():
+            path = files[task.key]
+            try:
+                table = pq.read_table(path)
+                about = json.loads(table.schema.metadata[b"tsucb"])
+                part = table.to_pandas()
+                if about["task"] != self._label(task):
+                    raise ValueError("it is another task's")
+                if list(part.run) != list(task.runs):
+                    raise ValueError("its runs are not the task's")
+            except (pa.ArrowInvalid, OSError, LookupError, TypeError, ValueError) as error:
+                raise self._damage(path, str(error)) from None
+            for position, (name, value) in enumerate([*zip(axes, task.cell, strict=True)]):
+                part.insert(position, name, value)
+            part.insert(len(axes), "policy", task.policy)
+            parts.append(part)
+            seconds.append([*task.cell, *task[1:], float(about["seconds"])])
+            codes[str(about["code"])] = None
+        names = [*axes, "policy", "first_run", "stop_run", "seconds"]
+        times = pd.DataFrame(seconds, columns=names)
+        return Measured(pd.concat(parts, ignore_index=True), times, tuple(codes))
+
+
+def checksum_of(content: bytes) -> str:
+    """The beginning of the content's SHA-256."""
+    return hashlib.sha256(content).hexdigest()[:DIGITS]

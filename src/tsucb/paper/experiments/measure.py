@@ -1,0 +1,162 @@
+"""Measure an experiment: on the cores of this machine, or on a Dask cluster, with one loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import tsucb
+from tsucb.checks import whole_number
+from tsucb.paper.experiments.code import code_identity
+from tsucb.paper.experiments.experiment import Experiment, Task
+from tsucb.paper.experiments.folder import Folder
+from tsucb.paper.experiments.processes import processes
+from tsucb.paper.experiments.progress import Progress
+from tsucb.paper.experiments.report import Result, write_results
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+
+class Finished(NamedTuple):
+    """What a task brings back."""
+
+    rows: pd.DataFrame
+    seconds: float
+
+
+def measure(experiment: Experiment, task: Task, code: str) -> Finished:
+    """Run one task, here or on a worker, which must have the same code of this package."""
+    if code_identity() != code:
+        raise ValueError(
+            f"a worker has other code of tsucb ({tsucb.__version__}, {code_identity()}) than this "
+            f"process ({code}); install the same version on all workers"
+        )
+    start = time.perf_counter()
+    rows = experiment.run(task.cell, task.policy, task.runs)
+    return Finished(rows, time.perf_counter() - start)
+
+
+@contextmanager
+def executor(workers: int, cluster: str | None, apart: bool) -> Iterator[Executor]:
+    """Where tasks run: threads (the compiled loop releases the GIL), processes, or a Dask cluster.
+
+    On an error or an interrupt, what has not started is called off.
+    """
+    if cluster is None and apart:
+        with processes(workers) as pool:
+            yield pool
+    elif cluster is None:
+        pool = ThreadPoolExecutor(workers, thread_name_prefix="task")
+        try:
+            yield pool
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+    else:
+        client = connect(cluster)
+        pool = client.get_executor(pure=False)  # never a result of an older version
+        try:
+            yield pool
+        except CancelledError:
+            raise ConnectionError(
+                f"the Dask cluster at {cluster} went away; start it again, and the same command "
+                "continues where this one stopped"
+            ) from None
+        except Exception as error:
+            if type(error).__name__ == "KilledWorker":  # its class is that of an optional package
+                raise ConnectionError(
+                    f"every worker of {cluster} that took a certain task died; see what their logs "
+                    "say (out of memory?), and the same command continues where this one stopped"
+                ) from None
+            if isinstance(error, RuntimeError) and "deserialization" in str(error):
+                raise ValueError(
+                    f"the scheduler at {cluster} cannot read the tasks: it has other code of "
+                    "tsucb; install the same version on all machines"
+                ) from None
+            raise
+        finally:
+            pool.shutdown(wait=False)
+            client.close()
+
+
+def connect(address: str):  # type: ignore[no-untyped-def]  # distributed is optional
+    """A client of the Dask scheduler at the address."""
+    import logging
+
+    try:
+        import distributed
+    except ImportError:
+        raise ValueError(
+            "--cluster needs Dask; install it with: pip install 'tsucb[cluster]'"
+        ) from None
+    # Whatever goes wrong with the cluster is said here, in one sentence.
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+    try:
+        return distributed.Client(address, timeout=10, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"no Dask scheduler answers at {address!r} ({error}); start one with "
+            "'dask scheduler' and give its address, such as tcp://10.0.0.1:8786"
+        ) from None
+
+
+def reproduce(
+    experiment: Experiment,
+    out: Path | str,
+    *,
+    workers: int | None = None,
+    cluster: str | None = None,
+    other_code: bool = False,
+    console: Console | None = None,
+) -> Result:
+    """Measure what is missing in the folder `out`, then write its tables, figures and report.
+
+    Parameters
+    ----------
+    experiment : what to measure
+    out : a new folder, or one of the same settings, which is continued
+    workers : tasks at once on this machine; the experiment's own choice if None
+    cluster : address of a Dask scheduler to run the tasks there instead
+    other_code : whether to continue a folder that another state of this package has begun
+    console : where progress is shown; nowhere if None
+    """
+    if workers is not None:
+        whole_number("workers", workers)
+    at_once = workers or experiment.workers()
+    with (
+        executor(at_once, cluster, experiment.apart) as pool,
+        closing(Folder(Path(out), experiment, other_code=other_code)) as folder,
+    ):
+        experiment.prepare()
+        pending = in_turn(experiment, folder.pending())
+        told = experiment if cluster else experiment.beside(at_once)
+        with Progress(experiment, pending, console) as progress:
+            running: dict[Future[Finished], Task] = {
+                pool.submit(measure, told, task, code_identity()): task for task in pending
+            }
+            for future in as_completed(running):
+                task = running.pop(future)
+                finished = future.result()
+                folder.store(task, finished.rows, finished.seconds)
+                progress.done(task)
+        if console is not None:
+            console.print("Drawing the figures and writing the report ...")
+        return write_results(folder)
+
+
+def in_turn(experiment: Experiment, pending: list[Task]) -> list[Task]:
+    """The longest first, so that no core is left waiting for one at the end.
+
+    Before that, where processes measure them, one of each cell: two that begin with the same cell
+    would both compile what the second could have found.
+    """
+    order = sorted(pending, key=experiment.cost, reverse=True)
+    if not experiment.apart:
+        return order
+    first = {task.cell: task for task in reversed(order)}
+    return sorted(order, key=lambda task: first[task.cell] != task)

@@ -1,0 +1,166 @@
+"""Personalised news: the visits of a day's click log, with clicks from a fitted model."""
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tsucb.compiler import implements
+from tsucb.environments.environment import Environment, advance, begin, pay
+from tsucb.models.nig_linear import NIGLinear
+from tsucb.numeric.arrays import Floats, Integers
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tsucb.paper.news import ClickModel, Day
+
+
+class NewsWorld(NamedTuple):
+    """One run: the visits drawn for it, and the current step."""
+
+    visits: Integers  # (T,) in the order of the day
+    context: Floats  # (d,) 1 for every feature of the user that is on, else 0
+    means: Floats  # (K,) click rates; only those of the available arms are current
+    noise: Floats  # (1,) uniform: a click if it is below the rate
+
+
+class NewsBandit(
+    Environment,
+    NamedTuple(
+        "NewsBandit",
+        [
+            ("arms", int),
+            ("steps", int),
+            ("articles", "NDArray[np.int32]"),
+            ("intercept", Floats),
+            ("weights", Floats),
+            ("features", "NDArray[np.uint8]"),
+            ("ends", Integers),
+            ("pool", "NDArray[np.int32]"),
+            ("choices", Integers),
+            ("visits", Integers),
+        ],
+    ),
+):
+    """A day of the news log as a bandit: users come as they came, articles come and go.
+
+    Each run draws a share of the day's visits anew and keeps their order. At each, the arms are
+    the first articles of the pool in alphabetical order that the click model knows; a click is
+    Bernoulli with the model's rate p̂, and regret is Σ (max p̂ − p̂).
+
+    Parameters
+    ----------
+    day
+        N visits, from `tsucb.paper.news.read_day`.
+    clicks
+        From `tsucb.paper.news.fit_clicks`, or the truth of a generated log.
+    fraction
+        The share of visits in a run.
+    choices
+        How many articles of the pool can be played.
+
+    Fields: `articles` (K,) are the numbers of the arms' articles; `choices` (pools, n) the arms of
+    every pool, −1 where it has fewer; `visits` those that have any; `steps` the length of a run.
+
+    >>> import tempfile, tsucb
+    >>> from tsucb.paper.news import ClickModel, make_news, read_day
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     [path] = make_news(folder, days=1, lines=5_000)
+    ...     bandit = NewsBandit(read_day(path), ClickModel.load(f"{folder}/truth.npz"))
+    >>> bandit.steps
+    100
+    >>> tsucb.simulate(bandit, bandit.model(), [tsucb.TSUCB(1)], horizon=100, runs=2).regret.shape
+    (1, 2, 100)
+
+    Reference: Baek and Farias (2023), Section 4.2.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls, day: "Day", clicks: "ClickModel", fraction: float = 0.02, choices: int = 10
+    ) -> "NewsBandit":
+        if not 0 < fraction <= 1 or choices < 1:
+            raise ValueError(
+                "fraction must be above 0 and at most 1, and choices at least 1, "
+                f"but they are {fraction} and {choices}"
+            )
+        known = [pool[np.isin(pool, clicks.articles)] for pool in day.pools]
+        # Alphabetical is not numerical: id-1000000 comes before id-999999.
+        first = [sorted(pool.tolist(), key=str)[:choices] for pool in known]
+        articles = np.array(sorted({a for pool in first for a in pool}), dtype=np.int32)
+        arms = np.full((len(first), choices), -1)
+        for p, pool in enumerate(first):
+            arms[p, : len(pool)] = np.searchsorted(articles, pool)
+        visits = np.flatnonzero(arms[day.pool, 0] >= 0)
+        steps = round(fraction * visits.size)
+        if steps < 1:
+            raise ValueError(
+                f"no step is left of day {day.name}: {visits.size} of its {len(day)} visits have "
+                f"an article with a click model, and a run takes {fraction:g} of them"
+            )
+        rows = np.searchsorted(clicks.articles, articles)
+        return super().__new__(
+            cls,
+            len(articles),
+            steps,
+            articles,
+            clicks.intercept[rows],
+            clicks.weights[rows],
+            # Arrays that came from a file may be read-only, for which kernels are compiled anew.
+            np.require(day.features, requirements="W"),
+            np.require(day.ends, requirements="W"),
+            np.require(day.pool, requirements="W"),
+            arms,
+            visits,
+        )
+
+    @property
+    def context_shape(self) -> tuple[int, ...]:
+        """One entry for each of the d features."""
+        return (self.weights.shape[1],)
+
+    def model(self) -> NIGLinear:
+        """The model of the paper's runs."""
+        return NIGLinear(self.weights.shape[1])
+
+
+@implements(begin, NewsBandit)
+def begin_news(environment, rng):  # type: ignore[no-untyped-def]
+    drawn = np.empty(environment.steps, np.int64)
+    total = environment.visits.size
+    n = 0
+    for i in range(total):  # selection sampling: Knuth, The Art of Computer Programming, 3.4.2 S
+        if rng.random() * (total - i) < environment.steps - n:
+            drawn[n] = environment.visits[i]
+            n += 1
+    d = environment.weights.shape[1]
+    return NewsWorld(drawn, np.zeros(d), np.zeros(environment.arms), np.zeros(1))
+
+
+@implements(advance, NewsBandit)
+def advance_news(environment, world, step, rng):  # type: ignore[no-untyped-def]
+    if step > world.visits.size:
+        raise ValueError("the horizon is longer than the steps of a run of this NewsBandit")
+    visit = world.visits[step - 1]
+    features = environment.features[environment.ends[visit] : environment.ends[visit + 1]]
+    world.context[:] = 0.0
+    for f in features:
+        world.context[f] = 1.0
+    choices = environment.choices[environment.pool[visit]]
+    n = 0
+    while n < choices.size and choices[n] >= 0:
+        arm = choices[n]
+        logit = environment.intercept[arm]
+        for f in features:
+            logit += environment.weights[arm, f]
+        world.means[arm] = 1 / (1 + math.exp(-logit))
+        n += 1
+    world.noise[0] = rng.random()
+    return world.context, world.means, choices[:n]
+
+
+@implements(pay, NewsBandit)
+def pay_news(environment, world, arm):  # type: ignore[no-untyped-def]
+    return 1.0 if world.noise[0] < world.means[arm] else 0.0

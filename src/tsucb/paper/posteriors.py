@@ -1,0 +1,222 @@
+"""Does TS-UCB improve on Thompson sampling whatever the posterior of a network is?
+
+Table 2 of the paper has one posterior, Neural-Linear's. Here are its datasets with three more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from tsucb.models import BootstrappedHeads, DeepEnsemble, LastLayerLaplace, NeuralLinear
+from tsucb.pages.drawing import legend_above, panel_for_each
+from tsucb.pages.figures import style
+from tsucb.pages.page import Figure
+from tsucb.paper.experiments.claims import Check, Claim, Finding, check_claims
+from tsucb.paper.experiments.experiment import Cell, Task, cell_seed, relative_regret
+from tsucb.paper.figure1 import curve_rows
+from tsucb.paper.table2 import POINTS, RUNS, WHEEL, Table2, present
+from tsucb.simulation import simulate
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+    import pandas as pd
+
+MEMBERS = 5  # of the ensemble, as in the paper that proposed it
+POSTERIORS: dict[str, Callable[..., Any]] = {
+    "Neural-Linear": NeuralLinear,
+    "deep ensemble": partial(DeepEnsemble, members=MEMBERS),
+    "bootstrapped heads": BootstrappedHeads,
+    "last-layer Laplace": LastLayerLaplace,
+}
+REFERENCE, ENSEMBLE, *_ = POSTERIORS
+TS, *RIVALS = POLICIES = ("TS", "TS-UCB(1)", "TS-UCB(100)")
+TOGETHER = 100  # runs of an ensemble that train at once; of one network, all
+QUICK = ("statlog",)  # small, and beside the wheel, which needs no data
+
+
+@dataclass(frozen=True, kw_only=True)
+class Posteriors(Table2):
+    """The datasets of Table 2, each with four posteriors and three policies.
+
+    All posteriors and policies of a run meet the same rows.
+
+    Parameters
+    ----------
+    posteriors : of the names in `POSTERIORS`
+    batches : mini-batches of a training
+    """
+
+    posteriors: tuple[str, ...] = tuple(POSTERIORS)
+    batches: int = 100
+
+    name: ClassVar[str] = "posteriors"
+    title: ClassVar[str] = "TS-UCB under four posteriors of networks"
+    axes: ClassVar[tuple[str, ...]] = ("dataset", "posterior")
+    scales: ClassVar[dict[str, dict[str, Any]]] = {
+        "quick": {"runs": 4, "horizon": 300, "batches": 30, "policies": POLICIES},
+        "full": {"runs": RUNS, "policies": POLICIES},
+    }
+
+    @classmethod
+    def at(cls, scale: str, **chosen: Any) -> Self:
+        """As of every experiment; quick takes the wheel, and a small dataset if it is there."""
+        if scale == "quick" and chosen.get("datasets") is None:
+            there = present(chosen.get("data_dir"))
+            chosen["datasets"] = (WHEEL, *(name for name in QUICK if name in there))
+        return super().at(scale, **chosen)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.posteriors:
+            if name not in POSTERIORS:
+                known = ", ".join(POSTERIORS)
+                raise ValueError(f"unknown posterior {name!r}; the posteriors are {known}")
+        if not self.posteriors or len(set(self.posteriors)) < len(self.posteriors):
+            raise ValueError("name at least one posterior, and none twice")
+        if self.batches < 1:
+            raise ValueError(f"batches must be at least 1, not {self.batches}")
+
+    def cells(self) -> Sequence[Cell]:
+        return [(dataset, posterior) for dataset in self.datasets for posterior in self.posteriors]
+
+    def steps(self, cell: Cell) -> int:
+        return super().steps(cell[:1])
+
+    def block(self, cell: Cell, policy: str) -> int:
+        return min(self.runs, TOGETHER) if cell[1] == ENSEMBLE else self.runs
+
+    def cost(self, task: Task) -> float:
+        return super().cost(task) * (MEMBERS if task.cell[1] == ENSEMBLE else 1)
+
+    def run(self, cell: Cell, policy: str, runs: range) -> pd.DataFrame:
+        dataset, posterior = map(str, cell)
+        environment, horizon = self.environment(dataset), self.steps(cell)
+        features = environment.context_shape[0]
+        simulation = simulate(
+            environment,
+            POSTERIORS[posterior](features, memory=horizon, batches=self.batches),
+            [self.policy(policy)],
+            horizon=horizon,
+            runs=runs,
+            seed=cell_seed(self.seed, dataset),
+            workers=self.threads,
+            checkpoints=POINTS,
+            progress=False,
+        )
+        return curve_rows(simulation, runs)
+
+    def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
+        return relative_regret(rows, list(self.axes))
+
+    def notes(self) -> list[str]:
+        notes = []
+        if self.runs != RUNS or not self.comparable or self.batches != 100:
+            notes.append(
+                f"Small: {self.runs} runs of {self.steps((self.datasets[0],)):,} steps with "
+                f"{self.batches} mini-batches a training; in full it is {RUNS} runs, as long and "
+                "as much training as in the paper's Table 2."
+            )
+        if missing := [name for name in QUICK if name not in self.datasets]:
+            notes.append(
+                f"Without {', '.join(missing)}: not asked for, or not found; `tsucb data list` "
+                "shows where datasets belong."
+            )
+        if TS not in self.policies:
+            notes.append("Percentages need TS, which was left out.")
+        return notes
+
+    def figures(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Figure]:
+        found = []
+        if TS in self.policies and len(self.policies) > 1:
+            found.append(
+                Figure(
+                    "posteriors",
+                    "Regret as a percentage of Thompson sampling’s, posterior by posterior",
+                    f"Mean over {self.runs} runs, each paired with the run of TS on the same rows "
+                    "and with the same posterior, with its 95 % interval.",
+                    lambda narrow: draw_percentages(summary, self, narrow),
+                )
+            )
+        return [*found, self.curves(rows)]
+
+    def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
+        checks = [
+            Check(
+                f"{policy} improves upon TS with {posterior}",
+                "yes" if posterior == REFERENCE else "not in the paper",
+                (TS, policy, posterior),
+                partial(improves, policy, [posterior]),
+            )
+            for posterior in POSTERIORS
+            for policy in RIVALS
+        ]
+        checks += [
+            Check(
+                f"{policy} improves upon TS with every posterior",
+                "not in the paper",
+                (TS, policy, *POSTERIORS),
+                partial(improves, policy, list(POSTERIORS)),
+            )
+            for policy in RIVALS
+        ]
+        return check_claims(checks, summary, {*self.policies, *self.posteriors})
+
+
+def improves(policy: str, posteriors: list[str], summary: pd.DataFrame) -> Finding:
+    """Whether intervals lie below 100 somewhere, and above it nowhere.
+
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"posterior": "p", "policy": "x", "percent_of_ts": [90.0, 97.0],
+    ...                       "ci95_low": [85.0, 92.0], "ci95_high": [95.0, 102.0]})
+    >>> improves("x", ["p"], table)
+    Finding(measured='mean 93.5 %; interval below 100 in 1 of 2, above in 0', agrees=True)
+    """
+    mine = summary[(summary.policy == policy) & summary.posterior.isin(posteriors)]
+    below, above = int((mine.ci95_high < 100).sum()), int((mine.ci95_low > 100).sum())
+    percent = float(np.mean(mine.percent_of_ts))
+    words = f"mean {percent:.1f} %; interval below 100 in {below} of {len(mine)}, above in {above}"
+    return Finding(words, None if not below and not above else above == 0)
+
+
+def draw_percentages(
+    summary: pd.DataFrame, experiment: Posteriors, narrow: bool
+) -> matplotlib.figure.Figure:
+    """Every posterior's percentages with their intervals, a panel for each dataset."""
+    figure, panels = panel_for_each(experiment.datasets, 2 if narrow else 4, narrow, 2.2)
+    rivals = [policy for policy in experiment.policies if policy != TS]
+    for name, panel in zip(experiment.datasets, panels, strict=True):
+        here: Any = summary[(summary.dataset == name) & (summary.policy != TS)]
+        for row in here.itertuples():
+            offset = (rivals.index(row.policy) - (len(rivals) - 1) / 2) / (len(rivals) + 1)
+            place = experiment.posteriors.index(row.posterior) + offset
+            panel.plot([row.ci95_low, row.ci95_high], [place] * 2, color=style(row.policy)["color"])
+            panel.plot(row.percent_of_ts, place, **dot(row.policy))
+        panel.axvline(100, linewidth=0.8, linestyle=":", color=style(TS)["color"])
+        panel.set_yticks(range(len(experiment.posteriors)), experiment.posteriors)
+        panel.invert_yaxis()
+        panel.set_title(name)
+    for policy in rivals:
+        panels[0].plot([], [], **dot(policy), label=style(policy)["label"])
+    figure.supxlabel("regret in % of TS", fontsize=9)
+    legend_above(figure, panels[0], narrow)
+    return figure
+
+
+def dot(policy: str) -> dict[str, Any]:
+    """How a policy's mean is drawn: hollow where its line would be dashed, as colours are few."""
+    import matplotlib
+
+    look = style(policy)
+    solid = look.get("linestyle", "-") == "-"
+    return {
+        "color": look["color"],
+        "markerfacecolor": look["color"] if solid else matplotlib.rcParams["axes.facecolor"],
+        "marker": "o",
+        "markersize": 4.5,
+        "linestyle": "none",
+    }

@@ -1,0 +1,315 @@
+"""Table 2: Neural-Linear on the seven datasets of the deep bandit benchmark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from tsucb.environments import WheelBandit
+from tsucb.models import NeuralLinear
+from tsucb.pages.drawing import legend_above, panel_for_each
+from tsucb.pages.figures import regret_curves, style
+from tsucb.pages.page import Figure
+from tsucb.paper import datasets as benchmark
+from tsucb.paper.experiments.claims import Claim
+from tsucb.paper.experiments.experiment import (
+    Cell,
+    Experiment,
+    Task,
+    cell_seed,
+    relative_regret,
+)
+from tsucb.paper.figure1 import curve_rows
+from tsucb.paper.table2_claims import (
+    PAPER,
+    POLICIES,
+    Percentages,
+    paper_entry,
+    table_and_section_4_3_1,
+)
+from tsucb.policies import ChiSquaredUCB
+from tsucb.policies.names import FIRST, named_policy, samples_of
+from tsucb.simulation import cores, simulate
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+    import pandas as pd
+
+HORIZON = 10_000
+MOST_STEPS = 1_000_000  # every step stays in memory, to train on
+FINANCIAL_HORIZON = 3_000  # the paper's, for the 3,713 rows of that dataset
+RUNS = 200
+POINTS = 50  # of a regret curve
+WHEEL = "wheel"
+MOST_ON_DEVICE = 8  # tasks that share an accelerator: each has a context of its own there
+
+LOADING = Lock()  # tasks are threads; a dataset is read once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table2(Experiment):
+    """Section 4.3 of the paper: `NeuralLinear` on real data, T = 10,000 (financial: 3,000).
+
+    Parameters
+    ----------
+    datasets : names of datasets, or "wheel", which needs no data
+    horizon : T; by default the paper's, which depends on the dataset
+    data_dir : where to look for the datasets first
+    threads : that decide in each task; all cores by default
+    """
+
+    datasets: tuple[str, ...] = tuple(PAPER)
+    horizon: int | None = None
+    data_dir: str | None = field(default=None, compare=False)
+    threads: int | None = field(default=None, compare=False)
+
+    name: ClassVar[str] = "table2"
+    title: ClassVar[str] = "Table 2: the deep bandit benchmark"
+    axes: ClassVar[tuple[str, ...]] = ("dataset",)
+    apart: ClassVar[bool] = True
+    scales: ClassVar[dict[str, dict[str, Any]]] = {
+        "quick": {"runs": 4, "horizon": 500, "policies": POLICIES},
+        "full": {"runs": RUNS, "policies": POLICIES},
+    }
+
+    @classmethod
+    def at(cls, scale: str, **chosen: Any) -> Self:
+        """As of every experiment; quick takes the datasets that are present, or the wheel."""
+        if scale == "quick" and chosen.get("datasets") is None:
+            chosen["datasets"] = present(chosen.get("data_dir")) or (WHEEL,)
+        return super().at(scale, **chosen)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = (*PAPER, WHEEL)
+        for name in self.datasets:
+            if name not in known:
+                raise ValueError(f"unknown dataset {name!r}; the datasets are {', '.join(known)}")
+        if not self.datasets or len(set(self.datasets)) < len(self.datasets):
+            raise ValueError("name at least one dataset, and none twice")
+        if self.horizon is not None and not 1 <= self.horizon <= MOST_STEPS:
+            raise ValueError(
+                f"horizon must be at least 1, at most {MOST_STEPS:,}, not {self.horizon:,}"
+            )
+        for policy in self.policies:
+            self.policy(policy)
+
+    def policy(self, name: str) -> Any:
+        """The policy of a printed name; UCB is the Bayesian one with a chi-squared quantile."""
+        return named_policy(name, UCB=ChiSquaredUCB())
+
+    def cells(self) -> Sequence[Cell]:
+        return [(name,) for name in self.datasets]
+
+    def steps(self, cell: Cell) -> int:
+        return self.horizon or (FINANCIAL_HORIZON if cell == ("financial",) else HORIZON)
+
+    def block(self, cell: Cell, policy: str) -> int:
+        """All runs, whose networks train together."""
+        return self.runs
+
+    def cost(self, task: Task) -> float:
+        """Training grows with the features, deciding with the draws."""
+        features, arms = size(str(task.cell[0]))
+        per_step = 1.0 + features / 100 + arms * samples_of(task.policy) / 10_000
+        return len(task.runs) * self.steps(task.cell) * per_step
+
+    def workers(self) -> int:
+        """Enough to keep an accelerator busy while cores decide; without one, a task per core."""
+        # To look for an accelerator must not take its memory.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        if needed_jax().default_backend() == "cpu":
+            return cores()
+        return max(1, min(cores() // 2, MOST_ON_DEVICE))
+
+    def beside(self, workers: int) -> Self:
+        return replace(self, threads=max(1, cores() // workers))
+
+    def environment(self, name: str) -> Any:
+        """The bandit of a dataset, read once."""
+        with LOADING:
+            return bandit(name, self.data_dir)
+
+    def prepare(self) -> None:
+        """See that JAX and the datasets are there and the horizon fits; tasks read them."""
+        needed_jax()
+        there = present(self.data_dir)
+        for name in self.datasets:
+            steps = self.steps((name,))
+            if name in there and steps <= benchmark.DATASETS[name].rows:
+                continue
+            rows = getattr(self.environment(name), "longest", np.inf)
+            if steps > rows:
+                raise ValueError(
+                    f"{name} has {rows:,} rows, each of which comes only once in a run, so the "
+                    f"horizon cannot be {steps:,}; give --horizon {rows} or less, or leave it out"
+                )
+
+    def run(self, cell: Cell, policy: str, runs: range) -> pd.DataFrame:
+        environment = self.environment(str(cell[0]))
+        horizon = self.steps(cell)
+        simulation = simulate(
+            environment,
+            NeuralLinear(environment.context_shape[0], memory=horizon),
+            [self.policy(policy)],
+            horizon=horizon,
+            runs=runs,
+            seed=cell_seed(self.seed, *cell),
+            workers=self.threads,
+            checkpoints=POINTS,
+            progress=False,
+        )
+        return curve_rows(simulation, runs)
+
+    def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
+        table = relative_regret(rows, ["dataset"])
+        medians = rows.groupby(["dataset", "policy"]).regret.median()
+        pairs = list(zip(table.dataset, table.policy, strict=True))
+        table.insert(0, "experiment", self.name)
+        table.insert(2, "features", [size(name)[0] for name in table.dataset])
+        table.insert(3, "arms", [size(name)[1] for name in table.dataset])
+        place = list(table.columns).index("regret_se") + 1
+        table.insert(place, "regret_median", [medians[pair] for pair in pairs])
+        table["paper_percent"] = [
+            entry[0] if (entry := paper_entry(dataset, policy)) else np.nan
+            for dataset, policy in pairs
+        ]
+        return table
+
+    def notes(self) -> list[str]:
+        notes = []
+        if self.runs != RUNS:
+            notes.append(f"{self.runs} runs of every policy, where the paper has {RUNS}.")
+        if not self.comparable:
+            notes.append(
+                f"{self.horizon:,} steps, where the paper has {HORIZON:,} "
+                f"({FINANCIAL_HORIZON:,} on financial): percentages cannot be compared with its."
+            )
+        if self.datasets == (WHEEL,):
+            notes.append(
+                "No dataset of the paper was found, so this is the wheel, which needs no data; "
+                "`tsucb data list` shows where datasets belong, `tsucb data get` downloads them."
+            )
+        elif missing := [name for name in PAPER if name not in self.datasets]:
+            notes.append(f"Without {', '.join(missing)}.")
+        if "Greedy" in self.policies and FIRST not in self.policies:
+            notes.append(
+                "Greedy breaks ties at random; the paper's must have taken the first arm, which on "
+                f"statlog and adult makes it far worse. Name {FIRST} among the policies to see."
+            )
+        if "TS" not in self.policies:
+            notes.append("Percentages need TS, which was left out.")
+        return notes
+
+    @property
+    def comparable(self) -> bool:
+        """Whether runs are as long as the paper's."""
+        return all(
+            self.steps((name,)) == (FINANCIAL_HORIZON if name == "financial" else HORIZON)
+            for name in self.datasets
+        )
+
+    def figures(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Figure]:
+        found = []
+        if "TS" in self.policies and len(self.policies) > 1:
+            found.append(
+                Figure(
+                    "table2",
+                    "Regret as a percentage of Thompson sampling’s",
+                    f"Mean over {self.runs} runs, each paired with the run of TS on the same rows, "
+                    "with its 95 % interval; grey bars are the paper's intervals.",
+                    lambda narrow: draw_table(summary, self, narrow),
+                )
+            )
+        return [*found, self.curves(rows)]
+
+    def curves(self, rows: pd.DataFrame) -> Figure:
+        """The figure of regret over time."""
+        return Figure(
+            "curves",
+            "Regret over time",
+            "Mean cumulative regret, with a band of 95 % for the mean.",
+            lambda narrow: draw_curves(rows, self, narrow),
+        )
+
+    def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
+        return table_and_section_4_3_1(summary, self.datasets, self.policies, self.comparable)
+
+
+def needed_jax() -> Any:
+    """JAX, or a sentence that says how to get it."""
+    try:
+        import jax
+        import optax  # noqa: F401
+    except ImportError:
+        raise ValueError(
+            "this trains networks with JAX and optax; install them with: pip install 'tsucb[deep]'"
+        ) from None
+    return jax
+
+
+def present(data_dir: str | None) -> tuple[str, ...]:
+    """The datasets that can be found."""
+    return tuple(
+        name for name in PAPER if benchmark.find_dataset(benchmark.DATASETS[name], data_dir)
+    )
+
+
+def size(name: str) -> tuple[int, int]:
+    """Features and arms of a dataset."""
+    if name == WHEEL:
+        wheel = WheelBandit()
+        return wheel.context_shape[0], wheel.arms
+    dataset = benchmark.DATASETS[name]
+    return dataset.features, dataset.arms
+
+
+@cache
+def bandit(name: str, data_dir: str | None) -> Any:
+    """The environment of a dataset."""
+    return WheelBandit() if name == WHEEL else benchmark.load(name, data_dir)
+
+
+def draw_table(summary: pd.DataFrame, experiment: Table2, narrow: bool) -> matplotlib.figure.Figure:
+    """Every policy's percentage with its interval, beside the paper's interval."""
+    policies = [p for p in experiment.policies if p != "TS"]
+    percentages = Percentages(summary)
+    figure, panels = panel_for_each(experiment.datasets, 2 if narrow else 4, narrow, 1.9)
+    for name, panel in zip(experiment.datasets, panels, strict=True):
+        for place, policy in enumerate(policies):
+            if (entry := paper_entry(name, policy)) and experiment.comparable:
+                percent, width = entry
+                panel.barh(place, 2 * width, 0.7, percent - width, color="#8a939c", alpha=0.5)
+            colour = style(policy)["color"]
+            panel.plot(percentages.interval(policy, name), [place, place], color=colour)
+            panel.plot(percentages.of(policy, name), place, "o", markersize=4, color=colour)
+        panel.use_sticky_edges = False  # leave a margin beside the bars
+        panel.axvline(100, linewidth=0.8, linestyle=":", color=style("TS")["color"])
+        panel.set_yticks(range(len(policies)), policies)
+        panel.invert_yaxis()
+        panel.set_title(name)
+    figure.supxlabel("regret in % of TS", fontsize=9)
+    return figure
+
+
+def draw_curves(rows: pd.DataFrame, experiment: Table2, narrow: bool) -> matplotlib.figure.Figure:
+    """Regret over time, a panel for each cell."""
+    cells = experiment.cells()
+    figure, panels = panel_for_each(cells, 2 if narrow else 4, narrow, 1.9)
+    for cell, panel in zip(cells, panels, strict=True):
+        here = rows[(rows[list(experiment.axes)] == list(cell)).all(axis=1)]
+        curves = {p: np.stack(here.curve[here.policy == p].tolist()) for p in experiment.policies}
+        horizon, points = experiment.steps(cell), next(iter(curves.values())).shape[1]
+        steps = np.linspace(horizon / points, horizon, points)
+        regret_curves(steps, curves, panel, labels=False)
+        panel.set_title(", ".join(map(str, cell)), fontsize=10 if len(cell) == 1 else 8)
+    figure.supxlabel("step", fontsize=9)
+    figure.supylabel("regret", fontsize=9)
+    legend_above(figure, panels[0], narrow)
+    return figure

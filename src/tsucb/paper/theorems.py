@@ -1,0 +1,318 @@
+"""Theorems 1 and 2: Bayes regret of TS-UCB against its bounds; Lemma 1: how often those fail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsucb import sets
+from tsucb.environments import KArmedBandit, LinearBandit
+from tsucb.numeric.statistics import mean_interval
+from tsucb.pages.drawing import legend_above, new_figure
+from tsucb.pages.figures import style
+from tsucb.pages.page import Figure
+from tsucb.paper.bounds import (
+    RidgeLinear,
+    k_armed_escapes,
+    linear_escapes,
+    theorem_1,
+    theorem_2,
+)
+from tsucb.paper.experiments.claims import Claim
+from tsucb.paper.experiments.experiment import Cell, Experiment, Task, cell_seed
+from tsucb.paper.theorems_claims import LEMMAS, Evidence, section_3, titled
+from tsucb.policies import OFUL, HoeffdingUCB
+from tsucb.policies.names import named_policy, samples_of
+from tsucb.sets import Ball, SetBandit
+from tsucb.simulation import simulate
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+    import pandas as pd
+
+ON_THE_BALL = "theorem 2, ball"
+THEOREMS = {
+    "theorem 1": (theorem_1, "K"),
+    "theorem 2": (theorem_2, "d"),
+    ON_THE_BALL: (theorem_2, "d"),
+}
+POLICIES = ("TS", "TS-UCB(1)", "TS-UCB(10)", "TS-UCB(100)", "UCB")
+ANY = "any"  # in place of a policy, where a statement is about all of them
+LINEAR_ARMS = 50
+ESCAPE_FEATURES = 3
+BATCH = 10_000  # replications of a lemma in one run
+DECADES_FITTED = 1.0  # growth exponents are of the last decade of steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Theorems(Experiment):
+    """Section 3 of the paper, measured.
+
+    Theorem 1: K Bernoulli arms with Beta(1, 1) prior. Theorem 2: 50 random unit vectors in d
+    dimensions, and all vectors of the unit ball; noise N(0, 1), θ ~ N(0, I/(16 d)), so that
+    ‖θ‖ ≤ 1 (and with it every assumption) holds but for one run in millions. TS-UCB needs no
+    horizon: a run of T steps also is a run of every shorter horizon.
+
+    Parameters
+    ----------
+    horizon : T, the longest
+    arms : K of Theorem 1, several
+    features : d of Theorem 2, several
+    ball_features : d of Theorem 2 on the unit ball, several
+    short_horizons : T of Lemma 1, where T⁻³ can be told from zero
+    """
+
+    horizon: int
+    arms: tuple[int, ...] = (2, 10, 50)
+    features: tuple[int, ...] = (2, 5, 20)
+    ball_features: tuple[int, ...] = (2, 5)
+    short_horizons: tuple[int, ...] = (10, 20)
+
+    name: ClassVar[str] = "theorems"
+    title: ClassVar[str] = "Theorems 1 and 2: Bayes regret and its bounds"
+    axes: ClassVar[tuple[str, ...]] = ("experiment", "size")
+    scales: ClassVar[dict[str, dict[str, Any]]] = {
+        "quick": {"runs": 20, "policies": POLICIES, "horizon": 10_000},
+        "full": {
+            "runs": 100,
+            "policies": POLICIES,
+            "horizon": 100_000,
+            "short_horizons": (10, 20, 50),
+        },
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.horizon < 1000:
+            raise ValueError(f"horizon must be at least 1,000, but it is {self.horizon}")
+        for name in self.policies:
+            self.policy(name, "theorem 1")
+
+    def policy(self, name: str, theorem: str) -> Any:
+        """The policy of a printed name; UCB has the bounds of the theorem's section."""
+        ucb = HoeffdingUCB(self.horizon) if theorem == "theorem 1" else OFUL()
+        return named_policy(name, UCB=ucb)
+
+    def cells(self) -> Sequence[Cell]:
+        sizes = {
+            "theorem 1": self.arms,
+            "theorem 2": self.features,
+            ON_THE_BALL: self.ball_features,
+        }
+        return [(theorem, size) for theorem, some in sizes.items() for size in some]
+
+    def tasks(self) -> list[Task]:
+        lemmas = [
+            Task((lemma, T), ANY, first, min(first + 10, batches))
+            for lemma in LEMMAS
+            for T in self.short_horizons
+            for batches in [-(-4 * T**3 // BATCH)]  # enough to tell T⁻³ from zero
+            for first in range(0, batches, 10)
+        ]
+        return super().tasks() + lemmas
+
+    def steps(self, cell: Cell) -> int:
+        return self.horizon if cell[0] in THEOREMS else BATCH * int(cell[1])
+
+    def seconds(self, cell: Cell, policy: str) -> float:
+        """Of one run on one core, as measured: a fixed part per step, one per arm and draw."""
+        kind, size = str(cell[0]), int(cell[1])
+        if kind in LEMMAS:
+            step = 0.02 if kind == LEMMAS[0] else 1.0
+        elif kind == ON_THE_BALL:
+            step = 1.0 + 0.003 * size**3 + samples_of(policy) * 0.001 * size * (1 + size)
+        else:
+            arms = size if kind == "theorem 1" else LINEAR_ARMS * (0.1 + size / 100)
+            step = 1.5 + arms * (0.05 + 0.05 * samples_of(policy))
+        return 1e-6 * step * self.steps(cell)
+
+    def cost(self, task: Task) -> float:
+        return len(task.runs) * self.seconds(task.cell, task.policy)
+
+    def block(self, cell: Cell, policy: str) -> int:
+        """As many runs as take about ten seconds."""
+        return max(1, min(20, round(10 / self.seconds(cell, policy))))
+
+    def checkpoints(self) -> NDArray[np.int64]:
+        """The horizons: six in every decade from 100 to T."""
+        count = round(6 * np.log10(self.horizon / 100)) + 1
+        return np.unique(np.geomspace(100, self.horizon, count).round().astype(np.int64))
+
+    def run(self, cell: Cell, policy: str, runs: range) -> pd.DataFrame:
+        import pandas as pd
+
+        kind, size = str(cell[0]), int(cell[1])
+        seed = cell_seed(self.seed, *cell)
+        if kind in LEMMAS:
+            counts = []
+            for run in runs:
+                rng = np.random.default_rng((seed, run))
+                if kind == LEMMAS[0]:
+                    escapes = k_armed_escapes(size, BATCH, rng)
+                else:
+                    escapes = linear_escapes(ESCAPE_FEATURES, size, BATCH, rng)
+                counts.append({"run": run, **escapes._asdict()})
+            return pd.DataFrame(counts)
+        environment: Any
+        model: Any
+        play: Any = simulate
+        if kind == "theorem 1":
+            environment = KArmedBandit(size)
+            model = environment.prior
+        elif kind == ON_THE_BALL:
+            play = sets.simulate
+            environment = SetBandit(Ball(size), prior_variance=1 / (16 * size))
+            model = RidgeLinear(environment.model())
+        else:
+            environment = LinearBandit(LINEAR_ARMS, size, prior_variance=1 / (16 * size))
+            model = RidgeLinear(environment.model())
+        curves = play(
+            environment,
+            model,
+            [self.policy(policy, kind)],
+            horizon=self.horizon,
+            runs=runs,
+            seed=seed,
+            workers=1,
+            checkpoints=[int(t) for t in self.checkpoints()],
+            progress=False,
+        ).regret[0]
+        return pd.DataFrame({"run": list(runs), "regret": curves[:, -1], "curve": list(curves)})
+
+    def curves(self, rows: pd.DataFrame, cell: Cell, policy: str) -> NDArray[np.float64]:
+        """Regret of every run at the checkpoints (runs, n)."""
+        kind, size = cell
+        here = (rows.experiment == kind) & (rows["size"] == size) & (rows.policy == policy)
+        return np.stack(rows.curve[here].tolist())
+
+    def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
+        import pandas as pd
+
+        table = []
+        horizons = self.checkpoints()
+        for cell in self.cells():
+            bound, letter = THEOREMS[str(cell[0])]
+            bounds = bound(int(cell[1]), horizons.astype(float))
+            for policy in self.policies:
+                curves = self.curves(rows, cell, policy)
+                for T, regrets, limit in zip(horizons, curves.T, bounds, strict=True):
+                    mean, _, low, high = mean_interval(regrets)
+                    setting = f"{letter} = {cell[1]}"
+                    table.append([cell[0], setting, policy, T, mean, low, high, limit])
+        names = "experiment,setting,policy,horizon,bayes_regret,ci95_low,ci95_high,bound"
+        return pd.DataFrame(table, columns=names.split(","))
+
+    def tables(self, rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        return {"exponents": self.exponents(rows), "escapes": self.escapes(rows)}
+
+    def exponents(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """The slope of log regret over log T in the last decade, of each policy and the bound.
+
+        The interval is the middle 95 % of 1,000 bootstrap samples of the runs.
+        """
+        import pandas as pd
+
+        horizons = self.checkpoints().astype(float)
+        last = np.log10(horizons) >= np.log10(self.horizon) - DECADES_FITTED - 1e-9
+        x = np.log(horizons[last])
+
+        def slope(regret: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.asarray(np.polyfit(x, np.log(regret[..., last]).T, 1)[0])
+
+        table = []
+        for cell in self.cells():
+            bound, letter = THEOREMS[str(cell[0])]
+            limit = float(slope(bound(int(cell[1]), horizons)))
+            for policy in self.policies:
+                curves = self.curves(rows, cell, policy)
+                rng = np.random.default_rng(self.seed)
+                resampled = curves[rng.integers(len(curves), size=(1000, len(curves)))].mean(axis=1)
+                low, high = np.quantile(slope(resampled), [0.025, 0.975])
+                exponent = float(slope(curves.mean(axis=0)))
+                setting = f"{letter} = {cell[1]}"
+                table.append([cell[0], setting, policy, exponent, low, high, limit])
+        names = "experiment,setting,policy,exponent,ci95_low,ci95_high,exponent_of_bound"
+        return pd.DataFrame(table, columns=names.split(","))
+
+    def escapes(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """How often a mean was ever outside its bounds, and the most that is credible (95 %)."""
+        import pandas as pd
+        from scipy.special import betaincinv
+
+        table = []
+        for lemma in LEMMAS:
+            for T in self.short_horizons:
+                here = rows[(rows.experiment == lemma) & (rows["size"] == T)]
+                n = int(here.replications.sum())
+                for side in ("above", "below"):
+                    count = int(here[side].sum())
+                    high = float(betaincinv(count + 1, n - count, 0.95))  # Clopper and Pearson
+                    closest = float(here.closest.max())
+                    table.append([lemma, T, side, n, count, count / n, high, T**-3.0, closest])
+        names = "lemma,horizon,side,replications,escapes,frequency,upper95,bound,closest"
+        return pd.DataFrame(table, columns=names.split(","))
+
+    def notes(self) -> list[str]:
+        notes = [
+            "Bounds hold for TS-UCB; TS and UCB are shown for comparison. UCB of Theorem 1 is told "
+            f"the horizon {self.horizon:,}, all others know none."
+        ]
+        if self.horizon < 100_000:
+            notes.append(f"Horizons up to {self.horizon:,}; --scale full goes to 100,000.")
+        return notes
+
+    def figures(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Figure]:
+        return [
+            Figure(
+                "theorems",
+                "Bayes regret against the bounds",
+                f"Mean over {self.runs} runs with 95 % bands, on logarithmic axes; above all, the "
+                "bound on TS-UCB. Theorem 1: K Bernoulli arms. Theorem 2: unit vectors in d "
+                "dimensions, 50 of them or, on the ball, all.",
+                lambda narrow: draw_regret(summary, self.policies, narrow),
+            )
+        ]
+
+    def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
+        evidence = Evidence(summary, self.exponents(rows), self.escapes(rows), self.horizon)
+        return section_3(evidence, self.policies)
+
+
+def draw_regret(
+    summary: pd.DataFrame, policies: Sequence[str], narrow: bool
+) -> matplotlib.figure.Figure:
+    """Regret over the horizon on logarithmic axes, one panel per setting."""
+    settings = list(dict.fromkeys(zip(summary.experiment, summary.setting, strict=True)))
+    columns = 2 if narrow else max(sum(e == name for e, _ in settings) for name in THEOREMS)
+    lines = -(-len(settings) // columns)
+    figure = new_figure(4.2 if narrow else 10.5, (2.1 if narrow else 2.8) * lines + 0.5)
+    panels = figure.subplots(lines, columns, sharex=True, squeeze=False).ravel()
+    for panel, (experiment, setting) in zip(panels, settings, strict=False):
+        here = summary[(summary.experiment == experiment) & (summary.setting == setting)]
+        for policy in policies:
+            line = here[here.policy == policy]
+            look = style(policy)
+            panel.plot(line.horizon, line.bayes_regret, **look)
+            panel.fill_between(
+                line.horizon,
+                line.ci95_low.clip(lower=0.01),
+                line.ci95_high,
+                color=look["color"],
+                alpha=0.15,
+                linewidth=0,
+            )
+        line = here[here.policy == policies[0]]
+        look = style("bound") | {"linewidth": 2.5}
+        panel.plot(line.horizon, line.bound, **look)
+        panel.set(xscale="log", yscale="log", title=f"{titled(experiment)}, {setting}")
+        panel.set_ylim(bottom=max(0.5, here.bayes_regret.min() / 2))
+    for panel in panels[len(settings) :]:
+        panel.set_visible(False)
+    figure.supxlabel("horizon T", fontsize=9)
+    figure.supylabel("Bayes regret", fontsize=9)
+    legend_above(figure, panels[0], narrow)
+    return figure
