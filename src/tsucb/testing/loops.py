@@ -13,7 +13,7 @@ from tsucb.environments.environment import Environment, advance, begin, pay
 from tsucb.logs.logged_data import LoggedData
 from tsucb.logs.replay import replay
 from tsucb.numeric.arrays import Floats, Integers
-from tsucb.policies.policy import Choice, Explored, choose, explored
+from tsucb.policies.policy import Choice, choose, explored
 from tsucb.simulation.simulate import simulate
 from tsucb.step import runs_compiled
 from tsucb.testing.demands import check, demand
@@ -107,7 +107,7 @@ class Interpreted:
         self.policy = policy
         self.name = getattr(policy, "name", type(policy).__name__)
 
-    def choose(self, belief: Belief, rng: np.random.Generator) -> Choice | Explored:
+    def choose(self, belief: Belief, rng: np.random.Generator) -> Choice:
         """What the policy chooses."""
         return choose(self.policy, belief, rng)
 
