@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 import tsucb
 from tsucb.beliefs.law import upper_quantiles
 from tsucb.compiler import implements
-from tsucb.environments.environment import World, advance, begin, fill_normal, pay
+from tsucb.environments.environment import World, advance, begin, fill_normal, reward
 from tsucb.numeric.statistics import mean_interval
 from tsucb.simulation.loop import Record, Run
 
@@ -75,8 +75,8 @@ def advance_clicks(environment, world, step, rng):  # type: ignore[no-untyped-de
     return world.context, world.means, world.available
 
 
-@implements(pay, Clicks)
-def pay_clicks(environment, world, arm):  # type: ignore[no-untyped-def]
+@implements(reward, Clicks)
+def reward_clicks(environment, world, arm):  # type: ignore[no-untyped-def]
     return 1.0 if world.noise[0] < world.means[arm] else 0.0
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tsucb.compiler import class_of, in_compiled_code, offers, shared
-from tsucb.environments.environment import advance, begin, pay
+from tsucb.environments.environment import advance, begin, reward
 from tsucb.models.model import believe, update
 from tsucb.numeric.arrays import Integers
 from tsucb.policies.policy import Choice, choose, explored
@@ -35,7 +35,7 @@ def runs_compiled(model: Any, policy: Any = None, environment: Any = None) -> bo
     if policy is not None:
         needed.append((policy, choose))
     if environment is not None:
-        needed += [(environment, begin), (environment, advance), (environment, pay)]
+        needed += [(environment, begin), (environment, advance), (environment, reward)]
     return all(offers(function, type(thing)) for thing, function in needed)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsucb.compiler import Plain, compiled, held, shared
-from tsucb.environments.environment import advance, begin, pay
+from tsucb.environments.environment import advance, begin, reward
 from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.step import new_player, next_arm, runs_compiled
@@ -26,7 +26,7 @@ def play(environment, world, player, first, last, record, world_stream, policy_s
         context, means, available = advance(environment, world, t, world_rng)
         choice = next_arm(player, context, available, t, policy_rng)
         arm = available[choice.arm]
-        update(model, state, context, arm, pay(environment, world, arm))
+        update(model, state, context, arm, reward(environment, world, arm))
         player.chosen[arm] += 1
         regret += largest_mean(means, available) - means[arm]
         if record.arms.size > 0:

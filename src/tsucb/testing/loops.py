@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tsucb.agent.agent import Agent
 from tsucb.beliefs.belief import Belief
 from tsucb.compiler import implements
-from tsucb.environments.environment import Environment, advance, begin, pay
+from tsucb.environments.environment import Environment, advance, begin, reward
 from tsucb.logs.logged_data import LoggedData
 from tsucb.logs.replay import replay
 from tsucb.numeric.arrays import Floats, Integers
@@ -83,8 +83,8 @@ def advance_script(environment, world, step, rng):  # type: ignore[no-untyped-de
     return environment.contexts[t], environment.rewards[t], world.available[:n]
 
 
-@implements(pay, Script)
-def pay_script(environment, world, arm):  # type: ignore[no-untyped-def]
+@implements(reward, Script)
+def reward_script(environment, world, arm):  # type: ignore[no-untyped-def]
     return environment.rewards[world.step[0], arm]
 
 
