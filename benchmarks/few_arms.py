@@ -46,7 +46,8 @@ def choose_sometimes_one(policy, belief, rng):  # type: ignore[no-untyped-def]
         f = f_tilde(belief, 1, rng)
     else:
         f = f_tilde(belief, policy.samples, rng)
-    return tsucb.Choice(winner(ratios(belief, f), -1.0, rng), f)
+    arm = winner(ratios(belief, f), -1.0, rng)
+    return tsucb.Choice(arm, f, arm)
 
 
 ONE_AND_TEN = (tsucb.Thompson(), tsucb.TSUCB(1), tsucb.TSUCB(10), SometimesOne(10, 0.5))

@@ -193,7 +193,7 @@ def test_plain_python_policy_and_model(tmp_path):
             return int(np.argmax(belief.mean - belief.std))
 
     class Averages(tsucb.Model):
-        def start(self, arms):
+        def start(self, arms, rng=None):
             return (np.zeros(arms), np.zeros(arms))
 
         def extend(self, state, arms):

@@ -474,7 +474,7 @@ class Faulty:
         if self.fault == "range":
             return belief.mean.size
         if self.fault == "reason":
-            return tsucb.Choice(0, None)  # type: ignore[arg-type]
+            return tsucb.Choice(0, None, 0)  # type: ignore[arg-type]
         if self.fault == "belief":
             belief.mean[0] += 1e-6
         if self.fault == "ties":

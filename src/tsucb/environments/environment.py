@@ -4,7 +4,6 @@ Everything random at a step (context, available arms, noise) is drawn before the
 whatever the arm is, so all policies that run on the same stream meet the same world.
 """
 
-import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,8 +38,8 @@ def advance(
     return context, means, available
 
 
-@functools.partial(generic, method="reward")
-def pay(environment: Any, world: Any, arm: int) -> float:
+@generic
+def reward(environment: Any, world: Any, arm: int) -> float:
     """The noisy reward of an arm at the current step."""
     return float(environment.reward(world, arm))
 
@@ -50,7 +49,7 @@ class Environment:
 
     One of your own is a named tuple that derives from this class, with `arms` and `context_shape`.
     Either it has the methods `begin`, `advance` and `reward` in plain Python, or `implements`
-    registers compiled ones for `begin`, `advance` and `pay`.
+    registers compiled ones.
     """
 
     __slots__ = ()
@@ -75,7 +74,7 @@ class Environment:
 
     def reward(self, world: Any, arm: int) -> float:
         """The noisy reward of an arm at the current step."""
-        return float(run(pay, self, world, arm))
+        return float(run(reward, self, world, arm))
 
 
 @compiled

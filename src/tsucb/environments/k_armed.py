@@ -12,7 +12,7 @@ from tsucb.environments.environment import (
     advance,
     begin,
     draw_available,
-    pay,
+    reward,
 )
 from tsucb.models.k_armed import BernoulliArms, GaussianArms, PoissonArms
 from tsucb.numeric.special import normal_quantile
@@ -143,6 +143,6 @@ def advance_k_armed(environment, world, step, rng):  # type: ignore[no-untyped-d
     return world.context, world.means, draw_available(environment.availability, world, rng)
 
 
-@implements(pay, KArmedBandit)
-def pay_k_armed(environment, world, arm):  # type: ignore[no-untyped-def]
+@implements(reward, KArmedBandit)
+def reward_k_armed(environment, world, arm):  # type: ignore[no-untyped-def]
     return noisy(environment.prior, world.means[arm], world.noise[0])

@@ -14,7 +14,7 @@ from tsucb.environments.environment import (
     begin,
     draw_available,
     fill_normal,
-    pay,
+    reward,
 )
 from tsucb.models.contextual_linear import ContextualLinear
 from tsucb.models.linear import Linear
@@ -202,6 +202,6 @@ def advance_contextual_linear(environment, world, step, rng):  # type: ignore[no
     return world.context, world.means, draw_available(environment.availability, world, rng)
 
 
-@implements(pay, LinearBandit, ContextualLinearBandit)
+@implements(reward, LinearBandit, ContextualLinearBandit)
 def pay_both(environment, world, arm):  # type: ignore[no-untyped-def]
     return world.means[arm] + world.noise[0]

@@ -13,7 +13,7 @@ from tsucb.environments.environment import (
     advance,
     begin,
     draw_available,
-    pay,
+    reward,
 )
 
 # The constants of the benchmark: a safe arm, the others inside the wheel, and the prize outside.
@@ -76,6 +76,6 @@ def advance_wheel(environment, world, step, rng):  # type: ignore[no-untyped-def
     return world.context, world.means, draw_available(environment.availability, world, rng)
 
 
-@implements(pay, WheelBandit)
-def pay_wheel(environment, world, arm):  # type: ignore[no-untyped-def]
+@implements(reward, WheelBandit)
+def reward_wheel(environment, world, arm):  # type: ignore[no-untyped-def]
     return world.means[arm] + world.noise[0]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsucb.compiler import implements
-from tsucb.environments.environment import Environment, World, advance, begin, pay
+from tsucb.environments.environment import Environment, World, advance, begin, reward
 from tsucb.evaluation.candidates import Candidate
 from tsucb.evaluation.settings import Settings
 from tsucb.logs.decisions import Decisions
@@ -112,8 +112,8 @@ def advance_like(environment, world, step, rng):  # type: ignore[no-untyped-def]
     return world.context, world.means, world.available[:n]
 
 
-@implements(pay, LogBandit)
-def pay_like(environment, world, arm):  # type: ignore[no-untyped-def]
+@implements(reward, LogBandit)
+def reward_like(environment, world, arm):  # type: ignore[no-untyped-def]
     if environment.clicks:
         return 1.0 if world.noise[0] < world.means[arm] else 0.0
     return world.means[arm] + environment.noise * world.noise[0]

@@ -6,9 +6,9 @@ import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import between
-from tsucb.compiler import implements, offers, run
+from tsucb.compiler import implements, offers
 from tsucb.numeric.arrays import Floats
-from tsucb.policies.policy import Explored, Policy, choose, explored
+from tsucb.policies.policy import Choice, Policy, choose, explored
 
 
 class Exploring(Policy, NamedTuple("Exploring", [("policy", Any), ("epsilon", float)])):
@@ -32,7 +32,7 @@ class Exploring(Policy, NamedTuple("Exploring", [("policy", Any), ("epsilon", fl
     'TS-UCB(100)+5%'
     >>> belief = tsucb.GaussianBelief(mean=[0.0, 9.0], std=[0.1, 0.1])
     >>> policy.choose(belief, np.random.default_rng(0))
-    Explored(arm=1, target=9.0..., favourite=1)
+    Choice(arm=1, target=9.0..., favourite=1)
     >>> policy.probabilities(belief)
     array([0.025, 0.975])
     """
@@ -58,11 +58,6 @@ class Exploring(Policy, NamedTuple("Exploring", [("policy", Any), ("epsilon", fl
         """As the policy's."""
         return str(getattr(self.policy, "target_name", "target"))
 
-    def choose(self, belief: Belief, rng: np.random.Generator) -> Explored:  # type: ignore[override]
-        """The arm to play, its reason, and what the policy itself would have played."""
-        choice = run(choose, self, belief, rng)
-        return Explored(int(choice.arm), float(choice.target), int(choice.favourite))
-
     def is_exact(self, belief: Belief) -> bool:
         """Whether those of the policy are."""
         return isinstance(self.policy, Policy) and self.policy.is_exact(belief)
@@ -87,11 +82,11 @@ class PlainExploring(Exploring):
 
     __slots__ = ()
 
-    def choose(self, belief: Belief, rng: np.random.Generator) -> Explored:  # type: ignore[override]
+    def choose(self, belief: Belief, rng: np.random.Generator) -> Choice:
         """The arm to play, its reason, and what the policy itself would have played."""
         choice = choose(self.policy, belief, rng)
         arm = self.explored(choice.arm, belief.mean.size, rng)
-        return Explored(arm, choice.target, choice.arm)
+        return Choice(arm, choice.target, choice.arm)
 
     def explored(self, place: int, arms: int, rng: np.random.Generator) -> int:
         """The arm of this place, or with chance ε any."""
@@ -102,7 +97,7 @@ class PlainExploring(Exploring):
 def choose_exploring(policy, belief, rng):  # type: ignore[no-untyped-def]
     choice = choose(policy.policy, belief, rng)
     arm = explored(policy, choice.arm, belief.mean.size, rng)
-    return Explored(arm, choice.target, choice.arm)
+    return Choice(arm, choice.target, choice.arm)
 
 
 @implements(explored, Exploring)

@@ -21,7 +21,7 @@ class Greedy(Policy, NamedTuple("Greedy", [("first", bool)])):
 
     >>> import numpy as np, tsucb
     >>> Greedy().choose(tsucb.GaussianBelief(mean=[0.1, 0.3], std=[9, 1]), np.random.default_rng(0))
-    Choice(arm=1, target=0.3)
+    Choice(arm=1, target=0.3, favourite=1)
     """
 
     __slots__ = ()
@@ -52,12 +52,13 @@ def choose_greedy(policy, belief, rng):  # type: ignore[no-untyped-def]
     if not policy.first:
         return largest(belief.mean, rng)
     arm = place_of_largest(belief.mean)
-    return Choice(arm, belief.mean[arm])
+    return Choice(arm, belief.mean[arm], arm)
 
 
 @implements(choose, Random)
 def choose_random(policy, belief, rng):  # type: ignore[no-untyped-def]
-    return Choice(int(rng.random() * belief.mean.size), np.nan)
+    arm = int(rng.random() * belief.mean.size)
+    return Choice(arm, np.nan, arm)
 
 
 @implements(probabilities, Greedy)

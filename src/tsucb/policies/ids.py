@@ -97,7 +97,7 @@ def choose_ids(policy, belief, rng):  # type: ignore[no-untyped-def]
     while arm > 0 and u >= chance[arm]:
         u -= chance[arm]
         arm -= 1
-    return Choice(arm, information_ratio(inner(chance, regret), inner(chance, gain)))
+    return Choice(arm, information_ratio(inner(chance, regret), inner(chance, gain)), arm)
 
 
 @implements(probabilities, IDS)

@@ -23,23 +23,17 @@ RAREST = 1e-9  # the smallest probability given to an arm that may be chosen
 
 
 class Choice(NamedTuple):
-    """The arm to play, as an index into the arms of the belief, and what it was weighed against.
+    """The arm to play, as an index into the arms of the belief, and the reason for it.
 
     `target` is f̃ for TS-UCB, the best draw for Thompson sampling, the largest bound for UCB, the
-    information ratio for IDS; NaN for a policy that weighs nothing.
+    information ratio for IDS; NaN for a policy that compares nothing. `favourite` is the arm that
+    the policy would play without a floor under exploration; without a floor it is `arm`.
 
     >>> import numpy as np, tsucb
     >>> belief = tsucb.GaussianBelief(mean=[0.1, 0.3], std=[1.0, 1.0])
     >>> tsucb.Greedy().choose(belief, np.random.default_rng(0))
-    Choice(arm=1, target=0.3)
+    Choice(arm=1, target=0.3, favourite=1)
     """
-
-    arm: int
-    target: float
-
-
-class Explored(NamedTuple):
-    """The choice of a policy that sometimes plays another arm than its `favourite`, at random."""
 
     arm: int
     target: float
@@ -47,10 +41,10 @@ class Explored(NamedTuple):
 
 
 @generic
-def choose(policy: Any, belief: Any, rng: np.random.Generator) -> Choice | Explored:
-    """What the policy plays, and why."""
+def choose(policy: Any, belief: Any, rng: np.random.Generator) -> Choice:
+    """Return the arm that the policy plays, and its reason."""
     choice = policy.choose(belief, rng)
-    return choice if isinstance(choice, Choice | Explored) else Choice(int(choice), math.nan)
+    return choice if isinstance(choice, Choice) else Choice(int(choice), math.nan, int(choice))
 
 
 @generic
@@ -88,7 +82,7 @@ class Policy:
     def choose(self, belief: Belief, rng: np.random.Generator) -> Choice:
         """The arm to play, as an index into the arms of the belief, and its reason."""
         choice = run(choose, self, belief, rng)
-        return Choice(int(choice.arm), float(choice.target))
+        return Choice(int(choice.arm), float(choice.target), int(choice.favourite))
 
     def is_exact(self, belief: Belief) -> bool:
         """Whether `probabilities(belief)` is computed by a formula, not from repeated choices."""
@@ -203,7 +197,7 @@ def winner(scores, sign, rng):  # type: ignore[no-untyped-def]
 def largest(scores, rng):  # type: ignore[no-untyped-def]
     """The largest score's arm, as a choice with that score for its reason."""
     arm = winner(scores, 1.0, rng)
-    return Choice(arm, scores[arm])
+    return Choice(arm, scores[arm], arm)
 
 
 @compiled

@@ -69,7 +69,8 @@ class TSUCB(Policy, NamedTuple("TSUCB", [("samples", float)])):
 @implements(choose, TSUCB)
 def choose_ts_ucb(policy, belief, rng):  # type: ignore[no-untyped-def]
     f = f_tilde(belief, policy.samples, rng)
-    return Choice(winner(ratios(belief, f), -1.0, rng), f)
+    arm = winner(ratios(belief, f), -1.0, rng)
+    return Choice(arm, f, arm)
 
 
 @compiled

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tsucb.compiler import compiled, implements
-from tsucb.environments.environment import Environment, advance, begin, pay
+from tsucb.environments.environment import Environment, advance, begin, reward
 from tsucb.numeric.arrays import Floats, Integers
 
 
@@ -145,6 +145,6 @@ def advance_classification(environment, world, step, rng):  # type: ignore[no-un
     return world.context, world.means, world.available
 
 
-@implements(pay, ClassificationBandit)
-def pay_mean(environment, world, arm):  # type: ignore[no-untyped-def]
+@implements(reward, ClassificationBandit)
+def reward_mean(environment, world, arm):  # type: ignore[no-untyped-def]
     return world.means[arm]

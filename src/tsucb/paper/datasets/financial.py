@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.compiler import implements
-from tsucb.environments.environment import advance, begin, fill_normal, pay
+from tsucb.environments.environment import advance, begin, fill_normal, reward
 from tsucb.numeric.arrays import Floats
 from tsucb.paper.datasets.bandits import Table, matrix, new_world, next_row
 from tsucb.paper.datasets.dataset import Dataset
@@ -71,8 +71,8 @@ def advance_portfolios(environment, world, step, rng):  # type: ignore[no-untype
     return world.context, world.means, world.available
 
 
-@implements(pay, PortfolioBandit)
-def pay_portfolios(environment, world, arm):  # type: ignore[no-untyped-def]
+@implements(reward, PortfolioBandit)
+def reward_portfolios(environment, world, arm):  # type: ignore[no-untyped-def]
     return world.means[arm] + (arm + 1) * world.noise[0]
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.compiler import implements
-from tsucb.environments.environment import advance, begin, pay
+from tsucb.environments.environment import advance, begin, reward
 from tsucb.numeric.arrays import Floats
-from tsucb.paper.datasets.bandits import Table, matrix, new_world, next_row, pay_mean
+from tsucb.paper.datasets.bandits import Table, matrix, new_world, next_row, reward_mean
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
 from tsucb.paper.datasets.text import Text
@@ -111,7 +111,7 @@ def advance_jester(environment, world, step, rng):  # type: ignore[no-untyped-de
     return world.context, world.means, world.available
 
 
-implements(pay, JesterBandit)(pay_mean)
+implements(reward, JesterBandit)(reward_mean)
 
 
 def read(folder: Path) -> JesterBandit:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.compiler import implements
-from tsucb.environments.environment import advance, begin, pay
+from tsucb.environments.environment import advance, begin, reward
 from tsucb.numeric.arrays import Floats
 from tsucb.paper.datasets.bandits import Table, matrix, new_world
 from tsucb.paper.datasets.dataset import Dataset
@@ -71,8 +71,8 @@ def advance_mushroom(environment, world, step, rng):  # type: ignore[no-untyped-
     return world.context, world.means, world.available
 
 
-@implements(pay, MushroomBandit)
-def pay_mushroom(environment, world, arm):  # type: ignore[no-untyped-def]
+@implements(reward, MushroomBandit)
+def reward_mushroom(environment, world, arm):  # type: ignore[no-untyped-def]
     if arm == 0 or world.means[1] == EDIBLE:
         return world.means[arm]
     return HARM if world.noise[0] < 0.5 else LUCK

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tsucb.compiler import implements
-from tsucb.environments.environment import Environment, advance, begin, pay
+from tsucb.environments.environment import Environment, advance, begin, reward
 from tsucb.models.nig_linear import NIGLinear
 from tsucb.numeric.arrays import Floats, Integers
 
@@ -161,6 +161,6 @@ def advance_news(environment, world, step, rng):  # type: ignore[no-untyped-def]
     return world.context, world.means, choices[:n]
 
 
-@implements(pay, NewsBandit)
-def pay_news(environment, world, arm):  # type: ignore[no-untyped-def]
+@implements(reward, NewsBandit)
+def reward_news(environment, world, arm):  # type: ignore[no-untyped-def]
     return 1.0 if world.noise[0] < world.means[arm] else 0.0
