@@ -80,9 +80,25 @@ def between(name: str, value: float, low: float, high: float) -> float:
     return float(value)
 
 
+def share(name: str, value: float) -> float:
+    """Return the value as a float between 0 and 1, both excluded; raise ValueError otherwise."""
+    if not isinstance(value, Real) or not 0 < value < 1:
+        raise ValueError(f"{name} must lie between 0 and 1, but it is {value!r}")
+    return float(value)
+
+
+def not_negative(name: str, value: float) -> float:
+    """Return the value as a finite float of at least 0; raise ValueError otherwise."""
+    if not isinstance(value, Real) or not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be finite and not negative, but it is {value!r}")
+    return float(value)
+
+
 # Annotations of a record's fields, each with its check.
 Count = Annotated[int, whole_number]
 Natural = Annotated[int, functools.partial(whole_number, least=0)]
 Finite = Annotated[float, finite]
+NotNegative = Annotated[float, not_negative]
+Share = Annotated[float, share]
 Positive = Annotated[float, positive]
 Switch = Annotated[bool, truth]

@@ -82,11 +82,12 @@ class Record(tuple[Any, ...], metaclass=RecordType):
 
     _fields: ClassVar[tuple[str, ...]] = ()
     _parameters: ClassVar[Mapping[str, inspect.Parameter]] = {}
+    __signature__: ClassVar[inspect.Signature] = inspect.Signature()
     _checks: ClassVar[list[tuple[str, Check]]] = []
 
     def __new__(cls, *arguments: Any, **named: Any) -> Self:
         try:
-            bound = inspect.signature(cls).bind(*arguments, **named)
+            bound = cls.__signature__.bind(*arguments, **named)
         except TypeError as error:
             raise TypeError(f"{cls.__name__}: {error}") from None
         bound.apply_defaults()
@@ -115,7 +116,7 @@ class Record(tuple[Any, ...], metaclass=RecordType):
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments with which the constructor makes this record."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        return {name: getattr(self, name) for name in self.__signature__.parameters}
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and all(map(equal, self, other))  # type: ignore[call-overload]
@@ -131,7 +132,7 @@ class Record(tuple[Any, ...], metaclass=RecordType):
         return True
 
     def __repr__(self) -> str:
-        default = {p.name: p.default for p in inspect.signature(type(self)).parameters.values()}
+        default = {p.name: p.default for p in self.__signature__.parameters.values()}
         given = {n: short(x) for n, x in self.settings().items()}
         shown = (f"{n}={x!r}" for n, x in given.items() if x != default[n])
         return f"{type(self).__name__}({', '.join(shown)})"
