@@ -133,7 +133,7 @@ class Record(tuple[Any, ...], metaclass=RecordType):
 
     def __repr__(self) -> str:
         default = {p.name: p.default for p in self.__signature__.parameters.values()}
-        given = {n: short(x) for n, x in self.settings().items()}
+        given = {n: as_passed(x, default[n]) for n, x in self.settings().items()}
         shown = (f"{n}={x!r}" for n, x in given.items() if x != default[n])
         return f"{type(self).__name__}({', '.join(shown)})"
 
@@ -148,11 +148,14 @@ def equal(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
-def short(value: Any) -> Any:
-    """Return a field as a user would pass it: equal numbers, or a multiple of I, as one number."""
+def as_passed(value: Any, default: Any) -> Any:
+    """Return a field as a user would pass it.
+
+    An array of equal numbers, or a multiple of the unit matrix, is one number where the default is.
+    """
     if not isinstance(value, np.ndarray):
         return value
     square = value.ndim == 2 and value.shape[0] == value.shape[1]
     values = value.diagonal() if square and (value == np.diag(value.diagonal())).all() else value
-    same = values.size and (values == values.flat[0]).all()
-    return values.flat[0].item() if same else values.tolist()
+    same = values.size and (values == values.flat[0]).all() and isinstance(default, float)
+    return values.flat[0].item() if same else value.tolist()
