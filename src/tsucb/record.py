@@ -15,6 +15,7 @@ Compiled code reads a record as the named tuple that it is.
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY
+from inspect import Parameter
 from operator import itemgetter
 from typing import (
     Annotated,
@@ -52,10 +53,9 @@ class RecordType(type):
             if hint is KW_ONLY:
                 keyword_only = True
                 continue
-            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-            kind = inspect.Parameter.KEYWORD_ONLY if keyword_only else kind
-            default = namespace.get(field, inspect.Parameter.empty)
-            fields[field] = inspect.Parameter(field, kind, default=default, annotation=hint)
+            default = namespace.get(field, Parameter.empty)
+            kind = Parameter.KEYWORD_ONLY if keyword_only else Parameter.POSITIONAL_OR_KEYWORD
+            fields[field] = Parameter(field, kind, default=default, annotation=hint)
         cls._parameters, cls._fields = fields, tuple(fields)
         for place, field in enumerate(fields):
             setattr(cls, field, property(itemgetter(place)))
@@ -81,7 +81,7 @@ class Record(tuple[Any, ...], metaclass=RecordType):
     """A class of settings or of arrays, made of its annotated fields."""
 
     _fields: ClassVar[tuple[str, ...]] = ()
-    _parameters: ClassVar[Mapping[str, inspect.Parameter]] = {}
+    _parameters: ClassVar[Mapping[str, Parameter]] = {}
     __signature__: ClassVar[inspect.Signature] = inspect.Signature()
     _checks: ClassVar[list[tuple[str, Check]]] = []
 
@@ -119,7 +119,7 @@ class Record(tuple[Any, ...], metaclass=RecordType):
         return {name: getattr(self, name) for name in self.__signature__.parameters}
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and all(map(equal, self, other))  # type: ignore[call-overload]
+        return type(other) is type(self) and all(map(equal, self, other))
 
     def __ne__(self, other: object) -> bool:
         return not self == other
