@@ -36,6 +36,7 @@ OTHERWISE: dict[str, list[Any]] = {
 QUICK = {
     "hidden": (6, 5),
     "memory": 64,
+    "interval": 20,
     "training": tsucb.Training(memory=64, interval=20, batches=3, batch_size=16),
 }
 FEW = {"members": 3}  # of an ensemble
