@@ -101,7 +101,7 @@ class State(Record):
         )
 
     def _map(self, change: Callable[..., Any], inner: Callable[..., Any], *others: Any) -> Self:
-        """Return the state of change(field, array, …) for arrays, and inner(state, …) for states."""
+        """Return the state of change(field, array, …) for arrays, inner(state, …) for states."""
         return self._make(
             change(field, *values) if isinstance(field, Axes) else inner(*values)
             for field, *values in zip(self._declared.values(), self, *others, strict=True)
@@ -138,9 +138,10 @@ class State(Record):
         def widen(field: Axes, value: NDArray[Any]) -> NDArray[Any]:
             if not field.names:
                 return value.copy()
-            shape = dict(zip(field.names, value.shape, strict=True))
-            out = filled(field, {**shape, **sizes}).astype(value.dtype, copy=False)
-            kept = [places.get(str(n), (np.arange(k), np.arange(k))) for n, k in shape.items()]
+            names = [str(n) for n in field.names]  # of which one may be there twice
+            now = dict(zip(names, value.shape, strict=True))
+            out = filled(field, {**now, **sizes}).astype(value.dtype, copy=False)
+            kept = [places.get(n, (np.arange(now[n]), np.arange(now[n]))) for n in names]
             out[np.ix_(*(new for _, new in kept))] = value[np.ix_(*(old for old, _ in kept))]
             return out
 

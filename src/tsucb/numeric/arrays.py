@@ -10,6 +10,7 @@ from tsucb.compiler import compiled
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
+Flags: TypeAlias = NDArray[np.bool_]
 
 
 LINE = 64  # bytes that a processor reads from its memory at once
