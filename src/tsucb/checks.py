@@ -95,6 +95,7 @@ def not_negative(name: str, value: float) -> float:
 
 
 # Annotations of a record's fields, each with its check.
+Availability = Annotated[float, functools.partial(between, low=0, high=1)]
 Count = Annotated[int, whole_number]
 Natural = Annotated[int, functools.partial(whole_number, least=0)]
 Finite = Annotated[float, finite]

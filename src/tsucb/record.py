@@ -15,6 +15,7 @@ Compiled code reads a record as the named tuple that it is.
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY
+from inspect import Parameter
 from operator import itemgetter
 from typing import (
     Annotated,
@@ -52,10 +53,9 @@ class RecordType(type):
             if hint is KW_ONLY:
                 keyword_only = True
                 continue
-            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-            kind = inspect.Parameter.KEYWORD_ONLY if keyword_only else kind
-            default = namespace.get(field, inspect.Parameter.empty)
-            fields[field] = inspect.Parameter(field, kind, default=default, annotation=hint)
+            default = namespace.get(field, Parameter.empty)
+            kind = Parameter.KEYWORD_ONLY if keyword_only else Parameter.POSITIONAL_OR_KEYWORD
+            fields[field] = Parameter(field, kind, default=default, annotation=hint)
         cls._parameters, cls._fields = fields, tuple(fields)
         for place, field in enumerate(fields):
             setattr(cls, field, property(itemgetter(place)))
@@ -81,7 +81,7 @@ class Record(tuple[Any, ...], metaclass=RecordType):
     """A class of settings or of arrays, made of its annotated fields."""
 
     _fields: ClassVar[tuple[str, ...]] = ()
-    _parameters: ClassVar[Mapping[str, inspect.Parameter]] = {}
+    _parameters: ClassVar[Mapping[str, Parameter]] = {}
     __signature__: ClassVar[inspect.Signature] = inspect.Signature()
     _checks: ClassVar[list[tuple[str, Check]]] = []
 
@@ -119,7 +119,7 @@ class Record(tuple[Any, ...], metaclass=RecordType):
         return {name: getattr(self, name) for name in self.__signature__.parameters}
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and all(map(equal, self, other))  # type: ignore[call-overload]
+        return type(other) is type(self) and all(map(equal, self, other))
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -133,7 +133,7 @@ class Record(tuple[Any, ...], metaclass=RecordType):
 
     def __repr__(self) -> str:
         default = {p.name: p.default for p in self.__signature__.parameters.values()}
-        given = {n: short(x) for n, x in self.settings().items()}
+        given = {n: as_passed(x, default[n]) for n, x in self.settings().items()}
         shown = (f"{n}={x!r}" for n, x in given.items() if x != default[n])
         return f"{type(self).__name__}({', '.join(shown)})"
 
@@ -148,11 +148,14 @@ def equal(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
-def short(value: Any) -> Any:
-    """Return a field as a user would pass it: equal numbers, or a multiple of I, as one number."""
+def as_passed(value: Any, default: Any) -> Any:
+    """Return a field as a user would pass it.
+
+    An array of equal numbers, or a multiple of the unit matrix, is one number where the default is.
+    """
     if not isinstance(value, np.ndarray):
         return value
     square = value.ndim == 2 and value.shape[0] == value.shape[1]
     values = value.diagonal() if square and (value == np.diag(value.diagonal())).all() else value
-    same = values.size and (values == values.flat[0]).all()
-    return values.flat[0].item() if same else values.tolist()
+    same = values.size and (values == values.flat[0]).all() and isinstance(default, float)
+    return values.flat[0].item() if same else value.tolist()

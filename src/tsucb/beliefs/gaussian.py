@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tsucb.beliefs.belief import Belief
+from tsucb.beliefs.belief import Belief, vector
 from tsucb.beliefs.law import (
     IndependentLaw,
     distribution,
@@ -57,7 +57,7 @@ def GaussianBelief(mean: ArrayLike, std: ArrayLike, **evidence: Any) -> Belief:
     >>> GaussianBelief(mean=[0.1, 0.5], std=[1.0, 0.2]).radius
     array([1. , 0.2])
     """
-    return Belief(Gaussian(), mean, std, **evidence)
+    return Belief(Gaussian(), vector("mean", mean), np.asarray(std), **evidence)
 
 
 @implements(draw, Gaussian)

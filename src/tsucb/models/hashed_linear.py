@@ -58,7 +58,7 @@ class HashedState(State):
     information: Floats = array("arm", least=0.0)
     columns: Floats = array("column", "arm", 2)
     level: Floats = array()  # the mean of all rewards
-    count: Floats = array(least=0.0, most=MOST_REWARDS)
+    learned: Floats = array(least=0.0, most=MOST_REWARDS)
     size: Floats = array(least=0.0)  # the sum of Σ xⱼ²
     weight: Floats = array(least=0.0, most=MOST_REWARDS)
     error: Floats = array(least=0.0)
@@ -69,7 +69,7 @@ class HashedState(State):
         super().check(rewards)
         if (self.columns[:, :, PRECISION] < 0).any():
             raise ValueError("precisions must not be negative")
-        if self.count[0] > rewards or not self.weight[0] <= max(self.count[0], 1.0):
+        if self.learned[0] > rewards or not self.weight[0] <= max(self.learned[0], 1.0):
             raise ValueError("more rewards were counted than learned")
 
 
@@ -145,11 +145,11 @@ class HashedLinear(Model):
 
 @compiled
 def outlook(state, context):  # type: ignore[no-untyped-def]
-    """Return the variance of the noise, and the prior precision 1/ρ of a coefficient in its units."""
+    """Return the variance of the noise, and a coefficient's prior precision 1/ρ in its units."""
     size = 0.0
     for j in range(1, context.size, 2):
         size += context[j] * context[j]
-    typical = (state.size[0] + size) / (state.count[0] + 1.0)
+    typical = (state.size[0] + size) / (state.learned[0] + 1.0)
     weight = max(state.weight[0], 1.0)
     noise = max(state.error[0], LEAST_NOISE * state.spread[0]) / weight
     if noise == 0.0:  # until two rewards differ nothing is known of their scale
@@ -191,7 +191,7 @@ def believe_hashed(model, state, context, arms, step, rng):  # type: ignore[no-u
 def update_hashed(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     columns = state.columns
     _, prior = outlook(state, context)
-    if state.count[0] == 0.0:
+    if state.learned[0] == 0.0:
         state.level[0] = reward
     expected = state.level[0] + columns[0, arm, MEAN]
     spread, size = 1.0 / (CONSTANT + columns[0, arm, PRECISION]), 0.0
@@ -226,13 +226,13 @@ def learn_numbers(state, arm, reward, surprise, size):  # type: ignore[no-untype
     """Count a reward, the square of whose error is `surprise`, and move the mean of all rewards."""
     pulls = state.pulls[arm] + CONSTANT
     plain = reward - (state.totals[arm] + CONSTANT * state.level[0]) / pulls
-    fading = 1.0 - 2.0 / (state.count[0] + RECENT)
+    fading = 1.0 - 2.0 / (state.learned[0] + RECENT)
     state.weight[0] = state.weight[0] * fading + 1.0
     state.error[0] = state.error[0] * fading + surprise
     state.spread[0] = state.spread[0] * fading + plain * plain * pulls / (pulls + 1.0)
-    state.count[0] += 1.0
+    state.learned[0] += 1.0
     state.size[0] += size
-    shift = (reward - state.level[0]) / state.count[0]
+    shift = (reward - state.level[0]) / state.learned[0]
     state.level[0] += shift
     for k in range(state.pulls.size):  # what arms have shown of themselves stays where it is
         precision = state.columns[0, k, PRECISION]

@@ -11,7 +11,7 @@ from tsucb.beliefs.gamma import Gamma
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.checks import LARGEST, Finite, Positive, Switch, within
 from tsucb.compiler import compiled, implements
-from tsucb.models.model import Model, believe, forget, update
+from tsucb.models.model import Model, believe, update
 from tsucb.models.state import State, counts, sums
 from tsucb.numeric.arrays import Floats, Integers, taken
 
@@ -222,9 +222,3 @@ def _interval(empirical, total, pulls, mean, std):  # type: ignore[no-untyped-de
 def update_totals(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     state.pulls[arm] += 1
     state.rewards[arm] += reward
-
-
-@implements(forget, KArmed)
-def forget_totals(model, state, part, weight):  # type: ignore[no-untyped-def]
-    state.pulls[part] *= weight
-    state.rewards[part] *= weight

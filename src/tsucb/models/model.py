@@ -13,7 +13,7 @@ do more:
 | `Model.prior(state, rng)` | put the prior into a blank state | if it is not zeros |
 | `Model.sizes()`, `Model.context_shape(arms)` | sizes of the axes, shape of a context | if others |
 | `Model.settle(state)` | compute what follows from the sums | if anything does |
-| `forget(model, state, part, weight)` | move towards the prior | for `Forgetting` |
+| `forget(model, state, part, weight)` | move towards the prior | unless its state is all sums |
 | `believe_predicted(model, …)`, `Model.predictions` | the same for many contexts | for batches |
 | `training_due(model, state)`, `Model.trainer` | train between steps | for networks |
 | `Model.widened`, `Model.places` | take further features | for an agent's dictionaries |
@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import LARGEST, flushed, whole_number, within
 from tsucb.compiler import compiled, generic, hook, implements, run
-from tsucb.models.state import Places, State
+from tsucb.models.state import Places, State, fade_arm
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.record import Record
 
@@ -69,6 +69,10 @@ def forget(model: Any, state: Any, part: int, weight: float) -> None:
     """
 
 
+def forget_sums(model, state, part, weight):  # type: ignore[no-untyped-def]
+    fade_arm(state, part, weight)
+
+
 @generic
 def training_due(model: Any, state: Any) -> bool:
     """Return whether the model wants to train now, before it learns or believes anything more."""
@@ -99,6 +103,11 @@ class Model(Record):
 
     # The largest reward or feature that it can learn from; whatever is computed stays finite.
     largest: ClassVar[float] = LARGEST
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "state" in vars(cls) and cls.state.is_all_sums():
+            implements(forget, cls)(forget_sums)
 
     # --- what a model may say of itself ---
 

@@ -36,10 +36,8 @@ class NIGState(State):
         result = super().merged(other, base)
         for arm in np.flatnonzero(other.pulls != base.pulls):
             scale = self.scale[arm] + other.scale[arm] - base.scale[arm]
-            scale += sum(
-                sign * half_square(state.regressions, arm)
-                for state, sign in ((self, 1), (other, 1), (base, -1), (result, -1))
-            )
+            for state, sign in ((self, 1), (other, 1), (base, -1), (result, -1)):
+                scale += sign * half_square(state.regressions, arm)
             result.scale[arm] = max(scale, self.scale[arm])
         return result
 
@@ -97,7 +95,7 @@ class NIGLinear(GaussianPrior):
         return mean, std * np.sqrt(variance)
 
 
-def half_square(state: Regressions, arm: int) -> float:
+def half_square(state: Regressions, arm: Any) -> float:
     """Return ½ meanᵀ precision mean of an arm."""
     means, roots = state.by_arm()
     return float(0.5 * (np.linalg.solve(roots[arm], means[arm]) ** 2).sum())

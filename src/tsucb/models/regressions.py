@@ -58,14 +58,17 @@ class Regressions(State):
     @classmethod
     def blank(cls, sizes: Sizes) -> Self:
         """Return regressions that have seen nothing, in the layout for this number of features."""
-        if cls is Regressions:
-            cls = Lanes if sizes["coefficient"] <= MOST_LANE_FEATURES else Rows
-        return super().blank(sizes)
+        if cls is not Regressions:
+            return super().blank(sizes)
+        layout: Any = Lanes if sizes["coefficient"] <= MOST_LANE_FEATURES else Rows
+        blank: Self = layout.blank(sizes)
+        return blank
 
     def widened(self, sizes: Sizes, places: Places) -> Self:
         """Return regressions of more features with the same pulls; the model settles the rest."""
-        blank = type(self) if isinstance(self, Shared) else Regressions
-        return blank.blank({"arm": self.pulls.size, **sizes})._replace(pulls=self.pulls.copy())
+        kind: Any = type(self) if isinstance(self, Shared) else Regressions
+        wide: Self = kind.blank({"arm": self.pulls.size, **sizes})
+        return wide._replace(pulls=self.pulls.copy())
 
     def check(self, rewards: int) -> None:
         """Raise ValueError also for roots that are not upper triangular."""
@@ -148,7 +151,7 @@ def triangular(root: Floats) -> Floats:
     return np.triu(upper * np.where(np.diag(upper) < 0, -1.0, 1.0))
 
 
-def natural(state: Regressions, arm: int) -> tuple[Floats, Floats]:
+def natural(state: Regressions, arm: Any) -> tuple[Floats, Floats]:
     """Return the precision of one arm's posterior, and the precision times the mean."""
     means, roots = state.by_arm()
     inverse = np.linalg.inv(roots[arm])
@@ -157,7 +160,7 @@ def natural(state: Regressions, arm: int) -> tuple[Floats, Floats]:
 
 
 def laid_out(lanes: bool, mean: Any, root: Any) -> tuple[Any, Any]:
-    """Return means (K, d) and roots (K, d, d), of NumPy or of JAX, as `Lanes` or `Rows` have them."""
+    """Return means (K, d) and roots (K, d, d), of NumPy or JAX, as `Lanes` or `Rows` have them."""
     return (mean.T, root.transpose(1, 2, 0)) if lanes else (mean, root)
 
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from tsucb.compiler import class_of, in_compiled_code
 from tsucb.numeric.arrays import Floats, Integers, aligned
 from tsucb.record import Record
 
@@ -101,7 +102,7 @@ class State(Record):
         )
 
     def _map(self, change: Callable[..., Any], inner: Callable[..., Any], *others: Any) -> Self:
-        """Return the state of change(field, array, …) for arrays, inner(state, …) for states."""
+        """Return the state of change(field, array, …) of arrays and inner(state, …) of states."""
         return self._make(
             change(field, *values) if isinstance(field, Axes) else inner(*values)
             for field, *values in zip(self._declared.values(), self, *others, strict=True)
@@ -138,10 +139,9 @@ class State(Record):
         def widen(field: Axes, value: NDArray[Any]) -> NDArray[Any]:
             if not field.names:
                 return value.copy()
-            names = [str(n) for n in field.names]  # of which one may be there twice
-            now = dict(zip(names, value.shape, strict=True))
-            out = filled(field, {**now, **sizes}).astype(value.dtype, copy=False)
-            kept = [places.get(n, (np.arange(now[n]), np.arange(now[n]))) for n in names]
+            shape = [(str(name), size) for name, size in zip(field.names, value.shape, strict=True)]
+            out = filled(field, {**dict(shape), **sizes}).astype(value.dtype, copy=False)
+            kept = [places.get(name, (np.arange(k), np.arange(k))) for name, k in shape]
             out[np.ix_(*(new for _, new in kept))] = value[np.ix_(*(old for old, _ in kept))]
             return out
 
@@ -166,6 +166,14 @@ class State(Record):
                 value.fade(weight)
             elif field.fades:
                 value *= weight
+
+    @classmethod
+    def is_all_sums(cls) -> bool:
+        """Return whether all of the state are sums by arm, so that `fade_arm` forgets all of it."""
+        return bool(cls._declared) and all(
+            isinstance(field, Axes) and field.fades and field.names[:1] == ("arm",)
+            for field in cls._declared.values()
+        )
 
     def check(self, rewards: int) -> None:
         """Raise ValueError if a number is outside of its bounds, or counts exceed the rewards."""
@@ -193,3 +201,28 @@ def filled(field: Axes, sizes: Sizes) -> NDArray[Any]:
     if field.start:  # memory that stays zero is not used up
         out[...] = field.start
     return out
+
+
+def fade_arm(state: State, arm: int, weight: float) -> None:
+    """Let what was seen of one arm count `weight` times as much, in place, in compiled code."""
+
+
+def fader(state: Any, arm: Any, weight: Any) -> Callable[..., None]:
+    """Return `fade_arm` for a Numba type of states: a loop over each field that fades."""
+    lines = ["def fade(state, arm, weight):", "    return"]
+    for name, field in class_of(state)._declared.items():
+        if isinstance(field, Axes) and field.fades and field.names[:1] == ("arm",):
+            index = "".join(f", i{n}" for n in range(1, len(field.names)))
+            loops = [
+                f"{'    ' * n}for i{n} in range(state.{name}.shape[{n}]):"
+                for n in range(1, len(field.names))
+            ]
+            change = f"{'    ' * len(field.names)}state.{name}[arm{index}] *= weight"
+            lines[-1:-1] = [*loops, change]
+    place: dict[str, Any] = {"__name__": __name__}
+    exec(compile("\n".join(lines), __file__, "exec"), place)
+    code: Callable[..., None] = place["fade"]
+    return code
+
+
+in_compiled_code(fade_arm, fader)

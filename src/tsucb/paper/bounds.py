@@ -4,7 +4,7 @@ Lemma 1 says that at any step a mean lies above its upper bound, or below its lo
 probability at most T⁻³. Its proof covers any policy, and so do the two counts here.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray

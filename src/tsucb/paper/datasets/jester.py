@@ -3,15 +3,13 @@
 import zipfile
 import zlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tsucb.compiler import implements
 from tsucb.environments.environment import advance, begin, reward
-from tsucb.numeric.arrays import Floats
-from tsucb.paper.datasets.bandits import Table, matrix, new_world, next_row, reward_mean
+from tsucb.paper.datasets.bandits import Table, new_world, next_row, reward_mean
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
 from tsucb.paper.datasets.text import Text
@@ -61,7 +59,7 @@ FILE = File(
 )
 
 
-class JesterBandit(Table, NamedTuple("JesterBandit", [("contexts", Floats)])):
+class JesterBandit(Table):
     """Recommend one of the last eight jokes to a user whose ratings of the others are known.
 
     Which jokes those are is drawn for every run. The reward is the user's rating.
@@ -72,18 +70,15 @@ class JesterBandit(Table, NamedTuple("JesterBandit", [("contexts", Floats)])):
         (users, jokes), all ratings.
     """
 
-    __slots__ = ()
-
-    def __new__(cls, ratings: ArrayLike) -> "JesterBandit":
-        rows = matrix(ratings)
-        if rows.shape[1] <= ARMS:
-            raise ValueError(
-                f"more than {ARMS} jokes are needed, but ratings has {rows.shape[1]} columns"
-            )
-        return super().__new__(cls, rows)
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Raise ValueError for too few jokes."""
+        jokes = values["contexts"].shape[1]
+        if jokes <= ARMS:
+            raise ValueError(f"more than {ARMS} jokes are needed, but there are {jokes} columns")
 
     @property
-    def arms(self) -> int:  # type: ignore[override]
+    def arms(self) -> int:
         """The jokes to choose from."""
         return ARMS
 
