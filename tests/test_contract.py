@@ -375,7 +375,7 @@ def test_a_choice_carries_its_reason() -> None:
 
 def test_all_three_loops_train(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every 20 of 60 rewards, and at the end."""
-    model = with_jax(example(tsucb.NeuralLinear, **QUICK))
+    model = with_jax(example(tsucb.NeuralLinear, hidden=(6, 5), training=QUICK["training"]))
     trained = 0
 
     def trainer(self: Any, states: Any) -> Any:
