@@ -73,7 +73,9 @@ def label(thing: Any) -> str:
     """A short name for a test."""
     if isinstance(thing, tsucb.Forgetting):
         return f"Forgetting-{label(thing.model)}"
-    plain = [v for v in thing if isinstance(v, bool | int | float | tuple) and not isinstance(v, Record)]
+    plain = [
+        v for v in thing if isinstance(v, bool | int | float | tuple) and not isinstance(v, Record)
+    ]
     inner = [type(v).__name__ for v in thing if isinstance(v, tsucb.Model)]
     return "-".join([type(thing).__name__, *inner, *map(str, plain[:3])]).replace(" ", "")
 

@@ -227,8 +227,9 @@ def latest_members(model: Ensemble, state: EnsembleState) -> Members | None:
     if fits.job is not None and fits.job.members is not None:
         return fits.job.members
     members = fits.members
-    if rewards and (members is None or members.rewards != rewards
-                    or members.estimator is not model.estimator):
+    if rewards and (
+        members is None or members.rewards != rewards or members.estimator is not model.estimator
+    ):
         data, arms = state.observations(rewards), int(state.fitted_arms[0])
         members = fits.members = fit(model, state.key, data, arms, None)
     return members

@@ -86,7 +86,9 @@ def training_settings(name: str, value: Any) -> Training:
     if isinstance(value, Mapping):
         value = Training(**value)
     if not isinstance(value, Training):
-        raise TypeError(f"{name} must be a tsucb.Training, such as Training(memory=500), not {value!r}")
+        raise TypeError(
+            f"{name} must be a tsucb.Training, such as Training(memory=500), not {value!r}"
+        )
     return value
 
 
