@@ -9,7 +9,6 @@ from by_hand import layers
 from everything import rng
 
 import tsucb
-from tsucb.models.regressions import arm_posterior
 from tsucb.structure import leaves, side_by_side
 
 jax = pytest.importorskip("jax", reason="networks train with JAX: pip install 'tsucb[deep]'")
@@ -177,7 +176,7 @@ def test_a_laplace_posterior_is_the_formula() -> None:
     for arm in range(ARMS):
         mine = phi[chosen == arm]
         precision = np.eye(6) / (0.25 * variance) + mine.T @ mine / noise
-        mean, root = arm_posterior(state.regressions, arm)
+        mean, root = state.regressions.posterior(arm)
         assert mean == pytest.approx(last[:, arm], rel=1e-5)
         assert root @ root.T == pytest.approx(np.linalg.inv(precision), rel=1e-3, abs=1e-6)
         information = np.linalg.slogdet(precision)[1] + 6 * np.log(0.25 * variance)
@@ -186,11 +185,11 @@ def test_a_laplace_posterior_is_the_formula() -> None:
     # In between, an observation is one step of Bayesian regression with that noise.
     x = rng(8).normal(size=FEATURES)
     z = np.append(forward(model, network.parameters[0], [x])[1][0], 1.0)
-    mean, root = arm_posterior(state.regressions, 1)
+    mean, root = state.regressions.posterior(1)
     covariance = root @ root.T
     model.update(state, x, 1, 5.0)
     gain = covariance @ z / (z @ covariance @ z + state.noise[0])
-    after, _ = arm_posterior(state.regressions, 1)
+    after, _ = state.regressions.posterior(1)
     assert after == pytest.approx(mean + gain * (5.0 - z @ mean), rel=1e-4)
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 from by_hand import layers
+from tsucb.models.neural.neural_linear import NeuralLinear, NeuralState
 
 import tsucb
-from tsucb.models.neural.neural_linear import NeuralLinear, NeuralState
-from tsucb.models.regressions import MOST_LANE_FEATURES, Lanes, Rows, arm_posterior
+from tsucb.models.regressions import MOST_LANE_FEATURES, Lanes, Rows
 from tsucb.paper.datasets.bandits import ClassificationBandit
 
 jax = pytest.importorskip("jax", reason="NeuralLinear trains with JAX: pip install 'tsucb[deep]'")
@@ -135,8 +135,8 @@ def test_the_posterior_is_that_of_nig_linear_on_the_features(
 
 def same_posterior(found: Any, expected: Any) -> None:
     for arm in range(ARMS):
-        mean, root = arm_posterior(found.regressions, arm)
-        other_mean, other_root = arm_posterior(expected.regressions, arm)
+        mean, root = found.regressions.posterior(arm)
+        other_mean, other_root = expected.regressions.posterior(arm)
         np.testing.assert_allclose(mean, other_mean, atol=1e-4)
         np.testing.assert_allclose(root @ root.T, other_root @ other_root.T, atol=1e-4)
     np.testing.assert_allclose(found.scale, expected.scale, rtol=1e-5)
