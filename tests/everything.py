@@ -73,9 +73,17 @@ def label(thing: Any) -> str:
     """A short name for a test."""
     if isinstance(thing, tsucb.Forgetting):
         return f"Forgetting-{label(thing.model)}"
-    plain = [v for v in thing if isinstance(v, bool | int | float | tuple) and not isinstance(v, Record)]
+    plain = [
+        v for v in thing if isinstance(v, bool | int | float | tuple) and not isinstance(v, Record)
+    ]
     inner = [type(v).__name__ for v in thing if isinstance(v, tsucb.Model)]
     return "-".join([type(thing).__name__, *inner, *map(str, plain[:3])]).replace(" ", "")
+
+
+def network(cls: Any, *arguments: Any, **settings: Any) -> Any:
+    """A network model; those of the settings that are of its training go into a `Training`."""
+    own = {name: settings.pop(name) for name in tsucb.Training._fields if name in settings}
+    return cls(*arguments, training=tsucb.Training(**own), **settings)
 
 
 def rng(seed: int = 0) -> np.random.Generator:
