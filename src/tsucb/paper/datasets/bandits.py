@@ -37,9 +37,12 @@ def matrix(name: str, rows: ArrayLike) -> Floats:
 
 
 class Table(Environment):
-    """What all tables share: contexts (rows, features)."""
+    """What all tables share: a field `contexts` (rows, features)."""
 
-    contexts: Annotated[Any, matrix]
+    @property
+    def contexts(self) -> Floats:
+        """(rows, features)."""
+        raise NotImplementedError(f"{type(self).__name__} must have a field contexts")
 
     @property
     def rows(self) -> int:
@@ -81,6 +84,7 @@ class ClassificationBandit(Table):
     (array([2.]), array([1., 0.]))
     """
 
+    contexts: Annotated[Any, matrix]
     labels: Any
     arms: Any = None
 

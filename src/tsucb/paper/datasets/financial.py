@@ -2,12 +2,13 @@
 
 import math
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 
 from tsucb.compiler import implements
 from tsucb.environments.environment import advance, begin, fill_normal, reward
-from tsucb.paper.datasets.bandits import Table, new_world, next_row
+from tsucb.paper.datasets.bandits import Table, matrix, new_world, next_row
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
 from tsucb.paper.datasets.text import Text
@@ -33,6 +34,8 @@ class PortfolioBandit(Table):
     contexts
         (days, d) returns.
     """
+
+    contexts: Annotated[Any, matrix]
 
     @property
     def arms(self) -> int:

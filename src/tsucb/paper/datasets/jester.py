@@ -3,13 +3,13 @@
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from tsucb.compiler import implements
 from tsucb.environments.environment import advance, begin, reward
-from tsucb.paper.datasets.bandits import Table, new_world, next_row, reward_mean
+from tsucb.paper.datasets.bandits import Table, matrix, new_world, next_row, reward_mean
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
 from tsucb.paper.datasets.text import Text
@@ -66,14 +66,16 @@ class JesterBandit(Table):
 
     Parameters
     ----------
-    contexts
-        (users, jokes), all ratings.
+    ratings
+        (users, jokes), all of them.
     """
+
+    ratings: Annotated[Any, matrix]
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
         """Raise ValueError for too few jokes."""
-        jokes = values["contexts"].shape[1]
+        jokes = values["ratings"].shape[1]
         if jokes <= ARMS:
             raise ValueError(f"more than {ARMS} jokes are needed, but there are {jokes} columns")
 
@@ -83,14 +85,19 @@ class JesterBandit(Table):
         return ARMS
 
     @property
+    def rows(self) -> int:
+        """Users."""
+        return len(self.ratings)
+
+    @property
     def features(self) -> int:
         """The other jokes."""
-        return int(self.contexts.shape[1]) - ARMS
+        return int(self.ratings.shape[1]) - ARMS
 
 
 @implements(begin, JesterBandit)
 def begin_jester(environment, rng):  # type: ignore[no-untyped-def]
-    rows, jokes = environment.contexts.shape
+    rows, jokes = environment.ratings.shape
     world = new_world(rows, jokes - ARMS, ARMS, jokes)
     world.parameters[:] = rng.permutation(jokes)
     return world
@@ -98,7 +105,7 @@ def begin_jester(environment, rng):  # type: ignore[no-untyped-def]
 
 @implements(advance, JesterBandit)
 def advance_jester(environment, world, step, rng):  # type: ignore[no-untyped-def]
-    ratings = environment.contexts[next_row(world, step, rng)]
+    ratings = environment.ratings[next_row(world, step, rng)]
     for i in range(world.context.size):
         world.context[i] = ratings[int(world.parameters[i])]
     for a in range(ARMS):

@@ -1,13 +1,13 @@
 """UCI Mushroom: eat it or not, by 22 attributes."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from tsucb.compiler import implements
 from tsucb.environments.environment import advance, begin, reward
-from tsucb.paper.datasets.bandits import Table, new_world
+from tsucb.paper.datasets.bandits import Table, matrix, new_world
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
 from tsucb.paper.datasets.text import Text, one_hot
@@ -36,6 +36,7 @@ class MushroomBandit(Table):
         (rows,), true or false.
     """
 
+    contexts: Annotated[Any, matrix]
     edible: Any
 
     @classmethod
