@@ -80,6 +80,12 @@ def label(thing: Any) -> str:
     return "-".join([type(thing).__name__, *inner, *map(str, plain[:3])]).replace(" ", "")
 
 
+def network(cls: Any, *arguments: Any, **settings: Any) -> Any:
+    """A network model; those of the settings that are of its training go into a `Training`."""
+    own = {name: settings.pop(name) for name in tsucb.Training._fields if name in settings}
+    return cls(*arguments, training=tsucb.Training(**own), **settings)
+
+
 def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 

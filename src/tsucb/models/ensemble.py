@@ -42,7 +42,8 @@ class EnsembleState(State):
     chosen: Integers = array("memory", dtype=np.int64, least=0)  # arms
     rewards: Floats = array("memory", least=-LARGEST, most=LARGEST)
     seen: Integers = counts()  # rewards so far
-    fitted: Any = array(dtype=np.int64, least=0, most=MOST_REWARDS)  # `Fits`: rewards so far then
+    # The numbers of rewards and of arms that the members in use were fitted to.
+    fitted: Fits = array(dtype=np.int64, least=0, most=MOST_REWARDS)
     fitted_arms: Integers = array(dtype=np.int64, least=0, most=MOST_REWARDS)
     # What members predict for arms they have not seen, in spreads of the rewards around their mean.
     offsets: Floats = array("arm", "member", least=-100.0, most=100.0)
@@ -85,24 +86,24 @@ class Ensemble(Model):
     one, and a few artificial rewards of every arm, without which members would agree on what none
     has seen. A belief has one draw for each member: what it predicts for the arms.
 
-    All members are fitted anew, from scratch, each time there are `growth` times as many rewards.
-    With `background=True` a thread does that, and decisions are made by the members there are until
-    it is done; simulations are reproducible without, and with it depend on the time that fits take.
+    All members are fitted from scratch each time there are `growth` times as many rewards. With
+    `background=True` a thread fits them, and the last members decide until it is done; simulations
+    then depend on how long fits take, and are reproducible otherwise.
 
     Parameters
     ----------
     estimator
-        What has `fit(X, y)` and `predict(X)`, such as a regression, a forest or a pipeline of
-        scikit-learn; a copy is taken. Not a classifier: rewards are predicted, 0 and 1 included.
-        Its parameters called `random_state` are set.
+        An object with `fit(X, y)` and `predict(X)`, such as a regression, a forest or a pipeline of
+        scikit-learn; a copy is taken. Not a classifier: rewards are predicted as numbers, also 0
+        and 1. Its parameters called `random_state` are set.
     members
-        M, how many are fitted. A decision takes as long as M predictions.
+        M, the number of members. A decision takes as long as M predictions.
     features
         d, the length of a context.
     shared
-        One estimator for all arms, which finds the arm among its features, as K columns of 0 and 1
-        behind the context: for forests and boosting, where arms have something in common. By
-        default every arm has estimators of its own, as it must be for linear regressions.
+        One estimator for all arms, with the arm among its features, as K columns of 0 and 1 behind
+        the context: for forests and boosting, where arms have something in common. By default every
+        arm has estimators of its own, which linear regressions need.
     interval, growth
         Refit at multiples of `interval` rewards, when there are `growth` times as many as before.
     memory
@@ -110,11 +111,11 @@ class Ensemble(Model):
     initial_pulls
         How often every arm is pulled before the policy decides.
     artificial
-        Rewards of every arm that each member is given beside what was seen, at contexts that were
-        seen, and drawn from a normal with the mean and spread of all rewards.
+        The number of artificial rewards per arm and member, at contexts that were seen, drawn from
+        a normal with the mean and spread of all rewards.
     incremental
-        Use `partial_fit(X, y)` with `interval` rewards at a time, and `fit` never; so it is anyway
-        for an estimator without `fit`.
+        Call `partial_fit(X, y)` with `interval` rewards at a time instead of `fit`; always True for
+        an estimator without `fit`.
     background
         Refit in a thread.
 
@@ -164,7 +165,7 @@ class Ensemble(Model):
                 " give the regression of its kind"
             )
         values["estimator"] = copy.deepcopy(estimator)
-        values["description"] = description(estimator)
+        values["description"] = in_words(estimator)
 
     def described(self) -> dict[str, Any]:
         """Return the settings as a file has them: the estimator in words."""
@@ -279,10 +280,10 @@ def refit(model: Ensemble, state: EnsembleState) -> None:
         use(state, work())
 
 
-def description(estimator: Any) -> str:
+def in_words(estimator: Any) -> str:
     """Return an estimator in words that are the same in every process.
 
-    >>> description(re.compile("a"))
+    >>> in_words(re.compile("a"))
     "Pattern re.compile('a')"
     """
     settings = estimator.get_params() if hasattr(estimator, "get_params") else estimator

@@ -12,7 +12,6 @@ from tsucb.checks import Positive, whole_number
 from tsucb.compiler import compiled, implements
 from tsucb.models.model import believe
 from tsucb.models.neural.network import NetworkModel, hidden_features
-from tsucb.record import derived
 
 Members = Annotated[int, functools.partial(whole_number, least=2)]
 
@@ -52,13 +51,12 @@ class DeepEnsemble(NetworkModel):
 
     _: KW_ONLY
     members: Members = 10
-    prior_scale: float = derived()
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
         """Make every member a network."""
         super().prepare(values)
-        values["networks"], values["prior_scale"] = values["members"], 0.0
+        values["networks"] = values["members"]
 
 
 class BootstrappedHeads(NetworkModel):
@@ -120,7 +118,7 @@ def believe_members(model, state, context, arms, step, rng):  # type: ignore[no-
 
 @compiled
 def add_predictions(model, parameters, context, count, arms, scale, draws, first):  # type: ignore[no-untyped-def]
-    """Add predictions of a network of `count` arms, times a scale, to rows `first` on of `draws`."""
+    """Add a network's predictions, times a scale, to the rows of `draws` from `first` on."""
     features = hidden_features(model, parameters, context)
     # The last layer is a matrix with a column for each head and arm, the biases in its last row.
     columns = model.heads * count

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from tsucb.models.neural.device import jax, jnp, lax
 from tsucb.models.neural.last_layer import (
     LaplaceState,
     LastLayerLaplace,
     NeuralLinear,
     NeuralLinearState,
 )
-from tsucb.models.neural.training import Shapes, Trainer, hidden, jax, jnp, lax, mapped, unflatten
+from tsucb.models.neural.training import Shapes, Trainer, hidden, mapped, unflatten
 from tsucb.models.regressions import Lanes, Regressions, laid_out
 
 BLOCK = 512  # rows whose features are computed at once; bounds the memory that is used
@@ -134,12 +135,12 @@ class LastLayerTrainer(Trainer):
         """Return means, roots and information."""
         return self.regressions.mean, self.regressions.root, self.regressions.information
 
-    def recount(self, well: Any) -> None:
+    def recount(self, some: Any) -> None:
         """Count the pulls that are remembered: the posteriors are given no others."""
-        of = self.states
-        for number in np.arange(len(of.pulls))[well]:
-            of.pulls[number] = np.bincount(of.chosen[number], minlength=of.pulls.shape[1])
-        self.regressions.pulls[well] = of.pulls[well]
+        pulls, chosen = self.states.pulls, self.states.chosen
+        for number in np.arange(len(pulls))[some]:
+            pulls[number] = np.bincount(chosen[number], minlength=pulls.shape[1])
+        self.regressions.pulls[some] = pulls[some]
 
 
 class NeuralLinearTrainer(LastLayerTrainer):

@@ -172,15 +172,17 @@ class NetworkModel(Model):
     initial_pulls: Natural = 2  # type: ignore[misc]
     networks: int = derived()  # N
     heads: int = derived()  # H
+    prior_scale: float = derived()
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
-        """Take the class's own learning rate where none was given; one network with one head."""
+        """Take the class's own learning rate where none was given; one network, one head."""
         given, usual = values["training"], cls.__signature__.parameters["training"].default
         rate = usual.rate if given.rate is None else given.rate
         rate_decay = usual.rate_decay if given.rate_decay is None else given.rate_decay
         values["training"] = given._replace(rate=rate, rate_decay=rate_decay)
         values["networks"] = values["heads"] = 1
+        values.setdefault("prior_scale", 0.0)
 
     def layer_shapes(self, arms: int) -> tuple[tuple[int, int], ...]:
         """Return inputs and outputs of every layer, from the context to heads times arms."""

@@ -14,18 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tsucb.models.neural.device import jax, jnp, lax, optax
 from tsucb.models.neural.network import MOST_OUTPUT, MOST_WEIGHT, NetworkModel
 from tsucb.structure import stacked
-
-try:
-    import jax
-    import optax
-    from jax import lax
-    from jax import numpy as jnp
-except ImportError:
-    raise ValueError(
-        "networks are trained with JAX and optax; install them with: pip install 'tsucb[deep]'"
-    ) from None
 
 # Otherwise a GPU may sum in another order every time, and two equal runs drift apart.
 jit = functools.partial(jax.jit, compiler_options={"xla_gpu_deterministic_ops": True})
@@ -229,13 +220,13 @@ def compiled_posterior(posterior: Callable[..., Any]) -> Callable[..., Any]:
         Also which states have not diverged, (R,), and the posteriors of the new networks.
         """
         found = posterior(new[0], *given)
-        sound = jnp.ones(len(new[0]), bool)
+        converged = jnp.ones(len(new[0]), bool)
         for part, limit in [*((x, MOST_WEIGHT) for x in new), *((x, np.inf) for x in found)]:
             size = jnp.abs(part)
             good = (size <= limit) & jnp.isfinite(size)
-            sound &= good.all(axis=tuple(range(1, part.ndim)))
-        kept = [jnp.where(sound[:, None, None], *pair) for pair in zip(new, old, strict=True)]
-        return kept, sound, found
+            converged &= good.all(axis=tuple(range(1, part.ndim)))
+        kept = [jnp.where(converged[:, None, None], *pair) for pair in zip(new, old, strict=True)]
+        return kept, converged, found
 
     return jit(settle)  # type: ignore[no-any-return]
 
@@ -271,10 +262,11 @@ class Trainer:
                 for column in (first.contexts, first.chosen, first.rewards)
             )
             # Copies: what the device has must not change with the states.
-            of = self.states
-            self.parameters, self.squares = jnp.array(of.parameters), jnp.array(of.squares)
-            self.prior = jnp.array(of.prior if of.prior.size else of.parameters)
-            self.words = jnp.array(of.key)
+            self.parameters = jnp.array(self.states.parameters)
+            self.squares = jnp.array(self.states.squares)
+            prior = self.states.prior
+            self.prior = jnp.array(prior) if prior.size else self.parameters
+            self.words = jnp.array(self.states.key)
             self.keys = jax.random.wrap_key_data(self.words, impl="threefry2x32")
 
     @property
@@ -288,13 +280,14 @@ class Trainer:
             self._train()
 
     def _train(self) -> None:
-        of, memory = self.states, self.model.training.memory
-        count, done = int(of.seen[0, 0]), int(of.batches[0, 0])
+        states, memory = self.states, self.model.training.memory
+        count, done = int(states.seen[0, 0]), int(states.batches[0, 0])
         stored = min(count, memory)
         places = np.arange(self.seen, count) % memory
         self.seen = count
-        new = tuple(np.take(part, places, axis=1) for part in (of.contexts, of.chosen, of.rewards))
-        spreads = standard_deviations(of.rewards[:, :stored])
+        columns = states.contexts, states.chosen, states.rewards
+        new = tuple(np.take(column, places, axis=1) for column in columns)
+        spreads = standard_deviations(states.rewards[:, :stored])
         with jax.enable_x64(True):
             self.history = self.steps.append(self.history, places, new)
             before = self.parameters, self.squares
@@ -302,19 +295,19 @@ class Trainer:
                 *before, self.prior, self.keys, self.words, done, self.history, stored, spreads
             )
             posterior, given = self.posterior(stored, spreads)
-            kept, sound, found = compiled_posterior(posterior)(before, trained, *given)
+            kept, converged, found = compiled_posterior(posterior)(before, trained, *given)
         self.parameters, self.squares = kept
-        for part in (*kept, sound, *found):
+        for part in (*kept, converged, *found):
             part.copy_to_host_async()
-        of.batches[:] += self.model.training.batches
-        of.parameters[:], of.squares[:] = kept
-        # A training that diverges leaves nothing behind.
-        well: Any = slice(None) if np.asarray(sound).all() else np.asarray(sound)
-        of.spread[well, 0] = spreads[well]
+        states.batches[:] += self.model.training.batches
+        states.parameters[:], states.squares[:] = kept
+        # A training that diverges changes nothing but the number of mini-batches.
+        some: Any = slice(None) if np.asarray(converged).all() else np.asarray(converged)
+        states.spread[some, 0] = spreads[some]
         for into, part in zip(self.posterior_arrays(), found, strict=True):
-            into[well] = np.asarray(part)[well]
+            into[some] = np.asarray(part)[some]
         if count > memory:
-            self.recount(well)
+            self.recount(some)
 
     def posterior(self, stored: int, spreads: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Return the function that computes posteriors of trained networks, and its arguments."""
@@ -324,8 +317,8 @@ class Trainer:
         """Return the arrays of all states that hold the posteriors."""
         return ()
 
-    def recount(self, well: Any) -> None:
-        """Count the pulls of these states again, after rewards were forgotten."""
+    def recount(self, some: Any) -> None:
+        """Count the pulls of some states again, after rewards were forgotten."""
 
 
 def standard_deviations(rewards: Any) -> Any:
