@@ -1,4 +1,4 @@
-"""Bandits made of a table of data: what all have in common, and that of a classification.
+"""Bandits made from a table of data.
 
 Every run meets the rows in an order of its own.
 
@@ -18,7 +18,7 @@ from tsucb.numeric.arrays import Floats, Integers
 class TableWorld(NamedTuple):
     """One run through a table: the order of its rows, and the current step."""
 
-    order: NDArray[np.int32]  # rows, in the order in which they come: settled up to this step
+    order: NDArray[np.int32]  # rows in the order of the run, final up to this step
     parameters: Floats  # drawn once per run
     context: Floats
     means: Floats  # (K,)
@@ -27,7 +27,7 @@ class TableWorld(NamedTuple):
 
 
 class Table(Environment):
-    """What all tables share. `contexts` are (rows, features)."""
+    """A bandit whose `contexts` (rows, features) are the rows of a table."""
 
     __slots__ = ()
 
@@ -35,7 +35,7 @@ class Table(Environment):
 
     @property
     def rows(self) -> int:
-        """Rows of the table."""
+        """The number of rows."""
         return len(self.contexts)
 
     @property
@@ -53,7 +53,7 @@ class Table(Environment):
         """The most steps a run can have: a row comes only once."""
         return self.rows
 
-    def __reduce__(self) -> Any:  # the fields are not always the arguments of the constructor
+    def __reduce__(self) -> Any:  # as the constructor may take other arguments than the fields
         return type(self)._make, (tuple(self),)  # type: ignore[attr-defined, arg-type]
 
 
@@ -95,7 +95,7 @@ class ClassificationBandit(
 
 
 def matrix(contexts: ArrayLike) -> Floats:
-    """The contexts as a finite matrix with rows, or a sentence on what is wrong."""
+    """Return the contexts as a matrix; raise ValueError unless it is finite and has rows."""
     array = np.ascontiguousarray(contexts, dtype=np.float64)
     if array.ndim != 2 or 0 in array.shape or not np.isfinite(array).all():
         raise ValueError(
@@ -106,7 +106,7 @@ def matrix(contexts: ArrayLike) -> Floats:
 
 @compiled
 def new_world(rows, features, arms, parameters):  # type: ignore[no-untyped-def]
-    """The world of a run before its first step, with room for so many parameters."""
+    """Return the world of a run before its first step, with room for `parameters` numbers."""
     return TableWorld(
         np.arange(rows).astype(np.int32),
         np.zeros(parameters),
@@ -119,7 +119,7 @@ def new_world(rows, features, arms, parameters):  # type: ignore[no-untyped-def]
 
 @compiled
 def next_row(world, step, rng):  # type: ignore[no-untyped-def]
-    """One of the rows that have not come yet, each as likely: a shuffle, one swap per step."""
+    """Draw one of the rows that have not come yet: a shuffle with one swap per step."""
     rows = world.order.size
     if step > rows:
         raise ValueError("the run is longer than the table; shorten the horizon")
