@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from tsucb.environments import ContextualLinearBandit
-from tsucb.pages.drawing import colour_key, heat_map, legend_above, new_figure
+from tsucb.pages.drawing import colour_key, heat_map, new_figure
 from tsucb.pages.page import Figure
 from tsucb.paper.experiments.claims import Claim
 from tsucb.paper.experiments.experiment import Cell, Task, cell_seed, check_names
 from tsucb.paper.experiments.percentages import relative_regret
-from tsucb.paper.experiments.regret import TS, RegretExperiment, name_axes, simulated_rows
+from tsucb.paper.experiments.regret import TS, RegretExperiment, simulated_rows
 from tsucb.paper.figure1_claims import section_4_1_1
 from tsucb.policies import OFUL
 from tsucb.policies.names import samples_of
@@ -22,6 +20,9 @@ from tsucb.policies.names import samples_of
 if TYPE_CHECKING:
     import matplotlib.figure
     import pandas as pd
+    from matplotlib.axes import Axes
+
+    from tsucb.numeric.arrays import Floats
 
 ARMS = (3, 5, 10, 20, 60)
 NOISES = (0.05, 0.1, 0.5, 1.0, 2.0)
@@ -135,15 +136,24 @@ class Figure1(RegretExperiment):
             "100 (blue) a policy loses less than TS, above (red, bold) more.",
             lambda narrow: draw_heat_maps(summary, self.rivals, narrow),
         )
-        curves = Figure(
-            "curves",
-            "Regret over time",
+        curves = self.curve_figure(
+            rows,
             "Mean cumulative regret as a percentage of the total regret of TS; lines that leave a "
-            "frame lose more than twice as much. K arms, noise σ."
-            + (" Narrow screens see the corners of the grid." * (len(self.instances) > 6)),
-            lambda narrow: draw_grid_of_curves(rows, self, narrow),
+            "frame lose more than twice as much. K arms, noise σ.",
+            columns=len(NOISES),
         )
         return [*percentages, curves] if percentages else []
+
+    def curves(self, rows: pd.DataFrame, cell: Cell) -> dict[str, Floats]:
+        found = super().curves(rows, cell)
+        total = found[TS][:, -1].mean()
+        return {name: 100 / total * values for name, values in found.items()}
+
+    def draw_cell(self, panel: Axes, rows: pd.DataFrame, cell: Cell) -> None:
+        super().draw_cell(panel, rows, cell)
+        panel.set_title(f"K = {cell[0]}, σ = {cell[1]:g}")
+        panel.set_ylim(0, 200)
+        panel.set_xticks([0, self.horizon // 2], ["0", f"{self.horizon // 2:,}"])
 
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
         return section_4_1_1(rows, len(self.instances), self.policies)
@@ -174,32 +184,4 @@ def draw_heat_maps(
     key = panels[len(policies)].inset_axes((0.05, 0.4, 0.9, 0.3 if narrow else 0.12))
     colour_key(key)
     key.set_title("regret in % of TS", fontweight="normal", fontsize=9)
-    return figure
-
-
-def draw_grid_of_curves(
-    rows: pd.DataFrame, experiment: Figure1, narrow: bool
-) -> matplotlib.figure.Figure:
-    """Draw the regret over time in every cell, relative to the final regret of TS."""
-    arms: list[Any] = sorted({k for k, _ in experiment.instances})
-    noises: list[Any] = sorted({s for _, s in experiment.instances})
-    if narrow:
-        arms = arms if len(arms) < 3 else [arms[0], arms[-1]]
-        noises = noises if len(noises) < 4 else [noises[0], noises[len(noises) // 2], noises[-1]]
-    lines, columns = (noises, arms) if narrow else (arms, noises)  # the longer axis downwards
-    figure = new_figure(4.2 if narrow else 10.5, 1.7 * len(lines) + 0.6)
-    panels = figure.subplots(len(lines), len(columns), sharex=True, sharey=True, squeeze=False)
-    middle = experiment.horizon // 2
-    for (i, j), panel in np.ndenumerate(panels):
-        cell = (columns[j], lines[i]) if narrow else (lines[i], columns[j])
-        if cell not in experiment.instances:
-            panel.set_axis_off()
-            continue
-        baseline = (rows.arms == cell[0]) & (rows.noise == cell[1]) & (rows.policy == TS)
-        experiment.draw_cell(panel, rows, cell, 100 / rows.regret[baseline].mean())
-        panel.set_title(f"K = {cell[0]}, σ = {cell[1]:g}")
-        panel.set_ylim(0, 200)
-        panel.set_xticks([0, middle], ["0", f"{middle:,}"])
-    name_axes(figure, "step", "regret, % of TS’s total")
-    legend_above(figure, panels[0, 0], narrow)
     return figure

@@ -29,6 +29,7 @@ from tsucb.policies.names import samples_of
 if TYPE_CHECKING:
     import matplotlib.figure
     import pandas as pd
+    from matplotlib.axes import Axes
 
 # Generated days have a tenth of the lines of real ones. A run takes a larger share of them, to last
 # about as long, and an article needs fewer impressions for a click model.
@@ -180,8 +181,9 @@ class Table1(RegretExperiment):
         """Return the heading of a panel, which says whether the log is generated."""
         return text + " · generated log" * self.generated
 
-    def cell_title(self, cell: Cell) -> str:
-        return self.heading(f"day {cell[0]}")
+    def draw_cell(self, panel: Axes, rows: pd.DataFrame, cell: Cell) -> None:
+        super().draw_cell(panel, rows, cell)
+        panel.set_title(self.heading(f"day {cell[0]}"))
 
     def figures(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Figure]:
         label = "Generated log. " * self.generated
@@ -190,12 +192,7 @@ class Table1(RegretExperiment):
             "visits; below, the mean over the days, measured and as the paper prints it.",
             lambda narrow: draw_table(summary, self, narrow),
         )
-        curves = Figure(
-            "curves",
-            "Regret over the day",
-            f"{label}Mean cumulative regret, in clicks.",
-            lambda narrow: self.draw_curves(rows, narrow, columns=5),
-        )
+        curves = self.curve_figure(rows, f"{label}Mean cumulative regret, in clicks.", columns=5)
         return [*percentages, curves] if percentages else []
 
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:

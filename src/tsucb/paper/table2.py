@@ -197,15 +197,6 @@ class Table2(RegretExperiment):
         )
         return [*percentages, self.curve_figure(rows)]
 
-    def curve_figure(self, rows: pd.DataFrame) -> Figure:
-        """Return the figure of regret over time."""
-        return Figure(
-            "curves",
-            "Regret over time",
-            "Mean cumulative regret, with a band of 95 % for the mean.",
-            lambda narrow: self.draw_curves(rows, narrow),
-        )
-
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
         return table_and_section_4_3_1(rows, self.datasets, self.policies, self.comparable)
 

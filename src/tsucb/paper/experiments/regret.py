@@ -65,29 +65,32 @@ class RegretExperiment(Experiment):
         here = rows[(rows[list(self.axes)] == list(cell)).all(axis=1)]
         return {p: np.stack(here.curve[here.policy == p].tolist()) for p in self.policies}
 
-    def draw_cell(self, panel: Axes, rows: pd.DataFrame, cell: Cell, scale: float = 1.0) -> None:
-        """Draw the regret of all policies over time in one cell, times `scale`."""
-        curves = {name: scale * values for name, values in self.curves(rows, cell).items()}
+    def draw_cell(self, panel: Axes, rows: pd.DataFrame, cell: Cell) -> None:
+        """Draw the regret of all policies over time in one cell."""
+        curves = self.curves(rows, cell)
         horizon, points = self.steps(cell), next(iter(curves.values())).shape[1]
         steps = np.linspace(horizon / points, horizon, points)
         regret_curves(steps, curves, panel, labels=False)
+        panel.set_title(", ".join(map(str, cell)), fontsize=10 if len(cell) == 1 else 8)
 
-    def draw_curves(
-        self, rows: pd.DataFrame, narrow: bool, columns: int = 4
-    ) -> matplotlib.figure.Figure:
-        """Draw the regret over time, one panel per cell."""
-        cells = self.cells()
-        figure, panels = panel_for_each(cells, 2 if narrow else columns, narrow, 1.9)
-        for cell, panel in zip(cells, panels, strict=True):
-            self.draw_cell(panel, rows, cell)
-            panel.set_title(self.cell_title(cell), fontsize=10 if len(cell) == 1 else 8)
-        name_axes(figure, "step", "regret")
-        legend_above(figure, panels[0], narrow)
-        return figure
+    def curve_figure(
+        self,
+        rows: pd.DataFrame,
+        caption: str = "Mean cumulative regret, with a band of 95 % for the mean.",
+        columns: int = 4,
+    ) -> Figure:
+        """Return the figure of regret over time, one panel per cell."""
 
-    def cell_title(self, cell: Cell) -> str:
-        """Return the heading of a cell's panel."""
-        return ", ".join(map(str, cell))
+        def draw(narrow: bool) -> matplotlib.figure.Figure:
+            cells = self.cells()
+            figure, panels = panel_for_each(cells, 2 if narrow else columns, narrow, 1.9)
+            for cell, panel in zip(cells, panels, strict=True):
+                self.draw_cell(panel, rows, cell)
+            name_axes(figure, "step", "regret")
+            legend_above(figure, panels[0], narrow)
+            return figure
+
+        return Figure("curves", "Regret over time", caption, draw)
 
 
 def simulated_rows(
