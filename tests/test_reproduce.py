@@ -20,7 +20,7 @@ import pytest
 import tsucb
 from tsucb.pages.drawing import heat_map, new_figure, percent_colours, readable_on, theme
 from tsucb.pages.figures import regret_curves
-from tsucb.paper.bounds import RidgeLinear, _count, k_armed_escapes, linear_escapes
+from tsucb.paper.bounds import RidgeLinear, count_escapes, k_armed_escapes, linear_escapes
 from tsucb.paper.experiments import (
     Check,
     Claim,
@@ -670,7 +670,7 @@ def test_ridge_bounds_are_those_of_the_paper():
 
 def test_escapes_are_counted_by_side():
     distances = np.array([[0.2, 1.5, -0.3], [-1.1, 0.0, -2.0], [0.9, -0.9, 0.0]])
-    assert _count(distances, 3) == (3, 1, 1, 2.0)
+    assert count_escapes(distances, 3) == (3, 1, 1, 2.0)
     rng = np.random.default_rng(0)
     assert k_armed_escapes(10, 1000, rng)[:3] == (1000, 0, 0)
     escapes = linear_escapes(2, 10, 200, rng)

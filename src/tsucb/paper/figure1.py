@@ -100,7 +100,7 @@ class Figure1(RegretExperiment):
         return self.horizon
 
     def seconds(self, cell: Cell, policy: str) -> float:
-        """Return the seconds of one run on one core: so much per step, and per arm and sample."""
+        """Return the seconds of one run on one core: a time per step, per arm and per sample."""
         return 1e-6 * self.horizon * (1.5 + int(cell[0]) * (0.02 + 0.0018 * samples_of(policy)))
 
     def cost(self, task: Task) -> float:

@@ -113,7 +113,7 @@ class Theorems(Experiment):
         return self.horizon if cell[0] in THEOREMS else BATCH * int(cell[1])
 
     def seconds(self, cell: Cell, policy: str) -> float:
-        """Return the seconds of one run on one core: so much per step, and per arm and sample."""
+        """Return the seconds of one run on one core: a time per step, per arm and per sample."""
         kind, size = str(cell[0]), int(cell[1])
         if kind in LEMMAS:
             step = 0.02 if kind == LEMMAS[0] else 1.0
@@ -142,7 +142,7 @@ class Theorems(Experiment):
         kind, size = str(cell[0]), int(cell[1])
         seed = cell_seed(self.seed, *cell)
         if kind in LEMMAS:
-            return count_escapes(kind, size, runs, seed)
+            return escape_rows(kind, size, runs, seed)
         environment: Any = KArmedBandit(size)
         play: Any = simulate
         if kind == "theorem 1":
@@ -259,7 +259,7 @@ class Theorems(Experiment):
         return section_3(evidence, self.policies)
 
 
-def count_escapes(lemma: str, horizon: int, runs: range, seed: int) -> pd.DataFrame:
+def escape_rows(lemma: str, horizon: int, runs: range, seed: int) -> pd.DataFrame:
     """Return a row per run: how many of `BATCH` replications left the bounds of a lemma."""
     import pandas as pd
 
