@@ -237,7 +237,11 @@ def test_the_identity_of_the_code_is_that_of_its_sources(tmp_path, monkeypatch):
     assert code_identity.__wrapped__() != same
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '"settings"'])
+@pytest.mark.parametrize(
+    "content",
+    ["{", "[]", "{}", '"settings"', "[" * 100_000, " " * (1 << 21)],
+    ids=["half", "list", "empty", "text", "deep", "long"],
+)
 def test_a_foreign_folder_is_refused_and_left_alone(tmp_path, content):
     (tmp_path / "settings.json").write_text(content)
     (tmp_path / "thesis.tex").write_text("years of work")
@@ -344,6 +348,22 @@ def test_a_task_with_other_runs_is_refused(tmp_path):
         pq.write_table(rows, tmp_path / "part")
         replaced(tmp_path, "2_TS_0-1", (tmp_path / "part").read_bytes())
         with pytest.raises(ValueError, match="its runs are not the task's"):
+            reproduce(DICE, tmp_path)
+
+
+def test_a_task_without_numbers_is_refused(tmp_path):
+    reproduce(DICE, tmp_path, workers=1)
+    [path] = (tmp_path / "tasks").glob("2_TS_0-1.*")
+    table = pq.read_table(path)
+    place, sides = table.schema.get_field_index("regret"), pa.array([2, 2])
+    for forged in (
+        table.set_column(place, "regret", pa.array(["many", "few"])),
+        table.set_column(place, "regret", pa.array([np.nan, 1.0])),
+        table.append_column("sides", sides),
+    ):
+        pq.write_table(forged, tmp_path / "part")
+        replaced(tmp_path, "2_TS_0-1", (tmp_path / "part").read_bytes())
+        with pytest.raises(ValueError, match=r"2_TS_0-1.* is damaged"):
             reproduce(DICE, tmp_path)
 
 

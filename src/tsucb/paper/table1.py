@@ -123,8 +123,11 @@ class Table1(RegretExperiment):
             check_day(path, strict=self.strict)
             day_clicks(path, impressions=self.impressions)
 
-        with ThreadPoolExecutor(self.workers()) as pool:
+        pool = ThreadPoolExecutor(self.workers())
+        try:
             list(pool.map(prepare_day, self.files()))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # do not wait after an interrupt
 
     def cells(self) -> Sequence[Cell]:
         return [(day,) for day in range(1, self.days + 1)]

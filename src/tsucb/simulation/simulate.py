@@ -124,10 +124,10 @@ def _play_apart(
         for future in as_completed([pool.submit(play, start) for start in starts]):
             report(future.result())
     except BaseException:
-        stop[0] = True  # loops end at their next step
+        stop[0] = True  # loops end at their next step, but do not wait for one that compiles
         raise
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        pool.shutdown(wait=not stop[0], cancel_futures=True)
 
 
 def _play_together(

@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 import tsucb
 from tsucb.files import ASIDE, write_whole
 from tsucb.paper.experiments.code import code_identity
@@ -202,12 +204,14 @@ class Folder:
                     raise ValueError("it is another task's")
                 if list(part.run) != list(task.runs):
                     raise ValueError("its runs are not the task's")
+                if "regret" in part and not np.isfinite(part.regret.to_numpy(float)).all():
+                    raise ValueError("a regret is not finite")
+                for place, (name, value) in enumerate(zip(axes, task.cell, strict=True)):
+                    part.insert(place, name, value)
+                part.insert(len(axes), "policy", task.policy)
                 seconds.append([*task.cell, *task[1:], float(about["seconds"])])
             except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
                 raise self._damage(path, str(error)) from None
-            for position, (name, value) in enumerate(zip(axes, task.cell, strict=True)):
-                part.insert(position, name, value)
-            part.insert(len(axes), "policy", task.policy)
             parts.append(part)
             codes[str(about["code"])] = None
         names = [*axes, "policy", "first_run", "stop_run", "seconds"]

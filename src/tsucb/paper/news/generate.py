@@ -24,6 +24,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -115,6 +116,8 @@ def make_news(
     user_texts = join_each(world.user_features + 1, world.user_ends, " {}")
     pool_texts = join_each(world.articles[world.pool_articles], world.pool_ends, " |id-{}")
 
+    interrupted = Event()
+
     def write(day: int) -> Path:
         midnight = FIRST_DAY + timedelta(day)
         path = folder / f"{NAME}{midnight:%Y%m%d}.gz"
@@ -122,6 +125,8 @@ def make_news(
         rng = np.random.default_rng((seed, VISITS, day))
         with written_whole(path) as file, GzipWriter(file, comment, level) as packed:
             for first in range(0, lines, ROWS):
+                if interrupted.is_set():
+                    raise KeyboardInterrupt
                 second = np.arange(first, min(first + ROWS, lines)) * 86_400 // lines
                 slot = day * SLOTS + second // SLOT
                 shown, user, click = draw_visits(slot, world, rng)
@@ -142,7 +147,11 @@ def make_news(
         return path
 
     with ThreadPoolExecutor(cores() if workers is None else workers) as pool:
-        return list(pool.map(write, range(days)))
+        try:
+            return list(pool.map(write, range(days)))
+        except BaseException:
+            interrupted.set()  # every thread removes its unfinished file
+            raise
 
 
 class GzipWriter:
