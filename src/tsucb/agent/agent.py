@@ -473,7 +473,7 @@ class Agent:
                 reading = learner.reader.read_many(contexts, offered)
             known, offer, values = learner.placed(reading, arms, offered)
             known.machine = learner.machine_for(known)
-            matrix = np.ascontiguousarray(values.reshape(len(values), -1))
+            matrix = np.ascontiguousarray(values.reshape(len(values), math.prod(values.shape[1:])))
             decisions, aside = decide_many(known, learner.policy, matrix, offer, now)
             learner.adopt(reading, known)
             self._open_many(decisions, aside, values, offer)
@@ -948,7 +948,7 @@ class Agent:
         learner = self._learner
         known = learner.widened(reading).changed()
         rows = laid_out_for(reading, known.model)
-        rows = np.ascontiguousarray(rows.reshape(len(names), -1))
+        rows = np.ascontiguousarray(rows.reshape(len(names), math.prod(rows.shape[1:])))
         most = max(learner.most_arms // 2, 1) if learner.coming else None
         for piece in _pieces(names, most):
             some = tuple(dict.fromkeys(map(plain_name, names[piece])))

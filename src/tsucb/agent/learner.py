@@ -472,6 +472,14 @@ class Learner:
         self.known = known
         return narrow_row(reading)
 
+    def read_many(self, contexts: Any) -> Floats:
+        """Return contexts (a list, matrix or table) as a matrix, after learning their columns."""
+        reading = self.reader.read_many(contexts, NOBODY)
+        known = self.widened(reading)
+        self.reader.accept(reading)
+        self.known = known
+        return laid_out_for(reading, known.model)
+
     def count(self, arm: Arm) -> None:
         """Count a decision for an arm."""
         self.known, column = self.column_of(self.prepared(), arm)

@@ -756,13 +756,12 @@ class PlainMachine(Machine):
         values, counts = np.frombuffer(context), self.books.counts
         if problem := self._problem(values):
             return problem, "", b""
+        if opens and not self.has_room(1, values.size + 1):
+            return NO_ROOM, "", b""
         step = int(counts[DECISIONS] + counts[OBSERVATIONS]) + 1
         arm, id = self.choice(values, columns, step, self.seen), ""
         if opens:
-            number, checksum = self.open_one(context, columns, arm, now)
-            if number == NO_ROOM:
-                return NO_ROOM, "", b""
-            id = decision_id(int(number), int(checksum))
+            id = decision_id(*map(int, self.open_one(context, columns, arm, now)))
         return arm, id, self.seen[: 4 * columns.size + 2].tobytes()
 
     def rank(self, context: bytes, columns: Integers, places: Integers, seen: Floats) -> int:

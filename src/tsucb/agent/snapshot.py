@@ -97,7 +97,13 @@ class Held(NamedTuple):
 
     def parts(self) -> tuple[dict[str, Any], Arrays]:
         """Return it as plain values and arrays; raise ValueError if it could not be read again."""
-        check_knowledge(self.known, self.settings["max_open"])
+        try:
+            check_knowledge(self.known, self.settings["max_open"])
+        except MISFITS as error:
+            raise ValueError(
+                f"the agent could not be loaded again ({error}), so it was not saved and the file "
+                "stays as it was; load the last good one"
+            ) from None
         return packed(self)
 
     def to_bytes(self) -> bytes:

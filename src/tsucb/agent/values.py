@@ -228,9 +228,10 @@ def listed(names: Iterable[Any]) -> str:
 
 def shown(value: Any) -> str:
     """Return a value as a message shows it: its repr, cut where that is long."""
-    if isinstance(value, str | bytes):
-        value = value[:LONGEST_SHOWN]
-    text = repr(value) if not isinstance(value, int) or abs(value) < 10**99 else "a huge number"
+    try:
+        text = repr(value[:LONGEST_SHOWN] if isinstance(value, str | bytes) else value)
+    except ValueError:  # a number of thousands of digits
+        return f"a huge {kind_of(value)}"
     return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
 
 
