@@ -24,8 +24,10 @@ from tsucb.agent.machine import (
     PlainMachine,
     hashed,
     laid_out,
+    player_of,
 )
 from tsucb.agent.open_decisions import Checksums, decision_id, decision_ids
+from tsucb.agent.seen import next_arm_seen, write_reason
 from tsucb.checks import SMALLEST, flushed
 from tsucb.compiler import compiled, offers
 from tsucb.compiler.memory import borrowed
@@ -33,7 +35,6 @@ from tsucb.models.model import believe_predicted
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.policy import choose
-from tsucb.step import next_arm, write_reason
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,8 +51,8 @@ np.empty(2**19)
 class SeenMoments:
     """What was seen by decisions whose estimates and radii are means and standard deviations.
 
-    Half of what `next_arm` leaves of a decision, in pieces as they were computed: to write to new
-    memory takes longer than to compute what is written. An index gives the whole of a decision.
+    Half of what `next_arm_seen` writes of a decision, in pieces as they were computed: writing to
+    new memory takes longer than computing. An index gives the whole of a decision.
     """
 
     def __init__(self, reasons: Floats) -> None:
@@ -280,19 +281,17 @@ def _decide_rows(deciding, contexts, columns, places, checksums, counts, checksu
         values = contexts[i]
         step = counts[DECISIONS] + counts[OBSERVATIONS] + 1
         context = laid_out(values, learning.room, columns)
-        choice = next_arm(
-            learning.model, learning.state, deciding.policy, context, columns, chosen,
-            deciding.first_pulls, step, deciding.stream.rng, seen[i],
-        )  # fmt: skip
+        player, rng = player_of(deciding, chosen), deciding.stream.rng
+        choice = next_arm_seen(player, context, columns, step, rng, seen[i])
         words = values.view(np.uint64)
         count_aside(books, words, columns[choice.arm], counts, checksum, chosen)
         places[i], checksums[i] = choice.arm, checksum[0]
 
 
 @compiled
-def _choose_rows(
+def _choose_rows(  # type: ignore[no-untyped-def]
     deciding, contexts, columns, places, checksums, counts, checksum, chosen, reasons, mean, std
-):  # type: ignore[no-untyped-def]
+):
     """Do the same where the moments of all arms are known for every context."""
     learning, policy, rng = deciding.learning, deciding.policy, deciding.stream.rng
     books, model, state = learning.record.books, learning.model, learning.state

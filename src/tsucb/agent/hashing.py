@@ -11,7 +11,8 @@ from tsucb.agent.encoding import Encoded, coded_features
 from tsucb.agent.values import array_of, cell_of, kind_of, objects_of, unique, values_of
 from tsucb.checks import LARGEST, within
 from tsucb.compiler import compiled
-from tsucb.models.hashed_linear import MOST, MOST_ROW
+from tsucb.models.hashed_linear import MOST_ROW
+from tsucb.models.state import MOST
 from tsucb.numeric.arrays import Floats, Integers
 
 FURTHEST = 3.0  # standard deviations: numbers beyond them count as these

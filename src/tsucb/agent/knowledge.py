@@ -9,7 +9,7 @@ finds the old or the new, never a mixture.
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,15 +35,13 @@ from tsucb.agent.values import listed, shown
 from tsucb.checks import flushed
 from tsucb.compiler import compiled
 from tsucb.models.model import Model, learn_many, training_due, trains, update
+from tsucb.models.state import State
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.step import runs_compiled
-from tsucb.structure import copied, leaves, refilled
+from tsucb.structure import copied, leaves
 
 Arm = str | int
 MOST_NUMBERS = 2**30  # of a state that grows with contexts: 8 GB
-
-# Along which axis each array of a state has one entry per arm; see `arm_axes`.
-Axes: TypeAlias = tuple[int | None, ...] | None
 
 
 class Offer(NamedTuple):
@@ -65,8 +63,6 @@ class Knowledge:
         decisions by their last use.
     books, table
         The counts of every column, and the open decisions.
-    axes
-        See `arm_axes`.
     free
         Columns of no arm, for those that come with the decisions.
     departed
@@ -74,14 +70,14 @@ class Knowledge:
     """
 
     # Slots are found faster.
-    __slots__ = ("_everyone", "arms", "axes", "books", "departed", "free", "machine", "model",
+    __slots__ = ("_everyone", "arms", "books", "departed", "free", "machine", "model",
                  "names", "state", "table", "wanted")  # fmt: skip
 
     def __init__(
         self, model: Model, state: Any, arms: Mapping[Arm, int], books: Books, table: OpenTable,
-        axes: Axes, free: Iterable[int] = (), departed: Iterable[Arm] = (),
+        free: Iterable[int] = (), departed: Iterable[Arm] = (),
     ) -> None:  # fmt: skip
-        self.model, self.state, self.arms, self.axes = model, state, OrderedDict(arms), axes
+        self.model, self.state, self.arms = model, state, OrderedDict(arms)
         self.books, self.table = books, table
         self.free, self.departed = dict.fromkeys(free), list(departed)
         self._everyone: Offer | None = None
@@ -102,7 +98,7 @@ class Knowledge:
         for name, column in arms.items():
             books.tokens[column] = token_of(name)
         free = range(len(arms), count)
-        return cls(model, state, arms, books, empty_table(0), arm_axes(model), free)
+        return cls(model, state, arms, books, empty_table(0), free)
 
     @property
     def everyone(self) -> Offer:
@@ -111,6 +107,11 @@ class Knowledge:
             self._everyone = self.offer(self.arms)
         return self._everyone
 
+    @property
+    def selects(self) -> bool:
+        """Whether the state of some of the arms is a state: not if it remembers their indices."""
+        return isinstance(self.state, State) and not self.model.keeps_arms
+
     def offer(self, names: Iterable[Arm]) -> Offer:
         """Return some of the arms, in this order."""
         some = tuple(names)
@@ -118,7 +119,7 @@ class Knowledge:
 
     def changed(self, **parts: Any) -> "Knowledge":
         """Return another `Knowledge` with some parts replaced."""
-        names = ("model", "state", "arms", "books", "table", "axes", "free", "departed")
+        names = ("model", "state", "arms", "books", "table", "free", "departed")
         return Knowledge(**{name: parts.get(name, getattr(self, name)) for name in names})
 
     def copied(self) -> "Knowledge":
@@ -208,19 +209,19 @@ class Knowledge:
         """Return another with these arms alone, in this order; column -1 stands for a new arm.
 
         That copies the state, which is as much work as deciding among all arms, however many came
-        and went. Where `axes` is None the columns of those that leave stay where they are.
+        and went. Where arms cannot be selected, the columns of those that leave stay.
         """
         old = {name: column for name, column in wanted.items() if column >= 0}
         new = [name for name, column in wanted.items() if column < 0]
         state, books, free = self.state, self.books, list(self.free)
         count = books.chosen.size
         places, staying = np.full(count, -1), np.array(list(old.values()), dtype=np.int64)
-        if self.axes is not None and (len(old) < len(self.arms) or free):
+        if self.selects and (len(old) < len(self.arms) or free):
             if type(self.model).release is not Model.release:
                 state, here = copied(state), set(old.values())
                 gone = [column for column in self.arms.values() if column not in here]
                 self.model.release(state, np.array(gone, dtype=np.int64))
-            free, state = [], columns_of(state, staying, self.axes)
+            free, state = [], state.select(staying)
             books = books._replace(**{name: getattr(books, name)[staying] for name in PER_COLUMN})
             places[staying] = np.arange(staying.size)
             old = {name: i for i, name in enumerate(old)}
@@ -272,7 +273,7 @@ class Knowledge:
                 "tsucb.HashedLinear()"
             )
         state = self.model.widen(self.state, features, places)
-        return self.changed(model=model, state=state, axes=arm_axes(model))
+        return self.changed(model=model, state=state)
 
 
 def learn_plainly(
@@ -357,30 +358,3 @@ def check_unique(names: tuple[Any, ...]) -> None:
     """Raise ValueError if an arm is listed twice."""
     if len(set(names)) < len(names):
         raise ValueError("an arm is listed twice among those available; list each once")
-
-
-def columns_of(state: Any, columns: Integers, axes: tuple[int | None, ...]) -> Any:
-    """Return the state of some columns only."""
-    parts = (
-        x if axis is None else np.take(x, columns, axis)
-        for x, axis in zip(leaves(state), axes, strict=True)
-    )
-    return refilled(state, parts)
-
-
-def arm_axes(model: Model) -> Axes:
-    """Return along which axis each array of a state has one entry per arm; None for no such axis.
-
-    None in all if the state is not made of such arrays only, as that of a network: then the
-    columns of removed arms stay where they are.
-    """
-    one, two = model.start(1), model.start(2)
-    if not isinstance(one, tuple):
-        return None
-    axes: list[int | None] = []
-    for first, second in zip(leaves(one), leaves(two), strict=True):
-        growing = [i for i in range(first.ndim) if first.shape[i] != second.shape[i]]
-        if len(growing) > 1 or any((first.shape[i], second.shape[i]) != (1, 2) for i in growing):
-            return None
-        axes.append(growing[0] if growing else None)
-    return tuple(axes)

@@ -38,6 +38,7 @@ from tsucb.agent.open_decisions import (
     read_id,
     write_id,
 )
+from tsucb.agent.seen import choose_seen, first_pull_seen, next_arm_seen
 from tsucb.beliefs.belief import Belief, belief_of
 from tsucb.beliefs.law import Law, law_of
 from tsucb.checks import LARGEST, SMALLEST, flushed
@@ -46,15 +47,8 @@ from tsucb.compiler.memory import Kept, keepable
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.model import believe, training_due, update
 from tsucb.numeric.arrays import Floats, Integers, taken
-from tsucb.policies.policy import Choice, Explored, choose, explored
-from tsucb.step import (
-    first_pull,
-    initial_pulls,
-    least_chosen,
-    next_arm,
-    runs_compiled,
-    weighed,
-)
+from tsucb.policies.policy import Choice, choose, explored
+from tsucb.step import Player, initial_pulls, runs_compiled
 from tsucb.structure import leaves
 
 # Entries of `Books.counts`. DUE: 1 while the model has to train before anything else.
@@ -439,12 +433,19 @@ def _count(record, column):  # type: ignore[no-untyped-def]
 # Deciding and learning
 
 
+@compiled
+def player_of(deciding, chosen):  # type: ignore[no-untyped-def]
+    """Return model, state and policy as a player who has chosen the arms this often."""
+    learning = deciding.learning
+    return Player(learning.model, learning.state, deciding.policy, chosen, deciding.first_pulls)
+
+
 @keeping_gil
 def _decide(deciding, numbers, columns, now, opens):  # type: ignore[no-untyped-def]
     """Choose among columns, and open the decision or not.
 
     Returns the arm as an index into the columns, or one of the codes above; the id; what the policy
-    saw, as `tsucb.step.next_arm` left it.
+    saw, see `tsucb.agent.seen`.
     """
     learning = deciding.learning
     record, letters = learning.record, deciding.letters
@@ -460,10 +461,8 @@ def _decide(deciding, numbers, columns, now, opens):  # type: ignore[no-untyped-
         return problem, text_from(letters, letters.size), bytes_of(deciding.seen, 0)
     step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
     context = laid_out(values, learning.room, columns)
-    choice = next_arm(
-        learning.model, learning.state, deciding.policy, context, columns, books.chosen,
-        deciding.first_pulls, step, deciding.stream.rng, deciding.seen,
-    )  # fmt: skip
+    player, rng = player_of(deciding, books.chosen), deciding.stream.rng
+    choice = next_arm_seen(player, context, columns, step, rng, deciding.seen)
     first = letters.size
     if opens:
         words = np.frombuffer(numbers, np.uint64)
@@ -565,7 +564,7 @@ def fill_places(deciding, values, words, columns, places, seen):  # type: ignore
         else:
             left = rest[: columns.size - n]
             belief = belief_of_rest(whole, left, model, state, context, columns, step, rng)
-        choice = weighed(deciding.policy, belief, rng, seen[n])
+        choice = choose_seen(deciding.policy, belief, rng, seen[n])
         fill_place(n, choice.arm, columns, words, books, rest, places)
         n += 1
 
@@ -573,14 +572,13 @@ def fill_places(deciding, values, words, columns, places, seen):  # type: ignore
 @compiled
 def first_places(deciding, columns, words, rest, places, seen):  # type: ignore[no-untyped-def]
     """Fill places with arms that lack their first pulls; return how many."""
-    books, first_pulls = deciding.learning.record.books, deciding.first_pulls
-    n = 0
-    while n < places.size and first_pulls > 0:
+    books, n = deciding.learning.record.books, 0
+    while n < places.size and deciding.first_pulls > 0:
         left = taken(columns, rest[: columns.size - n])
-        place = least_chosen(books.chosen, left)
-        if books.chosen[left[place]] >= first_pulls:
+        player = player_of(deciding, books.chosen)
+        choice = first_pull_seen(player, left, deciding.stream.rng, seen[n])
+        if choice.arm < 0:
             break
-        choice = first_pull(deciding.policy, place, left.size, deciding.stream.rng, seen[n])
         fill_place(n, choice.arm, columns, words, books, rest, places)
         n += 1
     return n
@@ -745,10 +743,10 @@ class PlainMachine(Machine):
     def choice(self, values: Floats, columns: Integers, step: int, seen: Floats) -> int:
         """Return the arm to play next, as an index into the columns."""
         self.policy.belief = None
-        choice = next_arm(
-            self.model, self.state, self.policy, laid_out(values, self.room, columns), columns,
-            self.books.chosen, initial_pulls(self.model), step, self.rng, seen,
-        )  # fmt: skip
+        pulls = initial_pulls(self.model)
+        player = Player(self.model, self.state, self.policy, self.books.chosen, pulls)
+        row = laid_out(values, self.room, columns)
+        choice = next_arm_seen(player, row, columns, step, self.rng, seen)
         return int(choice.arm)
 
     def decide(self, context: bytes, columns: Integers, now: float, opens: bool) -> Decided:
@@ -791,7 +789,7 @@ class Watched:
         self.policy = policy
         self.belief: Belief | None = None
 
-    def choose(self, belief: Belief, rng: np.random.Generator) -> Choice | Explored:
+    def choose(self, belief: Belief, rng: np.random.Generator) -> Choice:
         """Return what the policy chooses."""
         self.belief = belief
         return choose(self.policy, belief, rng)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tsucb.agent.encoding import Encoder
-from tsucb.agent.knowledge import Arm, Knowledge, columns_of, known_name, plain_name
+from tsucb.agent.knowledge import Arm, Knowledge, known_name, plain_name
 from tsucb.agent.learner import Learner
 from tsucb.agent.machine import DUE, PER_COLUMN, Books
 from tsucb.agent.open_decisions import (
@@ -27,7 +27,6 @@ from tsucb.agent.readers import AnyArmFeatures, AnyContext, Reader
 from tsucb.agent.snapshot import check_knowledge
 from tsucb.agent.values import shown
 from tsucb.models.forgetting import without_forgetting
-from tsucb.models.model import Model
 from tsucb.structure import pack_object
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def merge(first: "Agent", second: "Agent", base: "Agent | None" = None) -> "Agen
     for agent in (first, second, *(() if base is None else (base,))):
         if not hasattr(agent, "_learner"):
             raise TypeError(f"agents are merged, not {shown(agent)}; load them first")
-    if type(first.model).merged is Model.merged:
+    if not first.model.merges:
         first.model.merged(None, None, None)  # says why not
     result, other = first.__copy__(), second.__copy__()
     start = _blank_like(result) if base is None else base.__copy__()
@@ -92,7 +91,7 @@ def merge(first: "Agent", second: "Agent", base: "Agent | None" = None) -> "Agen
     table, departed, given = _still_open(
         *zip((mine, theirs, before), (result, other, start), strict=True)
     )
-    known = Knowledge(mine.model, state, mine.arms, books, table, mine.axes, (), departed)
+    known = Knowledge(mine.model, state, mine.arms, books, table, (), departed)
     check_knowledge(known, result.max_open)
     result._open.given = given
     one.reader, one.known = reader, known
@@ -205,8 +204,6 @@ def _with_arms(known: Knowledge, names: list[Arm]) -> Knowledge:
     """Return what is known of these arms alone, in the columns 0, 1, … ; new ones have no data."""
     ordered = known.with_arms({name: known.arms.get(name, -1) for name in names})
     order = np.array(list(ordered.arms.values()), dtype=np.int64)
-    if ordered.axes is None:
-        raise ValueError(f"{type(known.model).__name__} cannot be merged")
     books = ordered.books._replace(
         **{name: getattr(ordered.books, name)[order] for name in PER_COLUMN}
     )
@@ -216,7 +213,7 @@ def _with_arms(known: Knowledge, names: list[Arm]) -> Knowledge:
     here = table.arms >= 0
     table.arms[here] = places[table.arms[here]]
     return ordered.changed(
-        state=columns_of(ordered.state, order, ordered.axes), books=books, table=table,
+        state=ordered.state.select(order), books=books, table=table,
         arms={name: i for i, name in enumerate(ordered.arms)},
     )  # fmt: skip
 

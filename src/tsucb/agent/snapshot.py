@@ -16,9 +16,7 @@ from tsucb.agent.hashing import HashingEncoder
 from tsucb.agent.knowledge import (
     Arm,
     Knowledge,
-    arm_axes,
     blank_books,
-    columns_of,
     plain_name,
     token_of,
 )
@@ -54,6 +52,7 @@ from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hashed_linear import HashedLinear
 from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.model import Model, check_finite, trains
+from tsucb.models.state import State
 from tsucb.structure import (
     Arrays,
     WrongSettings,
@@ -237,8 +236,6 @@ def assembled(
     if model is None:
         check_model(values["model"], room)
     model = unpack_object(values["model"], arrays, MODELS, model)
-    if isinstance(model, Model):
-        model.check_settings()
     if policy is None:
         check_policy_size(values["policy"])
     policy = check_policy(unpack_object(values["policy"], arrays, POLICIES, policy))
@@ -325,11 +322,12 @@ def check_model(saved: Any, room: int, depth: int = 0) -> None:
         needed = (1 + features + context + pairs) ** 2
     if "hidden" in fields:
         widths = [features, *map(count_of, fields["hidden"])]
-        networks, heads = (count_of(fields.get(name, 1)) for name in ("networks", "heads"))
-        between = sum(a * b for a, b in pairwise(widths)) + widths[-1] * heads
-        needed = networks * between + count_of(fields["memory"]) * features
-        batches, size = (count_of(number) for number in fields["training"][:2])
-        if len(widths) > MOST_LAYERS or networks * heads * batches * size > MOST_ROWS:
+        members, training = count_of(fields.get("members", 1)), fields["training"]["fields"]
+        networks = members if saved["class"] == "DeepEnsemble" else 1
+        between = sum(a * b for a, b in pairwise(widths)) + widths[-1] * members // networks
+        needed = networks * between + count_of(training["memory"]) * features
+        rows = count_of(training["batches"]) * count_of(training["batch_size"])
+        if len(widths) > MOST_LAYERS or members * rows > MOST_ROWS:
             raise ValueError("a network that would take too long to train")
     if needed > room:
         raise ValueError("sizes that it has no numbers for")
@@ -352,11 +350,11 @@ def unpacked(values: dict[str, Any], arrays: Arrays, model: Model, room: int) ->
         return unpack(values["parts"][name], arrays, template)
 
     names = [plain_name(name) for name in values["arms"]]
-    count, axes = count_of(values["state_columns"]), arm_axes(model)
+    count = count_of(values["state_columns"])
     columns = part("columns", zeros(len(names)))
     if count > room:
         raise ValueError("its arms do not fit the state")
-    state = part("state", state_template(model, axes, count, room))
+    state = part("state", state_template(model, count, room))
     books = part("books", blank_books(count))
     rows, queued, used = (count_of(values[name]) for name in ("open", "queued", "used"))
     if max(rows, queued, used) > room:
@@ -374,10 +372,10 @@ def unpacked(values: dict[str, Any], arrays: Arrays, model: Model, room: int) ->
     if len(arms) < len(names):
         raise ValueError("two arms of one name")
     departed = [plain_name(name) for name in values["departed"]]
-    return Knowledge(model, state, arms, books, table, axes, (), departed)
+    return Knowledge(model, state, arms, books, table, (), departed)
 
 
-def state_template(model: Model, axes: Any, count: int, room: int) -> Any:
+def state_template(model: Model, count: int, room: int) -> Any:
     """Return a state with this many columns, of the shapes and types that the file must have."""
     # All arms have equally many numbers, and the file must have those of each.
     one, two = (sum(array.size for array in leaves(model.start(n))) for n in (1, 2))
@@ -386,9 +384,9 @@ def state_template(model: Model, axes: Any, count: int, room: int) -> Any:
     template = model.start(max(count, 1))
     if count:
         return template
-    if axes is None:
+    if model.keeps_arms or not isinstance(template, State):
         raise ValueError("it has no arms")
-    return columns_of(template, zeros(0), axes)
+    return template.select(zeros(0))
 
 
 # What can be known
@@ -405,9 +403,9 @@ def check_knowledge(known: Knowledge, max_open: int) -> None:
     rewards = int(known.books.counts[CLOSED] + known.books.counts[OBSERVATIONS])
     if not all(np.isfinite(array).all() for array in leaves(known.state)):
         raise ValueError("a state that is not finite")
-    known.model.check_state(known.state, rewards)
-    if type(known.model) in MODELS:
-        pulls = known.state.pulls[: known.books.pulls.size]
+    if isinstance(known.state, State):
+        known.model.check_state(known.state, rewards)
+        pulls: Any = known.state.pulls  # type: ignore[attr-defined]
         if (pulls > known.books.pulls * (1 + 1e-9)).any():
             raise ValueError("the state has seen more rewards than were counted")
     if known.books.counts[DUE] and not trains(known.model):
@@ -421,7 +419,7 @@ def check_columns_of_arms(known: Knowledge) -> None:
     inside = bool(((columns >= 0) & (columns < count)).all())
     if not inside or np.unique(columns).size != columns.size:
         raise ValueError("its arms do not fit the state")
-    if known.axes is not None and columns.size != count and not known.free:
+    if known.selects and columns.size != count and not known.free:
         raise ValueError("its arms do not fit the state")
     for name, column in known.arms.items():
         if known.books.tokens[column] != np.uint64(token_of(name)):
