@@ -4,6 +4,7 @@ Everything random at a step (context, available arms, noise) is drawn before the
 all policies that run on the same stream meet the same world.
 """
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,6 +63,9 @@ class Environment(Record):
     def context_shape(self) -> tuple[int, ...]:
         """The shape of a step's context; () for none."""
         raise NotImplementedError(f"{type(self).__name__} must have a property context_shape")
+
+    def check_players(self, model: Any, policies: Iterable[Any]) -> None:
+        """Raise an error for a model or a policy that cannot play here; any can by default."""
 
     def begin(self, rng: np.random.Generator) -> Any:
         """Draw the unknown parameters of a new run."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb import sets
 from tsucb.environments import KArmedBandit, LinearBandit
 from tsucb.numeric.statistics import mean_interval
 from tsucb.pages.drawing import legend_above, panel_for_each
@@ -144,16 +143,15 @@ class Theorems(Experiment):
         if kind in LEMMAS:
             return escape_rows(kind, size, runs, seed)
         environment: Any = KArmedBandit(size)
-        play: Any = simulate
         if kind == "theorem 1":
             model: Any = environment.prior
         else:
             variance = 1 / (16 * size)
             environment = LinearBandit(LINEAR_ARMS, size, prior_variance=variance)
             if kind == ON_THE_BALL:
-                environment, play = SetBandit(Ball(size), prior_variance=variance), sets.simulate
+                environment = SetBandit(Ball(size), prior_variance=variance)
             model = RidgeLinear(environment.model())
-        curves = play(
+        curves = simulate(
             environment, model, [self.policy(policy, kind)], horizon=self.horizon, runs=runs,
             seed=seed, workers=1, checkpoints=self.checkpoints().tolist(), progress=False,
         ).regret[0]  # fmt: skip

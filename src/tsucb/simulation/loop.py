@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.compiler import Plain, compiled, held, shared
+from tsucb.compiler import Plain, class_of, compiled, held, in_compiled_code, offers, shared
 from tsucb.environments.environment import advance, begin, reward
 from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers
-from tsucb.step import new_player, next_arm, runs_compiled
+from tsucb.step import new_player, next_arm, play_step, runs_compiled
 from tsucb.streams import POLICY, WORLD, stream
 
 
@@ -23,12 +23,8 @@ def play(environment, world, player, first, last, record, world_stream, policy_s
     world_rng, policy_rng = world_stream.rng, policy_stream.rng
     mark, played = np.searchsorted(record.checkpoints, first), last
     for t in range(first, last + 1):
-        context, means, available = advance(environment, world, t, world_rng)
-        choice = next_arm(player, context, available, t, policy_rng)
-        arm = available[choice.arm]
-        update(model, state, context, arm, reward(environment, world, arm))
-        player.chosen[arm] += 1
-        regret += largest_mean(means, available) - means[arm]
+        arm, lost = one_step(environment, world, player, t, world_rng, policy_rng)
+        regret += lost
         if record.arms.size > 0:
             record.arms[t - 1] = arm
         if mark < record.checkpoints.size and record.checkpoints[mark] == t:
@@ -39,6 +35,28 @@ def play(environment, world, player, first, last, record, world_stream, policy_s
             break
     record.regret[0] = regret
     return played
+
+
+def one_step(environment, world, player, step, world_rng, policy_rng):  # type: ignore[no-untyped-def]
+    """Play one step and learn from it; return the arm and its regret."""
+    context, means, available = advance(environment, world, step, world_rng)
+    choice = next_arm(player, context, available, step, policy_rng)
+    arm = available[choice.arm]
+    update(player.model, player.state, context, arm, reward(environment, world, arm))
+    player.chosen[arm] += 1
+    return arm, largest_mean(means, available) - means[arm]
+
+
+def step_of_its_own(environment, world, player, step, world_rng, policy_rng):  # type: ignore[no-untyped-def]
+    return play_step(environment, world, player, step, world_rng, policy_rng)
+
+
+in_compiled_code(
+    one_step,
+    lambda environment, *_: (
+        step_of_its_own if offers(play_step, class_of(environment)) else one_step
+    ),
+)
 
 
 class RunRecord(NamedTuple):

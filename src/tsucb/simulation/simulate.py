@@ -86,7 +86,7 @@ def simulate(
     marks = checkpoint_steps(horizon, checkpoints)
     seed = whole_number("seed", seed, least=0)
     threads = cores() if workers is None else whole_number("workers", workers)
-    _check_match(environment, model, horizon)
+    _check_match(environment, model, named, horizon)
 
     regret = np.full((len(named), len(numbers), marks.size), np.nan)
     shape = (len(named), len(numbers), horizon if keep_arms else 0)
@@ -218,14 +218,16 @@ def checkpoint_steps(horizon: int, checkpoints: int | Sequence[int]) -> Integers
     return marks
 
 
-def _check_match(environment: Any, model: Any, horizon: int) -> None:
-    """Raise an error if environment, model and horizon do not fit together."""
+def _check_match(environment: Any, model: Any, named: Mapping[str, Any], horizon: int) -> None:
+    """Raise an error if environment, model, policies and horizon do not fit together."""
     if isinstance(environment, type) or not hasattr(environment, "arms"):
         raise TypeError(
             "environment must be an instance, such as tsucb.ContextualLinearBandit(10, 5), not "
             f"{environment}"
         )
     require_model(model)
+    if isinstance(environment, Environment):
+        environment.check_players(model, named.values())
     pulls = initial_pulls(model) * environment.arms
     if horizon < pulls:
         raise ValueError(
