@@ -116,7 +116,9 @@ FORGETTING = {
 }
 MODELS = PLAIN_MODELS + list(FORGETTING.values())
 TABLES = [
-    cls for cls in descendants(tsucb.Environment) if cls.__module__.startswith(datasets.__name__)
+    cls
+    for cls in descendants(tsucb.Environment)
+    if cls.__module__.startswith(datasets.__name__) and cls.__name__ != "Table"
 ]
 ENVIRONMENTS = [
     bandit for cls in concrete(tsucb.Environment, EXPORTED + TABLES) for bandit in made(cls)

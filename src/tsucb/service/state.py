@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tsucb.agent.snapshot import AgentHeld
+from tsucb.agent.snapshot import Held
 from tsucb.service.events import Decided
 from tsucb.service.settings import LoopSettings
 from tsucb.service.tally import Tally
@@ -75,7 +75,7 @@ class LoopHeld(NamedTuple):
     """What a loop knew at a moment; to write it down may take its time, in another thread."""
 
     state: State
-    agent: AgentHeld | None
+    agent: Held | None
 
     def to_bytes(self) -> bytes:
         """A snapshot, from which the loop can go on."""

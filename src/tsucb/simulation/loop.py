@@ -1,4 +1,4 @@
-"""The loop: steps of one run, compiled or interpreted, from the same source."""
+"""The loop over the steps of one run; the same source runs compiled or interpreted."""
 
 from typing import Any, NamedTuple
 
@@ -41,19 +41,19 @@ def play(environment, world, player, first, last, record, world_stream, policy_s
     return played
 
 
-class Record(NamedTuple):
+class RunRecord(NamedTuple):
     """Arrays that a run writes into."""
 
     checkpoints: Integers  # (C,) the steps at which the regret is recorded
     curve: Floats  # (C,) the cumulative regret at these steps
-    arms: Integers  # (T,) the arm played at every step; (0,) if nobody asks
-    stop: NDArray[np.bool_]  # (1,) whether to leave after the current step
+    arms: Integers  # (T,) the arm played at every step; (0,) if that is not recorded
+    stop: NDArray[np.bool_]  # (1,) whether to stop after the current step
     regret: Floats  # (1,) the cumulative regret so far
 
 
 @shared
 def largest_mean(means, available):  # type: ignore[no-untyped-def]
-    """The mean reward of the best available arm."""
+    """Return the mean reward of the best available arm."""
     best = -np.inf
     for a in available:
         best = max(best, means[a])
@@ -61,13 +61,13 @@ def largest_mean(means, available):  # type: ignore[no-untyped-def]
 
 
 class Run:
-    """One run of one policy, as far as it has been played."""
+    """One run of one policy; `played` steps are done."""
 
     def __init__(self, environment: Any, model: Any, policy: Any, seed: int, run: int,
-                 record: Record) -> None:  # fmt: skip
+                 record: RunRecord) -> None:  # fmt: skip
         world_rng, policy_rng = stream(seed, run, WORLD), stream(seed, run, POLICY)
         self.problem = environment, begin(environment, world_rng)
-        # Whatever a model draws at the start is the same for all policies of a run.
+        # A model draws the same at the start for all policies of a run.
         self.player = new_player(model, policy, environment.arms, seed, run)
         fast = runs_compiled(model, policy, environment)
         self.loop: Any = play if fast else play.py_func  # type: ignore[attr-defined]
