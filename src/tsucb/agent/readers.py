@@ -716,18 +716,17 @@ def laid_out_for(reading: Reading, model: Model) -> Floats:
 
 
 def stacked_readings(readings: list[Reading], arms: Offered) -> Reading:
-    """Return several readings of the same number of arms as one; the last is as wide as any."""
+    """Return several readings of the same number of arms as one, as wide as the widest."""
     if not readings:
         return Reading(np.zeros((0, 0)), np.zeros((0, len(arms.names), 0)))
-    last = readings[-1]
-    assert last.z is not None
-    x = np.zeros((len(readings), *last.x.shape))
-    z = np.zeros((len(readings), *last.z.shape))
-    for n, reading in enumerate(readings):
-        assert reading.z is not None
-        x[n][..., : reading.x.shape[-1]] = reading.x
-        z[n][..., : reading.z.shape[-1]] = reading.z
-    return Reading(x, z)
+    parts = [[each.x for each in readings], [np.asarray(each.z) for each in readings]]
+    stacks = []
+    for some in parts:
+        width = max(part.shape[-1] for part in some)
+        stacks.append(np.zeros((len(some), *some[0].shape[:-1], width)))
+        for row, part in zip(stacks[-1], some, strict=True):
+            row[..., : part.shape[-1]] = part
+    return Reading(stacks[0], stacks[1])
 
 
 def with_pairs(context: Context, vocabulary: Any) -> Context:
