@@ -168,7 +168,7 @@ def open_store(request, tmp_path: Path) -> Iterator[Callable[[], Store]]:
 @asynccontextmanager
 async def running(store: Store, clock: Clock, **settings: Any) -> AsyncIterator[Service]:
     """A service that stops in the end."""
-    service = Service(store, clock=clock, seed=1, **settings)
+    service = Service(store, **{"clock": clock, "seed": 1, "compare": True, **settings})
     await service.start()
     try:
         yield service

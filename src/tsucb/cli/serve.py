@@ -40,7 +40,6 @@ def serve(
     Settings can also come from the environment, such as TSUCB_SERVE_PORT=9000.
     """
     try:
-        from tsucb.service.backup import backup as copy_log
         from tsucb.service.server import (
             Server,
             at_terminal,
@@ -48,6 +47,7 @@ def serve(
             read_settings,
             set_up_logging,
         )
+        from tsucb.service.sqlite import backup as copy_log
         from tsucb.service.store import StoreError
     except ModuleNotFoundError as error:
         raise ValueError(

@@ -238,8 +238,8 @@ class Native:
     async def arms(self, loop: Loop, request: Request, holder: Holder) -> Answer:
         """The arms of a loop, with their pulls and mean rewards."""
         rows: list[dict[str, Any]] = []
-        if loop.agent is not None:
-            table = loop.agent.arms_summary()
+        if loop.learner is not None:
+            table = loop.arms_summary()
             for name, pulls, waiting, mean in table.itertuples():
                 found = None if math.isnan(mean) else mean
                 rows.append({"arm": name, "pulls": pulls, "open": waiting, "mean_reward": found})
@@ -330,8 +330,7 @@ class Native:
             raise ValueError(f"a role is {' or '.join(ROLES)}, not {asked.role!r}")
         if not 0 <= asked.grace <= 30 * GRACE:
             raise ValueError("grace is in seconds, at most 30 days")
-        key = self.service.keys.issue(loop.name, asked.role, self.service.clock(), asked.grace)
-        self.service.audit(holder.name, "keys", loop.name, asked.role)
+        key = await self.service.issue_key(loop, asked.role, holder.name, asked.grace)
         return json_answer({"role": asked.role, "key": key}, 201)
 
 

@@ -23,9 +23,8 @@ from tsucb.service.application import Application, Options
 from tsucb.service.connections import Connection
 from tsucb.service.demo import NAME as DEMO
 from tsucb.service.demo import play
-from tsucb.service.keys import ADMINISTER, ROLES
 from tsucb.service.service import Service
-from tsucb.service.settings import COMING_MODEL, LoopSettings, changed
+from tsucb.service.settings import COMING_MODEL, LoopSettings, loop_settings
 from tsucb.service.sqlite import SqliteStore
 from tsucb.service.store import Store
 
@@ -112,12 +111,6 @@ def read_settings(
     return settings
 
 
-def loop_settings(before: LoopSettings, given: dict[str, Any]) -> tuple[LoopSettings, list[str]]:
-    """The settings of a loop in a file, and its arms."""
-    arms = msgspec.convert(given.get("arms", []), list[str])
-    return changed(before, {k: v for k, v in given.items() if k != "arms"}), arms
-
-
 def open_store(settings: ServerSettings) -> Store:
     """The store that the settings name."""
     if settings.postgres is None:
@@ -159,25 +152,7 @@ class Server:
         wanted = self.settings.loops
         if not self.service.loops and not wanted:
             wanted = {FIRST_LOOP: {"model": COMING_MODEL}}
-        issued: dict[str, Any] = {}
-        if not self.service.keys.any_for(None):
-            issued["server"] = self.service.keys.issue(None, ADMINISTER, self.service.clock())
-        for name, given in wanted.items():
-            loop = self.service.loops.get(name)
-            if loop is None:
-                settings, arms = loop_settings(LoopSettings(), given)
-                issued[name] = await self.service.create(name, settings, arms, "file")
-                continue
-            settings, arms = loop_settings(LoopSettings(), given)
-            if settings != loop.settings and given:
-                await self.service.configure(loop, msgspec.to_builtins(settings), "file")
-            if new := loop.unknown(arms):
-                await self.service.change_arms(loop, new, (), "file")
-            if not self.service.keys.any_for(name):
-                now = self.service.clock()
-                issued[name] = {role: self.service.keys.issue(name, role, now) for role in ROLES}
-        if issued:
-            self._write_keys(issued)
+        await self.service.prepare(wanted, self._write_keys)
 
     def _write_keys(self, issued: dict[str, Any]) -> None:
         """Add keys to the file, which only its owner can read."""
@@ -270,7 +245,7 @@ class Prepared(Service):
     """A service that is set up by its server when it starts."""
 
     def __init__(self, store: Store, server: Server) -> None:
-        super().__init__(store)
+        super().__init__(store, folder=server.settings.data)
         self._server = server
         self._playing: asyncio.Task[None] | None = None
 

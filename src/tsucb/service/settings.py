@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from tsucb.agent import Agent
+from tsucb.agent.learner import Learner
 from tsucb.checks import between
 from tsucb.evaluation.settings import model_class
 from tsucb.policies.exploring import Exploring
@@ -44,8 +44,8 @@ class LoopSettings(
     aggregation
         Of several rewards for a decision "first" counts, or their "sum" when the wait is over.
     learn_early
-        Learn a reward when it comes, or else when the wait is over. Where only good news is
-        reported, what comes early is all good: then False learns good and bad at the same pace.
+        Learn a reward when it comes; else when the wait is over. Where only good news is reported,
+        what comes early is all good: False learns good and bad at the same pace.
     forgetting
         γ: with every reward all earlier ones come to count γ times as much.
     mode
@@ -69,7 +69,7 @@ class LoopSettings(
     reward_wait: float = 600.0
     default_reward: float | None = 0.0
     aggregation: Literal["first", "sum"] = "first"
-    learn_early: bool = True
+    learn_early: bool = False
     forgetting: float = 1.0
     mode: Literal["online", "apprentice", "logging"] = "online"
     categories: list[str] = []
@@ -111,18 +111,18 @@ class LoopSettings(
         if self.default_reward is not None and self.model in PLAIN_MODELS:
             model_class(self.model)().check_rewards(np.array([self.default_reward]))
 
-    def agent(self, arms: list[str], seed: int | None) -> Agent:
-        """An agent with these settings, which knows nothing yet."""
-        arguments: dict[str, Any] = {"forgetting": self.forgetting, "seed": seed}
+    def learner(self, arms: list[str], seed: int | None) -> Learner:
+        """A learner with these settings, which knows nothing yet."""
+        arguments: dict[str, Any] = {
+            "policy": self.rule(), "forgetting": self.forgetting, "seed": seed,
+        }  # fmt: skip
         if self.model in PLAIN_MODELS:
             arguments["model"] = model_class(self.model)()
         else:
             arguments["categories"] = self.categories
         if self.arms_come:
-            return Agent(
-                None, policy=self.rule(), max_open=2**53, most_arms=self.most_arms, **arguments
-            )
-        return Agent(arms, policy=self.rule(), max_open=2**53, **arguments)
+            return Learner(None, most_arms=self.most_arms, **arguments)
+        return Learner(arms, **arguments)
 
     @property
     def arms_come(self) -> bool:
@@ -143,17 +143,18 @@ class LoopSettings(
         if self.is_warm(lists):
             return
         for features in (1, 24):  # linear models keep their numbers in two ways, by how many
-            agent = self.agent(["a", "b"], seed=0)
+            learner = self.learner(["a", "b"], seed=0)
             context = {f"x{i}": float(i) for i in range(features)}
             given = None if self.model in PLAIN_MODELS else context
             offered = {"a": {"y": 1.0}, "b": {"y": 2.0}} if self.arms_come else None
             if lists:
-                agent.propose_list(given, 2, offered)
+                learner.rank(given, 2, offered)
                 continue
             for n in range(3):
-                agent.propose(given, offered)
-                agent.record(str(n), given, "a", {"y": 1.0} if self.arms_come else None)
-                agent.reward(str(n), float(n % 2))
+                learner.decide(given, offered)
+                row = learner.read(given, "a", {"y": 1.0} if self.arms_come else None)
+                learner.count("a")
+                learner.learn("a", row, float(n % 2))
         _WARM.add(self._kind(lists))
 
     @property
@@ -181,6 +182,12 @@ class LoopSettings(
 def changed(settings: LoopSettings, changes: dict[str, Any]) -> LoopSettings:
     """Other settings with some changes, checked."""
     return msgspec.convert({**msgspec.to_builtins(settings), **changes}, LoopSettings)
+
+
+def loop_settings(before: LoopSettings, given: dict[str, Any]) -> tuple[LoopSettings, list[str]]:
+    """Return the settings of a loop in a file, and its arms."""
+    arms = msgspec.convert(given.get("arms", []), list[str])
+    return changed(before, {k: v for k, v in given.items() if k != "arms"}), arms
 
 
 _WARM: set[Any] = set()  # the combinations that this process has compiled, or found

@@ -222,9 +222,9 @@ def arms_chart(loop: Loop) -> str:
 
 def arms_table(loop: Loop) -> str:
     """Pulls and mean rewards."""
-    if loop.agent is None:
+    if loop.learner is None:
         return '<p class="quiet">No arm is known yet; they come with the first decision.</p>'
-    arms = loop.agent.arms_summary()
+    arms = loop.arms_summary()
     if len(arms) > MOST_LISTED:  # of those that come and go, the ones that were played
         arms = arms.nlargest(MOST_LISTED, "pulls")
     rows = [

@@ -1,6 +1,5 @@
 """The settings of a loop, in Personalizer's words."""
 
-import asyncio
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ from tsucb.service.personalizer.routes import Route, Routes, Version
 from tsucb.service.personalizer.times import duration, seconds_of, timestamp
 from tsucb.service.service import Service
 from tsucb.service.settings import changed
+from tsucb.service.store import Document
 
 LEAST_WAIT, LONGEST_WAIT = 5.0, 172_800.0  # seconds
 FOREVER = -1  # days for which logs are kept
@@ -45,9 +45,9 @@ class Configuration:
         self, loop: Loop, request: Request, id: str, version: Version
     ) -> Answer:
         """The settings in Personalizer's words."""
-        return json_answer(self._configuration(loop))
+        return json_answer(await self._configuration(loop))
 
-    def _configuration(self, loop: Loop) -> dict[str, Any]:
+    async def _configuration(self, loop: Loop) -> dict[str, Any]:
         settings, whole = loop.settings, loop.tally.whole()
         modes = {ours: theirs for theirs, ours in MODES.items()}
         metrics = {
@@ -65,7 +65,7 @@ class Configuration:
             "lastConfigurationEditDate": timestamp(loop.created),
             "autoOptimizationFrequency": "P7D",
             "autoOptimizationStartDate": timestamp(loop.created),
-            **self._extras(loop),
+            **await self._extras(loop),
             "logRetentionDays": settings.retention_days or FOREVER,
             "learningMode": modes[settings.mode],
             "latestApprenticeModeMetrics": {
@@ -76,8 +76,8 @@ class Configuration:
             },
         }
 
-    def _extras(self, loop: Loop) -> dict[str, Any]:
-        found = self.service.store.documents(loop.name, EXTRAS).get(EXTRAS)
+    async def _extras(self, loop: Loop) -> dict[str, Any]:
+        found = (await self.service.documents(loop, EXTRAS)).get(EXTRAS)
         return {} if found is None else msgspec.json.decode(found, type=dict[str, Any])
 
     async def configure(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
@@ -123,10 +123,8 @@ class Configuration:
             changes["retention_days"] = None if days == FOREVER else days
         changed(loop.settings, changes)  # complain before anything is written
         extras = {name: given[name] for name in PLAIN_EXTRAS if given.get(name) is not None}
-        extras = {**self._extras(loop), **extras}
+        extras = {**await self._extras(loop), **extras}
         extras["lastConfigurationEditDate"] = timestamp(self.service.clock())
-        await self.service.configure(loop, changes, "personalizer")
-        await asyncio.to_thread(
-            self.service.store.put_document, loop.name, EXTRAS, EXTRAS, encode(extras)
-        )
-        return json_answer(self._configuration(loop))
+        document = Document(loop.number, EXTRAS, EXTRAS, encode(extras))
+        await self.service.configure(loop, changes, "personalizer", documents=[document])
+        return json_answer(await self._configuration(loop))

@@ -1,6 +1,5 @@
 """Which features matter."""
 
-import asyncio
 from typing import Any
 
 import msgspec
@@ -46,26 +45,24 @@ class Importances:
             "status": "Succeeded",
             "featureScores": importances(loop),
         }
-        await asyncio.to_thread(
-            self.service.store.put_document, loop.name, "importance", id, encode(found)
-        )
+        await self.service.put_document(loop, "importance", id, encode(found))
         return json_answer(found)
 
-    def _importances(self, loop: Loop) -> dict[str, Any]:
-        found = self.service.store.documents(loop.name, "importance")
+    async def _importances(self, loop: Loop) -> dict[str, Any]:
+        found = await self.service.documents(loop, "importance")
         return {id: msgspec.json.decode(body) for id, body in found.items()}
 
     async def list_importances(
         self, loop: Loop, request: Request, id: str, version: Version
     ) -> Answer:
         """All of them."""
-        return paged(list(self._importances(loop).values()), request)
+        return paged(list((await self._importances(loop)).values()), request)
 
     async def get_importance(
         self, loop: Loop, request: Request, id: str, version: Version
     ) -> Answer:
         """One of them."""
-        found = self._importances(loop).get(id)
+        found = (await self._importances(loop)).get(id)
         if found is None:
             raise Problem(404, "EvaluationNotFound", f"there is no feature importance {id!r}")
         return json_answer(found)
@@ -74,5 +71,5 @@ class Importances:
         self, loop: Loop, request: Request, id: str, version: Version
     ) -> Answer:
         """Delete one."""
-        await asyncio.to_thread(self.service.store.delete_document, loop.name, "importance", id)
+        await self.service.delete_document(loop, "importance", id)
         return Answer(204)

@@ -33,9 +33,9 @@ class Models:
 
     async def model(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
         """What was learned, as a file of this library."""
-        if loop.agent is None:
+        if loop.learner is None:
             raise NotFound("there is no model yet; nothing was ranked")
-        data = await asyncio.to_thread(loop.agent.hold().to_bytes)
+        data = await asyncio.to_thread(loop.learner.hold().to_bytes)
         return Answer(200, data, b"application/octet-stream")
 
     async def set_model(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:

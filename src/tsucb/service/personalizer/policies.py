@@ -60,9 +60,9 @@ class Policies:
         )
 
     async def reset_policy(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
-        """The learning settings that a loop begins with."""
+        """Set policy and forgetting as a loop begins with; the model stays."""
         plain = LoopSettings()
-        changes = {name: getattr(plain, name) for name in LEARNING}
+        changes = {name: getattr(plain, name) for name in LEARNING if name != "model"}
         return json_answer(
             policy_contract(await self.service.configure(loop, changes, "personalizer"))
         )
@@ -70,7 +70,7 @@ class Policies:
     async def apply(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
         """Take over the learning settings of an evaluation."""
         asked = msgspec.json.decode(request.body, type=PolicyReference)
-        evaluation = self.evaluations.get(loop, asked.evaluation_id)
+        evaluation = await self.evaluations.get(loop, asked.evaluation_id)
         found = [p for p in evaluation.policies if p.name == asked.policy_name]
         if not found or found[0].source in ("Baseline", "Random"):
             raise Problem(
