@@ -64,7 +64,7 @@ def served(
         if LOOP not in service.loops:
             chosen = LoopSettings(**settings)
             found.keys = await service.create(LOOP, chosen)
-            found.server_key = service.keys.issue(None, "administer", clock())
+            found.server_key = await service.issue_key(None, "administer", "test")
         ready.set()
         while not server.should_exit:
             await asyncio.sleep(0.01)

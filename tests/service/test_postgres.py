@@ -15,7 +15,7 @@ from tsucb.service.native import Native
 from tsucb.service.page import Page
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
-from tsucb.service.store import StoreError
+from tsucb.service.store import Change, Condense, StoreError
 
 
 @pytest.fixture
@@ -48,10 +48,10 @@ def test_two_servers_know_the_same(schema, stores, clock):
         first, second = stores(schema, schema)
         async with running(first, clock) as one, running(second, clock) as two:
             assert (one.leading, two.leading) == (True, False)
-            await one.create("drinks", LoopSettings(reward_wait=600.0), ["tea", "milk"])
+            await one.create("drinks", LoopSettings(reward_wait=600.0, learn_early=True), ["tea", "milk"])
             await in_step(one, two)
             here, there = one.loop("drinks"), two.loop("drinks")
-            key = one.keys.issue("drinks", "decide", clock())
+            key = await one.issue_key(here, "decide", "test")
             await in_step(two)
             assert two.keys.holder(key, clock()) is not None
             for n in range(30):
@@ -101,41 +101,44 @@ def test_another_leads_when_the_leader_is_gone(schema, stores, clock):
     run(main)
 
 
-def test_without_its_database_a_server_goes_on_deciding(schema, stores, clock, monkeypatch):
+def test_without_its_database_a_server_goes_on_deciding(
+    schema, stores, clock, monkeypatch, tmp_path
+):
     async def main():
         (store,) = stores(schema)
-        async with running(store, clock) as service:
-            await service.create("drinks", LoopSettings(), ["tea", "milk"])
-            loop, append = service.loop("drinks"), store.append
+        async with running(store, clock, folder=str(tmp_path)) as service:
+            await service.create("drinks", LoopSettings(learn_early=True), ["tea", "milk"])
+            loop, write = service.loop("drinks"), store.write
 
-            def fail(rows):
+            def fail(change):
                 raise StoreError("the database is gone")
 
             before = await service.decide(loop, {"n": 0})
-            monkeypatch.setattr(store, "append", fail)
+            monkeypatch.setattr(store, "write", fail)
             made = [await service.decide(loop, {"n": n}) for n in range(5)]
             assert (len(service.unwritten), service.journal.failed) == (5, True)
             with pytest.raises(StoreError):  # a reward is not acknowledged
                 await service.reward(loop, before.id, 1.0)
-            monkeypatch.setattr(store, "append", append)
+            monkeypatch.setattr(store, "write", write)
             await service.tick()
             assert (len(service.unwritten), service.journal.failed) == (0, False)
             for decision in made:
                 assert await service.reward(loop, decision.id, 1.0) == TAKEN
             assert await service.reward(loop, made[0].id, 1.0) == LATE
-            assert service.replayed("drinks", False).digest() == loop.digest()
+            assert service.replayed(service.loop("drinks"), False).digest() == loop.digest()
 
     run(main)
 
 
-def test_a_database_that_stops_and_comes_back(mortal_database, stores, clock):
+def test_a_database_that_stops_and_comes_back(mortal_database, stores, clock, tmp_path):
     """The real server is stopped: deciding goes on, says so, and catches up afterwards."""
 
     async def main():
         address = mortal_database.address
         first, second = stores(address, address)
-        async with running(first, clock) as one, running(second, clock) as two:
-            await one.create("drinks", LoopSettings(reward_wait=600.0), ["tea", "milk"])
+        kept = {"folder": str(tmp_path)}
+        async with running(first, clock) as one, running(second, clock, **kept) as two:
+            await one.create("drinks", LoopSettings(reward_wait=600.0, learn_early=True), ["tea", "milk"])
             await until(lambda: "drinks" in two.loops)
             here, there = one.loop("drinks"), two.loop("drinks")
             before = [await one.decide(here, {"n": n}) for n in range(5)]
@@ -157,9 +160,9 @@ def test_a_database_that_stops_and_comes_back(mortal_database, stores, clock):
             await until(lambda: one.lost is None and two.lost is None and not two.unwritten)
             assert json.loads(page.health("readyz").body)["store"] == "working"
             for decision in (*before, *made):
-                assert await two.reward(there, decision.id, 1.0) == TAKEN
+                assert await two.reward(two.loop("drinks"), decision.id, 1.0) == TAKEN
             await until(lambda: one.position == two.position)
-            assert here.digest() == there.digest() == one.replayed("drinks", False).digest()
+            assert here.digest() == there.digest() == one.replayed(one.loop("drinks"), False).digest()
             assert sorted([one.leading, two.leading]) == [False, True]
 
     run(main)
@@ -219,7 +222,7 @@ def test_another_model_is_learned_everywhere(schema, stores, clock):
             loops = [service.loop("drinks") for service in (one, two)]
             assert loops[0].settings.model == "BernoulliArms"
             assert loops[0].digest() == loops[1].digest()
-            assert one.replayed("drinks", False).digest() == loops[0].digest()
+            assert one.replayed(one.loop("drinks"), False).digest() == loops[0].digest()
 
     run(main)
 
@@ -231,8 +234,10 @@ def test_one_server_at_a_time_learns_from_a_log_or_deletes_from_it(
         first, second, third = stores(schema, schema, schema)
         async with running(first, clock) as one, running(second, clock) as two:
             assert one.leading
-            one._looked["drinks"] = math.inf  # it would delete by itself
-            await one.create("drinks", LoopSettings(retention_days=1), ["tea", "milk"])
+            await one.create(
+                "drinks", LoopSettings(retention_days=1, learn_early=True), ["tea", "milk"]
+            )
+            one._looked[one.loop("drinks").number] = math.inf  # it would delete by itself
             await in_step(one, two)
             for n in range(30):
                 event = await one.decide(one.loop("drinks"), {"n": n})
@@ -241,12 +246,13 @@ def test_one_server_at_a_time_learns_from_a_log_or_deletes_from_it(
             clock.pass_by(2 * 86_400)
             await in_step(one, two)
             one._ticking.cancel()
-            assert third.guard("drinks")
+            number = one.loop("drinks").number
+            assert third.guard(number)
             # Neither here nor there: a third server is at it.
             assert not await one.delete_old(one.loop("drinks"))
             with pytest.raises(Conflict, match="another server learns"):
                 await two.configure(two.loop("drinks"), {"model": "BernoulliArms"}, "test")
-            third.release()
+            third.release(number)
             # The leader has not heard yet that another model learned: it waits for that.
             await two.configure(two.loop("drinks"), {"model": "BernoulliArms"}, "test")
             monkeypatch.setattr("tsucb.service.upkeep.PATIENCE", 1)
@@ -256,8 +262,8 @@ def test_one_server_at_a_time_learns_from_a_log_or_deletes_from_it(
             assert await one.delete_old(one.loop("drinks"))
             await in_step(one, two)
             digests = {service.loop("drinks").digest() for service in (one, two)}
-            assert digests == {two.replayed("drinks", False).digest()}
-            assert int(two.loop("drinks").agent.arms_summary()["pulls"].sum()) == 30
+            assert digests == {two.replayed(two.loop("drinks"), False).digest()}
+            assert int(two.loop("drinks").arms_summary()["pulls"].sum()) == 30
 
     run(main)
 
@@ -280,14 +286,15 @@ def test_who_has_lost_its_guard_makes_the_loop_from_the_log(schema, stores, cloc
             monkeypatch.setattr(service, "_nearly_relearned", cut_off)
             with pytest.raises(StoreError, match="was lost meanwhile"):
                 await service.configure(loop, {"model": "BernoulliArms"}, "test")
-            assert not store.condense("drinks", loop.position, b"", 22)
+            with pytest.raises(Conflict, match="lock of the loop was lost"):
+                store.write(Change(condense=Condense(loop.number, loop.position, b"", 22)))
             monkeypatch.setattr(service, "_nearly_relearned", nearly)
             looks = iter([True, False])
-            monkeypatch.setattr(store, "guards", lambda: next(looks))
+            monkeypatch.setattr(store, "guards", lambda number: next(looks))
             await service.configure(loop, {"model": "BernoulliArms"}, "test")
             await asyncio.gather(*service._working)
             assert service.loop("drinks") is not loop
-            assert service.replayed("drinks", False).digest() == service.loop("drinks").digest()
+            assert service.replayed(service.loop("drinks"), False).digest() == service.loop("drinks").digest()
 
     run(main)
 
@@ -300,8 +307,8 @@ def test_two_services_in_one_database_lead_both(database, stores, clock):
         for name in names:
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {name}")
     found = stores(*(f"{database}&options=-csearch_path%3D{name}" for name in names))
-    assert [store.leads() for store in found] == [True, True]
-    assert [store.guard("drinks") for store in found] == [True, True]
+    assert [store.lead(0.0)[0] for store in found] == [True, True]
+    assert [store.guard(n) for n, store in enumerate(found)] == [True, True]
 
 
 def test_a_database_that_is_not_there_is_one_sentence():

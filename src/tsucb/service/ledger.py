@@ -13,7 +13,7 @@ from tsucb.service import events
 from tsucb.service.clock import SteadyClock
 from tsucb.service.errors import NotFound
 from tsucb.service.events import AnyEvent, Compacted, Configured, Forgot
-from tsucb.service.journal import Delivery, Journal, Outcome
+from tsucb.service.journal import Delivery, Journal, Outcome, Overloaded
 from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop
 from tsucb.service.relearning import Relearning
 from tsucb.service.spool import Spool
@@ -333,7 +333,8 @@ class Ledger:
             return  # it was deleted or replaced meanwhile
         self._put(fresh)
         if self.leading:  # those from before may know what was deleted since
-            await self.store_snapshot(fresh, alone=True)
+            with contextlib.suppress(StoreError, Overloaded, NotFound):
+                await self.store_snapshot(fresh, alone=True)
 
     async def _made_again(self, loop: Loop) -> Loop | None:
         """Make a loop from the log; None if what was deleted meanwhile may be in it."""

@@ -258,8 +258,8 @@ class Service(Upkeep):
 
     def _nearly_relearned(self, relearning: Relearning) -> None:
         """Learn from the log until few events are left; blocks."""
-        known = 0
-        while (last := self.store.last()) - known > NEAR:
+        known = -NEAR
+        while (last := self.store.last()) - known >= NEAR:
             self._learn_again(relearning, last)
             known = last
 
