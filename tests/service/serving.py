@@ -62,7 +62,7 @@ def served(
         while not server.started and not task.done():
             await asyncio.sleep(0.005)
         if LOOP not in service.loops:
-            chosen = LoopSettings(**settings)
+            chosen = LoopSettings(**{"learn_early": True, **settings})
             found.keys = await service.create(LOOP, chosen)
             found.server_key = await service.issue_key(None, "administer", "test")
         ready.set()

@@ -48,7 +48,9 @@ def test_two_servers_know_the_same(schema, stores, clock):
         first, second = stores(schema, schema)
         async with running(first, clock) as one, running(second, clock) as two:
             assert (one.leading, two.leading) == (True, False)
-            await one.create("drinks", LoopSettings(reward_wait=600.0, learn_early=True), ["tea", "milk"])
+            await one.create(
+                "drinks", LoopSettings(reward_wait=600.0, learn_early=True), ["tea", "milk"]
+            )
             await in_step(one, two)
             here, there = one.loop("drinks"), two.loop("drinks")
             key = await one.issue_key(here, "decide", "test")
@@ -138,7 +140,9 @@ def test_a_database_that_stops_and_comes_back(mortal_database, stores, clock, tm
         first, second = stores(address, address)
         kept = {"folder": str(tmp_path)}
         async with running(first, clock) as one, running(second, clock, **kept) as two:
-            await one.create("drinks", LoopSettings(reward_wait=600.0, learn_early=True), ["tea", "milk"])
+            await one.create(
+                "drinks", LoopSettings(reward_wait=600.0, learn_early=True), ["tea", "milk"]
+            )
             await until(lambda: "drinks" in two.loops)
             here, there = one.loop("drinks"), two.loop("drinks")
             before = [await one.decide(here, {"n": n}) for n in range(5)]
@@ -162,7 +166,9 @@ def test_a_database_that_stops_and_comes_back(mortal_database, stores, clock, tm
             for decision in (*before, *made):
                 assert await two.reward(two.loop("drinks"), decision.id, 1.0) == TAKEN
             await until(lambda: one.position == two.position)
-            assert here.digest() == there.digest() == one.replayed(one.loop("drinks"), False).digest()
+            assert (
+                here.digest() == there.digest() == one.replayed(one.loop("drinks"), False).digest()
+            )
             assert sorted([one.leading, two.leading]) == [False, True]
 
     run(main)
@@ -294,7 +300,10 @@ def test_who_has_lost_its_guard_makes_the_loop_from_the_log(schema, stores, cloc
             await service.configure(loop, {"model": "BernoulliArms"}, "test")
             await asyncio.gather(*service._working)
             assert service.loop("drinks") is not loop
-            assert service.replayed(service.loop("drinks"), False).digest() == service.loop("drinks").digest()
+            assert (
+                service.replayed(service.loop("drinks"), False).digest()
+                == service.loop("drinks").digest()
+            )
 
     run(main)
 

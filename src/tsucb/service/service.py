@@ -21,6 +21,7 @@ from tsucb.service.events import (
     Features,
     Forgot,
     Imported,
+    Passed,
     Reset,
     Rewarded,
 )
@@ -399,6 +400,8 @@ class Service(Upkeep):
 
     async def _repeated(self, loop: Loop, event: Decided, outcome: Outcome) -> Decided:
         """Return the decision that one in the log repeats."""
+        if loop.due <= self.clock():  # as any other event, a repeat ends waits that are over
+            await self._append(loop, Passed(self.clock()))
         open = loop.waiting.get(event.id)
         position = open.position if outcome.fresh and open is not None else outcome.position
         return await self._decision_at(loop, position)
