@@ -154,14 +154,16 @@ class Change(NamedTuple):
         )
 
     @property
-    def erases(self) -> bool:
-        """Whether events are deleted."""
-        return any(part is not None for part in self[2:6])
+    def erases(self) -> int | None:
+        """The number of the loop of which events are deleted."""
+        parts = (self.forget, self.condense, self.aside)
+        loops = [self.remove, *(part.loop for part in parts if part is not None)]
+        return next((number for number in loops if number is not None), None)
 
     @property
     def plain(self) -> bool:
         """Whether it only appends events, as decisions and rewards do."""
-        return not self.erases and not any(self[6:]) and not self.create
+        return self.erases is None and not any(self[6:]) and not self.create
 
 
 class Written(NamedTuple):
@@ -303,7 +305,9 @@ class Store:
         """Write one change of state, all or nothing."""
         # Who condenses has a loop's exclusive lock by that connection.
         with self._transaction("guard" if change.condense is not None else "writer") as execute:
-            erased = self._erase(execute, change) if change.erases else 0
+            erased = 0
+            if change.erases is not None:
+                erased = self._erase(execute, change, change.erases)
             for loop in change.create:
                 execute("INSERT INTO tsucb_loops (number, name) VALUES (?, ?)", loop)
             places = []
@@ -331,16 +335,13 @@ class Store:
                     "VALUES (?, ?, ?, ?, ?, ?)",
                     record,
                 )
-        if change.erases:
+        if change.erases is not None:
             with contextlib.suppress(StoreError):  # what is left goes with the next one
-                self.sweep()
+                self.sweep(change.erases)
         return Written(places, erased)
 
-    def _erase(self, execute: Execute, change: Change) -> int:
+    def _erase(self, execute: Execute, change: Change, loop: int) -> int:
         """Erase what a change says, and return how many events went."""
-        parts = (change.forget, change.condense, change.aside)
-        loops = [change.remove, *(part.loop for part in parts if part is not None)]
-        loop = next(number for number in loops if number is not None)
         self._lock_loop(execute, loop)
         self._keep_last(execute)
         if change.remove is not None:
@@ -392,9 +393,15 @@ class Store:
         for table in ("snapshots", "pieces"):
             execute(f"DELETE FROM tsucb_{table} WHERE loop = ?", (loop,))
 
-    def sweep(self) -> None:
-        """Delete what no reader sees any more; some at a time, as appending waits meanwhile."""
-        for loop, first in self._rows("SELECT number, first FROM tsucb_loops WHERE first > 0"):
+    def sweep(self, only: int | None = None) -> None:
+        """Delete what no reader sees any more, of one loop or of all.
+
+        Some at a time, as appending waits meanwhile.
+        """
+        found = self._rows("SELECT number, first FROM tsucb_loops WHERE first > 0")
+        for loop, first in found:
+            if only not in (None, loop):
+                continue
             query = (
                 "DELETE FROM tsucb_events WHERE position IN (SELECT position FROM tsucb_events "
                 "WHERE loop = ? AND position < ? LIMIT ?) RETURNING position"
