@@ -3,6 +3,9 @@
 import asyncio
 import json
 import math
+import signal
+import threading
+import time
 
 import pytest
 
@@ -326,3 +329,152 @@ def test_a_database_that_is_not_there_is_one_sentence():
 
     with pytest.raises(StoreError, match="the log could not be written"):
         PostgresStore("postgresql://nobody@127.0.0.1:1/nothing")
+
+
+def test_decisions_made_without_the_database_survive_a_stop(
+    mortal_database, stores, clock, tmp_path
+):
+    """They are on this machine's disk when they are answered, and in the log after the next start."""
+
+    async def main():
+        address = mortal_database.address
+        (store,) = stores(address)
+        kept = {"folder": str(tmp_path)}
+        async with running(store, clock, **kept) as service:
+            await service.create("drinks", LoopSettings(learn_early=True), ["tea", "milk"])
+            loop = service.loop("drinks")
+            await asyncio.to_thread(mortal_database.stop)
+            made = [await service.decide(loop, {"n": n}, key=f"k{n}") for n in range(20)]
+            with (tmp_path / "unwritten").open("ab") as file:
+                file.write(b"a kill in the middle of the next")
+        store.close()
+        await asyncio.to_thread(mortal_database.start)
+        (store,) = stores(address)
+        async with running(store, clock, **kept) as service:
+            await until(lambda: not len(service.unwritten))
+            loop = service.loop("drinks")
+            assert [await service.reward(loop, each.id, 1.0) for each in made] == [TAKEN] * 20
+            assert await service.decide(loop, {"n": 3}, key="k3") == made[3]
+            assert loop.counts.decisions == 20
+            assert not (tmp_path / "unwritten").exists()
+
+    run(main)
+
+
+def test_a_decision_whose_acknowledgement_was_lost_is_written_once(
+    schema, stores, clock, monkeypatch, tmp_path
+):
+    async def main():
+        (store,) = stores(schema)
+        async with running(store, clock, folder=str(tmp_path)) as service:
+            service._ticking.cancel()
+            await service.create("drinks", LoopSettings(), ["tea", "milk"])
+            loop, write = service.loop("drinks"), store.write
+
+            def lose(change):
+                write(change)
+                raise StoreError("the connection was lost")
+
+            monkeypatch.setattr(store, "write", lose)
+            first = await service.decide(loop, {"n": 0})
+            monkeypatch.setattr(store, "write", write)
+            later = await service.decide(loop, {"n": 1}, id="visit")
+            assert len(service.unwritten) == 2
+            await service.tick()
+            assert len(service.unwritten) == 0
+            log = [events.decode(row.body) for row in store.read(0, loop.number)]
+            decided = [each.id for each in log if isinstance(each, events.Decided)]
+            assert decided == [first.id, later.id]
+            assert set(loop.waiting) == set(decided)
+
+    run(main)
+
+
+def test_a_paused_server_stops_nobody(schema, stores, clock):
+    """It holds a lock in the middle of a transaction, and never goes on."""
+
+    async def main():
+        paused, working = stores(schema, schema)
+        async with running(working, clock) as service:
+            await service.create("drinks", LoopSettings(), ["tea", "milk"])
+            loop = service.loop("drinks")
+            paused._execute("writer", "BEGIN")
+            paused._execute("writer", "UPDATE tsucb_last SET position = position")
+            paused._lock_loop(lambda *query: paused._execute("writer", *query), loop.number)
+            await service.decide(loop, {"n": 1})
+            await service.forget(loop, ["nobody"])
+            with pytest.raises(StoreError, match="idle-in-transaction timeout"):
+                paused._execute("writer", "COMMIT")
+
+    run(main)
+
+
+def test_a_paused_leader_is_replaced(schema, stores, monkeypatch):
+    monkeypatch.setattr("tsucb.service.postgres.LEASE", 0.3)
+    one, two = stores(schema, schema)
+    assert one.lead(5.0) == (True, 5.0)
+    assert one.lead(4.0) == (True, 5.0)
+    assert two.lead(9.0) == (False, 5.0)
+    time.sleep(0.4)
+    assert two.lead(6.0) == (True, 6.0)
+    assert one.lead(6.5) == (False, 6.0)
+    two.resign()
+    assert one.lead(7.0) == (True, 7.0)
+
+
+def test_a_paused_database_is_noticed(mortal_database, stores, clock, tmp_path):
+    async def main():
+        (store,) = stores(mortal_database.address)
+        async with running(store, clock, folder=str(tmp_path)) as service:
+            await service.create("drinks", LoopSettings(learn_early=True), ["tea", "milk"])
+            loop = service.loop("drinks")
+            before = await service.decide(loop, {"n": 0})
+            mortal_database.signal(signal.SIGSTOP)
+            try:
+                made = [await service.decide(loop, {"n": n}) for n in range(5)]
+                with pytest.raises(StoreError):
+                    await service.reward(loop, before.id, 1.0)
+                await until(lambda: service.failing)
+            finally:
+                mortal_database.signal(signal.SIGCONT)
+            await until(lambda: not service.failing and not len(service.unwritten))
+            for event in (before, *made):
+                assert await service.reward(service.loop("drinks"), event.id, 1.0) == TAKEN
+
+    run(main)
+
+
+def test_the_event_loop_never_waits_for_the_store(schema, stores, clock, monkeypatch, tmp_path):
+    async def main():
+        (store,) = stores(schema)
+        here, execute = threading.get_ident(), store._execute
+        calls = []
+
+        def watched(name, query, values=()):
+            calls.append(query)
+            assert threading.get_ident() != here, query
+            return execute(name, query, values)
+
+        monkeypatch.setattr(store, "_execute", watched)
+        async with running(store, clock, folder=str(tmp_path)) as service:
+            await service.create("drinks", LoopSettings(learn_early=True), ["tea", "milk"])
+            loop = service.loop("drinks")
+            for n in range(20):
+                event = await service.decide(loop, {"n": n}, key=f"k{n}", id=f"i{n}", person="ann")
+                await service.reward(loop, event.id, n % 2)
+                await service.reward(loop, event.id, n % 2)
+                await service.decide(loop, {"n": n}, key=f"k{n}", id=f"i{n}")
+            await service.configure(loop, {"model": "BernoulliArms"}, "test")
+            await service.issue_key(loop, "decide", "test")
+            await service.put_document(loop, "a", "b", b"c")
+            await service.forget(service.loop("drinks"), ["i3"])
+            await service.clear(service.loop("drinks"), "test")
+            await service.tick()
+            evaluations = Evaluations(service)
+            begun = await evaluations.begin(service.loop("drinks"), None, "e", 0, 1e9, {}, False)
+            await evaluations.delete(service.loop("drinks"), begun.id)
+            await service.delete("drinks", "test")
+        assert len(calls) > 100
+
+    Evaluations = pytest.importorskip("tsucb.service.evaluations").Evaluations
+    run(main)

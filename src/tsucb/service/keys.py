@@ -44,7 +44,7 @@ class Keys:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.reload()
+        self._records: dict[bytes, KeyRecord] = {}
 
     def reload(self) -> None:
         """Read all keys from the store; blocks."""

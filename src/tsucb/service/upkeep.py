@@ -60,6 +60,7 @@ class Upkeep(Ledger):
                     "what is damaged with tsucb serve --repair"
                 )
         await asyncio.to_thread(self.open)
+        await asyncio.to_thread(self.keys.reload)
         self.clock.begin(max([self.clock(), *(loop.now for loop in self.loops.values())]))
         self.begin_writing()
         if large:
