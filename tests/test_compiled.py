@@ -52,7 +52,10 @@ def test_a_second_process_compiles_nothing_and_an_edited_source_is_never_stale(t
     hits, folder = first_step(cache, package)
     assert hits == "0"
     assert first_step(cache, package) == ["1", folder]
-    for part in ("cli/__init__.py", "paper/experiments/report.py"):  # nothing is compiled from these
+    for part in (
+        "cli/__init__.py",
+        "paper/experiments/report.py",
+    ):  # nothing is compiled from these
         with (package / part).open("a") as file:
             file.write("# edited\n")
     assert first_step(cache, package) == ["1", folder]

@@ -20,6 +20,7 @@ def backup(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> None
     if Path(path).exists():
         raise StoreError(f"{path} is there already; give another name")
     try:
+        Path(path).touch(mode=0o600)  # for its owner alone, as the log is; SQLite fills it
         connection = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE)
         connection.set_busy_timeout(10_000)
         connection.execute("VACUUM INTO ?", (str(path),))

@@ -3,11 +3,13 @@
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from tsucb.service.store import Row, Store, StoreError
 
-# What happens once rows are durable, in the event loop: called with them and their first position.
-Committed = Callable[[Sequence[Row], int], Sequence[str]]
+# Called in the event loop with rows that are durable and their first position; returns what became
+# of each, or a future of it.
+Committed = Callable[[Sequence[Row], int], "Sequence[str | asyncio.Future[str]]"]
 
 
 class Overloaded(Exception):
@@ -85,7 +87,9 @@ class Journal:
             return
         self.waiting -= len(futures)
         for future, what in zip(futures, found, strict=True):
-            if not future.done():  # the client may have gone
+            if isinstance(what, asyncio.Future):
+                what.add_done_callback(partial(_pass_on, future))
+            elif not future.done():  # the client may have gone
                 future.set_result(what)
 
     def _refuse(self, futures: "Sequence[asyncio.Future[str]]", error: Exception) -> None:
@@ -101,3 +105,13 @@ class Journal:
             self._stopping = True
             self._wake.notify()
         self._thread.join()
+
+
+def _pass_on(future: "asyncio.Future[str]", found: "asyncio.Future[str]") -> None:
+    """Give one future the result of another."""
+    if future.done():
+        return
+    if (error := found.exception()) is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(found.result())

@@ -7,7 +7,15 @@ from typing import NamedTuple
 
 from tsucb.service.store import KeyRecord, Store
 
-DECIDE, ADMINISTER = "decide", "administer"
+CHOOSE, DECIDE, READ, ADMINISTER = "choose", "decide", "read", "administer"
+LOOK = "look"  # what every key may do: see the arms and what is believed of them
+# What each role may do. Every loop gets keys to decide and to administer; others on demand.
+GRANTS = {
+    CHOOSE: {LOOK, CHOOSE},  # decide among the arms that are known, and reward
+    DECIDE: {LOOK, CHOOSE, DECIDE},  # and add arms with a decision
+    READ: {LOOK, READ},  # see everything, change nothing
+    ADMINISTER: {LOOK, CHOOSE, DECIDE, READ, ADMINISTER},
+}
 ROLES = (DECIDE, ADMINISTER)
 GRACE = 86_400.0  # seconds for which a key that was replaced still works
 
@@ -19,11 +27,14 @@ class Holder(NamedTuple):
     role: str
     name: str  # the beginning of the hash, for the audit trail
 
-    def may(self, role: str, loop: str | None) -> bool:
-        """Whether the holder may do to a loop what needs a role."""
-        if self.loop is None:
-            return self.role == ADMINISTER
-        return self.loop == loop and self.role in (role, ADMINISTER)
+    def may(self, action: str, loop: str | None) -> bool:
+        """Return whether the holder may do this to a loop, or with None to the server."""
+        return self.loop in (None, loop) and action in GRANTS.get(self.role, ())
+
+
+def new_key() -> str:
+    """Return 256 random bits as text."""
+    return secrets.token_urlsafe(32)
 
 
 def hashed(key: str) -> bytes:
@@ -50,7 +61,10 @@ class Keys:
 
     def holder(self, key: str, now: float) -> Holder | None:
         """Who a key belongs to; None if to nobody, or not any more."""
-        wanted = hashed(key)
+        return self.holder_by_hash(hashed(key), now)
+
+    def holder_by_hash(self, wanted: bytes, now: float) -> Holder | None:
+        """Return who the key with this hash belongs to; None if it is no longer valid."""
         # The lookup tells at most about the hash, of which nobody can choose the beginning.
         record = self._records.get(wanted)
         if record is None or not hmac.compare_digest(record.hash, wanted):
@@ -59,9 +73,16 @@ class Keys:
             return None
         return Holder(record.loop, record.role, wanted.hex()[:12])
 
-    def issue(self, loop: str | None, role: str, now: float, grace: float = GRACE) -> str:
-        """A new key; the others of that loop and role expire after so many seconds of grace."""
-        key = secrets.token_urlsafe(32)
+    def newest(self, loop: str | None, role: str) -> bytes | None:
+        """Return the hash of the key of a loop and role that was issued last."""
+        found = [r for r in self._records.values() if (r.loop, r.role) == (loop, role)]
+        return max(found, key=lambda r: r.created).hash if found else None
+
+    def issue(
+        self, loop: str | None, role: str, now: float, grace: float = GRACE, key: str | None = None
+    ) -> str:
+        """Issue a key; the others of that loop and role expire after this many seconds of grace."""
+        key = new_key() if key is None else key
         for old in [r for r in self._records.values() if (r.loop, r.role) == (loop, role)]:
             if old.expires is not None and old.expires <= now:
                 self._store.delete_key(old.hash)

@@ -5,21 +5,25 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from tsucb.service import events
 from tsucb.service.errors import NotFound
 from tsucb.service.events import AnyEvent, Compacted, Configured, Decided, Forgot
 from tsucb.service.journal import Journal
-from tsucb.service.loop import TAKEN, Loop
+from tsucb.service.loop import SLOW, TAKEN, Loop
 from tsucb.service.relearning import Relearning
 from tsucb.service.state import LoopHeld
 from tsucb.service.store import Logged, Row, Snapshot, Store, StoreError
+from tsucb.service.turns import Turns
 
 log = logging.getLogger("tsucb.service")
 
 FAR = 20_000  # events behind the log, from which on a newer snapshot is looked for
 RETRY = 0.25  # seconds, before the store is asked again
+
+Found = TypeVar("Found")
 
 
 class Ledger:
@@ -57,14 +61,18 @@ class Ledger:
         self._saving = asyncio.Lock()  # whoever writes snapshots, or deletes them
         self._deleting: set[str] = set()  # loops whose events this process deletes
         self._prepared: dict[str, Relearning] = {}  # for changes of models on their way to the log
+        self.turns = Turns()
 
-    def open(self) -> None:
-        """Read all loops from the store, and begin to write."""
+    async def open(self) -> None:
+        """Read all loops from the store and compile for them, in a thread; begin to write."""
+        await self.turns.in_background(self._read_loops)
+        self.journal = Journal(self.store, self._committed, self._most_waiting)
+
+    def _read_loops(self) -> None:
         self.position = self.store.last()
         for name in self.store.loops():
             self.loops[name] = self.replayed(name)
             self.loops[name].settings.warm()
-        self.journal = Journal(self.store, self._committed, self._most_waiting)
 
     # Reading
 
@@ -133,11 +141,11 @@ class Ledger:
     async def _append_one(self, loop: Loop, event: AnyEvent) -> str:
         return (await self._append([(loop.name, event)]))[0]
 
-    def _committed(self, rows: Sequence[Row], first: int) -> list[str]:
-        """Fold events that are durable now."""
+    def _committed(self, rows: Sequence[Row], first: int) -> "list[str | asyncio.Future[str]]":
+        """Fold events that are durable now; those of a slow loop in a thread, in their order."""
         if first != self.position + 1:
             self._catch_up(first - 1)
-        found = []
+        found: list[str | asyncio.Future[str]] = []
         for position, row in enumerate(rows, start=first):
             found.append(self._fold(Logged(position, row.loop, row.body)))
         return found
@@ -149,12 +157,15 @@ class Ledger:
         for logged in self.store.read(self.position, until=until):
             self._fold(logged)
 
-    def _fold(self, logged: Logged) -> str:
+    def _fold(self, logged: Logged) -> "str | asyncio.Future[str]":
         self.position = logged.position
         loop = self.loops.get(logged.loop)
         if loop is not None and loop.position >= logged.position:
             return TAKEN
         event = events.decode(logged.body)
+        if self.store.shared and isinstance(event, Decided) and loop is not None:
+            width = loop.width_after(event.context, (event.arm_features or {}).values())
+            loop.growing = loop.growing or loop.numbers(width) > SLOW
         if loop is None and isinstance(event, Configured) and self.store.shared:
             loop = self.loops[logged.loop] = Loop(logged.loop, self._seed)  # made elsewhere
         if loop is None:
@@ -168,11 +179,22 @@ class Ledger:
             self._begin_rebuild(loop)
             loop.position = logged.position
             return TAKEN
-        found = self._take(loop, logged.position, event, relearning)
+        work = partial(self._take_and_hold, loop, logged.position, event, relearning)
+        return self.turns.do(loop.name, loop.is_slow, work)
+
+    def _take_and_hold(
+        self, loop: Loop, position: int, event: AnyEvent, relearning: Relearning | None
+    ) -> str:
+        found = self._take(loop, position, event, relearning)
         if isinstance(event, Compacted) and self.leading and not loop.stale:
             # Now, and not when whoever asked for it is awake again and more has happened.
             self._taken[loop.name] = loop.position, loop.hold()
         return found
+
+    async def look(self, loop: Loop, function: Callable[[], Found]) -> Found:
+        """Return what the function finds in a loop, in the loop's turn; see `Turns`."""
+        found = self.turns.do(loop.name, loop.is_slow, function)
+        return await found if isinstance(found, asyncio.Future) else found
 
     # Loops that are made from the log while the old ones go on
 
@@ -205,7 +227,7 @@ class Ledger:
         """Replace a loop by what the log makes of it; the old one decides meanwhile."""
         while True:
             try:
-                loop = await asyncio.to_thread(self.replayed, name)
+                loop = await self.turns.in_background(self.replayed, name)
                 self._replace(loop)
                 break
             except StoreError:
@@ -227,7 +249,7 @@ class Ledger:
             position, held = taken
             self._snapshots[loop.name] = position, self.clock()
             # Elsewhere: meanwhile there are requests to answer.
-            snapshot = Snapshot(position, await asyncio.to_thread(held.to_bytes))
+            snapshot = Snapshot(position, await self.turns.in_background(held.to_bytes))
             await asyncio.to_thread(self.store.save_snapshot, loop.name, snapshot, alone)
 
     # Work in the background

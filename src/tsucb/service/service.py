@@ -5,13 +5,14 @@ import contextlib
 import re
 import secrets
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tsucb.agent import Agent
 from tsucb.service import events
-from tsucb.service.errors import Conflict, NotFound
+from tsucb.service.errors import Conflict, NotFound, TooLarge
 from tsucb.service.events import (
     Activated,
     AnyEvent,
@@ -25,8 +26,8 @@ from tsucb.service.events import (
     Rewarded,
 )
 from tsucb.service.journal import Overloaded
-from tsucb.service.keys import ROLES
-from tsucb.service.loop import REPEATED, Loop
+from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, ROLES
+from tsucb.service.loop import MOST_NUMBERS, REPEATED, SLOW, Loop
 from tsucb.service.relearning import Relearning, model_name
 from tsucb.service.settings import LoopSettings, changed
 from tsucb.service.slots import ONE, Wanted, fill, is_list, ranked_arms
@@ -37,7 +38,17 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LONGEST_ID = 256  # characters of an id, or of an arm's name
 NUL = "\0"  # which PostgreSQL has no place for
 MOST_UNWRITTEN = 10_000  # decisions that are kept until the database is back
+MOST_TURNS = 500  # calls that wait for the turn of a slow loop
 NEAR = 1_000  # events that are folded while requests wait
+
+
+class GivenReward(NamedTuple):
+    """A reward as a client reports it; `key` is the same in a repeat of the request."""
+
+    id: str
+    slot: str
+    value: float
+    key: str | None
 
 
 class Service(Upkeep):
@@ -62,8 +73,8 @@ class Service(Upkeep):
                 f"the first a letter or digit; {name[:80]!r} does not"
             )
         check_arms(arms)
-        await asyncio.to_thread(settings.warm)
-        async with self._busy:
+        await self.turns.in_background(settings.warm)
+        async with self._alone(name):
             if name in self.loops:
                 raise Conflict(f"there is a loop {name!r} already")
             await asyncio.to_thread(self.store.add_loop, name)
@@ -81,7 +92,7 @@ class Service(Upkeep):
 
     async def delete(self, name: str, who: str) -> None:
         """Delete a loop with everything that was ever written about it."""
-        async with self._busy, self._saving:
+        async with self._alone(name), self._saving:
             self.loop(name)
             del self.loops[name]
             await asyncio.to_thread(self.store.remove_loop, name)
@@ -100,7 +111,7 @@ class Service(Upkeep):
             settings = changed(loop.settings, changes)
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from None
-        await asyncio.to_thread(settings.warm)
+        await self.turns.in_background(settings.warm)
         if relearn and loop.agent is not None and not settings.learns_like(loop.settings):
             settings = await self._relearn(loop.name, settings, changes)
             await self.store_snapshot(self.loop(loop.name))  # nobody should have to do that again
@@ -119,7 +130,7 @@ class Service(Upkeep):
                     "another server learns from the log of this loop, or deletes from it; try again"
                 )
             relearning = Relearning(name, settings, self._seed)
-            await asyncio.to_thread(self._nearly_relearned, relearning)
+            await self.turns.in_background(self._nearly_relearned, relearning)
             # What else was changed meanwhile stays changed.
             settings = changed(self.loop(name).settings, changes)
             if not settings.learns_like(relearning.settings):
@@ -165,6 +176,33 @@ class Service(Upkeep):
                 f"the loop knows {len(loop.arms):,} arms and takes at most {most:,}; remove some, "
                 "or raise most_arms"
             )
+        if new:
+            self._check_growth(loop, loop.width, len(new))
+
+    def _check_growth(self, loop: Loop, width: int, new_arms: int = 0) -> None:
+        """Raise TooLarge before a model grows beyond what fits; note that it becomes a slow one."""
+        after = loop.numbers(width, new_arms)
+        if after > MOST_NUMBERS and (new_arms or width > loop.width):
+            raise TooLarge(
+                f"with {width:,} columns of features for {len(loop.arms) + new_arms:,} arms the "
+                "model would be too large; use fewer names of features, fewer categories or fewer "
+                "arms"
+            )
+        loop.growing = loop.growing or after > SLOW
+
+    def issue_server_key(self, who: str, grace: float = GRACE) -> str:
+        """Issue a key of the server; the old one works for this many seconds more."""
+        key = self.keys.issue(None, ADMINISTER, self.clock(), grace)
+        self.audit(who, "keys", None, "server")
+        return key
+
+    def issue_key(self, loop: Loop, role: str, who: str, grace: float = GRACE) -> str:
+        """Issue a key of a loop; the old ones of the role work for this many seconds more."""
+        if role not in GRANTS:
+            raise ValueError(f"a role is one of {', '.join(GRANTS)}, not {role[:40]!r}")
+        key = self.keys.issue(loop.name, role, self.clock(), grace)
+        self.audit(who, "keys", loop.name, role)
+        return key
 
     async def reset(self, loop: Loop, who: str) -> None:
         """Forget what a loop has learned."""
@@ -198,6 +236,7 @@ class Service(Upkeep):
         key: str | None = None,
         person: str | None = None,
         ranked: bool = False,
+        may_add: bool = True,
     ) -> Decided:
         """Decide, and return once the decision is durable.
 
@@ -216,11 +255,20 @@ class Service(Upkeep):
             check_arms(offered)
             new = loop.unknown(offered)
             if new:
+                if not may_add:
+                    raise ValueError(f"there is no arm {new[0]!r}, and this key may not add it")
                 self._check_room(loop, new)
                 await self._append_one(loop, ArmsChanged(self.clock(), add=new))
         if is_list(loop, slots) and not loop.settings.is_warm(lists=True):
-            await asyncio.to_thread(loop.settings.warm, lists=True)
-        picks = fill(loop, context, offered, set(excluded), slots, arm_features)
+            await self.turns.in_background(partial(loop.settings.warm, lists=True))
+        if self.turns.waiting(loop.name) > MOST_TURNS:
+            raise Overloaded
+        for slot in slots if slots[0].features else ONE:
+            whole = loop.with_slot(context, slot.features)
+            self._check_growth(loop, loop.width_after(whole, (arm_features or {}).values()))
+        picks = await self.look(
+            loop, partial(fill, loop, context, offered, set(excluded), slots, arm_features)
+        )
         if id is None:
             id = self._new_id()
         ranking = ranked_arms(offered, picks[0]) if ranked else None
@@ -271,29 +319,61 @@ class Service(Upkeep):
     async def rewards(
         self, loop: Loop, id: str, values: Sequence[tuple[str, float]], *, key: str | None = None
     ) -> list[str]:
-        """The same for several slots."""
+        """Take rewards for several slots of a decision, all or none."""
+        given = [GivenReward(id, slot, value, key) for slot, value in values]
+        found = await self.reward_all(loop, given, strict=True)
+        return [str(each) for each in found]
+
+    async def reward_all(
+        self, loop: Loop, given: "Sequence[GivenReward]", strict: bool = False
+    ) -> list[str | Exception]:
+        """Take rewards in one write, all or none; return what became of each.
+
+        Instead of one that cannot be taken there is the error, or with `strict` it is raised and
+        none is taken.
+        """
+        most = self.journal.most_waiting
+        if len(given) > most:
+            raise TooLarge(f"a request has at most {most:,} rewards, not {len(given):,}")
+        found: list[str | Exception | None] = []
+        pairs: list[tuple[str, AnyEvent]] = []
+        for reward in given:
+            try:
+                repeated = await self._check_given(loop, reward)
+            except (LookupError, ValueError) as error:
+                if strict:
+                    raise
+                found.append(error)
+                continue
+            found.append(REPEATED if repeated else None)
+            if not repeated:
+                event = Rewarded(
+                    self.clock(), reward.id, float(reward.value), reward.slot, reward.key
+                )
+                pairs.append((loop.name, event))
+        outcomes = iter(await self._append(pairs) if pairs else ())
+        return [next(outcomes) if each is None else each for each in found]
+
+    async def _check_given(self, loop: Loop, given: "GivenReward") -> bool:
+        """Raise an error if a reward cannot be taken; return whether it came before."""
+        id, slot, value, key = given
         check_text("a key", key)
-        for _, value in values:
-            check_reward(loop, value)
+        check_reward(loop, value)
         waiting = loop.waiting.get(id)
         if waiting is None:
             if self._unwritten(loop, id) is not None:
                 raise StoreError(f"decision {id!r} is not written yet; try again later")
             history = await self.history(loop, id)
             before = {(e.key, e.slot) for e in history if isinstance(e, Rewarded)}
-            if key is not None and all((key, slot) in before for slot, _ in values):
-                return [REPEATED] * len(values)
             slots = {pick.slot for pick in first_decision(history, id).picks}
+            if key is not None and (key, slot) in before:
+                return True
         else:
             slots = {slot.name for slot in waiting.slots}
-        for slot, _ in values:
-            if slot not in slots:
-                what = f"has no slot {slot!r}" if slot else "needs the name of a slot"
-                raise ValueError(f"a reward for decision {id!r} {what}")
-        now = self.clock()
-        return await self._append(
-            [(loop.name, Rewarded(now, id, float(value), slot, key)) for slot, value in values]
-        )
+        if slot not in slots:
+            what = f"has no slot {slot!r}" if slot else "needs the name of a slot"
+            raise ValueError(f"a reward for decision {id!r} {what}")
+        return False
 
     async def activate(self, loop: Loop, id: str) -> str:
         """Put a deferred decision to use."""
@@ -339,7 +419,7 @@ class Service(Upkeep):
     @contextlib.asynccontextmanager
     async def _deleting_from(self, name: str) -> AsyncIterator[None]:
         """Only one at a time; and whoever does it sees to the loop, not the fold of `Forgot`."""
-        async with self._busy:
+        async with self._alone(name):
             self._deleting.add(name)
             try:
                 yield

@@ -74,7 +74,7 @@ class SqliteStore:
     def __init__(self, folder: str | os.PathLike[str], *, vfs: str | None = None) -> None:
         check_version(apsw.sqlite_lib_version())
         self.folder = Path(folder)
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(self.folder)
         self._held = _locked(self.folder / LOCK)
         # The writer appends; readers must not wait for it, nor it for them.
         self._writing, self._reading = threading.RLock(), threading.RLock()
@@ -416,6 +416,16 @@ class SqliteStore:
             self._reader.close()
             self._writer.close()
             self._held.close()
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that only its owner can read, with the log and the keys in it."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if hasattr(os, "getuid") and folder.stat().st_uid == os.getuid():
+        folder.chmod(0o700)
+        for file in (*folder.glob(f"{FILE}*"), *folder.glob("keys.json")):
+            file.chmod(0o600)
+    (folder / FILE).touch(mode=0o600)  # SQLite gives its other files the same permissions
 
 
 def _delete_snapshots(writer: apsw.Connection, number: int) -> None:

@@ -39,13 +39,14 @@ class Upkeep(Ledger):
         self._ticking: asyncio.Task[None] | None = None
         self._looking = asyncio.Lock()  # one looks at what is due at a time
         self._looked: dict[str, float] = {}  # when a loop was looked through for what is too old
-        self._busy = asyncio.Lock()  # whoever replaces a whole loop
+        self._busy: dict[str, asyncio.Lock] = {}  # of each loop, for whoever replaces all of it
+        self._guarding = asyncio.Lock()  # the store guards one loop at a time
 
     # Life
 
     async def start(self) -> None:
         """Read all loops from the store, and begin to take requests."""
-        self.open()
+        await self.open()
         self.leading = self.store.leads()
         self._ticking = asyncio.create_task(self._tick())
         self.ready = True
@@ -67,6 +68,7 @@ class Upkeep(Ledger):
                     await self.store_snapshot(loop)
         await asyncio.to_thread(self.journal.stop)
         await asyncio.sleep(0)  # what the journal has just written is folded
+        await self.turns.finish()
 
     async def _tick(self) -> None:
         """Let waits end, and take snapshots, from time to time."""
@@ -92,7 +94,8 @@ class Upkeep(Ledger):
             await self._follow()
         if not self.leading:
             return
-        due = [loop.name for loop in self.loops.values() if loop.due <= now]
+        loops = [loop for loop in self.loops.values() if not self.turns.waiting(loop.name)]
+        due = [loop.name for loop in loops if loop.due <= now]
         if due:
             await self._append([(name, Passed(now)) for name in due])
         for loop in list(self.loops.values()):
@@ -121,7 +124,7 @@ class Upkeep(Ledger):
         self.leading = await asyncio.to_thread(self.store.leads)
         last = await asyncio.to_thread(self.store.last)
         if self._is_far(last):
-            self._leap(last, await asyncio.to_thread(self._newest_loops, last))
+            self._leap(last, await self.turns.in_background(self._newest_loops, last))
         after = self.position
         for logged in await asyncio.to_thread(lambda: list(self.store.read(after, until=last))):
             if logged.position > self.position:
@@ -162,7 +165,7 @@ class Upkeep(Ledger):
             # Which models have learned from the log must be known here, whoever was asked for them.
             if not (mine and await self._is_up_to_date(name)):
                 return False
-            old = await asyncio.to_thread(self._condensed, name, before)
+            old = await self.turns.in_background(self._condensed, name, before)
             done = old is not None and await asyncio.to_thread(self.store.condense, name, *old)
         if done:
             self.audit("server", "retention", loop.name, f"older than {days} days")
@@ -171,13 +174,17 @@ class Upkeep(Ledger):
     @contextlib.asynccontextmanager
     async def _guarded(self, name: str) -> AsyncIterator[bool]:
         """Replace a loop, or what its log begins with, here and on no other server; see `Store`."""
-        async with self._busy:
+        async with self._alone(name), self._guarding:
             mine = await asyncio.to_thread(self.store.guard, name)
             try:
                 yield mine
             finally:
                 if mine:
                     await asyncio.to_thread(self.store.release)
+
+    def _alone(self, name: str) -> asyncio.Lock:
+        """Return the lock of whoever makes, deletes or replaces a loop of this name."""
+        return self._busy.setdefault(name, asyncio.Lock())
 
     async def _is_up_to_date(self, name: str) -> bool:
         """Whether a loop has folded all that is in the log now; waits a moment for that."""
