@@ -42,9 +42,8 @@ def served(
     """Serve one loop on a free port, until the end of the block."""
     store = SqliteStore(folder)
     service = Service(store, clock=clock, seed=1, most_waiting=most_waiting)
-    application = Application(service, options or Options())
-    # Without the protocol the answers would wait for the acknowledgement of their headers.
-    free = socket.socket(proto=socket.IPPROTO_TCP)
+    application = Application(service, options or Options(), monotonic=clock)
+    free = socket.socket(proto=socket.IPPROTO_TCP)  # proto is needed for TCP_NODELAY
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
     certificate, key = tls or (None, None)
@@ -59,8 +58,9 @@ def served(
 
     async def main() -> None:
         task = asyncio.create_task(server.serve([free]))
-        while not server.started and not task.done():
+        while not (server.started and application.ready) and not task.done():
             await asyncio.sleep(0.005)
+            assert application.failed is None, application.failed
         if LOOP not in service.loops:
             chosen = LoopSettings(**{"learn_early": True, **settings})
             found.keys = await service.create(LOOP, chosen)

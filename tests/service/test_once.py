@@ -8,7 +8,8 @@ import pytest
 from tests.service.conftest import run, running
 from tests.service.test_loop import ARMS, WAIT, learned, log_gives, made, pulls
 from tsucb.logs.decision_log import joined
-from tsucb.service import events, loop as loops
+from tsucb.service import events
+from tsucb.service.errors import TooLarge
 from tsucb.service.events import Decided, Rewarded
 from tsucb.service.export import log_rows
 from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop
@@ -142,26 +143,20 @@ def test_an_event_that_cannot_be_folded_is_set_aside(open_store, clock, monkeypa
     run(main)
 
 
-def test_what_a_decide_key_can_make_is_bounded(open_store, clock, monkeypatch):
-    """Of a thousand features of a thousand arms, those count that there is room for."""
-    monkeypatch.setattr(loops, "MOST_NUMBERS", 3_000)
+def test_what_a_decide_key_can_make_is_bounded(open_store, clock):
+    """A thousand arms with a thousand features would be 16 GB: neither is taken after the other."""
 
     async def main():
         async with running(open_store(), clock) as service:
-            loop = await made(service)
-            for n in range(40):
-                context = {f"x{n}": 1.0, "city": f"c{n}", "age": n}
-                event = await service.decide(loop, context)
-                await service.reward(loop, event.id, n % 2)
-            assert len(loop.arms) * (1.5 * len(loop.features)) ** 2 <= 3_000
-            width = sum(loop.learner.model.context_shape(1))
-            assert width <= 60
-            assert (pulls(loop), loop.counts.refused) == (40, 0)
-            with pytest.raises(ValueError, match="more than fits in memory"):
-                await service.decide(loop, {"age": 1}, [f"arm{n}" for n in range(50)])
-            assert log_gives(service, snapshots=False).digest() == loop.digest()
-            await service.store_snapshot(loop)
-            assert log_gives(service).digest() == loop.digest()
+            arms, context = [f"a{n}" for n in range(1_000)], {f"x{n}": 1.0 for n in range(1_000)}
+            wide, many = await made(service, "wide"), await made(service, "many")
+            await service.decide(wide, context)
+            await service.decide(many, {"x": 1.0}, arms[:-3])  # and the three that it has
+            with pytest.raises(TooLarge, match="model would be too large"):
+                await service.decide(wide, context, arms[:-3])
+            with pytest.raises(TooLarge, match="model would be too large"):
+                await service.decide(many, context)
+            assert (len(wide.arms), many.counts.decisions) == (3, 1)
 
     run(main)
 
@@ -201,8 +196,7 @@ def test_damage_is_noticed_and_named(tmp_path, clock):
                 async with running(store, clock) as service:
                     assert len(service.loop("drinks").waiting) == 200
                     same += 1  # a byte that holds nothing, as of a page that is free
-            except StoreError as error:
-                assert "the log is damaged" in str(error)
+            except StoreError:
                 noticed += 1
             finally:
                 store.close()

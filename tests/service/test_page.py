@@ -44,7 +44,7 @@ def test_pages_show_what_happens_and_escape_it(drinks, browser, clock):
     assert page.status_code == 200
     assert EVIL not in page.text
     assert "&lt;script&gt;alert" in page.text
-    assert len(re.findall("<svg class=.chart", page.text)) >= 2
+    assert len(re.findall("<svg class=.plot", page.text)) >= 2
     assert "more than random choice" in page.text
     assert re.search(r"α = [\d.−∞-]+", page.text)
     policy = page.headers["content-security-policy"]
@@ -129,8 +129,11 @@ def test_health_and_metrics(drinks, clock):
     text = httpx.get(f"{drinks.url}/metrics", headers=headers, timeout=PATIENCE).text
     assert 'tsucb_loop_decisions_total{loop="drinks"} 3' in text
     assert re.search(r'tsucb_answers_total\{protocol="v1",status="200"\} 4', text)
-    for line in text.splitlines():
-        assert re.fullmatch(r"# (HELP|TYPE) .+|[a-z_]+(\{[^}]*\})? -?[\d.e+-]+", line), line
+    assert 'tsucb_answer_seconds_count{operation="decide",protocol="v1"} 3' in text
+    drinks.loop.counts.late = 123_456_789  # every digit of a counter counts
+    text = httpx.get(f"{drinks.url}/metrics", headers=headers, timeout=PATIENCE).text
+    late = re.search(r'tsucb_loop_late_total\{loop="drinks"\} (\S+)', text)
+    assert float(late[1]) == 123_456_789
     drinks.service.journal.failed = True
     assert httpx.get(f"{drinks.url}/healthz", timeout=PATIENCE).status_code == 200
     assert httpx.get(f"{drinks.url}/readyz", timeout=PATIENCE).status_code == 503
@@ -144,8 +147,10 @@ def test_the_openapi_document_describes_every_operation(drinks):
     assert ("POST", "/v1/loops/{loop}/decide") in operations
     assert ("GET", "/v1/loops/{loop}/decisions/{id}") in operations
     native = drinks.application.protocols["v1"]
-    assert len(operations) == len(native.operations) + 2
+    assert len(operations) == len(native.operations) + 4
     schemas = found["components"]["schemas"]
-    assert {"Question", "Choice", "LoopSettings"} <= set(schemas)
+    assert {"Question", "DecisionAnswer", "LoopSettings"} <= set(schemas)
+    exploration = schemas["LoopSettings"]["properties"]["exploration"]
+    assert (exploration["minimum"], exploration["maximum"]) == (0, 1)
     for reference in re.findall(r'"\$ref": ?"#/components/schemas/(\w+)"', str(found)):
         assert reference in schemas

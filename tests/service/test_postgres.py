@@ -11,11 +11,9 @@ import pytest
 
 from tests.service.conftest import run, running, until
 from tsucb.service import events
+from tsucb.service.application import Application
 from tsucb.service.errors import Conflict
 from tsucb.service.loop import LATE, TAKEN
-from tsucb.service.metrics import Metrics
-from tsucb.service.native import Native
-from tsucb.service.page import Page
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
 from tsucb.service.store import Change, Condense, StoreError
@@ -149,7 +147,8 @@ def test_a_database_that_stops_and_comes_back(mortal_database, stores, clock, tm
             await until(lambda: "drinks" in two.loops)
             here, there = one.loop("drinks"), two.loop("drinks")
             before = [await one.decide(here, {"n": n}) for n in range(5)]
-            page = Page(two, Metrics(two), Native(two))
+            page = Application(two).page
+            page._is_ready = lambda: True
             await asyncio.to_thread(mortal_database.stop)
             made = [await two.decide(there, {"n": n}, key=f"k{n}") for n in range(5)]
             again = await two.decide(there, {"n": 0}, key="k0")
@@ -334,7 +333,7 @@ def test_a_database_that_is_not_there_is_one_sentence():
 def test_decisions_made_without_the_database_survive_a_stop(
     mortal_database, stores, clock, tmp_path
 ):
-    """They are on this machine's disk when they are answered, and in the log after the next start."""
+    """They are on this machine's disk when answered, and in the log after the next start."""
 
     async def main():
         address = mortal_database.address

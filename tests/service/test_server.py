@@ -32,12 +32,12 @@ def test_file_environment_and_options_in_this_order(tmp_path):
         ("colour = 1", {}, {}, "unknown field `colour`"),
         ("", {"TSUCB_SERVE_PORT": "many"}, {}, "port"),
         ("", {"TSUCB_SERVE_LOOPS": "a"}, {}, "set in the file"),
-        ("[loops.a]\nexploration = 2", {}, {}, "exploration must be 0 to 1"),
+        ("[loops.a]\nexploration = 2", {}, {}, r"<= 1.0 - at `\$.exploration`"),
         ("[loops.a]\ncolour = 2", {}, {}, "unknown field `colour`"),
         ("", {}, {"host": "0.0.0.0"}, "unencrypted"),
         ("", {}, {"tls_key": "k"}, "both tls_certificate and tls_key"),
-        ("", {}, {"port": 99_999_999}, "port must be from 1 to 65535"),
-        ("most_bytes = 0", {}, {}, "must be positive"),
+        ("", {}, {"port": 99_999_999}, r"<= 65535 - at `\$.port`"),
+        ("most_bytes = 0", {}, {}, r">= 1 - at `\$.most_bytes`"),
     ],
 )
 def test_wrong_settings_are_one_sentence(tmp_path, text, environment, options, sentence):
@@ -53,6 +53,7 @@ def test_the_first_start_makes_keys_and_the_next_keeps_them(tmp_path):
 
         async def main():
             await server.service.start()
+            await server.prepare()
             await server.service.stop()
 
         asyncio.run(main())
@@ -80,6 +81,7 @@ def test_the_greeting_tells_a_newcomer_how_to_go_on(tmp_path):
 
     async def main():
         await server.service.start()
+        await server.prepare()
         text = server.greeting()
         await server.service.stop()
         return text

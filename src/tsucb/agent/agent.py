@@ -250,6 +250,22 @@ class Agent(Deciding, Learning):
         """
         return self._reader.describe(context)
 
+    def width_after(self, context: Context, features: Iterable[Any] = ()) -> int:
+        """Return how many columns the model will have once it has learned from a context.
+
+        Parameters
+        ----------
+        context
+            As in `choose`.
+        features
+            Of the arms that are offered, where the model takes any.
+
+        >>> import tsucb
+        >>> tsucb.Agent(["red", "blue"]).width_after({"age": 31})
+        1
+        """
+        return self._reader.width_after(context, features)
+
     # Looking at it
 
     def arms_summary(self) -> "pd.DataFrame":

@@ -96,6 +96,14 @@ class HybridReader(Reader):
                 row[: vector.size] = vector[: row.size]
         return x[: first.used], z
 
+    def width_after(self, context: Context, features: Iterable[Any]) -> int:
+        """Return how many columns contexts and arms will have once these are learned."""
+        if self.encoders is None:
+            return sum(self.widths)
+        first, second = self.encoders
+        width = first.width if context is None else first.width_after(with_pairs(context, first))
+        return width + max((second.width_after(each) for each in features), default=second.width)
+
     def _whole(self, rows: Any, arms: Any) -> tuple[Floats, Floats]:
         """A matrix with one row per arm, of the context and of the arm."""
         matrix = self.matrix(rows)

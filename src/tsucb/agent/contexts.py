@@ -155,6 +155,10 @@ class Reader:
         vector = self.vector(context)
         return [(self.feature_names[i], float(vector[i])) for i in np.flatnonzero(vector).tolist()]
 
+    def width_after(self, context: Context, features: Iterable[Any]) -> int:
+        """Return how many numbers a context has, which does not change."""
+        return sum(self.shape)
+
     def _features(self, table: Any) -> Any:
         """The columns of the features, side by side."""
         names, present = self.needed_names(), getattr(table, "columns", table)
@@ -249,6 +253,10 @@ class FreeReader(Reader):
         arms, rewards = np.asarray(table[arm]).tolist(), np.asarray(table[reward]).tolist()
         others = {name: table[name] for name in present if name not in (arm, reward)}
         return (others or None), arms, rewards
+
+    def width_after(self, context: Context, features: Iterable[Any]) -> int:
+        """Return how many columns contexts will have once this one is learned; learn nothing."""
+        return int(self.encoder.width if context is None else self.encoder.width_after(context))
 
     def describe(self, context: Context) -> list[tuple[str, float]]:
         """What the encoder makes of a context, learning nothing."""

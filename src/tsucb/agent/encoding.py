@@ -97,6 +97,19 @@ class Encoder:
         """The vector of a context, learning nothing; what has no column is left out."""
         return self._vocabulary.encode(context, learn=False)[1]
 
+    def width_after(self, context: Any) -> int:
+        """Return how long vectors will be once this context is learned; learn nothing.
+
+        >>> Encoder().width_after({"age": 30, "city": "Paris"})
+        16
+        """
+        vocabulary = self._vocabulary
+        if type(context) is dict and vocabulary._known(context, []) is not None:
+            return vocabulary.width
+        other = vocabulary.copied()
+        other.warned = True
+        return other.encode(context, learn=True)[0].width
+
     def describe(self, context: Any) -> list[tuple[str, float]]:
         """What `peek` makes of a context: the names and values of the columns that are not 0."""
         vocabulary, vector = self._vocabulary.encode(context, learn=False)

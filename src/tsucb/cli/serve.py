@@ -31,6 +31,12 @@ def serve(
         Path | None,
         typer.Option(help="Copy the log to this file, also while it is served, and leave."),
     ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Read the whole log, say what is damaged, and leave.")
+    ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Set aside what is damaged in the log, and leave.")
+    ] = False,
     demo: Annotated[
         bool, typer.Option("--demo", help="Play simulated visitors, to see a page that lives.")
     ] = False,
@@ -44,6 +50,7 @@ def serve(
             Server,
             at_terminal,
             environment,
+            look_through,
             read_settings,
             set_up_logging,
         )
@@ -67,7 +74,9 @@ def serve(
     try:
         if backup is not None:
             copy_log(settings.data, backup)
-            return
-        Server(settings, demo).run()
+        elif check or repair:
+            look_through(settings, repair)
+        else:
+            Server(settings, demo).run()
     except StoreError as error:
         raise ValueError(str(error)) from None

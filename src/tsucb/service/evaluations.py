@@ -20,7 +20,7 @@ SPAN = 300.0  # seconds
 SUGGESTED = {"TS-UCB(10)": "TS-UCB(10)", "TS": "TS", "Greedy": "Greedy"}
 
 
-class PolicySpan(msgspec.Struct, array_like=True):
+class EvaluationSpan(msgspec.Struct, array_like=True):
     """Number, sum and sum of squares of what decisions in five minutes contribute."""
 
     start: float
@@ -35,7 +35,7 @@ class PolicyResult(msgspec.Struct):
     name: str
     arguments: str
     source: str
-    spans: list[PolicySpan] = []
+    spans: list[EvaluationSpan] = []
 
     @property
     def mean(self) -> float:
@@ -92,7 +92,7 @@ class Evaluations:
     async def _run(self, loop: Loop, evaluation: Evaluation) -> None:
         try:
             async with self._one_at_a_time:
-                await asyncio.to_thread(evaluate, self._service, loop, evaluation)
+                await self._service.turns.in_background(evaluate, self._service, loop, evaluation)
             evaluation.status = "Succeeded"
         except (ValueError, TypeError) as error:
             evaluation.status, evaluation.note = "Failed", str(error)
@@ -159,7 +159,7 @@ def _agent_settings(arguments: str) -> dict[str, Any]:
     return {"policy": arguments.strip()}
 
 
-def spans(time: Any, terms: Any) -> list[PolicySpan]:
+def spans(time: Any, terms: Any) -> list[EvaluationSpan]:
     """Contributions of decisions, five minutes by five minutes."""
     kept = ~np.isnan(terms)
     number, place = np.unique(np.floor(time[kept] / SPAN), return_inverse=True)
@@ -167,7 +167,7 @@ def spans(time: Any, terms: Any) -> list[PolicySpan]:
     total = np.bincount(place, terms[kept], number.size)
     squares = np.bincount(place, terms[kept] ** 2, number.size)
     return [
-        PolicySpan(float(n * SPAN), int(c), float(t), float(s))
+        EvaluationSpan(float(n * SPAN), int(c), float(t), float(s))
         for n, c, t, s in zip(number, count, total, squares, strict=True)
     ]
 

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from tsucb.service.events import AnyEvent, Decided
@@ -28,6 +29,7 @@ class Outcome(NamedTuple):
     fresh: bool = False
 
 
+Outcomes = Sequence["Outcome | asyncio.Future[Outcome]"]  # futures of what a thread folds
 KEPT = Outcome("kept")  # a decision that is on this machine's disk, and not in the log yet
 
 
@@ -42,6 +44,12 @@ class Submission(NamedTuple):
     def plain(self) -> bool:
         """Whether it may share a transaction with others."""
         return self.change is not None and self.change.plain
+
+    def give(self, found: "Outcomes", erased: int, _: Any = None) -> None:
+        """Tell whoever waits what became of the events."""
+        if not self.future.done():  # the client may have gone
+            known = [one.result() if isinstance(one, asyncio.Future) else one for one in found]
+            self.future.set_result((known, erased))
 
 
 class Delivery(NamedTuple):
@@ -72,7 +80,7 @@ class Journal:
     """
 
     def __init__(
-        self, store: Store, deliver: Callable[[Delivery], list[Outcome]],
+        self, store: Store, deliver: Callable[[Delivery], Outcomes],
         catch_up: Callable[[int, int], Any], position: int, spool: Spool,
         most_waiting: int = 4_000,
     ) -> None:  # fmt: skip
@@ -187,13 +195,16 @@ class Journal:
             return
         self._settle(batch, outcomes, written.erased)
 
-    def _settle(self, batch: list[Submission], outcomes: list[Outcome], erased: int = 0) -> None:
+    def _settle(self, batch: list[Submission], outcomes: "Outcomes", erased: int = 0) -> None:
         left = iter(outcomes)
         for each in batch:
             found = [next(left) for _ in each.events]
             self.waiting -= len(found)
-            if not each.future.done():
-                each.future.set_result((found, erased))
+            later = [one for one in found if isinstance(one, asyncio.Future)]
+            if later:  # those of slow loops
+                asyncio.gather(*later).add_done_callback(partial(each.give, found, erased))
+            else:
+                each.give(found, erased)
 
     def _refuse(self, batch: list[Submission], error: Exception) -> None:
         self.failed = self.failed or isinstance(error, StoreError)

@@ -5,16 +5,15 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
 from tsucb.service import events
 from tsucb.service.clock import SteadyClock
 from tsucb.service.errors import NotFound
-from tsucb.service.events import AnyEvent, Compacted, Configured, Forgot
+from tsucb.service.events import AnyEvent, Compacted, Configured, Decided, Forgot
 from tsucb.service.journal import Delivery, Journal, Outcome, Overloaded
-from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop
+from tsucb.service.loop import REFUSED, REPEATED, SLOW, TAKEN, Loop
 from tsucb.service.relearning import Relearning
 from tsucb.service.spool import Spool
 from tsucb.service.state import LoopHeld
@@ -27,6 +26,7 @@ from tsucb.service.store import (
     Store,
     StoreError,
 )
+from tsucb.service.turns import Turns
 
 log = logging.getLogger("tsucb.service")
 
@@ -97,8 +97,7 @@ class Ledger:
         self._rebuilding: dict[int, asyncio.Task[None]] = {}
         # For changes of models on their way to the log: what has learned, and what it lacks.
         self._prepared: dict[int, tuple[Relearning, Tail]] = {}
-        # What requests wait for must not wait for evaluations and exports, which use the others.
-        self._readers = ThreadPoolExecutor(4, "reader")
+        self.turns = Turns()
 
     def open(self) -> None:
         """Read all loops from the store; blocks."""
@@ -109,6 +108,7 @@ class Ledger:
 
     def begin_writing(self) -> None:
         """Begin to write, in the event loop."""
+        self._running = asyncio.get_running_loop()
         self.journal = Journal(
             self.store, self._deliver, self._catch_up, self.position, self.unwritten,
             self._most_waiting,
@@ -122,10 +122,10 @@ class Ledger:
             raise NotFound(f"there is no loop {name!r}")
         return self.loops[name]
 
-    async def read(self, function: Callable[..., Found], *arguments: Any) -> Found:
-        """Call a function that reads from the store, in another thread."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._readers, partial(function, *arguments))
+    async def look(self, loop: Loop, function: Callable[[], Found]) -> Found:
+        """Return what the function finds in a loop, in the loop's turn; see `Turns`."""
+        found = self.turns.do(loop.number, loop.is_slow, function)
+        return await found if isinstance(found, asyncio.Future) else found
 
     def replayed(self, loop: Loop, snapshots: bool = True, until: int | None = None) -> Loop:
         """Make a loop from the log: from the last snapshot that can be read, or from the start.
@@ -221,8 +221,8 @@ class Ledger:
             return [self.replayed(Loop(*each, self._seed), until=until) for each in loops]
         return list(self.store.read(after, until=until))
 
-    def _deliver(self, delivery: Delivery) -> list[Outcome]:
-        """Fold what is durable now; in the event loop."""
+    def _deliver(self, delivery: Delivery) -> "list[Outcome | asyncio.Future[Outcome]]":
+        """Fold what is durable now; events of a slow loop in a thread, in their order."""
         for each in delivery.news or ():
             if isinstance(each, Loop):  # it has folded more than others that are being made
                 self._prepared.pop(each.number, None)
@@ -230,39 +230,34 @@ class Ledger:
             else:
                 self._fold(each.position, each.loop, None, each.body)
         self.position = max(self.position, delivery.until)
-        outcomes = []
+        outcomes: list[Outcome | asyncio.Future[Outcome]] = []
         for place, number, event in delivery.entries:
             if place.fresh:
-                found = self._fold(place.position, number, event)
-                outcomes.append(Outcome(found, place.position, fresh=True))
+                outcomes.append(self._fold(place.position, number, event))
             else:
                 known = place.position > 0
                 outcomes.append(Outcome(REPEATED, place.position) if known else GONE)
         return outcomes
 
-    def _fold(self, position: int, number: int, event: AnyEvent | None, body: bytes = b"") -> str:
-        """Fold the event at a position into its loop."""
-        loop = self._numbered.get(number)
+    def _fold(
+        self, position: int, number: int, event: AnyEvent | None, body: bytes = b""
+    ) -> "Outcome | asyncio.Future[Outcome]":
+        """Fold the event at a position into its loop, at once or in the loop's turn."""
+        self.position = max(self.position, position)
+        loop, taken = self._numbered.get(number), Outcome(TAKEN, position, fresh=True)
+        if loop is not None and loop.position >= position:
+            return taken
         try:
-            if loop is not None and loop.position >= position:
-                return TAKEN
-            if event is None:
-                event = events.decode(body)
-            if loop is None:
-                if not isinstance(event, Configured) or not event.name:
-                    return TAKEN
-                loop = self._put(Loop(event.name, number, self._seed))  # made elsewhere
-            return self._fold_into(loop, position, event)
-        except Exception as error:
-            if loop is not None:
-                loop.position, loop.stale = position, True
-                self._begin(self._put_aside(loop, Poison(position, error)))
-            return REFUSED
-        finally:
-            self.position = max(self.position, position)
-
-    def _fold_into(self, loop: Loop, position: int, event: AnyEvent) -> str:
-        number = loop.number
+            event = events.decode(body) if event is None else event
+        except ValueError as error:
+            return taken if loop is None else self._refused(loop, position, error)
+        if loop is None:
+            if not isinstance(event, Configured) or not event.name:
+                return taken
+            loop = self._put(Loop(event.name, number, self._seed))  # made elsewhere
+        if body and isinstance(event, Decided):  # decided elsewhere
+            width = loop.width_after(event.context, (event.arm_features or {}).values())
+            loop.growing = loop.growing or loop.numbers(width) > SLOW
         for tail in self._tails.get(number, ()):
             tail.append((position, event))
         prepared = self._prepared.get(number)
@@ -272,12 +267,29 @@ class Ledger:
         elif is_relearning(event) and not is_prepared(prepared, event):  # asked elsewhere
             self._begin_rebuild(loop)
             loop.position = position
-            return TAKEN
-        found = self._take(loop, position, event, prepared)
-        if isinstance(event, Compacted) and number in self._taken and not loop.stale:
+            return taken
+        work = partial(self._take_and_hold, loop, position, event, prepared)
+        return self.turns.do(number, loop.is_slow, work)
+
+    def _take_and_hold(
+        self, loop: Loop, position: int, event: AnyEvent,
+        prepared: tuple[Relearning, Tail] | None,
+    ) -> Outcome:  # fmt: skip
+        try:
+            found = self._take(loop, position, event, prepared)
+        except Exception as error:
+            return self._refused(loop, position, error)
+        if isinstance(event, Compacted) and loop.number in self._taken and not loop.stale:
             # Now, and not when whoever asked for it is awake again and more has happened.
-            self._taken[number] = position, loop.hold()
-        return found
+            self._taken[loop.number] = position, loop.hold()
+        return Outcome(found, position, fresh=True)
+
+    def _refused(self, loop: Loop, position: int, error: Exception) -> Outcome:
+        """Have an event set aside that cannot be folded; in any thread."""
+        loop.position, loop.stale = position, True
+        work = self._put_aside(loop, Poison(position, error))
+        self._running.call_soon_threadsafe(self._begin, work)
+        return Outcome(REFUSED, position, fresh=True)
 
     async def _put_aside(self, loop: Loop, poison: Poison) -> None:
         while True:
@@ -339,12 +351,15 @@ class Ledger:
     async def _made_again(self, loop: Loop) -> Loop | None:
         """Make a loop from the log; None if what was deleted meanwhile may be in it."""
         with self._tail(loop) as tail:
-            fresh = await asyncio.to_thread(self.replayed, loop, until=self.position)
-            while len(tail) > NEAR or any(is_relearning(event) for _, event in tail):
+            fresh = await self.turns.in_background(
+                partial(self.replayed, loop, until=self.position)
+            )
+            near = 0 if fresh.is_slow else NEAR
+            while len(tail) > near or any(is_relearning(event) for _, event in tail):
                 some, tail[:] = tail[:], []
                 if any(isinstance(event, Forgot) for _, event in some):
                     return None
-                await asyncio.to_thread(self._take_all, fresh, some)
+                await self.turns.in_background(self._take_all, fresh, some)
             if any(isinstance(event, Forgot) for _, event in tail):
                 return None
             self._take_all(fresh, tail)
@@ -366,7 +381,7 @@ class Ledger:
             position, held = taken
             self._snapshots[loop.number] = position, self.clock()
             # Elsewhere: meanwhile there are requests to answer.
-            snapshot = Snapshot(position, await asyncio.to_thread(held.to_bytes))
+            snapshot = Snapshot(position, await self.turns.in_background(held.to_bytes))
             await asyncio.to_thread(self.store.save_snapshot, loop.number, snapshot, alone)
 
     async def _held(self, loop: Loop) -> tuple[int, LoopHeld] | None:

@@ -1,17 +1,22 @@
-"""How much a client may ask for."""
+"""How many requests and connections the service takes, and from whom."""
 
+import time
 from collections.abc import Callable
+from typing import Protocol
+
+REWARDS_FIRST = 1.5  # times as many requests, before those that finish a visit are refused too
+STRANGERS = 0.25  # the share of all connections that may be without a key
 
 
 class Rates:
-    """A bucket of tokens for every key: so many requests a second, and a burst of as many.
+    """A bucket of tokens for every key: this many requests a second, and a burst of as many.
 
     Parameters
     ----------
     per_second
         None for no limit.
-    clock
-        Tells the time in seconds.
+    monotonic
+        A clock in seconds that never goes back.
 
     >>> now = [0.0]
     >>> rates = Rates(2, lambda: now[0])
@@ -22,20 +27,67 @@ class Rates:
     True
     """
 
-    MOST = 10_000  # keys that are remembered; beyond it all start anew
+    MOST = 10_000  # keys that are remembered; beyond it all buckets are full again
 
-    def __init__(self, per_second: float | None, clock: Callable[[], float]) -> None:
-        self.per_second, self._clock = per_second, clock
+    def __init__(
+        self, per_second: float | None, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.per_second, self._monotonic = per_second, monotonic
         self._buckets: dict[str, tuple[float, float]] = {}
 
     def allows(self, key: str) -> bool:
-        """Whether the holder of a key may ask now; it counts as asked."""
+        """Return whether the holder of a key may ask now, and count the request."""
         if self.per_second is None:
             return True
-        now, most = self._clock(), max(self.per_second, 1.0)
+        now, most = self._monotonic(), max(self.per_second, 1.0)
         tokens, when = self._buckets.get(key, (most, now))
         tokens = min(most, tokens + (now - when) * self.per_second)
         if key not in self._buckets and len(self._buckets) >= self.MOST:
             self._buckets.clear()
         self._buckets[key] = (tokens - 1.0 if tokens >= 1.0 else tokens), now
         return tokens >= 1.0
+
+
+class Guest(Protocol):
+    """A connection that can be sent away."""
+
+    def send_away(self) -> None:
+        """Close it at once."""
+
+
+class Door:
+    """Counts requests and connections, and says whether there is room for more.
+
+    Requests beyond `most_requests` are refused as soon as they arrive, so nobody waits longer than
+    this many take; those that bring a reward are refused last, as they finish what was begun. A
+    connection is a stranger until a request with a valid key came by it. Beyond `most_connections`,
+    and beyond a quarter of them for strangers, the stranger that has been there longest has to go.
+    """
+
+    def __init__(self, most_requests: int, most_connections: int) -> None:
+        self.most_requests, self.most_connections = most_requests, most_connections
+        self.requests = self.connections = 0
+        self.refused = self.sent_away = 0  # requests and connections, since the start
+        self._strangers: dict[Guest, None] = {}  # the one that came first is first
+
+    def has_room(self, reward: bool = False) -> bool:
+        """Return whether one more request can be answered."""
+        return self.requests < self.most_requests * (REWARDS_FIRST if reward else 1.0)
+
+    def enter(self, guest: Guest) -> None:
+        """Let a connection in; send another away, or this one, if there are too many."""
+        self.connections += 1
+        self._strangers[guest] = None
+        many = len(self._strangers) > max(STRANGERS * self.most_connections, 1)
+        if many or self.connections > self.most_connections:
+            self.sent_away += 1
+            next(iter(self._strangers)).send_away()
+
+    def welcome(self, guest: Guest) -> None:
+        """Note that a request with a valid key came by a connection."""
+        self._strangers.pop(guest, None)
+
+    def leave(self, guest: Guest) -> None:
+        """Forget a connection that was closed."""
+        self.connections -= 1
+        self._strangers.pop(guest, None)

@@ -27,7 +27,7 @@ from tsucb.service.events import (
     Reset,
     Rewarded,
 )
-from tsucb.service.settings import FREE_MODEL, PLAIN_MODELS, LoopSettings
+from tsucb.service.settings import PLAIN_MODELS, LoopSettings
 from tsucb.service.state import (
     SNAPSHOT_VERSION,
     LoopCounts,
@@ -45,10 +45,9 @@ if TYPE_CHECKING:
 # What became of an event.
 TAKEN, REPEATED, LATE, REFUSED = "taken", "repeated", "not waiting", "refused"
 
-# Arms times the square of the columns of their contexts: 16 bytes each. Vectors have room for half
-# as many columns again as they need.
-MOST_NUMBERS, SPARE = 40_000_000, 1.5
-OTHER = "(other)"  # what a text counts as that comes when there is no room for another column
+# Numbers that a model may hold, and from how many on its loop works in a thread: to learn a prior
+# again for 200,000 (10 arms, 140 columns) takes 15 ms, to widen it to 10,000,000 some 6 s.
+MOST_NUMBERS, SLOW = 10_000_000, 200_000
 
 
 class Listener(Protocol):
@@ -89,7 +88,7 @@ class Loop:
         self.relearned: list[int] = []  # positions of the events after which it learned again
         self.stale = False  # whether another that is being made will take its place
         self.waiting: dict[str, OpenDecision] = {}
-        self.features: dict[str, None] = {}  # of contexts: those that have columns
+        self.growing = False  # whether a decision on its way to the log makes the model a slow one
         self._deadlines: list[tuple[float, int, str]] = []
 
     @property
@@ -166,42 +165,49 @@ class Loop:
             chances = [float(each == arm) for each in arms]
         return Pick(arm, list(arms), chances, decision.seen, favourite, slot, features)
 
-    def _read(self, context: Features | None, features: Features | None, fold: bool = False) -> Any:
-        """Return the context as the learner takes it: with the features of the slot.
-
-        A context that needs more columns than there is room for goes without them.
-        """
+    def _read(self, context: Features | None, features: Features | None) -> Any:
+        """Return the context as the learner takes it: with the features of the slot."""
         if self.settings.model in PLAIN_MODELS:
             return None
-        if features:
-            slot = {f"slot {name}": value for name, value in features.items()}
-            context = {**(context or {}), **slot}
-        if not context:
-            return {} if self.settings.arms_come else None
-        if self.settings.model != FREE_MODEL:
-            return context
-        new = [entry for entry in map(column, context.items()) if entry not in self.features]
-        if self._fits(len(self.arms), len(self.features) + len(new)):
-            if new and fold:
-                self.features.update(dict.fromkeys(new))
-            return context
-        known = {}
-        for name, value in context.items():
-            if column((name, value)) in self.features:
-                known[name] = value
-            elif isinstance(value, str) and column((name, OTHER)) in self.features:
-                known[name] = OTHER
-        return known or None
+        if not features:
+            return context or ({} if self.settings.arms_come else None)
+        return self.with_slot(context, features)
 
     @staticmethod
-    def _fits(arms: int, columns: int) -> bool:
-        return arms * (SPARE * columns) ** 2 <= MOST_NUMBERS
+    def with_slot(context: Features | None, features: Features | None) -> Features | None:
+        """Return a context with the features of a slot."""
+        if not features:
+            return context
+        return {**(context or {}), **{f"slot {name}": value for name, value in features.items()}}
 
-    def room(self, arms: int) -> bool:
-        """Return whether this many arms more fit beside the features that are known."""
-        if self.settings.model != FREE_MODEL:
-            return True
-        return self._fits(len(self.arms) + arms, len(self.features))
+    # How large the model is
+
+    def numbers(self, width: int, more_arms: int = 0) -> int:
+        """Return about how many numbers the model holds with this many columns."""
+        if self.learner is None or self.settings.model in PLAIN_MODELS:
+            return 0
+        own = (len(self.learner.arms) + more_arms) * width**2
+        if not self.settings.arms_come:
+            return own
+        shared = 1 + width + min(width**2 // 4, 1_000)  # with products of both kinds of features
+        return int(own + shared**2)
+
+    @property
+    def width(self) -> int:
+        """How many columns the model has."""
+        shape = () if self.learner is None else self.learner.model.context_shape(1)
+        return int(shape[-1]) if shape else 0
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether to fold or to decide may take more than some milliseconds."""
+        return self.growing or self.numbers(self.width) > SLOW
+
+    def width_after(self, context: Features | None, arm_features: Iterable[Features] = ()) -> int:
+        """Return how many columns the model will have after a decision in this context."""
+        if self.learner is None or self.settings.model in PLAIN_MODELS:
+            return 0
+        return self.learner.width_after(self._read(context, None), arm_features)
 
     def arms_summary(self) -> "pd.DataFrame":
         """Return one row per arm: pulls, open decisions, mean reward; needs a learner."""
@@ -284,7 +290,7 @@ class Loop:
 
     def _take_over(self, learned: "Loop") -> None:
         """Know what another loop learned; what waits here goes on waiting."""
-        self.learner, self.arms, self.features = learned.learner, learned.arms, learned.features
+        self.learner, self.arms = learned.learner, learned.arms
         if self.learner is not None:
             self.learner.follow(self.rule)
         for id in self.waiting:
@@ -296,7 +302,7 @@ class Loop:
                 slot.row = rows.get(slot.name)
 
     def _start_anew(self) -> None:
-        self.waiting, self._deadlines, self.features = {}, [], {}
+        self.waiting, self._deadlines = {}, []
         self.learner = None
         if self._listener is None and (self.arms or self.settings.arms_come):
             self.learner = self.settings.learner(list(self.arms), self.seed)
@@ -368,7 +374,7 @@ class Loop:
             if self.settings.arms_come:
                 given = (event.arm_features or {}).get(pick.arm, {})
             try:
-                context = self._read(event.context, pick.features, fold=True)
+                context = self._read(event.context, pick.features)
                 slot.row = self.learner.read(context, pick.arm, given)
                 self.learner.count(pick.arm)
             except (ValueError, TypeError):  # an arm that was removed, a context it cannot read
@@ -473,7 +479,6 @@ class Loop:
         state = State(
             SNAPSHOT_VERSION, self.settings, list(self.arms), self.now, self.created,
             copy(self.counts), self.tally.copied(), dict(self.waiting), None, list(self.relearned),
-            list(self.features),
         )  # fmt: skip
         return LoopHeld(state, None if self.learner is None else self.learner.hold())
 
@@ -491,15 +496,8 @@ class Loop:
         self.settings, self.arms = state.settings, {arm: arm for arm in state.arms}
         self.now, self.created, self.relearned = state.now, state.created, state.relearned
         self.counts, self.tally, self.waiting = state.counts, state.tally, state.waiting
-        self.features = dict.fromkeys(state.features)
         self._set_deadlines()
         self.learner = None
         if state.learner is not None and self._listener is None:
             self.learner = Learner.from_bytes(state.learner)
             self.learner.reseed(self.seed)
-
-
-def column(feature: tuple[str, Any]) -> str:
-    """Return the name of the column that a feature of a context needs."""
-    name, value = feature
-    return f"{name}={value}" if isinstance(value, str) else name

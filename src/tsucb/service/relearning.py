@@ -49,7 +49,6 @@ class Relearning:
             state = decoded(event.relearned.get(self._changed, event.state))
             if not state.settings.learns_like(self.settings):
                 state.settings, state.learner = state.settings.learning_like(self.settings), None
-                state.features = []
                 if state.arms or state.settings.arms_come:
                     state.learner = state.settings.learner(state.arms, None).to_bytes()
                 for open in state.waiting.values():

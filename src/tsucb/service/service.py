@@ -4,13 +4,14 @@ import asyncio
 import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tsucb.agent.learner import Learner
 from tsucb.service import events
-from tsucb.service.errors import Conflict, NotFound
+from tsucb.service.errors import Conflict, NotFound, TooLarge
 from tsucb.service.events import (
     Activated,
     AnyEvent,
@@ -26,9 +27,9 @@ from tsucb.service.events import (
     Rewarded,
 )
 from tsucb.service.journal import KEPT, Outcome, Overloaded
-from tsucb.service.keys import ADMINISTER, GRACE, ROLES, SERVER, Issued
+from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, ROLES, SERVER, Issued
 from tsucb.service.ledger import NEAR, fold_all
-from tsucb.service.loop import REPEATED, Loop
+from tsucb.service.loop import MOST_NUMBERS, REPEATED, SLOW, Loop
 from tsucb.service.relearning import Relearning, model_of
 from tsucb.service.settings import LoopSettings, changed, loop_settings
 from tsucb.service.slots import ONE, Wanted, fill, is_list, ranked_arms
@@ -49,9 +50,19 @@ from tsucb.service.upkeep import Upkeep
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LONGEST_ID = 256  # characters of an id, or of an arm's name
 NUL = "\0"  # which PostgreSQL has no place for
+MOST_TURNS = 500  # calls that wait for the turn of a slow loop
 FILE_ARMS = "file", "arms"  # the document with the arms that the file of settings named last
 
 Creation = tuple[Change, list[tuple[int, AnyEvent]], list[Issued]]
+
+
+class GivenReward(NamedTuple):
+    """A reward as a client reports it; `key` is the same in a repeat of the request."""
+
+    id: str
+    slot: str
+    value: float
+    key: str | None
 
 
 class Service(Upkeep):
@@ -75,7 +86,7 @@ class Service(Upkeep):
         """Make a loop, and return its keys by their roles: they are not shown again."""
         check_loop(name)
         check_arms(arms)
-        await asyncio.to_thread(settings.warm)
+        await self.turns.in_background(settings.warm)
         async with self._busy[0]:
             if await self._is_repeat(key):  # whose keys were lost with the answer
                 loop = self.loop(name)
@@ -124,7 +135,7 @@ class Service(Upkeep):
                 check_loop(name)
                 settings, arms = loop_settings(LoopSettings(), given)
                 check_arms(arms)
-                await asyncio.to_thread(settings.warm)
+                await self.turns.in_background(settings.warm)
                 made, happened, found = self._creation(name, settings, arms, "file")
                 document = file_arms(made.create[0].number, arms)
                 changes = changes.joined(made).joined(Change(documents=[document]))
@@ -170,6 +181,8 @@ class Service(Upkeep):
 
     async def issue_key(self, loop: Loop | None, role: str, who: str, grace: float = GRACE) -> str:
         """Return a new key of a loop, or of the server; the old ones work for a while."""
+        if role not in GRANTS:
+            raise ValueError(f"a role is one of {', '.join(GRANTS)}, not {role[:40]!r}")
         record = SERVER if loop is None else record_of(loop)
         issued = self.keys.issue(record, role, self.clock(), grace)
         audit = AuditRecord(self.clock(), who, "keys", record.name or None, role)
@@ -180,7 +193,7 @@ class Service(Upkeep):
     async def _is_repeat(self, key: str | None) -> bool:
         """Return whether an administrative request with this key was done before."""
         check_text("a key", key)
-        return key is not None and await self.read(self.store.audited, key) is not None
+        return key is not None and await self.turns.read(self.store.audited, key) is not None
 
     async def _administer(
         self, loop: Loop, who: str, action: str, detail: str, key: str | None,
@@ -209,7 +222,7 @@ class Service(Upkeep):
             raise ValueError(str(error)) from None
         if settings == loop.settings and not documents:
             return settings
-        await asyncio.to_thread(settings.warm)
+        await self.turns.in_background(settings.warm)
         detail = msgspec.json.encode(changes).decode()
         if relearn and loop.learner is not None and not settings.learns_like(loop.settings):
             settings = await self._relearn(loop, settings, changes, who, detail, key, documents)
@@ -230,10 +243,10 @@ class Service(Upkeep):
                 raise Conflict(BUSY_ELSEWHERE)
             relearning = Relearning(loop, settings)
             with self._tail(loop) as tail:
-                await asyncio.to_thread(self._nearly_relearned, relearning)
+                await self.turns.in_background(self._nearly_relearned, relearning)
                 while len(tail) > NEAR:
                     some, tail[:] = tail[:], []
-                    await asyncio.to_thread(fold_all, relearning, some)
+                    await self.turns.in_background(fold_all, relearning, some)
                     tail[:0] = [each for each in some if isinstance(each[1], Forgot)]
                 if any(isinstance(event, Forgot) for _, event in tail):
                     raise Conflict("decisions were deleted meanwhile; try again")
@@ -287,11 +300,19 @@ class Service(Upkeep):
                 f"the loop knows {len(loop.arms):,} arms and takes at most {most:,}; remove some, "
                 "or raise most_arms"
             )
-        if not loop.room(len(new)):
-            raise ValueError(
-                f"{len(loop.arms) + len(new):,} arms with {len(loop.features):,} features are more "
-                "than fits in memory; remove some, or use the model HybridLinear"
+        if new:
+            self._check_growth(loop, loop.width, len(new))
+
+    def _check_growth(self, loop: Loop, width: int, new_arms: int = 0) -> None:
+        """Raise TooLarge before a model grows beyond what fits; note that it becomes a slow one."""
+        after = loop.numbers(width, new_arms)
+        if after > MOST_NUMBERS and (new_arms or width > loop.width):
+            raise TooLarge(
+                f"with {width:,} columns of features for {len(loop.arms) + new_arms:,} arms the "
+                "model would be too large; use fewer names of features, fewer categories or fewer "
+                "arms"
             )
+        loop.growing = loop.growing or after > SLOW
 
     async def reset(self, loop: Loop, who: str, key: str | None = None) -> None:
         """Forget what a loop has learned."""
@@ -299,7 +320,7 @@ class Service(Upkeep):
 
     async def import_model(self, loop: Loop, data: bytes, who: str, key: str | None = None) -> None:
         """Let what another agent learned take the place of what a loop learned."""
-        learner = await asyncio.to_thread(Learner.from_bytes, data)
+        learner = await self.turns.in_background(Learner.from_bytes, data)
         (theirs, forgetting), settings = model_of(learner), loop.settings
         if theirs != settings.model:
             raise ValueError(f"it is a {theirs}, and the loop has a {settings.model}")
@@ -333,6 +354,7 @@ class Service(Upkeep):
         key: str | None = None,
         person: str | None = None,
         ranked: bool = False,
+        may_add: bool = True,
     ) -> Decided:
         """Decide, and return once the decision is durable.
 
@@ -350,11 +372,20 @@ class Service(Upkeep):
             check_arms(offered)
             new = loop.unknown(offered)
             if new:
+                if not may_add:
+                    raise ValueError(f"there is no arm {new[0]!r}, and this key may not add it")
                 self._check_room(loop, new)
                 await self._append(loop, ArmsChanged(self.clock(), add=new))
         if is_list(loop, slots) and not loop.settings.is_warm(lists=True):
-            await asyncio.to_thread(loop.settings.warm, lists=True)
-        picks = fill(loop, context, offered, set(excluded), slots, arm_features)
+            await self.turns.in_background(partial(loop.settings.warm, lists=True))
+        if self.turns.waiting(loop.number) > MOST_TURNS:
+            raise Overloaded
+        for slot in slots if slots[0].features else ONE:
+            whole = loop.with_slot(context, slot.features)
+            self._check_growth(loop, loop.width_after(whole, (arm_features or {}).values()))
+        picks = await self.look(
+            loop, partial(fill, loop, context, offered, set(excluded), slots, arm_features)
+        )
         if id is None:
             id = self._new_id()
         elif key is None:
@@ -391,10 +422,10 @@ class Service(Upkeep):
             # The key tells an earlier decision by this id from the one that waits.
             position = None
             if key is not None:
-                position = await self.read(self.store.keyed, loop.number, f"d{key}")
+                position = await self.turns.read(self.store.keyed, loop.number, f"d{key}")
             return await self._decision_at(loop, position or open.position)
         if key is not None and loop.full:
-            position = await self.read(self.store.keyed, loop.number, f"d{key}")
+            position = await self.turns.read(self.store.keyed, loop.number, f"d{key}")
             return None if position is None else await self._decision_at(loop, position)
         return None
 
@@ -407,7 +438,7 @@ class Service(Upkeep):
         return await self._decision_at(loop, position)
 
     async def _decision_at(self, loop: Loop, position: int) -> Decided:
-        body = await self.read(self.store.at, loop.number, position)
+        body = await self.turns.read(self.store.at, loop.number, position)
         event = None if body is None else events.decode(body)
         if not isinstance(event, Decided):
             raise NotFound("the decision was deleted")
@@ -422,24 +453,53 @@ class Service(Upkeep):
     async def rewards(
         self, loop: Loop, id: str, values: Sequence[tuple[str, float]], *, key: str | None = None
     ) -> list[str]:
-        """The same for several slots."""
-        check_text("a key", key)
-        for _, value in values:
-            check_reward(loop, value)
-        open = loop.waiting.get(id)
-        if open is None:
-            if self.unwritten.find(loop.number, id, None) is not None:
-                raise StoreError(f"decision {id!r} is not written yet; try again later")
-            slots = {pick.slot for pick in (await self.decision(loop, id)).picks}
-        else:
-            slots = {slot.name for slot in open.slots}
-        for slot, _ in values:
-            if slot not in slots:
-                what = f"has no slot {slot!r}" if slot else "needs the name of a slot"
-                raise ValueError(f"a reward for decision {id!r} {what}")
+        """Take rewards for several slots of a decision, all or none."""
+        given = [GivenReward(id, slot, value, key) for slot, value in values]
+        return [str(each) for each in await self.reward_all(loop, given, strict=True)]
+
+    async def reward_all(
+        self, loop: Loop, given: Sequence[GivenReward], strict: bool = False
+    ) -> list[str | Exception]:
+        """Take rewards in one write, all or none; return what became of each.
+
+        Instead of one that cannot be taken there is the error, or with `strict` it is raised and
+        none is taken.
+        """
+        most = self.journal.most_waiting
+        if len(given) > most:
+            raise TooLarge(f"a request has at most {most:,} rewards, not {len(given):,}")
+        errors: list[Exception | None] = []
+        for reward in given:
+            try:
+                await self._check_given(loop, reward)
+                errors.append(None)
+            except (LookupError, ValueError) as error:
+                if strict:
+                    raise
+                errors.append(error)
         now = self.clock()
-        happened = [Rewarded(now, id, float(value), slot, key) for slot, value in values]
-        return [outcome.result for outcome in await self._append(loop, *happened)]
+        happened = [
+            Rewarded(now, reward.id, float(reward.value), reward.slot, reward.key)
+            for reward, error in zip(given, errors, strict=True)
+            if error is None
+        ]
+        outcomes = iter(await self._append(loop, *happened) if happened else ())
+        return [next(outcomes).result if error is None else error for error in errors]
+
+    async def _check_given(self, loop: Loop, given: GivenReward) -> None:
+        """Raise an error if a reward cannot be taken."""
+        check_text("a key", given.key)
+        check_reward(loop, given.value)
+        open = loop.waiting.get(given.id)
+        if open is not None:
+            slots = {slot.name for slot in open.slots}
+        elif self.unwritten.find(loop.number, given.id, None) is not None:
+            raise StoreError(f"decision {given.id!r} is not written yet; try again later")
+        else:
+            slots = {pick.slot for pick in (await self.decision(loop, given.id)).picks}
+        if given.slot not in slots:
+            what = f"has no slot {given.slot!r}" if given.slot else "needs the name of a slot"
+            raise ValueError(f"a reward for decision {given.id!r} {what}")
 
     async def activate(self, loop: Loop, id: str) -> str:
         """Put a deferred decision to use."""
@@ -457,7 +517,7 @@ class Service(Upkeep):
         """Return everything that happened to a decision."""
         if NUL in id:  # as no id that was given out
             return []
-        found = await self.read(self.store.about, loop.number, id)
+        found = await self.turns.read(self.store.about, loop.number, id)
         return [events.decode(logged.body) for logged in found]
 
     def newest(self, loop: Loop, count: int) -> Iterator[AnyEvent]:
@@ -468,7 +528,7 @@ class Service(Upkeep):
 
     async def documents(self, loop: Loop, kind: str) -> dict[str, bytes]:
         """Return all documents of a kind by their ids, in the order in which they were made."""
-        return await self.read(self.store.documents, loop.number, kind)
+        return await self.turns.read(self.store.documents, loop.number, kind)
 
     async def put_document(self, loop: Loop, kind: str, id: str, body: bytes) -> None:
         """Keep something about a loop, such as an evaluation."""
@@ -476,7 +536,7 @@ class Service(Upkeep):
 
     async def delete_document(self, loop: Loop, kind: str, id: str) -> bool:
         """Delete a document, and return whether there was one."""
-        return await self.read(self.store.delete_document, loop.number, kind, id)
+        return await self.turns.read(self.store.delete_document, loop.number, kind, id)
 
     # Deletion
 
@@ -512,14 +572,14 @@ class Service(Upkeep):
             taken = await self._held(loop)
             if taken is not None:
                 position, held = taken
-                count = await self.read(self.store.count, number, position)
+                count = await self.turns.read(self.store.count, number, position)
                 await self.journal.look()  # what was forgotten before the count is known now
             if taken is None or loop.stale:
                 raise Conflict("decisions are being deleted; try again")
             state = msgspec.structs.replace(
                 held.state, counts=LoopCounts(), tally=Tally(spans=[]), waiting={}, relearned=[]
             )
-            body = await asyncio.to_thread(held._replace(state=state).to_bytes)
+            body = await self.turns.in_background(held._replace(state=state).to_bytes)
             now = self.clock()
             condense = Condense(number, position, events.encode(Condensed(now, body)), count)
             await self._administer(loop, who, "clear", "", key, Forgot(now), condense=condense)

@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 
 from tsucb.service.errors import Conflict
-from tsucb.service.store import CHUNK, COLUMNS, Execute, Place, Row, Store, StoreError, checksum
+from tsucb.service.store import COLUMNS, Execute, Place, Row, Store, StoreError, checksum
 
 try:
     import fcntl
@@ -45,7 +45,7 @@ class SqliteStore(Store):
     def __init__(self, folder: str | os.PathLike[str], *, vfs: str | None = None) -> None:
         check_version(apsw.sqlite_lib_version())
         self.folder = Path(folder)
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(self.folder)
         self._held = _locked(self.folder / LOCK)
         # The writer appends; readers must not wait for it, nor it for them.
         writing = threading.RLock()
@@ -53,9 +53,8 @@ class SqliteStore(Store):
         self._locks.update(reader=threading.RLock(), snapshot=threading.RLock())
         path = self.folder / FILE
         try:
-            path.touch(mode=0o600)
-            path.chmod(0o600)  # its WAL gets the same
-            self._connect_all(vfs)
+            self._connections = dict.fromkeys(("writer", "keeper", "guard"), self._connect(vfs))
+            self._connections["reader"] = self._connect(vfs)
         except (apsw.Error, OSError) as error:
             self._held.close()
             raise StoreError(f"{path} cannot be opened: {error}") from error
@@ -71,10 +70,6 @@ class SqliteStore(Store):
         except BaseException:
             self.close()
             raise
-
-    def _connect_all(self, vfs: str | None = None) -> None:
-        self._connections = dict.fromkeys(("writer", "keeper", "guard"), self._connect(vfs))
-        self._connections["reader"] = self._connect(vfs)
 
     def _connect(self, vfs: str | None) -> apsw.Connection:
         connection = apsw.Connection(str(self.folder / FILE), vfs=vfs)
@@ -138,73 +133,22 @@ class SqliteStore(Store):
         found = [text for (text,) in self._rows("PRAGMA integrity_check")]
         return [] if found == ["ok"] else [f"{self.folder / FILE}: {text}" for text in found]
 
-    def repair(self) -> list[str]:
-        """Set aside damaged events; copy what can be read to a new file if its pages are damaged.
-
-        The damaged file stays beside it.
-        """
-        if not self._structure():
-            return super().repair()
-        lost = self._copy_readable(self.folder / f"{FILE}.new")
-        return [*lost, *super().repair()]
-
-    def _copy_readable(self, path: Path) -> list[str]:
-        """Put a new file with all rows that can be read in the place of this one."""
-        path.unlink(missing_ok=True)
-        lost: list[str] = []
-        fresh = apsw.Connection(str(path))
-        with fresh:
-            tables = "last", "loops", "keys", "documents", "audit", "aside", "events"
-            text = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name LIKE 'tsucb%'"
-            for (statement,) in self._rows(text):
-                fresh.execute(statement)
-            for table in tables:
-                self._copy_table(fresh, f"tsucb_{table}", lost)
-        fresh.close()
-        with self._locks["writer"], self._locks["reader"]:
-            for connection in set(self._connections.values()):
-                connection.close()
-            for suffix in ("", "-wal", "-shm"):
-                old = self.folder / (FILE + suffix)
-                if old.exists():
-                    old.rename(self.folder / (FILE + ".damaged" + suffix))
-            path.rename(self.folder / FILE)
-            path = self.folder / FILE
-            path.chmod(0o600)
-            self._connect_all()
-            self._last = -1
-        return [*lost, f"what could be read is in a new file; the old one is {FILE}.damaged"]
-
-    def _copy_table(self, fresh: apsw.Connection, table: str, lost: list[str]) -> None:
-        """Copy the rows of a table; where pages are damaged, find the rows around them."""
-
-        def copy(first: int, stop: int) -> None:
-            try:
-                query = f"SELECT * FROM {table} NOT INDEXED WHERE rowid >= ? AND rowid < ?"
-                for row in self._rows(query, first, stop):
-                    marks = ", ".join("?" * len(row))
-                    fresh.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", row)
-            except StoreError:
-                if stop - first == 1:
-                    lost.append(f"row {first} of {table} cannot be read")
-                    return
-                middle = (first + stop) // 2
-                copy(first, middle)
-                copy(middle, stop)
-
-        try:
-            last = int(self._rows(f"SELECT coalesce(max(rowid), 0) FROM {table}")[0][0])
-        except StoreError:
-            last = 2**20  # the end of the table is what is damaged
-        for first in range(0, last + 1, CHUNK):
-            copy(first, first + CHUNK)
-
     def close(self) -> None:
         """See `Store`."""
         with self._locks["writer"], self._locks["reader"]:
             for connection in set(self._connections.values()):
                 connection.close()
             self._held.close()
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that only its owner can read, with the log and the keys in it."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if hasattr(os, "getuid") and folder.stat().st_uid == os.getuid():
+        folder.chmod(0o700)
+        for file in (*folder.glob(f"{FILE}*"), *folder.glob("keys.json")):
+            file.chmod(0o600)
+    (folder / FILE).touch(mode=0o600)  # SQLite gives its other files the same permissions
 
 
 def backup(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:

@@ -67,7 +67,6 @@ class State(msgspec.Struct, array_like=True):
     waiting: dict[str, OpenDecision]
     learner: bytes | None
     relearned: list[int] = []
-    features: list[str] = []
 
 
 class LoopHeld(NamedTuple):

@@ -59,7 +59,7 @@ class Upkeep(Ledger):
                     f"the log is damaged: {'; '.join(damaged)}. Restore a backup, or set aside "
                     "what is damaged with tsucb serve --repair"
                 )
-        await asyncio.to_thread(self.open)
+        await self.turns.in_background(self.open)
         await asyncio.to_thread(self.keys.reload)
         self.clock.begin(max([self.clock(), *(loop.now for loop in self.loops.values())]))
         self.begin_writing()
@@ -94,7 +94,7 @@ class Upkeep(Ledger):
         await asyncio.to_thread(self.journal.stop)
         await asyncio.sleep(0)  # what the journal has just written is folded
         await asyncio.to_thread(self.store.resign)
-        self._readers.shutdown()
+        await self.turns.finish()
         if len(self.unwritten):
             log.warning(
                 "%d decisions could not be written to the store: they are in %s, and will be "
@@ -128,7 +128,8 @@ class Upkeep(Ledger):
         now = self.clock()
         if not self.leading:
             return
-        due = [loop.number for loop in self.loops.values() if loop.due <= now]
+        loops = [x for x in self.loops.values() if not self.turns.waiting(x.number)]
+        due = [loop.number for loop in loops if loop.due <= now]
         if due:
             await self._write(Change(), [(number, Passed(now)) for number in due])
         for loop in list(self.loops.values()):
@@ -189,7 +190,7 @@ class Upkeep(Ledger):
         """Write the decisions that were made without the store."""
         if not len(self.unwritten):
             return
-        entries = await self.read(self._not_written)
+        entries = await self.turns.read(self._not_written)
         for first in range(0, len(entries), AT_ONCE):
             await self._write(Change(), entries[first : first + AT_ONCE])
         await asyncio.to_thread(self.unwritten.clear)
@@ -225,7 +226,7 @@ class Upkeep(Ledger):
             # Which models have learned from the log must be known here, whoever was asked for them.
             if not (mine and await self._is_up_to_date(loop.number)):
                 return False
-            condense = await asyncio.to_thread(self._condensed, loop, before)
+            condense = await self.turns.in_background(self._condensed, loop, before)
             if condense is None:
                 return False
             detail = f"older than {days} days"

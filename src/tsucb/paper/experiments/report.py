@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import json
 import platform
 from typing import TYPE_CHECKING, NamedTuple
 
 import tsucb
-from tsucb.pages.page import cards, drawings, embedded, notes, page, picture, plain_table
+from tsucb.pages.page import Embedded, drawings, embedded, picture, plain_table
+from tsucb.pages.render import render
 from tsucb.paper.experiments.claims import Claim
 from tsucb.paper.experiments.folder import Folder
 from tsucb.paper.experiments.progress import duration
@@ -69,52 +69,30 @@ def report(
     folder: Folder,
     tables: dict[str, pd.DataFrame],
     claims: list[Claim],
-    figures: list[str],
+    figures: list[Embedded],
     codes: tuple[str, ...],
     seconds: float,
 ) -> str:
-    """The page with everything on it."""
+    """Return the page with everything on it."""
     experiment = folder.experiment
     judged = [c for c in claims if c.agrees is not None]
     settings = json.loads((folder.path / "settings.json").read_text(encoding="utf-8"))
     mixed = [f"Measured by {len(codes)} states of the code of tsucb."] * (len(codes) > 1)
-    parts = [
-        "<p>Measured with "
-        f"<code>tsucb {tsucb.__version__}</code> (code {html.escape(', '.join(codes))}) against "
-        "J. Baek and V. Farias, "
-        "<i>TS-UCB: Improving on Thompson Sampling With Little to No Additional Computation</i>, "
-        f"AISTATS 2023. Of {len(judged)} claims that these numbers can decide, "
-        f"{sum(c.agrees is True for c in judged)} agree with the paper.</p>",
-        notes([*mixed, *experiment.notes()]),
-        "<h2>Claims of the paper</h2>",
-        claims_table(claims),
-        *figures,
-        "<h2>Numbers</h2>",
-    ]
-    for name, table in tables.items():
-        parts.append(
-            f"<details><summary>{name}.csv, {len(table):,} rows</summary>"
-            f'<div class="scroll">{plain_table(table)}</div></details>'
-        )
-    parts += [
-        "<details><summary>Settings</summary>"
-        f"<pre>{html.escape(json.dumps(settings, indent=2, ensure_ascii=False))}</pre></details>",
-        f"<p>The tasks took {duration(seconds)}, added up (times.csv lists each), with Python "
-        f"{platform.python_version()} on {html.escape(platform.machine())}. "
-        "Every run is in runs.parquet.</p>",
-    ]
-    return page(experiment.title, parts)
-
-
-def claims_table(claims: list[Claim]) -> str:
-    """Claim of the paper / paper's figure / measured / agrees?"""
-    rows = [
-        [
-            (c.statement, ""),
-            (c.paper, ""),
-            (c.measured, ""),
-            (verdict(c), AGREEMENT[c.agrees][0]),
-        ]
-        for c in claims
-    ]
-    return cards(["Claim", "Paper", "Measured", "Agrees"], rows)
+    return render(
+        "experiment.html",
+        title=experiment.title,
+        version=tsucb.__version__,
+        codes=codes,
+        judged=len(judged),
+        agreed=sum(c.agrees is True for c in judged),
+        notes=[*mixed, *experiment.notes()],
+        claims=[
+            [c.statement, c.paper, c.measured, (verdict(c), AGREEMENT[c.agrees][0])] for c in claims
+        ],
+        figures=figures,
+        tables=[plain_table(name, table) for name, table in tables.items()],
+        settings=json.dumps(settings, indent=2, ensure_ascii=False),
+        duration=duration(seconds),
+        python=platform.python_version(),
+        machine=platform.machine(),
+    )

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from tsucb.service.http import Answer, Problem, Request, encode, json_answer
+from tsucb.service.http import Answer, HttpProblem, Request, encode, json_answer
 from tsucb.service.keys import ADMINISTER
 from tsucb.service.loop import Loop
 from tsucb.service.personalizer.events import REWARDS, check_reward
@@ -48,7 +48,8 @@ class Configuration:
         return json_answer(await self._configuration(loop))
 
     async def _configuration(self, loop: Loop) -> dict[str, Any]:
-        settings, whole = loop.settings, loop.tally.whole()
+        settings = loop.settings
+        whole = await self.service.look(loop, loop.tally.whole)
         modes = {ours: theirs for theirs, ours in MODES.items()}
         metrics = {
             "numberOfEvents": whole.rewards,
@@ -88,7 +89,7 @@ class Configuration:
         if "rewardWaitTime" in given:
             seconds = seconds_of(given["rewardWaitTime"])
             if not LEAST_WAIT <= seconds <= LONGEST_WAIT:
-                raise Problem(
+                raise HttpProblem(
                     400, "InvalidRewardWaitTime", "rewardWaitTime must be 5 seconds to 2 days"
                 )
             changes["reward_wait"] = seconds
@@ -104,7 +105,7 @@ class Configuration:
             changes["exploration"] = given["explorationPercentage"]
         if given.get("learningMode") is not None:
             if given["learningMode"] not in MODES:
-                raise Problem(
+                raise HttpProblem(
                     400,
                     "InvalidLearningModeServiceConfiguration",
                     f"learningMode is one of {', '.join(MODES)}",
@@ -117,11 +118,11 @@ class Configuration:
             )
         if (days := given.get("logRetentionDays")) is not None:
             if type(days) is not int or (days < 1 and days != FOREVER):
-                raise Problem(
+                raise HttpProblem(
                     400, "InvalidLogRetentionDays", "logRetentionDays is at least 1, or -1 for ever"
                 )
             changes["retention_days"] = None if days == FOREVER else days
-        changed(loop.settings, changes)  # complain before anything is written
+        changed(loop.settings, changes)  # so that nothing is written if it is wrong
         extras = {name: given[name] for name in PLAIN_EXTRAS if given.get(name) is not None}
         extras = {**await self._extras(loop), **extras}
         extras["lastConfigurationEditDate"] = timestamp(self.service.clock())

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from tsucb.service.evaluations import Evaluation, Evaluations
-from tsucb.service.http import Answer, Problem, Request, json_answer
+from tsucb.service.http import Answer, HttpProblem, Request, json_answer
 from tsucb.service.keys import ADMINISTER
 from tsucb.service.loop import Loop
 from tsucb.service.personalizer.policies import PolicyContract, learning_settings
@@ -53,7 +53,9 @@ class Evaluating:
         policies = {}
         for policy in asked.policies or []:
             if policy.name in policies:
-                raise Problem(400, "DuplicateCustomPolicyNames", f"{policy.name!r} is there twice")
+                raise HttpProblem(
+                    400, "DuplicateCustomPolicyNames", f"{policy.name!r} is there twice"
+                )
             learning_settings(policy.arguments)
             policies[policy.name] = policy.arguments
         explore = asked.enable_offline_experimentation or asked.enable_policy_optimization

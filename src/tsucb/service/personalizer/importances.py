@@ -1,11 +1,12 @@
 """Which features matter."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from tsucb.service.evaluations import importances
-from tsucb.service.http import Answer, Problem, Request, encode, json_answer
+from tsucb.service.http import Answer, HttpProblem, Request, encode, json_answer
 from tsucb.service.keys import ADMINISTER
 from tsucb.service.loop import Loop
 from tsucb.service.personalizer.evaluations import EvaluationContract
@@ -33,7 +34,7 @@ class Importances:
     async def put_importance(
         self, loop: Loop, request: Request, id: str, version: Version
     ) -> Answer:
-        """Find out which features matter now; takes no time, so it is done at once."""
+        """Find out at once which features matter now."""
         asked = msgspec.json.decode(request.body, type=EvaluationContract)
         check_text("the id of a feature importance", id)
         found = {
@@ -43,7 +44,7 @@ class Importances:
             "endTime": asked.end_time,
             "creationTime": timestamp(self.service.clock()),
             "status": "Succeeded",
-            "featureScores": importances(loop),
+            "featureScores": await self.service.look(loop, partial(importances, loop)),
         }
         await self.service.put_document(loop, "importance", id, encode(found))
         return json_answer(found)
@@ -64,7 +65,7 @@ class Importances:
         """One of them."""
         found = (await self._importances(loop)).get(id)
         if found is None:
-            raise Problem(404, "EvaluationNotFound", f"there is no feature importance {id!r}")
+            raise HttpProblem(404, "EvaluationNotFound", f"there is no feature importance {id!r}")
         return json_answer(found)
 
     async def delete_importance(

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from tsucb.service.evaluations import Evaluations
-from tsucb.service.http import Answer, Problem, Request, json_answer
+from tsucb.service.http import Answer, HttpProblem, Request, json_answer
 from tsucb.service.keys import ADMINISTER
 from tsucb.service.loop import Loop
 from tsucb.service.personalizer.routes import Route, Routes, Version
@@ -60,9 +60,9 @@ class Policies:
         )
 
     async def reset_policy(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
-        """Set policy and forgetting as a loop begins with; the model stays."""
+        """Return to the policy and the forgetting that a loop begins with; its model stays."""
         plain = LoopSettings()
-        changes = {name: getattr(plain, name) for name in LEARNING if name != "model"}
+        changes = {"policy": plain.policy, "forgetting": plain.forgetting}
         return json_answer(
             policy_contract(await self.service.configure(loop, changes, "personalizer"))
         )
@@ -73,7 +73,7 @@ class Policies:
         evaluation = await self.evaluations.get(loop, asked.evaluation_id)
         found = [p for p in evaluation.policies if p.name == asked.policy_name]
         if not found or found[0].source in ("Baseline", "Random"):
-            raise Problem(
+            raise HttpProblem(
                 404,
                 "LearningSettingsNotFound",
                 f"the evaluation has no learning settings {asked.policy_name!r} to apply",
