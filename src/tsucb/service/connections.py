@@ -27,7 +27,7 @@ REFUSAL = refusal()
 
 
 class Connection(HttpToolsProtocol):
-    """Uvicorn's connection, with limits on how requests arrive; see `http.HttpProblem` for all others.
+    """Uvicorn's connection, with limits on how requests arrive; others are in `http`.
 
     A timer runs only while a request is on its way: one that arrives whole costs nothing. Where the
     application has no room, a request that arrives whole is refused before it is parsed: that takes
