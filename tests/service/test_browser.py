@@ -9,7 +9,13 @@ from tests.service.conftest import Clock
 from tests.service.serving import LOOP, served
 from tests.service.test_page import visit
 
-selenium = pytest.importorskip("selenium", reason="the browser is driven by selenium")
+pytest.importorskip("selenium", reason="the browser is driven by selenium")
+
+from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.support.ui import WebDriverWait
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
 FLAGS = [
@@ -44,9 +50,6 @@ def drinks(tmp_path_factory):
 def browser(request, tmp_path: Path):
     if CHROMIUM is None or DRIVER is None:
         pytest.skip("there is no Chromium; install Debian's chromium and chromium-driver")
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
     width, height = request.param
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
@@ -66,21 +69,21 @@ def test_every_page_works_and_fits(drinks, browser):
         wide, small, outside = browser.execute_script(SEEN)
         assert (wide, small, outside) == (0, [], []), path
 
-    def press(form: str) -> None:
+    def press(form: str, then: str) -> None:
+        """Send a form, and wait for a text on the page that follows."""
         browser.find_element("css selector", f"form[action$='{form}'] button:not([name])").click()
+        expect(then)
 
-    def text_after(form: str) -> str:
-        press(form)
-        return browser.find_element("css selector", "main").text
+    def expect(text: str) -> None:
+        waiting = WebDriverWait(browser, 60, ignored_exceptions=[WebDriverException])
+        waiting.until(lambda b: text in " ".join(b.find_element("tag name", "main").text.split()))
 
-    browser.implicitly_wait(20)
     browser.get(f"{drinks.url}/")
     check("login")
     browser.find_element("id", "key").send_keys("wrong")
-    assert "This key opens nothing" in text_after("/login")
+    press("/login", "This key opens nothing")
     browser.find_element("id", "key").send_keys(drinks.server_key)
-    press("/login")
-    browser.find_element("css selector", f"a[href='/loops/{LOOP}']")  # once it has gone on
+    press("/login", "A new loop")
     check("loops")
     browser.get(f"{drinks.url}/api")
     for each in browser.find_elements("tag name", "summary")[:3]:
@@ -90,18 +93,18 @@ def test_every_page_works_and_fits(drinks, browser):
     browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
     check("loop")
     assert len(browser.find_elements("css selector", ".plot path.line")) >= 2
-    assert "More than logged" in text_after("/evaluate").replace("\n", " ")
+    press("/evaluate", "decisions, by doubly robust")
     check("evaluate")
     browser.find_element("id", "add").send_keys("water")
-    assert "Added water" in text_after("/arms")
-    assert "not shown again" in text_after("/keys")
+    press("/arms", "Added water")
+    press("/keys", "not shown again")
     check("keys")
     field = browser.find_element("id", "s-note")
     field.clear()
-    field.send_keys(browser.name, str(browser.get_window_size()))
-    assert "Changed: note" in text_after("/settings")
+    field.send_keys(str(browser.get_window_size()))
+    press("/settings", "Changed: note")
     browser.find_element("css selector", "button[name=remove][value=water]").click()
-    assert "Removed water" in browser.find_element("css selector", "main").text
+    expect("Removed water")
     browser.get(f"{drinks.url}/loops/none")
     check("problem")
     expected = ("401", "404", "favicon")  # pages that were asked for and are not there

@@ -150,11 +150,11 @@ def test_a_slow_loop_keeps_nobody_else_waiting(drinks, clock, monkeypatch):
     assert drinks.loop.counts.decisions == 2
 
 
-def test_folds_of_a_slow_loop_keep_their_order(drinks, client_count: int = 40):
+def test_folds_of_a_slow_loop_keep_their_order(drinks):
     """Decisions and rewards in threads give the same state as the log does."""
     drinks.loop.growing = True
     with Client(drinks.url, loop=LOOP, key=drinks.keys["administer"], timeout=PATIENCE) as client:
-        for n in range(client_count):
+        for n in range(40):
             decision = client.decide({"n": n % 5}, ["tea", "milk"])
             client.reward(decision.id, float(n % 2))
         path = f"{drinks.url}/v1/loops/{LOOP}/state"
