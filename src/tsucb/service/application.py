@@ -132,6 +132,8 @@ class Application:
         protocol = self.protocols.get(path[0], self.page)
         try:
             body = await self._body(scope, receive)  # a slow client takes nobody's place
+            if (arrived := scope.get("arrived")) is not None:
+                self.door.came_to(time.monotonic() - arrived)
             if protocol is not self.page:
                 self._check_room(path, bool(scope.get("counted")))
             request = Request(

@@ -1,6 +1,7 @@
 """Connections that nobody can keep busy, and refusals that cost next to nothing."""
 
 import asyncio
+import time
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -50,7 +51,7 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Check what came, and how much of it."""
-        if self.door.requests >= self.door.most_requests and self._is_refused(data):
+        if self.door.requests >= self.door.limit and self._is_refused(data):
             self.door.refused += 1
             self._rest()
             if self.timeout_keep_alive_task is not None:
@@ -95,6 +96,7 @@ class Connection(HttpToolsProtocol):
         self._in_head = self._complete = True
         if not self.cycle.response_complete:
             self.cycle.scope["counted"] = True  # type: ignore[typeddict-unknown-key]
+            self.cycle.scope["arrived"] = time.monotonic()  # type: ignore[typeddict-unknown-key]
             self.door.requests += 1
         super().on_message_complete()
 

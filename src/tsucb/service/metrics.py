@@ -72,6 +72,7 @@ class _Reading:
             "events_unwritten": ("Events that are not durable yet.", service.journal.waiting),
             "store_failing": ("1 if the store takes nothing.", service.failing),
             "requests": ("Requests that are being answered.", door.requests),
+            "requests_limit": ("Requests beyond which more are refused.", door.limit),
             "connections": ("Open connections.", door.connections),
         }
         for name, (what, value) in gauges.items():
