@@ -4,6 +4,7 @@ from tsucb.agent.agent import Agent
 from tsucb.agent.decision import Decision, Estimate, Explanation
 from tsucb.agent.decision_log import DecisionLog
 from tsucb.agent.fleet import merge
+from tsucb.agent.learner import Learner
 from tsucb.agent.learning import UnknownDecision
 from tsucb.agent.lists import Ranking
 from tsucb.agent.many import Decisions
@@ -15,6 +16,7 @@ __all__ = [
     "Decisions",
     "Estimate",
     "Explanation",
+    "Learner",
     "Ranking",
     "UnknownDecision",
     "merge",
