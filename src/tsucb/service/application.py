@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import unquote
 
+from tsucb.service.connections import Door, Rates
 from tsucb.service.http import Answer, Headers, HttpProblem, Request, as_problem, overloaded
 from tsucb.service.keys import Holder
-from tsucb.service.limits import Door, Rates
 from tsucb.service.metrics import Metrics
 from tsucb.service.native import Native
 from tsucb.service.page import Page

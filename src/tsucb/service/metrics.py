@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from tsucb.service.limits import Door
+from tsucb.service.connections import Door
 
 if TYPE_CHECKING:
     from tsucb.service.service import Service
