@@ -64,9 +64,9 @@ def served(
             await asyncio.sleep(0.005)
             assert application.failed is None, application.failed
         if LOOP not in service.loops:
-            chosen = LoopSettings(**settings)
+            chosen = LoopSettings(**{"learn_early": True, **settings})
             found.keys = await service.create(LOOP, chosen)
-            found.server_key = service.keys.issue(None, "administer", clock())
+            found.server_key = await service.issue_key(None, "administer", "test")
         ready.set()
         while not server.should_exit:
             await asyncio.sleep(0.01)

@@ -33,7 +33,7 @@ def test_what_was_answered_survives_a_power_failure(tmp_path: Path, clock, safe)
         nonlocal lost
         store = SqliteStore(tmp_path / "data", vfs=f"watched-{safe}")
         if not safe:
-            store._writer.execute("PRAGMA synchronous = NORMAL")
+            store._connections["writer"].execute("PRAGMA synchronous = NORMAL")
         async with running(store, clock) as service:
             await service.create("drinks", LoopSettings(), ["tea", "milk"])
             loop, answered = service.loop("drinks"), set[str]()

@@ -288,10 +288,10 @@ def test_what_is_not_there(drinks, client):
 
 def test_past_capacity_there_is_429_and_no_queue(tmp_path, clock, monkeypatch):
     with served(tmp_path / "data", clock, options=Options(most_requests=5)) as drinks:
-        append, go_on = drinks.service.store.append, threading.Event()
+        append, go_on = drinks.service.store.write, threading.Event()
         go_on.set()
         monkeypatch.setattr(
-            drinks.service.store, "append", lambda r: (go_on.wait(PATIENCE), append(r))[1]
+            drinks.service.store, "write", lambda r: (go_on.wait(PATIENCE), append(r))[1]
         )
 
         async def main() -> list[int]:

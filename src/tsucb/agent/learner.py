@@ -36,6 +36,7 @@ an arm and adds another of the same name forgets the rows of the first one itsel
 decisions.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -149,6 +150,11 @@ class Learner:
     def compact(self) -> None:
         """Drop the room made for arms to come, as a loaded learner has it."""
         self._agent.compact()
+
+    def width_after(self, context: Context, features: Iterable[Any] = ()) -> int:
+        """Return how many columns the model will have once it has learned from a context."""
+        width: int = self._agent.width_after(context, features)
+        return width
 
     def describe(self, context: Context) -> list[tuple[str, float]]:
         """Return the features of a context that are not 0, with their values."""

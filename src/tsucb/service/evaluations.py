@@ -71,12 +71,12 @@ class Evaluations:
         self, loop: Loop, id: str | None, name: str, start: float, end: float,
         custom: dict[str, str], suggest: bool,
     ) -> Evaluation:  # fmt: skip
-        """Begin an evaluation of `custom` arguments by name; `suggest` adds some of our own."""
+        """Begin one; `custom` are arguments by name, `suggest` adds some of our own."""
         if suggest:
             custom = {**SUGGESTED, **custom}
         id = id or secrets.token_hex(12)
         check_text("the id of an evaluation", id)
-        if id in await self._documents(loop):
+        if id in await self._service.documents(loop, KIND):
             raise Conflict(f"there is an evaluation {id!r} already")
         evaluation = Evaluation(id, name, start, end, self._service.clock(), custom)
         await self._keep(loop, evaluation)
@@ -85,14 +85,9 @@ class Evaluations:
         task.add_done_callback(lambda _: self._running.pop((loop.name, id), None))
         return evaluation
 
-    async def _documents(self, loop: Loop) -> dict[str, bytes]:
-        return await asyncio.to_thread(self._service.store.documents, loop.name, KIND)
-
     async def _keep(self, loop: Loop, evaluation: Evaluation) -> None:
         body = msgspec.json.encode(evaluation)
-        await asyncio.to_thread(
-            self._service.store.put_document, loop.name, KIND, evaluation.id, body
-        )
+        await self._service.put_document(loop, KIND, evaluation.id, body)
 
     async def _run(self, loop: Loop, evaluation: Evaluation) -> None:
         try:
@@ -101,13 +96,13 @@ class Evaluations:
             evaluation.status = "Succeeded"
         except (ValueError, TypeError) as error:
             evaluation.status, evaluation.note = "Failed", str(error)
-        if evaluation.id in await self._documents(loop):
+        if evaluation.id in await self._service.documents(loop, KIND):
             await self._keep(loop, evaluation)
 
     async def all(self, loop: Loop) -> list[Evaluation]:
-        """Return all evaluations of a loop; those that a restart has cut off have failed."""
+        """All of a loop; those that a restart has cut off have failed."""
         found = []
-        for id, body in (await self._documents(loop)).items():
+        for id, body in (await self._service.documents(loop, KIND)).items():
             evaluation = msgspec.json.decode(body, type=Evaluation)
             if evaluation.status == "Running" and (loop.name, id) not in self._running:
                 evaluation.status, evaluation.note = "Failed", "the service was restarted"
@@ -115,16 +110,15 @@ class Evaluations:
         return found
 
     async def get(self, loop: Loop, id: str) -> Evaluation:
-        """Return one evaluation."""
+        """One of them."""
         for evaluation in await self.all(loop):
             if evaluation.id == id:
                 return evaluation
         raise NotFound(f"there is no evaluation {id!r}")
 
     async def delete(self, loop: Loop, id: str) -> None:
-        """Delete one evaluation."""
-        delete = self._service.store.delete_document
-        if not await asyncio.to_thread(delete, loop.name, KIND, id):
+        """Delete one."""
+        if not await self._service.delete_document(loop, KIND, id):
             raise NotFound(f"there is no evaluation {id!r}")
 
 
@@ -180,9 +174,9 @@ def spans(time: Any, terms: Any) -> list[EvaluationSpan]:
 
 def importances(loop: Loop) -> list[dict[str, Any]]:
     """How far from 0 the coefficients of a feature are, in standard deviations, over the arms."""
-    if loop.agent is None:
+    if loop.learner is None:
         return []
-    table = loop.agent.coefficients()
+    table = loop.learner.coefficients()
     table = table[table["std"] > 0]
     ratio = (table["mean"] / table["std"]) ** 2
     scores = (ratio.groupby(level="feature").mean() ** 0.5).sort_values(ascending=False)

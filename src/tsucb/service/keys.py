@@ -3,9 +3,10 @@
 import hashlib
 import hmac
 import secrets
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from tsucb.service.store import KeyRecord, Store
+from tsucb.service.store import KeyRecord, LoopRecord, Store
 
 CHOOSE, DECIDE, READ, ADMINISTER = "choose", "decide", "read", "administer"
 LOOK = "look"  # what every key may do: see the arms and what is believed of them
@@ -17,6 +18,7 @@ GRANTS = {
     ADMINISTER: {LOOK, CHOOSE, DECIDE, READ, ADMINISTER},
 }
 ROLES = (DECIDE, ADMINISTER)
+SERVER = LoopRecord(0, "")  # in the place of a loop, for the key of the server
 GRACE = 86_400.0  # seconds for which a key that was replaced still works
 
 
@@ -32,14 +34,17 @@ class Holder(NamedTuple):
         return self.loop in (None, loop) and action in GRANTS.get(self.role, ())
 
 
-def new_key() -> str:
-    """Return 256 random bits as text."""
-    return secrets.token_urlsafe(32)
-
-
 def hashed(key: str) -> bytes:
     """The hash of a key. Keys are 256 random bits, so nothing slower is needed."""
     return hashlib.sha256(key.encode()).digest()
+
+
+class Issued(NamedTuple):
+    """A new key, which is shown once, and the records that are written for it to be valid."""
+
+    key: str
+    saved: list[KeyRecord]
+    dropped: list[bytes]
 
 
 class Keys:
@@ -53,14 +58,14 @@ class Keys:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._records = {record.hash: record for record in store.all_keys()}
+        self._records: dict[bytes, KeyRecord] = {}
 
     def reload(self) -> None:
-        """Take in the keys that other processes issued."""
+        """Read all keys from the store; blocks."""
         self._records = {record.hash: record for record in self._store.all_keys()}
 
     def holder(self, key: str, now: float) -> Holder | None:
-        """Who a key belongs to; None if to nobody, or not any more."""
+        """Return who a key belongs to; None if to nobody, or not any more."""
         return self.holder_by_hash(hashed(key), now)
 
     def holder_by_hash(self, wanted: bytes, now: float) -> Holder | None:
@@ -78,29 +83,32 @@ class Keys:
         found = [r for r in self._records.values() if (r.loop, r.role) == (loop, role)]
         return max(found, key=lambda r: r.created).hash if found else None
 
-    def issue(
-        self, loop: str | None, role: str, now: float, grace: float = GRACE, key: str | None = None
-    ) -> str:
-        """Issue a key; the others of that loop and role expire after this many seconds of grace."""
-        key = new_key() if key is None else key
-        for old in [r for r in self._records.values() if (r.loop, r.role) == (loop, role)]:
+    def issue(self, loop: LoopRecord, role: str, now: float, grace: float = GRACE) -> Issued:
+        """Make a key; the others of that loop and role expire after this many seconds of grace."""
+        key = secrets.token_urlsafe(32)
+        record = KeyRecord(hashed(key), loop.number, loop.name or None, role, now, None)
+        issued = Issued(key, [record], [])
+        for old in self._records.values():
+            if (old.number, old.role) != (loop.number, role):
+                continue
             if old.expires is not None and old.expires <= now:
-                self._store.delete_key(old.hash)
-                del self._records[old.hash]
+                issued.dropped.append(old.hash)
             else:
                 end = now + grace if old.expires is None else min(old.expires, now + grace)
-                self._save(old._replace(expires=end))
-        self._save(KeyRecord(hashed(key), loop, role, now, None))
-        return key
+                issued.saved.append(old._replace(expires=end))
+        return issued
 
-    def drop(self, loop: str) -> None:
+    def take(self, issued: Iterable[Issued]) -> None:
+        """Know keys that the store has written."""
+        for each in issued:
+            self._records.update({record.hash: record for record in each.saved})
+            for hash in each.dropped:
+                self._records.pop(hash, None)
+
+    def drop(self, loop: int) -> None:
         """Forget the keys of a loop that is no more."""
-        self._records = {h: r for h, r in self._records.items() if r.loop != loop}
+        self._records = {h: r for h, r in self._records.items() if r.number != loop}
 
-    def any_for(self, loop: str | None) -> bool:
-        """Whether there is a key for a loop, or for the server."""
-        return any(record.loop == loop for record in self._records.values())
-
-    def _save(self, record: KeyRecord) -> None:
-        self._store.save_key(record)
-        self._records[record.hash] = record
+    def any_for(self, loop: int) -> bool:
+        """Return whether there is a key for a loop, or with 0 for the server."""
+        return any(record.number == loop for record in self._records.values())

@@ -70,6 +70,8 @@ class _Reading:
             "up_seconds": ("Seconds since the start.", service.clock() - service.started),
             "log_position": ("Position of the last event.", service.position),
             "events_unwritten": ("Events that are not durable yet.", service.journal.waiting),
+            "clock_skew_seconds": ("The machine's clock before the log's.", service.clock.skew),
+            "alerts": ("What somebody should look at; see /readyz.", len(service.alerts)),
             "store_failing": ("1 if the store takes nothing.", service.failing),
             "requests": ("Requests that are being answered.", door.requests),
             "requests_limit": ("Requests beyond which more are refused.", door.limit),

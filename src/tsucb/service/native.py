@@ -179,7 +179,12 @@ class Native:
         if operation == ("POST", "keys"):
             rotation = msgspec.json.decode(request.body or b"{}", type=ServerKey)
             return json_answer(
-                {"key": self.service.issue_server_key(holder.name, rotation.grace)}, 201
+                {
+                    "key": await self.service.issue_key(
+                        None, ADMINISTER, holder.name, rotation.grace
+                    )
+                },
+                201,
             )
         if operation == ("GET", "audit"):
             return await self.audit(None, request, holder)
@@ -338,7 +343,7 @@ class Native:
     async def rotate(self, loop: Loop, request: Request, holder: Holder) -> Answer:
         """Issue a key; the old one of its role works for a while."""
         asked = msgspec.json.decode(request.body, type=Rotation)
-        key = self.service.issue_key(loop, asked.role, holder.name, asked.grace)
+        key = await self.service.issue_key(loop, asked.role, holder.name, asked.grace)
         return json_answer({"role": asked.role, "key": key}, 201)
 
 
@@ -368,8 +373,8 @@ def slot_of(given: RewardGiven) -> str:
 def arm_summary(loop: Loop) -> list[dict[str, Any]]:
     """Return the pulls, open decisions and mean reward of every arm."""
     rows: list[dict[str, Any]] = []
-    if loop.agent is not None:
-        for name, pulls, waiting, mean in loop.agent.arms_summary().itertuples():
+    if loop.learner is not None:
+        for name, pulls, waiting, mean in loop.arms_summary().itertuples():
             known = None if math.isnan(mean) else mean
             rows.append({"arm": name, "pulls": pulls, "open": waiting, "mean_reward": known})
     return rows

@@ -24,10 +24,8 @@ from tsucb.service.application import Application, Options
 from tsucb.service.connections import Connection
 from tsucb.service.demo import NAME as DEMO
 from tsucb.service.demo import play
-from tsucb.service.keys import ADMINISTER, ROLES, new_key
-from tsucb.service.loop import Loop
 from tsucb.service.service import Service
-from tsucb.service.settings import COMING_MODEL, LoopSettings, changed
+from tsucb.service.settings import COMING_MODEL, LoopSettings, loop_settings
 from tsucb.service.sqlite import SqliteStore
 from tsucb.service.store import Store
 
@@ -38,7 +36,6 @@ except ImportError:  # Windows
 
 KEYS = "keys.json"
 FIRST_LOOP = "default"
-FILE = "file"  # the kind of document that holds the arms a settings file named last
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PREFIX = "TSUCB_SERVE_"
 GRACE = 10  # seconds for requests to end when the server stops
@@ -130,12 +127,6 @@ def read_settings(
     return settings
 
 
-def loop_settings(before: LoopSettings, given: dict[str, Any]) -> tuple[LoopSettings, list[str]]:
-    """Return the settings of a loop as a file changes them, and the arms that the file names."""
-    arms = msgspec.convert(given.get("arms", []), list[str])
-    return changed(before, {k: v for k, v in given.items() if k != "arms"}), arms
-
-
 def open_store(settings: ServerSettings) -> Store:
     """Open the store that the settings name."""
     if settings.postgres is None:
@@ -174,7 +165,7 @@ class Server:
         self.folder = Path(settings.data)
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.store = open_store(settings)
-        self.service = Service(self.store)
+        self.service = Service(self.store, folder=settings.data)
         most = connection_limit(settings.most_connections)
         if most < settings.most_connections:
             log.warning("at most %d connections: the limit of open files allows no more", most)
@@ -190,20 +181,7 @@ class Server:
         wanted = self.settings.loops
         if not self.service.loops and not wanted:
             wanted = {FIRST_LOOP: {"model": COMING_MODEL}}
-        if not self.service.keys.any_for(None):
-            key = new_key()
-            self._write_keys({"server": key})  # before it is valid, so that it is never lost
-            self.service.keys.issue(None, ADMINISTER, self.service.clock(), key=key)
-        for name, given in wanted.items():
-            loop = self.service.loops.get(name)
-            if loop is None:
-                settings, arms = loop_settings(LoopSettings(), given)
-                keys = await self.service.create(name, settings, arms, "file")
-                self._write_keys({name: keys})
-            else:
-                await self._bring_up_to_date(loop, given)
-            body = msgspec.json.encode(given.get("arms", []))
-            await asyncio.to_thread(self.store.put_document, name, FILE, FILE, body)
+        await self.service.prepare(wanted, self._write_keys)
         if self.demo:
             self._playing = asyncio.create_task(play(self.service))
             self.application.finish = self._playing.cancel  # type: ignore[assignment]
@@ -211,21 +189,6 @@ class Server:
             say(self.greeting())
         else:
             say(f"serving {len(self.service.loops)} loops on {self.url}")
-
-    async def _bring_up_to_date(self, loop: Loop, given: dict[str, Any]) -> None:
-        """Change what the file says otherwise; add the arms that are new in the file."""
-        settings, arms = loop_settings(loop.settings, given)
-        if settings != loop.settings:
-            changes = {k: v for k, v in given.items() if k != "arms"}
-            await self.service.configure(loop, changes, "file")
-        documents = await asyncio.to_thread(self.store.documents, loop.name, FILE)
-        before = msgspec.json.decode(documents.get(FILE, b"[]"), type=list[str])
-        if new := loop.unknown(arm for arm in arms if arm not in before):
-            await self.service.change_arms(loop, new, (), "file")
-        if not self.service.keys.any_for(loop.name):
-            now = self.service.clock()
-            keys = {role: self.service.keys.issue(loop.name, role, now) for role in ROLES}
-            self._write_keys({loop.name: keys})
 
     def _write_keys(self, issued: dict[str, Any]) -> None:
         """Add keys to the file, which only its owner can read."""
@@ -319,6 +282,22 @@ class Server:
         if not server.started:
             raise OSError(f"the server could not be started on {self.url}; see above")
         say("Stopped in good order.")
+
+
+def look_through(settings: ServerSettings, repair: bool) -> None:
+    """Print what is damaged in the log, or set it aside; raise ValueError if anything is left."""
+    store = open_store(settings)
+    try:
+        for sentence in store.repair() if repair else ():
+            print(sentence)
+        damaged = list(store.damage())
+        for position, _, reason in store.set_aside():
+            print(f"event {position} is set aside: {reason}")
+    finally:
+        store.close()
+    if damaged:
+        raise ValueError(f"the log is damaged: {'; '.join(damaged[:100])}")
+    print("the log is whole")
 
 
 def at_terminal() -> bool:

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from tsucb.agent import Agent
+from tsucb.agent.learner import Learner
 from tsucb.evaluation.settings import model_class
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.names import named_policy
@@ -71,7 +71,7 @@ class LoopSettings(
             description="Learn a reward when it comes, not when the wait is over. Where only good "
             "news is reported, early rewards are all good: then false."
         ),
-    ] = True
+    ] = False
     forgetting: Annotated[
         float,
         Meta(
@@ -119,18 +119,18 @@ class LoopSettings(
         if self.default_reward is not None and self.model in PLAIN_MODELS:
             model_class(self.model)().check_rewards(np.array([self.default_reward]))
 
-    def agent(self, arms: list[str], seed: int | None) -> Agent:
-        """Return an agent with these settings, which knows nothing yet."""
-        arguments: dict[str, Any] = {"forgetting": self.forgetting, "seed": seed}
+    def learner(self, arms: list[str], seed: int | None) -> Learner:
+        """Return a learner with these settings, which knows nothing yet."""
+        arguments: dict[str, Any] = {
+            "policy": self.rule(), "forgetting": self.forgetting, "seed": seed,
+        }  # fmt: skip
         if self.model in PLAIN_MODELS:
             arguments["model"] = model_class(self.model)()
         else:
             arguments["categories"] = self.categories
         if self.arms_come:
-            return Agent(
-                None, policy=self.rule(), max_open=2**53, most_arms=self.most_arms, **arguments
-            )
-        return Agent(arms, policy=self.rule(), max_open=2**53, **arguments)
+            return Learner(None, most_arms=self.most_arms, **arguments)
+        return Learner(arms, **arguments)
 
     @property
     def arms_come(self) -> bool:
@@ -153,17 +153,18 @@ class LoopSettings(
         # Linear models keep their numbers in two ways, by how many, and large ones decide by a
         # function of their own.
         for features in (1, 24, 200):
-            agent = self.agent(["a", "b"], seed=0)
+            learner = self.learner(["a", "b"], seed=0)
             context = {f"x{i}": float(i) for i in range(features)}
             given = None if self.model in PLAIN_MODELS else context
             offered = {"a": {"y": 1.0}, "b": {"y": 2.0}} if self.arms_come else None
             if lists:
-                agent.propose_list(given, 2, offered)
+                learner.rank(given, 2, offered)
                 continue
             for n in range(3):
-                agent.propose(given, offered)
-                agent.record(str(n), given, "a", {"y": 1.0} if self.arms_come else None)
-                agent.reward(str(n), float(n % 2))
+                learner.decide(given, offered)
+                row = learner.read(given, "a", {"y": 1.0} if self.arms_come else None)
+                learner.count("a")
+                learner.learn("a", row, float(n % 2))
         _WARM.add(self._kind(lists))
 
     @property
@@ -191,6 +192,12 @@ class LoopSettings(
 def changed(settings: LoopSettings, changes: dict[str, Any]) -> LoopSettings:
     """Return settings with some changes; raise a ValidationError if one is wrong."""
     return msgspec.convert({**msgspec.to_builtins(settings), **changes}, LoopSettings)
+
+
+def loop_settings(before: LoopSettings, given: dict[str, Any]) -> tuple[LoopSettings, list[str]]:
+    """Return the settings of a loop as a file changes them, and the arms that the file names."""
+    arms = msgspec.convert(given.get("arms", []), list[str])
+    return changed(before, {k: v for k, v in given.items() if k != "arms"}), arms
 
 
 _WARM: set[Any] = set()  # the combinations that this process has compiled, or found

@@ -10,6 +10,7 @@ Found = TypeVar("Found")
 
 LOOP_THREADS = 2  # for folding and deciding of slow loops
 BACKGROUND_THREADS = 2  # for compiling, evaluating, exporting, relearning
+READING_THREADS = 4  # for what requests look up in the log
 
 
 class Turns:
@@ -21,33 +22,34 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        self._queues: dict[str, deque[tuple[Callable[[], Any], asyncio.Future[Any]]]] = {}
+        self._queues: dict[int, deque[tuple[Callable[[], Any], asyncio.Future[Any]]]] = {}
         self._draining: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(LOOP_THREADS, "loop")
         self._background = ThreadPoolExecutor(BACKGROUND_THREADS, "background")
+        self._readers = ThreadPoolExecutor(READING_THREADS, "reader")
 
-    def waiting(self, name: str) -> int:
+    def waiting(self, loop: int) -> int:
         """Return how many calls wait for the turn of a loop."""
-        return len(self._queues.get(name, ()))
+        return len(self._queues.get(loop, ()))
 
     def do(
-        self, name: str, slow: bool, work: Callable[[], Found]
+        self, loop: int, slow: bool, work: Callable[[], Found]
     ) -> "Found | asyncio.Future[Found]":
         """Return the result of `work`, or a future of it if it runs in a thread."""
-        queue = self._queues.get(name)
+        queue = self._queues.get(loop)
         if queue is None and not slow:
             return work()
         running = asyncio.get_running_loop()
         future: asyncio.Future[Found] = running.create_future()
         if queue is None:
-            queue = self._queues[name] = deque()
-            task = running.create_task(self._drain(name, queue))
+            queue = self._queues[loop] = deque()
+            task = running.create_task(self._drain(loop, queue))
             self._draining.add(task)
             task.add_done_callback(self._draining.discard)
         queue.append((work, future))
         return future
 
-    async def _drain(self, name: str, queue: "deque[Any]") -> None:
+    async def _drain(self, loop: int, queue: "deque[Any]") -> None:
         running = asyncio.get_running_loop()
         while queue:
             work, future = queue.popleft()
@@ -59,16 +61,22 @@ class Turns:
             else:
                 if not future.done():  # the client may have gone
                     future.set_result(found)
-        del self._queues[name]
+        del self._queues[loop]
 
     async def in_background(self, function: Callable[..., Found], *arguments: Any) -> Found:
         """Return what a function returns that may take seconds."""
         running = asyncio.get_running_loop()
         return await running.run_in_executor(self._background, function, *arguments)
 
+    async def read(self, function: Callable[..., Found], *arguments: Any) -> Found:
+        """Return what a function returns that reads from the store."""
+        running = asyncio.get_running_loop()
+        return await running.run_in_executor(self._readers, function, *arguments)
+
     async def finish(self) -> None:
         """Wait until nothing is left to do, and end the threads."""
         while self._draining:
             await asyncio.wait(self._draining)
         self._threads.shutdown()
+        self._readers.shutdown()
         self._background.shutdown(wait=False, cancel_futures=True)

@@ -137,7 +137,7 @@ class Page:
         if request.path == ["loops"] and request.method == "POST":
             return await self.create(request, allowed(holder, ADMINISTER, None))
         if request.path == ["keys"] and request.method == "POST":
-            return self.rotate_server_key(allowed(holder, ADMINISTER, None))
+            return await self.rotate_server_key(allowed(holder, ADMINISTER, None))
         if word == "loops" and len(request.path) in (2, 3):
             allowed(holder, ADMINISTER if request.method == "POST" else READ, request.path[1])
             return await self.loop(request, self.service.loop(request.path[1]), holder)
@@ -152,6 +152,8 @@ class Page:
             "position": service.position,
             "leads": service.leading,
             "unwritten": len(service.unwritten),
+            "clock_skew": round(service.clock.skew, 1),
+            "alerts": list(service.alerts.values()),
         }
         if service.lost is not None:
             state["deciding"] = "from what was known when the store was lost"
@@ -224,9 +226,9 @@ class Page:
         )
         return shown("keys.html", who="server", name=form["name"], keys=keys, is_new=True)
 
-    def rotate_server_key(self, holder: Holder) -> Answer:
+    async def rotate_server_key(self, holder: Holder) -> Answer:
         """Issue a new key of the server; the old one works for another day."""
-        key = self.service.issue_server_key(holder.name)
+        key = await self.service.issue_key(None, ADMINISTER, holder.name)
         return shown("keys.html", who="server", name="server", keys={"server": key}, is_new=False)
 
     async def loop(self, request: Request, loop: Loop, holder: Holder) -> Answer:
@@ -295,7 +297,7 @@ class Page:
     async def rotate_key(self, loop: Loop, form: dict[str, str], holder: Holder) -> dict[str, Any]:
         """Issue a key."""
         role = form.get("role", "")
-        key = self.service.issue_key(loop, role, holder.name)
+        key = await self.service.issue_key(loop, role, holder.name)
         return {"keys": {role: key}}
 
     async def evaluate(self, loop: Loop, form: dict[str, str], holder: Holder) -> dict[str, Any]:

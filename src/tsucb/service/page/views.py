@@ -14,7 +14,7 @@ from tsucb.service.apprentice import Gain
 from tsucb.service.events import Decided, Pick, Rewarded
 from tsucb.service.loop import Loop
 from tsucb.service.settings import LoopSettings
-from tsucb.service.state import Counts
+from tsucb.service.state import LoopCounts
 from tsucb.service.tally import OTHERS, Span, Tally, interval
 
 MOST_LISTED = 50  # arms in the table
@@ -28,7 +28,7 @@ class LoopView(NamedTuple):
 
     name: str
     settings: LoopSettings
-    counts: Counts
+    counts: LoopCounts
     tally: Tally
     arms: list[str]
     summary: list[tuple[str, float, int, float]]  # arm, rewards, waiting, mean reward
@@ -39,8 +39,8 @@ class LoopView(NamedTuple):
     def of(cls, loop: Loop) -> "LoopView":
         """Take what the pages show from a loop."""
         rows = []
-        if loop.agent is not None:
-            table = loop.agent.arms_summary()
+        if loop.learner is not None:
+            table = loop.arms_summary()
             if len(table) > MOST_LISTED:  # of those that come and go, the ones that were played
                 table = table.nlargest(MOST_LISTED, "pulls")
             rows = [(str(arm), p, int(w), m) for arm, p, w, m in table.itertuples()]

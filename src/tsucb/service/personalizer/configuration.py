@@ -1,6 +1,5 @@
 """The settings of a loop, in Personalizer's words."""
 
-import asyncio
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ from tsucb.service.personalizer.routes import Route, Routes, Version
 from tsucb.service.personalizer.times import duration, seconds_of, timestamp
 from tsucb.service.service import Service
 from tsucb.service.settings import changed
+from tsucb.service.store import Document
 
 LEAST_WAIT, LONGEST_WAIT = 5.0, 172_800.0  # seconds
 FOREVER = -1  # days for which logs are kept
@@ -78,8 +78,7 @@ class Configuration:
         }
 
     async def _extras(self, loop: Loop) -> dict[str, Any]:
-        documents = await asyncio.to_thread(self.service.store.documents, loop.name, EXTRAS)
-        found = documents.get(EXTRAS)
+        found = (await self.service.documents(loop, EXTRAS)).get(EXTRAS)
         return {} if found is None else msgspec.json.decode(found, type=dict[str, Any])
 
     async def configure(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
@@ -127,8 +126,6 @@ class Configuration:
         extras = {name: given[name] for name in PLAIN_EXTRAS if given.get(name) is not None}
         extras = {**await self._extras(loop), **extras}
         extras["lastConfigurationEditDate"] = timestamp(self.service.clock())
-        await self.service.configure(loop, changes, "personalizer")
-        await asyncio.to_thread(
-            self.service.store.put_document, loop.name, EXTRAS, EXTRAS, encode(extras)
-        )
+        document = Document(loop.number, EXTRAS, EXTRAS, encode(extras))
+        await self.service.configure(loop, changes, "personalizer", documents=[document])
         return json_answer(await self._configuration(loop))

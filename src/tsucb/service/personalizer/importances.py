@@ -1,6 +1,5 @@
 """Which features matter."""
 
-import asyncio
 from functools import partial
 from typing import Any
 
@@ -47,13 +46,11 @@ class Importances:
             "status": "Succeeded",
             "featureScores": await self.service.look(loop, partial(importances, loop)),
         }
-        await asyncio.to_thread(
-            self.service.store.put_document, loop.name, "importance", id, encode(found)
-        )
+        await self.service.put_document(loop, "importance", id, encode(found))
         return json_answer(found)
 
     async def _importances(self, loop: Loop) -> dict[str, Any]:
-        found = await asyncio.to_thread(self.service.store.documents, loop.name, "importance")
+        found = await self.service.documents(loop, "importance")
         return {id: msgspec.json.decode(body) for id, body in found.items()}
 
     async def list_importances(
@@ -75,5 +72,5 @@ class Importances:
         self, loop: Loop, request: Request, id: str, version: Version
     ) -> Answer:
         """Delete one."""
-        await asyncio.to_thread(self.service.store.delete_document, loop.name, "importance", id)
+        await self.service.delete_document(loop, "importance", id)
         return Answer(204)

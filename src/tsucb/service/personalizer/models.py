@@ -31,9 +31,9 @@ class Models:
 
     async def model(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
         """What was learned, as a file of this library."""
-        if loop.agent is None:
+        if loop.learner is None:
             raise NotFound("there is no model yet; nothing was ranked")
-        held = await self.service.look(loop, loop.agent.hold)
+        held = await self.service.look(loop, loop.learner.hold)
         data = await self.service.turns.in_background(held.to_bytes)
         return Answer(200, data, b"application/octet-stream")
 
