@@ -14,7 +14,7 @@ import argparse
 import math
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 import tsucb
 from tsucb.beliefs.law import upper_quantiles
 from tsucb.compiler import implements
-from tsucb.environments.environment import World, advance, begin, fill_normal, pay
+from tsucb.environments.environment import World, advance, begin, fill_normal, reward
 from tsucb.numeric.statistics import mean_interval
-from tsucb.simulation.loop import Run
+from tsucb.simulation.loop import Record, Run
 
 ARMS, FEATURES, SLOPE = 10, 5, 0.3
 LOWEST, HIGHEST = 0.01, 0.05
@@ -37,10 +37,11 @@ MODELS: dict[str, Any] = {
 POLICIES: list[Any] = [tsucb.TSUCB(10), tsucb.Thompson()]
 
 
-class Clicks(tsucb.Environment, NamedTuple("Clicks", [("arms", int), ("features", int)])):
+class Clicks(tsucb.Environment):
     """See the top of this file."""
 
-    __slots__ = ()
+    arms: int
+    features: int
 
     @property
     def context_shape(self) -> tuple[int, ...]:
@@ -75,8 +76,8 @@ def advance_clicks(environment, world, step, rng):  # type: ignore[no-untyped-de
     return world.context, world.means, world.available
 
 
-@implements(pay, Clicks)
-def pay_clicks(environment, world, arm):  # type: ignore[no-untyped-def]
+@implements(reward, Clicks)
+def reward_clicks(environment, world, arm):  # type: ignore[no-untyped-def]
     return 1.0 if world.noise[0] < world.means[arm] else 0.0
 
 
@@ -106,17 +107,17 @@ def played(name: str, policy: Any, run: int, horizon: int) -> dict[str, float]:
     """One run."""
     model = MODELS[name]
     environment = Clicks(ARMS, FEATURES)
-    curve, arms = np.empty(1), np.zeros(0, dtype=np.int64)
-    stop = np.zeros(1, dtype=np.bool_)
-    one = Run(environment, model, policy, 0, run, np.array([horizon]), curve, arms, stop)
-    train = model.trainer([one.state])
+    nothing, stop = np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.bool_)
+    record = Record(np.array([horizon]), np.empty(1), nothing, stop, np.zeros(1))
+    one = Run(environment, model, policy, 0, run, record)
+    train = model.trainer([one.player.state])
     begun = time.process_time()
-    while one.until(horizon) and one.played < horizon:
+    while one.play_until(horizon) and one.played < horizon:
         train()
     spent = time.process_time() - begun
     beta = one.problem[1].parameters
-    found = covered(model, one.state, beta, np.random.default_rng((1, run)))
-    return {"regret": float(curve[0]), "microseconds": 1e6 * spent / horizon, **found}
+    found = covered(model, one.player.state, beta, np.random.default_rng((1, run)))
+    return {"regret": float(record.regret[0]), "microseconds": 1e6 * spent / horizon, **found}
 
 
 def main() -> None:

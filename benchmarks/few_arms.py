@@ -11,7 +11,7 @@ TS-UCB stays with a wrong arm.
 import math
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,12 +26,11 @@ from tsucb.policies.ts_ucb import ratios
 HORIZON, SEED = 10_000, 1
 
 
-class SometimesOne(
-    tsucb.Policy, NamedTuple("SometimesOne", [("samples", float), ("chance", float)])
-):
+class SometimesOne(tsucb.Policy):
     """TS-UCB that takes one sample with a given chance and `samples` otherwise."""
 
-    __slots__ = ()
+    samples: float
+    chance: float
 
     @property
     def name(self) -> str:
@@ -46,7 +45,8 @@ def choose_sometimes_one(policy, belief, rng):  # type: ignore[no-untyped-def]
         f = f_tilde(belief, 1, rng)
     else:
         f = f_tilde(belief, policy.samples, rng)
-    return tsucb.Choice(winner(ratios(belief, f), -1.0, rng), f)
+    arm = winner(ratios(belief, f), -1.0, rng)
+    return tsucb.Choice(arm, f, arm)
 
 
 ONE_AND_TEN = (tsucb.Thompson(), tsucb.TSUCB(1), tsucb.TSUCB(10), SometimesOne(10, 0.5))

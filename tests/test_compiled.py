@@ -155,16 +155,16 @@ def test_old_folders_go(filled):
 
 
 THEIRS = """
-from typing import NamedTuple
 from tsucb.compiler import implements
 from tsucb.policies.policy import Choice, Policy, choose
 
-class Last(Policy, NamedTuple("Last", [])):
-    __slots__ = ()
+class Last(Policy):
+    pass
 
 @implements(choose, Last)
 def choose_last(policy, belief, rng):
-    return Choice(belief.mean.size - {back}, 0.5)
+    arm = belief.mean.size - {back}
+    return Choice(arm, 0.5, arm)
 """
 USE = """
 import numpy as np, tsucb
@@ -302,13 +302,14 @@ def test_machine_code_finds_what_is_kept():
     assert keepable(kept.values[:-2])
 
 
-class Labelled(tsucb.Policy, NamedTuple("Labelled", [("label", str)])):
-    __slots__ = ()
+class Labelled(tsucb.Policy):
+    label: str
 
 
 @implements(choose, Labelled)
 def choose_labelled(policy, belief, rng):  # type: ignore[no-untyped-def]
-    return tsucb.Choice(len(policy.label), 0.0)
+    arm = len(policy.label)
+    return tsucb.Choice(arm, 0.0, arm)
 
 
 def test_what_cannot_be_kept_is_handed_over_by_plain_python():

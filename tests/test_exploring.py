@@ -8,7 +8,7 @@ import pytest
 import tsucb
 from tsucb.policies.exploring import PlainExploring
 from tsucb.policies.names import named_policy
-from tsucb.policies.policy import Explored
+from tsucb.policies.policy import Choice
 
 
 def kind(value):
@@ -58,7 +58,7 @@ def test_a_policy_in_plain_python_gets_a_floor_too():
     assert policy.name == "first+50%"
     stream = np.random.default_rng(0)
     choices = [policy.choose(BELIEF, stream) for _ in range(3_000)]
-    assert all(isinstance(c, Explored) and c.favourite == 0 for c in choices)
+    assert all(isinstance(c, Choice) and c.favourite == 0 for c in choices)
     share = np.mean([c.arm == 0 for c in choices])
     assert abs(share - 2 / 3) < 4 * math.sqrt(2 / 9 / 3_000)  # false alarm 6e-5
     found = tsucb.simulate(

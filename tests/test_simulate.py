@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tsucb
+from tsucb.step import first_pull, new_player
 
 BANDIT = tsucb.ContextualLinearBandit(arms=4, features=3, noise=0.5)
 POLICIES = [tsucb.Thompson(), tsucb.TSUCB(1), tsucb.Greedy()]
@@ -32,7 +33,7 @@ class PlainThompson:
 class PlainModel:
     """Gaussian arms as a user would write them."""
 
-    def start(self, arms):
+    def start(self, arms, rng):
         return {"sum": np.zeros(arms), "count": np.zeros(arms)}
 
     def belief(self, state, context, arms, *, step, rng):
@@ -108,19 +109,17 @@ def test_every_environment_runs_and_learning_pays(environment, model):
 
 def test_every_arm_is_pulled_once_first():
     environment, model = tsucb.KArmedBandit(7), tsucb.BernoulliArms()
-    rng = np.random.default_rng(0)
-    from tsucb.compiler import held
-    from tsucb.simulation.loop import play
-
-    world, state, pulls = environment.begin(rng), model.start(7), np.zeros(7, dtype=np.int64)
-    stop, marks = np.zeros(1, dtype=np.bool_), np.array([7])
-    arms, seen = np.zeros(7, dtype=np.int64), np.zeros(30)
-    play(environment, world, model, state, tsucb.TSUCB(1), pulls, model.initial_pulls, 1, 7, 0.0,
-         marks, np.zeros(1), arms, seen, held(rng), held(rng), stop)  # fmt: skip
-    assert arms.tolist() == list(range(7))
-    assert seen[1] == 6  # what the policy would have played is what is played
-    assert np.isnan(np.delete(seen, 1)).all()
-    assert pulls.tolist() == [1] * 7
+    result = played([tsucb.TSUCB(1)], 1, environment=environment, model=model, horizon=7,
+                    keep_arms=True)  # fmt: skip
+    assert result.arms.ravel().tolist() == list(range(7))
+    player = new_player(model, tsucb.TSUCB(1), 7, seed=0, run=0)
+    available, rng = np.array([2, 4]), np.random.default_rng(0)
+    player.chosen[2] = 1
+    choice = first_pull(player, available, rng)
+    assert (choice.arm, choice.favourite) == (1, 1)
+    assert np.isnan(choice.target)
+    player.chosen[:] = 1
+    assert first_pull(player, available, rng).arm < 0
 
 
 def test_unit_norm_arms_and_availability():

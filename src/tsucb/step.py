@@ -1,149 +1,108 @@
-"""One step: which arm is next. Simulation, replay and agent all take it from here.
+"""One step: choose the next arm. Simulation, replay and agent all call these functions.
 
-What follows a step is the same for all of them too: `update` learns from the reward, and if
-`training_due` then says so, the model's `trainer` is called before the next step.
+After a step, `update` learns from the reward; if `training_due` is then true, the model's `trainer`
+is called before the next step.
 """
 
-import inspect
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tsucb.compiler import class_of, in_compiled_code, offers, shared
-from tsucb.environments.environment import advance, begin, pay
+from tsucb.environments.environment import advance, begin, reward
 from tsucb.models.model import believe, update
+from tsucb.numeric.arrays import Integers
 from tsucb.policies.policy import Choice, choose, explored
 from tsucb.streams import MODEL, stream
 
-NOTHING_SEEN = np.zeros(0)
+
+class Player(NamedTuple):
+    """A model, its state and a policy, with the number of times that each arm was chosen.
+
+    `first_pulls` is the number of times that every arm is chosen before the policy decides.
+    """
+
+    model: Any
+    state: Any
+    policy: Any
+    chosen: Integers  # (K,)
+    first_pulls: int
 
 
 def runs_compiled(model: Any, policy: Any = None, environment: Any = None) -> bool:
-    """Whether all that are given have compiled implementations of all that a step calls."""
+    """Return whether all arguments that are not None implement compiled what a step calls."""
     needed: list[tuple[Any, Any]] = [(model, believe), (model, update)]
     if policy is not None:
         needed.append((policy, choose))
     if environment is not None:
-        needed += [(environment, begin), (environment, advance), (environment, pay)]
+        needed += [(environment, begin), (environment, advance), (environment, reward)]
     return all(offers(function, type(thing)) for thing, function in needed)
 
 
 def initial_pulls(model: Any) -> int:
-    """How often every arm is pulled before the policy decides."""
+    """Return how often every arm is pulled before the policy decides."""
     return int(getattr(model, "initial_pulls", 0))
 
 
 def require_model(model: Any) -> None:
-    """Refuse what cannot be a model, such as a class."""
+    """Raise TypeError for anything that cannot be a model, such as a class."""
     if isinstance(model, type) or not callable(getattr(model, "start", None)):
         raise TypeError(f"model must be an instance, such as tsucb.AdaptiveLinear(5), not {model}")
 
 
 def start(model: Any, arms: int, seed: int, run: int) -> Any:
-    """The state of a model before any data, with the run's own stream if it takes one."""
+    """Return the state of a model before any data; it may draw from the run's own stream."""
     require_model(model)
-    if "rng" in inspect.signature(model.start).parameters:
-        return model.start(arms, stream(seed, run, MODEL))
-    return model.start(arms)
+    return model.start(arms, stream(seed, run, MODEL))
 
 
-def next_arm(model, state, policy, context, available, chosen, first_pulls, step, rng, seen):  # type: ignore[no-untyped-def]
-    """Which of the available arms is played, as an index into them, and its reason.
+def new_player(model: Any, policy: Any, arms: int, seed: int, run: int) -> Player:
+    """Return a player that has neither seen data nor chosen an arm."""
+    state, chosen = start(model, arms, seed, run), np.zeros(arms, dtype=np.int64)
+    return Player(model, state, policy, chosen, initial_pulls(model))
 
-    Parameters
-    ----------
-    chosen
-        (K,) how often each arm was chosen so far.
-    first_pulls
-        How often every arm is chosen before the policy decides, the least chosen first.
-    seen
-        Takes what the policy saw of the n arms, in 4n + 2 entries: the target, the policy's
-        favourite (another arm than the one played if a floor had it so), then every arm's mean,
-        std, estimate and radius; NaN for first pulls. Empty if nobody wants to know.
+
+@shared
+def next_arm(player, context, available, step, rng):  # type: ignore[no-untyped-def]
+    """Return the choice among the available arms; its arm is an index into `available`."""
+    choice = first_pull(player, available, rng)
+    if choice.arm < 0:
+        choice = choose(player.policy, beliefs(player, context, available, step, rng), rng)
+    return choice
+
+
+@shared
+def beliefs(player, context, available, step, rng):  # type: ignore[no-untyped-def]
+    """Return what the player's model believes of the available arms."""
+    return believe(player.model, player.state, context, available, step, rng)
+
+
+def first_pull(player, available, rng):  # type: ignore[no-untyped-def]
+    """Return the choice of the least chosen arm if it lacks first pulls; else one of arm -1."""
+    if player.first_pulls > 0:
+        least = 0
+        for a in range(available.size):
+            if player.chosen[available[a]] < player.chosen[available[least]]:
+                least = a
+        if player.chosen[available[least]] < player.first_pulls:
+            return Choice(explored(player.policy, least, available.size, rng), np.nan, least)
+    return Choice(-1, np.nan, -1)
+
+
+def no_first_pull(player, available, rng):  # type: ignore[no-untyped-def]
+    return Choice(-1, np.nan, -1)
+
+
+def may_pull_first(player: Any) -> bool:
+    """Return whether the model of a player of this Numba type may ask for first pulls.
+
+    On the class of a model, `initial_pulls` is 0, or the property or field that holds the number.
+    Models that never ask for first pulls do not compile them.
     """
-    if first_pulls > 0:
-        place = least_chosen(chosen, available)
-        if chosen[available[place]] < first_pulls:
-            return first_pull(policy, place, available.size, rng, seen)
-    return weighed(policy, believe(model, state, context, available, step, rng), rng, seen)
-
-
-def next_weighed(model, state, policy, context, available, chosen, first_pulls, step, rng, seen):  # type: ignore[no-untyped-def]
-    return weighed(policy, believe(model, state, context, available, step, rng), rng, seen)
-
-
-def may_pull_first(model: Any) -> bool:
-    """Whether models of this Numba type may have first pulls: what they never do, is not compiled.
-
-    On a class of models it is 0, or the property or field that tells.
-    """
-    return bool(getattr(class_of(model), "initial_pulls", 0) != 0)
-
-
-in_compiled_code(next_arm, lambda model, *_: next_arm if may_pull_first(model) else next_weighed)
-
-
-@shared
-def first_pull(policy, place, arms, rng, seen):  # type: ignore[no-untyped-def]
-    """The choice of an arm that has not had its first pulls."""
-    seen[:] = np.nan
-    if seen.size > 1:
-        seen[1] = place
-    return Choice(explored(policy, place, arms, rng), np.nan)
-
-
-@shared
-def weighed(policy, belief, rng, seen):  # type: ignore[no-untyped-def]
-    """What the policy chooses, with what it saw written down."""
-    choice = choose(policy, belief, rng)
-    write_down(seen, belief, choice)
-    return Choice(choice.arm, choice.target)
-
-
-@shared
-def write_down(seen, belief, choice):  # type: ignore[no-untyped-def]
-    """Leave what the policy saw where there is room for it, see `next_arm`."""
-    n = belief.mean.size
-    if seen.size > 4 * n:
-        write_reason(seen, choice)
-        for a in range(n):
-            seen[2 + a] = belief.mean[a]
-            seen[2 + n + a] = belief.std[a]
-            seen[2 + 2 * n + a] = belief.estimate[a]
-            seen[2 + 3 * n + a] = belief.radius[a]
-
-
-@shared
-def write_reason(seen, choice):  # type: ignore[no-untyped-def]
-    """The first two entries of what was seen."""
-    seen[0] = choice.target
-    seen[1] = favourite(choice)
-
-
-def favourite(choice):  # type: ignore[no-untyped-def]
-    """The arm that the policy would have played but for its floor."""
-    return getattr(choice, "favourite", choice.arm)
-
-
-def favourite_of_choice(choice):  # type: ignore[no-untyped-def]
-    return choice.arm
-
-
-def favourite_of_explored(choice):  # type: ignore[no-untyped-def]
-    return choice.favourite
+    model = class_of(player.types[player.fields.index("model")])
+    return bool(getattr(model, "initial_pulls", 0) != 0)
 
 
 in_compiled_code(
-    favourite,
-    lambda choice: favourite_of_explored if "favourite" in choice.fields else favourite_of_choice,
+    first_pull, lambda player, *_: first_pull if may_pull_first(player) else no_first_pull
 )
-
-
-@shared
-def least_chosen(chosen, available):  # type: ignore[no-untyped-def]
-    """The first of the available arms that were chosen least, as an index into them."""
-    place = 0
-    for a in range(available.size):
-        if chosen[available[a]] < chosen[available[place]]:
-            place = a
-    return place

@@ -27,6 +27,7 @@ class Served:
         self.service, self.application, self.url = service, application, url
         self.keys: dict[str, str] = {}
         self.server_key = ""
+        self.event_loop: Any = None
         self.clients: list[Any] = []  # closed before the server stops, or it would wait for them
 
     @property
@@ -57,6 +58,7 @@ def served(
     ready, failed = threading.Event(), list[BaseException]()
 
     async def main() -> None:
+        found.event_loop = asyncio.get_running_loop()
         task = asyncio.create_task(server.serve([free]))
         while not (server.started and application.ready) and not task.done():
             await asyncio.sleep(0.005)

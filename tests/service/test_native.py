@@ -74,7 +74,7 @@ def test_ids_may_be_anything(client):
 def test_configuration_arms_and_audit(drinks, client):
     assert client.configuration()["exploration"] == 0.05
     assert client.configure(exploration=0.5, mode="apprentice")["exploration"] == 0.5
-    with pytest.raises(ServiceError, match="<= 1.0 - at"):
+    with pytest.raises(ServiceError, match=r"<= 1\.0 - at"):
         client.configure(exploration=2)
     with pytest.raises(ServiceError, match="relearn is true or false"):
         client._send(client._reward("", 0, None)._replace(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tsucb.service.backup import backup
 from tsucb.service.server import Server, ServerSettings, read_settings
 
 
@@ -60,10 +61,15 @@ def test_the_first_start_makes_keys_and_the_next_keeps_them(tmp_path):
         server.store.close()
         return server.service
 
+    (tmp_path / "data").mkdir(mode=0o755)  # as others may have left it
     service = started({})
     file = tmp_path / "data" / "keys.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
+    for each in (tmp_path / "data").iterdir():
+        assert stat.S_IMODE(each.stat().st_mode) & 0o077 == 0, each
+    backup(tmp_path / "data", tmp_path / "copy.sqlite")
+    assert stat.S_IMODE((tmp_path / "copy.sqlite").stat().st_mode) == 0o600
     keys = json.loads(file.read_text())
     assert set(keys) == {"server", "default"}
     assert service.keys.holder(keys["server"], 0.0) is not None
@@ -73,6 +79,38 @@ def test_the_first_start_makes_keys_and_the_next_keeps_them(tmp_path):
     service = started({"news": {"arms": ["a", "c"], "exploration": 0.4}})
     loop = service.loop("news")
     assert (list(loop.arms), loop.settings.exploration) == (["a", "b", "c"], 0.4)
+
+
+def test_the_file_changes_what_it_says_and_nothing_else(tmp_path):
+    def started(given, change=None):
+        server = Server(ServerSettings(data=str(tmp_path / "data"), loops={"news": given}))
+
+        async def main():
+            await server.service.start()
+            await server.prepare()
+            loop = server.service.loop("news")
+            position, arms, settings = server.service.position, list(loop.arms), loop.settings
+            if change is not None:
+                await change(server.service, loop)
+            await server.service.stop()
+            return position, arms, settings
+
+        found = asyncio.run(main())
+        server.store.close()
+        return found
+
+    async def remove(service, loop):
+        await service.change_arms(loop, (), ["b"], "test")
+
+    given = {"arms": ["a", "b"], "mode": "apprentice"}
+    started(given, remove)
+    position, arms, _ = started(given)
+    assert arms == ["a"]  # what a call removed does not come back
+    again, _, _ = started(given)
+    assert again <= position + 1  # a start writes no settings that are there already
+    _, arms, settings = started({"arms": ["a", "b", "c"], "mode": "online"})
+    assert arms == ["a", "c"]  # what is new in the file is added
+    assert settings.mode == "online"  # although it is the default
 
 
 def test_the_greeting_tells_a_newcomer_how_to_go_on(tmp_path):

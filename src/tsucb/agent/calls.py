@@ -20,14 +20,15 @@ from numpy.typing import NDArray
 
 from tsucb.agent.handed import LENT_BYTES, bytes_of, text_from
 from tsucb.agent.ids import LONGEST_ID, decision_id, write_id
+from tsucb.agent.seen import next_arm_seen
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import LARGEST, SMALLEST, flushed
 from tsucb.compiler import compiled, held, in_compiled_code, shared
 from tsucb.compiler.memory import Kept, keepable
 from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers
-from tsucb.policies.policy import Choice, Explored, choose, explored
-from tsucb.step import initial_pulls, next_arm, runs_compiled
+from tsucb.policies.policy import Choice, choose, explored
+from tsucb.step import Player, initial_pulls, runs_compiled
 from tsucb.structure import leaves
 
 # Places in `Books.counts`.
@@ -68,7 +69,7 @@ class Calls(Protocol):
     def decide(self, context: bytes, columns: Integers) -> Decided:
         """Which arm, as an index into the columns; the decision's id; what the policy saw.
 
-        That is what `tsucb.step.next_arm` left, as bytes. The index is `NOT_FINITE` where a context
+        That is what `tsucb.agent.seen` says, as bytes. The index is `NOT_FINITE` where a context
         has an entry that is not; nothing has happened.
         """
 
@@ -238,10 +239,10 @@ class PlainCalls:
             return NOT_FINITE, "", b""
         step = int(counts[DECISIONS] + counts[OBSERVATIONS]) + 1
         self.policy.belief = None
-        choice = next_arm(
-            self.model, self.state, self.policy, laid_out(flushed(values), self.room, columns),
-            columns, self.books.chosen, initial_pulls(self.model), step, self.rng, self.seen,
-        )  # fmt: skip
+        first_pulls = initial_pulls(self.model)
+        player = Player(self.model, self.state, self.policy, self.books.chosen, first_pulls)
+        row = laid_out(flushed(values), self.room, columns)
+        choice = next_arm_seen(player, row, columns, step, self.rng, self.seen)
         words = np.frombuffer(context, np.uint64)
         count_decision(self.books, words, columns, choice.arm)
         id = decision_id(int(counts[DECISIONS]), int(self.books.checksum[0]))
@@ -265,7 +266,7 @@ class Watched:
         self.policy = policy
         self.belief: Belief | None = None
 
-    def choose(self, belief: Belief, rng: np.random.Generator) -> Choice | Explored:
+    def choose(self, belief: Belief, rng: np.random.Generator) -> Choice:
         """What the policy chooses."""
         self.belief = belief
         return choose(self.policy, belief, rng)
@@ -338,6 +339,14 @@ class Decider(NamedTuple):
     letters: NDArray[np.uint8]
 
 
+@compiled
+def player_of(decider):  # type: ignore[no-untyped-def]
+    """Return the model, state and policy of a decider as a player."""
+    learner = decider.learner
+    chosen, first_pulls = learner.books.chosen, decider.first_pulls
+    return Player(learner.model, learner.state, decider.policy, chosen, first_pulls)
+
+
 def _bound(first: Kept, function: Any, kinds: Any) -> MethodType:
     """The machine code of a function of this and of arguments of these types."""
     return MethodType(function.compile((first.kind, *kinds)), first.address)
@@ -363,14 +372,12 @@ def _decide(decider, numbers, columns):  # type: ignore[no-untyped-def]
         return NOT_FINITE, text_from(decider.letters, decider.letters.size), nothing
     step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
     context = laid_out(without_tiny(values), learner.room, columns)
-    choice = next_arm(
-        learner.model, learner.state, decider.policy, context, columns, books.chosen,
-        decider.first_pulls, step, decider.stream.rng, decider.seen,
-    )  # fmt: skip
+    rng, seen = decider.stream.rng, decider.seen
+    choice = next_arm_seen(player_of(decider), context, columns, step, rng, seen)
     record_decision(books, np.frombuffer(numbers, np.uint64), columns, choice.arm)
     letters = decider.letters
     first = write_id(letters, letters.size, books.counts[DECISIONS], books.checksum[0])
-    return choice.arm, text_from(letters, first), bytes_of(decider.seen, 4 * columns.size + 2)
+    return choice.arm, text_from(letters, first), bytes_of(seen, 4 * columns.size + 2)
 
 
 @compiled

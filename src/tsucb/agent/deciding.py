@@ -28,12 +28,13 @@ from tsucb.agent.roster import (
     Roster,
     plain_name,
 )
+from tsucb.agent.seen import next_arm_seen
 from tsucb.agent.values import kind_of
 from tsucb.agent.waiting import Entries, Together
 from tsucb.checks import whole_number
 from tsucb.models.model import check_finite
 from tsucb.numeric.arrays import Floats
-from tsucb.step import initial_pulls, next_arm
+from tsucb.step import Player, initial_pulls
 from tsucb.structure import copied
 
 
@@ -167,10 +168,9 @@ class Deciding(Offering):
             step = int(books.counts[DECISIONS] + books.counts[OBSERVATIONS]) + 1
             stream = self._rng.bit_generator.state
             try:
-                choice = next_arm(
-                    model, roster.state, self.policy, self._unpacked(roster, given, offer.columns),
-                    offer.columns, books.chosen, initial_pulls(model), step, self._rng, seen,
-                )  # fmt: skip
+                row, pulls = self._unpacked(roster, given, offer.columns), initial_pulls(model)
+                player = Player(model, roster.state, self.policy, books.chosen, pulls)
+                choice = next_arm_seen(player, row, offer.columns, step, self._rng, seen)
             finally:
                 self._rng.bit_generator.state = stream
         decision = Decision("", offer.records[int(choice.arm)].name, offer, self.policy,

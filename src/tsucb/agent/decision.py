@@ -42,7 +42,7 @@ class Decision:
         # The arms available, and who chose among them.
         self._offer = offer
         self._policy = policy
-        # What `tsucb.step.next_arm` saw, as the bytes of 4n + 2 numbers: the target, the favourite,
+        # What `tsucb.agent.seen` says, as the bytes of 4n + 2 numbers: the target, the favourite,
         # then every arm's mean, std, estimate and radius; NaN for first pulls. The belief, if kept.
         self._seen = seen
         self._belief = belief

@@ -22,17 +22,18 @@ from tsucb.agent.calls import (
     count_decision,
     keeping_gil,
     laid_out,
+    player_of,
     without_tiny,
 )
 from tsucb.agent.contexts import Arm
 from tsucb.agent.decision import Decision, Explanation
 from tsucb.agent.roster import Offer
+from tsucb.agent.seen import choose_seen, first_pull_seen
 from tsucb.beliefs.belief import belief_of
 from tsucb.beliefs.law import Law, law_of
 from tsucb.compiler import class_of, compiled, hook, implements, offers
 from tsucb.models.model import believe
 from tsucb.numeric.arrays import Floats, Integers, taken
-from tsucb.step import first_pull, least_chosen, weighed
 
 
 class Ranking:
@@ -50,7 +51,7 @@ class Ranking:
         self.id, self.time = id, time
         self.places = tuple(places.tolist())  # of each arm among those offered
         self.arms: tuple[Arm, ...] = tuple(offer.records[place].name for place in self.places)
-        # One line per place: what `tsucb.step.next_arm` saw of the arms that were left.
+        # One line per place: what `tsucb.agent.seen` says of the arms that were left.
         self._offer, self._policy, self._seen = offer, policy, seen
 
     def __repr__(self) -> str:
@@ -140,7 +141,7 @@ def _rank(decider, numbers, columns, places, seen, width):  # type: ignore[no-un
         else:
             left = rest[: columns.size - n]
             belief = belief_of_rest(whole, left, model, state, context, columns, step, rng)
-        choice = weighed(decider.policy, belief, rng, seen[n])
+        choice = choose_seen(decider.policy, belief, rng, seen[n])
         fill(n, choice.arm, columns, words, books, rest, places)
         n += 1
     return books.counts[DECISIONS], books.checksum[0]
@@ -149,14 +150,12 @@ def _rank(decider, numbers, columns, places, seen, width):  # type: ignore[no-un
 @compiled
 def first_places(decider, columns, words, rest, places, seen):  # type: ignore[no-untyped-def]
     """Fill places with arms that have not had their first pulls; how many. The others follow."""
-    books, first_pulls = decider.learner.books, decider.first_pulls
-    n = 0
-    while n < places.size and first_pulls > 0:
+    books, n = decider.learner.books, 0
+    while n < places.size and decider.first_pulls > 0:
         left = taken(columns, rest[: columns.size - n])
-        place = least_chosen(books.chosen, left)
-        if books.chosen[left[place]] >= first_pulls:
+        choice = first_pull_seen(player_of(decider), left, decider.stream.rng, seen[n])
+        if choice.arm < 0:
             break
-        choice = first_pull(decider.policy, place, left.size, decider.stream.rng, seen[n])
         fill(n, choice.arm, columns, words, books, rest, places)
         n += 1
     return n

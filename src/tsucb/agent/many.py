@@ -19,11 +19,13 @@ from tsucb.agent.calls import (
     CompiledCalls,
     count_decision,
     laid_out,
+    player_of,
     without_tiny,
 )
 from tsucb.agent.decision import Decision
 from tsucb.agent.ids import decision_id, decision_ids
 from tsucb.agent.roster import Offer, Roster
+from tsucb.agent.seen import next_arm_seen, write_reason
 from tsucb.agent.waiting import Checksums
 from tsucb.checks import SMALLEST, flushed
 from tsucb.compiler import compiled, offers
@@ -32,7 +34,6 @@ from tsucb.models.model import believe_predicted, training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.policy import choose
-from tsucb.step import next_arm, write_reason
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,8 +50,8 @@ np.empty(2**19)
 class Moments:
     """What was seen by decisions whose estimates and radii are means and standard deviations.
 
-    Half of what `next_arm` leaves of a decision, in pieces as they were computed: to write to new
-    memory takes longer than to compute what is written. An index gives the whole of a decision.
+    Half of what `next_arm_seen` writes of a decision, in pieces as they were computed: writing to
+    new memory takes longer than computing. An index gives the whole of a decision.
     """
 
     def __init__(self, reasons: Floats) -> None:
@@ -222,10 +223,8 @@ def _decide_rows(decider, contexts, columns, places, checksums, seen):  # type: 
         values = contexts[i]
         step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
         context = laid_out(without_tiny(values), learner.room, columns)
-        choice = next_arm(
-            learner.model, learner.state, decider.policy, context, columns, books.chosen,
-            decider.first_pulls, step, decider.stream.rng, seen[i],
-        )  # fmt: skip
+        rng = decider.stream.rng
+        choice = next_arm_seen(player_of(decider), context, columns, step, rng, seen[i])
         count_decision(books, values.view(np.uint64), columns, choice.arm)
         places[i], checksums[i] = choice.arm, books.checksum[0]
 

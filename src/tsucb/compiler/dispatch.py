@@ -9,7 +9,8 @@ itself; `implements(function, *classes)` says what it does for some classes of i
 
     @implements(choose, Greedy)
     def choose_greedy(policy, belief, rng):
-        return Choice(belief.mean.argmax(), np.nan)
+        arm = belief.mean.argmax()
+        return Choice(arm, np.nan, arm)
 
 In compiled code the implementation of the argument's class, or of the nearest of its ancestors, is
 compiled in. In plain Python the same implementation runs compiled; where there is none, the body of

@@ -4,7 +4,6 @@ Everything random at a step (context, available arms, noise) is drawn before the
 whatever the arm is, so all policies that run on the same stream meet the same world.
 """
 
-import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from tsucb.compiler import compiled, generic, run
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.bursts import burst, normal
+from tsucb.record import Record
 
 
 class World(NamedTuple):
@@ -39,23 +39,24 @@ def advance(
     return context, means, available
 
 
-@functools.partial(generic, method="reward")
-def pay(environment: Any, world: Any, arm: int) -> float:
+@generic
+def reward(environment: Any, world: Any, arm: int) -> float:
     """The noisy reward of an arm at the current step."""
     return float(environment.reward(world, arm))
 
 
-class Environment:
+class Environment(Record):
     """A bandit problem to play against.
 
-    One of your own is a named tuple that derives from this class, with `arms` and `context_shape`.
-    Either it has the methods `begin`, `advance` and `reward` in plain Python, or `implements`
-    registers compiled ones for `begin`, `advance` and `pay`.
+    One of your own derives from this class, with its settings as annotated fields, `arms` among
+    them or as a property, and `context_shape`. Either it has the methods `begin`, `advance` and
+    `reward` in plain Python, or `implements` registers compiled ones.
     """
 
-    __slots__ = ()
-
-    arms: int
+    @property
+    def arms(self) -> int:
+        """K, the number of arms."""
+        raise NotImplementedError(f"{type(self).__name__} must have a field or property arms")
 
     @property
     def context_shape(self) -> tuple[int, ...]:
@@ -75,7 +76,7 @@ class Environment:
 
     def reward(self, world: Any, arm: int) -> float:
         """The noisy reward of an arm at the current step."""
-        return float(run(pay, self, world, arm))
+        return float(run(reward, self, world, arm))
 
 
 @compiled

@@ -12,7 +12,7 @@ from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.model import believe, training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.exploring import Exploring
-from tsucb.step import NOTHING_SEEN, initial_pulls, next_arm, runs_compiled, start
+from tsucb.step import new_player, next_arm, runs_compiled, start
 from tsucb.streams import POLICY, stream
 
 
@@ -51,7 +51,7 @@ class Candidate:
             share, policy = policy.epsilon, policy.policy
         rng = stream(self.seed, 0, POLICY)
         n, arms = len(events.arm), events.arms
-        state, chosen = start(model, arms, self.seed, 0), np.zeros(arms, dtype=np.int64)
+        player = new_player(model, policy, arms, self.seed, 0)
         target = np.zeros((n, arms))
         given: Plain | Kept = Plain(rng)
         loop = look_through.py_func  # type: ignore[attr-defined]
@@ -60,11 +60,10 @@ class Candidate:
         train, done, place = None, 0, np.zeros(1, dtype=np.int64)
         while done < n:
             done, due = loop(
-                events, model, state, policy, initial_pulls(model), done, chosen, target, draws,
-                NOTHING_SEEN, self.order, self.known, place, given,
-            )  # fmt: skip
+                events, player, done, target, draws, self.order, self.known, place, given
+            )
             if due:
-                train = train or model.trainer([state])
+                train = train or model.trainer([player.state])
                 train()
         offered = np.zeros((n, arms))
         for row, which in enumerate(events.which):
@@ -138,14 +137,13 @@ def rewards_in_order(decisions: Decisions) -> tuple[Integers, Integers]:
 
 
 @compiled
-def look_through(events, model, state, policy, first_pulls, first, chosen, target, draws, seen,  # type: ignore[no-untyped-def]
-                 order, known, place, policy_stream):  # fmt: skip
+def look_through(events, player, first, target, draws, order, known, place, policy_stream):  # type: ignore[no-untyped-def]
     """Learn the rewards that have come, and ask what would be chosen, at every decision.
 
     The reward of decision order[i] is known from decision known[i] on; place[0] have been learned.
     Returns the number of the next decision, or the end, and whether training is due.
     """
-    rng = policy_stream.rng
+    model, state, rng = player.model, player.state, policy_stream.rng
     for n in range(first, len(events.arm)):
         while place[0] < order.size and known[place[0]] <= n:
             past = order[place[0]]
@@ -159,11 +157,9 @@ def look_through(events, model, state, policy, first_pulls, first, chosen, targe
             events.ends[events.which[n]] : events.ends[events.which[n] + 1]
         ]
         for _ in range(draws):
-            choice = next_arm(
-                model, state, policy, context, available, chosen, first_pulls, n + 1, rng, seen
-            )
+            choice = next_arm(player, context, available, n + 1, rng)
             target[n, available[choice.arm]] += 1.0 / draws
-        chosen[events.arm[n]] += 1
+        player.chosen[events.arm[n]] += 1
     return len(events.arm), False
 
 

@@ -94,7 +94,7 @@ def context_of(text: str | None) -> tuple[Any, dict[str, Any] | None]:
     >>> context_of('{"context": {"hour": 9}, "arms": {"tea": {"hot": 1}}}')
     ({'hour': 9}, {'tea': {'hot': 1}})
     """
-    found: Any = None if text is None else json.loads(text)
+    found: Any = json.loads(text) if isinstance(text, str) else None  # pandas has NaN for None
     both = isinstance(found, dict) and found.keys() == {"context", "arms"}
     if both and isinstance(found["arms"], dict):
         return found["context"], found["arms"]

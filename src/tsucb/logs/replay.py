@@ -18,7 +18,7 @@ from tsucb.logs.logged_data import LoggedData
 from tsucb.models.model import Model, training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.statistics import NORMAL, rate_interval
-from tsucb.step import NOTHING_SEEN, initial_pulls, next_arm, runs_compiled, start
+from tsucb.step import new_player, next_arm, runs_compiled
 from tsucb.streams import KEEP, POLICY, stream
 
 CHUNK = 10_000  # events between two looks at the keyboard
@@ -99,10 +99,9 @@ def replay(
             "would be wrong; log with some exploration, such as Agent(exploration=0.05)"
         )
     rng, keep_rng = stream(seed, 0, POLICY), stream(seed, 0, KEEP)
-    state = start(model, log.arms, seed, 0)
-    chosen = np.zeros(log.arms, dtype=np.int64)
+    player = new_player(model, policy, log.arms, seed, 0)
     kept, counts = np.empty(len(log.arm), dtype=np.int64), np.zeros(2, dtype=np.int64)
-    given = (log, model, state, policy, initial_pulls(model), log.propensity.min())
+    floor = log.propensity.min()
     streams: tuple[Any, Any] = Plain(rng), Plain(keep_rng)
     loop = go_through.py_func  # type: ignore[attr-defined]
     if runs_compiled(model, policy):
@@ -110,9 +109,9 @@ def replay(
     train, done = None, 0
     while done < len(log.arm):
         before, last = done, min(done + CHUNK, len(log.arm))
-        done, due = loop(*given, done, last, chosen, kept, counts, NOTHING_SEEN, *streams)
+        done, due = loop(log, player, floor, done, last, kept, counts, *streams)
         if due:
-            train = train or model.trainer([state])
+            train = train or model.trainer([player.state])
             train()
         progress(done - before)
     matched, size = counts.tolist()
@@ -137,8 +136,7 @@ def untried(propensity: Floats, offered: Integers) -> float:
 
 
 @compiled
-def go_through(log, model, state, policy, first_pulls, floor, first, last, chosen, kept, counts,  # type: ignore[no-untyped-def]
-               seen, policy_stream, keep_stream):  # fmt: skip
+def go_through(log, player, floor, first, last, kept, counts, policy_stream, keep_stream):  # type: ignore[no-untyped-def]
     """Events first … last − 1, or until the model wants to train; the next event, and if it does.
 
     counts[0] of them matched so far, counts[1] were kept.
@@ -147,19 +145,16 @@ def go_through(log, model, state, policy, first_pulls, floor, first, last, chose
     for n in range(first, last):
         context = log.contexts[n].astype(np.float64)
         available = log.available[log.ends[log.which[n]] : log.ends[log.which[n] + 1]]
-        choice = next_arm(
-            model, state, policy, context, available, chosen, first_pulls, counts[1] + 1, rng,
-            seen,
-        )  # fmt: skip
+        choice = next_arm(player, context, available, counts[1] + 1, rng)
         arm = available[choice.arm]
         if arm == log.arm[n]:
             counts[0] += 1
             if keep_rng.random() * log.propensity[n] < floor:
-                update(model, state, context, arm, log.reward[n])
-                chosen[arm] += 1
+                update(player.model, player.state, context, arm, log.reward[n])
+                player.chosen[arm] += 1
                 kept[counts[1]] = n
                 counts[1] += 1
-                if training_due(model, state):
+                if training_due(player.model, player.state):
                     return n + 1, True
     return last, False
 

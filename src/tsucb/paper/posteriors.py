@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from tsucb.models import BootstrappedHeads, DeepEnsemble, LastLayerLaplace, NeuralLinear
+from tsucb.models import BootstrappedHeads, DeepEnsemble, LastLayerLaplace, NeuralLinear, Training
 from tsucb.pages.drawing import legend_above, panel_for_each
 from tsucb.pages.figures import style
 from tsucb.pages.page import Figure
@@ -97,9 +97,10 @@ class Posteriors(Table2):
         dataset, posterior = map(str, cell)
         environment, horizon = self.environment(dataset), self.steps(cell)
         features = environment.context_shape[0]
+        training = Training(memory=horizon, batches=self.batches)
         simulation = simulate(
             environment,
-            POSTERIORS[posterior](features, memory=horizon, batches=self.batches),
+            POSTERIORS[posterior](features, training=training),
             [self.policy(policy)],
             horizon=horizon,
             runs=runs,

@@ -231,7 +231,7 @@ class Table1(Experiment):
 @lru_cache(maxsize=DAYS)
 def news_bandit(path: Path, fraction: float, impressions: int) -> NewsBandit:
     """The bandit of one file of the log."""
-    return NewsBandit(read_day(path), day_clicks(path, impressions=impressions), fraction)
+    return NewsBandit.of(read_day(path), day_clicks(path, impressions=impressions), fraction)
 
 
 def draw_table(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from tsucb.environments import WheelBandit
-from tsucb.models import NeuralLinear
+from tsucb.models import NeuralLinear, Training
 from tsucb.pages.drawing import legend_above, panel_for_each
 from tsucb.pages.figures import regret_curves, style
 from tsucb.pages.page import Figure
@@ -156,7 +156,7 @@ class Table2(Experiment):
         horizon = self.steps(cell)
         simulation = simulate(
             environment,
-            NeuralLinear(environment.context_shape[0], memory=horizon),
+            NeuralLinear(environment.context_shape[0], training=Training(memory=horizon)),
             [self.policy(policy)],
             horizon=horizon,
             runs=runs,

@@ -1,16 +1,14 @@
 """Play what looks best now; and, for comparison, play anything."""
 
-from typing import NamedTuple
-
 import numpy as np
 
-from tsucb.checks import truth
+from tsucb.checks import Switch
 from tsucb.compiler import implements
 from tsucb.numeric.arrays import filled, place_of_largest
 from tsucb.policies.policy import Choice, Policy, choose, largest, probabilities, tied
 
 
-class Greedy(Policy, NamedTuple("Greedy", [("first", bool)])):
+class Greedy(Policy):
     """Play the arm with the largest posterior mean, and never explore on purpose.
 
     Parameters
@@ -21,22 +19,19 @@ class Greedy(Policy, NamedTuple("Greedy", [("first", bool)])):
 
     >>> import numpy as np, tsucb
     >>> Greedy().choose(tsucb.GaussianBelief(mean=[0.1, 0.3], std=[9, 1]), np.random.default_rng(0))
-    Choice(arm=1, target=0.3)
+    Choice(arm=1, target=0.3, favourite=1)
     """
-
-    __slots__ = ()
 
     target_name = "largest mean"
 
-    def __new__(cls, first: bool = False) -> "Greedy":
-        return super().__new__(cls, truth("first", first))
+    first: Switch = False
 
     @property
     def name(self) -> str:
         return "Greedy(first)" if self.first else "Greedy"
 
 
-class Random(Policy, NamedTuple("Random", [])):
+class Random(Policy):
     """Play every available arm with the same probability.
 
     >>> import numpy as np, tsucb
@@ -44,20 +39,19 @@ class Random(Policy, NamedTuple("Random", [])):
     1
     """
 
-    __slots__ = ()
-
 
 @implements(choose, Greedy)
 def choose_greedy(policy, belief, rng):  # type: ignore[no-untyped-def]
     if not policy.first:
         return largest(belief.mean, rng)
     arm = place_of_largest(belief.mean)
-    return Choice(arm, belief.mean[arm])
+    return Choice(arm, belief.mean[arm], arm)
 
 
 @implements(choose, Random)
 def choose_random(policy, belief, rng):  # type: ignore[no-untyped-def]
-    return Choice(int(rng.random() * belief.mean.size), np.nan)
+    arm = int(rng.random() * belief.mean.size)
+    return Choice(arm, np.nan, arm)
 
 
 @implements(probabilities, Greedy)

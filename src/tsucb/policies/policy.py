@@ -1,7 +1,7 @@
 """What every policy shares: a name, a rule that gives its reason, and fair ties."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -18,28 +18,23 @@ from tsucb.compiler import (
     run,
 )
 from tsucb.numeric.arrays import Floats, total
+from tsucb.record import Record
 
 RAREST = 1e-9  # the smallest probability given to an arm that may be chosen
 
 
 class Choice(NamedTuple):
-    """The arm to play, as an index into the arms of the belief, and what it was weighed against.
+    """The arm to play, as an index into the arms of the belief, and the reason for it.
 
     `target` is f̃ for TS-UCB, the best draw for Thompson sampling, the largest bound for UCB, the
-    information ratio for IDS; NaN for a policy that weighs nothing.
+    information ratio for IDS; NaN for a policy that compares nothing. `favourite` is the arm that
+    the policy would play without a floor under exploration; without a floor it is `arm`.
 
     >>> import numpy as np, tsucb
     >>> belief = tsucb.GaussianBelief(mean=[0.1, 0.3], std=[1.0, 1.0])
     >>> tsucb.Greedy().choose(belief, np.random.default_rng(0))
-    Choice(arm=1, target=0.3)
+    Choice(arm=1, target=0.3, favourite=1)
     """
-
-    arm: int
-    target: float
-
-
-class Explored(NamedTuple):
-    """The choice of a policy that sometimes plays another arm than its `favourite`, at random."""
 
     arm: int
     target: float
@@ -47,10 +42,10 @@ class Explored(NamedTuple):
 
 
 @generic
-def choose(policy: Any, belief: Any, rng: np.random.Generator) -> Choice | Explored:
-    """What the policy plays, and why."""
+def choose(policy: Any, belief: Any, rng: np.random.Generator) -> Choice:
+    """Return the arm that the policy plays, and its reason."""
     choice = policy.choose(belief, rng)
-    return choice if isinstance(choice, Choice | Explored) else Choice(int(choice), math.nan)
+    return choice if isinstance(choice, Choice) else Choice(int(choice), math.nan, int(choice))
 
 
 @generic
@@ -65,20 +60,19 @@ def probabilities(policy: Any, belief: Any) -> Floats:
     """The probability with which the policy plays each arm, where there is a formula for it."""
 
 
-class Policy:
+class Policy(Record):
     """A rule that turns a belief into an arm.
 
     A policy holds hyper-parameters only: whatever was learned is in the belief, whatever is
     random comes from `rng`. Ties are broken uniformly at random.
 
-    A policy of your own is a named tuple that derives from this class. Either it has a method
-    `choose(belief, rng)` in plain Python, or `implements(choose, …)` registers a compiled one.
+    A policy of your own derives from this class, with its settings as annotated fields. Either it
+    has a method `choose(belief, rng)` in plain Python, or `implements(choose, …)` registers a
+    compiled one.
     """
 
-    __slots__ = ()
-
     # What `Choice.target` is, for explanations.
-    target_name = "target"
+    target_name: ClassVar[str] = "target"
 
     @property
     def name(self) -> str:
@@ -88,7 +82,7 @@ class Policy:
     def choose(self, belief: Belief, rng: np.random.Generator) -> Choice:
         """The arm to play, as an index into the arms of the belief, and its reason."""
         choice = run(choose, self, belief, rng)
-        return Choice(int(choice.arm), float(choice.target))
+        return Choice(int(choice.arm), float(choice.target), int(choice.favourite))
 
     def is_exact(self, belief: Belief) -> bool:
         """Whether `probabilities(belief)` is computed by a formula, not from repeated choices."""
@@ -203,7 +197,7 @@ def winner(scores, sign, rng):  # type: ignore[no-untyped-def]
 def largest(scores, rng):  # type: ignore[no-untyped-def]
     """The largest score's arm, as a choice with that score for its reason."""
     arm = winner(scores, 1.0, rng)
-    return Choice(arm, scores[arm])
+    return Choice(arm, scores[arm], arm)
 
 
 @compiled
@@ -230,9 +224,12 @@ def floored(chances, possible):  # type: ignore[no-untyped-def]
     return chances / total(chances)
 
 
-def sample_count(value: float) -> float:
-    """The number of posterior samples: a whole number, or `math.inf` for exact integrals."""
-    return value if value == math.inf else whole_number("samples", value, least=1)
+def sample_count(name: str, value: float) -> float:
+    """Return the number of posterior samples: a whole number, or `math.inf` for exact integrals."""
+    return value if value == math.inf else whole_number(name, value, least=1)
+
+
+SampleCount = Annotated[float, sample_count]
 
 
 def with_samples(name: str, samples: float) -> str:

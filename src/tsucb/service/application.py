@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import unquote
 
+from tsucb.service.connections import Door, Rates
 from tsucb.service.http import Answer, Headers, HttpProblem, Request, as_problem, overloaded
 from tsucb.service.keys import Holder
-from tsucb.service.limits import Door, Rates
 from tsucb.service.metrics import Metrics
 from tsucb.service.native import Native
 from tsucb.service.page import Page
@@ -132,6 +132,8 @@ class Application:
         protocol = self.protocols.get(path[0], self.page)
         try:
             body = await self._body(scope, receive)  # a slow client takes nobody's place
+            if (arrived := scope.get("arrived")) is not None:
+                self.door.came_to(time.monotonic() - arrived)
             if protocol is not self.page:
                 self._check_room(path, bool(scope.get("counted")))
             request = Request(

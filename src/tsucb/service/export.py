@@ -152,6 +152,8 @@ def compared(loop: Loop, table: "pd.DataFrame", agents: dict[str, dict[str, Any]
     usual: dict[str, Any] = {"policy": settings.policy, "forgetting": settings.forgetting}
     if settings.model != FREE_MODEL:
         usual["model"] = settings.model
+    if not table["context"].isna().all():  # to the model, none is one without features
+        table = table.assign(context=table["context"].fillna("{}"))
     # A comparison has a number for every decision and every arm that the log ever saw.
     arms = len({arm for offered in table["arms"] for arm in offered})
     table = table.tail(max(MOST_NUMBERS // arms, 2)).reset_index(drop=True)

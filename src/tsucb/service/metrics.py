@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from tsucb.service.limits import Door
+from tsucb.service.connections import Door
 
 if TYPE_CHECKING:
     from tsucb.service.service import Service
@@ -74,6 +74,7 @@ class _Reading:
             "alerts": ("What somebody should look at; see /readyz.", len(service.alerts)),
             "store_failing": ("1 if the store takes nothing.", service.failing),
             "requests": ("Requests that are being answered.", door.requests),
+            "requests_limit": ("Requests beyond which more are refused.", door.limit),
             "connections": ("Open connections.", door.connections),
         }
         for name, (what, value) in gauges.items():

@@ -146,9 +146,10 @@ def make_private(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if hasattr(os, "getuid") and folder.stat().st_uid == os.getuid():
         folder.chmod(0o700)
-        for file in (*folder.glob(f"{FILE}*"), *folder.glob("keys.json")):
+        for file in (*folder.glob(f"{FILE}*"), *folder.glob("keys.json"), *folder.glob(LOCK)):
             file.chmod(0o600)
-    (folder / FILE).touch(mode=0o600)  # SQLite gives its other files the same permissions
+    for name in (FILE, LOCK):  # SQLite gives its other files the same permissions
+        (folder / name).touch(mode=0o600)
 
 
 def backup(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:

@@ -1,43 +1,54 @@
 """The loop: steps of one run, compiled or interpreted, from the same source."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tsucb.compiler import Plain, compiled, held, shared
-from tsucb.environments.environment import advance, begin, pay
+from tsucb.environments.environment import advance, begin, reward
 from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers
-from tsucb.step import NOTHING_SEEN, initial_pulls, next_arm, runs_compiled, start
+from tsucb.step import new_player, next_arm, runs_compiled
 from tsucb.streams import POLICY, WORLD, stream
 
 
 @compiled
-def play(environment, world, model, state, policy, chosen, first_pulls, first, last, regret,  # type: ignore[no-untyped-def]
-         checkpoints, curve, arms, seen, world_stream, policy_stream, stop):  # fmt: skip
-    """Play steps first … last of one run, or until the model wants to train.
+def play(environment, world, player, first, last, record, world_stream, policy_stream):  # type: ignore[no-untyped-def]
+    """Play steps first … last of one run; stop early when the model has to train.
 
-    The regret so far goes in; the last step played and the regret since come out.
+    Return the last step played.
     """
+    model, state, regret = player.model, player.state, record.regret[0]
     world_rng, policy_rng = world_stream.rng, policy_stream.rng
-    mark = np.searchsorted(checkpoints, first)
+    mark, played = np.searchsorted(record.checkpoints, first), last
     for t in range(first, last + 1):
         context, means, available = advance(environment, world, t, world_rng)
-        choice = next_arm(
-            model, state, policy, context, available, chosen, first_pulls, t, policy_rng, seen
-        )
+        choice = next_arm(player, context, available, t, policy_rng)
         arm = available[choice.arm]
-        update(model, state, context, arm, pay(environment, world, arm))
-        chosen[arm] += 1
+        update(model, state, context, arm, reward(environment, world, arm))
+        player.chosen[arm] += 1
         regret += largest_mean(means, available) - means[arm]
-        if arms.size > 0:
-            arms[t - 1] = arm
-        if mark < checkpoints.size and checkpoints[mark] == t:
-            curve[mark] = regret
+        if record.arms.size > 0:
+            record.arms[t - 1] = arm
+        if mark < record.checkpoints.size and record.checkpoints[mark] == t:
+            record.curve[mark] = regret
             mark += 1
-        if stop[0] or training_due(model, state):
-            return t, regret
-    return last, regret
+        if record.stop[0] or training_due(model, state):
+            played = t
+            break
+    record.regret[0] = regret
+    return played
+
+
+class Record(NamedTuple):
+    """Arrays that a run writes into."""
+
+    checkpoints: Integers  # (C,) the steps at which the regret is recorded
+    curve: Floats  # (C,) the cumulative regret at these steps
+    arms: Integers  # (T,) the arm played at every step; (0,) if nobody asks
+    stop: NDArray[np.bool_]  # (1,) whether to leave after the current step
+    regret: Floats  # (1,) the cumulative regret so far
 
 
 @shared
@@ -53,24 +64,20 @@ class Run:
     """One run of one policy, as far as it has been played."""
 
     def __init__(self, environment: Any, model: Any, policy: Any, seed: int, run: int,
-                 checkpoints: Integers, curve: Floats, arms: Integers,
-                 stop: Any) -> None:  # fmt: skip
+                 record: Record) -> None:  # fmt: skip
         world_rng, policy_rng = stream(seed, run, WORLD), stream(seed, run, POLICY)
-        world = begin(environment, world_rng)
+        self.problem = environment, begin(environment, world_rng)
         # Whatever a model draws at the start is the same for all policies of a run.
-        self.state = start(model, environment.arms, seed, run)
-        self.problem = environment, world, model
-        self.rule = policy, np.zeros(environment.arms, dtype=np.int64), initial_pulls(model)
+        self.player = new_player(model, policy, environment.arms, seed, run)
         fast = runs_compiled(model, policy, environment)
         self.loop: Any = play if fast else play.py_func  # type: ignore[attr-defined]
-        streams = [(held if fast else Plain)(rng) for rng in (world_rng, policy_rng)]
-        self.recorded = (checkpoints, curve, arms, NOTHING_SEEN, *streams, stop)
-        self.regret, self.played = 0.0, 0
+        self.record, self.played = record, 0
+        self.streams = [(held if fast else Plain)(rng) for rng in (world_rng, policy_rng)]
 
-    def until(self, last: int) -> int:
+    def play_until(self, last: int) -> int:
         """Play on to step `last`, or until training is due; return the number of steps played."""
         before = self.played
-        self.played, self.regret = self.loop(
-            *self.problem, self.state, *self.rule, before + 1, last, self.regret, *self.recorded
+        self.played = self.loop(
+            *self.problem, self.player, before + 1, last, self.record, *self.streams
         )
         return self.played - before

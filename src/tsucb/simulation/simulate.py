@@ -20,7 +20,7 @@ from tsucb.checks import whole_number
 from tsucb.environments.environment import Environment
 from tsucb.models.model import Model, trains
 from tsucb.numeric.arrays import Integers
-from tsucb.simulation.loop import Run
+from tsucb.simulation.loop import Record, Run
 from tsucb.simulation.result import Simulation
 from tsucb.step import initial_pulls, require_model, runs_compiled
 from tsucb.structure import side_by_side
@@ -51,7 +51,7 @@ def simulate(
         From `tsucb.environments`, or any object with `arms`, `begin(rng)`,
         `advance(world, step, rng)` and `reward(world, arm)`.
     model
-        From `tsucb.models`, or any object with `start(arms)`,
+        From `tsucb.models`, or any object with `start(arms, rng)`,
         `belief(state, context, arms, step=…, rng=…)` and `update(state, context, arm, reward)`.
     policies
         Policies, or a mapping of names to policies; each any object with `choose(belief, rng)`.
@@ -100,14 +100,14 @@ def simulate(
         rules = list(named.values())
 
         def ready(p: int, r: int) -> Run:
-            given = environment, model, rules[p], seed, numbers[r], marks
-            return Run(*given, regret[p, r], arms[p, r], stop)
+            record = Record(marks, regret[p, r], arms[p, r], stop, np.zeros(1))
+            return Run(environment, model, rules[p], seed, numbers[r], record)
 
         def whole(p: int, r: int) -> int:
             run = ready(p, r)
             train = None
-            while run.until(horizon) and run.played < horizon and not stop[0]:
-                train = train or model.trainer([run.state])
+            while run.play_until(horizon) and run.played < horizon and not stop[0]:
+                train = train or model.trainer([run.player.state])
                 train()
             return horizon
 
@@ -138,9 +138,10 @@ def _play_together(
     reporting_in_turn = Lock()
 
     def play_group(group: list[Run]) -> None:
-        for run, state in zip(group, side_by_side([run.state for run in group]), strict=True):
-            run.state = state
-        train = model.trainer([run.state for run in group])
+        states = side_by_side([run.player.state for run in group])
+        for run, state in zip(group, states, strict=True):
+            run.player = run.player._replace(state=state)
+        train = model.trainer(states)
         shares = [group[number::deciders] for number in range(deciders)]
         with ThreadPoolExecutor(deciders) as pool:
             while group[0].played < horizon and not stop[0]:
@@ -152,7 +153,7 @@ def _play_together(
                         report(steps)
 
     def play_on(share: list[Run]) -> int:
-        return sum(run.until(horizon) for run in share)
+        return sum(run.play_until(horizon) for run in share)
 
     with ThreadPoolExecutor(count) as pool:
         futures = [pool.submit(play_group, group) for group in groups]

@@ -1,14 +1,15 @@
 """What an environment promises: a world that is the same for whoever plays in it."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.compiler import implements, offers
-from tsucb.environments.environment import advance, begin, pay
+from tsucb.environments.environment import advance, begin, reward
 from tsucb.models.model import Model, believe, update
+from tsucb.models.state import State, counts
 from tsucb.numeric.arrays import Integers
 from tsucb.policies.greedy import Random
 from tsucb.simulation.simulate import simulate
@@ -54,7 +55,7 @@ def check_environment(environment: Any, steps: int = 500) -> None:
     steps = min(steps, getattr(environment, "longest", steps))
     check_steps(environment, arms, shape, steps, name)
     check_pairing(environment, arms, min(steps, 50), name)
-    if all(offers(function, type(environment)) for function in (begin, advance, pay)):
+    if all(offers(function, type(environment)) for function in (begin, advance, reward)):
         check_loops(environment, arms, shape or (), min(steps, 50), name)
 
 
@@ -88,12 +89,12 @@ def check_steps(environment: Any, arms: int, shape: Any, steps: int, name: str) 
             f"the means of {name} are {means!r}; give a finite number for each of {arms} arms",
         )
         arm = int(picks.choice(listed))
-        reward = pay(environment, world, arm)
+        earned = reward(environment, world, arm)
         demand(
-            isinstance(reward, float) and np.isfinite(reward),
-            f"the reward of {name} is {reward!r}; it must be a finite number",
+            isinstance(earned, float) and np.isfinite(earned),
+            f"the reward of {name} is {earned!r}; it must be a finite number",
         )
-        surprises[t - 1] = reward - means[arm]
+        surprises[t - 1] = earned - means[arm]
     demand(
         near(surprises.mean(), 0.0, surprises.std(), steps),
         f"rewards of {name} are on average {surprises.mean():+.4g} away from the means it states",
@@ -108,7 +109,7 @@ def history(environment: Any, seed: int, steps: int, meddle: bool) -> list[Any]:
         context, means, available = advance(environment, world, t, rng)
         some = [int(arm) for arm in available]
         order = [*some, *reversed(some)] if meddle else some
-        paid = {arm: pay(environment, world, arm) for arm in order}
+        paid = {arm: reward(environment, world, arm) for arm in order}
         x = None if context is None else np.copy(context).tolist()
         values = np.asarray(means)[available].tolist()
         found.append((x, values, some, [paid[arm] for arm in some]))
@@ -133,23 +134,21 @@ def check_pairing(environment: Any, arms: int, steps: int, name: str) -> None:
     )
 
 
-class Counts(NamedTuple):
+class Pulls(State):
     """How often each arm was played."""
 
-    pulls: Integers
+    pulls: Integers = counts("arm")
 
 
-class Blind(Model, NamedTuple("Blind", [("shape", Integers)])):
+class Blind(Model):
     """A model that takes contexts of any shape, and learns nothing: quick to compile."""
 
-    __slots__ = ()
+    state = Pulls
 
-    def start(self, arms: int, rng: np.random.Generator | None = None) -> Counts:
-        """Nothing was played yet."""
-        return Counts(np.zeros(arms, dtype=np.int64))
+    shape: Integers
 
     def context_shape(self, arms: int) -> tuple[int, ...]:
-        """As it was told."""
+        """Return the shape it was made with."""
         return tuple(self.shape.tolist())
 
 

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from tsucb.agent.agent import Agent
 from tsucb.beliefs.belief import Belief
 from tsucb.compiler import implements
-from tsucb.environments.environment import Environment, advance, begin, pay
+from tsucb.environments.environment import Environment, advance, begin, reward
 from tsucb.logs.logged_data import LoggedData
 from tsucb.logs.replay import replay
 from tsucb.numeric.arrays import Floats, Integers
-from tsucb.policies.policy import Choice, Explored, choose, explored
+from tsucb.policies.policy import Choice, choose, explored
 from tsucb.simulation.simulate import simulate
 from tsucb.step import runs_compiled
 from tsucb.testing.demands import check, demand
@@ -22,13 +22,7 @@ SEED = 3
 LOOPS = ("simulate", "replay", "agent")
 
 
-class Script(
-    Environment,
-    NamedTuple(
-        "Script",
-        [("contexts", Floats), ("rewards", Floats), ("offered", NDArray[np.bool_])],
-    ),
-):
+class Script(Environment):
     """An environment in which everything is settled: of each step its context and every reward.
 
     Parameters
@@ -41,10 +35,12 @@ class Script(
         (T, K) whether it can be played.
     """
 
-    __slots__ = ()
+    contexts: Floats
+    rewards: Floats
+    offered: NDArray[np.bool_]
 
     @property
-    def arms(self) -> int:  # type: ignore[override]
+    def arms(self) -> int:
         """K."""
         return int(self.rewards.shape[1])
 
@@ -83,8 +79,8 @@ def advance_script(environment, world, step, rng):  # type: ignore[no-untyped-de
     return environment.contexts[t], environment.rewards[t], world.available[:n]
 
 
-@implements(pay, Script)
-def pay_script(environment, world, arm):  # type: ignore[no-untyped-def]
+@implements(reward, Script)
+def reward_script(environment, world, arm):  # type: ignore[no-untyped-def]
     return environment.rewards[world.step[0], arm]
 
 
@@ -107,7 +103,7 @@ class Interpreted:
         self.policy = policy
         self.name = getattr(policy, "name", type(policy).__name__)
 
-    def choose(self, belief: Belief, rng: np.random.Generator) -> Choice | Explored:
+    def choose(self, belief: Belief, rng: np.random.Generator) -> Choice:
         """What the policy chooses."""
         return choose(self.policy, belief, rng)
 

@@ -9,7 +9,7 @@ from scipy.stats import chi2
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import GaussianBelief
 from tsucb.numeric.arrays import Floats
-from tsucb.policies.policy import Choice, Explored, Policy, choose
+from tsucb.policies.policy import Choice, Policy, choose
 from tsucb.testing.demands import check, demand, near, rounded
 from tsucb.testing.examples import example_beliefs
 
@@ -67,7 +67,7 @@ def check_policy(
             sampled = sampled or not exact
 
 
-def chosen(policy: Any, belief: Belief, seed: int) -> Choice | Explored:
+def chosen(policy: Any, belief: Belief, seed: int) -> Choice:
     """What the policy chooses on a new stream."""
     return choose(policy, belief, np.random.default_rng(seed))
 
@@ -79,7 +79,7 @@ def check_choices(policy: Any, belief: Belief) -> None:
     for seed in range(20):
         choice = chosen(policy, belief, seed)
         demand(
-            isinstance(choice, Choice | Explored) and 0 <= choice.arm < belief.mean.size,
+            isinstance(choice, Choice) and 0 <= choice.arm < belief.mean.size,
             f"{what} returns {choice!r}, which is no arm of the {belief.mean.size}",
         )
         demand(
