@@ -87,6 +87,7 @@ class Loop:
         self.counts, self.tally = LoopCounts(), Tally(spans=[])
         self.relearned: list[int] = []  # positions of the events after which it learned again
         self.stale = False  # whether another that is being made will take its place
+        self.next_settings: LoopSettings | None = None  # that the other will have
         self.waiting: dict[str, OpenDecision] = {}
         self.growing = False  # whether a decision on its way to the log makes the model a slow one
         self._deadlines: list[tuple[float, int, str]] = []
@@ -283,6 +284,7 @@ class Loop:
             self.learner.follow(self.rule)
         elif event.relearn:
             assert learned is not None
+            learned.fold(Passed(event.time), position)  # the waits that ended here end there, too
             self._take_over(learned)
             self.relearned.append(position)
         else:
