@@ -208,7 +208,9 @@ class Loop:
         """Return how many columns the model will have after a decision in this context."""
         if self.learner is None or self.settings.model in PLAIN_MODELS:
             return 0
-        return self.learner.width_after(self._read(context, None), arm_features)
+        arms = {str(n): features for n, features in enumerate(arm_features)} or {"": {}}
+        known = self._read(context, None)
+        return self.learner.width_after(known, arms if self.settings.arms_come else None)
 
     def arms_summary(self) -> "pd.DataFrame":
         """Return one row per arm: pulls, open decisions, mean reward; needs a learner."""
