@@ -433,6 +433,17 @@ class Learner:
         machine: Machine = self.prepared().machine
         return machine
 
+    def width_after(self, context: Context, arms: Any = None) -> int:
+        """Return how many columns the model will have once it has learned a context; learn nothing.
+
+        >>> import tsucb
+        >>> tsucb.agent.Learner(["red", "blue"]).width_after({"age": 31})
+        1
+        """
+        model = self.known.model
+        wider = wanted_width(self.reader.read(context, self.offered(arms)), model)
+        return sum(model.context_shape(1)[-1:]) if wider is None else int(np.sum(wider))
+
     def make_room(self, rows: int, numbers: int) -> Machine:
         """Make room for this many more open decisions; return the machine for it."""
         known = self.prepared()

@@ -42,6 +42,12 @@ def serve(
         Path | None,
         typer.Option(help="Copy the log to this file, also while it is served, and leave."),
     ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Read the whole log, say what is damaged, and leave.")
+    ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Set aside what is damaged in the log, and leave.")
+    ] = False,
     demo: Annotated[
         bool, typer.Option("--demo", help="Play simulated visitors, to see a page that lives.")
     ] = False,
@@ -51,14 +57,15 @@ def serve(
     Settings can also come from the environment, such as TSUCB_SERVE_PORT=9000.
     """
     try:
-        from tsucb.service.backup import backup as copy_log
         from tsucb.service.server import (
             Server,
             at_terminal,
             environment,
+            look_through,
             read_settings,
             set_up_logging,
         )
+        from tsucb.service.sqlite import backup as copy_log
         from tsucb.service.store import StoreError
     except ModuleNotFoundError as error:
         raise ValueError(
@@ -71,7 +78,9 @@ def serve(
     try:
         if backup is not None:
             copy_log(settings.data, backup)
-            return
-        Server(settings, demo).run()
+        elif check or repair:
+            look_through(settings, repair)
+        else:
+            Server(settings, demo).run()
     except StoreError as error:
         raise ValueError(str(error)) from None

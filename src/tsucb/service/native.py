@@ -3,18 +3,20 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from tsucb.agent.decision import Explanation
 from tsucb.service.events import Decided, Features, Pick, Rewarded
 from tsucb.service.export import comparison, exported
 from tsucb.service.features import flat
-from tsucb.service.http import Answer, Problem, Request, allowed, encode, json_answer
-from tsucb.service.keys import ADMINISTER, DECIDE, GRACE, ROLES, Holder
+from tsucb.service.http import Answer, HttpProblem, Request, allowed, encode, json_answer
+from tsucb.service.keys import ADMINISTER, CHOOSE, DECIDE, GRACE, LOOK, READ, Holder
 from tsucb.service.loop import Loop
-from tsucb.service.service import Service
+from tsucb.service.service import GivenReward, Service
 from tsucb.service.settings import LoopSettings, changed
 from tsucb.service.slots import ONE, Wanted
 
@@ -22,7 +24,7 @@ MOST_PLACES = 100  # of a list
 
 
 class NewLoop(msgspec.Struct, forbid_unknown_fields=True):
-    """A loop to be made."""
+    """A loop to create."""
 
     name: str
     settings: dict[str, Any] = {}
@@ -39,14 +41,14 @@ class Question(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     context: dict[str, Any] | None = None
     arms: list[str] | dict[str, dict[str, Any] | None] | None = None
     exclude: list[str] = []
-    k: int | None = None
+    k: Annotated[int, Meta(ge=1, le=MOST_PLACES)] | None = None
     id: str | None = None
     deferred: bool = False
     key: str | None = None
     person: str | None = None
 
 
-class Choice(msgspec.Struct, omit_defaults=True):
+class DecisionAnswer(msgspec.Struct, omit_defaults=True):
     """What was decided: the arm, and the probability of every arm it was chosen from."""
 
     id: str
@@ -65,7 +67,7 @@ class RewardGiven(msgspec.Struct, forbid_unknown_fields=True):
     key: str | None = None
 
 
-class Named(msgspec.Struct, forbid_unknown_fields=True):
+class DecisionId(msgspec.Struct, forbid_unknown_fields=True):
     """A decision, by its id."""
 
     id: str
@@ -78,21 +80,30 @@ class ArmChanges(msgspec.Struct, forbid_unknown_fields=True):
     remove: list[str] = []
 
 
-class Asked(msgspec.Struct, forbid_unknown_fields=True):
+class EstimateQuestion(msgspec.Struct, forbid_unknown_fields=True):
     """A context in which the arms' rewards are to be estimated."""
 
     context: dict[str, Any] | None = None
     arms: list[str] | None = None
 
 
+Grace = Annotated[float, Meta(ge=0, le=30 * GRACE, description="Seconds for the old key.")]
+
+
 class Rotation(msgspec.Struct, forbid_unknown_fields=True):
-    """A key to be replaced; the old one works for so many seconds more."""
+    """A key to be issued; the old one of this role works for `grace` seconds more."""
 
-    role: str
-    grace: float = GRACE
+    role: Literal["choose", "decide", "read", "administer"]
+    grace: Grace = GRACE
 
 
-class Forgotten(msgspec.Struct, forbid_unknown_fields=True):
+class ServerKey(msgspec.Struct, forbid_unknown_fields=True):
+    """A key of the server to be issued; the old one works for `grace` seconds more."""
+
+    grace: Grace = GRACE
+
+
+class ForgetRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Decisions to be deleted: by their ids, or all of a person."""
 
     ids: list[str] = []
@@ -103,7 +114,7 @@ class Rivals(msgspec.Struct, forbid_unknown_fields=True):
     """Configurations to be compared on the log, by their names."""
 
     agents: dict[str, dict[str, Any]]
-    most: int = 20_000
+    most: Annotated[int, Meta(ge=1, description="Events that are looked at.")] = 20_000
 
 
 _question = msgspec.json.Decoder(Question).decode
@@ -119,55 +130,70 @@ class Native:
         self.service = service
         # By method and the word behind the loop's name: which key it takes, and what it does.
         self.operations: dict[tuple[str, str], tuple[str, Operation]] = {
-            ("POST", "decide"): (DECIDE, self.decide),
-            ("POST", "reward"): (DECIDE, self.reward),
-            ("POST", "activate"): (DECIDE, self.activate),
-            ("POST", "estimates"): (DECIDE, self.estimates),
-            ("GET", ""): (ADMINISTER, self.show),
+            ("POST", "decide"): (CHOOSE, self.decide),
+            ("POST", "reward"): (CHOOSE, self.reward),
+            ("POST", "activate"): (CHOOSE, self.activate),
+            ("POST", "estimates"): (LOOK, self.estimates),
+            ("GET", ""): (READ, self.show),
             ("DELETE", ""): (ADMINISTER, self.delete),
-            ("GET", "configuration"): (ADMINISTER, self.configuration),
+            ("GET", "configuration"): (READ, self.configuration),
             ("PATCH", "configuration"): (ADMINISTER, self.configure),
-            ("GET", "arms"): (DECIDE, self.arms),
+            ("GET", "arms"): (LOOK, self.arms),
             ("POST", "arms"): (ADMINISTER, self.change_arms),
-            ("GET", "decisions"): (ADMINISTER, self.explain),
+            ("GET", "decisions"): (READ, self.explain),
             ("POST", "forget"): (ADMINISTER, self.forget),
             ("POST", "reset"): (ADMINISTER, self.reset),
             ("POST", "keys"): (ADMINISTER, self.rotate),
-            ("GET", "audit"): (ADMINISTER, self.audit),
-            ("GET", "export"): (ADMINISTER, self.export),
-            ("POST", "evaluate"): (ADMINISTER, self.evaluate),
-            ("GET", "state"): (ADMINISTER, self.state),
+            ("GET", "audit"): (READ, self.audit),
+            ("GET", "export"): (READ, self.export),
+            ("POST", "evaluate"): (READ, self.evaluate),
+            ("GET", "state"): (READ, self.state),
         }
 
-    def problem(self, problem: Problem) -> Answer:
-        """An error as this protocol has it."""
+    def problem(self, problem: HttpProblem) -> Answer:
+        """Return an error as this protocol has it."""
         body = {"error": {"code": problem.code, "message": problem.message}}
         return json_answer(body, problem.status, problem.headers)
 
     async def answer(self, request: Request, holder: Holder | None) -> Answer:
-        """Find out what is asked for, and who asks."""
+        """Find the operation, check the key, and answer."""
         path = request.path
+        if len(path) == 2 and path[1] in ("loops", "keys", "audit"):
+            return await self.whole_server(request, allowed(holder, ADMINISTER, None))
         if len(path) < 2 or path[1] != "loops" or len(path) > 5:
-            raise Problem(404, "NotFound", "there is nothing here; see /openapi.json")
-        if len(path) == 2:
-            return await self.all_loops(request, allowed(holder, ADMINISTER, None))
+            raise HttpProblem(404, "NotFound", "there is nothing here; see /openapi.json")
         word = path[3] if len(path) > 3 else ""
         found = self.operations.get((request.method, word))
         if found is None or (len(path) == 5 and word != "decisions"):
             methods = [m for m, each in self.operations if each == word]
             if not methods:
-                raise Problem(404, "NotFound", "there is nothing here; see /openapi.json")
-            raise Problem(405, "MethodNotAllowed", f"this is for {' and '.join(methods)}")
+                raise HttpProblem(404, "NotFound", "there is nothing here; see /openapi.json")
+            raise HttpProblem(405, "MethodNotAllowed", f"this is for {' and '.join(methods)}")
         role, operation = found
         holder = allowed(holder, role, path[2])
         return await operation(self.service.loop(path[2]), request, holder)
 
-    async def all_loops(self, request: Request, holder: Holder) -> Answer:
-        """List the loops, or make one."""
-        if request.method == "GET":
-            return json_answer({"loops": [summary(loop) for loop in self.service.loops.values()]})
-        if request.method != "POST":
-            raise Problem(405, "MethodNotAllowed", "this is for GET and POST")
+    async def whole_server(self, request: Request, holder: Holder) -> Answer:
+        """List the loops or make one, issue a key of the server, or show the whole audit trail."""
+        operation = request.method, request.path[1]
+        if operation == ("POST", "keys"):
+            rotation = msgspec.json.decode(request.body or b"{}", type=ServerKey)
+            return json_answer(
+                {
+                    "key": await self.service.issue_key(
+                        None, ADMINISTER, holder.name, rotation.grace
+                    )
+                },
+                201,
+            )
+        if operation == ("GET", "audit"):
+            return await self.audit(None, request, holder)
+        if operation == ("GET", "loops"):
+            loops = list(self.service.loops.values())
+            found = [await self.service.look(loop, partial(summary, loop)) for loop in loops]
+            return json_answer({"loops": found})
+        if operation != ("POST", "loops"):
+            raise HttpProblem(405, "MethodNotAllowed", "this path is not for this method")
         new = msgspec.json.decode(request.body, type=NewLoop)
         settings = changed(LoopSettings(), new.settings)
         keys = await self.service.create(new.name, settings, new.arms, holder.name)
@@ -181,12 +207,11 @@ class Native:
         arms, features = named_arms(asked.arms)
         slots: tuple[Wanted, ...] = ONE
         if asked.k is not None:
-            if not 1 <= asked.k <= MOST_PLACES:
-                raise ValueError(f"k is 1 to {MOST_PLACES}, not {asked.k}")
             slots = tuple(Wanted(str(place)) for place in range(asked.k))
         event = await self.service.decide(
             loop, flat(asked.context), arms, arm_features=features, excluded=asked.exclude,
             slots=slots, id=asked.id, deferred=asked.deferred, key=asked.key, person=asked.person,
+            may_add=holder.may(DECIDE, loop.name),
         )  # fmt: skip
         return Answer(200, encode(choice(event)))
 
@@ -194,61 +219,50 @@ class Native:
         """Take one reward, or several."""
         given = _reward(request.body)
         if isinstance(given, RewardGiven):
-            return Answer(200, encode({"result": await self._take(loop, given)}))
-        # Each stands for itself; the errors of some do not undo the others.
-        found = await asyncio.gather(
-            *(self._take(loop, each) for each in given), return_exceptions=True
+            result = await self.service.reward(
+                loop, given.id, given.reward, slot=slot_of(given), key=given.key
+            )
+            return Answer(200, encode({"result": result}))
+        # Those with an error are left out; the others are written together, all or none.
+        found = await self.service.reward_all(
+            loop, [GivenReward(r.id, slot_of(r), r.reward, r.key) for r in given]
         )
-        results = []
-        for each in found:
-            if isinstance(each, BaseException) and not isinstance(each, LookupError | ValueError):
-                raise each
-            results.append({"result": each} if isinstance(each, str) else {"error": str(each)})
+        results = [{"result": r} if isinstance(r, str) else {"error": str(r)} for r in found]
         return json_answer({"results": results})
-
-    async def _take(self, loop: Loop, given: RewardGiven) -> str:
-        slot = "" if given.place is None else str(given.place)
-        return await self.service.reward(loop, given.id, given.reward, slot=slot, key=given.key)
 
     async def activate(self, loop: Loop, request: Request, holder: Holder) -> Answer:
         """Put a deferred decision to use."""
-        named = msgspec.json.decode(request.body, type=Named)
+        named = msgspec.json.decode(request.body, type=DecisionId)
         return json_answer({"result": await self.service.activate(loop, named.id)})
 
     async def estimates(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """What is believed about the arms' rewards in a context; decides nothing."""
-        asked = msgspec.json.decode(request.body or b"{}", type=Asked)
+        """Estimate the arms' rewards in a context; decide nothing."""
+        asked = msgspec.json.decode(request.body or b"{}", type=EstimateQuestion)
         arms = list(loop.arms) if asked.arms is None else asked.arms
         unknown = loop.unknown(arms)
         if unknown or not arms:
             raise ValueError(f"there is no arm {unknown[0]!r}" if unknown else "there are no arms")
-        pick = loop.propose(flat(asked.context), arms)
+        pick = await self.service.look(loop, partial(loop.propose, flat(asked.context), arms))
         return json_answer({"arms": arm_rows(pick, "", "")})
 
     # Looking
 
     async def show(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """A loop with its settings, arms and counts."""
-        return json_answer(summary(loop))
+        """Show a loop with its settings, arms and counts."""
+        return json_answer(await self.service.look(loop, partial(summary, loop)))
 
     async def configuration(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """The settings of a loop."""
+        """Show the settings of a loop."""
         return json_answer(as_json(loop.settings))
 
     async def arms(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """The arms of a loop, with their pulls and mean rewards."""
-        rows: list[dict[str, Any]] = []
-        if loop.agent is not None:
-            table = loop.agent.arms_summary()
-            for name, pulls, waiting, mean in table.itertuples():
-                found = None if math.isnan(mean) else mean
-                rows.append({"arm": name, "pulls": pulls, "open": waiting, "mean_reward": found})
-        return json_answer({"arms": rows})
+        """List the arms of a loop, with their pulls and mean rewards."""
+        return json_answer({"arms": await self.service.look(loop, partial(arm_summary, loop))})
 
     async def explain(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """A past decision: why it was made, and what became of it."""
+        """Explain a past decision: why it was made, and what became of it."""
         if len(request.path) != 5:
-            raise Problem(404, "NotFound", "give the id of the decision: /decisions/ID")
+            raise HttpProblem(404, "NotFound", "give the id of the decision: /decisions/ID")
         id = request.path[4]
         decision = await self.service.decision(loop, id)
         history = await self.service.history(loop, id)
@@ -264,28 +278,31 @@ class Native:
             }
         )
 
-    async def audit(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """The last administrative calls."""
-        records = await asyncio.to_thread(self.service.store.audit, loop.name, 1_000)
+    async def audit(self, loop: Loop | None, request: Request, holder: Holder) -> Answer:
+        """Show the last administrative calls."""
+        name = None if loop is None else loop.name
+        records = await asyncio.to_thread(self.service.store.audit, name, 1_000)
         return json_answer({"audit": [record._asdict() for record in records]})
 
     async def export(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """The log in the library's decision-log format, as one Parquet file."""
-        file = await asyncio.to_thread(exported, self.service, loop)
+        """Export the log in the library's decision-log format, as one Parquet file."""
+        file = await self.service.turns.in_background(exported, self.service, loop)
         name = f'attachment; filename="{loop.name}.parquet"'.encode()
         kind = b"application/vnd.apache.parquet"
         return Answer(200, b"", kind, [(b"content-disposition", name)], file)
 
     async def evaluate(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """What other configurations would have earned."""
+        """Estimate what other configurations would have earned."""
         rivals = msgspec.json.decode(request.body, type=Rivals)
-        found = await asyncio.to_thread(comparison, self.service, loop, rivals.agents, rivals.most)
+        found = await self.service.turns.in_background(
+            comparison, self.service, loop, rivals.agents, rivals.most
+        )
         return json_answer(found)
 
     async def state(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Where in the log a loop is, and a hash of what it knows."""
-        position, held = loop.position, loop.hold()
-        digest = await asyncio.to_thread(held.digest)
+        """Show the position of a loop in the log, and a hash of what it knows."""
+        position, held = await self.service.look(loop, lambda: (loop.position, loop.hold()))
+        digest = await self.service.turns.in_background(held.digest)
         return json_answer({"position": position, "digest": digest})
 
     # Changing
@@ -307,7 +324,7 @@ class Native:
 
     async def forget(self, loop: Loop, request: Request, holder: Holder) -> Answer:
         """Delete decisions, and what was learned from them."""
-        asked = msgspec.json.decode(request.body, type=Forgotten)
+        asked = msgspec.json.decode(request.body, type=ForgetRequest)
         if not asked.ids and asked.person is None:
             raise ValueError("give the ids of decisions, or a person")
         deleted = await self.service.forget(loop, asked.ids, asked.person, holder.name)
@@ -324,37 +341,47 @@ class Native:
         return Answer(204)
 
     async def rotate(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """A new key; the old one works on for a while."""
+        """Issue a key; the old one of its role works for a while."""
         asked = msgspec.json.decode(request.body, type=Rotation)
-        if asked.role not in ROLES:
-            raise ValueError(f"a role is {' or '.join(ROLES)}, not {asked.role!r}")
-        if not 0 <= asked.grace <= 30 * GRACE:
-            raise ValueError("grace is in seconds, at most 30 days")
-        key = self.service.keys.issue(loop.name, asked.role, self.service.clock(), asked.grace)
-        self.service.audit(holder.name, "keys", loop.name, asked.role)
+        key = await self.service.issue_key(loop, asked.role, holder.name, asked.grace)
         return json_answer({"role": asked.role, "key": key}, 201)
 
 
 def named_arms(
     given: list[str] | dict[str, dict[str, Any] | None] | None,
 ) -> tuple[list[str] | None, dict[str, Features] | None]:
-    """The names of arms, and the features of those that have any."""
+    """Return the names of arms, and the features of those that have any."""
     if not isinstance(given, dict):
         return given, None
     features = {name: found for name, each in given.items() if (found := flat(each)) is not None}
     return list(given), features or None
 
 
-def choice(event: Decided) -> Choice:
-    """A decision as an answer."""
+def choice(event: Decided) -> DecisionAnswer:
+    """Return a decision as an answer."""
     first = event.picks[0]
     chances = dict(zip(first.arms, first.chances, strict=True))
     arms = [pick.arm for pick in event.picks] if first.slot else None
-    return Choice(event.id, first.arm, chances[first.arm], chances, arms)
+    return DecisionAnswer(event.id, first.arm, chances[first.arm], chances, arms)
+
+
+def slot_of(given: RewardGiven) -> str:
+    """Return the slot that a reward is for."""
+    return "" if given.place is None else str(given.place)
+
+
+def arm_summary(loop: Loop) -> list[dict[str, Any]]:
+    """Return the pulls, open decisions and mean reward of every arm."""
+    rows: list[dict[str, Any]] = []
+    if loop.learner is not None:
+        for name, pulls, waiting, mean in loop.arms_summary().itertuples():
+            known = None if math.isnan(mean) else mean
+            rows.append({"arm": name, "pulls": pulls, "open": waiting, "mean_reward": known})
+    return rows
 
 
 def summary(loop: Loop) -> dict[str, Any]:
-    """A loop in short."""
+    """Return a loop in short."""
     whole = loop.tally.whole(loop.ripe)
     return {
         "name": loop.name,
@@ -368,12 +395,12 @@ def summary(loop: Loop) -> dict[str, Any]:
 
 
 def as_json(settings: LoopSettings) -> dict[str, Any]:
-    """All settings, also those that nobody has changed."""
+    """Return all settings, also those that nobody has changed."""
     return {name: getattr(settings, name) for name in settings.__struct_fields__}
 
 
 def arm_rows(pick: Pick, policy: str, target_name: str) -> list[dict[str, Any]]:
-    """What the policy saw of every arm."""
+    """Return what the policy saw of every arm."""
     seen = Explanation.of(tuple(pick.arms), pick.arm, policy, target_name, pick.seen)
     numbers = {"mean": seen.mean, "std": seen.std, "estimate": seen.estimate, "radius": seen.radius}
     rows = []
@@ -384,7 +411,7 @@ def arm_rows(pick: Pick, policy: str, target_name: str) -> list[dict[str, Any]]:
 
 
 def explained(event: Decided) -> dict[str, Any]:
-    """A decision, and why it was made."""
+    """Return a decision, and why it was made."""
     picks = []
     for pick in event.picks:
         seen = Explanation.of(
@@ -416,5 +443,5 @@ def explained(event: Decided) -> dict[str, Any]:
 
 
 def finite(number: float) -> float | None:
-    """A number as JSON has it: none where it is not finite."""
+    """Return a number as JSON has it: None where it is not finite."""
     return float(number) if math.isfinite(number) else None

@@ -1,4 +1,4 @@
-"""The native protocol, described for programs."""
+"""The native protocol, described for programs: an OpenAPI document."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import msgspec
 
 import tsucb
 from tsucb.service import native
-from tsucb.service.keys import ADMINISTER
+from tsucb.service.keys import GRANTS
 from tsucb.service.native import Native
 from tsucb.service.settings import LoopSettings
 
@@ -14,32 +14,41 @@ from tsucb.service.settings import LoopSettings
 BODIES: dict[str, Any] = {
     "decide": native.Question,
     "reward": native.RewardGiven,
-    "activate": native.Named,
-    "estimates": native.Asked,
+    "activate": native.DecisionId,
+    "estimates": native.EstimateQuestion,
     "configure": LoopSettings,
     "change_arms": native.ArmChanges,
-    "forget": native.Forgotten,
+    "forget": native.ForgetRequest,
     "rotate": native.Rotation,
     "evaluate": native.Rivals,
 }
-ANSWERS = {"decide": native.Choice, "configuration": LoopSettings, "configure": LoopSettings}
+ANSWERS = {
+    "decide": native.DecisionAnswer,
+    "configuration": LoopSettings,
+    "configure": LoopSettings,
+}
 RELEARN = {"name": "relearn", "in": "query", "schema": {"type": "boolean", "default": True}}
 QUERIES: dict[str, list[dict[str, Any]]] = {"configure": [RELEARN]}
 OTHER_STATUS = {"reset": "204", "delete": "204", "rotate": "201"}
+SERVER = "server"  # the key that operations on the whole server take
 
 
 def document(protocol: Native) -> dict[str, Any]:
-    """The OpenAPI document."""
-    types = list({*BODIES.values(), *ANSWERS.values(), native.NewLoop})
+    """Return the OpenAPI document."""
+    types = list({*BODIES.values(), *ANSWERS.values(), native.NewLoop, native.ServerKey})
     types.sort(key=lambda cls: cls.__name__)
     _, schemas = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     paths: dict[str, Any] = {
         "/v1/loops": {
-            "get": operation("List the loops.", "server", None, None),
-            "post": operation("Make a loop.", "server", native.NewLoop, None, "201"),
-        }
+            "get": operation("List the loops.", SERVER, None, None),
+            "post": operation("Create a loop.", SERVER, native.NewLoop, None, "201"),
+        },
+        "/v1/keys": {
+            "post": operation("Issue a key of the server.", SERVER, native.ServerKey, None, "201")
+        },
+        "/v1/audit": {"get": operation("Show the last administrative calls.", SERVER, None, None)},
     }
-    for (method, word), (role, function) in protocol.operations.items():
+    for (method, word), (action, function) in protocol.operations.items():
         name = function.__name__
         path = "/v1/loops/{loop}" + (f"/{word}" if word else "")
         places = ["loop"]
@@ -47,7 +56,7 @@ def document(protocol: Native) -> dict[str, Any]:
             path, places = path + "/{id}", ["loop", "id"]
         line = (function.__doc__ or "").strip().partition("\n")[0]
         found = operation(
-            line, role, BODIES.get(name), ANSWERS.get(name), OTHER_STATUS.get(name, "200")
+            line, action, BODIES.get(name), ANSWERS.get(name), OTHER_STATUS.get(name, "200")
         )
         found["parameters"] = [
             {"name": p, "in": "path", "required": True, "schema": {"type": "string"}}
@@ -68,10 +77,12 @@ def document(protocol: Native) -> dict[str, Any]:
     }
 
 
-def operation(line: str, role: str, body: Any, answer: Any, status: str = "200") -> dict[str, Any]:
-    """One operation."""
-    key = {ADMINISTER: "administer", "server": "server"}.get(role, "decide or administer")
-    found: dict[str, Any] = {"summary": line, "x-key": key}
+def operation(
+    line: str, action: str, body: Any, answer: Any, status: str = "200"
+) -> dict[str, Any]:
+    """Return the description of one operation."""
+    roles = [role for role, granted in GRANTS.items() if action in granted]
+    found: dict[str, Any] = {"summary": line, "x-key": ", ".join(roles) or action}
     if body is not None:
         found["requestBody"] = {"required": True, "content": content(body)}
     done: dict[str, Any] = {"description": "Done."}
@@ -82,11 +93,12 @@ def operation(line: str, role: str, body: Any, answer: Any, status: str = "200")
         "400": {"description": "What was wrong, in a sentence."},
         "401": {"description": "No key, or a wrong one."},
         "403": {"description": "The key is for something else."},
+        "413": {"description": "The request, or what it would make of the model, is too large."},
         "429": {"description": "Past capacity; Retry-After says when to try again."},
     }
     return found
 
 
 def content(cls: Any) -> dict[str, Any]:
-    """A body of a type."""
+    """Return the description of a body of a type."""
     return {"application/json": {"schema": {"$ref": f"#/components/schemas/{cls.__name__}"}}}

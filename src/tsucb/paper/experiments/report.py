@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import json
 import platform
 from typing import TYPE_CHECKING, NamedTuple
 
 import tsucb
-from tsucb.pages.page import cards, drawings, embedded, notes, page, picture, plain_table
+from tsucb.pages.page import Embedded, drawings, embedded, picture, plain_table
+from tsucb.pages.render import render
 from tsucb.paper.experiments.claims import WORDS, Claim
 from tsucb.paper.experiments.folder import Folder, parquet_bytes
 from tsucb.paper.experiments.progress import duration
@@ -63,7 +63,7 @@ def write_results(folder: Folder) -> Result:
 
 
 def report(
-    folder: Folder, tables: dict[str, pd.DataFrame], claims: list[Claim], figures: list[str],
+    folder: Folder, tables: dict[str, pd.DataFrame], claims: list[Claim], figures: list[Embedded],
     codes: tuple[str, ...], seconds: float,
 ) -> str:  # fmt: skip
     """Return the page with everything on it."""
@@ -71,40 +71,22 @@ def report(
     decided = [c for c in claims if c.agrees is not None]
     settings = json.loads((folder.path / "settings.json").read_text(encoding="utf-8"))
     mixed = [f"Measured by {len(codes)} states of the code of tsucb."] * (len(codes) > 1)
-    parts = [
-        "<p>Measured with "
-        f"<code>tsucb {tsucb.__version__}</code> (code {html.escape(', '.join(codes))}) against "
-        "J. Baek and V. Farias, "
-        "<i>TS-UCB: Improving on Thompson Sampling With Little to No Additional Computation</i>, "
-        f"AISTATS 2023. Of {len(claims)} claims, {sum(c.agrees is True for c in decided)} agree "
-        f"with the paper and {sum(c.agrees is False for c in decided)} do not; on the others these "
-        "numbers cannot tell.</p>",
-        notes([*mixed, *experiment.notes()]),
-        "<h2>Claims of the paper</h2>",
-        claims_table(claims),
-        *figures,
-        "<h2>Numbers</h2>",
-    ]
-    for name, table in tables.items():
-        parts.append(
-            f"<details><summary>{name}.csv, {len(table):,} rows</summary>"
-            f'<div class="scroll">{plain_table(table)}</div></details>'
-        )
-    parts += [
-        "<details><summary>Settings</summary>"
-        f"<pre>{html.escape(json.dumps(settings, indent=2, ensure_ascii=False))}</pre></details>",
-        f"<p>The tasks took {duration(seconds)}, added up (times.csv lists each), with Python "
-        f"{platform.python_version()} on {html.escape(platform.machine())}. "
-        "Every run is in runs.parquet.</p>",
-    ]
-    return page(experiment.title, parts)
-
-
-def claims_table(claims: list[Claim]) -> str:
-    """Return the claims of the paper with figures, measurements, verdicts and their rules."""
-    rows = [
-        [(c.statement, ""), (c.paper, ""), (c.measured, ""), (verdict(c), CLASSES[c.agrees]),
-         (c.rule, "")]
-        for c in claims
-    ]  # fmt: skip
-    return cards(["Claim", "Paper", "Measured", "Agrees", "Yes if"], rows)
+    return render(
+        "experiment.html",
+        title=experiment.title,
+        version=tsucb.__version__,
+        codes=codes,
+        agreed=sum(c.agrees is True for c in decided),
+        denied=sum(c.agrees is False for c in decided),
+        notes=[*mixed, *experiment.notes()],
+        claims=[
+            [c.statement, c.paper, c.measured, (verdict(c), CLASSES[c.agrees]), c.rule]
+            for c in claims
+        ],
+        figures=figures,
+        tables=[plain_table(name, table) for name, table in tables.items()],
+        settings=json.dumps(settings, indent=2, ensure_ascii=False),
+        duration=duration(seconds),
+        python=platform.python_version(),
+        machine=platform.machine(),
+    )

@@ -23,7 +23,7 @@ import msgspec
 
 from tsucb.service.errors import NotFound
 from tsucb.service.evaluations import Evaluations
-from tsucb.service.http import Answer, Problem, Request, allowed, json_answer
+from tsucb.service.http import Answer, HttpProblem, Request, allowed, json_answer
 from tsucb.service.keys import Holder
 from tsucb.service.personalizer.configuration import Configuration
 from tsucb.service.personalizer.evaluations import Evaluating
@@ -58,7 +58,7 @@ class Personalizer:
         routes = [found for part in parts for found in part.routes().items()]
         self.routes = {(method, tuple(path.split("/"))): r for (method, path), r in routes}
 
-    def problem(self, problem: Problem) -> Answer:
+    def problem(self, problem: HttpProblem) -> Answer:
         """An error as this protocol has it."""
         code = WORDS.get(problem.code, problem.code)
         error: dict[str, Any] = {
@@ -83,26 +83,26 @@ class Personalizer:
         route = self.routes.get((request.method, pattern))
         if route is None:
             if any(path == pattern for _, path in self.routes):
-                raise Problem(405, "BadRequest", f"{request.method} is not for this path")
-            raise Problem(404, "ResourceNotFound", "there is no such operation of Personalizer")
+                raise HttpProblem(405, "BadRequest", f"{request.method} is not for this path")
+            raise HttpProblem(404, "ResourceNotFound", "there is no such operation of Personalizer")
         if holder is None:
-            raise Problem(
+            raise HttpProblem(
                 401,
                 "Unauthorized",
                 "give a key of a loop in Ocp-Apim-Subscription-Key; this is none",
             )
         if holder.loop is None:
-            raise Problem(403, "OperationNotAllowed", "give a key of a loop, not the server's")
+            raise HttpProblem(403, "OperationNotAllowed", "give a key of a loop, not the server's")
         allowed(holder, route.role, holder.loop)
         loop = self.service.loop(holder.loop)
         if not id and "*" in pattern:
-            raise Problem(400, route.code, "the id is empty")
+            raise HttpProblem(400, route.code, "the id is empty")
         try:
             answer = await route.operation(loop, request, id, version)
         except NotFound as error:
-            raise Problem(404, "ResourceNotFound", str(error)) from None
+            raise HttpProblem(404, "ResourceNotFound", str(error)) from None
         except (ValueError, TypeError, RecursionError, msgspec.MsgspecError) as error:
-            raise Problem(400, route.code, str(error)) from None
+            raise HttpProblem(400, route.code, str(error)) from None
         if answer.status == 204:
             answer = answer._replace(headers=[*answer.headers, *original_url(request, words)])
         return answer

@@ -1,11 +1,10 @@
 """The settings of a loop, in Personalizer's words."""
 
-import asyncio
 from typing import Any
 
 import msgspec
 
-from tsucb.service.http import Answer, Problem, Request, encode, json_answer
+from tsucb.service.http import Answer, HttpProblem, Request, encode, json_answer
 from tsucb.service.keys import ADMINISTER
 from tsucb.service.loop import Loop
 from tsucb.service.personalizer.events import REWARDS, check_reward
@@ -13,6 +12,7 @@ from tsucb.service.personalizer.routes import Route, Routes, Version
 from tsucb.service.personalizer.times import duration, seconds_of, timestamp
 from tsucb.service.service import Service
 from tsucb.service.settings import changed
+from tsucb.service.store import Document
 
 LEAST_WAIT, LONGEST_WAIT = 5.0, 172_800.0  # seconds
 FOREVER = -1  # days for which logs are kept
@@ -45,10 +45,11 @@ class Configuration:
         self, loop: Loop, request: Request, id: str, version: Version
     ) -> Answer:
         """The settings in Personalizer's words."""
-        return json_answer(self._configuration(loop))
+        return json_answer(await self._configuration(loop))
 
-    def _configuration(self, loop: Loop) -> dict[str, Any]:
-        settings, whole = loop.settings, loop.tally.whole()
+    async def _configuration(self, loop: Loop) -> dict[str, Any]:
+        settings = loop.settings
+        whole = await self.service.look(loop, loop.tally.whole)
         modes = {ours: theirs for theirs, ours in MODES.items()}
         metrics = {
             "numberOfEvents": whole.rewards,
@@ -65,7 +66,7 @@ class Configuration:
             "lastConfigurationEditDate": timestamp(loop.created),
             "autoOptimizationFrequency": "P7D",
             "autoOptimizationStartDate": timestamp(loop.created),
-            **self._extras(loop),
+            **await self._extras(loop),
             "logRetentionDays": settings.retention_days or FOREVER,
             "learningMode": modes[settings.mode],
             "latestApprenticeModeMetrics": {
@@ -76,8 +77,8 @@ class Configuration:
             },
         }
 
-    def _extras(self, loop: Loop) -> dict[str, Any]:
-        found = self.service.store.documents(loop.name, EXTRAS).get(EXTRAS)
+    async def _extras(self, loop: Loop) -> dict[str, Any]:
+        found = (await self.service.documents(loop, EXTRAS)).get(EXTRAS)
         return {} if found is None else msgspec.json.decode(found, type=dict[str, Any])
 
     async def configure(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
@@ -88,7 +89,7 @@ class Configuration:
         if "rewardWaitTime" in given:
             seconds = seconds_of(given["rewardWaitTime"])
             if not LEAST_WAIT <= seconds <= LONGEST_WAIT:
-                raise Problem(
+                raise HttpProblem(
                     400, "InvalidRewardWaitTime", "rewardWaitTime must be 5 seconds to 2 days"
                 )
             changes["reward_wait"] = seconds
@@ -104,7 +105,7 @@ class Configuration:
             changes["exploration"] = given["explorationPercentage"]
         if given.get("learningMode") is not None:
             if given["learningMode"] not in MODES:
-                raise Problem(
+                raise HttpProblem(
                     400,
                     "InvalidLearningModeServiceConfiguration",
                     f"learningMode is one of {', '.join(MODES)}",
@@ -117,16 +118,14 @@ class Configuration:
             )
         if (days := given.get("logRetentionDays")) is not None:
             if type(days) is not int or (days < 1 and days != FOREVER):
-                raise Problem(
+                raise HttpProblem(
                     400, "InvalidLogRetentionDays", "logRetentionDays is at least 1, or -1 for ever"
                 )
             changes["retention_days"] = None if days == FOREVER else days
-        changed(loop.settings, changes)  # complain before anything is written
+        changed(loop.settings, changes)  # so that nothing is written if it is wrong
         extras = {name: given[name] for name in PLAIN_EXTRAS if given.get(name) is not None}
-        extras = {**self._extras(loop), **extras}
+        extras = {**await self._extras(loop), **extras}
         extras["lastConfigurationEditDate"] = timestamp(self.service.clock())
-        await self.service.configure(loop, changes, "personalizer")
-        await asyncio.to_thread(
-            self.service.store.put_document, loop.name, EXTRAS, EXTRAS, encode(extras)
-        )
-        return json_answer(self._configuration(loop))
+        document = Document(loop.number, EXTRAS, EXTRAS, encode(extras))
+        await self.service.configure(loop, changes, "personalizer", documents=[document])
+        return json_answer(await self._configuration(loop))

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from tsucb.service.evaluations import Evaluation, Evaluations
-from tsucb.service.http import Answer, Problem, Request, json_answer
+from tsucb.service.http import Answer, HttpProblem, Request, json_answer
 from tsucb.service.keys import ADMINISTER
 from tsucb.service.loop import Loop
 from tsucb.service.personalizer.policies import PolicyContract, learning_settings
@@ -53,11 +53,13 @@ class Evaluating:
         policies = {}
         for policy in asked.policies or []:
             if policy.name in policies:
-                raise Problem(400, "DuplicateCustomPolicyNames", f"{policy.name!r} is there twice")
+                raise HttpProblem(
+                    400, "DuplicateCustomPolicyNames", f"{policy.name!r} is there twice"
+                )
             learning_settings(policy.arguments)
             policies[policy.name] = policy.arguments
         explore = asked.enable_offline_experimentation or asked.enable_policy_optimization
-        evaluation = self.evaluations.begin(
+        evaluation = await self.evaluations.begin(
             loop, id or None, asked.name, start, end, policies, bool(explore)
         )
         if version.current:
@@ -69,7 +71,7 @@ class Evaluating:
         self, loop: Loop, request: Request, id: str, version: Version
     ) -> Answer:
         """All evaluations."""
-        found = self.evaluations.all(loop)
+        found = await self.evaluations.all(loop)
         if not version.current:
             return json_answer([evaluation_v1(each) for each in found])
         return paged([evaluation_2022(each) for each in found], request)
@@ -78,7 +80,7 @@ class Evaluating:
         self, loop: Loop, request: Request, id: str, version: Version
     ) -> Answer:
         """One evaluation, with its results over time."""
-        evaluation = self.evaluations.get(loop, id)
+        evaluation = await self.evaluations.get(loop, id)
         if not version.current:
             return json_answer(evaluation_v1(evaluation))
         query = request.query
@@ -98,7 +100,7 @@ class Evaluating:
         self, loop: Loop, request: Request, id: str, version: Version
     ) -> Answer:
         """Delete an evaluation."""
-        self.evaluations.delete(loop, id)
+        await self.evaluations.delete(loop, id)
         return Answer(204)
 
 

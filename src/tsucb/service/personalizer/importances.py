@@ -1,12 +1,12 @@
 """Which features matter."""
 
-import asyncio
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from tsucb.service.evaluations import importances
-from tsucb.service.http import Answer, Problem, Request, encode, json_answer
+from tsucb.service.http import Answer, HttpProblem, Request, encode, json_answer
 from tsucb.service.keys import ADMINISTER
 from tsucb.service.loop import Loop
 from tsucb.service.personalizer.evaluations import EvaluationContract
@@ -34,7 +34,7 @@ class Importances:
     async def put_importance(
         self, loop: Loop, request: Request, id: str, version: Version
     ) -> Answer:
-        """Find out which features matter now; takes no time, so it is done at once."""
+        """Find out at once which features matter now."""
         asked = msgspec.json.decode(request.body, type=EvaluationContract)
         check_text("the id of a feature importance", id)
         found = {
@@ -44,35 +44,33 @@ class Importances:
             "endTime": asked.end_time,
             "creationTime": timestamp(self.service.clock()),
             "status": "Succeeded",
-            "featureScores": importances(loop),
+            "featureScores": await self.service.look(loop, partial(importances, loop)),
         }
-        await asyncio.to_thread(
-            self.service.store.put_document, loop.name, "importance", id, encode(found)
-        )
+        await self.service.put_document(loop, "importance", id, encode(found))
         return json_answer(found)
 
-    def _importances(self, loop: Loop) -> dict[str, Any]:
-        found = self.service.store.documents(loop.name, "importance")
+    async def _importances(self, loop: Loop) -> dict[str, Any]:
+        found = await self.service.documents(loop, "importance")
         return {id: msgspec.json.decode(body) for id, body in found.items()}
 
     async def list_importances(
         self, loop: Loop, request: Request, id: str, version: Version
     ) -> Answer:
         """All of them."""
-        return paged(list(self._importances(loop).values()), request)
+        return paged(list((await self._importances(loop)).values()), request)
 
     async def get_importance(
         self, loop: Loop, request: Request, id: str, version: Version
     ) -> Answer:
         """One of them."""
-        found = self._importances(loop).get(id)
+        found = (await self._importances(loop)).get(id)
         if found is None:
-            raise Problem(404, "EvaluationNotFound", f"there is no feature importance {id!r}")
+            raise HttpProblem(404, "EvaluationNotFound", f"there is no feature importance {id!r}")
         return json_answer(found)
 
     async def delete_importance(
         self, loop: Loop, request: Request, id: str, version: Version
     ) -> Answer:
         """Delete one."""
-        await asyncio.to_thread(self.service.store.delete_document, loop.name, "importance", id)
+        await self.service.delete_document(loop, "importance", id)
         return Answer(204)

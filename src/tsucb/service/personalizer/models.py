@@ -1,9 +1,7 @@
 """What was learned, and the log it was learned from."""
 
-import asyncio
-
 from tsucb.service.errors import NotFound
-from tsucb.service.http import Answer, Problem, Request, json_answer
+from tsucb.service.http import Answer, HttpProblem, Request, json_answer
 from tsucb.service.keys import ADMINISTER, DECIDE
 from tsucb.service.loop import Loop
 from tsucb.service.personalizer.routes import Route, Routes, Version
@@ -33,9 +31,10 @@ class Models:
 
     async def model(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
         """What was learned, as a file of this library."""
-        if loop.agent is None:
+        if loop.learner is None:
             raise NotFound("there is no model yet; nothing was ranked")
-        data = await asyncio.to_thread(loop.agent.hold().to_bytes)
+        held = await self.service.look(loop, loop.learner.hold)
+        data = await self.service.turns.in_background(held.to_bytes)
         return Answer(200, data, b"application/octet-stream")
 
     async def set_model(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
@@ -64,7 +63,7 @@ class Models:
     ) -> Answer:
         """From when to when the log is."""
         if not loop.counts.decisions:
-            raise Problem(404, "LogsPropertiesNotFound", "the log holds no events")
+            raise HttpProblem(404, "LogsPropertiesNotFound", "the log holds no events")
         found = {"from": timestamp(loop.created), "to": timestamp(loop.now)}
         return json_answer({"dateRange": found})
 
@@ -75,7 +74,7 @@ class Models:
 
     async def refuse_log(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
         """Logs of local inference are FlatBuffers that only Azure's own code writes."""
-        raise Problem(
+        raise HttpProblem(
             403,
             "OperationNotAllowed",
             "logs of local inference (FlatBuffers) cannot be read here; call rank and reward",

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from tsucb.service.evaluations import Evaluations
-from tsucb.service.http import Answer, Problem, Request, json_answer
+from tsucb.service.http import Answer, HttpProblem, Request, json_answer
 from tsucb.service.keys import ADMINISTER
 from tsucb.service.loop import Loop
 from tsucb.service.personalizer.routes import Route, Routes, Version
@@ -60,9 +60,9 @@ class Policies:
         )
 
     async def reset_policy(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
-        """The learning settings that a loop begins with."""
+        """Return to the policy and the forgetting that a loop begins with; its model stays."""
         plain = LoopSettings()
-        changes = {name: getattr(plain, name) for name in LEARNING}
+        changes = {"policy": plain.policy, "forgetting": plain.forgetting}
         return json_answer(
             policy_contract(await self.service.configure(loop, changes, "personalizer"))
         )
@@ -70,10 +70,10 @@ class Policies:
     async def apply(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
         """Take over the learning settings of an evaluation."""
         asked = msgspec.json.decode(request.body, type=PolicyReference)
-        evaluation = self.evaluations.get(loop, asked.evaluation_id)
+        evaluation = await self.evaluations.get(loop, asked.evaluation_id)
         found = [p for p in evaluation.policies if p.name == asked.policy_name]
         if not found or found[0].source in ("Baseline", "Random"):
-            raise Problem(
+            raise HttpProblem(
                 404,
                 "LearningSettingsNotFound",
                 f"the evaluation has no learning settings {asked.policy_name!r} to apply",

@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from tsucb.service.http import Answer, Headers, Problem, Request, json_answer
+from tsucb.service.http import Answer, Headers, HttpProblem, Request, json_answer
 from tsucb.service.loop import Loop
 
 CURRENT = "2022-09-01-preview"
@@ -44,7 +44,7 @@ def generation(request: Request) -> tuple[Version, list[str]]:
         return Version("v1.1"), words[1:]
     asked = request.query.get("api-version", "")
     if asked != CURRENT:
-        raise Problem(
+        raise HttpProblem(
             404,
             "ResourceNotFound",
             f"the paths are /personalizer/v1.0, /personalizer/v1.1-preview.3, and those with "
