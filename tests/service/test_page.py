@@ -1,5 +1,6 @@
 """The page, health, metrics and the OpenAPI document, over real connections."""
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -156,7 +157,9 @@ def test_a_browser_is_signed_out_with_its_key(drinks, clock):
 
 def test_who_may_only_read_sees_no_forms(drinks, browser, clock):
     visit(drinks, clock, 3)
-    drinks.keys["read"] = drinks.service.keys.issue(LOOP, "read", clock())
+    drinks.keys["read"] = asyncio.run_coroutine_threadsafe(
+        drinks.service.issue_key(drinks.loop, "read", "test"), drinks.event_loop
+    ).result(PATIENCE)
     with httpx.Client(timeout=PATIENCE, base_url=drinks.url) as http:
         http.post("/login", data={"key": drinks.keys["read"]})
         page = http.get(f"/loops/{LOOP}")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tsucb.service.backup import backup
+from tsucb.service.sqlite import backup
 from tsucb.service.server import Server, ServerSettings, read_settings
 
 
