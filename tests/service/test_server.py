@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tsucb.service.sqlite import backup
 from tsucb.service.server import Server, ServerSettings, read_settings
+from tsucb.service.sqlite import backup
 
 
 def test_file_environment_and_options_in_this_order(tmp_path):

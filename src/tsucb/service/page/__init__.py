@@ -23,7 +23,6 @@ from tsucb.service.http import Answer, HttpProblem, Request, allowed, json_answe
 from tsucb.service.keys import ADMINISTER, GRANTS, READ, Holder, hashed
 from tsucb.service.loop import Loop
 from tsucb.service.metrics import Metrics
-from tsucb.service.native import Native
 from tsucb.service.page import views
 from tsucb.service.page.views import LoopView
 from tsucb.service.service import Service
@@ -58,13 +57,11 @@ class Session(NamedTuple):
 class Page:
     """Answers what no protocol answers."""
 
-    def __init__(
-        self, service: Service, metrics: Metrics, native: Native, is_ready: Callable[[], bool]
-    ) -> None:
+    def __init__(self, service: Service, metrics: Metrics, is_ready: Callable[[], bool]) -> None:
         self.service, self.metrics, self._is_ready = service, metrics, is_ready
         self.sessions: dict[str, Session] = {}
         self.links: dict[str, float] = {}  # that let in whoever has them, until when
-        self._document = openapi.document(native)
+        self._document = openapi.document()
         script = files(__package__).joinpath("page.js").read_bytes()
         self._static = {
             "style.css": (style().encode(), b"text/css; charset=utf-8"),
