@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import socket
 import threading
 from pathlib import Path
@@ -371,3 +372,48 @@ def test_the_key_of_the_server_is_rotated(drinks, clock):
         for each in (headers, new)
     ]
     assert statuses == [401, 200]
+
+
+def test_events_can_be_followed(drinks):
+    client = client_of(drinks)
+    ids = [client.decide({"n": n}, ["tea", "milk"]).id for n in range(5)]
+    client.reward(ids[0], 1.0)
+    headers = {"authorization": f"Bearer {drinks.keys['administer']}"}
+
+    def events(**query: object) -> dict:
+        url = f"{drinks.url}/v1/loops/{LOOP}/events"
+        answer = httpx.get(url, params=query, headers=headers, timeout=PATIENCE)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    first = events(most=3)
+    rest = events(after=first["next"])
+    found = [*first["events"], *rest["events"]]
+    kinds = [each["event"]["kind"] for each in found]
+    assert kinds == ["configured", "arms", *["decided"] * 5, "rewarded"]
+    assert [each["event"]["id"] for each in found if each["event"]["kind"] == "decided"] == ids
+    positions = [each["position"] for each in found]
+    assert positions == sorted(set(positions))
+    assert events(after=rest["next"]) == {"events": [], "next": rest["next"]}
+    answers: list[dict] = []
+    following = threading.Thread(target=lambda: answers.append(events(after=rest["next"], wait=30)))
+    following.start()
+    client.reward(ids[1], 1.0)
+    following.join(PATIENCE)
+    assert [each["event"]["id"] for each in answers[0]["events"]] == [ids[1]]
+    wrong = httpx.get(
+        f"{drinks.url}/v1/loops/{LOOP}/events?after=x", headers=headers, timeout=PATIENCE
+    )
+    assert wrong.status_code == 400
+
+
+def test_the_rules_for_alerts_use_metrics_that_there_are(drinks):
+    client = client_of(drinks)
+    client.reward(client.decide({"n": 1}, ["tea", "milk"]).id, 1.0)
+    headers = {"authorization": f"Bearer {drinks.server_key}"}
+    text = httpx.get(f"{drinks.url}/metrics", headers=headers, timeout=PATIENCE).text
+    rules = (Path(__file__).parents[2] / "deploy" / "alerts.yml").read_text()
+    names = set(re.findall(r"tsucb_\w+", rules))
+    assert len(names) >= 9
+    for name in names:
+        assert re.search(rf"^{name}[{{ ]", text, re.MULTILINE), name

@@ -1,14 +1,16 @@
 """The service's own protocol: JSON under /v1/loops/."""
 
+import asyncio
 import math
 from functools import partial
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from tsucb.agent.decision import Explanation
-from tsucb.service.events import Decided, Features, Pick, Rewarded
+from tsucb.service.events import Decided, Features, Pick, Rewarded, decode
 from tsucb.service.export import comparison, exported
 from tsucb.service.features import flat
 from tsucb.service.http import Answer, Call, HttpProblem, Operations, Request, allowed, json_answer
@@ -19,6 +21,8 @@ from tsucb.service.settings import LoopSettings, changed
 from tsucb.service.slots import ONE, Wanted
 
 MOST_PLACES = 100  # of a list
+MOST_EVENTS = 10_000  # in one answer
+LONGEST_POLL, POLL = 30, 0.2  # seconds that a client waits for events, and between looks
 
 
 class NewLoop(msgspec.Struct, forbid_unknown_fields=True):
@@ -263,6 +267,26 @@ async def explain(call: Call) -> Any:
     ]
     waiting = call.id in call.loop.waiting
     return {**explained(decision), "waiting": waiting, "rewards": rewards}
+
+
+@OPERATIONS.add("GET", f"{ALL}/events", READ)
+async def events_after(call: Call) -> Any:
+    """Return the events after a position (?after=0&most=1000), or wait for some (?wait=30)."""
+    query, loop = call.request.query, call.loop
+    given = {"after": "0", "most": "1000", "wait": "0", **query}
+    if not all(given[name].isdecimal() for name in ("after", "most", "wait")):
+        raise ValueError("after, most and wait are whole numbers")
+    after, most = int(given["after"]), min(max(int(given["most"]), 1), MOST_EVENTS)
+    for _ in range(int(min(int(given["wait"]), LONGEST_POLL) / POLL)):
+        if loop.position > after:
+            break
+        await asyncio.sleep(POLL)
+        loop = call.service.loop(loop.name)  # which may be another by now
+    logged = await call.service.turns.read(
+        lambda: list(islice(call.service.store.read(after, loop.number), most))
+    )
+    found = [{"position": each.position, "event": decode(each.body)} for each in logged]
+    return {"events": found, "next": found[-1]["position"] if found else after}
 
 
 @OPERATIONS.add("GET", f"{ALL}/export", READ)

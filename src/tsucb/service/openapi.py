@@ -7,12 +7,19 @@ import msgspec
 import tsucb
 from tsucb.service.http import Operation
 from tsucb.service.keys import GRANTS
-from tsucb.service.native import OPERATIONS, RewardGiven
+from tsucb.service.native import LONGEST_POLL, MOST_EVENTS, OPERATIONS, RewardGiven
 from tsucb.service.settings import LoopSettings
 
 # Bodies that may have other forms too, in the form that most clients use.
 USUAL = {"reward": RewardGiven, "configure": LoopSettings}
-RELEARN = {"name": "relearn", "in": "query", "schema": {"type": "boolean", "default": True}}
+QUERIES: dict[str, dict[str, Any]] = {  # parameters with their types and defaults
+    "configure": {"relearn": {"type": "boolean", "default": True}},
+    "events_after": {
+        "after": {"type": "integer", "minimum": 0, "default": 0},
+        "most": {"type": "integer", "minimum": 1, "maximum": MOST_EVENTS, "default": 1_000},
+        "wait": {"type": "integer", "minimum": 0, "maximum": LONGEST_POLL, "default": 0},
+    },
+}
 PROBLEMS = {
     "400": "What was wrong, in a sentence.",
     "401": "No key, or a wrong one.",
@@ -62,8 +69,8 @@ def described(operation: Operation) -> dict[str, Any]:
             for p in places
         ],
     }
-    if name == "configure":
-        found["parameters"].append(RELEARN)
+    for parameter, schema in QUERIES.get(name, {}).items():
+        found["parameters"].append({"name": parameter, "in": "query", "schema": schema})
     if (body := body_of(operation)) is not None:
         found["requestBody"] = {"required": True, "content": content(body)}
     done: dict[str, Any] = {"description": "Done."}

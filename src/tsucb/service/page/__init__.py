@@ -213,6 +213,7 @@ class Page:
             pages=max(-(-len(names) // AT_ONCE), 1),
             count=len(names),
             is_server=holder.may(ADMINISTER, None),
+            alerts=list(self.service.alerts.values()) if holder.loop is None else [],
         )
 
     async def create(self, request: Request, holder: Holder) -> Answer:
