@@ -3,6 +3,7 @@
     python benchmarks/service.py                  as fast as it goes
     python benchmarks/service.py --rate 1000      this many visits per second, answered or not
     python benchmarks/service.py --overload       its capacity, then 1.5 and 3 times as many visits
+    python benchmarks/service.py --rate 300 --beside   while another loop widens, exports, evaluates
 
 Starts `tsucb serve` in a process of its own, and loads it from this one over keep-alive
 connections: every visit is a decision among 10 arms in a context of 20 features, then its reward.
@@ -13,14 +14,16 @@ delay counts, and one that is refused does not come back.
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import random
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +32,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import uvloop
 
+from tsucb.service.client import Client, ServiceError
+
 ARMS, FEATURES = 10, 20
 MOST_CONNECTIONS = 2_000
 PATIENCE = 2.0  # seconds for the last visits to end
@@ -36,6 +41,9 @@ CONFIG = """
 [loops.bench]
 arms = [{arms}]
 reward_wait = 600
+[loops.other]
+arms = [{arms}]
+reward_wait = 0.5
 """
 
 
@@ -45,6 +53,7 @@ class Server(NamedTuple):
     pid: int
     port: int
     key: str
+    other: str  # the key of the other loop
 
 
 class Connection(asyncio.Protocol):
@@ -209,10 +218,42 @@ def serving(data: Path | None) -> Iterator[Server]:
         try:
             wait_until_ready(port)
             keys = json.loads((folder / "data" / "keys.json").read_text())
-            yield Server(server.pid, port, keys["bench"]["decide"])
+            yield Server(server.pid, port, keys["bench"]["decide"], keys["other"]["administer"])
         finally:
             server.terminate()
             server.wait()
+
+
+@contextlib.contextmanager
+def busy_beside(server: Server) -> Iterator[None]:
+    """Let the other loop widen, relearn, export and evaluate until the end of the block."""
+    stop, done = threading.Event(), Counter[str]()
+
+    def work() -> None:
+        url = f"http://127.0.0.1:{server.port}"
+        with Client(url, loop="other", key=server.other, timeout=300) as client:
+            for n in itertools.count():
+                if stop.is_set():
+                    return
+                width = 10 * (n % 60 + 1)  # ten new names with every decision, up to 600
+                decision = client.decide({f"x{i}": random.random() for i in range(width)})
+                client.reward(decision.id, float(n % 2))
+                done["decisions"] += 1
+                if n % 20 == 19:
+                    client.export()
+                    with contextlib.suppress(ServiceError):
+                        client.evaluate({"greedy": {"policy": "Greedy"}})
+                    client.configure(forgetting=0.999 - 1e-6 * n)  # learns from the log again
+                    done["exports, evaluations, relearnings"] += 1
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        print("beside:", ", ".join(f"{count} {what}" for what, count in done.items()))
 
 
 def wait_until_ready(port: int) -> None:
@@ -256,11 +297,13 @@ def main() -> None:
     parser.add_argument("--rate", type=float, help="visits per second; else as many as possible")
     parser.add_argument("--overload", action="store_true", help="1.5 and 3 times its capacity")
     parser.add_argument("--data", type=Path, help="a folder on the disk to be measured")
+    parser.add_argument("--beside", action="store_true", help="keep another loop busy meanwhile")
     options = parser.parse_args()
     clients = options.clients or (256 if options.overload else 64)
     with serving(options.data) as server:
         measured(server, 2.0, clients, None)
-        found = measured(server, options.seconds, clients, options.rate)
+        with busy_beside(server) if options.beside else contextlib.nullcontext():
+            found = measured(server, options.seconds, clients, options.rate)
         capacity = show("capacity" if options.overload else "served", found)
         for times in (1.5, 3.0) if options.overload else ():
             found = measured(server, options.seconds, clients, times * capacity)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import socket
 import threading
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.service.conftest import PATIENCE, Clock
 from tests.service.serving import LOOP, Served, served
 from tsucb.service.application import Application, Options
 from tsucb.service.client import Client, ServiceError
-from tsucb.service.loop import TAKEN, Loop, joined
+from tsucb.service.loop import TAKEN, Loop
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
 from tsucb.service.sqlite import SqliteStore
@@ -160,7 +161,7 @@ def test_folds_of_a_slow_loop_keep_their_order(drinks):
         path = f"{drinks.url}/v1/loops/{LOOP}/state"
         headers = {"authorization": f"Bearer {drinks.keys['administer']}"}
         digest = httpx.get(path, headers=headers, timeout=PATIENCE).json()["digest"]
-    assert drinks.service.replayed(LOOP, snapshots=False).digest() == digest
+    assert drinks.service.replayed(drinks.loop, snapshots=False).digest() == digest
 
 
 def test_a_model_that_would_not_fit_is_refused_before_it_grows(drinks, monkeypatch):
@@ -263,7 +264,7 @@ def test_evaluations_do_not_keep_late_rewards_waiting(drinks, clock):
 
 def test_work_on_one_loop_does_not_lock_the_others(drinks):
     async def main() -> None:
-        async with drinks.service._alone(LOOP):  # as while it relearns
+        async with drinks.service._busy[drinks.loop.number]:  # as while it relearns
             await drinks.service.create("other", LoopSettings(), ["a", "b"])
             loop = drinks.service.loop("other")
             decision = await drinks.service.decide(loop, {"n": 1})
@@ -321,7 +322,6 @@ def test_a_request_without_a_path_is_no_error_of_the_service(drinks):
 
 
 def test_ids_and_slots_with_line_breaks_are_told_apart(drinks):
-    assert joined("a\nb", "") != joined("a", "b") != joined("", "a\nb")
     client = client_of(drinks)
     arms = ["tea", "milk"]
     client.decide({"n": 1}, arms, id="a\n0")
@@ -372,3 +372,48 @@ def test_the_key_of_the_server_is_rotated(drinks, clock):
         for each in (headers, new)
     ]
     assert statuses == [401, 200]
+
+
+def test_events_can_be_followed(drinks):
+    client = client_of(drinks)
+    ids = [client.decide({"n": n}, ["tea", "milk"]).id for n in range(5)]
+    client.reward(ids[0], 1.0)
+    headers = {"authorization": f"Bearer {drinks.keys['administer']}"}
+
+    def events(**query: object) -> dict:
+        url = f"{drinks.url}/v1/loops/{LOOP}/events"
+        answer = httpx.get(url, params=query, headers=headers, timeout=PATIENCE)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    first = events(most=3)
+    rest = events(after=first["next"])
+    found = [*first["events"], *rest["events"]]
+    kinds = [each["event"]["kind"] for each in found]
+    assert kinds == ["configured", "arms", *["decided"] * 5, "rewarded"]
+    assert [each["event"]["id"] for each in found if each["event"]["kind"] == "decided"] == ids
+    positions = [each["position"] for each in found]
+    assert positions == sorted(set(positions))
+    assert events(after=rest["next"]) == {"events": [], "next": rest["next"]}
+    answers: list[dict] = []
+    following = threading.Thread(target=lambda: answers.append(events(after=rest["next"], wait=30)))
+    following.start()
+    client.reward(ids[1], 1.0)
+    following.join(PATIENCE)
+    assert [each["event"]["id"] for each in answers[0]["events"]] == [ids[1]]
+    wrong = httpx.get(
+        f"{drinks.url}/v1/loops/{LOOP}/events?after=x", headers=headers, timeout=PATIENCE
+    )
+    assert wrong.status_code == 400
+
+
+def test_the_rules_for_alerts_use_metrics_that_there_are(drinks):
+    client = client_of(drinks)
+    client.reward(client.decide({"n": 1}, ["tea", "milk"]).id, 1.0)
+    headers = {"authorization": f"Bearer {drinks.server_key}"}
+    text = httpx.get(f"{drinks.url}/metrics", headers=headers, timeout=PATIENCE).text
+    rules = (Path(__file__).parents[2] / "deploy" / "alerts.yml").read_text()
+    names = set(re.findall(r"tsucb_\w+", rules))
+    assert len(names) >= 9
+    for name in names:
+        assert re.search(rf"^{name}[{{ ]", text, re.MULTILINE), name

@@ -85,9 +85,10 @@ class Application:
         self.prepare: Callable[[], Awaitable[None]] | None = None
         self.finish: Callable[[], None] = lambda: None
         self.give_up: Callable[[], None] = lambda: None
-        native = Native(service)
-        self.protocols: dict[str, Any] = {"v1": native, "personalizer": Personalizer(service)}
-        self.page = Page(service, self.metrics, native, lambda: self.ready)
+        self.protocols: dict[str, Any] = {
+            "v1": Native(service), "personalizer": Personalizer(service),
+        }  # fmt: skip
+        self.page = Page(service, self.metrics, lambda: self.ready)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """See the specification of ASGI."""

@@ -1,7 +1,7 @@
 """Requests, answers, and what an exception means to a client."""
 
-from collections.abc import Mapping, Sequence
-from typing import IO, Any, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -10,6 +10,10 @@ from tsucb.service.errors import Conflict, NotFound, TooLarge
 from tsucb.service.journal import Overloaded
 from tsucb.service.keys import Holder
 from tsucb.service.store import StoreError
+
+if TYPE_CHECKING:
+    from tsucb.service.loop import Loop
+    from tsucb.service.service import Service
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -127,3 +131,79 @@ def allowed(holder: Holder | None, role: str, loop: str | None) -> Holder:
     if not holder.may(role, loop):
         raise HttpProblem(403, "Forbidden", f"this key may not {role} here")
     return holder
+
+
+class Call(NamedTuple):
+    """A request for an operation: the loop, who asks, and the body as the operation takes it.
+
+    `id` is the one in the path; `version` is the generation of Personalizer's clients, whose
+    `evaluations` are kept.
+    """
+
+    service: "Service"
+    loop: "Loop"
+    request: Request
+    holder: Holder
+    body: Any = None
+    id: str = ""
+    version: str = ""
+    evaluations: Any = None
+
+
+class Operation(NamedTuple):
+    """What a path does.
+
+    Parameters
+    ----------
+    action : what the key must grant
+    function : returns a value for the body, None for none, or a whole Answer
+    body, answer : the types of both bodies, None where there is none
+    status : of success
+    code : of the error that bad input gets
+    """
+
+    method: str
+    path: tuple[str, ...]
+    action: str
+    function: Callable[[Call], Awaitable[Any]]
+    body: Any = None
+    answer: Any = None
+    status: int = 200
+    code: str = "BadRequest"
+    decode: Callable[[bytes], Any] = lambda _: None
+
+    async def perform(self, call: Call) -> Answer:
+        """Decode the body and answer the call."""
+        found = await self.function(call._replace(body=self.decode(call.request.body)))
+        if isinstance(found, Answer):
+            return found
+        return Answer(204) if found is None else Answer(self.status, encode(found))
+
+
+class Operations:
+    """The operations of a protocol, by method and path."""
+
+    def __init__(self) -> None:
+        self.all: dict[tuple[str, tuple[str, ...]], Operation] = {}
+
+    def add(self, method: str, path: str, action: str, **more: Any) -> Callable[[Any], Any]:
+        """Return a decorator that makes a function an operation; see `Operation`."""
+
+        def added(function: Any) -> Any:
+            made = Operation(method, tuple(path.split("/")), action, function, **more)
+            if made.body is not None:
+                made = made._replace(decode=msgspec.json.Decoder(made.body).decode)
+            self.all[method, made.path] = made
+            return function
+
+        return added
+
+    def find(self, method: str, path: tuple[str, ...]) -> Operation:
+        """Return the operation; raise the problem of a wrong path, or of a wrong method."""
+        found = self.all.get((method, path))
+        if found is not None:
+            return found
+        methods = [m for m, each in self.all if each == path]
+        if not methods:
+            raise HttpProblem(404, "NotFound", "there is nothing here; see /openapi.json")
+        raise HttpProblem(405, "MethodNotAllowed", f"this is for {' and '.join(methods)}")

@@ -8,8 +8,10 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from tsucb.service.connections import Door
+from tsucb.service.tally import interval
 
 if TYPE_CHECKING:
+    from tsucb.service.loop import Loop
     from tsucb.service.service import Service
 
 PROTOCOLS = ("v1", "personalizer")
@@ -98,17 +100,29 @@ class _Reading:
             for loop in loops:
                 family.add_metric([loop.name], getattr(loop.counts, field))
             yield family
+        known = {loop.name: gauges_of(loop) for loop in loops}
         for name, what in (
             ("waiting", "Decisions that wait for a reward."),
             ("arms", "Arms known."),
             ("reward_sum", "Sum of all rewards learned."),
+            ("lift_low", "Lower end of the 95 % interval of the lift over random choice."),
+            ("lift_high", "Upper end of that interval."),
         ):
             gauge = GaugeMetricFamily(f"tsucb_loop_{name}", what, labels=["loop"])
-            for loop in loops:
-                values = {
-                    "waiting": len(loop.waiting),
-                    "arms": len(loop.arms),
-                    "reward_sum": sum(span.total for span in loop.tally.spans),
-                }
-                gauge.add_metric([loop.name], values[name])
+            for loop_name, values in known.items():
+                gauge.add_metric([loop_name], values[name])
             yield gauge
+
+
+def gauges_of(loop: "Loop") -> dict[str, float]:
+    """Return what is known of a loop now; quick, as it sums no arms."""
+    spans = list(loop.tally.spans)
+    lift, squares = sum(s.lift for s in spans), sum(s.lift_squares for s in spans)
+    _, low, high = interval(sum(s.rewards for s in spans), lift, squares)
+    return {
+        "waiting": len(loop.waiting),
+        "arms": len(loop.arms),
+        "reward_sum": sum(span.total for span in spans),
+        "lift_low": low,
+        "lift_high": high,
+    }

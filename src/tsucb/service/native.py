@@ -2,18 +2,18 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from tsucb.agent.decision import Explanation
-from tsucb.service.events import Decided, Features, Pick, Rewarded
+from tsucb.service.events import Decided, Features, Pick, Rewarded, decode
 from tsucb.service.export import comparison, exported
 from tsucb.service.features import flat
-from tsucb.service.http import Answer, HttpProblem, Request, allowed, encode, json_answer
+from tsucb.service.http import Answer, Call, HttpProblem, Operations, Request, allowed, json_answer
 from tsucb.service.keys import ADMINISTER, CHOOSE, DECIDE, GRACE, LOOK, READ, Holder
 from tsucb.service.loop import Loop
 from tsucb.service.service import GivenReward, Service
@@ -21,6 +21,8 @@ from tsucb.service.settings import LoopSettings, changed
 from tsucb.service.slots import ONE, Wanted
 
 MOST_PLACES = 100  # of a list
+MOST_EVENTS = 10_000  # in one answer
+LONGEST_POLL, POLL = 30, 0.2  # seconds that a client waits for events, and between looks
 
 
 class NewLoop(msgspec.Struct, forbid_unknown_fields=True):
@@ -117,10 +119,8 @@ class Rivals(msgspec.Struct, forbid_unknown_fields=True):
     most: Annotated[int, Meta(ge=1, description="Events that are looked at.")] = 20_000
 
 
-_question = msgspec.json.Decoder(Question).decode
-_reward = msgspec.json.Decoder(RewardGiven | list[RewardGiven]).decode
-
-Operation = Callable[[Loop, Request, Holder], Awaitable[Answer]]
+OPERATIONS = Operations()
+ALL = "loops/{loop}"
 
 
 class Native:
@@ -128,27 +128,6 @@ class Native:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        # By method and the word behind the loop's name: which key it takes, and what it does.
-        self.operations: dict[tuple[str, str], tuple[str, Operation]] = {
-            ("POST", "decide"): (CHOOSE, self.decide),
-            ("POST", "reward"): (CHOOSE, self.reward),
-            ("POST", "activate"): (CHOOSE, self.activate),
-            ("POST", "estimates"): (LOOK, self.estimates),
-            ("GET", ""): (READ, self.show),
-            ("DELETE", ""): (ADMINISTER, self.delete),
-            ("GET", "configuration"): (READ, self.configuration),
-            ("PATCH", "configuration"): (ADMINISTER, self.configure),
-            ("GET", "arms"): (LOOK, self.arms),
-            ("POST", "arms"): (ADMINISTER, self.change_arms),
-            ("GET", "decisions"): (READ, self.explain),
-            ("POST", "forget"): (ADMINISTER, self.forget),
-            ("POST", "reset"): (ADMINISTER, self.reset),
-            ("POST", "keys"): (ADMINISTER, self.rotate),
-            ("GET", "audit"): (READ, self.audit),
-            ("GET", "export"): (READ, self.export),
-            ("POST", "evaluate"): (READ, self.evaluate),
-            ("GET", "state"): (READ, self.state),
-        }
 
     def problem(self, problem: HttpProblem) -> Answer:
         """Return an error as this protocol has it."""
@@ -157,194 +136,232 @@ class Native:
 
     async def answer(self, request: Request, holder: Holder | None) -> Answer:
         """Find the operation, check the key, and answer."""
-        path = request.path
-        if len(path) == 2 and path[1] in ("loops", "keys", "audit"):
-            return await self.whole_server(request, allowed(holder, ADMINISTER, None))
-        if len(path) < 2 or path[1] != "loops" or len(path) > 5:
-            raise HttpProblem(404, "NotFound", "there is nothing here; see /openapi.json")
-        word = path[3] if len(path) > 3 else ""
-        found = self.operations.get((request.method, word))
-        if found is None or (len(path) == 5 and word != "decisions"):
-            methods = [m for m, each in self.operations if each == word]
-            if not methods:
-                raise HttpProblem(404, "NotFound", "there is nothing here; see /openapi.json")
-            raise HttpProblem(405, "MethodNotAllowed", f"this is for {' and '.join(methods)}")
-        role, operation = found
-        holder = allowed(holder, role, path[2])
-        return await operation(self.service.loop(path[2]), request, holder)
+        words = request.path[1:]
+        name = words[1] if len(words) > 1 else None
+        id = words[3] if len(words) > 3 else ""
+        places = ("{loop}", *words[2:3], *["{id}"] * (len(words) > 3), *words[4:])
+        operation = OPERATIONS.find(request.method, (*words[:1], *(places if name else ())))
+        holder = allowed(holder, operation.action, name)
+        loop: Any = None if name is None else self.service.loop(name)
+        return await operation.perform(Call(self.service, loop, request, holder, id=id))
 
-    async def whole_server(self, request: Request, holder: Holder) -> Answer:
-        """List the loops or make one, issue a key of the server, or show the whole audit trail."""
-        operation = request.method, request.path[1]
-        if operation == ("POST", "keys"):
-            rotation = msgspec.json.decode(request.body or b"{}", type=ServerKey)
-            return json_answer(
-                {
-                    "key": await self.service.issue_key(
-                        None, ADMINISTER, holder.name, rotation.grace
-                    )
-                },
-                201,
-            )
-        if operation == ("GET", "audit"):
-            return await self.audit(None, request, holder)
-        if operation == ("GET", "loops"):
-            loops = list(self.service.loops.values())
-            found = [await self.service.look(loop, partial(summary, loop)) for loop in loops]
-            return json_answer({"loops": found})
-        if operation != ("POST", "loops"):
-            raise HttpProblem(405, "MethodNotAllowed", "this path is not for this method")
-        new = msgspec.json.decode(request.body, type=NewLoop)
-        settings = changed(LoopSettings(), new.settings)
-        keys = await self.service.create(new.name, settings, new.arms, holder.name)
-        return json_answer({"name": new.name, "keys": keys}, 201)
 
-    # Deciding
+# The server
 
-    async def decide(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Choose an arm, or a list of them."""
-        asked = _question(request.body)
-        arms, features = named_arms(asked.arms)
-        slots: tuple[Wanted, ...] = ONE
-        if asked.k is not None:
-            slots = tuple(Wanted(str(place)) for place in range(asked.k))
-        event = await self.service.decide(
-            loop, flat(asked.context), arms, arm_features=features, excluded=asked.exclude,
-            slots=slots, id=asked.id, deferred=asked.deferred, key=asked.key, person=asked.person,
-            may_add=holder.may(DECIDE, loop.name),
-        )  # fmt: skip
-        return Answer(200, encode(choice(event)))
 
-    async def reward(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Take one reward, or several."""
-        given = _reward(request.body)
-        if isinstance(given, RewardGiven):
-            result = await self.service.reward(
-                loop, given.id, given.reward, slot=slot_of(given), key=given.key
-            )
-            return Answer(200, encode({"result": result}))
-        # Those with an error are left out; the others are written together, all or none.
-        found = await self.service.reward_all(
-            loop, [GivenReward(r.id, slot_of(r), r.reward, r.key) for r in given]
+@OPERATIONS.add("GET", "loops", ADMINISTER)
+async def list_loops(call: Call) -> Any:
+    """List the loops."""
+    loops = list(call.service.loops.values())
+    return {"loops": [await call.service.look(loop, partial(summary, loop)) for loop in loops]}
+
+
+@OPERATIONS.add("POST", "loops", ADMINISTER, body=NewLoop, status=201)
+async def create(call: Call) -> Any:
+    """Create a loop."""
+    new: NewLoop = call.body
+    settings = changed(LoopSettings(), new.settings)
+    keys = await call.service.create(new.name, settings, new.arms, call.holder.name)
+    return {"name": new.name, "keys": keys}
+
+
+@OPERATIONS.add("POST", "keys", ADMINISTER, body=ServerKey, status=201)
+async def rotate_server_key(call: Call) -> Any:
+    """Issue a key of the server; the old one works for a while."""
+    name, grace = call.holder.name, call.body.grace
+    return {"key": await call.service.issue_key(None, ADMINISTER, name, grace)}
+
+
+@OPERATIONS.add("GET", "audit", ADMINISTER)
+@OPERATIONS.add("GET", f"{ALL}/audit", READ)
+async def audit(call: Call) -> Any:
+    """Show the last administrative calls."""
+    name = None if call.loop is None else call.loop.name
+    records = await call.service.turns.read(call.service.store.audit, name, 1_000)
+    return {"audit": [record._asdict() for record in records]}
+
+
+# Deciding
+
+
+@OPERATIONS.add("POST", f"{ALL}/decide", CHOOSE, body=Question, answer=DecisionAnswer)
+async def decide(call: Call) -> Any:
+    """Choose an arm, or a list of them."""
+    asked: Question = call.body
+    arms, features = named_arms(asked.arms)
+    slots: tuple[Wanted, ...] = ONE
+    if asked.k is not None:
+        slots = tuple(Wanted(str(place)) for place in range(asked.k))
+    event = await call.service.decide(
+        call.loop, flat(asked.context), arms, arm_features=features, excluded=asked.exclude,
+        slots=slots, id=asked.id, deferred=asked.deferred, key=asked.key, person=asked.person,
+        may_add=call.holder.may(DECIDE, call.loop.name),
+    )  # fmt: skip
+    return choice(event)
+
+
+@OPERATIONS.add("POST", f"{ALL}/reward", CHOOSE, body=RewardGiven | list[RewardGiven])
+async def reward(call: Call) -> Any:
+    """Take one reward, or several."""
+    given: RewardGiven | list[RewardGiven] = call.body
+    if isinstance(given, RewardGiven):
+        slot = slot_of(given)
+        result = await call.service.reward(
+            call.loop, given.id, given.reward, slot=slot, key=given.key
         )
-        results = [{"result": r} if isinstance(r, str) else {"error": str(r)} for r in found]
-        return json_answer({"results": results})
+        return {"result": result}
+    # Those with an error are left out; the others are written together, all or none.
+    found = await call.service.reward_all(
+        call.loop, [GivenReward(r.id, slot_of(r), r.reward, r.key) for r in given]
+    )
+    return {"results": [{"result": r} if isinstance(r, str) else {"error": str(r)} for r in found]}
 
-    async def activate(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Put a deferred decision to use."""
-        named = msgspec.json.decode(request.body, type=DecisionId)
-        return json_answer({"result": await self.service.activate(loop, named.id)})
 
-    async def estimates(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Estimate the arms' rewards in a context; decide nothing."""
-        asked = msgspec.json.decode(request.body or b"{}", type=EstimateQuestion)
-        arms = list(loop.arms) if asked.arms is None else asked.arms
-        unknown = loop.unknown(arms)
-        if unknown or not arms:
-            raise ValueError(f"there is no arm {unknown[0]!r}" if unknown else "there are no arms")
-        pick = await self.service.look(loop, partial(loop.propose, flat(asked.context), arms))
-        return json_answer({"arms": arm_rows(pick, "", "")})
+@OPERATIONS.add("POST", f"{ALL}/activate", CHOOSE, body=DecisionId)
+async def activate(call: Call) -> Any:
+    """Put a deferred decision to use."""
+    return {"result": await call.service.activate(call.loop, call.body.id)}
 
-    # Looking
 
-    async def show(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Show a loop with its settings, arms and counts."""
-        return json_answer(await self.service.look(loop, partial(summary, loop)))
+@OPERATIONS.add("POST", f"{ALL}/estimates", LOOK, body=EstimateQuestion)
+async def estimates(call: Call) -> Any:
+    """Estimate the arms' rewards in a context; decide nothing."""
+    loop, asked = call.loop, call.body
+    arms = list(loop.arms) if asked.arms is None else asked.arms
+    unknown = loop.unknown(arms)
+    if unknown or not arms:
+        raise ValueError(f"there is no arm {unknown[0]!r}" if unknown else "there are no arms")
+    pick = await call.service.look(loop, partial(loop.propose, flat(asked.context), arms))
+    return {"arms": arm_rows(pick, "", "")}
 
-    async def configuration(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Show the settings of a loop."""
-        return json_answer(as_json(loop.settings))
 
-    async def arms(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """List the arms of a loop, with their pulls and mean rewards."""
-        return json_answer({"arms": await self.service.look(loop, partial(arm_summary, loop))})
+# Looking
 
-    async def explain(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Explain a past decision: why it was made, and what became of it."""
-        if len(request.path) != 5:
-            raise HttpProblem(404, "NotFound", "give the id of the decision: /decisions/ID")
-        id = request.path[4]
-        decision = await self.service.decision(loop, id)
-        history = await self.service.history(loop, id)
-        return json_answer(
-            {
-                **explained(decision),
-                "waiting": id in loop.waiting,
-                "rewards": [
-                    {"time": e.time, "reward": e.value, "place": e.slot or None}
-                    for e in history
-                    if isinstance(e, Rewarded)
-                ],
-            }
-        )
 
-    async def audit(self, loop: Loop | None, request: Request, holder: Holder) -> Answer:
-        """Show the last administrative calls."""
-        name = None if loop is None else loop.name
-        records = await asyncio.to_thread(self.service.store.audit, name, 1_000)
-        return json_answer({"audit": [record._asdict() for record in records]})
+@OPERATIONS.add("GET", ALL, READ)
+async def show(call: Call) -> Any:
+    """Show a loop with its settings, arms and counts."""
+    return await call.service.look(call.loop, partial(summary, call.loop))
 
-    async def export(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Export the log in the library's decision-log format, as one Parquet file."""
-        file = await self.service.turns.in_background(exported, self.service, loop)
-        name = f'attachment; filename="{loop.name}.parquet"'.encode()
-        kind = b"application/vnd.apache.parquet"
-        return Answer(200, b"", kind, [(b"content-disposition", name)], file)
 
-    async def evaluate(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Estimate what other configurations would have earned."""
-        rivals = msgspec.json.decode(request.body, type=Rivals)
-        found = await self.service.turns.in_background(
-            comparison, self.service, loop, rivals.agents, rivals.most
-        )
-        return json_answer(found)
+@OPERATIONS.add("GET", f"{ALL}/configuration", READ, answer=LoopSettings)
+async def configuration(call: Call) -> Any:
+    """Show the settings of a loop."""
+    return as_json(call.loop.settings)
 
-    async def state(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Show the position of a loop in the log, and a hash of what it knows."""
-        position, held = await self.service.look(loop, lambda: (loop.position, loop.hold()))
-        digest = await self.service.turns.in_background(held.digest)
-        return json_answer({"position": position, "digest": digest})
 
-    # Changing
+@OPERATIONS.add("GET", f"{ALL}/arms", LOOK)
+async def arms(call: Call) -> Any:
+    """List the arms of a loop, with their pulls and mean rewards."""
+    return {"arms": await call.service.look(call.loop, partial(arm_summary, call.loop))}
 
-    async def configure(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Change some settings; another model learns from the log, unless ?relearn=false."""
-        changes = msgspec.json.decode(request.body, type=dict[str, Any])
-        relearn = request.query.get("relearn", "true")
-        if relearn not in ("true", "false"):
-            raise ValueError(f"relearn is true or false, not {relearn[:40]!r}")
-        settings = await self.service.configure(loop, changes, holder.name, relearn == "true")
-        return json_answer(as_json(settings))
 
-    async def change_arms(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Add and remove arms."""
-        changes = msgspec.json.decode(request.body, type=ArmChanges)
-        await self.service.change_arms(loop, changes.add, changes.remove, holder.name)
-        return await self.arms(loop, request, holder)
+@OPERATIONS.add("GET", f"{ALL}/decisions/{{id}}", READ)
+async def explain(call: Call) -> Any:
+    """Explain a past decision: why it was made, and what became of it."""
+    decision = await call.service.decision(call.loop, call.id)
+    rewards = [
+        {"time": e.time, "reward": e.value, "place": e.slot or None}
+        for e in await call.service.history(call.loop, call.id)
+        if isinstance(e, Rewarded)
+    ]
+    waiting = call.id in call.loop.waiting
+    return {**explained(decision), "waiting": waiting, "rewards": rewards}
 
-    async def forget(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Delete decisions, and what was learned from them."""
-        asked = msgspec.json.decode(request.body, type=ForgetRequest)
-        if not asked.ids and asked.person is None:
-            raise ValueError("give the ids of decisions, or a person")
-        deleted = await self.service.forget(loop, asked.ids, asked.person, holder.name)
-        return json_answer({"events": deleted})
 
-    async def reset(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Forget what was learned."""
-        await self.service.reset(loop, holder.name)
-        return Answer(204)
+@OPERATIONS.add("GET", f"{ALL}/events", READ)
+async def events_after(call: Call) -> Any:
+    """Return the events after a position (?after=0&most=1000), or wait for some (?wait=30)."""
+    query, loop = call.request.query, call.loop
+    given = {"after": "0", "most": "1000", "wait": "0", **query}
+    if not all(given[name].isdecimal() for name in ("after", "most", "wait")):
+        raise ValueError("after, most and wait are whole numbers")
+    after, most = int(given["after"]), min(max(int(given["most"]), 1), MOST_EVENTS)
+    for _ in range(int(min(int(given["wait"]), LONGEST_POLL) / POLL)):
+        if loop.position > after:
+            break
+        await asyncio.sleep(POLL)
+        loop = call.service.loop(loop.name)  # which may be another by now
+    logged = await call.service.turns.read(
+        lambda: list(islice(call.service.store.read(after, loop.number), most))
+    )
+    found = [{"position": each.position, "event": decode(each.body)} for each in logged]
+    return {"events": found, "next": found[-1]["position"] if found else after}
 
-    async def delete(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Delete a loop with everything that was ever written about it."""
-        await self.service.delete(loop.name, holder.name)
-        return Answer(204)
 
-    async def rotate(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Issue a key; the old one of its role works for a while."""
-        asked = msgspec.json.decode(request.body, type=Rotation)
-        key = await self.service.issue_key(loop, asked.role, holder.name, asked.grace)
-        return json_answer({"role": asked.role, "key": key}, 201)
+@OPERATIONS.add("GET", f"{ALL}/export", READ)
+async def export(call: Call) -> Answer:
+    """Export the log in the library's decision-log format, as one Parquet file."""
+    file = await call.service.turns.in_background(exported, call.service, call.loop)
+    name = f'attachment; filename="{call.loop.name}.parquet"'.encode()
+    kind = b"application/vnd.apache.parquet"
+    return Answer(200, b"", kind, [(b"content-disposition", name)], file)
+
+
+@OPERATIONS.add("POST", f"{ALL}/evaluate", READ, body=Rivals)
+async def evaluate(call: Call) -> Any:
+    """Estimate what other configurations would have earned."""
+    return await call.service.turns.in_background(
+        comparison, call.service, call.loop, call.body.agents, call.body.most
+    )
+
+
+@OPERATIONS.add("GET", f"{ALL}/state", READ)
+async def state(call: Call) -> Any:
+    """Show the position of a loop in the log, and a hash of what it knows."""
+    loop = call.loop
+    position, held = await call.service.look(loop, lambda: (loop.position, loop.hold()))
+    digest = await call.service.turns.in_background(held.digest)
+    return {"position": position, "digest": digest}
+
+
+# Changing
+
+
+@OPERATIONS.add("PATCH", f"{ALL}/configuration", ADMINISTER, body=dict[str, Any])
+async def configure(call: Call) -> Any:
+    """Change some settings; another model learns from the log, unless ?relearn=false."""
+    relearn = call.request.query.get("relearn", "true")
+    if relearn not in ("true", "false"):
+        raise ValueError(f"relearn is true or false, not {relearn[:40]!r}")
+    changes, name = call.body, call.holder.name
+    return as_json(await call.service.configure(call.loop, changes, name, relearn == "true"))
+
+
+@OPERATIONS.add("POST", f"{ALL}/arms", ADMINISTER, body=ArmChanges)
+async def change_arms(call: Call) -> Any:
+    """Add and remove arms."""
+    await call.service.change_arms(call.loop, call.body.add, call.body.remove, call.holder.name)
+    return await arms(call)
+
+
+@OPERATIONS.add("POST", f"{ALL}/forget", ADMINISTER, body=ForgetRequest)
+async def forget(call: Call) -> Any:
+    """Delete decisions, and what was learned from them."""
+    ids, person = call.body.ids, call.body.person
+    if not ids and person is None:
+        raise ValueError("give the ids of decisions, or a person")
+    return {"events": await call.service.forget(call.loop, ids, person, call.holder.name)}
+
+
+@OPERATIONS.add("POST", f"{ALL}/reset", ADMINISTER, status=204)
+async def reset(call: Call) -> None:
+    """Forget what was learned."""
+    await call.service.reset(call.loop, call.holder.name)
+
+
+@OPERATIONS.add("DELETE", ALL, ADMINISTER, status=204)
+async def delete(call: Call) -> None:
+    """Delete a loop with everything that was ever written about it."""
+    await call.service.delete(call.loop.name, call.holder.name)
+
+
+@OPERATIONS.add("POST", f"{ALL}/keys", ADMINISTER, body=Rotation, status=201)
+async def rotate(call: Call) -> Any:
+    """Issue a key; the old one of its role works for a while."""
+    role, grace = call.body.role, call.body.grace
+    key = await call.service.issue_key(call.loop, role, call.holder.name, grace)
+    return {"role": role, "key": key}
 
 
 def named_arms(

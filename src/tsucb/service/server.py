@@ -1,6 +1,7 @@
 """The process: settings from file and environment, keys on the first start, uvicorn."""
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -40,6 +41,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PREFIX = "TSUCB_SERVE_"
 GRACE = 10  # seconds for requests to end when the server stops
 OTHER_FILES = 100  # that the process has open beside its connections
+GARBAGE = 50_000, 20, 100  # objects, and younger collections, before garbage is looked for
 SWITCH = 0.001  # seconds, after which a thread that computes lets the event loop go on
 
 log = logging.getLogger("tsucb.service")
@@ -185,6 +187,10 @@ class Server:
         if self.demo:
             self._playing = asyncio.create_task(play(self.service))
             self.application.finish = self._playing.cancel  # type: ignore[assignment]
+        # What is there now stays: to go through all of it for garbage stops every thread for 0.1 s.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GARBAGE)
         if at_terminal():  # not into a log that others read: the link lets in
             say(self.greeting())
         else:

@@ -23,7 +23,6 @@ from tsucb.service.http import Answer, HttpProblem, Request, allowed, json_answe
 from tsucb.service.keys import ADMINISTER, GRANTS, READ, Holder, hashed
 from tsucb.service.loop import Loop
 from tsucb.service.metrics import Metrics
-from tsucb.service.native import Native
 from tsucb.service.page import views
 from tsucb.service.page.views import LoopView
 from tsucb.service.service import Service
@@ -58,13 +57,11 @@ class Session(NamedTuple):
 class Page:
     """Answers what no protocol answers."""
 
-    def __init__(
-        self, service: Service, metrics: Metrics, native: Native, is_ready: Callable[[], bool]
-    ) -> None:
+    def __init__(self, service: Service, metrics: Metrics, is_ready: Callable[[], bool]) -> None:
         self.service, self.metrics, self._is_ready = service, metrics, is_ready
         self.sessions: dict[str, Session] = {}
         self.links: dict[str, float] = {}  # that let in whoever has them, until when
-        self._document = openapi.document(native)
+        self._document = openapi.document()
         script = files(__package__).joinpath("page.js").read_bytes()
         self._static = {
             "style.css": (style().encode(), b"text/css; charset=utf-8"),
@@ -153,7 +150,7 @@ class Page:
             "leads": service.leading,
             "unwritten": len(service.unwritten),
             "clock_skew": round(service.clock.skew, 1),
-            "alerts": list(service.alerts.values()),
+            "alerts": len(service.alerts),  # which name loops: the page says what they are
         }
         if service.lost is not None:
             state["deciding"] = "from what was known when the store was lost"
@@ -216,6 +213,7 @@ class Page:
             pages=max(-(-len(names) // AT_ONCE), 1),
             count=len(names),
             is_server=holder.may(ADMINISTER, None),
+            alerts=list(self.service.alerts.values()) if holder.loop is None else [],
         )
 
     async def create(self, request: Request, holder: Holder) -> Answer:
