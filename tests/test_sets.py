@@ -420,7 +420,7 @@ FLAT = [[1, 0], [-1, 0], [0, 1], [0, -1]]
         (lambda: simulate(BALL, tsucb.Linear(3), [tsucb.TSUCB(1)], horizon=5, runs=1), "3 feat"),
         (lambda: simulate(BALL, tsucb.NIGLinear(2), [tsucb.TSUCB(1)], horizon=5, runs=1), "share"),
         (lambda: simulate(BALL, BALL.model(), [tsucb.IDS(5)], horizon=5, runs=1), "does not play"),
-        (lambda: simulate(3, BALL.model(), [tsucb.TSUCB(5)], horizon=5, runs=1), "environment must"),
+        (lambda: simulate(3, BALL.model(), [tsucb.TSUCB(5)], horizon=5, runs=1), "environment"),
         (lambda: SetAgent(Ball(2), tsucb.Linear(2)).reward([1.0], 1.0), "2 finite numbers"),
         (lambda: SetAgent(Ball(2), tsucb.Linear(2)).reward([1.0, 0], math.nan), "NaN"),
         (
