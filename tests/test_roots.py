@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tsucb
-from tsucb.agent.ids import decision_id, decision_ids, parsed, parsed_ids
+from tsucb.agent.open_decisions import decision_id, decision_ids, parsed, parsed_ids
 from tsucb.models.regressions import (
     Lanes,
     Rows,
@@ -213,7 +213,7 @@ def test_what_is_no_id_of_a_decision(other):
 @pytest.mark.parametrize(("arms", "features"), [(10, 10), (3, 24)])
 def test_many_decisions_are_those_one_by_one(arms, features, monkeypatch):
     """Their ids, which have the arms and contexts in them, and all that was seen."""
-    monkeypatch.setattr("tsucb.agent.many.PIECE", 16)
+    monkeypatch.setattr("tsucb.agent.batch.PIECE", 16)
     stream = rng(3)
     x, y = stream.normal(size=(50, features)), stream.normal(size=50)
     model = tsucb.ContextualLinear(features)

@@ -14,7 +14,7 @@ from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
 from tsucb.service.store import Document, Store, StoreError
 
-WRITING = ("writer", "guard", "keeper")  # connections
+WRITING = ("writer", "keeper")  # connections
 
 
 class Faults:

@@ -8,11 +8,12 @@ import pytest
 from tests.service.conftest import run, running
 from tests.service.test_loop import ARMS, WAIT, learned, made, pulls
 from tsucb.service import events
-from tsucb.service.errors import NotFound
+from tsucb.service.errors import Conflict, NotFound
 from tsucb.service.events import Condensed, Decided
 from tsucb.service.loop import TAKEN, Loop
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
+from tsucb.service.store import Change, Condense
 from tsucb.service.upkeep import DAY
 
 
@@ -43,6 +44,7 @@ def test_another_model_learns_from_the_log(open_store, clock):
             before = pulls(loop), learned(loop), len(loop.waiting)
             assert min(before) > 5
             await service.configure(loop, {"model": "BernoulliArms"}, "test")
+            loop = service.loop("drinks")
             assert type(loop.learner.model).__name__ == "BernoulliArms"
             assert (pulls(loop), learned(loop), len(loop.waiting)) == before
             assert await service.reward(loop, ids[-1], 1.0) == TAKEN
@@ -50,9 +52,11 @@ def test_another_model_learns_from_the_log(open_store, clock):
             assert_the_log_gives_it(service, loop)
             # To arms that come with the decisions, and back to those that are known.
             await service.configure(loop, {"model": "HybridLinear"}, "test")
+            loop = service.loop("drinks")
             new = {"cocoa": {"hot": 1}, "tea": {"hot": 1}}
             await visits(service, loop, clock, 10, arms=list(new), arm_features=new)
             await service.configure(loop, {"model": "BernoulliArms"}, "test")
+            loop = service.loop("drinks")
             assert "cocoa" in loop.arms
             assert pulls(loop) > before[0] + 1
             assert_the_log_gives_it(service, loop)
@@ -68,22 +72,30 @@ def test_another_model_learns_from_the_log(open_store, clock):
     run(main)
 
 
-def test_what_came_while_it_learned_is_learned_too(open_store, clock, monkeypatch):
+def meanwhile(service: Service, monkeypatch: Any, work: Any) -> None:
+    """Let something happen while a loop is made from the log, the next time one is."""
+    replayed, requests, left = service.replayed, asyncio.get_running_loop(), [work]
+
+    def slow(*arguments: Any, **how: Any) -> Loop:
+        fresh = replayed(*arguments, **how)
+        while left:
+            asyncio.run_coroutine_threadsafe(left.pop()(), requests).result()
+        return fresh
+
+    monkeypatch.setattr(service, "replayed", slow)
+
+
+@pytest.mark.parametrize("near", [5, 1_000])
+def test_what_came_while_it_learned_is_learned_too(open_store, clock, monkeypatch, near):
+    monkeypatch.setattr("tsucb.service.ledger.NEAR", near)
+
     async def main():
         async with running(open_store(), clock) as service:
             loop = await made(service)
             await visits(service, loop, clock, 20)
-            nearly = service._nearly_relearned
-            requests = asyncio.get_running_loop()
-
-            def slow(relearning):
-                nearly(relearning)
-                more = visits(service, loop, clock, 20)
-                asyncio.run_coroutine_threadsafe(more, requests).result()
-
-            monkeypatch.setattr(service, "_nearly_relearned", slow)
-            monkeypatch.setattr("tsucb.service.service.NEAR", 5)
+            meanwhile(service, monkeypatch, lambda: visits(service, loop, clock, 20))
             await service.configure(loop, {"model": "BernoulliArms"}, "test")
+            loop = service.loop("drinks")
             assert pulls(loop) == loop.counts.learned > 20
             assert_the_log_gives_it(service, loop)
 
@@ -103,6 +115,7 @@ def test_what_is_too_old_leaves_the_log_and_not_the_memory(open_store, clock):
                 young = await visits(service, loop, clock, 10)
                 if day == 3:  # among what stays: it has learned from what goes
                     await service.configure(loop, {"model": "BernoulliArms"}, "test")
+                    loop = service.loop("drinks")
             digest, position, learnt = loop.digest(), loop.position, pulls(loop)
             assert await service.delete_old(loop)
             assert not await service.delete_old(loop)
@@ -118,8 +131,9 @@ def test_what_is_too_old_leaves_the_log_and_not_the_memory(open_store, clock):
             assert (await service.decision(loop, young[0])).id == young[0]
             # What was deleted cannot be learned again by a third model; the first still knows it.
             await service.configure(loop, {"model": "HybridLinear"}, "test")
-            assert 0 < pulls(loop) < learnt
+            assert 0 < pulls(service.loop("drinks")) < learnt
             await service.configure(loop, {"model": "AdaptiveLinear"}, "test")
+            loop = service.loop("drinks")
             assert pulls(loop) == learnt
             assert_the_log_gives_it(service, loop)
             # From then on by itself.
@@ -189,8 +203,8 @@ def test_arms_that_come_and_go_are_counted_in_bounded_room():
     assert whole.arms[OTHERS] > 4_000
 
 
-def test_who_learns_from_a_log_has_it_alone(open_store, clock, monkeypatch):
-    """Nothing is deleted from under a model that learns; and other settings change meanwhile."""
+def test_nothing_is_deleted_from_under_a_model_that_learns(open_store, clock, monkeypatch):
+    """And what else is changed meanwhile stays changed."""
 
     async def main():
         async with running(open_store(), clock) as service:
@@ -199,23 +213,47 @@ def test_who_learns_from_a_log_has_it_alone(open_store, clock, monkeypatch):
             await visits(service, loop, clock, 20)
             await service.store_snapshot(loop)
             clock.pass_by(2 * DAY)
-            nearly, requests, deleting = service._nearly_relearned, asyncio.get_running_loop(), []
 
-            def slow(relearning):
-                async def meanwhile():
-                    deleting.append(asyncio.create_task(service.delete_old(loop)))
-                    await service.configure(loop, {"exploration": 0.5}, "test")
+            async def work():
+                assert not await service.delete_old(loop)
+                await service.configure(loop, {"exploration": 0.5}, "test")
+                assert loop.settings.model == "AdaptiveLinear"  # which decides until then
+                # Another server, which has not heard of the new model, cannot delete either.
+                known = service.store.last() - 2
+                condense = Condense(loop.number, loop.position, b"", 1, known)
+                with pytest.raises(Conflict):
+                    await asyncio.to_thread(service.store.write, Change(condense=condense))
 
-                nearly(relearning)
-                asyncio.run_coroutine_threadsafe(meanwhile(), requests).result()
-
-            monkeypatch.setattr(service, "_nearly_relearned", slow)
-            monkeypatch.setattr("tsucb.service.service.NEAR", 5)
+            meanwhile(service, monkeypatch, work)
             settings = await service.configure(loop, {"model": "BernoulliArms"}, "test")
+            loop = service.loop("drinks")
             assert (settings.exploration, loop.settings) == (0.5, settings)
             assert pulls(loop) == loop.counts.learned > 5
-            assert await deleting[0]
-            assert isinstance(events.decode(next(service.store.read(0)).body), Condensed)
+            assert await service.delete_old(loop)
+            (first, *_) = service.store.read(0, loop.number)
+            assert isinstance(events.decode(first.body), Condensed)
+            assert_the_log_gives_it(service, loop)
+
+    run(main)
+
+
+def test_who_reads_a_log_that_is_condensed_begins_anew(open_store, clock, monkeypatch):
+    from tsucb.service import store as stores
+
+    monkeypatch.setattr(stores, "CHUNK", 10)
+
+    async def main():
+        async with running(open_store(), clock) as service:
+            service._ticking.cancel()
+            loop = await made(service, retention_days=1)
+            await visits(service, loop, clock, 20)
+            await service.store_snapshot(loop)
+            clock.pass_by(2 * DAY)
+            reading = service.store.read(0, loop.number)
+            next(reading)
+            assert await service.delete_old(loop)
+            with pytest.raises(Conflict, match="condensed meanwhile"):
+                list(reading)
             assert_the_log_gives_it(service, loop)
 
     run(main)

@@ -7,7 +7,7 @@ from typing import Any
 from river.bandit.base import ContextualPolicy
 
 from tsucb.agent import Agent
-from tsucb.agent.contexts import Arm
+from tsucb.agent.knowledge import Arm
 
 
 class AgentPolicy(ContextualPolicy):

@@ -1,11 +1,12 @@
 """What can happen to a loop, and how the log holds it: MessagePack, one event each."""
 
+import secrets
 from typing import Any
 
 import msgspec
 
 from tsucb.service.settings import LoopSettings
-from tsucb.service.store import Row
+from tsucb.service.store import MODEL, Row
 
 Features = dict[str, Any]  # names to numbers, strings, booleans or None
 
@@ -161,5 +162,7 @@ def row(loop: int, event: AnyEvent) -> Row:
         # Lengths keep ids, slots and keys apart, which may hold any character.
         name = f"r{len(event.id)}:{len(event.slot)}:{event.id}{event.slot}{event.key}"
         return Row(loop, event.id, None, None if event.key is None else name, encode(event))
+    if isinstance(event, Configured) and event.relearn:
+        return Row(loop, None, None, f"{MODEL}{secrets.token_hex(8)}", encode(event))
     subject = event.id if isinstance(event, Activated) else None
     return Row(loop, subject, None, None, encode(event))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tsucb.service import events
 from tsucb.service.clock import SteadyClock
-from tsucb.service.errors import NotFound
+from tsucb.service.errors import Conflict, NotFound
 from tsucb.service.events import AnyEvent, Compacted, Configured, Decided, Forgot
 from tsucb.service.journal import Delivery, Journal, Outcome, Overloaded
 from tsucb.service.loop import REFUSED, REPEATED, SLOW, TAKEN, Loop
@@ -95,8 +95,6 @@ class Ledger:
         self._saving = asyncio.Lock()  # whoever writes snapshots
         self._tails: dict[int, list[Tail]] = {}  # of loops of which others are being made
         self._rebuilding: dict[int, asyncio.Task[None]] = {}
-        # For changes of models on their way to the log: what has learned, and what it lacks.
-        self._prepared: dict[int, tuple[Relearning, Tail]] = {}
         self.turns = Turns()
 
     def open(self) -> None:
@@ -137,6 +135,8 @@ class Ledger:
                 return self._replay(loop, snapshots, until)
             except Poison as poison:
                 self._set_aside(loop, poison)
+            except Conflict:  # it was condensed meanwhile
+                continue
 
     def _replay(self, loop: Loop, snapshots: bool, until: int | None) -> Loop:
         fresh = Loop(loop.name, loop.number, self._seed)
@@ -153,7 +153,7 @@ class Ledger:
                 if isinstance(event, Forgot) and first:  # the snapshot knows what was deleted
                     return self._replay(loop, False, until)
                 self._take(fresh, logged.position, event)
-            except (Poison, StoreError):
+            except (Poison, StoreError, Conflict):
                 raise
             except Exception as error:
                 raise Poison(logged.position, error) from error
@@ -172,27 +172,16 @@ class Ledger:
             )
         )
 
-    def _take(
-        self, loop: Loop, position: int, event: AnyEvent,
-        prepared: tuple[Relearning, Tail] | None = None,
-    ) -> str:  # fmt: skip
-        """Fold an event of the log; for some, the log has to be read up to there."""
+    def _take(self, loop: Loop, position: int, event: AnyEvent) -> str:
+        """Fold an event of the log; for some, the log has to be read up to there, which blocks."""
         learned = None
-        if isinstance(event, Configured) and event.relearn:
-            if prepared is None:
-                relearning = Relearning(loop, event.settings, position)
-                self._learn_again(relearning, position - 1)
-            else:
-                relearning, tail = prepared
-                fold_all(relearning, [each for each in tail if each[0] < position])
+        if is_relearning(event):
+            assert isinstance(event, Configured)
+            relearning = Relearning(loop, event.settings, position)
+            for logged in self.store.read(0, loop.number, position - 1):
+                relearning.fold(events.decode(logged.body), logged.position)
             learned = relearning.loop
         return loop.fold(event, position, learned)
-
-    def _learn_again(self, relearning: Relearning, until: int) -> None:
-        """Learn from the log, from where it was left on; blocks."""
-        loop = relearning.loop
-        for logged in self.store.read(loop.position, loop.number, until):
-            relearning.fold(events.decode(logged.body), logged.position)
 
     # Writing
 
@@ -224,8 +213,7 @@ class Ledger:
     def _deliver(self, delivery: Delivery) -> "list[Outcome | asyncio.Future[Outcome]]":
         """Fold what is durable now; events of a slow loop in a thread, in their order."""
         for each in delivery.news or ():
-            if isinstance(each, Loop):  # it has folded more than others that are being made
-                self._prepared.pop(each.number, None)
+            if isinstance(each, Loop):
                 self._put(each)
             else:
                 self._fold(each.position, each.loop, None, each.body)
@@ -260,23 +248,17 @@ class Ledger:
             loop.growing = loop.growing or loop.numbers(width) > SLOW
         for tail in self._tails.get(number, ()):
             tail.append((position, event))
-        prepared = self._prepared.get(number)
-        if isinstance(event, Forgot):
-            self._prepared.pop(number, None)  # it has learned what is to be forgotten
+        if isinstance(event, Forgot) or is_relearning(event):
             self._begin_rebuild(loop)
-        elif is_relearning(event) and not is_prepared(prepared, event):  # asked elsewhere
-            self._begin_rebuild(loop)
-            loop.position = position
-            return taken
-        work = partial(self._take_and_hold, loop, position, event, prepared)
+        if isinstance(event, Configured) and loop.stale:  # the model stays until it is replaced
+            loop.next_settings = event.settings
+            event = Configured(event.time, event.settings.learning_like(loop.settings))
+        work = partial(self._take_and_hold, loop, position, event)
         return self.turns.do(number, loop.is_slow, work)
 
-    def _take_and_hold(
-        self, loop: Loop, position: int, event: AnyEvent,
-        prepared: tuple[Relearning, Tail] | None,
-    ) -> Outcome:  # fmt: skip
+    def _take_and_hold(self, loop: Loop, position: int, event: AnyEvent) -> Outcome:
         try:
-            found = self._take(loop, position, event, prepared)
+            found = self._take(loop, position, event)
         except Exception as error:
             return self._refused(loop, position, error)
         if isinstance(event, Compacted) and loop.number in self._taken and not loop.stale:
@@ -336,7 +318,7 @@ class Ledger:
             while fresh is None:
                 try:
                     fresh = await self._made_again(loop)
-                except StoreError as error:
+                except (StoreError, Conflict) as error:
                     log.error("loop %r cannot be made from the log: %s", loop.name, error)
                     await asyncio.sleep(RETRY)
         finally:
@@ -415,17 +397,3 @@ class Ledger:
 def is_relearning(event: AnyEvent) -> bool:
     """Return whether the log has to be read for an event to be folded."""
     return isinstance(event, Configured) and event.relearn
-
-
-def is_prepared(prepared: tuple[Relearning, Tail] | None, event: AnyEvent) -> bool:
-    """Return whether this process has learned for a change of the model."""
-    return prepared is not None and isinstance(event, Configured) and (
-        prepared[0].settings == event.settings
-    )  # fmt: skip
-
-
-def fold_all(relearning: Relearning, tail: Tail) -> None:
-    """Learn from events that came since."""
-    for position, event in tail:
-        if position > relearning.loop.position:
-            relearning.fold(event, position)

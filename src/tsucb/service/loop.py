@@ -87,6 +87,7 @@ class Loop:
         self.counts, self.tally = LoopCounts(), Tally(spans=[])
         self.relearned: list[int] = []  # positions of the events after which it learned again
         self.stale = False  # whether another that is being made will take its place
+        self.next_settings: LoopSettings | None = None  # that the other will have
         self.waiting: dict[str, OpenDecision] = {}
         self.growing = False  # whether a decision on its way to the log makes the model a slow one
         self._deadlines: list[tuple[float, int, str]] = []
@@ -207,7 +208,9 @@ class Loop:
         """Return how many columns the model will have after a decision in this context."""
         if self.learner is None or self.settings.model in PLAIN_MODELS:
             return 0
-        return self.learner.width_after(self._read(context, None), arm_features)
+        arms = {str(n): features for n, features in enumerate(arm_features)} or {"": {}}
+        known = self._read(context, None)
+        return self.learner.width_after(known, arms if self.settings.arms_come else None)
 
     def arms_summary(self) -> "pd.DataFrame":
         """Return one row per arm: pulls, open decisions, mean reward; needs a learner."""
@@ -283,6 +286,7 @@ class Loop:
             self.learner.follow(self.rule)
         elif event.relearn:
             assert learned is not None
+            learned.fold(Passed(event.time), position)  # the waits that ended here end there, too
             self._take_over(learned)
             self.relearned.append(position)
         else:

@@ -22,7 +22,6 @@ import psycopg
 from tsucb.service.errors import Conflict
 from tsucb.service.store import (
     Change,
-    Condense,
     Execute,
     Place,
     Row,
@@ -37,7 +36,7 @@ SETUP = 721_809_453  # the number of an advisory lock; any will do that nobody e
 LEASE = 3.0  # seconds for which a server leads after it was last heard of
 IDLE = 1_000  # milliseconds after which the transaction of a paused server is ended
 # Seconds that a statement may take before the database counts as lost, by connection.
-PATIENCE = {"writer": 2.0, "leader": 2.0, "reader": 20.0, "keeper": 20.0, "guard": 20.0}
+PATIENCE = {"writer": 2.0, "leader": 2.0, "reader": 20.0, "keeper": 20.0}
 WATCH = 0.1  # seconds between looks at statements that take too long
 ATTEMPTS = 5  # to append, where another server writes the same keys at the same time
 
@@ -81,12 +80,6 @@ WHERE holder = ? OR NOT until BETWEEN clock_timestamp()
 RETURNING time
 """
 
-# Whether a session has the advisory lock of a number.
-GUARDED = (
-    "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND "
-    "pid = pg_backend_pid() AND ((classid::bigint << 32) | objid::bigint) = ?)"
-)
-
 
 class PostgresStore(Store):
     """See `Store`.
@@ -101,8 +94,7 @@ class PostgresStore(Store):
 
     def __init__(self, address: str) -> None:
         self._address, self._name = address, secrets.token_hex(8)
-        # Appending must not wait for reading, nor for snapshots; the locks of who guards a loop
-        # live as long as their session.
+        # Appending must not wait for reading, nor for snapshots.
         self._locks = {name: threading.RLock() for name in (*PATIENCE, "snapshot")}
         self._connections: dict[str, psycopg.Connection[Any]] = {}
         self._deadlines: dict[str, float] = {}  # of statements that are executed now
@@ -198,28 +190,7 @@ class PostgresStore(Store):
     def _lock_loop(self, execute: Execute, loop: int) -> None:
         execute("SELECT number FROM tsucb_loops WHERE number = ? FOR UPDATE", (loop,))
 
-    def _condense(self, execute: Execute, condense: Condense) -> None:
-        if not execute(GUARDED, (condense.loop,))[0][0]:
-            raise Conflict("the lock of the loop was lost; try again")
-        super()._condense(execute, condense)
-
     # Several servers
-
-    def guard(self, loop: int) -> bool:
-        """See `Store`."""
-        with self._locks["guard"]:
-            return bool(self._execute("guard", "SELECT pg_try_advisory_lock(?)", (loop,))[0][0])
-
-    def guards(self, loop: int) -> bool:
-        """See `Store`."""
-        with self._locks["guard"], contextlib.suppress(StoreError):
-            return bool(self._execute("guard", GUARDED, (loop,))[0][0])
-        return False
-
-    def release(self, loop: int) -> None:
-        """See `Store`."""
-        with self._locks["guard"], contextlib.suppress(StoreError):
-            self._execute("guard", "SELECT pg_advisory_unlock(?)", (loop,))
 
     def lead(self, time: float) -> tuple[bool, float | None]:
         """See `Store`."""

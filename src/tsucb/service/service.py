@@ -28,9 +28,8 @@ from tsucb.service.events import (
 )
 from tsucb.service.journal import KEPT, Outcome, Overloaded
 from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, ROLES, SERVER, Issued
-from tsucb.service.ledger import NEAR, fold_all
 from tsucb.service.loop import MOST_NUMBERS, REPEATED, SLOW, Loop
-from tsucb.service.relearning import Relearning, model_of
+from tsucb.service.relearning import model_of
 from tsucb.service.settings import LoopSettings, changed, loop_settings
 from tsucb.service.slots import ONE, Wanted, fill, is_list, ranked_arms
 from tsucb.service.state import LoopCounts
@@ -216,66 +215,21 @@ class Service(Upkeep):
         Another model learns from the log first, in the background, and takes over when it knows all
         that the log holds; or with `relearn` False it begins anew.
         """
+        before = loop.next_settings or loop.settings
         try:
-            settings = changed(loop.settings, changes)
+            settings = changed(before, changes)
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from None
-        if settings == loop.settings and not documents:
+        if settings == before and not documents:
             return settings
         await self.turns.in_background(settings.warm)
+        relearn = relearn and loop.learner is not None and not settings.learns_like(before)
         detail = msgspec.json.encode(changes).decode()
-        if relearn and loop.learner is not None and not settings.learns_like(loop.settings):
-            settings = await self._relearn(loop, settings, changes, who, detail, key, documents)
-            await self.store_snapshot(self.loop(loop.name))  # nobody should have to do that again
-        else:
-            event = Configured(self.clock(), settings)
-            await self._administer(loop, who, "configure", detail, key, event, documents=documents)
-        return settings
-
-    async def _relearn(  # the call of `configure`, taken apart
-        self, loop: Loop, settings: LoopSettings, changes: dict[str, Any], who: str, detail: str,
-        key: str | None, documents: Sequence[Document],
-    ) -> LoopSettings:  # fmt: skip
-        """Have another model learn from the log and take over; the settings there are then."""
-        number = loop.number
-        async with self._guarded(number) as mine:
-            if not mine:
-                raise Conflict(BUSY_ELSEWHERE)
-            relearning = Relearning(loop, settings)
-            with self._tail(loop) as tail:
-                await self.turns.in_background(self._nearly_relearned, relearning)
-                while len(tail) > NEAR:
-                    some, tail[:] = tail[:], []
-                    await self.turns.in_background(fold_all, relearning, some)
-                    tail[:0] = [each for each in some if isinstance(each[1], Forgot)]
-                if any(isinstance(event, Forgot) for _, event in tail):
-                    raise Conflict("decisions were deleted meanwhile; try again")
-                # What else was changed meanwhile stays changed.
-                settings = changed(self.loop(loop.name).settings, changes)
-                if not settings.learns_like(relearning.settings):
-                    raise Conflict("the model was changed meanwhile; try again")
-                relearning.settings = settings
-                if not await asyncio.to_thread(self.store.guards, number):
-                    raise StoreError("the store was lost meanwhile; try again")
-                self._prepared[number] = relearning, tail
-                try:
-                    event = Configured(self.clock(), settings, relearn=True)
-                    await self._administer(
-                        loop, who, "configure", detail, key, event, documents=documents
-                    )
-                finally:
-                    self._prepared.pop(number, None)
-            if not await asyncio.to_thread(self.store.guards, number):
-                # Some of what it has learned from may be gone: only the log can tell.
-                self._begin_rebuild(self.loop(loop.name))
-        return settings
-
-    def _nearly_relearned(self, relearning: Relearning) -> None:
-        """Learn from the log until few events are left; blocks."""
-        known = -NEAR
-        while (last := self.store.last()) - known >= NEAR:
-            self._learn_again(relearning, last)
-            known = last
+        event = Configured(self.clock(), settings, relearn)
+        await self._administer(loop, who, "configure", detail, key, event, documents=documents)
+        if relearn:
+            await self._rebuilt(loop)
+        return self.loop(loop.name).settings
 
     async def change_arms(
         self, loop: Loop, add: Sequence[str], remove: Sequence[str], who: str, *,
@@ -565,15 +519,13 @@ class Service(Upkeep):
         if await self._is_repeat(key):
             return
         number = loop.number
-        async with self._guarded(number) as mine:
-            if not mine:
-                raise Conflict(BUSY_ELSEWHERE)
+        async with self._busy[number]:
             loop = self.loop(loop.name)
             taken = await self._held(loop)
             if taken is not None:
                 position, held = taken
                 count = await self.turns.read(self.store.count, number, position)
-                await self.journal.look()  # what was forgotten before the count is known now
+                await self.journal.look()  # what was changed before the count is known now
             if taken is None or loop.stale:
                 raise Conflict("decisions are being deleted; try again")
             state = msgspec.structs.replace(
@@ -581,12 +533,10 @@ class Service(Upkeep):
             )
             body = await self.turns.in_background(held._replace(state=state).to_bytes)
             now = self.clock()
-            condense = Condense(number, position, events.encode(Condensed(now, body)), count)
+            body = events.encode(Condensed(now, body))
+            condense = Condense(number, position, body, count, position)
             await self._administer(loop, who, "clear", "", key, Forgot(now), condense=condense)
             await self._rebuilt(loop)
-
-
-BUSY_ELSEWHERE = "another server learns from the log of this loop, or deletes from it; try again"
 
 
 def record_of(loop: Loop) -> LoopRecord:

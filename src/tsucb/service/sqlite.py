@@ -49,11 +49,11 @@ class SqliteStore(Store):
         self._held = _locked(self.folder / LOCK)
         # The writer appends; readers must not wait for it, nor it for them.
         writing = threading.RLock()
-        self._locks = dict.fromkeys(("writer", "keeper", "guard"), writing)
+        self._locks = dict.fromkeys(("writer", "keeper"), writing)
         self._locks.update(reader=threading.RLock(), snapshot=threading.RLock())
         path = self.folder / FILE
         try:
-            self._connections = dict.fromkeys(("writer", "keeper", "guard"), self._connect(vfs))
+            self._connections = dict.fromkeys(("writer", "keeper"), self._connect(vfs))
             self._connections["reader"] = self._connect(vfs)
         except (apsw.Error, OSError) as error:
             self._held.close()

@@ -102,12 +102,17 @@ class Forget(NamedTuple):
 
 
 class Condense(NamedTuple):
-    """An event to replace all events of a loop up to its position, `events` of them."""
+    """An event to replace all events of a loop up to its position, `events` of them.
+
+    Models that learned again from these are in its body if that was `known`: their events are at
+    most at that position.
+    """
 
     loop: int
     position: int
     body: bytes
     events: int
+    known: int
 
 
 class SetAside(NamedTuple):
@@ -225,6 +230,13 @@ COUNT = (
     "WHERE loop = ? AND position <= ? AND position >= first"
 )
 
+FIRST = "SELECT first FROM tsucb_loops WHERE number = ?"
+# Keys of events after which another model learns from the log begin with this letter.
+MODEL = "m"
+LEARNED_AGAIN = (
+    "SELECT 1 FROM tsucb_events WHERE key >= 'm' AND key < 'n' AND loop = ? AND position > ?"
+)
+
 
 def checksum(row: Row) -> int:
     """Return the checksum of an event, to which the store adds its position."""
@@ -303,8 +315,7 @@ class Store:
 
     def write(self, change: Change) -> Written:
         """Write one change of state, all or nothing."""
-        # Who condenses has a loop's exclusive lock by that connection.
-        with self._transaction("guard" if change.condense is not None else "writer") as execute:
+        with self._transaction() as execute:
             erased = 0
             if change.erases is not None:
                 erased = self._erase(execute, change, change.erases)
@@ -377,10 +388,11 @@ class Store:
         return found
 
     def _condense(self, execute: Execute, condense: Condense) -> None:
-        loop, position, body, events = condense
+        loop, position, body, events, known = condense
         query = "SELECT subject, person, key FROM tsucb_events WHERE loop = ? AND position = ?"
         found = execute(query, (loop, position))
-        if not found or execute(COUNT, (loop, position)) != [(events,)]:
+        changed = execute(LEARNED_AGAIN, (loop, known))
+        if changed or not found or execute(COUNT, (loop, position)) != [(events,)]:
             raise Conflict("the log of the loop was changed meanwhile; try again")
         subject, person, key = found[0]
         total = checksum(Row(loop, subject, person, key, body)) + position
@@ -439,23 +451,22 @@ class Store:
     ) -> Iterator[tuple[int, Row, bool]]:
         """Yield events with their positions, and whether their checksums are wrong."""
         end = self.last() if until is None else until
-        condition, which = "", []
-        if loop is not None:
-            first = self._rows("SELECT first FROM tsucb_loops WHERE number = ?", loop)
-            after = max([after, *(number - 1 for (number,) in first)])
-            condition, which = "AND loop = ?", [loop]
+        condition, which = ("", []) if loop is None else ("AND loop = ?", [loop])
+        first = self._rows(FIRST, loop)
+        after = max([after, *(number - 1 for (number,) in first)])
         query = (
             f"SELECT {COLUMNS} FROM tsucb_events WHERE position > ? AND position <= ? "
             f"{condition} ORDER BY position LIMIT ?"
         )
+        rows: list[tuple[Any, ...]] = []
         while after < end:
             rows = self._rows(query, after, end, *which, CHUNK)
+            if self._rows(FIRST, loop) != first:
+                raise Conflict("the log of the loop was condensed meanwhile; try again")
             for position, *columns, total in rows:
                 row = Row(*columns)
                 yield position, row, checksum(row) + position != total
-            if len(rows) < CHUNK:
-                return
-            after = rows[-1][0]
+            after = rows[-1][0] if len(rows) == CHUNK else end
 
     def about(self, loop: int, subject: str) -> list[Logged]:
         """Return the events about one decision."""
@@ -625,21 +636,6 @@ class Store:
         return done
 
     # Several servers
-
-    def guard(self, loop: int) -> bool:
-        """Take a loop's exclusive lock; return False if another server has it.
-
-        Whoever learns another model from the log, and whoever condenses it, must: what the one has
-        learned, the other must keep.
-        """
-        return True
-
-    def guards(self, loop: int) -> bool:
-        """Return whether this process still has that lock: not if the connection was lost."""
-        return True
-
-    def release(self, loop: int) -> None:
-        """Release a loop's exclusive lock."""
 
     def lead(self, time: float) -> tuple[bool, float | None]:
         """Take or renew the lease of the leader, which writes snapshots and that time passed.

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator
 from itertools import islice
 from typing import Any
 
@@ -222,28 +221,19 @@ class Upkeep(Ledger):
         if days is None:
             return False
         before = self.clock() - days * DAY
-        async with self._guarded(loop.number) as mine:
+        async with self._busy[loop.number]:
             # Which models have learned from the log must be known here, whoever was asked for them.
-            if not (mine and await self._is_up_to_date(loop.number)):
+            if not await self._is_up_to_date(loop.number):
                 return False
-            condense = await self.turns.in_background(self._condensed, loop, before)
-            if condense is None:
+            known = self.position
+            found = await self.turns.in_background(self._condensed, loop, before)
+            if found is None:
                 return False
+            condense = Condense(loop.number, *found, known)
             detail = f"older than {days} days"
             audit = AuditRecord(self.clock(), "server", "retention", loop.name, detail)
             await self._write(Change(condense=condense, audit=[audit]))
         return True
-
-    @contextlib.asynccontextmanager
-    async def _guarded(self, number: int) -> AsyncIterator[bool]:
-        """Replace a loop, or what its log begins with, here and on no other server; see `Store`."""
-        async with self._busy[number]:
-            mine = await asyncio.to_thread(self.store.guard, number)
-            try:
-                yield mine
-            finally:
-                if mine:
-                    await asyncio.to_thread(self.store.release, number)
 
     async def _is_up_to_date(self, number: int) -> bool:
         """Return whether a loop has folded all that is in the log now; waits a moment for that."""
@@ -255,8 +245,8 @@ class Upkeep(Ledger):
         loop = self._numbered.get(number)
         return self.position >= last and loop is not None and not loop.stale
 
-    def _condensed(self, old: Loop, before: float) -> Condense | None:
-        """Return the event that can stand for those before a time.
+    def _condensed(self, old: Loop, before: float) -> tuple[int, bytes, int] | None:
+        """Return the event that can stand for those before a time: its position, itself, how many.
 
         The last of them at which a snapshot was taken: who begins with that, and who has come all
         the way, know the same to the last bit from there on.
@@ -274,7 +264,7 @@ class Upkeep(Ledger):
             if isinstance(event, Compacted):
                 states = {n: other.loop.hold().to_bytes() for n, other in others.items()}
                 body = events.encode(Condensed(event.time, loop.hold().to_bytes(), states))
-                found = Condense(old.number, logged.position, body, count)
+                found = logged.position, body, count
         return found
 
     def _all_relearned(self, loop: Loop) -> dict[int, Relearning]:
