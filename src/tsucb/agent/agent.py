@@ -309,7 +309,7 @@ class Agent:
         >>> import tsucb
         >>> agent = tsucb.Agent(["red", "blue"], features=["age"], seed=0)
         >>> list(agent.coefficients().loc["red"].index)
-        ['(constant)', 'age']
+        ['constant', 'age']
         """
         with self._guard.alone():
             return self._learner.coefficients()
