@@ -198,18 +198,18 @@ def regret_of_visits(seed: int, adding: bool, rounds: int = 1500) -> float:
 
 def play_pairs(runs: int) -> None:
     """Everything with pairs of categories and without."""
-    from tsucb.agent import arm_features
+    from tsucb.agent import readers
 
-    usual = arm_features.MOST_PAIRED
+    usual = readers.MOST_PAIRED
     for name, play in (
         ("news: share of clicks", news_tsucb),
         ("effects that add up: regret", lambda seed: regret_of_visits(seed, True)),
         ("effects that do not: regret", lambda seed: regret_of_visits(seed, False)),
     ):
         for most, said in ((usual, "with pairs"), (0, "without")):
-            arm_features.MOST_PAIRED = most
+            readers.MOST_PAIRED = most
             print(f"{name}, {said}: {summary([play(seed) for seed in range(runs)])}", flush=True)
-    arm_features.MOST_PAIRED = usual
+    readers.MOST_PAIRED = usual
 
 
 def summary(scores: list[float]) -> str:

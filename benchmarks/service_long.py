@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any
 
 from tsucb.service.events import Decided, Rewarded
-from tsucb.service.metrics import resident
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
 from tsucb.service.slots import ONE
@@ -77,7 +76,7 @@ async def fill(folder: Path, events: int, arms: int, features: int) -> None:
             id = heapq.heappop(due)[1]
             happened.append(Rewarded(now[0], id, rng.random(), key=id))
         happened += [decided(visits + n) for n in range(AT_ONCE)]
-        await service._append([(LOOP, event) for event in happened])
+        await service._append(loop, *happened)
         visits += AT_ONCE
         if service.position >= marks[0]:
             marks.pop(0)
@@ -85,9 +84,9 @@ async def fill(folder: Path, events: int, arms: int, features: int) -> None:
                 "events": service.position,
                 "decisions": loop.counts.decisions,
                 "rewards": loop.counts.rewards,
-                "memory": resident(),
+                "memory": int(Path("/proc/self/statm").read_text().split()[1]) * 4096,
                 "seconds": time.perf_counter() - begun,
-                "snapshot": max([len(s.body) for s in store.snapshots(LOOP)], default=0),
+                "snapshot": max([len(s.body) for s in store.snapshots(loop.number)], default=0),
                 "waiting": len(loop.waiting),
                 "last": not marks,
             }
@@ -184,7 +183,7 @@ def main() -> None:
         print(f"ready from the snapshot after {first.seconds:.1f} s, {first.memory():.0f} MB")
         first.kill()
         store = SqliteStore(folder)
-        store.drop_snapshots(LOOP)
+        store.drop_snapshots(store.loops()[LOOP])
         store.close()
         second = Served(folder)
         same = second.get("/state") == state

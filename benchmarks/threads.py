@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 import tsucb
-from tsucb.agent.calls import NOTHING, PENDING
 
 SIZES = ((10, 10), (50, 50), (100, 100))
 FORK = multiprocessing.get_context("fork")
@@ -63,11 +62,11 @@ def seconds(
 def unlocked(agent: tsucb.Agent, contexts: Any) -> float:
     """The share of the processor time of `choose` that other threads can run beside."""
     one_by_one(agent, contexts)
-    roster = agent._roster
-    calls: Any = roster.calls
-    if not calls._long:
+    known = agent._learner.known
+    machine: Any = known.machine
+    if not machine.long:
         return 0.0
-    copied, columns = [x.tobytes() for x in contexts], roster.everyone.columns
+    copied, columns = [x.tobytes() for x in contexts], known.everyone.columns
     times = np.empty((2, 9))
     for n in range(9):
         begin = time.process_time()
@@ -75,9 +74,8 @@ def unlocked(agent: tsucb.Agent, contexts: Any) -> float:
             agent.choose(x)
         between = time.process_time()
         for x in copied:
-            calls.decide(x, columns)
+            machine.decide(x, columns, 0.0, False)
         times[:, n] = between - begin, time.process_time() - between
-        agent._roster.counts[PENDING] = NOTHING
     whole, decided = np.median(times, axis=1)
     return float(decided / whole)
 

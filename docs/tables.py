@@ -136,8 +136,9 @@ def theorems_claims() -> str:
 def claims_table(name: str) -> str:
     """The claims that an experiment checked."""
     claims = pd.read_csv(RESULTS / name)
-    rows = [[c.statement, c.paper, c.measured, c.agrees] for c in claims.itertuples()]
-    return markdown(["the paper says", "its figure", "measured", "agrees"], rows, 4)
+    rows = [[c.statement, c.paper, c.measured, c.agrees, c.rule] for c in claims.itertuples()]
+    header = ["the paper says", "its figure", "measured", "agrees", "yes if"]
+    return markdown(header, rows, 5)
 
 
 def news() -> str:

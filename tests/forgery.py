@@ -78,7 +78,7 @@ def originals():
 
 def context_of(agent, rng, size=1.0):
     """A context of the shape the agent wants."""
-    if agent._free:
+    if agent._learner.reader.encoders:
         return {
             "age": float(size * np.tanh(rng.normal())),
             "city": str(rng.choice(["Rome", "Oslo"])),
@@ -89,7 +89,7 @@ def context_of(agent, rng, size=1.0):
 
 def one_context(agent, rng):
     context = context_of(agent, rng)
-    return context[0] if agent._per_arm else context
+    return context[0] if agent._learner.reader.per_arm else context
 
 
 NUMBERS = [

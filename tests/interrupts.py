@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 import tsucb
-from tsucb.agent import waiting
-from tsucb.agent.calls import CLOSED, DECISIONS, OBSERVATIONS
-from tsucb.agent.waiting import arms_of
+from tsucb.agent import open_decisions
+from tsucb.agent.machine import CLOSED, DECISIONS, OBSERVATIONS
+from tsucb.agent.open_decisions import ROWS, SINGLE, open_rows
 from tsucb.structure import leaves
 
 
@@ -147,19 +147,19 @@ class Trial:
         return lambda agent: agent.estimate(x)
 
     def reward(self):
-        there = self.twin._roster.open.decisions()
+        there = opened(self.twin)
         if not there:
             return self.choose()
-        id = list(there)[self.rng.integers(len(there))]
-        places = len(arms_of(there[id]))
-        value = [self.earn(self.rng) if self.rng.random() < 0.8 else None for _ in range(places)]
-        if not isinstance(there[id][0], tuple):
+        ids = list(dict.fromkeys(row[0] for row in there))
+        id = ids[self.rng.integers(len(ids))]
+        places = [row[1] for row in there if row[0] == id]
+        value = [self.earn(self.rng) if self.rng.random() < 0.8 else None for _ in places]
+        if places == [SINGLE]:
             value = self.earn(self.rng)
         return lambda agent: agent.reward(id, value)
 
     def reward_many(self):
-        there = self.twin._roster.open.decisions()
-        ids = [id for id, decision in there.items() if not isinstance(decision[0], tuple)]
+        ids = [id for id, place, *_ in opened(self.twin) if place == SINGLE]
         ids = self.rng.permutation(ids)[:3].tolist()
         values = [self.earn(self.rng) for _ in ids]
         return lambda agent: agent.reward_many(ids, values)
@@ -222,9 +222,8 @@ class Trial:
 
     def check(self, name, call, interrupted):
         agent, when = self.agent, f"{name}, interrupted: {interrupted}"
-        assert not agent._lock._is_owned(), f"{name} left the agent locked"
-        assert not agent._saving._is_owned(), f"{name} left the agent saving"
-        assert not agent._reader.lock._is_owned(), f"{name} left the reader locked"
+        assert not agent._guard.lock._is_owned(), f"{name} left the agent locked"
+        assert not agent._guard._files._is_owned(), f"{name} left the agent saving"
         now = fingerprint(agent)
         if interrupted and now == self.before:
             self.happened["undone"] += 1
@@ -233,21 +232,24 @@ class Trial:
             self.follow(call, now)
             self.compare(when, now)
         # What an undone decision drew is drawn, and what it read is read.
-        self.twin._rng.bit_generator.state = agent._rng.bit_generator.state
+        drawn = agent._learner.rng.bit_generator.state
+        self.twin._learner.rng.bit_generator.state = drawn
         if self.step % 100 == 0:
             self.reload()
 
     def follow(self, call, now):
         """Ask the twin the same; or, where an undone call has only read contexts, read them."""
-        twin = self.twin
-        if now["encoder"] != self.before["encoder"] and now["counts"] == self.before["counts"]:
-            call.read(twin._reader.encoder)
-            if now["width"] > self.before["width"]:
-                twin._roster = twin._roster.widened(now["width"])
-        elif now["counts"] == self.before["counts"] and now["width"] > self.before["width"]:
-            twin._roster = twin._roster.widened(now["width"])  # read before, and now made room for
-        else:
+        twin, learner = self.twin, self.twin._learner
+        read = now["encoder"] != self.before["encoder"]
+        if now["counts"] != self.before["counts"] or not (
+            read or now["width"] > self.before["width"]
+        ):
             call(twin)
+            return
+        if read:
+            call.read(learner.reader.encoders[0])
+        if now["width"] > self.before["width"]:
+            learner.known = learner.prepared().widened(now["width"])
 
     def reload(self):
         self.agent.save(self.path)
@@ -267,11 +269,14 @@ class Trial:
         now, self.before = now or fingerprint(agent), fingerprint(self.twin)
         for key, value in self.before.items():
             assert now[key] == value, f"{when}: {key} is {now[key]}, not {value}"
-        roster = agent._roster
-        counts, pulls = roster.books.counts, roster.books.pulls
-        assert counts[DECISIONS] == roster.open.places + counts[CLOSED] + agent.dropped, when
-        assert len(roster.open) == agent.open_decisions <= agent.max_open, when
-        assert roster.state.pulls.tolist() == pulls.tolist(), when
+        known = agent._learner.known
+        counts, pulls = known.books.counts, known.books.pulls
+        rows = int(known.table.sizes[ROWS])
+        assert counts[DECISIONS] == rows + counts[CLOSED] + agent.dropped, when
+        assert rows == open_rows(known.table).size, when
+        assert len({row[0] for row in opened(agent)}) == agent.open_decisions, when
+        assert agent.open_decisions <= agent.max_open, when
+        assert known.state.pulls.tolist() == pulls.tolist(), when
         assert pulls.sum() <= counts[CLOSED] + counts[OBSERVATIONS], when
 
 
@@ -284,38 +289,40 @@ METHODS = [
 
 def fingerprint(agent):
     """Everything that an agent knows but the state of its random numbers."""
-    with agent._lock:
-        agent._current()  # finishes or undoes what is half done, as any call does
-    roster = agent._roster
-    width = sum(roster.model.context_shape(1))
+    with agent._guard.lock:
+        known = agent._learner.prepared()  # learns what is queued, as any call does
     return {
         "arms": agent.arms,
-        "columns": [record.name for record in roster.columns],
-        "counts": roster.books.counts[:3].tolist(),
-        "checksum": int(roster.books.checksum[0]),
-        "chosen": roster.books.chosen.tolist(),
-        "pulls": roster.books.pulls.tolist(),
-        "totals": roster.books.totals.tolist(),
-        "width": width,
-        "open": [
-            (id, [record.name for record in arms_of(entry)], *entry[1:])
-            for id, entry in roster.open.decisions().items()
-        ],
-        "state": [array.tobytes() for array in leaves(roster.state)],
-        "encoder": reading(agent),
+        "columns": list(known.arms.items()),
+        "counts": known.books.counts[:3].tolist(),
+        "checksum": int(known.books.checksum[0]),
+        "chosen": known.books.chosen.tolist(),
+        "pulls": known.books.pulls.tolist(),
+        "totals": known.books.totals.tolist(),
+        "width": sum(known.model.context_shape(1)),
+        "open": opened(agent),
+        "state": [array.tobytes() for array in leaves(known.state)],
+        "encoder": [encoder.state() for encoder in agent._learner.reader.encoders],
     }
 
 
-def reading(agent):
-    encoder = getattr(agent._reader, "encoder", None)
-    return None if encoder is None else encoder.state()
+def opened(agent):
+    """Id, place, arm, numbers and time of every open decision, or place of a list."""
+    known = agent._learner.prepared()
+    table, rows = known.table, open_rows(known.table)
+    return [
+        (id, int(table.places[row]), known.arm_name(int(table.arms[row])),
+         table.values[table.starts[row] : table.starts[row] + table.lengths[row]].tobytes(),
+         float(table.times[row]))
+        for id, row in zip(agent._open.ids(rows), rows.tolist(), strict=True)
+    ]  # fmt: skip
 
 
 def stress(interrupts, seed=0, kinds=tuple(KINDS), report=None):
     """So many interrupts, shared among the kinds of agents."""
     happened = {}
     alarm = Alarm()
-    waiting.SMALL = 2  # batches become smaller when most of them is closed, small ones, too
+    open_decisions.LEAST_ROWS = 2  # the table grows often
     with tempfile.TemporaryDirectory() as folder:
         for number, kind in enumerate(kinds):
             trial = Trial(kind, seed + number, folder)

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import tsucb
-from tsucb.agent import UnknownDecision, calls, ids
+from tsucb.agent import UnknownDecision, machine, open_decisions
 from tsucb.streams import WORLD, stream
 
 ARMS = ["red", "green", "blue"]
@@ -64,7 +64,7 @@ def test_compiled_calls_have_a_plain_twin(monkeypatch):
     """Machine code, with the interpreter's lock or without, and plain Python make the same ids."""
     compiled = ids_of()
     assert compiled == ids_of(keep_beliefs=True)
-    monkeypatch.setattr(calls, "LONG", 0)
+    monkeypatch.setattr(machine, "LONG", 0)
     assert compiled == ids_of()
 
 
@@ -72,9 +72,9 @@ def test_compiled_calls_have_a_plain_twin(monkeypatch):
     ("number", "checksum"), [(0, 0), (7, 1), (10, 0xABCDEF), (2**63 - 1, 2**64 - 1)]
 )
 def test_compiled_code_writes_ids_as_python_does(number, checksum):
-    letters = np.empty(ids.LONGEST_ID, np.uint8)
-    first = ids.write_id(letters, letters.size, number, np.uint64(checksum))
-    assert letters[first:].tobytes().decode() == ids.decision_id(number, checksum)
+    letters = np.empty(open_decisions.LONGEST_ID, np.uint8)
+    first = open_decisions.write_id(letters, letters.size, number, np.uint64(checksum))
+    assert letters[first:].tobytes().decode() == open_decisions.decision_id(number, checksum)
 
 
 def test_same_seed_same_decisions():
@@ -165,8 +165,8 @@ def test_keeping_beliefs_changes_no_decision():
 
 def test_neural_linear(tmp_path):
     pytest.importorskip("jax")
-    neural = pytest.importorskip("tsucb.models.neural.neural_linear")
-    model = neural.NeuralLinear(2, (4, 3), memory=40, interval=10, batches=5, batch_size=8)
+    training = tsucb.Training(memory=40, interval=10, batches=5, batch_size=8)
+    model = tsucb.NeuralLinear(2, (4, 3), training=training)
     agent = tsucb.Agent(ARMS, model=model, policy=tsucb.TSUCB(1), seed=0, keep_beliefs=True)
     rng = np.random.default_rng(0)
     first = [agent.choose(rng.normal(size=2)).arm for _ in range(6)]
@@ -424,7 +424,7 @@ def test_what_arms_know_survives_others_leaving():
         (lambda: make(categories=["zip"]), ValueError, "reads by itself"),
         (lambda: make(features="age"), TypeError, "list of names"),
         (lambda: make(features=["a", "a"]), ValueError, "named twice"),
-        (lambda: make(features=3, model=tsucb.NIGLinear(2)), ValueError, "leave features away"),
+        (lambda: make(features=3, model=tsucb.NIGLinear(2)), ValueError, "leave off features"),
         (lambda: make(model="NIGLinear"), TypeError, "tsucb.NIGLinear"),
         (lambda: make(policy=tsucb.TSUCB), TypeError, "instance"),
         (lambda: make(seed=-1), ValueError, "seed"),

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import tsucb
-from tsucb.agent import Decisions
+from tsucb.agent import DecisionBatch
 
 NEWS = {
     "n1": {"topic": "sport", "words": 300},
@@ -64,10 +64,10 @@ def test_pairs_of_categories_are_categories() -> None:
     for i in range(12):
         few.choose({"a": f"a{i}", "b": f"b{i}"}, topics)
         many.choose({"a": "1", "b": "2", "c": "3", "d": f"{i}"}, topics)
-    columns = few._reader.feature_names
+    columns = few._learner.reader.feature_names
     assert {f"a=a{i}" for i in range(12)} < set(columns)  # pairs have taken no category's place
     assert sum("×" in name for name in columns) == 7  # five with a column, and what has none
-    assert not any("×" in name for name in many._reader.feature_names)
+    assert not any("×" in name for name in many._learner.reader.feature_names)
 
 
 def test_what_holds_at_one_time_for_one_reader_only_is_found() -> None:
@@ -182,7 +182,7 @@ def test_agents_with_coming_arms_are_saved(tmp_path: Path) -> None:
 def test_lists_are_choices_without_replacement(agent: Any) -> None:
     """The first place is what `choose` plays; all are different; rewards go to their arms."""
     one, other = agent(), agent()
-    context = [0.5, 1.0] if one._reader.takes_context else None
+    context = [0.5, 1.0] if one._learner.reader.takes_context else None
     ranking = one.rank(context, 4)
     assert len(set(ranking.arms)) == 4
     assert set(ranking.arms) <= set(ranking.offered)
@@ -282,7 +282,7 @@ def test_many_decisions_at_once_are_those_one_by_one() -> None:
     one, many = agent(), agent()
     expected = [one.choose(x) for x in contexts]
     found = many.choose_many(contexts)
-    assert isinstance(found, Decisions)
+    assert isinstance(found, DecisionBatch)
     assert found.ids == [d.id for d in expected]
     assert found.arms.tolist() == [d.arm for d in expected]
     np.testing.assert_allclose(found.probabilities, [d.probability for d in expected])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tsucb
-from tsucb.agent.calls import runs_by_address
+from tsucb.agent.machine import runs_by_address
 from tsucb.compiler import MissingImplementation, compiled, generic, hook, implements, offers
 from tsucb.compiler import cache as kernels
 from tsucb.compiler.memory import Kept, keepable

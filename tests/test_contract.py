@@ -265,9 +265,9 @@ def test_a_law_that_can_only_be_drawn_from_is_sampled(policy: tsucb.Policy) -> N
     # Arm 0 is 0 or 1, arm 1 0.4 or 0.6, arm 2 below both: E[max] = (1 + 1 + 0.4 + 0.6) / 4.
     if isinstance(policy, tsucb.TSUCB):
         # 10,000 draws with deviation 0.26: five standard errors.
-        assert choice == (0, pytest.approx(0.75, abs=5 * 0.26 / 100))
+        assert choice == (0, pytest.approx(0.75, abs=5 * 0.26 / 100), 0)
     if isinstance(policy, tsucb.BayesUCB):
-        assert choice == (0, 1.0)
+        assert choice == (0, 1.0, 0)
     found = policy.probabilities(belief, rng(), repetitions=200)
     assert found.sum() == pytest.approx(1.0)
     assert found[2] < 0.01
@@ -366,8 +366,9 @@ def test_a_choice_carries_its_reason() -> None:
     assert exact.arm == psi.argmin()
     drawn = np.empty(3)
     draw(belief, rng(4), drawn)
-    assert tsucb.Thompson().choose(belief, rng(4)) == (drawn.argmax(), drawn.max())
-    assert tsucb.Greedy().choose(belief, rng()) == (2, 0.3)
+    best = drawn.argmax()
+    assert tsucb.Thompson().choose(belief, rng(4)) == (best, drawn.max(), best)
+    assert tsucb.Greedy().choose(belief, rng()) == (2, 0.3, 2)
     assert math.isnan(tsucb.Random().choose(belief, rng()).target)
     agent = tsucb.Agent(range(2), model=tsucb.GaussianArms(empirical=False), policy=tsucb.TSUCB(1))
     assert math.isfinite(agent.choose().explain().target)
@@ -375,7 +376,7 @@ def test_a_choice_carries_its_reason() -> None:
 
 def test_all_three_loops_train(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every 20 of 60 rewards, and at the end."""
-    model = with_jax(example(tsucb.NeuralLinear, **QUICK))
+    model = with_jax(example(tsucb.NeuralLinear, hidden=(6, 5), training=QUICK["training"]))
     trained = 0
 
     def trainer(self: Any, states: Any) -> Any:

@@ -15,7 +15,7 @@ import pytest
 from tsucb.cli import answer
 from tsucb.paper import datasets
 from tsucb.paper.datasets import DATASETS, files, financial, jester, mushroom
-from tsucb.paper.datasets.text import one_hot, standardise
+from tsucb.paper.datasets.tables import one_hot, standardise
 
 FOLDER = os.environ.get("TSUCB_DATA")
 needs_data = pytest.mark.skipif(
@@ -138,7 +138,7 @@ def test_adult_drops_missing_values_and_keeps_dotted_incomes_apart(tmp_path: Pat
 
 def test_jester_keeps_users_who_rated_the_most_rated_jokes(tmp_path: Path) -> None:
     environment = DATASETS["jester"].read(write(tmp_path, "jester"))
-    assert environment.contexts[:, 0].tolist() == [1.5, -9.95]
+    assert environment.ratings[:, 0].tolist() == [1.5, -9.95]
 
 
 def test_financial_contexts_are_raw(tmp_path: Path) -> None:
@@ -202,47 +202,6 @@ def test_portfolios_pay_their_stocks_and_noise_that_grows() -> None:
     np.testing.assert_allclose(np.linalg.norm(weights, axis=1), 1)
     # The relative error of a standard deviation from 4,000 normals is 1/√8000; 4.5 of them
     np.testing.assert_allclose(np.std(noise, axis=0), 0.01 * np.arange(1, 9), rtol=4.5 / 89)
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new", "message"),
-    [
-        ("statlog", "3 0 -3 4", "3 0 x 4", "shuttle.trn, line 4: field 3 is 'x', not a number"),
-        ("statlog", "3 0 -3 4", "3 0 nan 4", "line 4: field 3 is 'nan', not a number"),
-        ("statlog", "3 0 -3 4", "3 -3 4", "line 4: 9 fields instead of 10"),
-        ("statlog", "2 3 5", "2 3 8", "line 5: the label is 8, not one of 1 to 7"),
-        ("mushroom", "e,x", "q,x", "line 3: the class is 'q', neither e .* nor p"),
-        ("covertype", "2596,0", "2596,", "line 1: field 2 is '', not a number"),
-        ("adult", "39, Private", "39", "adult.data, line 1: 14 fields instead of 15"),
-        ("census", "caseid", "case", "line 1: no column names with caseid"),
-        ("census", "10003,", "10003,9,", "line 5: 70 fields instead of 69"),
-        ("jester", "-9.95", "-19.95", "line 2: joke 1 is rated -19.95, not -10 to 10"),
-        ("financial", "MSFT,", "MSFT\n", "line 2: 1 fields instead of 21"),
-    ],
-)
-def test_a_malformed_file_is_named_with_its_line(
-    tmp_path: Path, name: str, old: str, new: str, message: str
-) -> None:
-    folder = write(tmp_path, name)
-    path = folder / next(iter(CONTENT[name]))
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
-    with pytest.raises(ValueError, match=message):
-        DATASETS[name].read(folder)
-
-
-def test_a_truncated_file_is_an_error(tmp_path: Path) -> None:
-    folder = write(tmp_path, "statlog")
-    path = folder / "shuttle.trn"
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(
-        ValueError, match=r"line 14: \d fields instead of 10; the file is truncated"
-    ):
-        DATASETS["statlog"].read(folder)
-    path.write_bytes(b"\n")
-    with pytest.raises(ValueError, match=r"shuttle.trn"):
-        DATASETS["statlog"].read(folder)
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[:-20], lambda b: b[:30] + b"??" + b[32:]])

@@ -7,7 +7,6 @@ import json
 import math
 import pickle
 import sqlite3
-import threading
 from collections import OrderedDict, namedtuple
 from datetime import datetime
 from decimal import Decimal
@@ -629,32 +628,3 @@ def test_junk_is_refused_or_harmless(key, value):
         encoder = Encoder.from_state(state)
         assert encoder.state() == state
         assert encoder.encode({"age": None}).size == encoder.width
-
-
-# Threads
-
-
-def test_many_threads_learn_together():
-    encoder, failures = Encoder(most_columns=200), []
-    contexts = [{"n": float(i), "c": f"{i % 60}", f"late{i % 7}": i} for i in range(400)]
-
-    def work(start):
-        try:
-            for i in range(400):
-                context = contexts[(i * 7 + start) % 400]
-                vector = encoder.encode(context)
-                names = encoder.names
-                assert vector[names.index("n")] == context["n"]
-                assert vector[names.index(f"c={context['c']}")] == 1.0
-                encoder.peek(context)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(50 * i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    assert dict(encoder.describe({}))["n"] == 199.5  # the mean of all, each 8 times
-    assert Encoder.from_state(encoder.state()).state() == encoder.state()

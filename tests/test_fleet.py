@@ -218,7 +218,7 @@ def test_a_folder_of_files_is_read_in_pieces(tmp_path: Any, monkeypatch: Any) ->
     folder.mkdir()
     for i in range(3):
         table[20 * i : 20 * (i + 1)].to_parquet(folder / f"part-{i}.parquet")
-    monkeypatch.setattr("tsucb.agent.fleet.ROWS", 7)
+    monkeypatch.setattr("tsucb.agent.merging.ROWS", 7)
     whole, pieces = tsucb.Agent(ARMS, seed=0), tsucb.Agent(ARMS, seed=0)
     whole.fit(table)
     pieces.fit(folder)

@@ -8,6 +8,7 @@ import pytest
 from scipy.optimize import LinearConstraint, minimize, minimize_scalar
 
 import tsucb
+from tsucb import simulate
 from tsucb.numeric.eigen import symmetric_eigen
 from tsucb.sets import (
     Ball,
@@ -18,7 +19,6 @@ from tsucb.sets import (
     SetAgent,
     SetBandit,
     Spline,
-    simulate,
 )
 from tsucb.sets.arm_set import least_ratio, optimistic, support
 from tsucb.sets.box import best_corner, climb
@@ -319,7 +319,7 @@ def test_the_regret_is_that_of_a_fine_discretisation():
     policies = [tsucb.TSUCB(1), tsucb.OFUL()]
     given = {"horizon": 300, "runs": 200, "workers": 1}
     one = simulate(ball, ball.model(), policies, **given)
-    other = tsucb.simulate(grid, grid.model(), policies, **given)
+    other = simulate(grid, grid.model(), policies, **given)
     for policy in one.policies:
         first, second = one.final(policy), other.final(policy)
         error = math.sqrt(first.var() / first.size + second.var() / second.size)
@@ -366,14 +366,15 @@ def test_an_agent_finds_a_price_and_continues_after_it_was_saved(tmp_path):
     assert abs(mean[0] - truth(agent.best())) < 5 * std[0]
     path = tmp_path / "prices.npz"
     agent.save(path)
-    again = SetAgent.load(path, prices, model)
+    again = SetAgent.load(path)
+    assert (again.arms, again.model, again.policy) == (prices, model, agent.policy)
     assert again.rewards == 1500
     for _ in range(5):
         price = agent.choose()
         assert again.choose() == price
         agent.reward(price, 3.0)
         again.reward(price, 3.0)
-    with pytest.raises(ValueError, match="another set or model"):
+    with pytest.raises(ValueError, match="was saved with other settings"):
         SetAgent.load(path, Spline(5, 21, pieces=4), model)
     (tmp_path / "bad.npz").write_bytes(path.read_bytes()[:100])
     with pytest.raises(ValueError, match="damaged"):
@@ -413,13 +414,13 @@ FLAT = [[1, 0], [-1, 0], [0, 1], [0, -1]]
         (lambda: Polytope.from_inequalities([[0, 0]], [1]), "zeros only"),
         (lambda: Polynomial(3, 3), "low must be below high"),
         (lambda: Polynomial(0, 1, degree=0), "degree must be"),
-        (lambda: Spline(0, math.nan), "low must be below high"),
+        (lambda: Spline(0, math.nan), "high must be finite"),
         (lambda: Spline(0, 1).model(noise=1, level=math.inf), "level must be"),
         (lambda: SetBandit([1, 2]), "must be a set"),
         (lambda: simulate(BALL, tsucb.Linear(3), [tsucb.TSUCB(1)], horizon=5, runs=1), "3 feat"),
         (lambda: simulate(BALL, tsucb.NIGLinear(2), [tsucb.TSUCB(1)], horizon=5, runs=1), "share"),
         (lambda: simulate(BALL, BALL.model(), [tsucb.IDS(5)], horizon=5, runs=1), "does not play"),
-        (lambda: simulate(3, BALL.model(), [tsucb.TSUCB(5)], horizon=5, runs=1), "a SetBandit"),
+        (lambda: simulate(3, BALL.model(), [tsucb.TSUCB(5)], horizon=5, runs=1), "environment"),
         (lambda: SetAgent(Ball(2), tsucb.Linear(2)).reward([1.0], 1.0), "2 finite numbers"),
         (lambda: SetAgent(Ball(2), tsucb.Linear(2)).reward([1.0, 0], math.nan), "NaN"),
         (

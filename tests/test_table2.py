@@ -14,7 +14,7 @@ from tsucb.paper import table2
 from tsucb.paper.datasets.financial import PortfolioBandit
 from tsucb.paper.experiments import reproduce
 from tsucb.paper.experiments.experiment import cell_seed
-from tsucb.paper.experiments.measure import in_turn
+from tsucb.paper.experiments.measure import ordered
 from tsucb.paper.table2 import Table2
 from tsucb.paper.table2_claims import PAPER, POLICIES, paper_entry
 
@@ -56,7 +56,7 @@ def test_without_data_the_wheel_is_played_and_resumed(nowhere: Path) -> None:
     # First, so that the processes find on disk what is compiled here.
     alone = tsucb.simulate(
         tsucb.WheelBandit(),
-        tsucb.NeuralLinear(2, memory=60),
+        tsucb.NeuralLinear(2, training=tsucb.Training(memory=60)),
         [tsucb.Thompson(), tsucb.Greedy()],
         horizon=60,
         runs=2,
@@ -79,7 +79,7 @@ def test_tasks_share_the_machine_and_begin_with_one_of_each_dataset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     experiment = Table2.at("full", runs=2)
-    order = in_turn(experiment, experiment.tasks())
+    order = ordered(experiment, experiment.tasks())
     assert sorted(order) == sorted(experiment.tasks())
     assert {task.cell for task in order[:7]} == set(experiment.cells())
     costs = [experiment.cost(task) for task in order]

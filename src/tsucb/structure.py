@@ -114,7 +114,9 @@ def unpack(packed: Any, arrays: Arrays, template: Any) -> Any:
             )
         if not np.isfinite(array).all():
             raise ValueError("an array with entries that are not finite")
-        return array.copy()  # nothing else may be the same array
+        own = np.empty_like(template)  # of the same class of arrays
+        own[...] = array
+        return own
     if isinstance(template, tuple):
         if not isinstance(packed, list) or len(packed) != len(template):
             raise ValueError(f"{len(template)} parts were expected")

@@ -1,58 +1,77 @@
-"""The agent: chooses arms, learns from late rewards, saves and loads itself."""
+"""The agent: chooses arms, learns from late rewards, saves and loads itself.
 
+Interrupts. A signal handler may raise in the middle of any call, as Ctrl-C does; the next call must
+find everything done, or nothing. Python runs handlers between two instructions of its own, never
+inside compiled code. So an agent changes by
+
+1. one call of compiled code, which counts a decision and opens it, or learns a reward and closes
+   its decision (several rewards are queued by one call, and what is left of the queue is learned
+   first thing in the next), or
+2. one assignment: `learner.known`, or what a reader has learned, is made aside and then replaced.
+
+Whatever can be refused is refused before the first of them. Where a call makes several changes, it
+is right after each: a context may be read, or an arm known, without the decision that needed it.
+"""
+
+import contextlib
+import math
 import os
 import threading
 import time
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from tsucb.agent import snapshot, storage
-from tsucb.agent.arm_features import HybridReader, free_reader
-from tsucb.agent.calls import (
+from tsucb.agent import merging, snapshot, storage
+from tsucb.agent.batch import DecisionBatch, decide_many
+from tsucb.agent.decision import ArmEstimates, Decision, Ranking, place_id
+from tsucb.agent.decision_log import DecisionLog
+from tsucb.agent.knowledge import Arm, Knowledge, known_name, plain_name
+from tsucb.agent.learner import Learner
+from tsucb.agent.machine import (
     CLOSED,
     DECISIONS,
+    NO_ROOM,
+    NOT_FINITE,
+    OBSERVED,
 )
-from tsucb.agent.contexts import Arm, Context, FreeReader, Reader
-from tsucb.agent.core import checked
-from tsucb.agent.deciding import Deciding
-from tsucb.agent.decision_log import DecisionLog
-from tsucb.agent.encoding import Encoder
-from tsucb.agent.hashing import HashingEncoder
-from tsucb.agent.learning import Learning
-from tsucb.agent.roster import (
-    Doing,
-    Roster,
-    plain_name,
-    record_of,
+from tsucb.agent.open_decisions import (
+    ROWS,
+    SINGLE,
+    OpenDecisions,
+    UnknownDecision,
+    decision_id,
+    leading_number,
+    open_rows,
+    same_key,
 )
-from tsucb.agent.waiting import ArmRecord
-from tsucb.checks import between, truth, whole_number
-from tsucb.models.adaptive_linear import AdaptiveLinear
-from tsucb.models.forgetting import Forgetting, without_forgetting
-from tsucb.models.hashed_linear import HashedLinear
-from tsucb.models.hybrid_linear import HybridLinear
-from tsucb.models.model import Model
+from tsucb.agent.readers import Context, laid_out_for, narrow_row, one_by_one
+from tsucb.agent.values import kind_of, shown
+from tsucb.checks import whole_number
+from tsucb.models.forgetting import Forgetting
+from tsucb.models.model import Model, check_finite
+from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.exploring import Exploring
-from tsucb.policies.ts_ucb import TSUCB
-from tsucb.step import start
-from tsucb.streams import POLICY, stream
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_ARRAY, _FLOAT = np.ndarray, np.dtype(np.float64)
+_SEVERAL = (list, tuple, np.ndarray, Mapping)  # how the rewards of several places are given
 
-class Agent(Deciding, Learning):
+
+class Agent:
     """Chooses arms and learns from their rewards, in a process that runs for a long time.
 
     All methods may be called from many threads. One lock guards everything an agent knows; it is
-    held while a decision is computed or a reward learned, not while a context is converted or a
-    file is written. An exception from outside, such as Ctrl-C, finds every call done or not done;
-    only what a context was read as, and what was drawn at random, stays read and drawn.
+    held while a decision is computed or a reward learned, not while a context is converted, code is
+    compiled or a file is written. An exception from outside, such as Ctrl-C, finds every call done
+    or not done; only what a context was read as, an arm that came with it, and what was drawn at
+    random stay. A call that raises an error of its own has changed nothing.
 
     Parameters
     ----------
@@ -70,9 +89,9 @@ class Agent(Deciding, Learning):
     seed
         Changes everything random; the same seed and calls give the same decisions. None: arbitrary.
     exploration
-        ε: so often an arm is played at random, whatever the policy says (see `tsucb.Exploring`).
-        Then `decision.probabilities` is known exactly, and the log can answer what other agents
-        would have earned. 0.02 to 0.05 costs little.
+        ε: this share of decisions plays an arm at random, whatever the policy says (see
+        `tsucb.Exploring`). Then `decision.probabilities` is known exactly, and the log can answer
+        what other agents would have earned. 0.02 to 0.05 costs little.
     forgetting
         γ: with every reward, all earlier ones come to count γ times as much (see
         `tsucb.Forgetting`). 1 never forgets; 0.999 remembers about the last 1,000 rewards.
@@ -85,9 +104,9 @@ class Agent(Deciding, Learning):
         Features whose numbers are codes, such as postcodes, for contexts that the agent reads by
         itself.
     max_open
-        At most so many decisions wait for a reward; beyond it the oldest are dropped.
+        The most decisions that wait for a reward; beyond it the oldest are dropped.
     most_arms
-        Of an agent whose arms come with the decisions: so many have a memory of their own. Beyond
+        Of an agent whose arms come with the decisions: this many have a memory of their own. Beyond
         it, the arm that was longest neither chosen nor rewarded gives its place away; what it
         taught of the others stays.
     keep_beliefs
@@ -131,164 +150,63 @@ class Agent(Deciding, Learning):
         log: Any = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._coming = arms is None  # whether arms come with the decisions
-        if self._coming and model is None and (features is not None or transformer is not None):
-            raise ValueError(
-                "an agent without a list of arms reads contexts and arms as they come; leave "
-                "features and transformer away, or list the arms"
-            )
-        chosen = HybridLinear(0) if self._coming and model is None else model
-        names, plain = _named_model(features, chosen)
-        self.forgetting = between("forgetting", forgetting, 0, 1)
-        reads = model is None or (isinstance(model, HashedLinear) and not model.features)
-        self._free = reads and features is None and transformer is None
-        believer = plain if self.forgetting == 1 else Forgetting(plain, self.forgetting)
-        self.policy = TSUCB(10) if policy is None else policy
-        if isinstance(self.policy, type) or not callable(getattr(self.policy, "choose", None)):
-            raise TypeError("policy must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
-        if exploration != 0:
-            if not isinstance(exploration, Real) or not 0 < exploration <= 1:
-                raise ValueError(f"exploration must be from 0 to 1, but it is {exploration!r}")
-            self.policy = Exploring(self.policy, float(exploration))
-        entropy = np.random.SeedSequence().entropy if seed is None else seed
-        if not isinstance(entropy, int | np.integer) or entropy < 0:
-            raise ValueError(f"seed must be a whole number of at least 0, but it is {seed!r}")
-        self.max_open = whole_number("max_open", max_open, least=1)
-        self.keep_beliefs = truth("keep_beliefs", keep_beliefs)
-        self._clock, self._time = clock, checked(clock)
-        self._log = _opened(log)
-        self.most_arms = whole_number("most_arms", most_arms, least=1)
-        self._reader: Reader = _reader_of(
-            believer, names, transformer, streaming, categories, self._free
-        )
-        if categories and not self._free:
-            raise ValueError(
-                "categories are for contexts that the agent reads by itself; leave features, model "
-                "and transformer away, or categories"
-            )
-        self._per_arm = self._reader.per_arm
-        self._restricted = type(plain).check_rewards is not Model.check_rewards
+        learner = Learner(
+            arms, features, model=model, policy=policy, seed=seed, exploration=exploration,
+            forgetting=forgetting, transformer=transformer, streaming=streaming,
+            categories=categories, most_arms=most_arms, keep_beliefs=keep_beliefs,
+        )  # fmt: skip
+        self._set(learner, whole_number("max_open", max_open, least=1), _opened_log(log), clock)
 
-        if self._coming and not self._per_arm:
-            raise ValueError(
-                f"{type(plain).__name__} needs a list of arms; only a model with features for "
-                "every arm, such as HybridLinear, can take arms that come with the decisions"
-            )
-        # The arms as they are to be, by name; those that come with decisions by their last use.
-        self._records = OrderedDict({} if arms is None else _named_records(arms))
-        # The streams of run 0 of a simulation: with instant rewards the agent plays the same arms.
-        state = start(believer, len(self._records) or 1, int(entropy), 0)
-        self._roster = Roster.start(believer, self._records.values(), state)
-        self._settled = True  # whether the roster has the arms as they are to be
-        self._rng = stream(int(entropy), 0, POLICY)
-        self._doing: Doing = None
-        # The id and the rewards of a list of which not all places are learned yet.
-        self._unfinished: tuple[str, list[float]] | None = None
-        self._behind = True  # whether the next call may have more to do first than its own
-        self._forked = False  # whether it still has the draws and ids of the parent process
-        self._lock, self._saving = threading.RLock(), threading.RLock()
+    def _set(self, learner: Learner, max_open: int, log: Any, clock: Callable[[], float]) -> None:
+        self._learner, self._log, self._clock = learner, log, clock
+        self._open = OpenDecisions(learner, max_open)
+        self._guard = Guard()
         _AGENTS.add(self)
 
     # What it knows
 
     def __repr__(self) -> str:
         policy = getattr(self.policy, "name", type(self.policy).__name__)
-        size = f"{len(self._records):,} arm" + "s" * (len(self._records) != 1)
+        count = len(self.arms)
+        size = f"{count:,} arm" + "s" * (count != 1)
         return f"<Agent: {size}, {type(self.model).__name__}, {policy}>"
 
     @property
-    def open_decisions(self) -> int:
-        """How many decisions wait for a reward; never more than `max_open`."""
-        with self._lock:
-            return min(len(self._in_order().open), self.max_open)
+    def arms(self) -> tuple[Arm, ...]:
+        """The arms' names, in the order they were added."""
+        with self._guard.lock:
+            return self._learner.arms
 
     @property
-    def dropped(self) -> int:
-        """How many decisions were dropped because more than `max_open` waited."""
-        with self._lock:
-            roster = self._in_order()
-        counts = roster.books.counts
-        waiting = roster.open.places if len(roster.open) <= self.max_open else self.max_open
-        return int(counts[DECISIONS] - counts[CLOSED]) - waiting
+    def model(self) -> Model:
+        """What turns rewards into beliefs."""
+        return self._learner.model
 
-    def add_arm(self, name: Arm) -> None:
-        """Add an arm, about which nothing but the prior is known."""
-        plain = plain_name(name)
-        self._check_entry()
-        with self._lock:
-            if plain in self._records:
-                raise ValueError(f"there is an arm {plain!r} already; choose another name")
-            self._behind = True  # first: an interrupt in between costs time, nothing else
-            self._settled = False
-            self._records[plain] = ArmRecord(plain)
+    @property
+    def policy(self) -> Any:
+        """What chooses arms, with its floor."""
+        return self._learner.policy
 
-    def remove_arm(self, name: Arm) -> None:
-        """Forget an arm. Rewards that still come for it are not learned from.
+    @property
+    def max_open(self) -> int:
+        """The most decisions that wait for a reward."""
+        return self._open.limit
 
-        An arm added later under the same name is a new one. Where arms come with the decisions, one
-        that is offered or rewarded again is a new one, too.
-        """
-        self._check_entry()
-        with self._lock:
-            record = record_of(name, self._records)
-            self._behind = True
-            self._settled = False
-            del self._records[record.name]
+    @property
+    def most_arms(self) -> int:
+        """The most arms that have a memory of their own, where they come with the decisions."""
+        return self._learner.most_arms
 
-    def follow(self, policy: Any) -> None:
-        """Decide by another policy from now on; what was learned stays."""
-        if isinstance(policy, type) or not callable(getattr(policy, "choose", None)):
-            raise TypeError("policy must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
-        self._check_entry()
-        with self._lock:
-            self.policy, self._roster.calls = policy, None
+    @property
+    def keep_beliefs(self) -> bool:
+        """Whether decisions keep the belief that they were made from."""
+        return self._learner.keep_beliefs
 
-    def describe(self, context: Context) -> list[tuple[str, float]]:
-        """What the agent makes of a context: the features that are not 0, and their values.
-
-        Nothing is decided nor learned.
-        """
-        return self._reader.describe(context)
-
-    # Looking at it
-
-    def arms_summary(self) -> "pd.DataFrame":
-        """One row per arm: pulls, open decisions, mean reward; `coefficients` has the posterior."""
-        import pandas as pd
-
-        self._check_entry()
-        with self._lock:
-            roster = self._current()
-            waiting = roster.open.by_arm()
-            columns = roster.everyone.columns
-            pulls, totals = roster.books.pulls[columns], roster.books.totals[columns]
-        with np.errstate(invalid="ignore"):
-            open = [waiting[record] for record in roster.columns]
-            data = {"pulls": pulls, "open": open, "mean_reward": totals / pulls}
-        names = [record.name for record in roster.columns]
-        return pd.DataFrame(data, index=pd.Index(names, name="arm", dtype=object))
-
-    def coefficients(self) -> "pd.DataFrame":
-        """Mean and standard deviation of every parameter of every arm under the posterior.
-
-        One row for each arm and feature; for K-armed models the one parameter is the arm's mean
-        reward. Empty for networks.
-        """
-        import pandas as pd
-
-        self._check_entry()
-        with self._lock:
-            roster = self._current()
-            labels = roster.model.parameter_names(self._reader.feature_names)
-            rows = []
-            for record, column in roster.columns.items():
-                mean, std = roster.model.coefficients(roster.state, column)
-                for label, m, s in zip(labels, mean.tolist(), std.tolist(), strict=False):
-                    rows.append((record.name, label, m, s))
-        table = pd.DataFrame(rows, columns=["arm", "feature", "mean", "std"])
-        return table.set_index(["arm", "feature"])
-
-    # Its log
+    @property
+    def forgetting(self) -> float:
+        """γ; 1 for a model that never forgets."""
+        model = self.model
+        return model.gamma if isinstance(model, Forgetting) else 1.0
 
     @property
     def exploration(self) -> float:
@@ -300,11 +218,776 @@ class Agent(Deciding, Learning):
         """Where decisions and rewards are written, a `DecisionLog`; None without one."""
         return self._log
 
+    @property
+    def open_decisions(self) -> int:
+        """How many decisions wait for a reward; never more than `max_open`."""
+        with self._guard.lock:
+            return len(self._open)
+
+    @property
+    def dropped(self) -> int:
+        """How many decisions were dropped because more than `max_open` waited."""
+        with self._guard.lock:
+            counts = self._learner.known.books.counts
+            return int(counts[DECISIONS] - counts[CLOSED] - self._open.table.sizes[ROWS])
+
+    def add_arm(self, name: Arm) -> None:
+        """Add an arm, about which nothing but the prior is known.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red"], seed=0)
+        >>> agent.add_arm("blue")
+        >>> agent.arms
+        ('red', 'blue')
+        """
+        with self._guard.alone():
+            self._learner.add_arm(name)
+
+    def remove_arm(self, name: Arm) -> None:
+        """Forget an arm. Rewards that still come for it are not learned from.
+
+        An arm added later under the same name is a new one. Where arms come with the decisions, one
+        that is offered or rewarded again is a new one, too.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], seed=0)
+        >>> agent.remove_arm("red")
+        >>> agent.arms
+        ('blue',)
+        """
+        with self._guard.alone():
+            self._learner.remove_arm(name)
+
+    def follow(self, policy: Any) -> None:
+        """Decide by another policy from now on; what was learned stays.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], seed=0)
+        >>> agent.follow(tsucb.Thompson())
+        >>> agent.policy
+        Thompson()
+        """
+        with self._guard.alone():
+            self._learner.follow(policy)
+
+    def describe(self, context: Context) -> list[tuple[str, float]]:
+        """Return the features of a context that are not 0, with their values; learn nothing.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], seed=0)
+        >>> decision = agent.choose({"age": 31, "city": "Rome"})
+        >>> agent.describe({"age": 40, "city": "Rome"})
+        [('age', 40.0), ('city=Rome', 1.0)]
+        """
+        return self._learner.describe(context)
+
+    def arms_summary(self) -> "pd.DataFrame":
+        """Return one row per arm: pulls, open decisions, mean reward.
+
+        `coefficients` has what was learned.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], features=1, seed=0)
+        >>> agent.update([1.0], "red", 2.0)
+        >>> agent.arms_summary().loc["red"].tolist()
+        [1.0, 0.0, 2.0]
+        """
+        with self._guard.alone():
+            table = self._learner.arms_summary()
+            known = self._learner.known
+            columns = known.table.arms[open_rows(known.table)]
+            waiting = np.bincount(columns[columns >= 0], minlength=known.books.chosen.size)
+            table.insert(1, "open", waiting[list(known.arms.values())])
+        return table
+
+    def coefficients(self) -> "pd.DataFrame":
+        """Return mean and standard deviation of every parameter of every arm.
+
+        One row for each arm and feature; for K-armed models the one parameter is the arm's mean
+        reward. Empty for networks.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], features=["age"], seed=0)
+        >>> list(agent.coefficients().loc["red"].index)
+        ['constant', 'age']
+        """
+        with self._guard.alone():
+            return self._learner.coefficients()
+
+    # Deciding
+
+    def choose(self, context: Context = None, arms: Any = None) -> Decision:
+        """Choose an arm.
+
+        Parameters
+        ----------
+        context
+            What is known now: a vector, a mapping of feature names to numbers, or what the
+            transformer takes. For `Linear`, the arms' feature vectors: a matrix with one row per
+            available arm, or a mapping of arms to vectors. Nothing for K-armed models.
+        arms
+            The arms available now, all by default: a list of names; or, for models with features
+            per arm, a mapping of names to features: dictionaries or vectors. Where arms come with
+            the decisions they need not be known.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], seed=0)
+        >>> agent.choose({"age": 31}, ["red"]).arm
+        'red'
+        """
+        learner = self._learner
+        # The common case by itself: all arms, and a vector that needs no reading.
+        shape = learner.reader.ready if arms is None else None
+        if type(context) is not _ARRAY or context.dtype is not _FLOAT or context.shape != shape:
+            decision = self._choose(context, arms)
+        else:
+            x = context.tobytes()
+            now = self._clock()
+            if type(now) is not float or now - now != 0.0:
+                now = check_time(now)
+            with self._guard.alone():
+                known = learner.known
+                machine = known.machine
+                if machine is None:
+                    known = learner.prepared()
+                    machine = known.machine
+                offer = known.everyone
+                if not offer.names:
+                    raise ValueError("no arm is available; add one, or list at least one")
+                place, id, seen = machine.decide(x, offer.columns, now, True)
+                if place < 0:
+                    place, id, seen = self._decide_again(place, x, now)
+                policy, belief = learner.policy, machine.belief
+            decision = Decision(id, offer.names[place], offer, policy, seen, belief, now)
+        if self._log is not None:
+            self._log.decided(decision, _told(context, arms))
+        return decision
+
+    def _decide_again(self, problem: int, x: bytes, now: float) -> tuple[int, str, bytes]:
+        """Decide after removing what kept it from deciding, or say what is wrong."""
+        learner = self._learner
+        if problem == NOT_FINITE:
+            check_finite(np.frombuffer(x), learner.model.largest)
+        machine = learner.make_room(1, len(x) // 8 + 1)
+        result: tuple[int, str, bytes] = machine.decide(
+            x, learner.known.everyone.columns, now, True
+        )
+        return result
+
+    def _choose(self, context: Context, arms: Any) -> Decision:
+        """Choose an arm for a context that has to be read."""
+        learner = self._learner
+        offered = learner.offered(arms)
+        reading = learner.reader.read(context, offered)
+        learner.compile_ahead(reading)
+        now = self._now()
+        with self._guard.alone():
+            if not learner.reader.is_current(reading):
+                reading = learner.reader.read(context, offered)
+            known, offer, values = learner.placed(reading, arms, offered)
+            x = values.tobytes()
+            place, decision = learner.chosen(known, offer, x)
+            machine = learner.adopt(reading, known)
+            if learner.coming:
+                learner.use(learner.known, decision.arm, int(offer.columns[place]))
+            number, checksum = machine.open_one(x, offer.columns, place, now)
+            if number == NO_ROOM:
+                machine = learner.make_room(1, values.size + 1)
+                number, checksum = machine.open_one(x, offer.columns, place, now)
+        decision.id, decision.time = decision_id(number, checksum), now
+        return decision
+
+    def rank(self, context: Context, k: int, arms: Any = None) -> Ranking:
+        """Choose a list of k different arms, the one to be shown first first.
+
+        The policy chooses among all arms, then among those that are left, and so on; see
+        `tsucb.agent.Ranking`. `reward` takes a reward for every place.
+
+        Parameters
+        ----------
+        context, arms
+            As in `choose`.
+        k
+            The length of the list, at most the number of arms.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "green", "blue"], seed=0)
+        >>> ranking = agent.rank({"age": 31}, 2)
+        >>> agent.reward(ranking.id, [1.0, 0.0])
+        True
+        """
+        length, learner = whole_number("k", k, least=1), self._learner
+        offered = learner.offered(arms)
+        reading = learner.reader.read(context, offered)
+        now = self._now()
+        with self._guard.alone():
+            if not learner.reader.is_current(reading):
+                reading = learner.reader.read(context, offered)
+            known, offer, values = learner.placed(reading, arms, offered)
+            x = values.tobytes()
+            ranking = learner.ranked(known, offer, x, length)
+            places = np.array(ranking.places, dtype=np.int64)
+            learner.adopt(reading, known)
+            if learner.coming:
+                for name, place in zip(ranking.arms, ranking.places, strict=True):
+                    learner.use(learner.known, name, int(offer.columns[place]))
+            machine = learner.make_room(length, values.size + length)
+            number, checksum = machine.open_list(x, offer.columns, places, now)
+        ranking.id, ranking.time = decision_id(number, checksum), now
+        if self._log is not None:
+            told = _told(context, arms)
+            for place in range(length):
+                self._log.decided(ranking.decision(place), told)
+        return ranking
+
+    def choose_many(self, contexts: Any, arms: Any = None) -> DecisionBatch:
+        """Choose an arm for each of several contexts, all from what is known now.
+
+        The same as choosing one by one, faster. The result is a sequence of decisions, and has
+        arrays of all `arms`, `ids` and `probabilities`; its `table()` is a data frame.
+
+        Parameters
+        ----------
+        contexts
+            A matrix with one row each, a table, or a list of contexts.
+        arms
+            The arms available now, as in `choose`, the same for all.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], features=1, seed=0)
+        >>> decisions = agent.choose_many([[1.0], [2.0]])
+        >>> agent.reward_many(decisions, [0.5, 1.0])
+        2
+        """
+        if not hasattr(contexts, "__len__"):
+            if not isinstance(contexts, Iterable):
+                kind = kind_of(contexts)
+                raise TypeError(f"contexts are a matrix, a table or a list of them, not a {kind}")
+            contexts = list(contexts)
+        learner = self._learner
+        offered = learner.offered(arms)
+        reading = learner.reader.read_many(contexts, offered)
+        now = self._now()
+        with self._guard.alone():
+            if not learner.reader.is_current(reading):
+                reading = learner.reader.read_many(contexts, offered)
+            known, offer, values = learner.placed(reading, arms, offered)
+            known.machine = learner.machine_for(known)
+            matrix = np.ascontiguousarray(values.reshape(len(values), math.prod(values.shape[1:])))
+            decisions, aside = decide_many(known, learner.policy, matrix, offer, now)
+            learner.adopt(reading, known)
+            self._open_many(decisions, aside, values, offer)
+        if self._log is not None:
+            told = [_told(x, arms) for x in one_by_one(contexts)]
+            self._log.decided_many(decisions, told)
+        return decisions
+
+    def _open_many(self, decisions: DecisionBatch, aside: Any, values: Floats, offer: Any) -> None:
+        """Open the decisions of a batch, as many as may be open."""
+        learner, places = self._learner, decisions._places
+        if learner.coming:
+            for place in np.unique(places).tolist():
+                learner.use(learner.known, offer.names[place], int(offer.columns[place]))
+        rows = values[np.arange(len(values)), places] if learner.reader.per_arm else values
+        count = min(len(rows), self.max_open)
+        machine = learner.make_room(count, rows.size + count)
+        machine.open_many(
+            *aside, decisions.checksums, np.ascontiguousarray(rows), offer.columns, places,
+            decisions.time,
+        )  # fmt: skip
+
+    def estimate(self, context: Context = None, arms: Any = None) -> ArmEstimates:
+        """Return what the agent believes of every arm in this context, and would choose next.
+
+        Means, radii and ratios, as the next `choose` would see them. Nothing is decided, opened,
+        drawn or learned, not even which features there are.
+
+        Parameters
+        ----------
+        context, arms
+            As in `choose`.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], features=1, seed=0)
+        >>> agent.estimate([1.0]).arms
+        ('red', 'blue')
+        """
+        learner = self._learner
+        offered = learner.offered(arms)
+        reading = learner.reader.read(context, offered, learn=False)
+        with self._guard.alone():
+            drawn = learner.rng.bit_generator.state
+            try:
+                decision = learner.decide_read(reading, arms, offered)
+            finally:
+                learner.rng.bit_generator.state = drawn
+        return ArmEstimates(**vars(decision.explain()))
+
+    def propose(self, context: Context = None, arms: Any = None) -> Decision:
+        """Choose an arm and remember nothing of it: no decision waits, no context was learned.
+
+        For applications that keep a log of their own which everything can be learned from again:
+        they propose, write the decision to the log, and then `record` it. Its id is empty.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], seed=0)
+        >>> decision = agent.propose({"age": 31})
+        >>> agent.open_decisions
+        0
+        >>> agent.record("visit 7", {"age": 31}, decision.arm)
+        >>> agent.reward("visit 7", 1.0)
+        True
+        """
+        learner, now = self._learner, self._now()
+        offered = learner.offered(arms)
+        reading = learner.reader.read(context, offered, learn=False)
+        with self._guard.alone():
+            decision = learner.decide_read(reading, arms, offered)
+        decision.time = now
+        return decision
+
+    def propose_list(self, context: Context, k: int, arms: Any = None) -> Ranking:
+        """Choose a list of k arms as `rank` does; as with `propose`, nothing is remembered.
+
+        Each place can be recorded as a decision of its own: `decision(place)` says how it was
+        filled.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue", "green"], seed=0)
+        >>> ranking = agent.propose_list({"age": 31}, 2)
+        >>> len(ranking.arms), agent.open_decisions
+        (2, 0)
+        """
+        now = self._now()
+        with self._guard.alone():
+            ranking = self._learner.rank(context, k, arms)
+        ranking.time = now
+        return ranking
+
+    def record(
+        self, id: str, context: Context, arm: Arm, features: Any = None, *,
+        time: float | None = None,
+    ) -> None:  # fmt: skip
+        """Open a decision that was made elsewhere, under an id of its own.
+
+        Parameters
+        ----------
+        id
+            Any string that no open decision has.
+        context, arm, features
+            As in `update`.
+        time
+            When it was made, in seconds; now by default.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], seed=0)
+        >>> agent.record("visit 7", {"age": 31}, "red")
+        >>> agent.open_decisions
+        1
+        """
+        if not isinstance(id, str):
+            raise TypeError(f"an id is a string, not {shown(id)}")
+        now, learner = self._now() if time is None else check_time(time), self._learner
+        reading = self._read_one(context, arm, features)
+        with self._guard.alone():
+            learner.prepared()
+            if self._open.find(id)[0] >= 0:
+                raise ValueError(f"a decision {shown(id)} is open already; give another id")
+            if not learner.reader.is_current(reading):
+                reading = self._read_one(context, arm, features)
+            known, column = learner.column_of(learner.widened(reading), arm)
+            x = laid_out_for(reading, known.model)
+            learner.adopt(reading, known)
+            machine = learner.make_room(1, x.size + 1)
+            number, checksum = machine.open_one(x.tobytes(), np.array([column]), 0, now)
+            self._open.name(id, int(number), int(checksum))
+
+    def _read_one(self, context: Context, arm: Arm, features: Any) -> Any:
+        """Read the context of one arm, which must be known or may come."""
+        learner = self._learner
+        if learner.coming:
+            plain_name(arm)
+        else:
+            known_name(arm, learner.arms_by_name)
+        return learner.reader.read_one(context, features)
+
+    # Learning
+
+    def reward(self, id: str, reward: Any) -> bool:
+        """Learn the reward of a decision, in the context in which it was made, and close it.
+
+        Rewards may come in any order. True if it was learned; False if its arm was removed in the
+        meantime. A second reward, or one for an expired, dropped or unknown decision, raises
+        `UnknownDecision` and changes nothing.
+
+        A list that `rank` made takes the rewards of its places in their order: a sequence, with
+        None for a place that nobody looked at, as are those it is too short for; or a mapping of
+        arms to rewards. What was not looked at teaches nothing. True if anything was learned.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], seed=0)
+        >>> agent.reward(agent.choose({"age": 31}).id, 1.0)
+        True
+        """
+        learner = self._learner
+        # To ask whether a float is a mapping takes long.
+        several = type(reward) is not float and isinstance(reward, _SEVERAL)
+        value: Any = reward if several else learner.check_reward(reward)
+        with self._guard.alone():
+            if learner.known.machine is None:
+                learner.prepared()
+            row, column, place = self._open.find(id)
+            if row < 0:
+                row, column, place = self._found(id)
+            if place != SINGLE:
+                return self._reward_list(id, row, reward)
+            if several:
+                raise TypeError(
+                    f"decision {shown(id)} is of one arm; give one reward, not {shown(reward)}"
+                )
+            if learner.coming:
+                column = self._returned(row, column)
+            machine, learned = learner.known.machine, column >= 0
+            if not learned:
+                machine.close(np.array([row]))
+            elif machine.learn is None:
+                machine.settle(np.array([row]), np.array([value]))
+                learner.catch_up()
+            elif machine.learn(b"", column, row, value):
+                learner.catch_up()
+            if self._open.given:
+                self._open.given.pop(id, None)
+        if self._log is not None:
+            self._log.rewarded(id, value, self._now())
+        return learned
+
+    def _found(self, id: Any) -> tuple[int, int, int]:
+        """Return row, column and place of an open decision; raise if there is none."""
+        self._learner.prepared()
+        found = self._open.find(id)
+        if found[0] < 0:
+            self._refuse(id)
+        return found
+
+    def _returned(self, row: int, column: int) -> int:
+        """Return the column of a decision's arm, which is admitted again if it had left."""
+        learner, known = self._learner, self._learner.known
+        name = known.arm_name(column)
+        if column >= 0:
+            known.arms.move_to_end(name)
+            return column
+        learner.known, columns = learner.admitted(known, (name,))
+        learner.prepared().machine.adopt(row, int(columns[0]))
+        return int(columns[0])
+
+    def _refuse(self, id: Any) -> NoReturn:
+        """Raise an error for a decision that is not open."""
+        if isinstance(id, Decision):
+            raise TypeError(f"give the id of the decision, {id.id!r}, instead of the decision")
+        made = self._learner.known.books.counts[DECISIONS]
+        if isinstance(id, str) and 0 < leading_number(id) <= made:
+            raise UnknownDecision(
+                f"decision {shown(id)} is not open: it was rewarded, expired or dropped before, "
+                "lost when an older file was loaded, or never made by this agent"
+            )
+        raise UnknownDecision(f"decision {shown(id)} was never made by this agent; check the id")
+
+    def _reward_list(self, id: str, row: int, given: Any) -> bool:
+        """Learn what the places of a list earned, and close it."""
+        learner, known = self._learner, self._learner.known
+        rows = same_key(known.table, row)
+        names = [known.arm_name(int(column)) for column in known.table.arms[rows]]
+        rewards = np.array(self._rewards_of(id, names, given))
+        if learner.coming:
+            self._return_all(rows)
+        learned = (learner.known.table.arms[rows] >= 0) & ~np.isnan(rewards)
+        learner.prepared().machine.settle(rows, rewards)
+        learner.catch_up()
+        if self._log is not None:
+            now = self._now()
+            for place, value in enumerate(rewards.tolist()):
+                if not math.isnan(value):
+                    self._log.rewarded(place_id(id, place), value, now)
+        return bool(learned.any())
+
+    def _return_all(self, rows: Integers) -> None:
+        """Admit the arms of several decisions again, as far as they had left."""
+        learner = self._learner
+        known = learner.known
+        before = known.table.arms[rows].tolist()
+        names = tuple(dict.fromkeys(known.arm_name(column) for column in before))
+        own = [known.arm_name(column) for column in before]
+        known, columns = learner.admitted(known, names)
+        learner.known = known
+        machine, places = (
+            learner.prepared().machine,
+            dict(zip(names, columns.tolist(), strict=True)),
+        )
+        for row, name in zip(rows.tolist(), own, strict=True):
+            if learner.known.table.arms[row] < 0:
+                machine.adopt(row, places[name])
+
+    def _rewards_of(self, id: str, names: list[Arm], given: Any) -> list[float]:
+        """Return the reward of every place, NaN where nobody looked."""
+        if isinstance(given, Mapping):
+            unknown = [name for name in given if name not in names]
+            if unknown:
+                raise ValueError(
+                    f"the list {shown(id)} has no arm {shown(unknown[0])}; it has {shown(names)}"
+                )
+            given = [given.get(name) for name in names]
+        if not isinstance(given, _SEVERAL):
+            raise TypeError(
+                f"{shown(id)} is a list of {len(names)} arms; give a reward for every place, None "
+                "for one that nobody looked at"
+            )
+        if len(given) > len(names):
+            raise ValueError(
+                f"the list {shown(id)} has {len(names)} places, but {len(given)} rewards"
+            )
+        check = self._learner.check_reward
+        rewards = [math.nan if value is None else check(value) for value in given]
+        return rewards + [math.nan] * (len(names) - len(rewards))
+
+    def reward_many(self, ids: Sequence[str] | DecisionBatch, rewards: Any) -> int:
+        """Learn the rewards of several decisions, in their order, and close them.
+
+        All or none: an id that is not open, or twice among them, raises `UnknownDecision` and
+        nothing changes. Returns how many were learned; those of removed arms are not.
+
+        Parameters
+        ----------
+        ids
+            Of the decisions, however they were made; or what `choose_many` returned.
+        rewards
+            One each.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], features=1, seed=0)
+        >>> ids = [agent.choose([1.0]).id, agent.choose([2.0]).id]
+        >>> agent.reward_many(ids, [0.5, 1.0])
+        2
+        """
+        if isinstance(ids, str | bytes):
+            raise TypeError(f"give a list of ids, not {shown(ids)}; reward takes one")
+        learner, batch = self._learner, isinstance(ids, DecisionBatch)
+        values, told = learner.check_rewards(rewards), ids if batch else list[Any](ids)
+        if values.size != len(told):
+            raise ValueError(f"{len(told)} ids and {values.size} rewards do not match")
+        with self._guard.alone():
+            learner.prepared()
+            if isinstance(told, DecisionBatch):
+                rows = self._open.rows_of(told.numbers, told.checksums)
+            else:
+                rows = self._open.find_many(told)
+            self._check_rows(rows, told)
+            if learner.coming and rows.size:
+                self._return_all(rows)
+            learned = int((learner.known.table.arms[rows] >= 0).sum())
+            learner.prepared().machine.settle(rows, values)
+            learner.catch_up()
+        if self._log is not None:
+            now = self._now()
+            for id, value in zip(_ids_of(told), values.tolist(), strict=True):
+                self._log.rewarded(id, value, now)
+        return learned
+
+    def _check_rows(self, rows: Integers, told: Any) -> None:
+        """Raise unless rows are open decisions of one arm each, none of them twice."""
+        if (rows < 0).any():
+            self._refuse(_ids_of(told)[int(np.argmax(rows < 0))])
+        lists = self._open.table.places[rows] != SINGLE
+        if lists.any():
+            id = _ids_of(told)[int(np.argmax(lists))]
+            raise TypeError(f"{shown(id)} is a list; give its rewards to reward")
+        if np.unique(rows).size < rows.size:
+            raise UnknownDecision("a decision is twice among the ids; give each once")
+
+    def close(self, id: str) -> None:
+        """Close a decision without learning anything from it.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], seed=0)
+        >>> agent.close(agent.choose({"age": 31}).id)
+        >>> agent.open_decisions
+        0
+        """
+        with self._guard.alone():
+            row = self._found(id)[0]
+            self._learner.known.machine.close(same_key(self._open.table, row))
+            self._open.given.pop(id, None)
+        if self._log is not None:
+            self._log.expired([id], None, self._now())
+
+    def check_reward(self, reward: float) -> float:
+        """Return a reward as a float that the model can learn from; raise otherwise.
+
+        >>> import tsucb
+        >>> tsucb.Agent(["red", "blue"], seed=0).check_reward(1)
+        1.0
+        """
+        return self._learner.check_reward(reward)
+
+    def expire(self, older_than: float | timedelta, reward: float | None = None) -> int:
+        """Close the decisions older than this many seconds, and return how many there were.
+
+        Parameters
+        ----------
+        older_than
+            Age in seconds, or a `timedelta`.
+        reward
+            What their arms are taken to have earned, such as 0 for "no click came"; None to learn
+            nothing from them.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], seed=0, clock=lambda: 0.0)
+        >>> decision = agent.choose({"age": 31})
+        >>> agent.expire(3600, reward=0.0)
+        0
+        """
+        age = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
+        if not isinstance(age, Real) or age != age:
+            raise ValueError(f"older_than must be an age in seconds, not {shown(older_than)}")
+        learner = self._learner
+        value = None if reward is None else learner.check_reward(reward)
+        before = self._now() - max(min(age, 1e300), -1e300)
+        with self._guard.alone():
+            table = learner.prepared().table
+            rows = open_rows(table)
+            rows = rows[table.times[rows] < before]
+            if not rows.size:
+                return 0
+            ids, places = self._open.ids(rows), table.places[rows]
+            if value is None:
+                learner.known.machine.close(rows)
+            else:
+                learner.known.machine.settle(rows, np.full(rows.size, value))
+                learner.catch_up()
+        if self._log is not None:
+            pairs = zip(ids, places.tolist(), strict=True)
+            told = [id if place == SINGLE else place_id(id, place - 1) for id, place in pairs]
+            self._log.expired(told, value, self._now())
+        return int((places <= 1).sum())
+
+    def update(self, context: Context, arm: Arm, reward: float, features: Any = None) -> None:
+        """Learn from an observation that was no decision of this agent.
+
+        For `Linear` the context is the feature vector of the arm; for `HybridLinear` that of the
+        arm are its `features`.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], seed=0)
+        >>> agent.update({"age": 31}, "red", 1.0)
+        """
+        learner = self._learner
+        value, reading = learner.check_reward(reward), self._read_one(context, arm, features)
+        with self._guard.alone():
+            if not learner.reader.is_current(reading):
+                reading = self._read_one(context, arm, features)
+            known, column = learner.column_of(learner.widened(reading), arm)
+            learner.adopt(reading, known)
+            learner.learn_row(column, narrow_row(reading), value, OBSERVED)
+
+    def fit(
+        self, history: Any, *, arm: str = "arm", reward: str = "reward",
+        features: Sequence[str] = (), cluster: Any = None,
+    ) -> None:  # fmt: skip
+        """Learn from logged data, in its order. Everything is checked before anything is learned.
+
+        Parameters
+        ----------
+        history
+            A table (pandas, polars, or a mapping of columns) with the columns `arm`, `reward` and
+            one per feature; or three arrays: contexts, arms, rewards. Contexts are as in `update`.
+            For `HybridLinear` four: contexts, arms, features of the arms, rewards.
+            Or the path of a Parquet file, or of a folder of them, which are read in pieces, in the
+            order of their names; arms and rewards of all are checked first.
+        arm, reward
+            Names of the columns.
+        features
+            For `HybridLinear`: the columns that are features of the arm, not of the context.
+        cluster
+            With a path: the address of a Dask scheduler, or a client. Its workers, which must see
+            the same files, learn one file each, and what they learned is merged; the agent must not
+            be used meanwhile. For models that can be merged.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], seed=0)
+        >>> agent.fit({"age": [31, 40], "arm": ["red", "blue"], "reward": [1.0, 0.0]})
+        """
+        if isinstance(history, str | os.PathLike):
+            settings = {"arm": arm, "reward": reward, "features": features}
+            self._fit_files(history, settings, cluster)
+            return
+        if cluster is not None:
+            raise TypeError("a cluster reads files; give the path of a folder of Parquet files")
+        learner = self._learner
+        described = hasattr(learner.reader, "widths")
+        if features and not described:
+            raise TypeError(
+                f"{learner.reader.model_name} knows no features of arms beside a context"
+            )
+        contexts, names, given, rewards = _history(learner, history, arm, reward, features)
+        values = [learner.check_reward(value) for value in rewards]
+        for name in dict.fromkeys(names):
+            plain_name(name) if learner.coming else known_name(name, learner.arms_by_name)
+        reading = learner.reader.read_history(contexts, given, len(names))
+        if not len(names) == len(values) == len(reading.x):
+            raise ValueError(
+                f"{len(reading.x)} contexts, {len(names)} arms and {len(values)} rewards do not "
+                "match; give one of each per observation"
+            )
+        with self._guard.alone():
+            if not learner.reader.is_current(reading):
+                reading = learner.reader.read_history(contexts, given, len(names))
+            known = self._fitted(reading, names, np.array(values, dtype=np.float64))
+            learner.adopt(reading, known)
+
+    def _fitted(self, reading: Any, names: list[Arm], rewards: Floats) -> Knowledge:
+        """Return what would be known after observations; nothing has changed."""
+        learner = self._learner
+        known = learner.widened(reading).changed()
+        rows = laid_out_for(reading, known.model)
+        rows = np.ascontiguousarray(rows.reshape(len(names), math.prod(rows.shape[1:])))
+        most = max(learner.most_arms // 2, 1) if learner.coming else None
+        for piece in _pieces(names, most):
+            some = tuple(dict.fromkeys(map(plain_name, names[piece])))
+            if learner.coming:
+                known, places = learner.admitted(known, some)
+            else:
+                places = known.offer([known_name(name, known.arms) for name in some]).columns
+            column = dict(zip(some, places.tolist(), strict=True))
+            columns = np.array([column[plain_name(name)] for name in names[piece]], dtype=np.int64)
+            known = known.learned(columns, rows[piece], rewards[piece], observed=True)
+        return known
+
+    def _fit_files(
+        self, path: str | os.PathLike[str], settings: dict[str, Any], cluster: Any
+    ) -> None:
+        """Learn from Parquet files; see `fit`."""
+        merging.check_files(self._learner, path, settings)
+        if cluster is None:
+            for table in merging.pieces(path):
+                self.fit(table, **settings)
+            return
+        merged = merging.fitted_on_cluster(self, path, settings, cluster)
+        with self._guard.alone():
+            # The columns that this agent had keep their places in the merged one.
+            self._learner.reader = merged._learner.reader
+            self._learner.known = merged._learner.known
+
+    # Files
+
     def report(self, path: str | os.PathLike[str]) -> None:
         """Write a page about what the decision log holds, to look at in a browser.
 
         Reward over time, beside the floor's decisions as control; the share of every arm; how much
         is explored; whether the belief is calibrated; late and missing rewards; drift of contexts.
+
+        >>> import tsucb
+        >>> tsucb.Agent(["red", "blue"], seed=0).report("page.html")
+        Traceback (most recent call last):
+        ValueError: a report is made from the decision log; make the agent with log=…
         """
         from tsucb.logs.live import report
 
@@ -312,51 +995,77 @@ class Agent(Deciding, Learning):
             raise ValueError("a report is made from the decision log; make the agent with log=…")
         report(self._log.folder, path)
 
-    # Files
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one file: settings, what was learned, open decisions, randomness.
 
-        The file is there whole or not at all, whatever happens meanwhile, and what cannot be loaded
-        again is not written; it may also be called from a signal handler. A transformer is not
-        saved; `load` asks for it.
-        """
-        if self._lock._is_owned():  # type: ignore[attr-defined]
-            # A signal handler in the middle of a call: whoever is saving may wait for that call.
-            self._save(path)
-            return
-        with self._saving:  # so that an older state never takes the place of a newer one
-            self._save(path)
+        The file is there whole or not at all, whatever happens meanwhile; it may also be called
+        from a signal handler. A transformer is not saved; `load` asks for it.
 
-    def _save(self, path: str | os.PathLike[str]) -> None:
-        values, arrays = snapshot.taken(self.hold())
-        snapshot.check(self, values, arrays)
-        storage.write(path, values, arrays)
+        >>> import tempfile, tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], seed=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     agent.save(f"{folder}/agent.tsucb")
+        ...     tsucb.Agent.load(f"{folder}/agent.tsucb").arms
+        ('red', 'blue')
+        """
+        with self._guard.writing():  # so that an older state never takes the place of a newer one
+            storage.write(path, *self.hold().parts())
 
     def to_bytes(self) -> bytes:
-        """What `save` writes to a file, for applications that keep it elsewhere."""
+        """Return what `save` writes to a file, for applications that keep it elsewhere.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], seed=0)
+        >>> tsucb.Agent.from_bytes(agent.to_bytes()).arms
+        ('red', 'blue')
+        """
         return self.hold().to_bytes()
 
-    def hold(self) -> snapshot.AgentHeld:
-        """What it knows now, from which `to_bytes` and `digest` make theirs later.
+    def hold(self) -> snapshot.Held:
+        """Return what is known now, from which `to_bytes` and `digest` make theirs later.
 
-        That takes no longer where many decisions are open: an application that must not wait calls
-        `agent.hold()` where it learns, and `to_bytes()` of what it got in another thread.
+        An application that must not wait calls `agent.hold()` where it learns, and `to_bytes()` of
+        what it got in another thread.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], seed=0)
+        >>> agent.hold().digest() == agent.digest()
+        True
         """
-        with self._lock:
-            return snapshot.held(self)
+        with self._guard.lock:
+            return snapshot.held(self._learner, self._open)
 
     @classmethod
     def from_bytes(cls, data: bytes, *, clock: Callable[[], float] = time.time) -> "Agent":
-        """The agent that `to_bytes` was called on."""
+        """Return the agent that `to_bytes` was called on.
+
+        >>> import tsucb
+        >>> data = tsucb.Agent(["red", "blue"], seed=0).to_bytes()
+        >>> tsucb.Agent.from_bytes(data).arms
+        ('red', 'blue')
+        """
         values, arrays = storage.unpacked(data)
-        return snapshot.restored(cls, "it", values, arrays, None, None, None, clock)
+        return cls._of(snapshot.restored("it", values, arrays), clock)
+
+    @classmethod
+    def _of(cls, restored: Any, clock: Callable[[], float]) -> "Agent":
+        """Return an agent of what a file holds."""
+        learner, given, max_open = restored
+        agent = cls.__new__(cls)
+        agent._set(learner, max_open, None, clock)
+        agent._open.given = given
+        return agent
 
     def digest(self) -> str:
-        """A hash of everything learned and open, not of the random stream.
+        """Return a hash of everything learned and open, not of the random stream.
 
         Agents that recorded the same decisions and learned the same rewards, in the same order and
         on the same kind of machine, have the same.
+
+        >>> import tsucb
+        >>> one, two = (tsucb.Agent(["red", "blue"], seed=seed) for seed in (0, 1))
+        >>> one.digest() == two.digest()
+        True
         """
         return self.hold().digest()
 
@@ -371,7 +1080,7 @@ class Agent(Deciding, Learning):
         log: Any = None,
         clock: Callable[[], float] = time.time,
     ) -> "Agent":
-        """The agent that a file holds; it makes the decisions the saved one would have made.
+        """Return the agent that a file holds; it decides as the saved one would have.
 
         Parameters
         ----------
@@ -385,25 +1094,29 @@ class Agent(Deciding, Learning):
             The one that the agent was made with; needed if there was one.
         log, clock
             As when an agent is made.
+
+        >>> import tempfile, tsucb
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     tsucb.Agent(["red", "blue"], seed=0).save(f"{folder}/agent.tsucb")
+        ...     tsucb.Agent.load(f"{folder}/agent.tsucb")
+        <Agent: 2 arms, AdaptiveLinear, TS-UCB(10)>
         """
         values, arrays = storage.read(path)
-        agent = snapshot.restored(cls, path, values, arrays, model, policy, transformer, clock)
-        agent._log = _opened(log)
+        restored = snapshot.restored(path, values, arrays, model, policy, transformer)
+        agent = cls._of(restored, clock)
+        agent._log = _opened_log(log)
         return agent
 
-    # Copies
-
     def compact(self) -> None:
-        """Lay out what it knows as a loaded agent has it: without the room made for arms to come.
+        """Lay out what is known as a loaded agent has it: without the room made for arms to come.
 
         From then on this agent and one loaded from what it saved learn the same to the last bit.
+
+        >>> import tsucb
+        >>> tsucb.Agent(seed=0).compact()
         """
-        self._check_entry()
-        with self._lock:
-            roster = self._current()
-            if self._coming:
-                known = [r for r in self._records.values() if r in roster.columns]
-                self._roster = roster.with_arms(known)
+        with self._guard.alone():
+            self._learner.compact()
 
     def reseed(self, seed: int | None = None, *, ids: bool = True) -> None:
         """Draw differently from now on: for a copy, so that two agents do not explore in step.
@@ -414,55 +1127,123 @@ class Agent(Deciding, Learning):
             A whole number of at least 0; None: arbitrary.
         ids
             Whether decisions get other ids, too; not needed where these come from elsewhere.
+
+        >>> import copy, tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], seed=0)
+        >>> other = copy.copy(agent)
+        >>> other.reseed(1)
         """
-        entropy = np.random.SeedSequence().entropy if seed is None else seed
-        if not isinstance(entropy, int | np.integer) or entropy < 0:
-            raise ValueError(f"seed must be a whole number of at least 0, but it is {seed!r}")
-        self._check_entry()
-        with self._lock:
-            roster = self._current().copied()
-            rng = stream(int(entropy), 1, POLICY)
+        with self._guard.alone():
+            self._learner.reseed(seed)
             if ids:
-                roster.books.checksum[0] ^= np.uint64(rng.bit_generator.random_raw())
-            self._rng, self._roster = rng, roster
+                word = self._learner.rng.bit_generator.random_raw()
+                self._learner.known.books.checksum[0] ^= np.uint64(word)
 
     def __copy__(self) -> "Agent":
-        """Another agent that makes the same decisions, until one of them is reseeded; no log."""
-        values, arrays = snapshot.taken(self.hold())
-        given = self.model, self.policy, self._reader.transformer, self._clock
-        return snapshot.restored(type(self), "the copy", values, arrays, *given)
+        """Return another agent that decides alike, until one of them is reseeded; no log."""
+        return _remade(*self.__reduce__()[1])
 
     def __deepcopy__(self, memo: Any) -> "Agent":
         return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        values, arrays = snapshot.taken(self.hold())
-        given = self.model, self.policy, self._reader.transformer, self._clock
-        return snapshot.restored, (type(self), "the pickle", values, arrays, *given)
+        learner = self._learner
+        given = learner.model, learner.policy, learner.reader.transformer
+        return _remade, (type(self), *self.hold().parts(), given, self._clock)
+
+    def _now(self) -> float:
+        return check_time(self._clock())
 
 
-def _reader_of(
-    model: Model, names: tuple[str, ...] | None, transformer: Any, streaming: bool,
-    categories: Sequence[str], free: bool,
-) -> Reader:  # fmt: skip
-    """What reads the contexts of an agent, and the features of its arms."""
-    plain = without_forgetting(model)
-    if isinstance(plain, HybridLinear):
-        if transformer is not None:
-            raise ValueError("HybridLinear reads contexts and arms itself; leave transformer away")
-        return free_reader(plain, categories) if free else HybridReader(plain, None)
-    if free and isinstance(plain, HashedLinear):
-        return FreeReader(model, HashingEncoder(plain.bits, plain.crossed, categories))
-    if free:
-        return FreeReader(model, Encoder(categories=categories))
-    return Reader(model, names, transformer, streaming)
+def _remade(
+    cls: type[Agent], values: dict[str, Any], arrays: list[Any], given: tuple[Any, Any, Any],
+    clock: Callable[[], float],
+) -> Agent:  # fmt: skip
+    """Return a copy of an agent."""
+    return cls._of(snapshot.restored("the copy", values, arrays, *given), clock)
 
 
-def _opened(log: Any) -> Any:
-    """The decision log at a path, or that calls a function."""
+def check_time(time: Any) -> float:
+    """Return a time in seconds as a float; raise ValueError otherwise."""
+    try:
+        seconds = float(time) if isinstance(time, Real) else math.nan
+    except OverflowError:
+        seconds = math.inf
+    if not math.isfinite(seconds):
+        raise ValueError(f"a time must be a finite number of seconds, but it is {shown(time)}")
+    return seconds
+
+
+def _opened_log(log: Any) -> Any:
+    """Return the decision log at a path, or the one that calls a function."""
     if log is None:
         return None
     return log if isinstance(log, DecisionLog) else DecisionLog(log)
+
+
+def _told(context: Context, arms: Any) -> Context:
+    """Return what a log keeps of a context: with the features of the arms, if they have any."""
+    return {"context": context, "arms": arms} if isinstance(arms, Mapping) else context
+
+
+def _ids_of(told: Any) -> Any:
+    return told.ids if isinstance(told, DecisionBatch) else told
+
+
+def _history(
+    learner: Learner, history: Any, arm: str, reward: str, features: Sequence[str]
+) -> tuple[Any, list[Arm], Any, Any]:
+    """Return contexts, arms, features of arms and rewards of a history."""
+    described = hasattr(learner.reader, "widths")
+    if isinstance(history, Mapping) or hasattr(history, "columns"):
+        contexts, arms, given, rewards = learner.reader.columns(history, arm, reward, features)
+    elif isinstance(history, tuple | list) and len(history) == 3 + described:
+        contexts, arms, *given, rewards = history
+        given = given[0] if given else None
+    elif described:
+        raise ValueError("a history is a table, or four: contexts, arms, features, rewards")
+    else:
+        raise ValueError("a history is a table, or three arrays: contexts, arms, rewards")
+    names = np.asarray(arms).tolist() if isinstance(arms, np.ndarray) else list(arms)
+    return contexts, names, given, rewards
+
+
+def _pieces(names: list[Arm], most: int | None) -> Iterator[slice]:
+    """Yield parts of a history with at most this many different arms each; None for one part."""
+    first, seen = 0, set[Arm]()
+    for i, name in enumerate(names):
+        if most is not None and len(seen) == most and name not in seen:
+            yield slice(first, i)
+            first, seen = i, set()
+        seen.add(name)
+    yield slice(first, len(names))
+
+
+class Guard:
+    """The lock of an agent, and that of whoever writes it to a file.
+
+    A signal handler runs in the thread that it interrupts, which may have the lock: it may save the
+    agent, which is right at every moment, but not call anything that changes it.
+    """
+
+    __slots__ = ("_files", "lock")
+
+    def __init__(self) -> None:
+        self.lock, self._files = threading.RLock(), threading.RLock()
+
+    def alone(self) -> Any:
+        """Return the lock, for a `with` statement; raise if this thread has it already."""
+        if self.lock._is_owned():  # type: ignore[attr-defined]
+            raise RuntimeError(
+                "the agent was called from a signal handler in the middle of another call; only "
+                "save can be"
+            )
+        return self.lock
+
+    def writing(self) -> Any:
+        """Return the lock for writing files; of a handler in the middle of a call, that it has."""
+        # Whoever writes may wait for that call.
+        return self.lock if self.lock._is_owned() else self._files  # type: ignore[attr-defined]
 
 
 # All agents of this process, for forks; the locks that a fork has taken, and who forks.
@@ -480,27 +1261,30 @@ def _before_fork() -> None:
     _forking.acquire()
     _held.clear()
     for agent in list(_AGENTS):
-        for lock in (agent._lock, agent._reader.lock):
-            if not lock._is_owned():  # type: ignore[attr-defined]
-                _held.append(lock)
-                lock.acquire()
+        _held.append(agent._guard.lock)
+        agent._guard.lock.acquire()
 
 
 def _after_fork_in_parent() -> None:
     while _held:
-        lock = _held.pop()
-        if lock._is_owned():
-            lock.release()
-    if _forking._is_owned():  # type: ignore[attr-defined]
-        _forking.release()
+        _release(_held.pop())
+    _release(_forking)
+
+
+def _release(lock: Any) -> None:
+    with contextlib.suppress(RuntimeError):  # it was not taken
+        lock.release()
 
 
 def _after_fork_in_child() -> None:
-    """The child goes on from the same state with draws and ids of its own."""
-    for agent in list(_AGENTS):
-        agent._behind = agent._forked = True
-        agent._saving = threading.RLock()
+    """Go on from the same state with draws and ids of the child's own."""
+    agents = list(_AGENTS)
     _after_fork_in_parent()
+    for agent in agents:
+        agent._guard = Guard()
+        agent._learner.reseed(None)
+        word = np.random.SeedSequence().generate_state(1, np.uint64)[0]
+        agent._learner.known.books.checksum[0] ^= word
 
 
 if hasattr(os, "register_at_fork"):
@@ -509,53 +1293,3 @@ if hasattr(os, "register_at_fork"):
         after_in_parent=_after_fork_in_parent,
         after_in_child=_after_fork_in_child,
     )
-
-
-def _named_records(arms: Iterable[Arm]) -> dict[Arm, ArmRecord]:
-    """Arms by their names."""
-    if isinstance(arms, str) or not isinstance(arms, Iterable):
-        raise TypeError(f"arms must be a list of names, such as [{arms!r}]")
-    records: dict[Arm, ArmRecord] = {}
-    for name in arms:
-        plain = plain_name(name)
-        if plain in records:
-            raise ValueError(f"there is an arm {plain!r} already; choose another name")
-        records[plain] = ArmRecord(plain)
-    if not records:
-        raise ValueError("an agent needs at least one arm; give their names")
-    return records
-
-
-def _feature_names(features: Any) -> tuple[str, ...]:
-    # A set has no order, so its vectors would differ from process to process.
-    if isinstance(features, Set) or not isinstance(features, Iterable):
-        raise TypeError(f"features is their number or a list of names, not {features!r}")
-    names = tuple(features)
-    if not all(isinstance(name, str) for name in names):
-        raise TypeError(f"features are named by strings, not by {names}")
-    return tuple(str(name) for name in names)
-
-
-def _named_model(
-    features: int | Sequence[str] | None, model: Model | None
-) -> tuple[tuple[str, ...] | None, Model]:
-    """The features' names, if they have any, and the model."""
-    if isinstance(features, str):
-        raise TypeError(f"features is their number or a list of names, such as [{features!r}]")
-    if isinstance(features, np.integer):
-        features = int(features)
-    names = None if features is None or isinstance(features, int) else _feature_names(features)
-    if names is not None and len(set(names)) < len(names):
-        raise ValueError("a feature is named twice; give each a name of its own")
-    number = features if names is None else len(names)
-    if model is None:
-        return names, AdaptiveLinear(number if isinstance(number, int) else 0)
-    if not isinstance(model, Model):
-        raise TypeError("model must be an instance of a tsucb.Model, such as tsucb.NIGLinear(5)")
-    expected = model.context_shape(1)[-1:]
-    if number is not None and expected != (number,):
-        raise ValueError(
-            f"{type(model).__name__} has contexts of shape {expected}, but {number} features were "
-            "given; leave features away or make them agree"
-        )
-    return names, model

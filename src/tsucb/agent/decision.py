@@ -1,4 +1,4 @@
-"""A decision of a live agent, and why it was made."""
+"""Decisions of a live agent, one or a list, and why they were made."""
 
 import math
 from dataclasses import dataclass
@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tsucb.agent.contexts import Arm
-from tsucb.agent.roster import Offer
+from tsucb.agent.knowledge import Arm, Offer
 from tsucb.beliefs.belief import Belief
-from tsucb.numeric.arrays import Floats
+from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.ts_ucb import TSUCB
 
@@ -57,8 +56,8 @@ class Decision:
 
     @property
     def favourite(self) -> Arm:
-        """What the policy itself would have played; another arm only if a floor had it so."""
-        return self._offer.records[int(np.frombuffer(self._seen, count=2)[1])].name
+        """The policy's own choice: another arm than `arm` only where the floor drew that one."""
+        return self._offer.names[int(np.frombuffer(self._seen, count=2)[1])]
 
     @property
     def probability(self) -> float:
@@ -78,7 +77,9 @@ class Decision:
 
     def _chances(self) -> Floats:
         if not self._seen:
-            raise ValueError("the probabilities of so many decisions are in `probabilities` of all")
+            raise ValueError(
+                "of so many decisions at once, `DecisionBatch.probabilities` has them all"
+            )
         _, favourite, mean = np.frombuffer(self._seen, count=3)
         share = self._policy.epsilon if isinstance(self._policy, Exploring) else 0.0
         if share == 0.0 and not math.isnan(mean):
@@ -89,16 +90,22 @@ class Decision:
                 )
             known: Floats = self._policy.probabilities(self._belief)
             return known
-        count = len(self._offer.records)
+        count = len(self._offer.names)
         chances = np.full(count, share / count)
         chances[int(favourite)] += 1 - share
         return chances
 
     def explain(self) -> "Explanation":
-        """What the policy saw of every arm that was available, as it was then."""
+        """Return what the policy saw of every arm that was available, as it was then.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], features=1, seed=0)
+        >>> agent.choose([1.0]).explain().arms
+        ('red', 'blue')
+        """
         if not self._seen:
             raise ValueError(
-                "what was seen of every arm is not kept for so many decisions at once; decide for "
+                "of so many decisions at once, what was seen of every arm is not kept; decide for "
                 "fewer contexts at a time"
             )
         weighed = getattr(self._policy, "target_name", "target")
@@ -106,7 +113,7 @@ class Decision:
 
     @property
     def seen(self) -> bytes:
-        """What `explain` is made from, as bytes to be kept; `Explanation.of` reads them."""
+        """What `explain` is made from, as bytes; `Explanation.of` reads them."""
         return self._seen
 
 
@@ -148,7 +155,7 @@ class Explanation:
     def of(
         cls, arms: tuple[Arm, ...], arm: Arm, policy: str, target_name: str, seen: bytes
     ) -> "Explanation":
-        """From what a decision keeps: see `Decision.seen`."""
+        """Return the explanation of a decision from its `Decision.seen`."""
         numbers = np.frombuffer(seen)
         mean, std, estimate, radius = numbers[2:].reshape(4, -1)
         target, favourite = float(numbers[0]), int(numbers[1])
@@ -159,7 +166,7 @@ class Explanation:
 
     @property
     def _own(self) -> int:
-        """The policy's own choice."""
+        """The policy's own choice, as an index."""
         return self.chosen if self.favourite is None else self.favourite
 
     @property
@@ -191,7 +198,7 @@ class Explanation:
         return float(self.ratio[self._own])
 
     def table(self) -> "pd.DataFrame":
-        """One row per arm: mean, std, estimate, radius, ratio, and whether it was chosen."""
+        """Return one row per arm: mean, std, estimate, radius, ratio, and which was chosen."""
         import pandas as pd
 
         columns = {
@@ -223,7 +230,74 @@ class Explanation:
         return "\n".join([*lines, self.table().to_string(float_format="{:.4g}".format)])
 
 
-class Estimate(Explanation):
-    """What an agent believes now; `chosen` is what it would choose next, at the same draw."""
+class ArmEstimates(Explanation):
+    """What an agent believes now; `chosen` is what it would choose next, with the same draws."""
 
     _verb = "would choose"
+
+
+class Ranking:
+    """Arms in an order, best first, and the id under which to report their rewards.
+
+    The places are filled one after the other: the policy chooses among all arms offered, then among
+    those that are left, and so on, all from what is known now. So the list of TS-UCB is its rule
+    applied without replacement; each place has its own draw of f̃, over the arms that were left.
+    Each counts as a decision, and all of them have one id.
+
+    `id` is a string, `arms` are the names in their order, `time` is when the agent's clock said the
+    list was made. `explain(place)` says why an arm is where it is, counted from 0.
+    """
+
+    __slots__ = ("_offer", "_policy", "_seen", "arms", "id", "places", "time")
+
+    def __init__(
+        self, id: str, offer: Offer, places: Integers, policy: Any, seen: Floats, time: float
+    ) -> None:
+        self.id, self.time = id, time
+        self.places = tuple(places.tolist())  # of each arm among those offered
+        self.arms: tuple[Arm, ...] = tuple(offer.names[place] for place in self.places)
+        # One line per place: what `tsucb.step.next_arm` saw of the arms that were left.
+        self._offer, self._policy, self._seen = offer, policy, seen
+
+    def __repr__(self) -> str:
+        return f"Ranking(id={self.id!r}, arms={self.arms!r})"
+
+    def __len__(self) -> int:
+        return len(self.arms)
+
+    @property
+    def offered(self) -> tuple[Arm, ...]:
+        """The arms that the list was made from."""
+        return self._offer.names
+
+    def decision(self, place: int) -> Decision:
+        """Return how this place was filled, as a decision among the arms that were left.
+
+        >>> import tsucb
+        >>> ranking = tsucb.Agent(["red", "blue", "green"], features=1, seed=0).rank([1.0], 2)
+        >>> ranking.decision(1).arm == ranking.arms[1]
+        True
+        """
+        if not 0 <= place < len(self.places):
+            raise IndexError(f"the list has the places 0 to {len(self.places) - 1}, not {place}")
+        left = [i for i in range(len(self._offer.names)) if i not in self.places[:place]]
+        names = tuple(self._offer.names[i] for i in left)
+        seen = self._seen[place, : 4 * len(left) + 2].tobytes()
+        arm, id = self.arms[place], place_id(self.id, place)
+        offer = Offer(names, self._offer.columns[left])
+        return Decision(id, arm, offer, self._policy, seen, None, self.time)
+
+    def explain(self, place: int) -> Explanation:
+        """Return what the policy saw of every arm that was left when it filled this place.
+
+        >>> import tsucb
+        >>> ranking = tsucb.Agent(["red", "blue", "green"], features=1, seed=0).rank([1.0], 2)
+        >>> len(ranking.explain(1).arms)
+        2
+        """
+        return self.decision(place).explain()
+
+
+def place_id(id: str, place: int) -> str:
+    """Return the id under which a log has one place of a list."""
+    return f"{id}#{place}"

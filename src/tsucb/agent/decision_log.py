@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tsucb.agent.contexts import records
+from tsucb.agent.readers import one_by_one
 from tsucb.agent.values import values_of
 from tsucb.checks import whole_number
 from tsucb.files import write_whole
@@ -85,7 +85,7 @@ class DecisionLog:
 
     def decided_many(self, decisions: "Sequence[Decision]", contexts: Any) -> None:
         """Write several decisions, made from the rows of a table, a matrix or a list."""
-        pairs = zip(decisions, rows_of(contexts), strict=True)
+        pairs = zip(decisions, one_by_one(contexts), strict=True)
         self._write([decision_row(decision, context) for decision, context in pairs])
 
     def rewarded(self, id: str, reward: float, now: float) -> None:
@@ -190,15 +190,6 @@ def decision_row(decision: "Decision", context: Any) -> Row:
 def reward_row(id: str, reward: float | None, now: float, expired: bool) -> Row:
     """A reward as a row of the log."""
     return {"kind": "reward", "id": id, "time": float(now), "reward": reward, "expired": expired}
-
-
-def rows_of(contexts: Any) -> list[Any]:
-    """The contexts one by one."""
-    if isinstance(contexts, Mapping) or hasattr(contexts, "columns"):
-        return records(contexts, getattr(contexts, "columns", contexts))
-    if hasattr(contexts, "toarray"):
-        contexts = contexts.toarray()
-    return list(contexts)
 
 
 def as_json(context: Any) -> str | None:

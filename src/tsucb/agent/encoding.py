@@ -1,23 +1,33 @@
-"""Contexts as applications have them, turned into vectors; columns are learned as they come."""
+"""Turn contexts as applications have them into vectors; columns are learned as they come."""
 
-import threading
 from collections.abc import Iterable, Mapping, Set
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.agent.values import column_of, feature_name, kind_of, named, numbered, unique
-from tsucb.agent.vocabulary import Vocabulary, check_state, refuse_reentry
+from tsucb.agent.values import column_of, feature_name, kind_of, named, numbered, shown, unique
+from tsucb.agent.vocabulary import ColumnCounts, Vocabulary, check_state
 from tsucb.numeric.arrays import Floats
 
 
 def coded_features(categories: Iterable[str]) -> frozenset[str]:
-    """The names of features whose numbers are codes."""
+    """Return the names of features whose numbers are codes."""
     if isinstance(categories, str):
-        raise TypeError(f"categories is a list of names, such as [{categories!r}]")
+        raise TypeError(f"categories is a list of names, such as [{shown(categories)}]")
     return frozenset(feature_name(name) for name in categories)
+
+
+class Encoded(NamedTuple):
+    """A vector, or a matrix with a row for each of several contexts.
+
+    `before` and `after` are what the encoder has learned: when it read, and with what was read.
+    """
+
+    numbers: Floats
+    before: Any
+    after: Any
 
 
 class Encoder:
@@ -29,7 +39,8 @@ class Encoder:
     that centres its features sees 0. Features and categories that first come late get new columns,
     which were 0 in all contexts before. Column j of a vector always means the same.
 
-    All methods may be called from many threads. A context that is refused changes nothing.
+    `read` changes nothing: what it has learned counts once it is given to `accept`, which `encode`
+    does at once. A context that is refused changes nothing.
 
     Parameters
     ----------
@@ -37,8 +48,9 @@ class Encoder:
         Features whose numbers are codes, such as postcodes: each number is a category. 1, 1.0 and
         "1" are the same one.
     most_columns
-        With so many columns, categories that are new share the column 'other' of their feature.
-        With so many features, after the first context, new ones are left out, with a warning.
+        With this many columns, categories that are new share the column 'other' of their feature.
+        With this many features, after the first context, new ones are left out, with a warning. No
+        context may have more than 1,000 features, or this many if that is more.
 
     >>> encoder = Encoder(categories=["zip"])
     >>> encoder.encode({"age": 30, "city": "Paris", "zip": 75001})[:4]
@@ -57,54 +69,64 @@ class Encoder:
         most: Any = most_columns
         self.categories = coded_features(categories)
         if not isinstance(most, Integral) or isinstance(most, bool) or int(most) < 1:
-            raise ValueError(f"most_columns must be a whole number of at least 1, not {most!r}")
+            raise ValueError(
+                f"most_columns must be a whole number of at least 1, not {shown(most)}"
+            )
         self.most_columns = int(most)
-        self.lock = threading.RLock()
-        # Whatever was learned, in one place: what changes it takes its place, so that an interrupt
-        # finds a context learned from or not.
-        self._vocabulary = Vocabulary(self.categories, self.most_columns)
+        self.learned = Vocabulary(self.categories, self.most_columns), ColumnCounts()
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The columns."""
+        return self.learned[0]
 
     @property
     def width(self) -> int:
         """The length of vectors. It grows by half at a time; columns without a name are 0."""
-        return self._vocabulary.width
+        return self.vocabulary.width
 
     @property
     def used(self) -> int:
         """How many columns are in use; they come first."""
-        return len(self._vocabulary.columns)
+        return len(self.vocabulary.columns)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the columns in use."""
-        return tuple(self._vocabulary.names)
+        return tuple(self.vocabulary.names)
 
     def knows(self, feature: str, category: str) -> bool:
-        """Whether a category has a column of its own."""
-        known = self._vocabulary.features.get(feature)
+        """Return whether a category has a column of its own."""
+        known = self.vocabulary.features.get(feature)
         return known is not None and category in known.labels
 
+    def read(self, context: Any) -> Encoded:
+        """Return the vector of a context, with the columns that it needs, learning nothing yet."""
+        before = self.learned
+        vector, *after = before[0].encode(context, before[1], learn=True)
+        return Encoded(vector, before, (after[0], after[1]))
+
+    def accept(self, encoded: Encoded) -> None:
+        """Learn what was read, in one assignment; nothing was learned since it was read."""
+        self.learned = encoded.after
+
     def encode(self, context: Any) -> Floats:
-        """The vector of a context, after learning the columns that it needs."""
-        if self.lock._is_owned():  # type: ignore[attr-defined]
-            refuse_reentry()
-        with self.lock:
-            vocabulary, vector = self._vocabulary.encode(context, learn=True)
-            self._vocabulary = vocabulary
-            return vector
+        """Return the vector of a context, after learning the columns that it needs."""
+        encoded = self.read(context)
+        self.accept(encoded)
+        return encoded.numbers
 
     def peek(self, context: Any) -> Floats:
-        """The vector of a context, learning nothing; what has no column is left out."""
-        return self._vocabulary.encode(context, learn=False)[1]
+        """Return the vector of a context, learning nothing; what has no column is left out."""
+        return self.vocabulary.encode(context, self.learned[1], learn=False)[0]
 
     def describe(self, context: Any) -> list[tuple[str, float]]:
-        """What `peek` makes of a context: the names and values of the columns that are not 0."""
-        vocabulary, vector = self._vocabulary.encode(context, learn=False)
-        names = tuple(vocabulary.names)
+        """Return the names and values of the columns that `peek` does not make 0."""
+        vector, names = self.peek(context), self.names
         return [(names[i], float(vector[i])) for i in np.flatnonzero(vector).tolist()]
 
     def encode_table(self, table: Any) -> Floats:
-        """The vectors of many contexts, one row each: as `encode` for one after the other.
+        """Return the vectors of many contexts, one row each: as `encode` for one after the other.
 
         Parameters
         ----------
@@ -118,34 +140,35 @@ class Encoder:
                [30.,  0.,  1.,  1.],
                [40.,  1.,  0.,  0.]])
         """
+        encoded = self.read_table(table)
+        self.accept(encoded)
+        return encoded.numbers
+
+    def read_table(self, table: Any) -> Encoded:
+        """Return what `encode_table` does, learning nothing yet."""
         if hasattr(table, "toarray"):
             table = table.toarray()
         if isinstance(table, Mapping) or hasattr(table, "columns"):
             names = list(table.columns if hasattr(table, "columns") else table)
             values = named(names, [table[name] for name in unique(names)])
-            return self._encode_columns(values, positional=False)
+            return self._read_columns(values, positional=False)
         if isinstance(table, np.ndarray):
             if table.ndim != 2 or table.shape[1] == 0:
                 raise ValueError(f"a table has rows and columns, but its shape is {table.shape}")
-            return self._encode_columns(numbered(table.T), positional=True)
+            return self._read_columns(numbered(table.T), positional=True)
         if not isinstance(table, Iterable) or isinstance(table, str | bytes | Set):
             raise TypeError(f"a table is a data frame, a matrix or a list, not a {kind_of(table)}")
-        contexts = list(table)
-        if self.lock._is_owned():  # type: ignore[attr-defined]
-            refuse_reentry()
-        vectors = []
-        with self.lock:
-            vocabulary = self._vocabulary.copied()
-            for context in contexts:
-                vocabulary, vector = vocabulary.encode(context, learn=True)
-                vectors.append(vector)
-            matrix = np.zeros((len(vectors), vocabulary.width))
-            for row, vector in zip(matrix, vectors, strict=True):
-                row[: vector.size] = vector
-            self._vocabulary = vocabulary
-            return matrix
+        before, vectors = self.learned, []
+        vocabulary, tally = before
+        for context in table:
+            vector, vocabulary, tally = vocabulary.encode(context, tally, learn=True)
+            vectors.append(vector)
+        matrix = np.zeros((len(vectors), vocabulary.width))
+        for row, vector in zip(matrix, vectors, strict=True):
+            row[: vector.size] = vector
+        return Encoded(matrix, before, (vocabulary, tally))
 
-    def _encode_columns(self, values: Mapping[str, Any], positional: bool) -> Floats:
+    def _read_columns(self, values: Mapping[str, Any], positional: bool) -> Encoded:
         columns = {
             name: column_of(name, column, name in self.categories)
             for name, column in values.items()
@@ -153,35 +176,42 @@ class Encoder:
         lengths = {column.codes.size for column in columns.values()}
         if len(lengths) > 1:
             raise ValueError(f"the columns of a table must be equally long, not {sorted(lengths)}")
-        rows = lengths.pop() if lengths else 0
-        if self.lock._is_owned():  # type: ignore[attr-defined]
-            refuse_reentry()
-        with self.lock:
-            vocabulary = self._vocabulary.copied()
-            matrix = vocabulary.encode_columns(columns, rows, positional)
-            self._vocabulary = vocabulary
-            return matrix
+        rows, before = lengths.pop() if lengths else 0, self.learned
+        matrix, *after = before[0].encode_columns(columns, rows, positional, before[1])
+        return Encoded(matrix, before, (after[0], after[1]))
 
     def joined(self, other: "Encoder", base: "Encoder") -> tuple["Encoder", NDArray[np.int64]]:
-        """An encoder that knows what this one and another have learned since they were one.
+        """Return an encoder that knows what this one and another learned since they were one.
 
         Returns also where it has the columns of the other; those of this one keep their places.
         """
         if self.categories != other.categories:
             raise ValueError("two encoders with different categories cannot be joined")
-        result = Encoder.from_state(self.state())
-        result._vocabulary, places = self._vocabulary.joined(other._vocabulary, base._vocabulary)
-        return result, places
+        result = Encoder(categories=self.categories, most_columns=self.most_columns)
+        vocabulary = self.vocabulary.joined(other.vocabulary)
+        learned = 0
+        totals, absent = np.zeros(vocabulary.width), np.zeros(vocabulary.width, dtype=np.int64)
+        for each, sign in ((self, 1), (other, 1), (base, -1)):
+            count, sums, missing = each.learned[1]
+            at, used = vocabulary.places_of(each.vocabulary), each.used
+            all_missing = np.full(vocabulary.width, count)  # of a column that it does not have
+            all_missing[at] = missing[:used]
+            learned += sign * count
+            totals[at] += sign * sums[:used]
+            absent += sign * all_missing
+        absent[len(vocabulary.columns) :] = 0
+        result.learned = vocabulary, ColumnCounts(learned, totals, absent)
+        return result, vocabulary.places_of(other.vocabulary)
 
     # Storage
 
     def state(self) -> dict[str, Any]:
-        """Everything that was learned, made of what JSON has; `from_state` takes it back."""
-        return self._vocabulary.state()
+        """Return everything that was learned, made of what JSON has; see `from_state`."""
+        return self.vocabulary.packed(self.learned[1])
 
     @classmethod
     def from_state(cls, state: Any) -> "Encoder":
-        """The encoder that `state` described, or a ValueError if no encoder has such a state.
+        """Return the encoder that `state` described; raise ValueError if there is none.
 
         >>> encoder = Encoder()
         >>> vector = encoder.encode({"age": 30, "city": "Paris"})
@@ -190,7 +220,7 @@ class Encoder:
         """
         check_state(state)
         encoder = cls(categories=state["categories"], most_columns=state["most_columns"])
-        encoder._vocabulary = Vocabulary.from_state(state)
+        encoder.learned = Vocabulary.unpacked(state)
         return encoder
 
     def __reduce__(self) -> tuple[Any, ...]:

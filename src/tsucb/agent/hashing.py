@@ -1,31 +1,31 @@
-"""Contexts as applications have them, turned into rows of hashed columns; for `HashedLinear`."""
+"""Turn contexts as applications have them into rows of hashed columns, for `HashedLinear`."""
 
 import math
-import threading
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
-from tsucb.agent.encoding import coded_features
+from tsucb.agent.encoding import Encoded, coded_features
 from tsucb.agent.values import array_of, cell_of, kind_of, objects_of, unique, values_of
-from tsucb.agent.vocabulary import refuse_reentry
 from tsucb.checks import LARGEST, within
 from tsucb.compiler import compiled
-from tsucb.models.hashed_linear import MOST, MOST_ROW
+from tsucb.models.hashed_linear import MOST_ROW
+from tsucb.models.state import MOST
 from tsucb.numeric.arrays import Floats, Integers
 
 FURTHEST = 3.0  # standard deviations: numbers beyond them count as these
 BLOCK = 32  # rows are as long as a multiple of it, so that they rarely become longer
 MOST_REMEMBERED = 100_000  # hashes, which are only faster to look up than to compute
+MOST_SCALED = 100_000  # features with numbers; those of further ones are read as 0
 
 # Of a number's values so far: how many, their mean, and the sum of squares around it.
 Moments = tuple[int, float, float]
 
 
 class HashingEncoder:
-    """Turns contexts into rows of pairs, column and value, and remembers the scale of numbers.
+    """Turns contexts into rows of pairs, column and value, and learns the scale of numbers.
 
     A category is 1 in the column that a hash of feature and category says, a value that is missing
     in one of its own. A number is standardised by what its feature was so far, and ±3 at most. With
@@ -33,8 +33,7 @@ class HashingEncoder:
     them together weigh as much as all features do. Hashes are the same in every process. A row of a
     sparse matrix (of SciPy) is taken as it is: nothing in it is hashed, scaled or crossed.
 
-    It has the methods of `tsucb.agent.encoding.Encoder`, and like it may be called from many
-    threads; a context that is refused changes nothing.
+    It has the methods of `tsucb.agent.encoding.Encoder`: `read` changes nothing, `accept` learns.
 
     Parameters
     ----------
@@ -53,55 +52,67 @@ class HashingEncoder:
     names: tuple[str, ...] = ()  # those of its columns are not known
 
     def __init__(self, bits: int, crossed: bool, categories: Iterable[str] = ()) -> None:
-        self.bits, self.crossed, self.width = bits, crossed, 0
+        self.bits, self.crossed = bits, crossed
         self.categories = coded_features(categories)
-        self.lock = threading.RLock()
-        # What takes its place when something is learned is new: an interrupt finds all or nothing.
-        self._moments: dict[str, Moments] = {}
+        self.learned: tuple[dict[str, Moments], int] = {}, 0  # the moments, and the longest row
         self._hashes: dict[tuple[str, str | None], int] = {}
 
+    @property
+    def width(self) -> int:
+        """The length of the longest row so far."""
+        return self.learned[1]
+
+    def read(self, context: Any) -> Encoded:
+        """Return the row of a context, learning nothing yet."""
+        before = self.learned
+        row, moments = self._row(context, before[0])
+        return Encoded(row, before, (moments, max(before[1], row.size)))
+
+    def accept(self, encoded: Encoded) -> None:
+        """Learn what was read, in one assignment; nothing was learned since it was read."""
+        self.learned = encoded.after
+
     def encode(self, context: Any) -> Floats:
-        """The row of a context, after learning what its numbers tell of their scale."""
-        if self.lock._is_owned():  # type: ignore[attr-defined]
-            refuse_reentry()
-        with self.lock:
-            row, self._moments = self._row(context, self._moments)
-            self.width = max(self.width, row.size)
-        return row
+        """Return the row of a context, after learning what its numbers tell of their scale."""
+        encoded = self.read(context)
+        self.accept(encoded)
+        return encoded.numbers
 
     def peek(self, context: Any) -> Floats:
-        """The same row, learning nothing."""
-        return self._row(context, self._moments)[0]
+        """Return the same row, learning nothing."""
+        return self._row(context, self.learned[0])[0]
 
     def encode_table(self, table: Any) -> Floats:
-        """The rows of many contexts, one below the other: as `encode` for one after the other."""
+        """Return the rows of many contexts: as `encode` for one after the other."""
+        encoded = self.read_table(table)
+        self.accept(encoded)
+        return encoded.numbers
+
+    def read_table(self, table: Any) -> Encoded:
+        """Return what `encode_table` does, learning nothing yet."""
         if isinstance(table, Mapping) or hasattr(table, "columns"):
             table = _records(table)
         if isinstance(table, str | bytes) or not isinstance(table, Iterable):
             raise TypeError(f"a table is a data frame, a matrix or a list, not a {kind_of(table)}")
-        contexts = list(table)
-        if self.lock._is_owned():  # type: ignore[attr-defined]
-            refuse_reentry()
-        with self.lock:
-            rows, moments = [], self._moments
-            for context in contexts:
-                row, moments = self._row(context, moments)
-                rows.append(row)
-            self.width = max([self.width, *(row.size for row in rows)])
-            self._moments = moments
-            matrix = np.zeros((len(rows), self.width))
+        before, rows = self.learned, []
+        moments = before[0]
+        for context in table:
+            row, moments = self._row(context, moments)
+            rows.append(row)
+        width = max([before[1], *(row.size for row in rows)])
+        matrix = np.zeros((len(rows), width))
         for line, row in zip(matrix, rows, strict=True):
             line[: row.size] = row
-        return matrix
+        return Encoded(matrix, before, (moments, width))
 
     def describe(self, context: Any) -> list[tuple[str, float]]:
-        """The features that have columns, and their values where these are not 0."""
+        """Return the features that have columns, and their values where these are not 0."""
         if hasattr(context, "tocsr"):
             columns, values = self._given(context)
             return [
                 (f"x{i - 1}", x) for i, x in zip(columns.tolist(), values.tolist(), strict=True)
             ]
-        cells, _ = self._cells(context, self._moments)
+        cells, _ = self._cells(context, self.learned[0])
         found = [(_label(*key), x) for key, x in cells]
         if self.crossed:
             share = share_of_pairs(len(found))
@@ -110,7 +121,7 @@ class HashingEncoder:
         return [(name, x) for name, x in found if x]
 
     def _row(self, context: Any, moments: dict[str, Moments]) -> tuple[Floats, dict[str, Moments]]:
-        """A row, and the moments with those of the context among them."""
+        """Return the row of a context, and the moments with its numbers among them."""
         if hasattr(context, "tocsr"):
             columns, values = self._given(context)
             row = np.zeros(_length(columns.size))
@@ -130,7 +141,7 @@ class HashingEncoder:
     def _cells(
         self, context: Any, moments: dict[str, Moments]
     ) -> tuple[list[tuple[tuple[str, str | None], float]], dict[str, Moments]]:
-        """Features with their category, '' for missing or None for a number, and their values."""
+        """Return features with their category ('' for missing, None for a number) and value."""
         # Dictionaries of strings and numbers first, in the fastest way.
         plain = type(context) is dict and set(map(type, context)) == {str}
         values = context if plain else values_of(context)[0]
@@ -146,9 +157,11 @@ class HashingEncoder:
                 cells.append(((name, "=" + cell), 1.0))
             elif cell is None:
                 cells.append(((name, ""), 1.0))
-            else:
+            elif name in moments or len(moments) + len(changed) < MOST_SCALED:
                 changed[name] = now = _with(moments.get(name, (0, 0.0, 0.0)), cell)
                 cells.append(((name, None), _standardised(cell, now)))
+            else:
+                cells.append(((name, None), 0.0))
         if self._columns(len(cells)) > MOST_ROW // 2:
             raise ValueError(
                 f"a context has {len(cells):,} features, which need more than "
@@ -160,7 +173,7 @@ class HashingEncoder:
         return features * (features + 1) // 2 if self.crossed else features
 
     def _hash(self, key: tuple[str, str | None]) -> int:
-        """63 bits that depend on the feature and its category alone."""
+        """Return 63 bits that depend on the feature and its category alone."""
         name, category = key
         text = name if category is None else f"{name}\0{category}"
         digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -170,7 +183,7 @@ class HashingEncoder:
         return found
 
     def _given(self, context: Any) -> tuple[Integers, Floats]:
-        """Columns and values of a sparse row; column 0 is kept for the constant."""
+        """Return columns and values of a sparse row; column 0 is kept for the constant."""
         row = context.tocsr()
         if row.ndim == 2 and row.shape[0] != 1:
             raise ValueError(f"a context is one row, but the matrix has {row.shape[0]} rows")
@@ -190,32 +203,33 @@ class HashingEncoder:
     # Storage
 
     def state(self) -> dict[str, Any]:
-        """Everything that was learned, made of what JSON has; `from_state` takes it back."""
+        """Return everything that was learned, made of what JSON has; see `from_state`."""
         return {
             "categories": sorted(self.categories),
             "width": self.width,
-            "moments": {name: list(moments) for name, moments in self._moments.items()},
+            "moments": {name: list(moments) for name, moments in self.learned[0].items()},
         }
 
     @classmethod
     def from_state(cls, state: Any, bits: int, crossed: bool) -> "HashingEncoder":
-        """The encoder that `state` described, or a ValueError if no encoder has such a state."""
+        """Return the encoder that `state` described; raise ValueError if there is none."""
         if type(state) is not dict or state.keys() != {"categories", "width", "moments"}:
             raise ValueError("an encoder that is none")
         encoder, width = cls(bits, crossed, state["categories"]), state["width"]
         if type(width) is not int or not 0 <= width <= MOST_ROW or width % BLOCK:
             raise ValueError("an encoder whose rows cannot be")
-        encoder.width = width
+        learned: dict[str, Moments] = {}
         for name, (count, mean, squares) in state["moments"].items():
             good = type(count) is int and type(mean) is float and type(squares) is float
             if not good or count < 1 or not abs(mean) <= LARGEST or not 0 <= squares <= MOST:
                 raise ValueError("an encoder whose numbers cannot be")
-            encoder._moments[name] = count, mean, squares
+            learned[name] = count, mean, squares
+        encoder.learned = learned, width
         return encoder
 
 
 def _records(table: Any) -> list[dict[str, Any]]:
-    """The rows of a table."""
+    """Return the rows of a table as dictionaries."""
     names = list(getattr(table, "columns", table))
     columns = []
     for name in unique(names):
@@ -227,7 +241,7 @@ def _records(table: Any) -> list[dict[str, Any]]:
 
 
 def _with(moments: Moments, x: float) -> Moments:
-    """The moments with one more number."""
+    """Return the moments with one more number."""
     count, mean, squares = moments
     count += 1
     step = x - mean
@@ -236,6 +250,7 @@ def _with(moments: Moments, x: float) -> Moments:
 
 
 def _standardised(x: float, moments: Moments) -> float:
+    """Return a number in standard deviations from the mean, ±3 at most."""
     count, mean, squares = moments
     if not squares > 0:
         return 0.0
@@ -244,16 +259,18 @@ def _standardised(x: float, moments: Moments) -> float:
 
 
 def _label(name: str, category: str | None) -> str:
+    """Return what a feature is called with its category."""
     return name if category is None else f"{name}{category or ' missing'}"
 
 
 def _length(columns: int) -> int:
+    """Return the length of a row with this many columns."""
     return -(-2 * columns // BLOCK) * BLOCK
 
 
 @compiled
 def share_of_pairs(features):  # type: ignore[no-untyped-def]
-    """What products are multiplied with: all together may matter as much as all features do.
+    """Return the factor of products: all together may matter as much as all features do.
 
     A prior that took the many products for as large as the few features would drown these.
     """
@@ -269,7 +286,7 @@ def fill_row(hashes, values, crossed, columns, row):  # type: ignore[no-untyped-
     """
     n, place = hashes.size, 0
     for a in range(n):
-        row[place] = 1 + mixed(np.uint64(hashes[a])) % np.uint64(columns)
+        row[place] = 1 + scrambled(np.uint64(hashes[a])) % np.uint64(columns)
         row[place + 1] = values[a]
         place += 2
     if crossed:
@@ -278,14 +295,14 @@ def fill_row(hashes, values, crossed, columns, row):  # type: ignore[no-untyped-
             for b in range(a + 1, n):
                 low, high = min(hashes[a], hashes[b]), max(hashes[a], hashes[b])
                 both = np.uint64(low) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(high)
-                row[place] = 1 + mixed(both) % np.uint64(columns)
+                row[place] = 1 + scrambled(both) % np.uint64(columns)
                 row[place + 1] = share * values[a] * values[b]
                 place += 2
 
 
 @compiled
-def mixed(bits):  # type: ignore[no-untyped-def]
-    """All bits of the result depend on all of these: the finaliser of SplitMix64."""
+def scrambled(bits):  # type: ignore[no-untyped-def]
+    """Return bits that each depend on all of the given ones: the finaliser of SplitMix64."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))

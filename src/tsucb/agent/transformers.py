@@ -150,17 +150,16 @@ class RowTransform:
         return vector
 
 
-def learn_and_transform(transformer: Any, contexts: Any) -> Floats:
-    """Let a transformer learn from contexts by `partial_fit`, then transform them.
+def learned_from(transformer: Any, contexts: Any) -> tuple[Floats, dict[str, Any]]:
+    """Let a copy of a transformer learn from contexts by `partial_fit`, and transform them.
 
-    Numbers beyond ±1e30 are refused. A copy learns, and what it knows becomes the transformer's if
-    it makes finite numbers of the contexts: one NaN would otherwise stay in its means for good.
-    Copying costs little beside `partial_fit`. Not to be called from two threads at a time.
+    Returns the vectors, and the `__dict__` of the transformer that has learned. A copy, as one NaN
+    would stay in the transformer's means for good. Numbers beyond ±1e30 are refused.
 
     Parameters
     ----------
     transformer
-        Anything with scikit-learn's `partial_fit` and `transform`.
+        Anything with scikit-learn's `partial_fit` and `transform`; not changed.
     contexts
         What these take: a matrix, a table, a list of lists or of dictionaries.
     """
@@ -181,8 +180,7 @@ def learn_and_transform(transformer: Any, contexts: Any) -> Floats:
             "the transformer makes NaN, infinity or a number beyond "
             f"±{LARGEST:g} of the context; every entry must be finite"
         )
-    transformer.__dict__ = other.__dict__  # in one step: an interrupt finds it done or not
-    return matrix
+    return matrix, vars(other)
 
 
 def _too_large(value: Any) -> bool:

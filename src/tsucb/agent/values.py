@@ -1,10 +1,12 @@
-"""What a context holds: numbers, categories and gaps, by feature, whatever form it comes in."""
+"""Read the values of a context, in whatever form it comes: numbers, categories and gaps."""
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from itertools import islice
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -14,20 +16,25 @@ from numpy.typing import NDArray
 from tsucb.checks import LARGEST
 from tsucb.numeric.arrays import Floats
 
+LONGEST_SHOWN = 80  # letters of a value in a message
 Cell = float | str | None  # what a value was read as: a number, a category, missing
 
 
 class Column(NamedTuple):
-    """One feature in all rows of a table."""
+    """One feature in all rows of a table.
 
-    numbers: Floats  # 0 where it is none
-    present: NDArray[np.bool_]  # where it is a number
-    codes: NDArray[np.int64]  # the number of its category; -1 where it is none
-    labels: Sequence[str]  # the categories
+    numbers: 0 where the value is none; present: where it is a number; codes: the number of its
+    category in `labels`, -1 where it is none.
+    """
+
+    numbers: Floats
+    present: NDArray[np.bool_]
+    codes: NDArray[np.int64]
+    labels: Sequence[str]
 
 
 def values_of(context: Any) -> tuple[dict[str, Any], bool]:
-    """The values of a context by feature, and whether they had no names of their own."""
+    """Return the values of a context by feature, and whether they came without names."""
     if isinstance(context, Mapping):
         return named(list(context), list(context.values())), False
     if hasattr(context, "columns"):
@@ -64,14 +71,17 @@ def values_of(context: Any) -> tuple[dict[str, Any], bool]:
 
 
 def numbered(values: Iterable[Any]) -> dict[str, Any]:
+    """Return values without names under the names x0, x1, …"""
     return {f"x{i}": value for i, value in enumerate(values)}
 
 
 def named(names: Sequence[Any], values: Sequence[Any]) -> dict[str, Any]:
+    """Return values by the names of their features, each of which must come once."""
     return dict(zip(unique([feature_name(name) for name in names]), values, strict=True))
 
 
 def feature_name(name: Any) -> str:
+    """Return the name of a feature as a plain string."""
     if type(name) is str:
         return name
     if isinstance(name, str):
@@ -79,18 +89,19 @@ def feature_name(name: Any) -> str:
     # The columns of a table without names have numbers.
     if isinstance(name, Integral) and not isinstance(name, bool):
         return str(int(name))
-    raise TypeError(f"features are named by strings, not by {name!r}")
+    raise TypeError(f"features are named by strings, not by {shown(name)}")
 
 
 def unique(names: Sequence[Any]) -> Sequence[Any]:
+    """Return names; raise ValueError if one comes twice."""
     if len(set(names)) < len(names):
-        twice = [name for i, name in enumerate(names) if name in names[:i]]
+        twice = [name for name, count in Counter(names).items() if count > 1]
         raise ValueError(f"a context has the features {listed(twice)} twice; rename one of them")
     return names
 
 
 def cell_of(name: str, value: Any, coded: bool) -> Cell:
-    """What a value is: a number, a category, or missing."""
+    """Return what a value is: a number, a category, or None for missing."""
     kind = type(value)
     if kind is str or value is None or (kind is float and not coded and abs(value) <= LARGEST):
         return value  # type: ignore[no-any-return]
@@ -125,13 +136,15 @@ def cell_of(name: str, value: Any, coded: bool) -> Cell:
 
 
 def too_large(name: str, number: float) -> str:
+    """Return the message about a number beyond `LARGEST`."""
     return (
-        f"the feature {name!r} is {number}, but numbers must lie within ±{LARGEST:g}; "
+        f"the feature {shown(name)} is {number}, but numbers must lie within ±{LARGEST:g}; "
         "give None where it is not known"
     )
 
 
 def wrong_kind(name: str, value: Any) -> str:
+    """Return the message about a value that is no feature."""
     advice = ""
     if isinstance(value, list | tuple | set | frozenset | Mapping | np.ndarray):
         advice = "; give each of its entries a name of its own"
@@ -142,15 +155,17 @@ def wrong_kind(name: str, value: Any) -> str:
     elif isinstance(value, bytes):
         advice = "; decode it to a string"
     return (
-        f"the feature {name!r} is a {kind_of(value)}, but it must be a number, a boolean, a string "
-        f"or None{advice}"
+        f"the feature {shown(name)} is a {kind_of(value)}, but it must be a number, a boolean, a "
+        f"string or None{advice}"
     )
 
 
 def column_of(name: str, values: Any, coded: bool) -> Column:
-    """A column of a table, read as `cell` reads every value."""
+    """Read a column of a table as `cell_of` reads every value."""
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
-        raise TypeError(f"the column {name!r} of a table must be a list, not a {kind_of(values)}")
+        raise TypeError(
+            f"the column {shown(name)} of a table must be a list, not a {kind_of(values)}"
+        )
     # Not an array of a list: it would make strings of numbers.
     table = array_of(values) if hasattr(values, "__array__") else None
     numeric = table is not None and table.ndim == 1 and table.dtype.kind in "fiub"
@@ -181,7 +196,8 @@ def column_of(name: str, values: Any, coded: bool) -> Column:
 
 
 def array_of(values: Any) -> NDArray[Any]:
-    if isinstance(values, np.ma.MaskedArray):  # what is masked is missing
+    """Return values as an array; masked entries are None."""
+    if isinstance(values, np.ma.MaskedArray):
         objects = np.array(np.ma.getdata(values), dtype=object)
         objects[np.ma.getmaskarray(values)] = None
         return objects
@@ -189,25 +205,36 @@ def array_of(values: Any) -> NDArray[Any]:
 
 
 def objects_of(table: NDArray[Any]) -> list[Any]:
-    # Times would become numbers.
+    """Return the entries of an array as Python has them; times stay times."""
     return list(table) if table.ndim != 1 or table.dtype.kind in "mM" else table.tolist()
 
 
 def is_code(label: str) -> bool:
-    """Whether a category may have come as an integer."""
+    """Return whether a category may have come as an integer."""
     digits = label.removeprefix("-").isdecimal() and len(label) < 20
     return digits and str(int(label)) == label
 
 
 def missing_in(column: Column) -> NDArray[np.bool_]:
+    """Return the rows in which a feature is missing."""
     return ~column.present & (column.codes < 0)
 
 
 def listed(names: Iterable[Any]) -> str:
-    """The first few of several names."""
-    quoted = [repr(name) for name in names]
-    return ", ".join(quoted[:5]) + (", …" if len(quoted) > 5 else "")
+    """Return the first few of several names, quoted."""
+    some = list(islice(names, 6))
+    return ", ".join(map(shown, some[:5])) + (", …" if len(some) > 5 else "")
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message shows it: its repr, cut where that is long."""
+    try:
+        text = repr(value[:LONGEST_SHOWN] if isinstance(value, str | bytes) else value)
+    except ValueError:  # a number of thousands of digits
+        return f"a huge {kind_of(value)}"
+    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
 
 
 def kind_of(value: Any) -> str:
+    """Return the name of a value's class, for messages."""
     return type(value).__name__

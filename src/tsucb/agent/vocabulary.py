@@ -1,9 +1,13 @@
-"""Which column a value goes to: columns are learned as values come."""
+"""The columns of an encoder: which value goes to which, and what was counted of them.
+
+A `Vocabulary` and `ColumnCounts` do not change once others have them: reading a context returns
+those that come after it, and whoever owns them puts them in place of the old ones, or does not.
+"""
 
 import warnings
 from array import array
 from collections.abc import Iterable, Mapping, Set
-from typing import Any, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +21,19 @@ SMALLEST_BLOCK = 16  # columns, once there are more than numbers
 _ARRAY, _FLOAT = np.ndarray, np.dtype(np.float64)
 _PLAIN = frozenset([float, int, bool, np.float64, np.int64])  # compared and stored as they are
 _KINDS = ("number", "category", "missing", "other")
-# Contexts learned from, sums of the columns over them where they were not filled in, and in how
-# many of them each column that is a number was none.
-Tally = tuple[int, Floats, NDArray[np.int64]]
+MOST_FEATURES = 1_000  # of one context
+
+
+class ColumnCounts(NamedTuple):
+    """Counts of the contexts learned from.
+
+    contexts: how many; totals: the sum of every column, without what was filled in; absent: in how
+    many contexts each column that is a number was missing. Both are as long as vectors are.
+    """
+
+    contexts: int = 0
+    totals: Floats = np.zeros(0)
+    absent: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
 
 class Labels(dict[str | int, int]):
@@ -31,6 +45,7 @@ class Labels(dict[str | int, int]):
         self.other: int | None = None
 
     def column(self, label: str) -> int | None:
+        """Return the column of a category; None if it has none."""
         column = self.get(label)
         return self.other if column is None else column
 
@@ -53,9 +68,14 @@ class Feature:
 
 
 class Vocabulary:
-    """The columns of an encoder, and what it has counted.
+    """The columns of an encoder.
 
-    New columns are made in a copy. Counts are replaced by others in one assignment.
+    Parameters
+    ----------
+    categories
+        Features whose numbers are codes.
+    most_columns
+        See `Encoder`.
     """
 
     def __init__(self, categories: frozenset[str], most_columns: int) -> None:
@@ -64,9 +84,7 @@ class Vocabulary:
         self.positional: bool | None = None  # None before the first context
         self.features: dict[str, Feature] = {}
         self.columns: list[tuple[str, str, str]] = []  # feature, kind, category
-        self.counted = 0  # columns that the tally has
         self.names: dict[str, None] = {}
-        self.tally: Tally = 0, np.zeros(0), np.zeros(0, dtype=np.int64)
         self.blank = array("d")
         # For reading what is known already quickly: columns of numbers, and of the categories of
         # features that never were numbers.
@@ -76,54 +94,53 @@ class Vocabulary:
 
     @property
     def width(self) -> int:
+        """The length of vectors."""
         return len(self.blank)
 
     def copied(self) -> "Vocabulary":
-        """Another with the same columns and counts."""
+        """Return another with the same columns, to which others may be added."""
         other = Vocabulary(self.categories, self.most_columns)
         other.warned, other.positional = self.warned, self.positional
         for name in self.features:
             other._feature(name)
         for name, kind, label in self.columns:
             other._add(other.features[name], kind, label)
-        learned, totals, absent = self.tally
-        other.tally = learned, totals.copy(), absent.copy()
-        other.blank, other.shape, other.counted = self.blank, self.shape, self.counted
+        other.blank, other.shape = self.blank, self.shape
         return other
 
-    def joined(
-        self, other: "Vocabulary", base: "Vocabulary"
-    ) -> tuple["Vocabulary", NDArray[np.int64]]:
-        """See `Encoder.joined`."""
+    def joined(self, other: "Vocabulary") -> "Vocabulary":
+        """Return a vocabulary with the columns of both; those of this one keep their places."""
         result = self.copied()
         if result.positional is None:
             result.positional, result.shape = other.positional, other.shape
         elif other.positional not in (None, result.positional):
             raise ValueError("contexts with names and contexts without cannot be joined")
-        here = {column: i for i, column in enumerate(result.columns)}
+        here = set(result.columns)
         for name, kind, label in other.columns:
             if (name, kind, label) not in here:
-                here[name, kind, label] = len(result.columns)
                 result._add(result._feature(name), kind, label)
         result._widen()
-        places = {id(v): np.array([here[c] for c in v.columns], dtype=np.int64)
-                  for v in (self, other, base)}  # fmt: skip
-        learned, totals, absent = 0, np.zeros(result.width), np.zeros(result.width, dtype=np.int64)
-        for vocabulary, sign in ((self, 1), (other, 1), (base, -1)):
-            count, sums, missing = vocabulary.tally
-            at, used = places[id(vocabulary)], len(vocabulary.columns)
-            all_missing = np.full(result.width, count)  # a column that it does not have
-            all_missing[at] = missing[:used]
-            learned += sign * count
-            totals[at] += sign * sums[:used]
-            absent += sign * all_missing
-        result.tally, result.counted = (learned, totals, absent), len(result.columns)
-        return result, places[id(other)]
+        return result
+
+    def places_of(self, other: "Vocabulary") -> NDArray[np.int64]:
+        """Return where this vocabulary has the columns of another that was joined into it."""
+        here = {column: i for i, column in enumerate(self.columns)}
+        return np.array([here[column] for column in other.columns], dtype=np.int64)
+
+    def grown(self, tally: ColumnCounts, used: int) -> ColumnCounts:
+        """Return the tally of a vocabulary that used this many columns, for this wider one."""
+        more = self.width - tally.totals.size
+        totals = np.concatenate([tally.totals, np.zeros(more)])
+        absent = np.concatenate([tally.absent, np.zeros(more, dtype=np.int64)])
+        absent[used : len(self.columns)] = tally.contexts  # new columns were in no context so far
+        return ColumnCounts(tally.contexts, totals, absent)
 
     # One context
 
-    def encode(self, context: Any, learn: bool) -> tuple["Vocabulary", Floats]:
-        """The vector of a context, and the vocabulary that has learned from it."""
+    def encode(
+        self, context: Any, tally: ColumnCounts, learn: bool
+    ) -> tuple[Floats, "Vocabulary", ColumnCounts]:
+        """Return the vector of a context, and vocabulary and tally after learning from it."""
         # The common cases first, in the fastest way: the agent's own arithmetic takes 3 µs.
         kind, row, known = type(context), None, self
         unknown: list[int] = []  # columns to fill in the mean of
@@ -134,22 +151,22 @@ class Vocabulary:
         if row is None:
             unknown = []
             known, row = self._read(context, unknown, learn)
+            if known is not self:
+                tally = known.grown(tally, len(self.columns))
         vector: Floats = row if type(row) is _ARRAY else np.frombuffer(row)
-        learned, totals, absent = known.tally
+        contexts, totals, absent = tally
         if learn:
             totals = totals + vector
         if unknown:
             absent = absent.copy()
             for number in unknown:
-                seen = learned - absent[number]
+                seen = contexts - absent[number]
                 vector[number] = totals[number] / seen if seen else 0.0
                 absent[number] += 1
-        if learn:
-            known.tally = learned + 1, totals, absent
-        return known, vector
+        return vector, known, ColumnCounts(contexts + 1, totals, absent) if learn else tally
 
     def _known(self, context: dict[Any, Any], unknown: list[int]) -> Any:
-        """A dictionary that needs no new column, None for any other."""
+        """Return the row of a dictionary that needs no new column; None for any other."""
         row, features, numbers, labels = self.blank[:], self.features, self.numbers, self.labels
         gaps: list[str] = []
         try:
@@ -185,7 +202,7 @@ class Vocabulary:
         return row if features and not self.positional else None
 
     def _plain(self, context: Any, unknown: list[int]) -> Any:
-        """An array or a list of numbers that needs no new column, None for any other."""
+        """Return the row of numbers that need no new column; None for any other context."""
         if type(context) is not _ARRAY:
             if not _PLAIN.issuperset(map(type, context)):
                 return None
@@ -219,16 +236,17 @@ class Vocabulary:
         return vector
 
     def _read(self, context: Any, unknown: list[int], learn: bool) -> tuple["Vocabulary", Any]:
-        """Any context: read every value, then make the columns that it needs, in a copy."""
+        """Read every value of any context, then make the columns that it needs, in a copy."""
         values, positional = values_of(context)
+        self._check_count(len(values))
         self._check_form(list(values), positional)
         coded = self.categories
         cells = {name: cell_of(name, value, name in coded) for name, value in values.items()}
         known = self
         if learn:
-            left_out = self._left_out(cells)
+            known, left_out = self._left_out(cells)
             if not self._suffices(cells, left_out):
-                known = self.copied()
+                known = known.copied()
                 known._begin(cells, positional)
                 for name, cell in cells.items():
                     if name not in left_out:
@@ -252,7 +270,7 @@ class Vocabulary:
         return known, row
 
     def _suffices(self, cells: Mapping[str, Cell], left_out: Set[str]) -> bool:
-        """Whether every value has its column."""
+        """Return whether every value has its column."""
         if self.positional is None:
             return False
         for name, cell in cells.items():
@@ -265,7 +283,7 @@ class Vocabulary:
         return all(feature.missing is not None for feature in rest)
 
     def _lacks(self, feature: Feature, cell: Cell) -> bool:
-        """Whether a value has no column, and could have one."""
+        """Return whether a value has no column, and could have one."""
         if cell is None:
             return feature.missing is None
         if isinstance(cell, float):
@@ -276,7 +294,7 @@ class Vocabulary:
     # Columns
 
     def _check_form(self, names: list[str], positional: bool) -> None:
-        """Complain about contexts without names among contexts with names, and the reverse."""
+        """Raise ValueError for contexts without names among contexts with names, or the reverse."""
         if self.positional is None:
             return
         if positional and not self.positional:
@@ -295,26 +313,37 @@ class Vocabulary:
                 f"{len(self.features)}; give as many, or a dictionary from the start"
             )
 
-    def _left_out(self, names: Iterable[str]) -> set[str]:
-        """The features that there is no room for."""
-        if not self.tally[0]:
-            return set()
+    def _check_count(self, count: int) -> None:
+        """Raise ValueError for a context with too many features, before room is made for them."""
+        most = max(MOST_FEATURES, self.most_columns, len(self.features))
+        if count > most:
+            raise ValueError(
+                f"a context has {count:,} features, but at most {most:,} are read; give fewer, or "
+                "use model=tsucb.HashedLinear()"
+            )
+
+    def _left_out(self, names: Iterable[str]) -> tuple["Vocabulary", set[str]]:
+        """Return the features that there is no room for, and the vocabulary that has warned."""
+        if self.positional is None:  # the first context has all of its features
+            return self, set()
         new = [name for name in names if name not in self.features]
         left_out = new[max(self.most_columns - len(self.features), 0) :]
-        if left_out and not self.warned:
-            self.warned = True
-            # Before anything changes: a warning may be made an error.
-            warnings.warn(
-                f"there are {len(self.features)} features already, so the new ones "
-                f"{listed(left_out)} are left out; raise most_columns, which is "
-                f"{self.most_columns}",
-                RuntimeWarning,
-                stacklevel=5,
-            )
-        return set(left_out)
+        if not left_out or self.warned:
+            return self, set(left_out)
+        # Before anything changes: a warning may be made an error.
+        warnings.warn(
+            f"there are {len(self.features)} features already, so the new ones "
+            f"{listed(left_out)} are left out; raise most_columns, which is "
+            f"{self.most_columns}",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+        known = self.copied()
+        known.warned = True
+        return known, set(left_out)
 
     def _begin(self, names: Iterable[str], positional: bool) -> None:
-        """With the first context, decide on names; the entries of arrays have the first columns."""
+        """Take the form of the first context; entries of arrays have the first columns."""
         if self.positional is not None:
             return
         self.positional = positional
@@ -370,17 +399,15 @@ class Vocabulary:
                 self.labels[name] = labels
 
     def _widen(self) -> None:
-        """Make vectors long enough, with room for more where more is to be expected."""
+        """Make vectors long enough, with room for more where more columns are to be expected."""
         used, width = len(self.columns), self.width
         if not width:
             plain = used and all(kind == "number" for _, kind, _ in self.columns)
             width = used if plain else self._next_width(used)
         while width < used:
             width = self._next_width(width)
-        self._resize(width)
-        learned, _, absent = self.tally
-        absent[self.counted : used] = learned  # what is new was in no context so far
-        self.counted = used
+        if width != self.width:
+            self.blank = array("d", bytes(8 * width))
 
     def _next_width(self, width: int) -> int:
         # Few columns come after the last of the categories: the model's work is quadratic in them.
@@ -388,29 +415,24 @@ class Vocabulary:
         wider = max(width + width // 2, SMALLEST_BLOCK)
         return min(wider, last) if width < last else wider
 
-    def _resize(self, width: int) -> None:
-        if width != self.width:
-            learned, totals, absent = self.tally
-            more = np.zeros(width - self.width)
-            self.tally = (
-                learned,
-                np.concatenate([totals, more]),
-                np.concatenate([absent, more.astype(np.int64)]),
-            )
-            self.blank = array("d", bytes(8 * width))
-
     # Many contexts
 
-    def encode_columns(self, columns: dict[str, Column], rows: int, positional: bool) -> Floats:
-        """The vectors of a table's rows, after learning the columns that they need, in place."""
+    def encode_columns(
+        self, columns: dict[str, Column], rows: int, positional: bool, tally: ColumnCounts
+    ) -> tuple[Floats, "Vocabulary", ColumnCounts]:
+        """Return the vectors of a table's rows, and vocabulary and tally after them."""
         self._check_form(list(columns), positional)
+        self._check_count(len(columns))
         if not rows:
-            return np.zeros((0, self.width))
-        for name in self._left_out(columns):
+            return np.zeros((0, self.width)), self, tally
+        known, left_out = self._left_out(columns)
+        known = known.copied()
+        for name in left_out:
             del columns[name]
-        self._begin(columns, positional)
-        self._make_all(columns)
-        return self._fill(columns, rows)
+        known._begin(columns, positional)
+        known._make_all(columns)
+        matrix, tally = known._fill(columns, rows, known.grown(tally, len(self.columns)))
+        return matrix, known, tally
 
     def _make_all(self, columns: Mapping[str, Column]) -> None:
         """Make the columns that rows need, in the order in which rows would have made them."""
@@ -436,9 +458,12 @@ class Vocabulary:
                 self._make(feature, cell)
             self._widen()
 
-    def _fill(self, columns: Mapping[str, Column], rows: int) -> Floats:
+    def _fill(
+        self, columns: Mapping[str, Column], rows: int, tally: ColumnCounts
+    ) -> tuple[Floats, ColumnCounts]:
+        """Return the vectors of rows whose columns there are, and the tally after them."""
         matrix = np.zeros((rows, self.width))
-        learned, totals, absent = self.tally
+        learned, totals, absent = tally
         totals, absent = totals.copy(), absent.copy()
         nothing = Column(np.zeros(rows), np.zeros(rows, bool), np.full(rows, -1), ())
         numbers: list[tuple[int, Floats, Floats]] = []
@@ -464,15 +489,14 @@ class Vocabulary:
         for number, sums, filled in numbers:
             matrix[:, number] = filled
             totals[number] = sums[-1]
-        self.tally = learned + rows, totals, absent
-        return matrix
+        return matrix, ColumnCounts(learned + rows, totals, absent)
 
     # Storage
 
-    def state(self) -> dict[str, Any]:
-        """See `Encoder.state`."""
+    def packed(self, tally: ColumnCounts) -> dict[str, Any]:
+        """Return `Encoder.state`."""
         forms = {None: "new", True: "numbered", False: "named"}
-        learned, totals, absent = self.tally
+        learned, totals, absent = tally
         numbers = [feature.number for feature in self.features.values()]
         return {
             "categories": sorted(self.categories),
@@ -487,29 +511,28 @@ class Vocabulary:
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> "Vocabulary":
-        """What `state` gave, checked."""
+    def unpacked(cls, state: dict[str, Any]) -> tuple["Vocabulary", ColumnCounts]:
+        """Return what `packed` was made from, which has been checked."""
         self = cls(frozenset(state["categories"]), state["most_columns"])
         self.positional = {"new": None, "numbered": True, "named": False}[state["form"]]
         for name in state["features"]:
             self._feature(name)
         for name, kind, label in state["columns"]:
             self._add(self.features[name], kind, label)
-        self._resize(state["width"])
-        self.counted = len(self.columns)
-        _, totals, absent = self.tally
-        totals[: len(self.columns)] = state["totals"]
+        width, used = state["width"], len(self.columns)
+        self.blank = array("d", bytes(8 * width))
+        totals, absent = np.zeros(width), np.zeros(width, dtype=np.int64)
+        totals[:used] = state["totals"]
         for feature, gaps in zip(self.features.values(), state["absent"], strict=True):
             if feature.number is not None:
                 absent[feature.number] = gaps
-        self.tally = state["learned"], totals, absent
         if self.positional and not self.categories.intersection(self.features):
             self.shape = (len(self.features),)
-        return self
+        return self, ColumnCounts(state["learned"], totals, absent)
 
 
 def check_state(state: Any) -> None:
-    """Complain about anything that `Encoder.state` would not have said."""
+    """Raise ValueError for anything that `Encoder.state` does not return."""
 
     def check(holds: bool, what: str) -> None:
         if not holds:
@@ -566,7 +589,3 @@ def check_state(state: Any) -> None:
         check(features == [f"x{i}" for i in range(len(features))] and bool(features), "features")
         plain = [name for name in features if name not in coded]
         check(columns[: len(plain)] == [[name, "number", ""] for name in plain], "columns")
-
-
-def refuse_reentry() -> NoReturn:
-    raise RuntimeError("a context was read by a signal handler in the middle of reading another")

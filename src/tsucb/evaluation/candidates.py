@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tsucb.agent import Agent
+from tsucb.agent import Agent, Learner
 from tsucb.compiler import Plain, compiled, held
 from tsucb.compiler.memory import Kept
 from tsucb.evaluation.settings import Settings, agent_arguments
@@ -21,24 +21,18 @@ class Candidate:
 
     def __init__(self, settings: Settings, decisions: Decisions, seed: int) -> None:
         arguments, contexts = agent_arguments(settings, decisions.contexts)
-        agent = Agent(decisions.arms, seed=seed, **arguments)
-        reader = agent._reader
+        learner = Learner(decisions.arms, seed=seed, **arguments)
+        reader = learner.reader
         if reader.per_arm:
             raise ValueError(
                 f"{reader.model_name} has features of every arm, which a comparison reads only for "
                 "HybridLinear with its usual settings"
             )
-        roster, matrix = agent._roster, np.zeros((len(contexts), 0))
-        if reader.takes_context:
-            if any(context is None for context in contexts) and contexts.count(None) < len(
-                contexts
-            ):
-                raise ValueError("some decisions have a context and some have none")
-            matrix = reader.matrix(contexts)
-            if agent._free:
-                roster, matrix = agent._fitted_rows(roster, matrix)
-        roster.model.check_rewards(decisions.reward)
-        self.model, self.policy = roster.model, agent.policy
+        if reader.takes_context and 0 < contexts.count(None) < len(contexts):
+            raise ValueError("some decisions have a context and some have none")
+        matrix = learner.read_many(contexts)
+        learner.model.check_rewards(decisions.reward)
+        self.model, self.policy = learner.model, learner.policy
         self.events: LoggedData = decisions.logged_data(matrix)
         self.seed = seed
         self.order, self.known = rewards_in_order(decisions)

@@ -80,7 +80,7 @@ class Forgetting(Model):
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
         """Raise ValueError for a model that cannot forget."""
-        if not offers(forget, type(values["model"])):
+        if not can_forget(type(values["model"])):
             raise ValueError(
                 f"{type(values['model']).__name__} cannot forget; use a model that implements "
                 "forget, such as NIGLinear"
@@ -132,6 +132,11 @@ for name in (
     "parameter_names", "check_rewards",
 ):  # fmt: skip
     setattr(Forgetting, name, _as_the_model(name))
+
+
+def can_forget(model: type) -> bool:
+    """Return whether a class of models is compiled and implements `forget`."""
+    return all(offers(function, model) for function in (believe, update, forget))
 
 
 def without_forgetting(model: Any) -> Any:

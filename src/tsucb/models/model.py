@@ -94,6 +94,10 @@ class Model(Record):
     # Whether what two states have learned adds up, so that agents can be merged.
     merges: ClassVar[bool] = False
 
+    # Whether a state keeps every arm that it ever had: it remembers rewards with the arms' indices,
+    # so that `State.select` must not leave one out.
+    keeps_arms: ClassVar[bool] = False
+
     # Whether all runs of a simulation want to train after the same steps, and do so together.
     trains_together: ClassVar[bool] = False
 

@@ -97,8 +97,8 @@ class NIGLinear(GaussianPrior):
 
 def half_square(state: Regressions, arm: Any) -> float:
     """Return ½ meanᵀ precision mean of an arm."""
-    means, roots = state.by_arm()
-    return float(0.5 * (np.linalg.solve(roots[arm], means[arm]) ** 2).sum())
+    mean, root = state.posterior(arm)
+    return float(0.5 * (np.linalg.solve(root, mean) ** 2).sum())
 
 
 @implements(believe, NIGLinear)

@@ -88,10 +88,15 @@ class Regressions(State):
         means, roots = self.by_arm()
         means[:], roots[:] = mean, np.triu(root)
 
+    def posterior(self, arm: Any) -> tuple[Floats, Floats]:
+        """Return mean (d,) and square root (d, d) of one arm's posterior, as copies."""
+        means, roots = self.by_arm()
+        return means[arm].copy(), roots[arm].copy()
+
     def coefficients(self, arm: int) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of one arm's every parameter."""
-        means, roots = self.by_arm()
-        return means[arm].copy(), np.sqrt((roots[arm] ** 2).sum(axis=1))
+        mean, root = self.posterior(arm)
+        return mean, np.sqrt((root**2).sum(axis=1))
 
     def merged(self, other: Any, base: Any) -> Self:
         """Return posteriors of what two have learned since they were one: precisions add up."""
@@ -153,10 +158,10 @@ def triangular(root: Floats) -> Floats:
 
 def natural(state: Regressions, arm: Any) -> tuple[Floats, Floats]:
     """Return the precision of one arm's posterior, and the precision times the mean."""
-    means, roots = state.by_arm()
-    inverse = np.linalg.inv(roots[arm])
+    mean, root = state.posterior(arm)
+    inverse = np.linalg.inv(root)
     precision = inverse.T @ inverse
-    return precision, precision @ means[arm]
+    return precision, precision @ mean
 
 
 def laid_out(lanes: bool, mean: Any, root: Any) -> tuple[Any, Any]:

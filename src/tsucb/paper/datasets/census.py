@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-import numpy as np
-
 from tsucb.paper.datasets.bandits import ClassificationBandit
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
-from tsucb.paper.datasets.text import Text, one_hot, standardise
+from tsucb.paper.datasets.tables import one_hot, read_table, standardise
 
 FILE = File(
     name="USCensus1990.data.txt",
@@ -22,21 +20,15 @@ ROWS = 15_317
 
 
 def read(folder: Path) -> ClassificationBandit:
-    """All answers one-hot, caseid left out; the label is dOccup; the first 15,317 rows."""
-    text = Text(folder, FILE, columns=69, header=1, limit=1 + ROWS)
-    names = text.content.split(b"\n", 1)[0].decode("utf-8", errors="replace").strip().split(",")
-    if "caseid" not in names or "dOccup" not in names:
-        raise ValueError(f"{text.path}, line 1: no column names with caseid and dOccup among them")
-    columns = dict(zip(names, text.read(numbers=range(69)), strict=True))
-    del columns["caseid"]
-    labels = text.labels(columns.pop("dOccup"), first=0, last=8)
-    answers = [column.astype(np.int64).astype(str) for column in columns.values()]
+    """Return all answers but caseid one-hot, with the label dOccup, of the first 15,317 rows."""
+    table = read_table(folder, FILE, names=True, lines=1 + ROWS).drop(columns="caseid")
+    labels = table.pop("dOccup").to_numpy()
+    answers = [table[name].to_numpy(str) for name in table]
     return ClassificationBandit(standardise(one_hot(answers)), labels, arms=9)
 
 
 CENSUS = Dataset(
     name="census",
-    title="UCI US Census 1990",
     files=(FILE,),
     rows=ROWS,
     features=385,

@@ -5,7 +5,7 @@ from pathlib import Path
 from tsucb.paper.datasets.bandits import ClassificationBandit
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
-from tsucb.paper.datasets.text import Text, one_hot, standardise
+from tsucb.paper.datasets.tables import read_table, standardise
 
 FILE = File(
     name="covtype.data.gz",
@@ -16,16 +16,13 @@ FILE = File(
 
 
 def read(folder: Path) -> ClassificationBandit:
-    """54 standardised numbers; the label, 1 to 7, comes last."""
-    text = Text(folder, FILE, columns=55)
-    *variables, label = text.read(numbers=range(55))
-    labels = text.labels(label, first=1, last=7)
-    return ClassificationBandit(standardise(one_hot(variables)), labels, arms=7)
+    """Return the bandit of 54 standardised numbers; the label, 1 to 7, comes last."""
+    table = read_table(folder, FILE).to_numpy(float)
+    return ClassificationBandit(standardise(table[:, :-1]), table[:, -1] - 1, arms=7)
 
 
 COVERTYPE = Dataset(
     name="covertype",
-    title="UCI Covertype",
     files=(FILE,),
     rows=581_012,
     features=54,

@@ -1,4 +1,4 @@
-"""What is known about a dataset before it is read."""
+"""A dataset: its files, its size, and how it is read."""
 
 import os
 from collections.abc import Callable
@@ -23,7 +23,6 @@ class Dataset(NamedTuple):
     """
 
     name: str
-    title: str
     files: tuple[File, ...]
     rows: int
     features: int
@@ -31,7 +30,7 @@ class Dataset(NamedTuple):
     read: Callable[[Path], Any]
 
     def load(self, folder: Path) -> Any:
-        """Read the files in a folder; any but the whole, unaltered ones are refused unread."""
+        """Read the files in a folder; raise ValueError unless their checksums are right."""
         for file in self.files:
             path = existing_file(folder, file)
             if not is_genuine(file, read_content(file, path)):
@@ -41,12 +40,12 @@ class Dataset(NamedTuple):
                 )
         environment = self.read(folder)
         found = (environment.rows, environment.features, environment.arms)
-        assert found == (self.rows, self.features, self.arms), found  # the reader's own fault
+        assert found == (self.rows, self.features, self.arms), found
         return environment
 
 
 def find_dataset(dataset: Dataset, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
-    """The first folder that holds all the files of a dataset; `None` if there is none."""
+    """Return the first folder that holds all the files of a dataset; None if there is none."""
     for folder in data_folders(data_dir):
         if all(find_file(folder / dataset.name, file) for file in dataset.files):
             return folder / dataset.name

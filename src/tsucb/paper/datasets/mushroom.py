@@ -1,16 +1,16 @@
 """UCI Mushroom: eat it or not, by 22 attributes."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from tsucb.compiler import implements
 from tsucb.environments.environment import advance, begin, reward
-from tsucb.paper.datasets.bandits import Table, new_world
+from tsucb.paper.datasets.bandits import Table, matrix, new_world
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
-from tsucb.paper.datasets.text import Text, one_hot
+from tsucb.paper.datasets.tables import one_hot, read_table
 
 FILE = File(
     name="agaricus-lepiota.data",
@@ -36,6 +36,7 @@ class MushroomBandit(Table):
         (rows,), true or false.
     """
 
+    contexts: Annotated[Any, matrix]
     edible: Any
 
     @classmethod
@@ -79,19 +80,13 @@ def reward_mushroom(environment, world, arm):  # type: ignore[no-untyped-def]
 
 
 def read(folder: Path) -> MushroomBandit:
-    """One-hot attributes, not standardised; '?' (unknown) is a category of its own."""
-    text = Text(folder, FILE, columns=23)
-    label, *attributes = text.read(numbers=())
-    wrong = (label != "e") & (label != "p")
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise text.error(row, f"the class is '{label[row]}', neither e (edible) nor p (poisonous)")
+    """Return one-hot attributes, not standardised; '?' (unknown) is a category of its own."""
+    label, *attributes = read_table(folder, FILE).to_numpy(str).T
     return MushroomBandit(one_hot(attributes), edible=label == "e")
 
 
 MUSHROOM = Dataset(
     name="mushroom",
-    title="UCI Mushroom",
     files=(FILE,),
     rows=8_124,
     features=117,

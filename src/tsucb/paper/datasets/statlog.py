@@ -5,7 +5,7 @@ from pathlib import Path
 from tsucb.paper.datasets.bandits import ClassificationBandit
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
-from tsucb.paper.datasets.text import Text, one_hot, standardise
+from tsucb.paper.datasets.tables import read_table, standardise
 
 FILE = File(
     name="shuttle.trn",
@@ -17,16 +17,13 @@ FILE = File(
 
 
 def read(folder: Path) -> ClassificationBandit:
-    """Nine standardised numbers; the label, 1 to 7, comes last."""
-    text = Text(folder, FILE, columns=10, separator=" ")
-    *indicators, label = text.read(numbers=range(10))
-    labels = text.labels(label, first=1, last=7)
-    return ClassificationBandit(standardise(one_hot(indicators)), labels, arms=7)
+    """Return the bandit of nine standardised numbers; the label, 1 to 7, comes last."""
+    table = read_table(folder, FILE, separator=" ").to_numpy(float)
+    return ClassificationBandit(standardise(table[:, :-1]), table[:, -1] - 1, arms=7)
 
 
 STATLOG = Dataset(
     name="statlog",
-    title="UCI Statlog (Shuttle)",
     files=(FILE,),
     rows=43_500,
     features=9,

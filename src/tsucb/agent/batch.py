@@ -1,0 +1,313 @@
+"""Many decisions at once, in a few calls of compiled code.
+
+Where a model can say what it predicts at many contexts in one pass over its matrices, and most
+linear ones can, a decision of a batch costs little more than its share of a product of matrices.
+The decisions are those that would be made one by one, up to the rounding of that product.
+"""
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+import numpy as np
+
+from tsucb.agent.decision import Decision
+from tsucb.agent.knowledge import Knowledge, Offer
+from tsucb.agent.machine import (
+    ARGUMENTS,
+    CHECKSUMS,
+    COLUMNS,
+    DECISIONS,
+    MATRIX,
+    OBSERVATIONS,
+    Machine,
+    PlainMachine,
+    hashed,
+    laid_out,
+    player_of,
+)
+from tsucb.agent.open_decisions import Checksums, decision_id, decision_ids
+from tsucb.agent.seen import next_arm_seen, write_reason
+from tsucb.checks import SMALLEST, flushed
+from tsucb.compiler import compiled, offers
+from tsucb.compiler.memory import borrowed
+from tsucb.models.model import believe_predicted
+from tsucb.numeric.arrays import Floats, Integers
+from tsucb.policies.exploring import Exploring
+from tsucb.policies.policy import choose
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PIECE = 2048  # contexts at a time
+MOST_SEEN = 2**25  # numbers: beyond 256 MB, what was seen of every arm is not kept
+
+# What a batch needs is free again soon. The C library gives free memory back to the system and gets
+# it again page by page, which can take as long as to decide. Once a block of some megabytes was
+# freed, used or not, it keeps as much for the next time (M_TRIM_THRESHOLD of the GNU library).
+np.empty(2**19)
+
+
+class SeenMoments:
+    """What was seen by decisions whose estimates and radii are means and standard deviations.
+
+    Half of what `next_arm_seen` writes of a decision, in pieces as they were computed: writing to
+    new memory takes longer than computing. An index gives the whole of a decision.
+    """
+
+    def __init__(self, reasons: Floats) -> None:
+        self.reasons = reasons  # (N, 2) target and favourite
+        self.pieces: list[tuple[Floats, Floats]] = []  # means and standard deviations, PIECE rows
+
+    def __getitem__(self, index: int) -> Floats:
+        mean, std = (array[index % PIECE] for array in self.pieces[index // PIECE])
+        return np.concatenate((self.reasons[index], mean, std, mean, std))
+
+
+class DecisionBatch(Sequence[Decision]):
+    """Several decisions made at once: arrays, and a sequence of `Decision`.
+
+    Attributes
+    ----------
+    arms
+        (N,) the names of the arms to play.
+    ids
+        The ids under which to report their rewards, a list; written when they are first asked for.
+    probabilities
+        (N,) with which each arm was chosen, as `Decision.probability`; NaN where it is not known.
+    time
+        When they were made.
+    """
+
+    def __init__(
+        self, numbers: Integers, checksums: Checksums, offer: Offer, places: Integers,
+        favourites: Integers, policy: Any, seen: Any, time: float, beliefs: Sequence[Any] = (),
+    ) -> None:  # fmt: skip
+        self.numbers, self.checksums, self.time = numbers, checksums, time  # of the ids
+        # Of each decision: the index of its arm, and of the policy's favourite, which is -1 - i for
+        # first pulls; what was seen of all arms, and the belief, where they were kept.
+        self._offer, self._places, self._favourites = offer, places, favourites
+        self._policy, self._seen, self._beliefs = policy, seen, beliefs
+
+    @functools.cached_property
+    def ids(self) -> list[str]:
+        """The ids under which to report their rewards."""
+        return decision_ids(self.numbers, self.checksums)
+
+    @property
+    def arms(self) -> Any:
+        """(N,) the names of the arms to play."""
+        names = np.array([*self._offer.names, None], dtype=object)[:-1]
+        plain = np.array(names.tolist()) if len({type(name) for name in names}) == 1 else names
+        return plain[self._places]
+
+    @property
+    def probabilities(self) -> Floats:
+        """(N,) with which each arm was chosen; NaN where it is not known."""
+        if self._beliefs:
+            return np.array([known_probability(decision) for decision in self])
+        share = self._policy.epsilon if isinstance(self._policy, Exploring) else 0.0
+        first_pulls = self._favourites < 0
+        hit = self._places == np.where(first_pulls, -1 - self._favourites, self._favourites)
+        chance = (1 - share) * hit + share / max(len(self._offer.names), 1)
+        return np.asarray(chance) if share else np.where(first_pulls, chance, np.nan)
+
+    def __len__(self) -> int:
+        return int(self._places.size)
+
+    @overload
+    def __getitem__(self, index: int) -> Decision: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Decision]: ...
+    def __getitem__(self, index: int | slice) -> Decision | list[Decision]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        i = range(len(self))[index]
+        id = decision_id(int(self.numbers[i]), int(self.checksums[i]))
+        arm = self._offer.names[self._places[i]]
+        seen = b"" if self._seen is None else self._seen[i].tobytes()
+        belief = self._beliefs[i] if self._beliefs else None
+        return Decision(id, arm, self._offer, self._policy, seen, belief, self.time)
+
+    def __iter__(self) -> Iterator[Decision]:
+        return (self[i] for i in range(len(self)))
+
+    def __eq__(self, other: Any) -> bool:
+        return self.ids == other.ids if isinstance(other, DecisionBatch) else list(self) == other
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} decisions>"
+
+    def table(self) -> "pd.DataFrame":
+        """Return one row per decision: id, arm and probability.
+
+        >>> import tsucb
+        >>> agent = tsucb.Agent(["red", "blue"], features=1, seed=0, exploration=0.1)
+        >>> list(agent.choose_many([[1.0], [2.0]]).table())
+        ['id', 'arm', 'probability']
+        """
+        import pandas as pd
+
+        columns = {"id": self.ids, "arm": self.arms, "probability": self.probabilities}
+        return pd.DataFrame(columns)
+
+
+def known_probability(decision: Decision) -> float:
+    """Return the probability of a decision, NaN where it is not known."""
+    try:
+        return decision.probability
+    except ValueError:
+        return float("nan")
+
+
+class Aside(NamedTuple):
+    """The counts that decisions change, as copies: nothing is changed until they are opened."""
+
+    counts: Integers
+    checksum: Checksums
+    chosen: Integers
+
+
+def decide_many(
+    known: Knowledge, policy: Any, contexts: Floats, offer: Offer, now: float
+) -> tuple[DecisionBatch, Aside]:
+    """Decide for every context, of finite numbers; return also the counts after it."""
+    books, machine, count = known.books, known.machine, len(contexts)
+    aside = Aside(books.counts.copy(), books.checksum.copy(), books.chosen.copy())
+    places, favourites = np.zeros((2, count), dtype=np.int64)
+    checksums = np.zeros(count, dtype=np.uint64)
+    numbers = np.arange(1, count + 1) + books.counts[DECISIONS]
+    beliefs: list[Any] = []
+    given = aside, contexts, offer.columns, places, checksums
+    if isinstance(machine, PlainMachine):
+        seen: Any = np.empty((count, 4 * offer.columns.size + 2))
+        _decide_plainly(machine, *given, seen, beliefs)
+        favourites[:] = favourites_of(seen)
+    else:
+        seen = _decide_compiled(known, *given, favourites)
+    return DecisionBatch(
+        numbers, checksums, offer, places, favourites, policy, seen, now,
+        beliefs if any(belief is not None for belief in beliefs) else (),
+    ), aside  # fmt: skip
+
+
+def favourites_of(seen: Floats) -> Integers:
+    """Return the policy's favourite in every row of what was seen; -1 - i for first pulls."""
+    favourites = seen[:, 1].astype(np.int64)
+    return np.where(np.isnan(seen[:, 2]), -1 - favourites, favourites)
+
+
+def _decide_plainly(
+    machine: PlainMachine, aside: Aside, contexts: Floats, columns: Integers, places: Integers,
+    checksums: Checksums, seen: Floats, beliefs: list[Any],
+) -> None:  # fmt: skip
+    """Decide one after the other in plain Python, and keep every belief."""
+    books = machine.books
+    machine.books = books._replace(chosen=aside.chosen)
+    try:
+        for i, x in enumerate(contexts):
+            step = int(aside.counts[DECISIONS] + aside.counts[OBSERVATIONS]) + 1
+            places[i] = machine.choice(x.ravel(), columns, step, seen[i])
+            beliefs.append(machine.belief)
+            words = np.ascontiguousarray(x).ravel().view(np.uint64)
+            token = books.tokens[columns[places[i]]]
+            aside.checksum[0] = checksums[i] = hashed(aside.checksum[0], token, words)
+            aside.chosen[columns[places[i]]] += 1
+            aside.counts[DECISIONS] += 1
+    finally:
+        machine.books = books
+
+
+def _decide_compiled(
+    known: Knowledge, aside: Aside, contexts: Floats, columns: Integers, places: Integers,
+    checksums: Checksums, favourites: Integers,
+) -> Any:  # fmt: skip
+    """Decide by compiled code, some contexts at a time; return what was seen, if it is not much."""
+    model, machine, count = known.model, known.machine, len(contexts)
+    predicts = offers(believe_predicted, type(model)) and model.initial_pulls == 0
+    kept = count * (4 * columns.size + 2) <= MOST_SEEN
+    wide = 2 if predicts else 4 * columns.size + 2
+    seen = np.empty((count, wide)) if kept or predicts else np.empty((min(count, PIECE), wide))
+    moments = SeenMoments(seen)
+    for begin in range(0, count, PIECE):
+        part = slice(begin, min(begin + PIECE, count))
+        given = np.ascontiguousarray(contexts[part]), columns, places[part], checksums[part]
+        if predicts:
+            piece = model.predictions(known.state, flushed_rows(given[0]), columns)
+            _call(machine, "_choose_rows", _choose_rows)(*given, *aside, seen[part], *piece)
+            moments.pieces += [piece] if kept else []
+            favourites[part] = seen[part][:, 1]
+        else:
+            room = seen[part] if kept else seen[: part.stop - begin]
+            _call(machine, "_decide_rows", _decide_rows)(*given, *aside, room)
+            favourites[part] = favourites_of(room)
+    return (moments if predicts else seen) if kept else None
+
+
+def _call(machine: Machine, name: str, function: Any) -> Any:
+    found = machine.__dict__.get(name)
+    return found or machine.bound(name, function, machine.deciding)
+
+
+def flushed_rows(rows: Floats) -> Floats:
+    """Return `flushed` of a matrix stored by rows; itself where that changes nothing."""
+    tiny: bool = any_tiny(rows.reshape(-1))
+    return np.asarray(flushed(rows)) if tiny else rows
+
+
+@compiled
+def any_tiny(values):  # type: ignore[no-untyped-def]
+    """Return whether `flushed` would change anything."""
+    count = 0
+    for i in range(values.size):
+        count += (abs(values[i]) < SMALLEST) & (values[i] != 0.0)
+    return count > 0
+
+
+@compiled
+def count_aside(books, words, column, counts, checksum, chosen):  # type: ignore[no-untyped-def]
+    """Do what `count_decision` does, in copies of the counts."""
+    checksum[0] = hashed(checksum[0], books.tokens[column], words)
+    chosen[column] += 1
+    counts[DECISIONS] += 1
+
+
+@compiled
+def _decide_rows(deciding, contexts, columns, places, checksums, counts, checksum, chosen, seen):  # type: ignore[no-untyped-def]
+    """Decide for one context after the other."""
+    learning = deciding.learning
+    books = learning.record.books
+    for i in range(places.size):
+        values = contexts[i]
+        step = counts[DECISIONS] + counts[OBSERVATIONS] + 1
+        context = laid_out(values, learning.room, columns)
+        player, rng = player_of(deciding, chosen), deciding.stream.rng
+        choice = next_arm_seen(player, context, columns, step, rng, seen[i])
+        words = values.view(np.uint64)
+        count_aside(books, words, columns[choice.arm], counts, checksum, chosen)
+        places[i], checksums[i] = choice.arm, checksum[0]
+
+
+@compiled
+def _choose_rows(  # type: ignore[no-untyped-def]
+    deciding, contexts, columns, places, checksums, counts, checksum, chosen, reasons, mean, std
+):
+    """Do the same where the moments of all arms are known for every context."""
+    learning, policy, rng = deciding.learning, deciding.policy, deciding.stream.rng
+    books, model, state = learning.record.books, learning.model, learning.state
+    # No counting of references to the rows of these.
+    contexts, columns, reasons = borrowed(contexts), borrowed(columns), borrowed(reasons)
+    mean, std = borrowed(mean), borrowed(std)
+    for i in range(places.size):
+        step = counts[DECISIONS] + counts[OBSERVATIONS] + 1
+        belief = believe_predicted(model, state, mean[i], std[i], columns, step, rng)
+        choice = choose(policy, belief, rng)
+        write_reason(reasons[i], choice)
+        words = contexts[i].view(np.uint64)
+        count_aside(books, words, columns[choice.arm], counts, checksum, chosen)
+        places[i], checksums[i] = choice.arm, checksum[0]
+
+
+_GIVEN = (MATRIX, COLUMNS, COLUMNS, CHECKSUMS, COLUMNS, CHECKSUMS, COLUMNS)
+ARGUMENTS[_decide_rows] = (*_GIVEN, MATRIX)
+ARGUMENTS[_choose_rows] = (*_GIVEN, MATRIX, MATRIX, MATRIX)

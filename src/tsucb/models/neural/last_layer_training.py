@@ -1,0 +1,183 @@
+"""Train networks with a Bayesian last layer, and compute the posteriors of that layer."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tsucb.models.neural.device import jax, jnp, lax
+from tsucb.models.neural.last_layer import (
+    LaplaceState,
+    LastLayerLaplace,
+    NeuralLinear,
+    NeuralLinearState,
+)
+from tsucb.models.neural.training import Shapes, Trainer, hidden, mapped, unflatten
+from tsucb.models.regressions import Lanes, Regressions, laid_out
+
+BLOCK = 512  # rows whose features are computed at once; bounds the memory that is used
+LEAST_NOISE = 1e-6  # of the rewards' variance: a network that fits all data is not certain
+
+
+def sum_over_rows(
+    network: Any, shapes: Shapes, history: Any, count: Any, extra: Callable[..., Any]
+) -> tuple[Any, Any]:
+    """Return Σ z zᵀ over the rows of every arm, (arms, width, width), and the sum of all extras.
+
+    `extra` returns the rows' z and their extra, given their features, rewards, and which arm each
+    belongs to, (rows, arms).
+    """
+    layers, (width, arms) = unflatten(network, shapes), shapes[-1]
+
+    def block(number: Any) -> tuple[Any, Any]:
+        rows, chosen, rewards = (
+            lax.dynamic_slice_in_dim(column, number * BLOCK, BLOCK) for column in history
+        )
+        phi = hidden(layers, rows, precision=lax.Precision.HIGHEST)
+        phi = phi[:, :width].astype(rewards.dtype)
+        # Rows that are not filled yet belong to no arm.
+        there = number * BLOCK + jnp.arange(BLOCK) < count
+        belongs = (chosen[:, None] == jnp.arange(arms)) & there[:, None]
+        z, more = extra(phi, rewards, belongs)
+        by_arm = (belongs[:, :, None] * z[:, None, :]).reshape(BLOCK, arms * z.shape[1])
+        return by_arm.T @ z, more
+
+    def add(number: Any, total: Any) -> Any:
+        return jax.tree.map(jnp.add, total, block(number))
+
+    start = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(block, 0))
+    products, more = lax.fori_loop(0, (count + BLOCK - 1) // BLOCK, add, start)
+    return products.reshape(arms, -1, products.shape[1]), more
+
+
+def inverse_factor(precision: Any) -> tuple[Any, Any]:
+    """Return L⁻¹ of Λ = L Lᵀ, and log det Λ, for every arm."""
+    lower = jnp.linalg.cholesky(precision)
+    eye = jnp.broadcast_to(jnp.eye(lower.shape[1], dtype=lower.dtype), lower.shape)
+    diagonal = jnp.diagonal(lower, axis1=1, axis2=2)
+    inverse = jax.scipy.linalg.solve_triangular(lower, eye, lower=True)
+    return inverse, 2 * jnp.log(diagonal).sum(axis=1)
+
+
+@functools.cache
+def normal_inverse_gamma(shapes: Shapes, lanes: bool) -> Callable[..., Any]:
+    """Return a function that computes the posteriors of `NeuralLinear`."""
+
+    def posterior(
+        parameters: Any, history: Any, count: Any, mean: Any, precision: Any, scale: Any
+    ) -> Any:
+        """Return every arm's Normal-Inverse-Gamma posterior given the features of all rows so far.
+
+        With Λ = Λ₀ + Σ φφᵀ = L Lᵀ and v = L⁻¹(Λ₀μ₀ + Σ φy): the mean L⁻ᵀv (K, d), the root L⁻ᵀ
+        of the covariance (K, d, d), log det Λ/Λ₀ (K,), and bₜ = b₀ + ½(Σ y² + μ₀ᵀΛ₀μ₀ − vᵀv) (K,).
+        """
+
+        def with_rewards(phi: Any, rewards: Any, belongs: Any) -> tuple[Any, tuple[()]]:
+            return jnp.column_stack([phi, rewards]), ()
+
+        sums, _ = sum_over_rows(parameters[0], shapes, history, count, with_rewards)
+        inverse, volume = inverse_factor(precision + sums[:, :-1, :-1])
+        pull = precision @ mean
+        v = (inverse @ (pull + sums[:, :-1, -1])[:, :, None])[:, :, 0]
+        root = inverse.transpose(0, 2, 1)
+        information = volume - jnp.linalg.slogdet(precision)[1]
+        # A difference of large numbers, which rounding may take below zero.
+        spread = jnp.maximum(sums[:, -1, -1] + pull @ mean - (v * v).sum(axis=1), 0.0)
+        found = (root @ v[:, :, None])[:, :, 0], jnp.triu(root)
+        return *laid_out(lanes, *found), information, scale + spread / 2
+
+    return mapped(posterior, (0, 0, None, None, None, None))
+
+
+@functools.cache
+def laplace(shapes: Shapes, lanes: bool, scale: float) -> Callable[..., Any]:
+    """Return a function that computes the posteriors of `LastLayerLaplace`."""
+    width, arms = shapes[-1][0] + 1, shapes[-1][1]
+
+    def posterior(parameters: Any, history: Any, count: Any, spread: Any) -> Any:
+        """Return every arm's mean (K, d), root (K, d, d) and information (K,), and the noise."""
+        last = parameters[0][-width * arms :].reshape(width, arms).astype(history[2].dtype)
+
+        def with_errors(phi: Any, rewards: Any, belongs: Any) -> tuple[Any, Any]:
+            z = jnp.column_stack([phi, jnp.ones_like(rewards)])
+            errors = jnp.where(belongs, rewards[:, None] - z @ last, 0.0)
+            return z, (errors**2).sum()
+
+        gram, errors = sum_over_rows(parameters[0], shapes, history, count, with_errors)
+        # One more observation that is off by the spread of the rewards.
+        noise = jnp.maximum((errors + spread**2) / (count + 1), LEAST_NOISE * spread**2)
+        prior = (scale * spread) ** 2
+        inverse, volume = inverse_factor(jnp.eye(width) / prior + gram / noise)
+        information = volume + width * jnp.log(prior)
+        found = laid_out(lanes, last.T, jnp.triu(inverse.transpose(0, 2, 1)))
+        return *found, jnp.maximum(information, 0.0), noise[None]
+
+    return mapped(posterior, (0, 0, None, 0))
+
+
+class LastLayerTrainer(Trainer):
+    """Trains networks, and computes the posteriors of their last layers."""
+
+    regressions: Regressions  # of all states
+
+    @property
+    def rows(self) -> int:
+        """Rows of the history on the device, in whole blocks."""
+        return -(-self.model.training.memory // BLOCK) * BLOCK
+
+    @property
+    def lanes(self) -> bool:
+        """Whether the regressions are laid out as `Lanes`."""
+        return isinstance(self.regressions, Lanes)
+
+    def posterior_arrays(self) -> tuple[Any, ...]:
+        """Return means, roots and information."""
+        return self.regressions.mean, self.regressions.root, self.regressions.information
+
+    def recount(self, some: Any) -> None:
+        """Count the pulls that are remembered: the posteriors are given no others."""
+        pulls, chosen = self.states.pulls, self.states.chosen
+        for number in np.arange(len(pulls))[some]:
+            pulls[number] = np.bincount(chosen[number], minlength=pulls.shape[1])
+        self.regressions.pulls[some] = pulls[some]
+
+
+class NeuralLinearTrainer(LastLayerTrainer):
+    """Trains `NeuralLinear`: regressions with unknown noise, given the network's features."""
+
+    def __init__(self, model: NeuralLinear, states: Sequence[NeuralLinearState]) -> None:
+        super().__init__(model, states)
+        self.regressions = self.states.head.regressions
+        head = model.head
+        precision = np.linalg.inv(head.prior_root @ head.prior_root.T)
+        with jax.enable_x64(True):
+            self.prior_arrays = jax.device_put((head.prior_mean, precision, head.scale))
+
+    def posterior(self, stored: int, spreads: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Return the function that computes means, roots, information and scales."""
+        compute = normal_inverse_gamma(self.shapes, self.lanes)
+        return compute, (self.history, stored, *self.prior_arrays)
+
+    def posterior_arrays(self) -> tuple[Any, ...]:
+        """Return means, roots, information and scales."""
+        return *super().posterior_arrays(), self.states.head.scale
+
+
+class LaplaceTrainer(LastLayerTrainer):
+    """Trains `LastLayerLaplace`: normal weights around those that the network has."""
+
+    model: LastLayerLaplace
+
+    def __init__(self, model: LastLayerLaplace, states: Sequence[LaplaceState]) -> None:
+        super().__init__(model, states)
+        self.regressions = self.states.regressions
+
+    def posterior(self, stored: int, spreads: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Return the function that computes means, roots, information and noise."""
+        compute = laplace(self.shapes, self.lanes, self.model.prior_scale)
+        return compute, (self.history, stored, spreads)
+
+    def posterior_arrays(self) -> tuple[Any, ...]:
+        """Return means, roots, information and noise."""
+        return *super().posterior_arrays(), self.states.noise
