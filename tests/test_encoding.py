@@ -20,7 +20,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsucb.agent.encoding import Encoder
+from tsucb.contexts.encoding import Encoder
 from tsucb.checks import LARGEST
 
 same = np.testing.assert_array_equal

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.agent.values import values_of
+from tsucb.contexts.values import values_of
 from tsucb.checks import LARGEST, within
 from tsucb.numeric.arrays import Floats
 
