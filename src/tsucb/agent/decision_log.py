@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tsucb.checks import whole_number
 from tsucb.contexts.readers import one_by_one
 from tsucb.contexts.values import values_of
-from tsucb.checks import whole_number
 from tsucb.files import write_whole
 from tsucb.logs.decision_log import FINISHED, JOURNAL, Row
 

@@ -31,10 +31,10 @@ from tsucb.agent.open_decisions import (
     open_rows,
     packed_table,
 )
-from tsucb.contexts.readers import Arm
-from tsucb.contexts.values import listed, shown
 from tsucb.checks import flushed
 from tsucb.compiler import compiled
+from tsucb.contexts.readers import Arm
+from tsucb.contexts.values import listed, shown
 from tsucb.models.model import Model, learn_many, training_due, trains, update
 from tsucb.models.state import State
 from tsucb.numeric.arrays import Floats, Integers

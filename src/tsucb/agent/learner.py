@@ -66,6 +66,7 @@ from tsucb.agent.machine import (
     split_of,
 )
 from tsucb.agent.open_decisions import NOT_SPLIT, QUEUED, roomier_table
+from tsucb.checks import SMALLEST, between, flushed, truth, whole_number, within
 from tsucb.contexts.readers import (
     NOBODY,
     Context,
@@ -78,7 +79,6 @@ from tsucb.contexts.readers import (
     wanted_width,
 )
 from tsucb.contexts.values import shown
-from tsucb.checks import SMALLEST, between, flushed, truth, whole_number, within
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.hashed_linear import HashedLinear

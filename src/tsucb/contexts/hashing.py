@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tsucb.contexts.encoding import Encoded, coded_features
-from tsucb.contexts.values import cell_of, rows_of, values_of
 from tsucb.checks import LARGEST, within
 from tsucb.compiler import compiled
+from tsucb.contexts.encoding import Encoded, coded_features
+from tsucb.contexts.values import cell_of, rows_of, values_of
 from tsucb.models.hashed_linear import MOST_ROW
 from tsucb.models.state import MOST
 from tsucb.numeric.arrays import Floats, Integers
@@ -33,7 +33,8 @@ class HashingEncoder:
     them together weigh as much as all features do. Hashes are the same in every process. A row of a
     sparse matrix (of SciPy) is taken as it is: nothing in it is hashed, scaled or crossed.
 
-    It has the methods of `tsucb.contexts.encoding.Encoder`: `read` changes nothing, `accept` learns.
+    It has the methods of `tsucb.contexts.encoding.Encoder`: `read` changes nothing, `accept`
+    learns.
 
     Parameters
     ----------

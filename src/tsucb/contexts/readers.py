@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tsucb.checks import within
 from tsucb.contexts.encoding import Encoded, Encoder
 from tsucb.contexts.hashing import HashingEncoder
 from tsucb.contexts.transformers import fast_row, learned_from, table_of
 from tsucb.contexts.values import cell_of, listed, shown, values_of
-from tsucb.checks import within
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hashed_linear import HashedLinear
 from tsucb.models.hybrid_linear import HybridLinear

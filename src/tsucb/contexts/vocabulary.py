@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.contexts.values import Cell, cell_of, is_code, listed, values_of
 from tsucb.checks import LARGEST
+from tsucb.contexts.values import Cell, cell_of, is_code, listed, values_of
 from tsucb.numeric.arrays import Floats
 
 SMALLEST_BLOCK = 16  # columns, once there are more than numbers
