@@ -198,7 +198,7 @@ def regret_of_visits(seed: int, adding: bool, rounds: int = 1500) -> float:
 
 def play_pairs(runs: int) -> None:
     """Everything with pairs of categories and without."""
-    from tsucb.agent import readers
+    from tsucb.contexts import readers
 
     usual = readers.MOST_PAIRED
     for name, play in (

@@ -49,9 +49,9 @@ from tsucb.agent.open_decisions import (
     open_rows,
     same_key,
 )
-from tsucb.agent.readers import Context, laid_out_for, narrow_row, one_by_one
-from tsucb.agent.values import kind_of, shown
 from tsucb.checks import whole_number
+from tsucb.contexts.readers import Context, laid_out_for, narrow_row, one_by_one
+from tsucb.contexts.values import kind_of, shown
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.model import Model, check_finite
 from tsucb.numeric.arrays import Floats, Integers
