@@ -14,7 +14,7 @@ import argparse
 import math
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,10 +37,11 @@ MODELS: dict[str, Any] = {
 POLICIES: list[Any] = [tsucb.TSUCB(10), tsucb.Thompson()]
 
 
-class Clicks(tsucb.Environment, NamedTuple("Clicks", [("arms", int), ("features", int)])):
+class Clicks(tsucb.Environment):
     """See the top of this file."""
 
-    __slots__ = ()
+    arms: int
+    features: int
 
     @property
     def context_shape(self) -> tuple[int, ...]:

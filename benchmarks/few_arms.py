@@ -11,7 +11,7 @@ TS-UCB stays with a wrong arm.
 import math
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,12 +26,11 @@ from tsucb.policies.ts_ucb import ratios
 HORIZON, SEED = 10_000, 1
 
 
-class SometimesOne(
-    tsucb.Policy, NamedTuple("SometimesOne", [("samples", float), ("chance", float)])
-):
+class SometimesOne(tsucb.Policy):
     """TS-UCB that takes one sample with a given chance and `samples` otherwise."""
 
-    __slots__ = ()
+    samples: float
+    chance: float
 
     @property
     def name(self) -> str:

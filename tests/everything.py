@@ -13,6 +13,7 @@ import tsucb
 from tsucb.compiler import offers
 from tsucb.models.model import forget
 from tsucb.paper import datasets
+from tsucb.record import Record
 from tsucb.testing import example
 
 EXPORTED = [getattr(tsucb, name) for name in tsucb.__all__]
@@ -32,7 +33,12 @@ OTHERWISE: dict[str, list[Any]] = {
     "shared": [True],
 }
 # Settings with which a network trains in milliseconds.
-QUICK = {"hidden": (6, 5), "memory": 64, "interval": 20, "batches": 3, "batch_size": 16}
+QUICK = {
+    "hidden": (6, 5),
+    "memory": 64,
+    "interval": 20,
+    "training": tsucb.Training(memory=64, interval=20, batches=3, batch_size=16),
+}
 FEW = {"members": 3}  # of an ensemble
 NARROW = {"bits": 6}  # of columns that are hashed
 
@@ -67,9 +73,17 @@ def label(thing: Any) -> str:
     """A short name for a test."""
     if isinstance(thing, tsucb.Forgetting):
         return f"Forgetting-{label(thing.model)}"
-    plain = [v for v in thing if isinstance(v, bool | int | float | tuple)]
+    plain = [
+        v for v in thing if isinstance(v, bool | int | float | tuple) and not isinstance(v, Record)
+    ]
     inner = [type(v).__name__ for v in thing if isinstance(v, tsucb.Model)]
     return "-".join([type(thing).__name__, *inner, *map(str, plain[:3])]).replace(" ", "")
+
+
+def network(cls: Any, *arguments: Any, **settings: Any) -> Any:
+    """A network model; those of the settings that are of its training go into a `Training`."""
+    own = {name: settings.pop(name) for name in tsucb.Training._fields if name in settings}
+    return cls(*arguments, training=tsucb.Training(**own), **settings)
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -102,7 +116,9 @@ FORGETTING = {
 }
 MODELS = PLAIN_MODELS + list(FORGETTING.values())
 TABLES = [
-    cls for cls in descendants(tsucb.Environment) if cls.__module__.startswith(datasets.__name__)
+    cls
+    for cls in descendants(tsucb.Environment)
+    if cls.__module__.startswith(datasets.__name__) and cls.__name__ != "Table"
 ]
 ENVIRONMENTS = [
     bandit for cls in concrete(tsucb.Environment, EXPORTED + TABLES) for bandit in made(cls)

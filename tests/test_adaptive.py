@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tsucb
-from tsucb.models.empirical_bayes import KNOWN, SPREAD
+from tsucb.structure import leaves
 
 
 def problem(seed, arms=4, features=3, steps=150):
@@ -121,8 +121,8 @@ def test_the_noise_and_the_spread_are_found():
     model = tsucb.AdaptiveLinear(2)
     state = model.fit(2, contexts, np.arange(4000) % 2, rewards)
     # 2,000 rewards an arm: the standard error of a variance is 3 %.
-    np.testing.assert_allclose(state.learned.variance, 100.0, rtol=0.15)
-    assert state.learned.clock[SPREAD] == pytest.approx(1000.0, rel=0.15)
+    np.testing.assert_allclose(state.variance, 100.0, rtol=0.15)
+    assert state.spread[0] == pytest.approx(1000.0, rel=0.15)
     mean, std = model.coefficients(state, 0)
     assert mean == pytest.approx([100.0, 30.0, 0.0], abs=5 * 10 / np.sqrt(2000))
     assert std == pytest.approx(10 / np.sqrt(2000), rel=0.2)
@@ -168,7 +168,7 @@ def test_the_state_depends_on_the_sums_alone_once_it_is_refreshed():
     parts = model.start(4)
     for t in range(400):
         model.update(parts, contexts[t], arms[t], rewards[t, arms[t]])
-    for one, two in zip(whole.learned, parts.learned, strict=True):
+    for one, two in zip(leaves(whole), leaves(parts), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-12)
 
 
@@ -192,7 +192,7 @@ def test_forgetting_follows_a_change_of_scale():
     state = model.fit(2, x, np.arange(800) % 2, rewards)
     belief = model.belief(state, [0.0], rng=rng)
     assert belief.mean == pytest.approx([50.0, 50.0], abs=2.0)
-    assert state.inner.learned.clock[KNOWN] == 1.0
+    assert state.inner.known[0]
 
 
 def test_an_agent_without_contexts_is_a_k_armed_bandit():

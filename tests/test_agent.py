@@ -165,8 +165,8 @@ def test_keeping_beliefs_changes_no_decision():
 
 def test_neural_linear(tmp_path):
     pytest.importorskip("jax")
-    neural = pytest.importorskip("tsucb.models.neural.neural_linear")
-    model = neural.NeuralLinear(2, (4, 3), memory=40, interval=10, batches=5, batch_size=8)
+    training = tsucb.Training(memory=40, interval=10, batches=5, batch_size=8)
+    model = tsucb.NeuralLinear(2, (4, 3), training=training)
     agent = tsucb.Agent(ARMS, model=model, policy=tsucb.TSUCB(1), seed=0, keep_beliefs=True)
     rng = np.random.default_rng(0)
     first = [agent.choose(rng.normal(size=2)).arm for _ in range(6)]

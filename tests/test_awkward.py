@@ -163,4 +163,4 @@ def test_equal_draws_average_to_themselves(samples: int) -> None:
     for value in RNG.uniform(size=50):
         belief = tsucb.GaussianBelief([value, 0.0], [0.0, 0.0])
         choice = tsucb.TSUCB(samples).choose(belief, np.random.default_rng(0))
-        assert choice == (0, value)
+        assert choice == (0, value, 0)

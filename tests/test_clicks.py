@@ -12,8 +12,6 @@ from scipy.stats import norm
 import tsucb
 from tsucb.beliefs.best import best_probabilities, expected_best, regret_and_gain
 from tsucb.beliefs.law import upper_quantiles
-from tsucb.models.logistic_arms import posteriors, settle, standardising
-from tsucb.models.regressions import arm_posterior
 from tsucb.numeric.logistic import after_click, logistic_moments, most_likely_after_click
 
 LAWS = [(0.0, 1.0), (-4.0, 0.3), (-3.0, 2.5), (2.0, 1e-5), (-6.0, 5.0), (1.0, 30.0)]
@@ -135,16 +133,18 @@ def test_the_posterior_of_a_rate_is_close_to_the_exact_one(laplace):
     assert 0.1 < off < 0.6 if laplace else abs(off) < 0.1
 
 
-def solved(sites, arm):
+def solved(state, x, arm):
     """Mean and covariance of an arm's coefficients on z, from the sums and the prior.
 
-    Those on z̃ = A z are β̃ with β = Aᵀβ̃, and β̃ ~ N((b, 0, …), diag(τ₀², τ², …)).
+    Those on the standardised z̃ = A z are β̃ with β = Aᵀβ̃, and β̃ ~ N((b, 0, …), diag(τ₀², τ², …)).
     """
-    back = np.linalg.inv(standardising(sites))
-    common, own, slope = sites.prior
-    prior = np.diag([1 / own] + [1 / slope] * (len(back) - 1))
-    covariance = np.linalg.inv(back @ prior @ back.T + sites.precision[arm])
-    return covariance @ (back @ prior[0] * common + sites.shift[arm]), covariance
+    back, p = np.eye(1 + x.shape[1]), 1 + x.shape[1]  # A⁻¹: z = 1, mean + standard deviation · z̃
+    back[1:, 0] = x.mean(axis=0) - state.anchor[1:]
+    back[1:, 1:] = np.diag(x.std(axis=0))
+    prior = np.diag([1 / state.levels[0]] + [1 / state.slopes[0]] * (p - 1))
+    covariance = np.linalg.inv(back @ prior @ back.T + state.moments[arm, :, :p])
+    shift = state.moments[arm, :, p]
+    return covariance @ (back @ prior[0] * state.level[0] + shift), covariance
 
 
 def test_sums_and_prior_make_the_posterior():
@@ -153,22 +153,18 @@ def test_sums_and_prior_make_the_posterior():
     x, arms = rng.normal(3, 10, size=(60, 2)), rng.integers(3, size=60)
     model = tsucb.LogisticArms(2)
     state = model.fit(3, x, arms, (rng.random(60) < 0.3).astype(float))
-    sites = state.sites
-    assert sites.clock[2] == 60
-    assert sites.anchor[1:] + sites.centre[1:] == pytest.approx(x.mean(axis=0))
-    assert sites.square[1:] / 60 == pytest.approx(x.var(axis=0))
-    settle(state)
+    assert state.totals[0] == 60
+    model.settle(state)
     for k in range(3):
-        mean, root = arm_posterior(state.regressions, k)
-        expected, covariance = solved(sites, k)
+        mean, root = (part[k] for part in state.regressions.by_arm())
+        expected, covariance = solved(state, x, k)
         assert mean == pytest.approx(expected, rel=1e-8)
         assert root @ root.T == pytest.approx(covariance, rel=1e-8)
-    assert posteriors(sites)[2] == pytest.approx(state.regressions.information)
-    before, (_, known) = sites.precision[1].copy(), solved(sites, 1)
+    before, (_, known) = state.moments[1, :, :3].copy(), solved(state, x, 1)
     model.update(state, [1.0, 2.0], 1, 1.0)
-    _, root = arm_posterior(state.regressions, 1)
+    root = state.regressions.by_arm()[1][1]
     gained = np.linalg.inv(root @ root.T) - np.linalg.inv(known)
-    assert gained == pytest.approx(sites.precision[1] - before, rel=1e-6, abs=1e-9)
+    assert gained == pytest.approx(state.moments[1, :, :3] - before, rel=1e-6, abs=1e-9)
 
 
 def test_the_prior_is_learned():
@@ -176,8 +172,8 @@ def test_the_prior_is_learned():
     rates = np.geomspace(0.01, 0.04, 20)
     model = tsucb.LogisticArms(0, rate=0.3)
     state = model.fit(20, None, *clicked(rates, 20_000, 1))
-    assert expit(state.sites.prior[0]) == pytest.approx(0.02, rel=0.2)
-    assert 0.2 < math.sqrt(state.sites.prior[1]) < 0.7
+    assert expit(state.level[0]) == pytest.approx(0.02, rel=0.2)
+    assert 0.2 < math.sqrt(state.levels[0]) < 0.7
     grown = model.extend(state, 1)
     belief = model.belief(grown, rng=np.random.default_rng(0))
     assert 0.01 < belief.mean[20] < 0.05
@@ -200,16 +196,17 @@ def test_old_clicks_fade():
     model = tsucb.Forgetting(tsucb.LogisticArms(1), 0.9)
     x = rng.normal(5, 2, size=(60, 1))
     state = model.fit(3, x, np.arange(60) % 2, np.arange(60) % 2)
-    sites, clock = state.inner.sites, state.inner.sites.clock
-    untried = arm_posterior(state.inner.regressions, 2)
-    before, aged = sites.precision[0].copy(), state.aged[0]
-    clock[0], clock[1] = 0, 1000  # nothing is learned anew meanwhile
+    inner = state.inner
+    untried = [part[2].copy() for part in inner.regressions.by_arm()]
+    before, aged = inner.moments[0].copy(), state.aged[0]
+    inner.due[0] = 1000  # nothing is learned again meanwhile
     model.update(state, x[:8], np.ones(8, dtype=int), np.zeros(8))
-    assert sites.precision[0] == pytest.approx(before * 0.9 ** (state.aged[0] - aged), rel=1e-9)
-    for now, then in zip(arm_posterior(state.inner.regressions, 2), untried, strict=True):
-        assert np.array_equal(now, then)
-    assert clock[2] == pytest.approx(state.pulls.sum())
-    assert 1.5 < np.sqrt(sites.square[1] / clock[2]) < 2.5
+    assert inner.moments[0] == pytest.approx(before * 0.9 ** (state.aged[0] - aged), rel=1e-9)
+    for now, then in zip(inner.regressions.by_arm(), untried, strict=True):
+        assert np.array_equal(now[2], then)
+    seen = inner.totals[0]
+    assert seen == pytest.approx(state.pulls.sum())
+    assert 1.5 < np.sqrt(inner.squares[1] / seen - (inner.totals[1] / seen) ** 2) < 2.5
     rates = model.belief(state, [5.0], rng=rng).mean
     assert rates[1] < 0.5  # of 38 rewards, the last 8 tell
     plain = tsucb.LogisticArms(1).fit(2, x, np.arange(60) % 2, np.arange(60) % 2)

@@ -155,12 +155,11 @@ def test_old_folders_go(filled):
 
 
 THEIRS = """
-from typing import NamedTuple
 from tsucb.compiler import implements
 from tsucb.policies.policy import Choice, Policy, choose
 
-class Last(Policy, NamedTuple("Last", [])):
-    __slots__ = ()
+class Last(Policy):
+    pass
 
 @implements(choose, Last)
 def choose_last(policy, belief, rng):
@@ -303,8 +302,8 @@ def test_machine_code_finds_what_is_kept():
     assert keepable(kept.values[:-2])
 
 
-class Labelled(tsucb.Policy, NamedTuple("Labelled", [("label", str)])):
-    __slots__ = ()
+class Labelled(tsucb.Policy):
+    label: str
 
 
 @implements(choose, Labelled)

@@ -138,7 +138,7 @@ def test_adult_drops_missing_values_and_keeps_dotted_incomes_apart(tmp_path: Pat
 
 def test_jester_keeps_users_who_rated_the_most_rated_jokes(tmp_path: Path) -> None:
     environment = DATASETS["jester"].read(write(tmp_path, "jester"))
-    assert environment.contexts[:, 0].tolist() == [1.5, -9.95]
+    assert environment.ratings[:, 0].tolist() == [1.5, -9.95]
 
 
 def test_financial_contexts_are_raw(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Any estimator as a model: against fits by hand, in the loops, in the background, in files."""
 
 import gc
+import os
 import threading
 import weakref
 from pathlib import Path
@@ -11,9 +12,8 @@ import pytest
 from everything import rng
 
 import tsucb
-from tsucb.models import ensemble
-from tsucb.models.ensemble import Ensemble
-from tsucb.models.refits import Keeper
+from tsucb import structure
+from tsucb.models.ensemble import Ensemble, latest_members
 from tsucb.testing import check_model, check_same_arms
 from tsucb.testing.examples import LeastSquares
 
@@ -39,7 +39,7 @@ def test_members_are_weighted_regressions_with_poisson_weights() -> None:
     model = Ensemble(LeastSquares(), 4, features=2, artificial=0, interval=20)
     x, arm, y = history()
     state = model.fit(3, x, arm, y)
-    assert state.fitted.tolist() == [LINES, 3]
+    assert (state.fitted[0], state.fitted_arms[0]) == (LINES, 3)
     found = draws_of(model, state, [0.3, -1.0])
     for m in range(4):
         weights = np.random.default_rng([*state.key, m]).poisson(1.0, LINES)
@@ -127,9 +127,9 @@ def test_partial_fit_sees_every_reward_once() -> None:
     state, y = model.start(1), rng(2).normal(size=50)
     for value in y:
         model.update(state, [0.0], 0, value)
-    fitted = ensemble.KEPT.of(model, state).fitted
-    assert fitted is not None
-    for m, member in enumerate(fitted.predictors):
+    members = latest_members(model, state)
+    assert members is not None
+    for m, member in enumerate(members.fitted):
         times = np.random.default_rng([*state.key, m]).poisson(1.0, 50)
         assert (member[0].rows, member[0].calls) == (times.sum(), 5)
         assert member[0].total == pytest.approx(times @ y)
@@ -188,7 +188,7 @@ class Slow(LeastSquares):
 
 
 def wait_for(agent: tsucb.Agent) -> None:
-    job = ensemble.KEPT.of(agent.model, agent._roster.state).job  # type: ignore[arg-type]
+    job = agent._roster.state.fitted.job
     assert job is not None
     job.thread.join(60)
     assert job.over
@@ -208,7 +208,7 @@ def test_no_decision_waits_for_a_refit(monkeypatch: pytest.MonkeyPatch) -> None:
     for t in range(25):  # a fit has begun after ten
         rewarded(agent, [float(t)])
     state: Any = agent._roster.state
-    assert (state.fitted[0], state.wanted[0]) == (0, 10)
+    assert (state.fitted[0], state.fitted.job.rewards) == (0, 10)
     assert np.abs(model.belief(state, [0.0], rng=rng()).mean).max() < 3  # still the prior
     Slow.may_go_on.set()
     wait_for(agent)
@@ -216,7 +216,7 @@ def test_no_decision_waits_for_a_refit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert model.belief(state, [0.0], rng=rng()).mean == pytest.approx([1.0, 1.0], abs=0.9)
     rewarded(agent, [1.0])
     state = agent._roster.state
-    assert (state.fitted[0], state.wanted[0]) == (10, 20)
+    assert (state.fitted[0], state.fitted.job.rewards) == (10, 20)
     wait_for(agent)
 
 
@@ -254,8 +254,8 @@ def played(agent: tsucb.Agent, steps: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("background", [False, True])
-def test_a_file_holds_the_data_and_a_fresh_process_fits_again(
-    background: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_file_holds_the_data_and_members_are_fitted_again(
+    background: bool, tmp_path: Path
 ) -> None:
     model = Ensemble(LeastSquares(), 5, features=2, memory=100, background=background)
     agent = tsucb.Agent(["a", "b"], model=model, policy=tsucb.Thompson(), seed=4)
@@ -263,38 +263,63 @@ def test_a_file_holds_the_data_and_a_fresh_process_fits_again(
     agent.add_arm("c")
     played(agent, 3)
     agent.save(tmp_path / "agent")
-    if background:
-        monkeypatch.setattr(ensemble, "KEPT", Keeper())
-        state = tsucb.Agent.load(tmp_path / "agent", model=model)._roster.state
-        assert model.belief(state, [0.0, 0.0], rng=rng()).mean.shape == (3,)
-        return
-    expected = played(agent, 30)
-    monkeypatch.setattr(ensemble, "KEPT", Keeper())  # as in a process that never fitted
-    other = Ensemble(LeastSquares(), 5, features=2, memory=100)
+    other = Ensemble(LeastSquares(), 5, features=2, memory=100, background=background)
     again = tsucb.Agent.load(tmp_path / "agent", model=other)
-    assert played(again, 30) == expected
+    state: Any = again._roster.state
+    assert state.fitted.members is None
+    if background:
+        assert other.belief(state, [0.0, 0.0], rng=rng()).mean.shape == (3,)
+        return
+    assert played(again, 30) == played(agent, 30)
     with pytest.raises(ValueError, match="saved with Ensemble, which is made with code of yours"):
         tsucb.Agent.load(tmp_path / "agent")
     with pytest.raises(ValueError, match="was saved with other settings: its Ensemble differs"):
         tsucb.Agent.load(tmp_path / "agent", model=model._replace(interval=11))
 
 
-def test_members_go_with_the_last_state_that_they_belong_to(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(ensemble, "KEPT", Keeper())
+def test_rewards_forgotten_since_the_last_fit_leave_the_prior(tmp_path: Path) -> None:
+    """Loaded with a memory that has none of the rewards to which the members were fitted."""
+    model = Ensemble(LeastSquares(), 5, features=2, memory=5)
+    x, arm, y = history()
+    state = model.fit(3, x[:17], arm[:17], y[:17])
+    assert state.fitted[0] == 10
+    state.fitted.members = None  # as in a file
+    assert draws_of(model, state, [0.0, 0.0]) == pytest.approx(state.offsets.T)
+
+
+def test_copies_share_members_and_the_last_of_them_frees_them() -> None:
     model = Ensemble(LeastSquares(), 2, features=2)
     x, arm, y = history()
-    states = [model.start(3, rng(seed)) for seed in range(10)]
-    for state in states:
-        model.update(state, x, arm, y)
-    kept = [weakref.ref(ensemble.KEPT.of(model, state)) for state in states]
-    assert all(ref() is not None for ref in kept)
-    del states, state
+    state = model.fit(3, x, arm, y)
+    copies = [state.copy(), structure.copied(state), model.extend(state, 1)]
+    assert all(each.fitted.members is state.fitted.members for each in copies)
+    model.update(copies[0], x, arm, y)  # which are fitted again, and the others are not
+    assert copies[0].fitted.members is not state.fitted.members is copies[1].fitted.members
+    alive = [weakref.ref(m[0]) for m in state.fitted.members.fitted]
+    del state
     gc.collect()
-    recent = ensemble.KEPT.recent.maxlen or 0
-    assert sum(ref() is not None for ref in kept) <= recent < len(kept)
-    assert not ensemble.KEPT.by_state
+    assert all(ref() is not None for ref in alive)
+    del copies
+    gc.collect()
+    assert not any(ref() for ref in alive)
+
+
+def test_a_fit_under_way_stays_with_the_process_that_began_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Slow, "may_go_on", threading.Event())
+    monkeypatch.setattr(Slow, "fails", False)
+    model = Ensemble(Slow(), 3, features=1, interval=10, background=True, memory=50)
+    state = model.fit(1, np.ones((10, 1)), np.zeros(10, dtype=int), np.ones(10))
+    first = state.fitted.job
+    assert not first.over
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # as in a child
+    model.update(state, [1.0], 0, 1.0)
+    assert state.fitted.job is not first
+    assert not state.fitted.job.over
+    Slow.may_go_on.set()
+    for job in (first, state.fitted.job):
+        job.thread.join(60)
 
 
 def test_arms_that_go_leave_the_others_what_they_know() -> None:

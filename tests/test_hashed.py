@@ -16,11 +16,8 @@ from tsucb.agent import storage
 from tsucb.agent.hashing import HashingEncoder
 from tsucb.models.hashed_linear import (
     CONSTANT,
-    COUNT,
     MEAN,
     PRECISION,
-    SIZE,
-    SPREAD,
     HashedLinear,
     outlook,
 )
@@ -69,16 +66,16 @@ def test_every_reward_is_learned_by_bayes_rule_then_correlations_are_dropped():
         row, reward = pairs(used, rng.normal(size=3)), rng.normal()
         x = np.eye(d)[0]
         x[used] = row[1::2]
-        _, prior = outlook(state.numbers, row)
+        _, prior = outlook(state, row)
         precision = state.columns[:, 0, PRECISION] + np.where(np.arange(d), prior, CONSTANT)
         mean, cov = state.columns[:, 0, MEAN].copy(), np.diag(1 / precision)
         gain = cov @ x / (1 + x @ cov @ x)
-        level = state.numbers[0]
+        level = state.level[0]
         expected = mean + gain * (reward - level - x @ mean)
         variances = np.diag(cov - np.outer(gain, x @ cov))
         model.update(state, row, 0, reward)
         # The constant is relative to the mean of all rewards, which has moved.
-        moved = state.numbers[0] - level
+        moved = state.level[0] - level
         after = state.columns[0, 0, PRECISION]
         expected[0] -= moved * after / (CONSTANT + after)
         np.testing.assert_allclose(state.columns[:, 0, MEAN], expected, rtol=1e-9, atol=1e-12)
@@ -92,12 +89,12 @@ def test_columns_that_never_meet_have_the_exact_posterior():
     model = HashedLinear(bits=4, features=2)
     state = model.start(1)
     state.columns[0, 0, PRECISION] = 1e15
-    state.numbers[[COUNT, SIZE, SPREAD]] = 1.0, 1.0, 1e9  # a ratio of 1 that stays
+    state.learned[0], state.size[0], state.spread[0] = 1.0, 1.0, 1e9  # a ratio of 1 that stays
     columns, signs = rng.integers(1, 16, 200), rng.choice([-1.0, 1.0], 200)
     rewards = rng.normal(size=200)
     for column, sign, reward in zip(columns, signs, rewards, strict=True):
         model.update(state, pairs([column], [sign]), 0, reward)
-    level = state.numbers[0] + state.columns[0, 0, MEAN]
+    level = state.level[0] + state.columns[0, 0, MEAN]
     assert level == pytest.approx(0, abs=1e-9)
     for column in range(1, 16):
         mine = columns == column

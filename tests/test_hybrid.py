@@ -6,18 +6,9 @@ import numpy as np
 import pytest
 
 import tsucb
-from tsucb.models.empirical_bayes import DUE, SINCE, SPREAD
-from tsucb.models.hybrid_linear import HALF, HybridState, put_in_place
-from tsucb.models.hybrid_prior import (
-    ARM,
-    CONTEXT,
-    CROSSED,
-    FADED,
-    SIGMA,
-    TAU,
-    TAU0,
-    inverse_roots,
-)
+from tsucb.models.hybrid_linear import HALF
+from tsucb.models.hybrid_prior import ARM, CONTEXT, CROSSED, HybridState, inverse_roots
+from tsucb.structure import leaves
 
 ARMS = 6
 
@@ -46,20 +37,19 @@ class Dense:
 
     def __init__(self, model: tsucb.HybridLinear, state: HybridState, rows: np.ndarray,
                  arms: np.ndarray, rewards: np.ndarray, keep: float = 1.0) -> None:  # fmt: skip
-        learned, self.keep = state.learned, keep
-        self.model, spread = model, learned.clock[SPREAD]
+        self.model, self.keep, spread = model, keep, state.spread[0]
         weight = self.weight(len(rows))
         self.centre = np.average(rows, axis=0, weights=weight)
         self.scale = np.sqrt(np.average((rows - self.centre) ** 2, axis=0, weights=weight))
         weight = weight / (np.bincount(arms, weight, minlength=ARMS)[arms] + 1)
         self.level = (weight * rewards).sum() / weight.sum()
         assert np.isclose(spread, (weight * rewards**2).sum() / weight.sum() - self.level**2)
-        blocks = [1.0] + [learned.numbers[CONTEXT]] * model.context
-        blocks += [learned.numbers[ARM]] * model.features
-        blocks += [learned.numbers[CROSSED]] * (model.features * model.context * model.crossed)
-        own = [learned.numbers[TAU0]] + [learned.numbers[TAU]] * (model.own_count - 1)
+        blocks = [1.0] + [state.shared[CONTEXT]] * model.context
+        blocks += [state.shared[ARM]] * model.features
+        blocks += [state.shared[CROSSED]] * (model.features * model.context * model.crossed)
+        own = [state.levels[0]] + [state.slopes[0]] * (model.own_count - 1)
         self.prior = spread * np.array(blocks + own * ARMS)
-        self.noise = spread * learned.numbers[SIGMA]
+        self.noise = spread * state.noise[0]
 
     def weight(self, count: int) -> np.ndarray:
         """Of so many rewards, the last being 1."""
@@ -114,8 +104,8 @@ def test_belief_is_that_of_a_dense_regression(model: tsucb.HybridLinear) -> None
     steps = np.arange(60)
     state = model.start(ARMS)
     model.update(state, rows[:60], arms[:60], rewards[:60])
-    put_in_place(model, state)
-    state.learned.clock[SINCE], state.learned.clock[DUE] = 0, 1000
+    model.settle(state)
+    state.due[0] = 1000
     dense = Dense(model, state, rows[steps, arms[:60]], arms[:60], rewards[:60])
     for count in (60, 67):
         if count > 60:
@@ -141,13 +131,13 @@ def test_what_is_forgotten_counts_less() -> None:
     rows, arms, rewards = problem(model, 62)
     state = forgetful.start(ARMS)
     forgetful.update(state, rows[:60], arms[:60], rewards[:60])
-    put_in_place(model, state.inner)
+    model.settle(state.inner)
     played = rows[np.arange(62), arms]
     dense = Dense(model, state.inner, played[:60], arms[:60], rewards[:60], keep=0.95)
     dense.posterior(played[:60], arms[:60], rewards[:60])
     check(forgetful.belief(state, rows[0], rng=rng), dense, rows[0])
     np.testing.assert_allclose(state.pulls, np.bincount(arms[:60], dense.weight(60), ARMS))
-    state.inner.learned.clock[SINCE], state.inner.learned.clock[DUE] = 0, 1000
+    state.inner.due[0] = 1000
     for i in (60, 61):
         forgetful.update(state, rows[i], arms[i], rewards[i])
         dense.forget_and_learn(played[i], arms[i], rewards[i])
@@ -156,11 +146,11 @@ def test_what_is_forgotten_counts_less() -> None:
     long = np.concatenate((rows[0], rows[0, -1:]))
     np.testing.assert_allclose(*forgetful.belief(grown, long, rng=rng).std[-2:], rtol=1e-9)
     forgetful.release(state, np.array([1]))
-    put_in_place(model, state.inner)
+    model.settle(state.inner)
     assert state.pulls[1] == 0
     for _ in range(30):  # refreshes come at the latest when half is forgotten
         forgetful.update(state, rows[0], 0, 7.0)
-        assert state.inner.learned.clock[FADED] >= HALF
+        assert state.inner.faded[0] >= HALF
 
 
 def test_an_agent_whose_arms_come_follows_a_change() -> None:
@@ -206,9 +196,8 @@ def test_numbers_approach_the_truth() -> None:
     state = model.start(arms)
     for arm, reward in zip(played, rewards, strict=True):
         model.update(state, z, arm, reward)
-    numbers = np.sqrt(state.learned.numbers * state.learned.clock[SPREAD])
-    assert abs(numbers[SIGMA] - 0.5) < 0.05
-    assert abs(numbers[TAU0] - 0.8) < 0.15
+    assert abs(np.sqrt(state.noise * state.spread) - 0.5) < 0.05
+    assert abs(np.sqrt(state.levels * state.spread) - 0.8) < 0.15
     belief = model.belief(state, z, rng=rng)
     error = belief.mean - (z @ [2.0, -1.0] + own)
     assert 0.7 < np.sqrt(np.mean((error / belief.std) ** 2)) < 1.3  # 200 arms: calibrated
@@ -220,7 +209,7 @@ def test_an_arm_that_leaves_keeps_what_it_taught_of_all() -> None:
     rows, arms, rewards = problem(model, 60)
     state = model.start(ARMS)
     model.update(state, rows, arms, rewards)
-    put_in_place(model, state)
+    model.settle(state)
     before = model.belief(state, rows[0], rng=np.random.default_rng(0))
     model.release(state, np.array([1]))
     for _ in range(2):
@@ -230,7 +219,7 @@ def test_an_arm_that_leaves_keeps_what_it_taught_of_all() -> None:
         np.testing.assert_allclose(after.std[others], before.std[others], rtol=1e-6)
         assert after.std[1] > before.std[1]
         assert after.pulls[1] == 0
-        put_in_place(model, state)
+        model.settle(state)
 
 
 @pytest.mark.parametrize("wide", [(2, 2), (3, 2), (2, 3), (3, 4)])
@@ -247,12 +236,13 @@ def test_widening_is_having_had_zeros(wide: tuple[int, int]) -> None:
     long = np.array([model.widened_rows(matrix, wide) for matrix in rows])
     direct = after.start(ARMS)
     after.update(direct, long, arms, rewards)
-    direct.learned.numbers[:] = state.learned.numbers
-    put_in_place(after, direct)
+    for name in ("noise", "levels", "slopes", "shared"):
+        getattr(direct, name)[:] = getattr(state, name)
+    after.settle(direct)
     one, two = (after.belief(s, long[0], rng=np.random.default_rng(0)) for s in (grown, direct))
     np.testing.assert_allclose(one.mean, two.mean, rtol=1e-9)
     np.testing.assert_allclose(one.std, two.std, rtol=1e-6)
-    for left, right in zip(before.learned, state.learned, strict=True):
+    for left, right in zip(leaves(before), leaves(state), strict=True):
         np.testing.assert_array_equal(left, right)
 
 

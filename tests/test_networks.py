@@ -6,16 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 from by_hand import layers
-from everything import rng
+from everything import network, rng
 
 import tsucb
-from tsucb.models.regressions import arm_posterior
 from tsucb.structure import leaves, side_by_side
 
 jax = pytest.importorskip("jax", reason="networks train with JAX: pip install 'tsucb[deep]'")
 pytest.importorskip("optax")
 
-from tsucb.models.neural import last_layers, training  # noqa: E402
+from tsucb.models.neural import last_layer_training, training  # noqa: E402
 
 ARMS, FEATURES = 3, 4
 QUICK: dict[str, Any] = {
@@ -25,15 +24,15 @@ MEMBERS = 3
 
 
 def heads(**chosen: Any) -> Any:
-    return tsucb.BootstrappedHeads(FEATURES, MEMBERS, **QUICK | chosen)
+    return network(tsucb.BootstrappedHeads, FEATURES, members=MEMBERS, **QUICK | chosen)
 
 
 def deep(**chosen: Any) -> Any:
-    return tsucb.DeepEnsemble(FEATURES, MEMBERS, **QUICK | chosen)
+    return network(tsucb.DeepEnsemble, FEATURES, members=MEMBERS, **QUICK | chosen)
 
 
 def laplace(**chosen: Any) -> Any:
-    return tsucb.LastLayerLaplace(FEATURES, **QUICK | chosen)
+    return network(tsucb.LastLayerLaplace, FEATURES, **QUICK | chosen)
 
 
 def history(rows: int = 20, seed: int = 0) -> tuple[Any, Any, Any]:
@@ -50,10 +49,9 @@ def untrained(model: Any, rows: int = 20, seed: int = 0) -> Any:
     """A state that has seen a history and was not trained."""
     state = model.start(ARMS, rng(seed))
     x, arm, y = history(rows, seed)
-    network = getattr(state, "network", state)
-    network.contexts[:rows], network.chosen[:rows], network.rewards[:rows] = x, arm, y
-    network.counts[0] = rows
-    network.pulls[:] = state.pulls[:] = np.bincount(arm, minlength=ARMS)
+    state.contexts[:rows], state.chosen[:rows], state.rewards[:rows] = x, arm, y
+    state.seen[0] = rows
+    state.pulls[:] = np.bincount(arm, minlength=ARMS)
     return state
 
 
@@ -69,22 +67,22 @@ def forward(model: Any, flat: Any, x: Any) -> tuple[Any, Any, Any]:
 
 
 def weight_by_hand(place: int, head: int, key: Any) -> float:
-    """What `halves` says, with whole numbers of any size."""
+    """`bootstrap_weights` with whole numbers of any size."""
     x = (((place * 0x9E3779B1 % 2**32) ^ int(key[0])) + head * 0x85EBCA77) % 2**32
     for factor in (0x85EBCA6B, 0xC2B2AE35):
         x = ((x ^ (x >> 15)) * factor + int(key[1])) % 2**32
     return 2.0 * ((x ^ (x >> 16)) >> 31)
 
 
-def trained_by_hand(model: Any, state: Any, count: int, network: int) -> tuple[Any, Any]:
+def trained_by_hand(model: Any, state: Any, count: int, number: int) -> tuple[Any, Any]:
     """One training of one network by the recipe: its parameters and second moments."""
-    flat, squares = (part[network].astype(float) for part in (state.parameters, state.squares))
+    flat, squares = (part[number].astype(float) for part in (state.parameters, state.squares))
     rule, size = model.training, model.training.batch_size
     key = jax.random.wrap_key_data(state.key, impl="threefry2x32")
     spread = state.rewards[:count].std()
     for batch in range(rule.batches):
         with jax.enable_x64(True):
-            own = jax.random.fold_in(key, batch * model.networks + network)
+            own = jax.random.fold_in(key, batch * model.networks + number)
             pick = np.asarray(jax.random.randint(own, (size,), 0, count))
         x, each = state.contexts[pick].astype(float), np.arange(size)
         chosen = state.chosen[pick]
@@ -92,7 +90,7 @@ def trained_by_hand(model: Any, state: Any, count: int, network: int) -> tuple[A
         target = np.repeat(state.rewards[pick][:, None], model.heads, axis=1)
         weights = np.ones((size, model.heads))
         if model.has_priors:
-            said = forward(model, state.prior[network], x)[2][each, :, chosen]
+            said = forward(model, state.prior[number], x)[2][each, :, chosen]
             target = target - model.prior_scale * spread * said
             weights = np.array(
                 [[weight_by_hand(int(p), h, state.key) for h in range(model.heads)] for p in pick]
@@ -120,11 +118,11 @@ def test_training_is_the_recipe(model: Any) -> None:
     state, before = untrained(model), untrained(model)
     model.trainer([state])()
     assert state.spread[0] == pytest.approx(before.rewards[:20].std())
-    for network in range(model.networks):
-        flat, squares = trained_by_hand(model, before, 20, network)
-        assert state.parameters[network] == pytest.approx(flat, abs=2e-4)
-        assert state.squares[network] == pytest.approx(squares, rel=1e-2, abs=1e-4)
-    assert state.counts.tolist() == [20, 5]
+    for number in range(model.networks):
+        flat, squares = trained_by_hand(model, before, 20, number)
+        assert state.parameters[number] == pytest.approx(flat, abs=2e-4)
+        assert state.squares[number] == pytest.approx(squares, rel=1e-2, abs=1e-4)
+    assert (state.seen[0], state.batches[0]) == (20, 5)
     assert (state.prior == before.prior).all()
 
 
@@ -147,7 +145,11 @@ def test_an_accelerator_trains_the_same(model: Any, monkeypatch: pytest.MonkeyPa
     """All networks at once, with rows filled up to multiples of eight: as they run on a GPU."""
     alone, together = (untrained(model) for _ in range(2))
     model.trainer([alone])()
-    cached = training.compiled_steps, training.settling, last_layers.laplace
+    cached = (
+        training.compiled_steps,
+        training.compiled_posterior,
+        last_layer_training.laplace,
+    )
     monkeypatch.setattr(training, "on_processor", lambda: False)
     for function in cached:
         function.cache_clear()
@@ -165,19 +167,18 @@ def test_a_laplace_posterior_is_the_formula() -> None:
     model = laplace(prior_scale=0.5)
     state = untrained(model, 60)
     model.trainer([state])()
-    network = state.network
-    _, second, out = forward(model, network.parameters[0], network.contexts[:60])
+    _, second, out = forward(model, state.parameters[0], state.contexts[:60])
     phi = np.column_stack([second, np.ones(60)])
-    chosen, rewards = network.chosen[:60], network.rewards[:60]
+    chosen, rewards = state.chosen[:60], state.rewards[:60]
     errors = rewards - out[np.arange(60), 0, chosen]
     variance = rewards.var()
     noise = (errors @ errors + variance) / 61
     assert state.noise[0] == pytest.approx(noise, rel=1e-4)
-    last = np.vstack(layers(model, network.parameters[0], ARMS)[-2:])
+    last = np.vstack(layers(model, state.parameters[0], ARMS)[-2:])
     for arm in range(ARMS):
         mine = phi[chosen == arm]
         precision = np.eye(6) / (0.25 * variance) + mine.T @ mine / noise
-        mean, root = arm_posterior(state.regressions, arm)
+        mean, root = (part[arm] for part in state.regressions.by_arm())
         assert mean == pytest.approx(last[:, arm], rel=1e-5)
         assert root @ root.T == pytest.approx(np.linalg.inv(precision), rel=1e-3, abs=1e-6)
         information = np.linalg.slogdet(precision)[1] + 6 * np.log(0.25 * variance)
@@ -185,13 +186,14 @@ def test_a_laplace_posterior_is_the_formula() -> None:
     assert state.pulls.tolist() == np.bincount(chosen).tolist()
     # In between, an observation is one step of Bayesian regression with that noise.
     x = rng(8).normal(size=FEATURES)
-    z = np.append(forward(model, network.parameters[0], [x])[1][0], 1.0)
-    mean, root = arm_posterior(state.regressions, 1)
+    z = np.append(forward(model, state.parameters[0], [x])[1][0], 1.0)
+    mean, root = (part[1].copy() for part in state.regressions.by_arm())
     covariance = root @ root.T
     model.update(state, x, 1, 5.0)
     gain = covariance @ z / (z @ covariance @ z + state.noise[0])
-    after, _ = arm_posterior(state.regressions, 1)
-    assert after == pytest.approx(mean + gain * (5.0 - z @ mean), rel=1e-4)
+    assert state.regressions.by_arm()[0][1] == pytest.approx(
+        mean + gain * (5.0 - z @ mean), rel=1e-4
+    )
 
 
 @pytest.mark.parametrize("model", [heads(), deep(), laplace()], ids=["heads", "deep", "laplace"])
@@ -203,8 +205,7 @@ def test_a_run_trained_among_others_is_the_run_trained_alone(model: Any) -> None
     model.trainer(together)()
     alone = untrained(model, seed=1)
     model.trainer([alone])()
-    mine, other = (getattr(state, "network", state) for state in (together[1], alone))
-    np.testing.assert_array_equal(mine.parameters, other.parameters)
+    np.testing.assert_array_equal(together[1].parameters, alone.parameters)
 
 
 def test_a_training_that_diverges_is_as_if_it_had_not_been() -> None:
@@ -217,9 +218,9 @@ def test_a_training_that_diverges_is_as_if_it_had_not_been() -> None:
         np.testing.assert_array_equal(state.squares, before.squares)
     # Those beside it have trained.
     states = side_by_side([untrained(laplace(), seed=seed) for seed in range(2)])
-    states[0].network.parameters[:] = 1e25
+    states[0].parameters[:] = 1e25
     laplace().trainer(states)()
-    assert [state.network.parameters.max() == 1e25 for state in states] == [True, False]
+    assert [state.parameters.max() == 1e25 for state in states] == [True, False]
     assert [state.noise[0] == 1.0 for state in states] == [True, False]
 
 
@@ -230,7 +231,7 @@ def test_it_learns_a_rule_that_is_not_linear(model: Any) -> None:
     right = (x[:, 0] * x[:, 1] > 0).astype(int)
     arms = rng(5).integers(2, size=300)
     settings = QUICK | {"hidden": (20, 20), "batches": 60, "memory": 300, "interval": 100}
-    wide = type(model)(FEATURES, **settings | {"batch_size": 64})
+    wide = network(type(model), FEATURES, **settings | {"batch_size": 64})
     state = wide.fit(2, x, arms, (arms == right).astype(float))
     best = [wide.belief(state, x[i], rng=rng()).mean.argmax() for i in range(50)]
     assert np.mean(best == right[:50]) > 0.9
@@ -288,4 +289,4 @@ class PlainGreedy:
 def test_members_are_at_least_two() -> None:
     for cls in (tsucb.DeepEnsemble, tsucb.BootstrappedHeads):
         with pytest.raises(ValueError, match="members must be a whole number of at least 2"):
-            cls(3, 1)
+            cls(3, members=1)

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 from by_hand import layers
+from everything import network
 
 import tsucb
-from tsucb.models.neural.neural_linear import NeuralLinear, NeuralState
-from tsucb.models.regressions import MOST_LANE_FEATURES, Lanes, Rows, arm_posterior
+from tsucb import NeuralLinear
+from tsucb.models.regressions import MOST_LANE_FEATURES, Lanes, Rows
 from tsucb.paper.datasets.bandits import ClassificationBandit
 
 jax = pytest.importorskip("jax", reason="NeuralLinear trains with JAX: pip install 'tsucb[deep]'")
@@ -21,7 +22,8 @@ ARMS, FEATURES = 3, 4
 def small(**chosen: Any) -> NeuralLinear:
     """A model whose trainings take milliseconds."""
     settings = {"memory": 64, "interval": 10, "batches": 6, "batch_size": 16}
-    return NeuralLinear(FEATURES, (6, 5), **settings | chosen)
+    model: NeuralLinear = network(NeuralLinear, FEATURES, (6, 5), **settings | chosen)
+    return model
 
 
 def history(rows: int, seed: int = 0) -> tuple[Any, Any, Any]:
@@ -30,10 +32,10 @@ def history(rows: int, seed: int = 0) -> tuple[Any, Any, Any]:
     return rng.normal(size=(rows, FEATURES)), rng.integers(ARMS, size=rows), rng.normal(0, 30, rows)
 
 
-def hidden(model: NeuralLinear, state: NeuralState, contexts: Any) -> Any:
+def hidden(model: NeuralLinear, state: Any, contexts: Any) -> Any:
     """The outputs of the last hidden layer, in double precision."""
     values = np.asarray(contexts, dtype=float)
-    parts = layers(model, state.network.parameters[0].astype(float), ARMS)
+    parts = layers(model, state.parameters[0].astype(float), ARMS)
     for weights, biases in zip(parts[:-2:2], parts[1:-2:2], strict=True):
         values = np.maximum(values @ weights + biases, 0)
     return values
@@ -41,7 +43,7 @@ def hidden(model: NeuralLinear, state: NeuralState, contexts: Any) -> Any:
 
 def trained_by_hand(model: NeuralLinear, state: Any, done: int, count: int) -> Any:
     """One training by the recipe: flat parameters and second moments afterwards."""
-    rule, state = model.training, state.network
+    rule = model.training
     flat, squares = state.parameters[0].astype(float), state.squares[0].astype(float)
     key = jax.random.wrap_key_data(state.key, impl="threefry2x32")
     clipped = 0
@@ -77,35 +79,33 @@ def trained_by_hand(model: NeuralLinear, state: Any, done: int, count: int) -> A
     return flat, squares, clipped
 
 
-def untrained(state: NeuralState) -> NeuralState:
+def untrained(state: Any) -> Any:
     """The same memory, with the network as it is now."""
-    network = state.network
-    copies = {"parameters": network.parameters.copy(), "squares": network.squares.copy()}
-    return state._replace(network=network._replace(**copies))
+    return state._replace(parameters=state.parameters.copy(), squares=state.squares.copy())
 
 
 def test_training_follows_the_recipe() -> None:
     model = small(interval=20)
     state = model.start(ARMS, np.random.default_rng(1))
-    assert (np.abs(state.network.parameters) < 0.3).all()
+    assert (np.abs(state.parameters) < 0.3).all()
     # 83 uniform numbers: the standard error of their deviation is 5 %, and this is four of them.
-    assert state.network.parameters.std() == pytest.approx(0.3 / np.sqrt(3), rel=0.2)
+    assert state.parameters.std() == pytest.approx(0.3 / np.sqrt(3), rel=0.2)
     contexts, pulled, rewards = history(40)
     model.update(state, contexts[:19], pulled[:19], rewards[:19])
     before = untrained(state)
     model.update(state, contexts[19], pulled[19], rewards[19])
     flat, squares, clipped = trained_by_hand(model, before, done=0, count=20)
     assert clipped > 0
-    np.testing.assert_allclose(state.network.parameters[0], flat, atol=2e-5)
-    np.testing.assert_allclose(state.network.squares[0], squares, atol=2e-5)
+    np.testing.assert_allclose(state.parameters[0], flat, atol=2e-5)
+    np.testing.assert_allclose(state.squares[0], squares, atol=2e-5)
     # The second training goes on with the rate and the moments of the first.
     model.update(state, contexts[20:39], pulled[20:39], rewards[20:39])
     before = untrained(state)
     model.update(state, contexts[39], pulled[39], rewards[39])
     flat, squares, _ = trained_by_hand(model, before, done=6, count=40)
-    np.testing.assert_allclose(state.network.parameters[0], flat, atol=2e-5)
-    np.testing.assert_allclose(state.network.squares[0], squares, atol=2e-5)
-    assert state.network.counts.tolist() == [40, 12]
+    np.testing.assert_allclose(state.parameters[0], flat, atol=2e-5)
+    np.testing.assert_allclose(state.squares[0], squares, atol=2e-5)
+    assert (state.seen[0], state.batches[0]) == (40, 12)
 
 
 @pytest.mark.parametrize("rows", [40, 47])
@@ -116,7 +116,9 @@ def test_training_follows_the_recipe() -> None:
 def test_the_posterior_is_that_of_nig_linear_on_the_features(
     rows: int, width: int, layout: type
 ) -> None:
-    model = NeuralLinear(FEATURES, (6, width), memory=64, interval=10, batches=3, batch_size=16)
+    model = network(
+        NeuralLinear, FEATURES, (6, width), memory=64, interval=10, batches=3, batch_size=16
+    )
     contexts, pulled, rewards = history(rows)
     state = model.fit(ARMS, contexts, pulled, rewards)
     assert type(state.head.regressions) is layout
@@ -134,11 +136,10 @@ def test_the_posterior_is_that_of_nig_linear_on_the_features(
 
 
 def same_posterior(found: Any, expected: Any) -> None:
-    for arm in range(ARMS):
-        mean, root = arm_posterior(found.regressions, arm)
-        other_mean, other_root = arm_posterior(expected.regressions, arm)
-        np.testing.assert_allclose(mean, other_mean, atol=1e-4)
-        np.testing.assert_allclose(root @ root.T, other_root @ other_root.T, atol=1e-4)
+    (means, roots), (others, other_roots) = (s.regressions.by_arm() for s in (found, expected))
+    np.testing.assert_allclose(means, others, atol=1e-4)
+    for root, other in zip(roots, other_roots, strict=True):
+        np.testing.assert_allclose(root @ root.T, other @ other.T, atol=1e-4)
     np.testing.assert_allclose(found.scale, expected.scale, rtol=1e-5)
     np.testing.assert_allclose(
         found.regressions.information, expected.regressions.information, atol=1e-4
@@ -190,7 +191,7 @@ def test_new_arms_leave_the_old_ones_as_they_were() -> None:
     new = model.belief(wider, contexts[0], [0, 1, 2], rng=rng(0))
     np.testing.assert_array_equal(old.mean, new.mean)
     np.testing.assert_array_equal(model.belief(wider, contexts[0], [3, 4], rng=rng(0)).mean, 0)
-    old, new = state.network.parameters[0], wider.network.parameters[0]
+    old, new = state.parameters[0], wider.parameters[0]
     last = old.size - ARMS * 6
     np.testing.assert_array_equal(new[:last], old[:last])
     before, after = old[last:].reshape(6, 3), new[last:].reshape(6, 5)
@@ -216,7 +217,7 @@ class Mine:
 
 
 def test_simulation_is_the_same_alone_in_a_batch_and_in_plain_python() -> None:
-    model = NeuralLinear(2, (8, 4), memory=80, interval=20, batches=5, batch_size=32)
+    model = network(NeuralLinear, 2, (8, 4), memory=80, interval=20, batches=5, batch_size=32)
     settings: dict[str, Any] = {"horizon": 75, "progress": False}
     bandit, policies = exclusive_or(), [tsucb.Thompson()]
     batch = tsucb.simulate(bandit, model, policies, runs=3, workers=1, **settings).regret
@@ -231,7 +232,7 @@ def test_simulation_is_the_same_alone_in_a_batch_and_in_plain_python() -> None:
 def test_it_learns_what_a_linear_model_cannot() -> None:
     bandit = exclusive_or()
     settings: dict[str, Any] = {"horizon": 600, "runs": 4, "progress": False}
-    model = NeuralLinear(2, (16, 16), memory=600, batches=50, batch_size=64)
+    model = network(NeuralLinear, 2, (16, 16), memory=600, batches=50, batch_size=64)
     deep = tsucb.simulate(bandit, model, [tsucb.Thompson()], **settings).regret
     flat = tsucb.simulate(bandit, tsucb.NIGLinear(2), [tsucb.Thompson()], **settings).regret
     # In the last hundred steps guessing loses 50; the linear model guesses.
@@ -265,12 +266,12 @@ def test_a_horizon_beyond_the_rows_is_explained() -> None:
         ({"rate_decay": -0.5}, "rate_decay must be finite and not negative"),
         ({"moment_decay": 1.0}, "moment_decay must be at least 0 and below 1"),
         ({"clip_norm": np.inf}, "clip_norm must be positive and finite"),
-        ({"prior_precision": -1.0}, "the prior variance must be positive"),
+        ({"prior_precision": -1.0}, "prior_precision must be positive in every direction"),
     ],
 )
 def test_bad_settings_are_refused(chosen: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        NeuralLinear(**{"features": 2} | chosen)
+        network(NeuralLinear, **{"features": 2} | chosen)
 
 
 def test_hidden_is_one_width_for_each_layer() -> None:
@@ -289,13 +290,13 @@ def test_bad_observations_leave_the_state_untouched() -> None:
     ):
         with pytest.raises(ValueError, match=r"context|arm|reward"):
             model.update(state, context, arm, reward)
-    assert state.network.counts.tolist() == [0, 0]
+    assert (state.seen[0], state.batches[0]) == (0, 0)
     assert not state.pulls.any()
 
 
 def test_without_jax_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
-    for name in ("last_layers", "training", "device"):
+    for name in ("last_layer_training", "training", "device"):
         monkeypatch.delitem(sys.modules, f"tsucb.models.neural.{name}", raising=False)
     with pytest.raises(ValueError, match=r"with JAX and optax; install .*tsucb\[deep\]"):
         small().trainer([small().start(ARMS)])

@@ -32,7 +32,8 @@ def rng(seed=0):
 
 def ts_ucb_decision(belief, samples, seed):
     """The arm TS-UCB plays, and the f̃ it used."""
-    return tsucb.TSUCB(samples).choose(belief, rng(seed))
+    choice = tsucb.TSUCB(samples).choose(belief, rng(seed))
+    return choice.arm, choice.target
 
 
 def test_names_are_the_papers():
@@ -218,10 +219,9 @@ def test_drawing_rewards_has_the_law_of_drawing_parameters():
     direct = np.empty((20_000, 4))
     for row in direct:
         draw(belief, stream, row)
-    from tsucb.models.regressions import arm_posterior
 
     for arm in range(4):
-        mean, root = arm_posterior(state, arm)
+        mean, root = state.posterior(arm)
         vectors = mean + stream.normal(size=(20_000, 3)) @ root.T
         # 4 tests at level 1e-5.
         assert ks_2samp(direct[:, arm], vectors @ x).pvalue > 1e-5

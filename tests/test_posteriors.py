@@ -94,7 +94,7 @@ def test_without_data_the_wheel_is_played_and_resumed(nowhere: Path) -> None:
     # First, so that the processes find on disk what is compiled here.
     alone = tsucb.simulate(
         tsucb.WheelBandit(),
-        tsucb.LastLayerLaplace(2, memory=60, batches=3),
+        tsucb.LastLayerLaplace(2, training=tsucb.Training(memory=60, batches=3)),
         [tsucb.Thompson()],
         horizon=60,
         runs=2,

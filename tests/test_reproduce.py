@@ -488,7 +488,7 @@ def test_the_usual_ucb_of_a_model_is_the_papers():
         assert usual_ucb(model, 100) == tsucb.OFUL()
     for model in (tsucb.NIGLinear(3), tsucb.Forgetting(tsucb.NIGLinear(3), 0.9)):
         assert usual_ucb(model, 100) == tsucb.ChiSquaredUCB()
-    for model in (tsucb.NeuralLinear(3, memory=100),):
+    for model in (tsucb.NeuralLinear(3),):
         assert usual_ucb(model, 100) == tsucb.ChiSquaredUCB()
 
 

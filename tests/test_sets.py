@@ -366,14 +366,15 @@ def test_an_agent_finds_a_price_and_continues_after_it_was_saved(tmp_path):
     assert abs(mean[0] - truth(agent.best())) < 5 * std[0]
     path = tmp_path / "prices.npz"
     agent.save(path)
-    again = SetAgent.load(path, prices, model)
+    again = SetAgent.load(path)
+    assert (again.arms, again.model, again.policy) == (prices, model, agent.policy)
     assert again.rewards == 1500
     for _ in range(5):
         price = agent.choose()
         assert again.choose() == price
         agent.reward(price, 3.0)
         again.reward(price, 3.0)
-    with pytest.raises(ValueError, match="another set or model"):
+    with pytest.raises(ValueError, match="was saved with other settings"):
         SetAgent.load(path, Spline(5, 21, pieces=4), model)
     (tmp_path / "bad.npz").write_bytes(path.read_bytes()[:100])
     with pytest.raises(ValueError, match="damaged"):
@@ -413,7 +414,7 @@ FLAT = [[1, 0], [-1, 0], [0, 1], [0, -1]]
         (lambda: Polytope.from_inequalities([[0, 0]], [1]), "zeros only"),
         (lambda: Polynomial(3, 3), "low must be below high"),
         (lambda: Polynomial(0, 1, degree=0), "degree must be"),
-        (lambda: Spline(0, math.nan), "low must be below high"),
+        (lambda: Spline(0, math.nan), "high must be finite"),
         (lambda: Spline(0, 1).model(noise=1, level=math.inf), "level must be"),
         (lambda: SetBandit([1, 2]), "must be a set"),
         (lambda: simulate(BALL, tsucb.Linear(3), [tsucb.TSUCB(1)], horizon=5, runs=1), "3 feat"),

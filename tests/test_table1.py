@@ -37,7 +37,7 @@ def truth(folder: Path) -> ClickModel:
 
 
 def test_steps_are_visits_of_the_log_with_its_users_and_rates(day: Day, truth: ClickModel) -> None:
-    bandit = NewsBandit(day, truth, fraction=0.05)
+    bandit = NewsBandit.of(day, truth, fraction=0.05)
     assert bandit.steps == 1_000
     assert bandit.context_shape == (136,)
     rates = truth.rates(day)
@@ -61,7 +61,7 @@ def test_steps_are_visits_of_the_log_with_its_users_and_rates(day: Day, truth: C
 
 
 def test_every_run_draws_its_own_visits_evenly(day: Day, truth: ClickModel) -> None:
-    bandit = NewsBandit(day, truth, fraction=0.1)
+    bandit = NewsBandit.of(day, truth, fraction=0.1)
     drawn = [bandit.begin(np.random.default_rng(seed)).visits for seed in range(20)]
     assert drawn[0].tolist() != drawn[1].tolist()
     # 40,000 draws over four quarters of the day: mean 10,000, standard deviation < 87;
@@ -84,18 +84,18 @@ def test_articles_are_alphabetical_and_known_to_the_click_model() -> None:
         problems=(),
         generated=True,
     )
-    bandit = NewsBandit(small, model, fraction=1.0, choices=2)
+    bandit = NewsBandit.of(small, model, fraction=1.0, choices=2)
     names = [[bandit.articles[a] for a in row if a >= 0] for row in bandit.choices]
     assert names == [[10, 7], [], [500, 7]]  # as text, 10 < 7 and 500 < 7
     assert bandit.visits.tolist() == [0, 2]  # nothing can be played at the second visit
     with pytest.raises(ValueError, match="no step is left"):
-        NewsBandit(small, model._replace(articles=np.arange(4, dtype=np.int32)))
+        NewsBandit.of(small, model._replace(articles=np.arange(4, dtype=np.int32)))
     with pytest.raises(ValueError, match="fraction must be"):
-        NewsBandit(small, model, fraction=0)
+        NewsBandit.of(small, model, fraction=0)
 
 
 def test_horizon_longer_than_the_run_is_refused(day: Day, truth: ClickModel) -> None:
-    bandit = NewsBandit(day, truth, fraction=0.001)
+    bandit = NewsBandit.of(day, truth, fraction=0.001)
     with pytest.raises(ValueError, match="horizon is longer"):
         tsucb.simulate(bandit, bandit.model(), [tsucb.TSUCB(1)], horizon=21, runs=1)
 

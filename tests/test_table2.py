@@ -56,7 +56,7 @@ def test_without_data_the_wheel_is_played_and_resumed(nowhere: Path) -> None:
     # First, so that the processes find on disk what is compiled here.
     alone = tsucb.simulate(
         tsucb.WheelBandit(),
-        tsucb.NeuralLinear(2, memory=60),
+        tsucb.NeuralLinear(2, training=tsucb.Training(memory=60)),
         [tsucb.Thompson(), tsucb.Greedy()],
         horizon=60,
         runs=2,

@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 import tsucb
-from tsucb.models.empirical_bayes import KNOWN, OMEGA, SPREAD, TAU
 from tsucb.pages.drawing import theme
 from tsucb.pages.figures import style
 from tsucb.paper.figure1 import draw_heat_maps
@@ -227,10 +226,9 @@ def prior() -> Figure:
         arm = t % arms
         reward = level + contexts[t] @ slopes[arm] + noise * rng.normal()
         model.update(state, contexts[t], arm, reward)
-        learned = state.learned
-        slopes_variance = learned.clock[SPREAD] * (learned.numbers[TAU] + learned.numbers[OMEGA])
-        known = learned.variance.mean(), slopes_variance
-        rows.append(np.sqrt(known if learned.clock[KNOWN] else (np.nan, np.nan)))
+        slopes_variance = state.spread[0] * (state.slopes[0] + state.common[0])
+        known = state.variance.mean(), slopes_variance
+        rows.append(np.sqrt(known if state.known[0] else (np.nan, np.nan)))
     found = np.array(rows)
     figure = Figure(figsize=(6, 3.4), layout="constrained")
     axes = figure.subplots()

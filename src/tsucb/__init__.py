@@ -19,7 +19,7 @@ PLACES = {
     "tsucb.models": (
         "AdaptiveLinear BernoulliArms BootstrappedHeads ContextualLinear DeepEnsemble Ensemble "
         "Forgetting GaussianArms HashedLinear HybridLinear LastLayerLaplace Linear LogisticArms "
-        "Model NIGLinear NeuralLinear PoissonArms"
+        "Model NIGLinear NeuralLinear PoissonArms Training"
     ),
     "tsucb.policies": (
         "BayesUCB ChiSquaredUCB Choice Exploring Greedy GridIDS HoeffdingUCB IDS OFUL "
@@ -75,6 +75,7 @@ __all__ = [
     "SampleBelief",
     "Simulation",
     "Thompson",
+    "Training",
     "UnknownDecision",
     "WheelBandit",
     "merge",
@@ -118,6 +119,7 @@ if TYPE_CHECKING:  # the same for type checkers, which do not run this file
         NeuralLinear,
         NIGLinear,
         PoissonArms,
+        Training,
     )
     from tsucb.policies import (
         IDS,

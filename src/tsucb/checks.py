@@ -1,8 +1,9 @@
-"""Numbers that users give, checked once and answered in one sentence."""
+"""Checks of numbers that users pass: return the value to use, or raise with one sentence."""
 
+import functools
 import math
 from numbers import Real
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ SMALLEST = 1e-30
 
 
 def whole_number(name: str, value: float, least: int = 1) -> int:
-    """The value as an integer of at least `least`, or a sentence on what is wrong.
+    """Return the value as an int of at least `least`; raise ValueError otherwise.
 
     >>> whole_number("arms", 3.0)
     3
@@ -29,7 +30,7 @@ def whole_number(name: str, value: float, least: int = 1) -> int:
 
 
 def truth(name: str, value: bool) -> bool:
-    """Whether a setting is on, or a sentence on what is wrong with it.
+    """Return the value if it is True or False; raise TypeError otherwise.
 
     >>> truth("crossed", "no")
     Traceback (most recent call last):
@@ -41,7 +42,7 @@ def truth(name: str, value: bool) -> bool:
 
 
 def positive(name: str, value: float) -> float:
-    """The value as a positive finite number, or a sentence on what is wrong.
+    """Return the value as a positive finite float; raise ValueError otherwise.
 
     >>> positive("noise", 1e-200)
     Traceback (most recent call last):
@@ -55,18 +56,50 @@ def positive(name: str, value: float) -> float:
     return float(value)
 
 
+def finite(name: str, value: float) -> float:
+    """Return the value as a finite float; raise ValueError otherwise."""
+    if not isinstance(value, Real) or not abs(value) <= LARGEST:
+        raise ValueError(f"{name} must be finite, at most ±{LARGEST:g}, but it is {value!r}")
+    return float(value)
+
+
 def flushed(values: Any) -> Any:
-    """The numbers, with 0 for those that are too close to it."""
+    """Return the numbers, with 0 in place of those closer to it than SMALLEST."""
     return np.where(np.abs(values) < SMALLEST, 0.0, values)
 
 
 def within(values: Any, largest: float = LARGEST) -> bool:
-    """Whether all numbers of an array are finite, and none is larger than this."""
+    """Return whether all numbers are finite and at most `largest` in size."""
     return bool((np.abs(values) <= largest).all())
 
 
 def between(name: str, value: float, low: float, high: float) -> float:
-    """The value as a number above `low` and at most `high`, or a sentence on what is wrong."""
+    """Return the value as a float above `low` and at most `high`; raise ValueError otherwise."""
     if not isinstance(value, Real) or not low < value <= high:
         raise ValueError(f"{name} must be above {low:g} and at most {high:g}, but it is {value!r}")
     return float(value)
+
+
+def share(name: str, value: float) -> float:
+    """Return the value as a float between 0 and 1, both excluded; raise ValueError otherwise."""
+    if not isinstance(value, Real) or not 0 < value < 1:
+        raise ValueError(f"{name} must lie between 0 and 1, but it is {value!r}")
+    return float(value)
+
+
+def not_negative(name: str, value: float) -> float:
+    """Return the value as a finite float of at least 0; raise ValueError otherwise."""
+    if not isinstance(value, Real) or not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be finite and not negative, but it is {value!r}")
+    return float(value)
+
+
+# Annotations of a record's fields, each with its check.
+Availability = Annotated[float, functools.partial(between, low=0, high=1)]
+Count = Annotated[int, whole_number]
+Natural = Annotated[int, functools.partial(whole_number, least=0)]
+Finite = Annotated[float, finite]
+NotNegative = Annotated[float, not_negative]
+Share = Annotated[float, share]
+Positive = Annotated[float, positive]
+Switch = Annotated[bool, truth]

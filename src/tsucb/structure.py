@@ -5,18 +5,19 @@ says what belongs where: a file never says which code to run.
 """
 
 import copy
-import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tsucb.record import Record
+
 Arrays = list[NDArray[Any]]
 
 
 class WrongSettings(Exception):
-    """A file that is sound, but not what it was loaded as."""
+    """The file is valid but was saved with other settings."""
 
 
 def leaves(value: Any) -> Iterator[NDArray[Any]]:
@@ -113,7 +114,9 @@ def unpack(packed: Any, arrays: Arrays, template: Any) -> Any:
             )
         if not np.isfinite(array).all():
             raise ValueError("an array with entries that are not finite")
-        return array.copy()  # nothing else may be the same array
+        own = np.empty_like(template)  # of the same class of arrays
+        own[...] = array
+        return own
     if isinstance(template, tuple):
         if not isinstance(packed, list) or len(packed) != len(template):
             raise ValueError(f"{len(template)} parts were expected")
@@ -134,52 +137,31 @@ def _taken(packed: Any, arrays: Arrays) -> NDArray[Any]:
     return arrays[number]
 
 
-def pack_object(thing: Any, arrays: Arrays) -> dict[str, Any]:
-    """A model or policy as its class's name and its fields, which may be such themselves."""
-    fields = thing._asdict() if hasattr(thing, "_asdict") else {}
-    if hasattr(thing, "described"):  # it has code among its settings, which no file can hold
-        fields = thing.described()
+def pack_object(record: Any, arrays: Arrays) -> dict[str, Any]:
+    """Return a model or policy as its class's name and its settings, which may be records, too."""
+    settings = record.settings() if isinstance(record, Record) else {}
+    if hasattr(record, "described"):  # it has code among its settings, which no file can hold
+        settings = record.described()
     return {
-        "class": type(thing).__name__,
+        "class": type(record).__name__,
         "fields": {
-            name: pack_object(value, arrays) if _is_object(value) else pack(value, arrays)
-            for name, value in fields.items()
+            name: pack_object(value, arrays) if isinstance(value, Record) else pack(value, arrays)
+            for name, value in settings.items()
         },
     }
-
-
-def _is_object(value: Any) -> bool:
-    """Whether a value is a model or a policy."""
-    if isinstance(value, np.ndarray):  # which has a method choose
-        return False
-    return hasattr(value, "choose") or hasattr(value, "belief")
 
 
 def unpack_object(
     saved: dict[str, Any], arrays: Arrays, classes: Iterable[type], given: Any
 ) -> Any:
-    """A model or policy of one of the classes as it was saved; or the one given, if the same."""
+    """Return a model or policy of one of the classes as it was saved, or `given` if it is equal."""
     name, fields, classes = saved["class"], saved["fields"], list(classes)
     if given is None:
         cls = next((cls for cls in classes if cls.__name__ == name), None)
         if cls is None or hasattr(cls, "described"):
             part = "not part of tsucb" if cls is None else "made with code of yours"
             raise WrongSettings(f"was saved with {name}, which is {part}; give it to load")
-        objects = {
-            key: unpack_object(value, arrays, classes, None)
-            for key, value in fields.items()
-            if isinstance(value, dict) and "class" in value
-        }
-        # What the constructor takes, it checks; the rest must look like what it makes of them.
-        accepted = inspect.signature(cls.__new__).parameters
-        plain = {k: v for k, v in fields.items() if k in accepted and not isinstance(v, dict)}
-        template: Any = cls(**plain, **{k: v for k, v in objects.items() if k in accepted})
-        parts = []
-        for key, part in template._asdict().items():
-            if key in objects and type(objects[key]) is not type(part):
-                raise ValueError(f"a {type(objects[key]).__name__} where it does not belong")
-            parts.append(objects[key] if key in objects else unpack(fields[key], arrays, part))
-        return type(template)._make(parts)
+        return cls(**{k: _setting(value, arrays, classes) for k, value in fields.items()})
     ours: Arrays = []
     mine = pack_object(given, ours)
     if mine["class"] != name or not _same(mine["fields"], ours, fields, arrays):
@@ -188,6 +170,15 @@ def unpack_object(
             "given; load it without, or with the same"
         )
     return given
+
+
+def _setting(packed: Any, arrays: Arrays, classes: list[type]) -> Any:
+    """Return a setting as the constructor takes it, which checks it."""
+    if isinstance(packed, dict) and "class" in packed:
+        return unpack_object(packed, arrays, classes, None)
+    if isinstance(packed, dict):
+        return _taken(packed, arrays)
+    return tuple(packed) if isinstance(packed, list) else packed
 
 
 def _same(first: Any, arrays: Arrays, second: Any, others: Arrays) -> bool:

@@ -13,7 +13,8 @@ from tsucb.agent.values import array_of, cell_of, kind_of, objects_of, unique, v
 from tsucb.agent.vocabulary import refuse_reentry
 from tsucb.checks import LARGEST, within
 from tsucb.compiler import compiled
-from tsucb.models.hashed_linear import MOST, MOST_ROW
+from tsucb.models.hashed_linear import MOST_ROW
+from tsucb.models.state import MOST
 from tsucb.numeric.arrays import Floats, Integers
 
 FURTHEST = 3.0  # standard deviations: numbers beyond them count as these

@@ -296,9 +296,10 @@ def columns_of(state: Any, columns: Integers, axes: tuple[int | None, ...]) -> A
 def arm_axes(model: Model) -> Axes:
     """Along which axis each array of a state has one entry per arm; None for those without.
 
-    None in all if the state is not made of such arrays only, as that of a network: then the
-    columns of removed arms stay where they are.
+    None if the model keeps all arms: then the columns of removed arms stay where they are.
     """
+    if model.keeps_arms:
+        return None
     one, two = model.start(1), model.start(2)
     if not isinstance(one, tuple):
         return None

@@ -32,7 +32,7 @@ from tsucb.checks import LARGEST, within
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hashed_linear import HashedLinear
 from tsucb.models.hybrid_linear import HybridLinear
-from tsucb.models.model import Model, trains
+from tsucb.models.model import trains
 from tsucb.structure import (
     Arrays,
     WrongSettings,
@@ -219,8 +219,6 @@ def assembled(
     if model is None:
         check_model(values["model"], room)
     model = unpack_object(values["model"], arrays, MODELS, model)
-    if isinstance(model, Model):
-        model.check_settings()
     if policy is None:
         check_policy(values["policy"])
     agent = cls(
@@ -287,11 +285,12 @@ def check_model(saved: Any, room: int, depth: int = 0) -> None:
         needed = (1 + features + context + pairs) ** 2
     if "hidden" in fields:
         widths = [features, *map(count_of, fields["hidden"])]
-        networks, heads = (count_of(fields.get(name, 1)) for name in ("networks", "heads"))
-        between = sum(a * b for a, b in pairwise(widths)) + widths[-1] * heads
-        needed = networks * between + count_of(fields["memory"]) * features
-        batches, size = (count_of(number) for number in fields["training"][:2])
-        if len(widths) > MOST_LAYERS or networks * heads * batches * size > MOST_ROWS:
+        members, training = count_of(fields.get("members", 1)), fields["training"]["fields"]
+        networks = members if saved["class"] == "DeepEnsemble" else 1
+        between = sum(a * b for a, b in pairwise(widths)) + widths[-1] * members // networks
+        needed = networks * between + count_of(training["memory"]) * features
+        rows = count_of(training["batches"]) * count_of(training["batch_size"])
+        if len(widths) > MOST_LAYERS or members * rows > MOST_ROWS:
             raise ValueError("a network that would take too long to train")
     if needed > room:
         raise ValueError("sizes that it has no numbers for")

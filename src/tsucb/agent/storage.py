@@ -28,7 +28,7 @@ from tsucb.files import written_whole
 from tsucb.numeric.arrays import Integers
 
 VERSION = 5
-_KINDS = ("<f8", "<f4", "<i8", "<i4", "<u4", "<u8")
+_KINDS = ("<f8", "<f4", "<i8", "<i4", "<u4", "<u8", "|b1")
 _CHECKSUM = 32
 _LENGTH = 8
 _FIRST_LINE = 32

@@ -11,10 +11,10 @@ n arms available now
 
 and for all of them `step` (t, counted from 1), `dimension` (d, parameters per arm) and
 `prior_std` (the smallest standard deviation of a parameter before any data). Policies read what
-they need; the rest can be left away when a belief is made by hand.
+they need; the rest can be left off when a belief is made by hand.
 """
 
-from typing import NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,25 +22,12 @@ from numpy.typing import ArrayLike
 from tsucb.beliefs.law import Law, law_of
 from tsucb.compiler import compiled
 from tsucb.numeric.arrays import Floats, Integers, taken
+from tsucb.record import Record
+
+OPTIONAL: Any = None  # a field that is filled in if it is left off
 
 
-class Belief(
-    NamedTuple(
-        "Belief",
-        [
-            ("law", Law),
-            ("mean", Floats),
-            ("std", Floats),
-            ("estimate", Floats),
-            ("radius", Floats),
-            ("pulls", Integers),
-            ("information", Floats),
-            ("step", int),
-            ("dimension", int),
-            ("prior_std", float),
-        ],
-    )
-):
+class Belief(Record):
     """A law of the arms' mean rewards, and the evidence behind it; see the top of this file.
 
     >>> from tsucb.beliefs import Gaussian
@@ -49,23 +36,25 @@ class Belief(
     array([1. , 0.2])
     """
 
-    __slots__ = ()
+    # Implementations for beliefs are chosen by the class of their law.
+    chosen_by: ClassVar[str] = "law"
 
-    chosen_by = "law"  # implementations for beliefs are chosen by the class of their law
+    law: Law
+    mean: Floats
+    std: Floats
+    estimate: Floats = OPTIONAL
+    radius: Floats = OPTIONAL
+    pulls: Integers = OPTIONAL
+    information: Floats = OPTIONAL
+    step: int = 1
+    dimension: int = 1
+    prior_std: float = 1.0
 
-    def __new__(
-        cls,
-        law: Law,
-        mean: ArrayLike,
-        std: ArrayLike,
-        estimate: ArrayLike | None = None,
-        radius: ArrayLike | None = None,
-        pulls: ArrayLike | None = None,
-        information: ArrayLike | None = None,
-        step: int = 1,
-        dimension: int = 1,
-        prior_std: float = 1.0,
-    ) -> "Belief":
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Check the fields and fill in those that were left off, in place."""
+        law, step, dimension = values["law"], values["step"], values["dimension"]
+        prior_std = values["prior_std"]
         if not isinstance(law, Law):
             raise TypeError(f"a belief needs a law, such as Gaussian(), not {law!r}")
         if step < 1 or dimension < 1 or not prior_std > 0:
@@ -73,22 +62,18 @@ class Belief(
                 f"step and dimension count from 1 and prior_std is positive, "
                 f"but they are {step}, {dimension} and {prior_std}"
             )
-        mean = vector("mean", mean)
-        n = mean.size
-        std, zeros = nonnegative("std", std, n), np.zeros(n)
-        return super().__new__(
-            cls,
-            law,
-            mean,
-            std,
-            mean if estimate is None else vector("estimate", estimate, n),
-            std if radius is None else nonnegative("radius", radius, n),
-            counts("pulls", zeros.astype(np.int64) if pulls is None else pulls, n),
-            nonnegative("information", zeros if information is None else information, n),
-            int(step),
-            int(dimension),
-            float(prior_std),
-        )
+        values["mean"] = mean = vector("mean", values["mean"])
+        values["std"] = std = nonnegative("std", values["std"], mean.size)
+        zeros = np.zeros(mean.size)
+        for name, check, default in (
+            ("estimate", vector, mean),
+            ("radius", nonnegative, std),
+            ("pulls", counts, zeros.astype(np.int64)),
+            ("information", nonnegative, zeros),
+        ):
+            value = default if values[name] is None else values[name]
+            values[name] = check(name, value, mean.size)
+        values |= {"step": int(step), "dimension": int(dimension), "prior_std": float(prior_std)}
 
     @property
     def arms(self) -> int:
@@ -98,7 +83,7 @@ class Belief(
 
 @compiled
 def belief_of(belief, arms, step):  # type: ignore[no-untyped-def]
-    """The same belief, of some of its arms only, at another step."""
+    """Return the belief about some of its arms, at another step."""
     return Belief(
         law_of(belief, arms), taken(belief.mean, arms), taken(belief.std, arms),
         taken(belief.estimate, arms), taken(belief.radius, arms), taken(belief.pulls, arms),
@@ -107,7 +92,7 @@ def belief_of(belief, arms, step):  # type: ignore[no-untyped-def]
 
 
 def vector(name: str, values: ArrayLike, arms: int | None = None) -> Floats:
-    """The values as a vector with one entry per arm, or a sentence on what is wrong."""
+    """Return the values as a vector with one entry per arm; raise ValueError otherwise."""
     array = np.array(values, dtype=np.float64)
     if array.ndim != 1 or array.size == 0:
         raise ValueError(
@@ -122,7 +107,7 @@ def vector(name: str, values: ArrayLike, arms: int | None = None) -> Floats:
 
 
 def nonnegative(name: str, values: ArrayLike, arms: int) -> Floats:
-    """The same, with no entry below zero."""
+    """Return a vector like `vector`; raise ValueError if an entry is below zero."""
     array = vector(name, values, arms)
     if (array < 0).any():
         raise ValueError(f"{name} must not be negative, but its smallest entry is {array.min()}")
@@ -130,14 +115,14 @@ def nonnegative(name: str, values: ArrayLike, arms: int) -> Floats:
 
 
 def counts(name: str, values: ArrayLike, arms: int) -> Integers:
-    """The same as whole numbers, unless they are fractions: pulls fade where a model forgets."""
+    """Return whole numbers, or fractions if they are given: pulls fade where a model forgets."""
     array = nonnegative(name, values, arms)
     whole: Integers = array.astype(np.int64)
     return array if np.asarray(values).dtype.kind == "f" else whole  # type: ignore[return-value]
 
 
 def positive_vector(name: str, values: ArrayLike, arms: int | None = None) -> Floats:
-    """The same, with every entry positive and finite."""
+    """Return a vector like `vector`; raise ValueError unless all are positive and finite."""
     array = vector(name, values, arms)
     if not ((array > 0) & np.isfinite(array)).all():
         raise ValueError(f"{name} must be positive and finite for every arm")

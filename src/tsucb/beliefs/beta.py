@@ -1,7 +1,7 @@
 """Independent Betas: success probabilities."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,10 +28,11 @@ SMALLEST = 1e-300  # stands for the smallest positive float
 CHANCE = 1e-7  # of equal draws that may be neglected
 
 
-class Beta(IndependentLaw, NamedTuple("Beta", [("alpha", Floats), ("beta", Floats)])):
+class Beta(IndependentLaw):
     """Arm a's mean reward is Beta(alpha[a], beta[a]); its integrals are over the logit."""
 
-    __slots__ = ()
+    alpha: Floats
+    beta: Floats
 
     def is_coarse(self, belief: Belief) -> bool:
         """Where two draws may both be rounded to 1, or one has no logit that is a float."""

@@ -1,7 +1,7 @@
 """Independent gammas: rates of counts."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,10 +25,11 @@ from tsucb.numeric.arrays import Floats, taken
 from tsucb.numeric.special import chi_squared_quantile_upper, gamma_front, gamma_tails
 
 
-class Gamma(IndependentLaw, NamedTuple("Gamma", [("shape", Floats), ("rate", Floats)])):
+class Gamma(IndependentLaw):
     """Arm a's mean reward is Gamma(shape[a]) / rate[a]. Its integrals are over the log."""
 
-    __slots__ = ()
+    shape: Floats
+    rate: Floats
 
     def is_coarse(self, belief: Belief) -> bool:
         """Where a draw may have no logarithm that is a float."""

@@ -1,11 +1,11 @@
 """Independent normals."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tsucb.beliefs.belief import Belief
+from tsucb.beliefs.belief import Belief, vector
 from tsucb.beliefs.law import (
     IndependentLaw,
     distribution,
@@ -32,10 +32,8 @@ CDF_GRID = np.array([normal_cdf.py_func(z) for z in _grid])  # type: ignore[attr
 PDF_GRID = np.array([normal_pdf.py_func(z) for z in _grid])  # type: ignore[attr-defined]
 
 
-class Gaussian(IndependentLaw, NamedTuple("Gaussian", [])):
+class Gaussian(IndependentLaw):
     """Arm a's mean reward is N(mean[a], std[a]²), with the mean and std of the belief."""
-
-    __slots__ = ()
 
     def is_coarse(self, belief: Belief) -> bool:
         """Where a spread is less than some thousand steps of floats, or its square is no float."""
@@ -59,7 +57,7 @@ def GaussianBelief(mean: ArrayLike, std: ArrayLike, **evidence: Any) -> Belief:
     >>> GaussianBelief(mean=[0.1, 0.5], std=[1.0, 0.2]).radius
     array([1. , 0.2])
     """
-    return Belief(Gaussian(), mean, std, **evidence)
+    return Belief(Gaussian(), vector("mean", mean), np.asarray(std), **evidence)
 
 
 @implements(draw, Gaussian)

@@ -1,6 +1,6 @@
 """Normal arms that share a part and have a part of their own, as hybrid models make them."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,14 +13,15 @@ from tsucb.numeric.bursts import burst, normal
 from tsucb.numeric.special import normal_quantile_upper
 
 
-class HybridGaussian(Law, NamedTuple("HybridGaussian", [("factor", Floats), ("own", Floats)])):
+class HybridGaussian(Law):
     """The arms' mean rewards are mean + factor @ z + own · e with z and e standard normal.
 
     One row of the factor and one entry of `own` per arm: the same as `JointGaussian` with as many
     further columns as there are arms, without the zeros in them.
     """
 
-    __slots__ = ()
+    factor: Floats
+    own: Floats
 
 
 def HybridGaussianBelief(

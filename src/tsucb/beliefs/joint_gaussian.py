@@ -1,6 +1,6 @@
 """Jointly normal arms, as a shared vector of coefficients makes them."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,10 +13,10 @@ from tsucb.numeric.bursts import burst, normal
 from tsucb.numeric.special import normal_quantile_upper
 
 
-class JointGaussian(Law, NamedTuple("JointGaussian", [("factor", Floats)])):
+class JointGaussian(Law):
     """The arms' mean rewards are mean + factor @ z with z standard normal; one row per arm."""
 
-    __slots__ = ()
+    factor: Floats
 
 
 def JointGaussianBelief(mean: ArrayLike, factor: ArrayLike, **evidence: Any) -> Belief:

@@ -30,12 +30,11 @@ import numpy as np
 
 from tsucb.compiler import hook
 from tsucb.numeric.arrays import Floats, Integers
+from tsucb.record import Record
 
 
-class Law:
+class Law(Record):
     """A joint law of the arms' mean rewards: what `draw` draws from."""
-
-    __slots__ = ()
 
     def is_coarse(self, belief: Any) -> bool:
         """Whether floats are too coarse for the law: draws of several arms may be equal.
@@ -54,8 +53,6 @@ class Law:
 
 class IndependentLaw(Law):
     """A law under which the arms' mean rewards are independent, each with a density."""
-
-    __slots__ = ()
 
 
 @hook

@@ -1,7 +1,7 @@
 """Independent probabilities with normal logits, as logistic regression has them."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -40,12 +40,11 @@ def _sums_to_the_end() -> Floats:
 TO_THE_END = _sums_to_the_end()
 
 
-class LogitNormal(
-    IndependentLaw, NamedTuple("LogitNormal", [("centre", Floats), ("scale", Floats)])
-):
+class LogitNormal(IndependentLaw):
     """Arm a's mean reward is σ(η) with η ~ N(centre[a], scale[a]²); integrals are over η."""
 
-    __slots__ = ()
+    centre: Floats
+    scale: Floats
 
     def is_coarse(self, belief: Belief) -> bool:
         """Where two draws may be rounded to 1, or a scale is no more than rounding."""

@@ -1,6 +1,6 @@
 """Any posterior that can only be sampled: an ensemble, a bootstrap, a Markov chain."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,10 +18,10 @@ from tsucb.compiler import implements
 from tsucb.numeric.arrays import Floats, copy_to, largest_of, quantiles
 
 
-class Samples(Law, NamedTuple("Samples", [("draws", Floats)])):
+class Samples(Law):
     """The arms' mean rewards are one of the rows of `draws` (S, n), each as likely."""
 
-    __slots__ = ()
+    draws: Floats
 
 
 def SampleBelief(draws: ArrayLike, **evidence: Any) -> Belief:

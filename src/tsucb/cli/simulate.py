@@ -265,7 +265,7 @@ def make_model(name: ModelName, environment: Any, noise: float, horizon: int) ->
             return tsucb.Linear(features, noise, prior_covariance=1 / max(features, 1))
         case ModelName.contextual:
             return tsucb.ContextualLinear(features, noise, prior_covariance=1 / max(features, 1))
-    return tsucb.NeuralLinear(features, memory=horizon)
+    return tsucb.NeuralLinear(features, training=tsucb.Training(memory=horizon))
 
 
 def save_figure(checkpoints: Any, curves: dict[str, Any], out: Path) -> None:

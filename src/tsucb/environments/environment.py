@@ -11,6 +11,7 @@ import numpy as np
 from tsucb.compiler import compiled, generic, run
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.bursts import burst, normal
+from tsucb.record import Record
 
 
 class World(NamedTuple):
@@ -44,17 +45,18 @@ def reward(environment: Any, world: Any, arm: int) -> float:
     return float(environment.reward(world, arm))
 
 
-class Environment:
+class Environment(Record):
     """A bandit problem to play against.
 
-    One of your own is a named tuple that derives from this class, with `arms` and `context_shape`.
-    Either it has the methods `begin`, `advance` and `reward` in plain Python, or `implements`
-    registers compiled ones.
+    One of your own derives from this class, with its settings as annotated fields, `arms` among
+    them or as a property, and `context_shape`. Either it has the methods `begin`, `advance` and
+    `reward` in plain Python, or `implements` registers compiled ones.
     """
 
-    __slots__ = ()
-
-    arms: int
+    @property
+    def arms(self) -> int:
+        """K, the number of arms."""
+        raise NotImplementedError(f"{type(self).__name__} must have a field or property arms")
 
     @property
     def context_shape(self) -> tuple[int, ...]:

@@ -1,10 +1,10 @@
 """K arms with means drawn from a prior."""
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 
-from tsucb.checks import between, whole_number
+from tsucb.checks import Availability, Count
 from tsucb.compiler import hook, implements
 from tsucb.environments.environment import (
     Environment,
@@ -18,10 +18,17 @@ from tsucb.models.k_armed import BernoulliArms, GaussianArms, PoissonArms
 from tsucb.numeric.special import normal_quantile
 
 
-class KArmedBandit(
-    Environment,
-    NamedTuple("KArmedBandit", [("arms", int), ("prior", Any), ("availability", float)]),
-):
+def check_prior(name: str, prior: Any) -> Any:
+    """Return the prior; raise TypeError if arms cannot be drawn from it."""
+    if not isinstance(prior, BernoulliArms | PoissonArms | GaussianArms):
+        raise TypeError(
+            f"the {name} must be BernoulliArms, PoissonArms or GaussianArms, not "
+            f"{type(prior).__name__}"
+        )
+    return prior
+
+
+class KArmedBandit(Environment):
     """K arms without context, whose means are drawn from a K-armed model's prior for every run.
 
     Parameters
@@ -41,22 +48,9 @@ class KArmedBandit(
     Reference: Baek and Farias (2023), Section 2.1.
     """
 
-    __slots__ = ()
-
-    def __new__(
-        cls,
-        arms: int,
-        prior: BernoulliArms | PoissonArms | GaussianArms = BernoulliArms(),  # noqa: B008  (immutable)
-        availability: float = 1.0,
-    ) -> "KArmedBandit":
-        if not isinstance(prior, BernoulliArms | PoissonArms | GaussianArms):
-            raise TypeError(
-                "the prior must be BernoulliArms, PoissonArms or GaussianArms, not "
-                f"{type(prior).__name__}"
-            )
-        return super().__new__(
-            cls, whole_number("arms", arms), prior, between("availability", availability, 0, 1)
-        )
+    arms: Count
+    prior: Annotated[Any, check_prior] = BernoulliArms()
+    availability: Availability = 1.0
 
     @property
     def context_shape(self) -> tuple[int, ...]:

@@ -1,11 +1,11 @@
 """Linear rewards: one θ for all arms, or one β per arm and a context."""
 
 import math
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
-from tsucb.checks import between, positive, whole_number
+from tsucb.checks import Availability, Count, Positive, Switch, positive
 from tsucb.compiler import compiled, implements
 from tsucb.environments.environment import (
     Environment,
@@ -22,20 +22,18 @@ from tsucb.numeric.arrays import inner
 from tsucb.numeric.eights import weighted_rows
 
 
-class LinearBandit(
-    Environment,
-    NamedTuple(
-        "LinearBandit",
-        [
-            ("arms", int),
-            ("features", int),
-            ("noise", float),
-            ("prior_variance", float),
-            ("redraw", bool),
-            ("availability", float),
-        ],
-    ),
-):
+class LinearEnvironment(Environment):
+    """What both share: a prior variance of 1/d by default."""
+
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Fill in the prior variance, in place."""
+        variance = values["prior_variance"]
+        variance = 1 / values["features"] if variance is None else variance
+        values["prior_variance"] = positive("prior_variance", variance)
+
+
+class LinearBandit(LinearEnvironment):
     """Arm a pays X(a)ᵀθ plus N(0, σ²), with ‖X(a)‖ = 1 as in Theorem 2 of the paper.
 
     Parameters
@@ -57,28 +55,12 @@ class LinearBandit(
     (1, 1, 50)
     """
 
-    __slots__ = ()
-
-    def __new__(
-        cls,
-        arms: int,
-        features: int,
-        noise: float = 1.0,
-        prior_variance: float | None = None,
-        redraw: bool = False,
-        availability: float = 1.0,
-    ) -> "LinearBandit":
-        arms, features = whole_number("arms", arms), whole_number("features", features)
-        variance = 1 / features if prior_variance is None else prior_variance
-        return super().__new__(
-            cls,
-            arms,
-            features,
-            positive("noise", noise),
-            positive("prior_variance", variance),
-            bool(redraw),
-            between("availability", availability, 0, 1),
-        )
+    arms: Count
+    features: Count
+    noise: Positive = 1.0
+    prior_variance: Any = None
+    redraw: Switch = False
+    availability: Availability = 1.0
 
     @property
     def context_shape(self) -> tuple[int, ...]:
@@ -86,23 +68,11 @@ class LinearBandit(
         return (self.arms, self.features)
 
     def model(self) -> Linear:
-        """The model that knows the prior and the noise."""
+        """Return the model that knows the prior and the noise."""
         return Linear(self.features, self.noise, prior_covariance=self.prior_variance)
 
 
-class ContextualLinearBandit(
-    Environment,
-    NamedTuple(
-        "ContextualLinearBandit",
-        [
-            ("arms", int),
-            ("features", int),
-            ("noise", float),
-            ("prior_variance", float),
-            ("availability", float),
-        ],
-    ),
-):
+class ContextualLinearBandit(LinearEnvironment):
     """The synthetic problem of Figure 1: arm k pays xᵀβₖ plus N(0, σ²), x ~ N(0, I/d).
 
     Parameters
@@ -125,26 +95,11 @@ class ContextualLinearBandit(
     Reference: Baek and Farias (2023), Section 4.1.
     """
 
-    __slots__ = ()
-
-    def __new__(
-        cls,
-        arms: int,
-        features: int = 10,
-        noise: float = 1.0,
-        prior_variance: float | None = None,
-        availability: float = 1.0,
-    ) -> "ContextualLinearBandit":
-        arms, features = whole_number("arms", arms), whole_number("features", features)
-        variance = 1 / features if prior_variance is None else prior_variance
-        return super().__new__(
-            cls,
-            arms,
-            features,
-            positive("noise", noise),
-            positive("prior_variance", variance),
-            between("availability", availability, 0, 1),
-        )
+    arms: Count
+    features: Count = 10
+    noise: Positive = 1.0
+    prior_variance: Any = None
+    availability: Availability = 1.0
 
     @property
     def context_shape(self) -> tuple[int, ...]:
@@ -152,7 +107,7 @@ class ContextualLinearBandit(
         return (self.features,)
 
     def model(self) -> ContextualLinear:
-        """The model that knows the prior and the noise."""
+        """Return the model that knows the prior and the noise."""
         return ContextualLinear(self.features, self.noise, prior_covariance=self.prior_variance)
 
 

@@ -1,11 +1,10 @@
 """The wheel: a non-linear problem in which exploration pays."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
-from tsucb.checks import between
+from tsucb.checks import Availability, Share
 from tsucb.compiler import implements
 from tsucb.environments.environment import (
     Environment,
@@ -16,14 +15,12 @@ from tsucb.environments.environment import (
     reward,
 )
 
+ARMS = 5
 # The constants of the benchmark: a safe arm, the others inside the wheel, and the prize outside.
 SAFE, INSIDE, PRIZE, NOISE = 1.2, 1.0, 50.0, 0.01
 
 
-class WheelBandit(
-    Environment,
-    NamedTuple("WheelBandit", [("arms", int), ("delta", float), ("availability", float)]),
-):
+class WheelBandit(Environment):
     """Contexts uniform in the unit disk; beyond radius δ one arm of five, by quadrant, pays 50.
 
     Arm 0 pays 1.2 everywhere, arms 1 to 4 pay 1 inside the wheel; outside it the arm of the
@@ -45,12 +42,13 @@ class WheelBandit(
     Reference: Riquelme, Tucker and Snoek (2018), Section 5.4.
     """
 
-    __slots__ = ()
+    delta: Share = 0.5
+    availability: Availability = 1.0
 
-    def __new__(cls, delta: float = 0.5, availability: float = 1.0) -> "WheelBandit":
-        if not 0 < delta < 1:
-            raise ValueError(f"delta must lie between 0 and 1, but it is {delta}")
-        return super().__new__(cls, 5, float(delta), between("availability", availability, 0, 1))
+    @property
+    def arms(self) -> int:
+        """The safe arm, and one for each quadrant."""
+        return ARMS
 
     @property
     def context_shape(self) -> tuple[int, ...]:

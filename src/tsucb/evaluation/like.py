@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,23 +30,7 @@ SETTLED = 0.1  # of what random choice loses: below it a configuration has settl
 RANDOM = "at random"
 
 
-class LogBandit(
-    Environment,
-    NamedTuple(
-        "LogBandit",
-        [
-            ("arms", int),
-            ("contexts", Floats),
-            ("design", Floats),
-            ("mean", Floats),
-            ("root", Floats),
-            ("noise", float),
-            ("clicks", bool),
-            ("offered", NDArray[np.bool_]),
-            ("bare", bool),
-        ],
-    ),
-):
+class LogBandit(Environment):
     """Contexts drawn from those of a log, with the arms offered there; rewards from a linear model.
 
     In every run each arm's coefficients are drawn from their posterior given the log, so what the
@@ -64,7 +48,15 @@ class LogBandit(
     bare : whether it is for models that take no context at all
     """
 
-    __slots__ = ()
+    arms: int
+    contexts: Floats
+    design: Floats
+    mean: Floats
+    root: Floats
+    noise: float
+    clicks: bool
+    offered: NDArray[np.bool_]
+    bare: bool
 
     @property
     def features(self) -> int:

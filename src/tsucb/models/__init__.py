@@ -10,9 +10,9 @@ from tsucb.models.k_armed import BernoulliArms, GaussianArms, PoissonArms
 from tsucb.models.linear import Linear
 from tsucb.models.logistic_arms import LogisticArms
 from tsucb.models.model import Model, believe, forget, training_due, update
-from tsucb.models.neural.laplace import LastLayerLaplace
-from tsucb.models.neural.networks import BootstrappedHeads, DeepEnsemble
-from tsucb.models.neural.neural_linear import NeuralLinear
+from tsucb.models.neural.ensembles import BootstrappedHeads, DeepEnsemble
+from tsucb.models.neural.last_layer import LastLayerLaplace, NeuralLinear
+from tsucb.models.neural.network import Training
 from tsucb.models.nig_linear import NIGLinear
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "NIGLinear",
     "NeuralLinear",
     "PoissonArms",
+    "Training",
     "believe",
     "forget",
     "training_due",

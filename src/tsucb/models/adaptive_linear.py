@@ -1,32 +1,23 @@
 """One vector of coefficients per arm, and a prior that fits itself to the data."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Self
 
 import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import Gaussian
-from tsucb.checks import flushed, whole_number, within
+from tsucb.checks import Natural
 from tsucb.compiler import compiled, implements
-from tsucb.models import regressions
 from tsucb.models.empirical_bayes import (
-    DUE,
-    KNOWN,
+    GREATEST,
+    LEAST,
     LEAST_ARM_NOISE,
-    LEAST_NOISE,
-    LEVEL,
     NOISE,
-    OMEGA,
     PASSES,
-    SINCE,
     SLOPES,
     SMALL,
-    SPREAD,
-    STARTED,
-    TAU,
-    Learned,
-    Posteriors,
+    LinearLearned,
     blank,
     refresh,
 )
@@ -34,46 +25,68 @@ from tsucb.models.model import (
     Model,
     believe,
     believe_predicted,
-    check_arm_count,
     forget,
     training_due,
     update,
 )
 from tsucb.models.regressions import (
     Regressions,
-    Rows,
-    arm_posterior,
     evidence,
     learn,
     predict,
     predict_many,
     relative,
-    set_posteriors,
     set_spread,
     widen,
 )
+from tsucb.models.state import Places, array, nested
 from tsucb.numeric.arrays import Floats, Integers, copy_to, largest_of
 
+SETTLED = 30  # steps of the numbers after which they depend on the sums alone
+GRAIN = 2.0**-36  # of the rewards' spread: arms that differ by less are equal
 
-class AdaptiveState(NamedTuple):
+
+class AdaptiveState(LinearLearned):
     """Posteriors of K regressions relative to the anchor, and what they are made from."""
 
-    regressions: Regressions
-    learned: Learned
+    common: Floats = array(start=SLOPES, least=LEAST, most=GREATEST)  # ω²
+    relevance: Floats = array("coefficient", start=1.0, least=1e-5, most=1e5)  # rⱼ
+    arm_noise: Floats = array("arm", start=1.0, least=LEAST_ARM_NOISE / 2, most=1e15)  # σₖ² / σ²
+    # The noise variance with which each arm learns until the next refresh.
+    variance: Floats = array("arm", start=NOISE, least=1e-100)
+    regressions: Regressions = nested(Regressions)
 
     @property
     def pulls(self) -> Integers:
         """How often each arm was played."""
         return self.regressions.pulls
 
+    def merged(self, other: Any, base: Any) -> Self:
+        """Return the state with the sums of both; posteriors are left to `settle`."""
+        moved, before = (
+            state.shifted(self.anchor)._replace(regressions=self.regressions)
+            for state in (other, base)
+        )
+        result = super().merged(moved, before)
+        result.pulls[:] = self.pulls + other.pulls - base.pulls
+        if (result.weights < 0).any():
+            raise ValueError("the base has seen more than what was learned from it")
+        return result
 
-PER_ARM = ("gram", "moment", "square", "noise", "variance")
-SETTLED = 30  # steps of the numbers after which they depend on the sums alone
-MOST = 1e100  # of anything in a state: sums of squares, and slopes over tiny spreads
-GRAIN = 2.0**-36  # of the rewards' spread: arms that differ by less are equal
+    def shifted(self, anchor: Floats) -> Self:
+        """Return the state with the same sums, relative to another anchor."""
+        result = self.copy()
+        if self.started[0]:
+            y, x = self.anchor[0] - anchor[0], self.anchor[1:] - anchor[1:]
+            result.square[:] += 2 * y * self.moments[:, 0, -1] + y * y * self.weights
+            result.moments[:, :, -1] += y * self.moments[:, :, 0]
+            result.moments[:, 1:] += x[:, None] * result.moments[:, :1]
+            result.moments[:, :, 1:-1] += x * result.moments[:, :, :1]
+            result.anchor[:] = anchor
+        return result
 
 
-class AdaptiveLinear(Model, NamedTuple("AdaptiveLinear", [("features", int)])):
+class AdaptiveLinear(Model):
     """Linear rewards with nothing to set: no prior, no scaling, no constant, no noise.
 
     Arm k pays βₖᵀ(1, x) plus normal noise. Centre and scale of every feature, level and spread of
@@ -95,92 +108,60 @@ class AdaptiveLinear(Model, NamedTuple("AdaptiveLinear", [("features", int)])):
     array([ 37., -23.])
     """
 
-    __slots__ = ()
+    state = AdaptiveState
+    merges = True
 
-    def __new__(cls, features: int) -> "AdaptiveLinear":
-        return super().__new__(cls, whole_number("features", features, least=0))
+    features: Natural
 
-    def start(self, arms: int, rng: np.random.Generator | None = None) -> AdaptiveState:
-        """The state before any data: every arm N(0, 1), in units that have no meaning yet."""
-        arms, p = check_arm_count(arms), self.features + 1
-        root = np.zeros((p, p))
-        root[0, 0] = 1.0
-        return AdaptiveState(
-            regressions.start(arms, np.zeros(p), root),
-            Learned(
-                gram=np.zeros((arms, p, p)),
-                moment=np.zeros((arms, p)),
-                square=np.zeros(arms),
-                anchor=np.zeros(p),
-                active=np.eye(1, p)[0],
-                numbers=np.array([NOISE, LEVEL, SLOPES / p, SLOPES / p]),
-                relevance=np.ones(p),
-                noise=np.ones(arms),
-                variance=np.full(arms, NOISE),
-                clock=np.array([0.0, 1.0, 0.0, 1.0, 0.0]),
-            ),
-        )
+    def sizes(self) -> dict[str, int]:
+        """Return p = d + 1 for everything but columns, which have the reward, too."""
+        p = self.features + 1
+        return {"coefficient": p, "own": p, "row": p, "column": p + 1}
+
+    def prior(self, state: AdaptiveState, rng: np.random.Generator | None = None) -> None:
+        """Give every arm N(0, 1), in units that have no meaning yet, in place."""
+        state.active[0] = True
+        state.slopes[0] = state.common[0] = SLOPES / (self.features + 1)
+        self.settle(state)
+
+    def settle(self, state: AdaptiveState) -> None:
+        """Put the posteriors in place that follow from sums and prior."""
+        if state.started[0]:
+            refreshed(state, 1, False)
+        else:
+            root = np.zeros((self.features + 1, self.features + 1))
+            root[0, 0] = 1.0
+            state.regressions.set_posteriors(0.0, root)
 
     def extend(self, state: AdaptiveState, arms: int) -> AdaptiveState:
-        """A state with further arms at the end, each with what is known of arms never tried."""
-        old, new = state.learned, self.start(arms)
-        noise = np.full(arms, max(1.0, old.noise.mean() if old.noise.size else 1.0))
-        joined = {
-            name: np.concatenate((getattr(old, name), getattr(new.learned, name)))
-            for name in ("gram", "moment", "square", "variance")
-        }
-        return placed(
-            AdaptiveState(
-                regressions.concatenate(state.regressions, new.regressions),
-                copied(old)._replace(**joined, noise=np.concatenate((old.noise, noise))),
-            )
-        )
+        """Return a state with further arms at the end, which start where the others are."""
+        longer = state.joined(self.start(arms))
+        longer.arm_noise[-arms:] = max(1.0, state.arm_noise.mean() if state.pulls.size else 1.0)
+        self.settle(longer)
+        return longer
 
     def widened(self, features: int) -> "AdaptiveLinear":
-        """The model for contexts with more features."""
+        """Return the model for contexts with more features."""
         return AdaptiveLinear(features)
 
-    def widen(self, state: AdaptiveState, features: int, places: Any = None) -> AdaptiveState:
-        """A state of the widened model: the further features were 0 in every context so far."""
-        old = state.learned
-        wider = AdaptiveLinear(features).start(max(old.square.size, 1))
-        new = Learned._make(
-            array[: old.square.size].copy() if name in PER_ARM else array
-            for name, array in wider.learned._asdict().items()
-        )
-        at = np.append(0, 1 + (np.arange(self.features) if places is None else places))
-        n = at.size
-        new.gram[np.ix_(np.arange(old.square.size), at, at)] = old.gram[:, :n, :n]
-        new.moment[:, at] = old.moment[:, :n]
-        new.square[:], new.noise[:], new.variance[:] = old.square, old.noise, old.variance
-        for name in ("anchor", "active", "relevance"):
-            getattr(new, name)[at] = getattr(old, name)[:n]
-        new.numbers[:], new.clock[:] = old.numbers, old.clock
-        p = features + 1
-        blank = regressions.start(old.square.size, np.zeros(p), np.eye(1, p).T @ np.eye(1, p))
-        return placed(AdaptiveState(blank._replace(pulls=state.pulls.copy()), new))
+    def places(self, wide: "AdaptiveLinear", features: Integers | None) -> Places:
+        """Return where constant, features and reward are in a state of the wide model."""
+        new = np.append(0, 1 + (np.arange(self.features) if features is None else features))
+        both = np.arange(new.size), new
+        column = np.append(both[0], self.features + 1), np.append(new, wide.features + 1)
+        return {"coefficient": both, "own": both, "row": both, "column": column}
 
     def merged(
         self, first: AdaptiveState, second: AdaptiveState, base: AdaptiveState
     ) -> AdaptiveState:
-        """Sums add up; scales, noise and prior are found anew from the sums of all."""
-        one, other, before = first.learned, second.learned, base.learned
-        if not one.clock[STARTED]:
-            one, other = other, one
-        result = copied(one)
-        moved = shifted(other, one.anchor) if other.clock[STARTED] else other
-        start = shifted(before, one.anchor) if before.clock[STARTED] else before
-        for name in ("gram", "moment", "square"):
-            getattr(result, name)[:] += getattr(moved, name) - getattr(start, name)
-        if (result.gram[:, 0, 0] < 0).any():
-            raise ValueError("the base has seen more than what was learned from it")
-        posteriors = type(first.regressions)._make(array.copy() for array in first.regressions)
-        posteriors.pulls[:] = first.pulls + second.pulls - base.pulls
-        merged = AdaptiveState(posteriors, result)
-        if result.clock[STARTED]:
-            result.clock[KNOWN] = 0.0  # the numbers begin anew
-            refreshed(merged, SETTLED, True)
-        return merged
+        """Return the state of both histories; scales, noise and prior are learned from scratch."""
+        if not first.started[0]:
+            first, second = second, first
+        result: AdaptiveState = super().merged(first, second, base)
+        if result.started[0]:
+            result.known[0] = False  # the numbers begin at the guess
+            refreshed(result, SETTLED, True)
+        return result
 
     def trainer(self, states: Sequence[AdaptiveState]) -> Callable[[], None]:
         """What learns the prior anew from all that these states have seen."""
@@ -191,24 +172,20 @@ class AdaptiveLinear(Model, NamedTuple("AdaptiveLinear", [("features", int)])):
 
         return train
 
-    def context_shape(self, arms: int) -> tuple[int, ...]:
-        """One vector (d,), the same for all arms; none without features."""
-        return (self.features,) if self.features else ()
-
     def predictions(
         self, state: AdaptiveState, contexts: Floats, arms: Integers
     ) -> tuple[Floats, Floats]:
         """Moments of the arms' rewards at many contexts, relative to the anchor."""
-        anchor = state.learned.anchor
+        anchor = state.anchor
         z = np.empty((len(contexts), anchor.size))
         z[:, 0] = 1.0
         np.subtract(contexts, anchor[1:], out=z[:, 1:])
         return predict_many(state.regressions, z, arms)
 
     def coefficients(self, state: AdaptiveState, arm: int) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of the reward at x = 0, and of every coefficient."""
-        mean, root = arm_posterior(state.regressions, arm)
-        anchor = state.learned.anchor
+        """Return mean and standard deviation of the reward at x = 0, and of every coefficient."""
+        means, roots = state.regressions.by_arm()
+        mean, root, anchor = means[arm].copy(), roots[arm].copy(), state.anchor
         mean[0] += anchor[0] - anchor[1:] @ mean[1:]
         root[0] -= anchor[1:] @ root[1:]
         return mean, np.sqrt((root**2).sum(axis=1))
@@ -218,160 +195,92 @@ class AdaptiveLinear(Model, NamedTuple("AdaptiveLinear", [("features", int)])):
         return ["constant", *features]
 
     def check_state(self, state: AdaptiveState, rewards: int) -> None:
-        """Raise a ValueError for sums, numbers or posteriors that data cannot have led to."""
-        learned = state.learned
-        regressions.check_triangular(state.regressions)
-        weight = learned.gram[:, 0, 0]
-        diagonal = np.einsum("kii->ki", learned.gram)
-        symmetric = np.allclose(learned.gram, learned.gram.transpose(0, 2, 1), rtol=1e-9, atol=0)
-        if (diagonal < 0).any() or (learned.square < 0).any() or not symmetric:
-            raise ValueError("sums of squares that cannot be")
-        if (weight > rewards).any() or (state.pulls < 0).any() or (state.pulls > rewards).any():
-            raise ValueError("counts of pulls that cannot be")
-        positive = (learned.numbers, learned.relevance, learned.noise, learned.variance)
-        if not all(((x > 0) & (x <= MOST)).all() for x in positive):
-            raise ValueError("variances that cannot be")
-        if (
-            learned.numbers[0] < LEAST_NOISE / 2
-            or learned.noise.min(initial=1) < LEAST_ARM_NOISE / 2
-        ):
-            raise ValueError("noise that cannot be")
-        clock = learned.clock
-        flags = np.isin([clock[KNOWN], clock[STARTED], *learned.active], (0.0, 1.0)).all()
-        if not flags or clock[SINCE] < 0 or clock[DUE] < 1 or not clock[SPREAD] > 0:
-            raise ValueError("a clock that cannot be")
-        sums = (learned.gram, learned.moment, learned.square, learned.anchor, clock)
-        if not all(within(x, MOST) for x in (*sums, *state.regressions)):
-            raise ValueError("a posterior that cannot be")
-        if (flushed(learned.anchor) != learned.anchor).any():
-            raise ValueError("an anchor that cannot be")
-        if (state.regressions.information < 0).any() or not within(clock[[SINCE, DUE]], 2.0**53):
-            raise ValueError("information that cannot be")
-        numbers = learned.numbers
-        if not ((numbers >= 1e-15) & (numbers <= 1e9)).all() or numbers[OMEGA] > 1e9 * numbers[TAU]:
-            raise ValueError("variances that cannot be")
-        relevance = (learned.relevance >= 1e-5) & (learned.relevance <= 1e5)
-        if not relevance.all() or not (learned.noise <= 1e15).all():
-            raise ValueError("relevance or noise that cannot be")
-
-
-def copied(learned: Learned) -> Learned:
-    """The same with arrays of its own."""
-    return Learned._make(array.copy() for array in learned)
-
-
-def shifted(learned: Learned, anchor: Floats) -> Learned:
-    """The same sums, relative to another anchor."""
-    y, x = learned.anchor[0] - anchor[0], learned.anchor[1:] - anchor[1:]
-    result = copied(learned)
-    result.anchor[:] = anchor
-    result.square[:] += 2 * y * learned.moment[:, 0] + y * y * learned.gram[:, 0, 0]
-    result.moment[:] += y * learned.gram[:, :, 0]
-    result.moment[:, 1:] += x * result.moment[:, :1]
-    result.gram[:, 1:, :] += x[:, None] * result.gram[:, :1, :]
-    result.gram[:, :, 1:] += x * result.gram[:, :, :1]
-    return result
-
-
-def placed(state: AdaptiveState) -> AdaptiveState:
-    """The state with its posteriors put in place anew, which does not count as a refresh."""
-    clock = state.learned.clock
-    if clock[STARTED]:
-        since, due = clock[SINCE], clock[DUE]
-        refreshed(state, 1, False)
-        clock[SINCE], clock[DUE] = since, due
-    return state
+        """Raise ValueError also for weights of more rewards than there were."""
+        super().check_state(state, rewards)
+        if (state.weights > rewards).any():
+            raise ValueError("moments have more weight than there were rewards")
 
 
 def refreshed(state: AdaptiveState, passes: int, learning: bool) -> None:
-    """Learn the prior anew, or not, and put the posteriors in place."""
-    arms = state.regressions
-    if isinstance(arms, Rows):  # whose arrays have the shape of the result
-        refresh(state.learned, Posteriors(arms.mean, arms.root, arms.information), passes, learning)
-        return
-    posteriors = blank(*state.learned.moment.shape)
-    refresh(state.learned, posteriors, passes, learning)
-    set_posteriors(arms, posteriors.mean, posteriors.root)
-    arms.information[:] = posteriors.information
+    """Learn the prior again, or not, and put the posteriors in place."""
+    posteriors = blank(*state.moments.shape[:2])
+    refresh(state, posteriors, passes, learning)
+    state.regressions.set_posteriors(posteriors.mean, posteriors.root)
+    state.regressions.information[:] = posteriors.information
 
 
 @implements(believe, AdaptiveLinear)
 def believe_adaptive(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
-    mean, std = predict(state.regressions, relative(state.learned.anchor, context), arms)
+    mean, std = predict(state.regressions, relative(state.anchor, context), arms)
     return believe_predicted(model, state, mean, std, arms, step, rng)
 
 
 @implements(believe_predicted, AdaptiveLinear)
 def believe_predicted_adaptive(model, state, mean, std, arms, step, rng):  # type: ignore[no-untyped-def]
-    learned = state.learned
     # Arms with the same history are equal to the last bit, so that chance decides between them and
     # not rounding, which another unit of the features would change.
-    grain = GRAIN * np.sqrt(learned.clock[SPREAD])
+    grain = GRAIN * np.sqrt(state.spread[0])
     for a in range(arms.size):
-        mean[a] = np.rint(mean[a] / grain) * grain + learned.anchor[0]
+        mean[a] = np.rint(mean[a] / grain) * grain + state.anchor[0]
         std[a] = np.rint(std[a] / grain) * grain
-    if learned.clock[KNOWN] == 0.0:
+    if not state.known[0]:
         # All rewards were equal, and so are the means: arms that were never tried come first.
         widest = largest_of(std)
         for a in range(arms.size):
-            if learned.gram[arms[a], 0, 0] == 0.0:
+            if state.moments[arms[a], 0, 0] == 0.0:
                 std[a] = 2.0 * widest
     pulls, information = evidence(state.regressions, arms)
     return Belief(
-        Gaussian(), mean, std, mean, std, pulls, information, step, learned.anchor.size, 1.0
+        Gaussian(), mean, std, mean, std, pulls, information, step, state.anchor.size, 1.0
     )
 
 
 @implements(update, AdaptiveLinear)
 def update_adaptive(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
-    learned = state.learned
-    clock, anchor = learned.clock, learned.anchor
-    if clock[STARTED] == 0.0:
-        clock[STARTED] = 1.0
+    anchor = state.anchor
+    if not state.started[0]:
+        state.started[0] = True
         anchor[0] = reward
         copy_to(anchor[1:], context)
     z, y = relative(anchor, context), reward - anchor[0]
-    add_to_sums(learned, arm, z, y)
-    clock[SINCE] += 1.0
-    if clock[KNOWN] == 0.0 and y != 0.0:  # the first different reward gives all its scale
-        clock[DUE] = clock[SINCE]
+    add_to_sums(state, arm, z, y)
+    state.due[0] -= 1.0
+    if not state.known[0] and y != 0.0:  # the first different reward gives all its scale
+        state.due[0] = 0.0
     for j in range(1, z.size):
-        if z[j] != 0.0 and learned.active[j] == 0.0:
+        if z[j] != 0.0 and not state.active[j]:
             activate(state, j, z[j])
-    learn(state.regressions, arm, z, y, learned.variance[arm])
+    learn(state.regressions, arm, z, y, state.variance[arm])
 
 
 @implements(training_due, AdaptiveLinear)
 def refresh_due(model, state):  # type: ignore[no-untyped-def]
-    clock = state.learned.clock
-    return clock[SINCE] >= clock[DUE]
+    return state.due[0] <= 0.0
 
 
 @compiled
-def add_to_sums(learned, arm, z, y):  # type: ignore[no-untyped-def]
-    """Take one observation into the sums, skipping the features that are zero."""
-    gram, moment = learned.gram, learned.moment
-    for i in range(z.size):
+def add_to_sums(state, arm, z, y):  # type: ignore[no-untyped-def]
+    """Add one observation to the sums, skipping features that are zero."""
+    moments, p = state.moments, z.size
+    for i in range(p):
         if z[i] != 0.0:
             zi = z[i]
-            for j in range(z.size):
-                gram[arm, i, j] += zi * z[j]
-            moment[arm, i] += zi * y
-    learned.square[arm] += y * y
+            for j in range(p):
+                moments[arm, i, j] += zi * z[j]
+            moments[arm, i, p] += zi * y
+    state.square[arm] += y * y
 
 
 @compiled
 def activate(state, j, z):  # type: ignore[no-untyped-def]
-    """A feature varies for the first time, between refreshes: its coefficients get the prior.
+    """Give the coefficients of a feature that varies for the first time their prior.
 
     No reward so far says anything about them, so they are independent of all others. The spread of
     the feature is not known yet; the size of its first step serves until the next refresh.
     """
-    learned = state.learned
-    learned.active[j] = 1.0
-    variance = learned.clock[SPREAD] * (learned.numbers[TAU] + learned.numbers[OMEGA])
-    std = np.sqrt(variance) / abs(z)
-    for k in range(learned.square.size):
+    state.active[j] = True
+    std = np.sqrt(state.spread[0] * (state.slopes[0] + state.common[0])) / abs(z)
+    for k in range(state.square.size):
         set_spread(state.regressions, k, j, std)
 
 
@@ -381,9 +290,8 @@ def forget_adaptive(model, state, part, weight):  # type: ignore[no-untyped-def]
 
     Until the next refresh, where that is exact, the covariance is divided by the weight.
     """
-    state.learned.gram[part] *= weight
-    state.learned.moment[part] *= weight
-    state.learned.square[part] *= weight
+    state.moments[part] *= weight
+    state.square[part] *= weight
     state.regressions.information[part] *= weight
     state.regressions.pulls[part] *= weight
     widen(state.regressions, part, 1.0 / np.sqrt(weight))

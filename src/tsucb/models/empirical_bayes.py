@@ -44,8 +44,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tsucb.checks import LARGEST, flushed
 from tsucb.compiler import compiled
-from tsucb.numeric.arrays import Floats
+from tsucb.models.state import MOST_REWARDS, State, array, sums
+from tsucb.numeric.arrays import Flags, Floats
 from tsucb.numeric.matrices import (
     backwards,
     factorise,
@@ -76,6 +78,7 @@ STEP = 10.0  # a variance changes at most by this factor per refresh
 LEAST_NOISE = 1e-8  # of V: rewards that are an exact function of the context
 LEAST_ARM_NOISE = 1e-6  # of the common noise
 RELEVANCE_RANGE = 1e4
+LEAST, GREATEST = 1e-15, 1e9  # of any variance of coefficients, as a share of V
 ROUNDING = 1e-14  # a variance below this share of the mean square is rounding
 
 # When to refresh.
@@ -84,26 +87,50 @@ MORE, MORE_IF_LARGE = 0.5, 0.6  # then with 1.5 times as many rewards; 1.6 with 
 PASSES, SMALL = 2, 16  # with few coefficients a refresh takes two steps: no delay of one refresh
 GAP = 0.125  # but not before so many rewards per coefficient: a refresh costs K p³, a decision K p²
 
-# Places in `Learned.clock`: rewards since the last refresh and until the next, whether two
-# different rewards are known, V, and whether there is an anchor.
-SINCE, DUE, KNOWN, SPREAD, STARTED = range(5)
-# Places in `Learned.numbers`: σ², τ₀², τ², ω², as shares of V.
-SIGMA, TAU0, TAU, OMEGA = range(4)
+
+class Learned(State):
+    """What was seen, relative to the anchor, and the prior as it is now.
+
+    K arms; φ, the P factors of an observation, begins with v, the q that an arm has coefficients of
+    its own for; φ⁺ = (φ, y − y₀). Variances are shares of V.
+    """
+
+    moments: Floats = sums("arm", "own", "column")  # Σ v φ⁺ᵀ; [k, 0, 0] is the weight of arm k
+    anchor: Floats = array("row", most=LARGEST, least=-LARGEST)  # y₀, then x₀
+    active: Flags = array("coefficient", dtype=bool)  # the constant, and features that have varied
+    levels: Floats = array(start=LEVEL, least=LEAST, most=GREATEST)  # τ₀²
+    slopes: Floats = array(start=SLOPES, least=LEAST, most=GREATEST)  # τ²
+    due: Floats = array(start=1.0, least=-MOST_REWARDS, most=MOST_REWARDS)  # rewards until refresh
+    started: Flags = array(dtype=bool)  # whether there is an anchor
+
+    @property
+    def weights(self) -> Floats:
+        """What each arm has seen: the number of its rewards, unless they fade."""
+        return self.moments[:, 0, 0]
+
+    def check(self, rewards: int) -> None:
+        """Raise ValueError also for sums of products that no data has."""
+        super().check(rewards)
+        check_products(self.moments[:, :, : self.moments.shape[1]])
+        if (flushed(self.anchor) != self.anchor).any():
+            raise ValueError("anchor must not be closer to 0 than the smallest feature is")
 
 
-class Learned(NamedTuple):
-    """K arms, d features, p = d + 1; z = (1, x − x₀) and y − y₀ are relative to the anchor."""
+class LinearLearned(Learned):
+    """The same for rewards with normal noise, of a scale that is learned, too."""
 
-    gram: Floats  # (K, p, p) Σ z zᵀ; gram[k, 0, 0] is the weight of what arm k has seen
-    moment: Floats  # (K, p) Σ z (y − y₀)
-    square: Floats  # (K,) Σ (y − y₀)²
-    anchor: Floats  # (p,) y₀, then x₀
-    active: Floats  # (p,) 1 for the constant and each feature that has varied
-    numbers: Floats  # (4,) σ², τ₀², τ², ω², as shares of V
-    relevance: Floats  # (p,) rⱼ
-    noise: Floats  # (K,) σₖ² / σ²
-    variance: Floats  # (K,) the noise variance with which each arm learns until the next refresh
-    clock: Floats  # (5,) see above
+    square: Floats = sums("arm", least=0.0)  # Σ (y − y₀)²
+    noise: Floats = array(start=NOISE, least=LEAST_NOISE / 2, most=GREATEST)  # σ²
+    spread: Floats = array(start=1.0, least=1e-100)  # V
+    known: Flags = array(dtype=bool)  # whether two different rewards are known
+
+
+def check_products(matrices: Floats) -> None:
+    """Raise ValueError for matrices Σ v vᵀ that are not symmetric, or have negative diagonals."""
+    if not np.allclose(matrices, matrices.swapaxes(-1, -2), rtol=1e-9, atol=0):
+        raise ValueError("moments must be symmetric")
+    if (np.einsum("...ii->...i", matrices) < 0).any():
+        raise ValueError("moments must have diagonals that are not negative")
 
 
 class Posteriors(NamedTuple):
@@ -166,52 +193,56 @@ def refresh(state, posteriors, passes, learning):  # type: ignore[no-untyped-def
     Of several passes the posteriors of the last are left. The step after it is for the next
     refresh: so posteriors and step share one factorisation per arm, which is what it costs.
     """
-    arms, p = state.moment.shape
+    arms, p = state.moments.shape[:2]
     found = survey(state)
     guess = SLOPES / max(found.features, 1)
-    numbers, clock = state.numbers, state.clock
-    if not found.known or clock[KNOWN] == 0.0:
-        numbers[SIGMA], numbers[TAU0], numbers[TAU], numbers[OMEGA] = NOISE, LEVEL, guess, guess
+    if not found.known or not state.known[0]:
+        state.noise[0], state.levels[0], state.slopes[0], state.common[0] = (
+            NOISE,
+            LEVEL,
+            guess,
+            guess,
+        )
         for k in range(arms):
-            state.noise[k] = 1.0
+            state.arm_noise[k] = 1.0
         for j in range(p):
             state.relevance[j] = 1.0
     inverse, own = np.empty((arms, p, p)), np.empty((arms, p, p))
     factors = Factors(inverse, own, np.zeros((arms, p)), np.zeros(arms))
     scale, omega = np.empty(p), np.empty(p)
     for _ in range(passes):
-        scale[0], omega[0] = np.sqrt(numbers[TAU0] * found.spread), 1.0 / numbers[TAU0]
+        scale[0], omega[0] = np.sqrt(state.levels[0] * found.spread), 1.0 / state.levels[0]
         for j in range(1, p):
-            own = np.sqrt(numbers[TAU] * found.spread * state.relevance[j])
-            scale[j], omega[j] = own * found.inverse[j], numbers[OMEGA] / numbers[TAU]
+            own = np.sqrt(state.slopes[0] * found.spread * state.relevance[j])
+            scale[j], omega[j] = own * found.inverse[j], state.common[0] / state.slopes[0]
         common = common_part(state, found, scale, omega, factors)
         sums = each_arm(state, found, scale, common, factors, posteriors)
         if found.known and learning:
             step_noise(state, sums)
             step_prior(state, found, guess, omega, common, sums)
-    clock[SINCE], clock[SPREAD] = 0.0, found.spread
-    clock[KNOWN] = 1.0 if found.known else 0.0
-    more = MORE if p <= SMALL else MORE_IF_LARGE
-    weight = found.weight
-    clock[DUE] = 1.0 if weight < FIRST else max(np.ceil(more * weight), np.ceil(GAP * p))
+    state.spread[0], state.known[0] = found.spread, found.known
+    if learning:
+        more = MORE if p <= SMALL else MORE_IF_LARGE
+        weight = found.weight
+        state.due[0] = 1.0 if weight < FIRST else max(np.ceil(more * weight), np.ceil(GAP * p))
 
 
 @compiled
 def survey(state):  # type: ignore[no-untyped-def]
     """Centre and spread of the features, by weight; of the rewards, by arm."""
-    arms, p = state.moment.shape
+    arms, p = state.moments.shape[:2]
     weight, votes, level, square = 0.0, 0.0, 0.0, 0.0
     centre, inverse = np.zeros(p), np.zeros(p)
     for k in range(arms):
-        n = state.gram[k, 0, 0]
+        n = state.moments[k, 0, 0]
         vote = 1.0 / (n + BALANCE)
         weight += n
         votes += n * vote
-        level += vote * state.moment[k, 0]
+        level += vote * state.moments[k, 0, p]
         square += vote * state.square[k]
         for j in range(1, p):
-            centre[j] += state.gram[k, 0, j]
-            inverse[j] += state.gram[k, j, j]
+            centre[j] += state.moments[k, 0, j]
+            inverse[j] += state.moments[k, j, j]
     if weight <= 0.0:
         return Survey(0.0, 0.0, 1.0, False, 0, centre, inverse)
     level, square = level / votes, square / votes
@@ -227,26 +258,26 @@ def survey(state):  # type: ignore[no-untyped-def]
         if variance > ROUNDING * mean_square:
             inverse[j] = 1.0 / np.sqrt(variance)
             features += 1
-        state.active[j] = 1.0 if inverse[j] > 0.0 else 0.0
+        state.active[j] = inverse[j] > 0.0
     return Survey(weight, level, spread if known else 1.0, known, features, centre, inverse)
 
 
 @compiled
 def common_part(state, found, scale, omega, factors):  # type: ignore[no-untyped-def]
     """Factorise every arm's Mₖ, and find what the arms have in common."""
-    arms, p = state.moment.shape
+    arms, p = state.moments.shape[:2]
     level = found.level
     right, precision, matrix = np.zeros(p), np.zeros((p, p)), np.empty((p, p))
     for i in range(p):
         precision[i, i] = 1.0 / omega[i]
     for k in range(arms):
-        n = state.gram[k, 0, 0]
+        n = state.moments[k, 0, 0]
         if n == 0.0:
             continue
-        variance = state.noise[k] * state.numbers[SIGMA] * found.spread
+        variance = state.arm_noise[k] * state.noise[0] * found.spread
         g, inverse, own = factors.moment[k], factors.inverse[k], factors.own[k]
-        whiten(state.gram[k], state.moment[k], found.centre, scale, level, variance, matrix, g)
-        factors.square[k] = state.square[k] - 2 * level * state.moment[k, 0] + n * level * level
+        whiten(state.moments[k], found.centre, scale, level, variance, matrix, g)
+        factors.square[k] = state.square[k] - 2 * level * state.moments[k, 0, p] + n * level * level
         factorise(matrix)
         invert(matrix, inverse)
         multiply_lower(inverse, inverse, own)
@@ -273,7 +304,7 @@ def common_part(state, found, scale, omega, factors):  # type: ignore[no-untyped
 @compiled
 def each_arm(state, found, scale, common, factors, posteriors):  # type: ignore[no-untyped-def]
     """The posterior (1) of every arm, and the sums for the next step."""
-    arms, p = state.moment.shape
+    arms, p = state.moments.shape[:2]
     sums = Sums(
         np.zeros(p), np.zeros(p), np.zeros(arms), np.zeros(arms), np.zeros(arms), np.zeros(arms)
     )
@@ -288,8 +319,8 @@ def each_arm(state, found, scale, common, factors, posteriors):  # type: ignore[
     factorise(two)
     mirror(two, fresh)
     for k in range(arms):
-        state.variance[k] = state.noise[k] * state.numbers[SIGMA] * found.spread
-        if state.gram[k, 0, 0] == 0.0:
+        state.variance[k] = state.arm_noise[k] * state.noise[0] * found.spread
+        if state.moments[k, 0, 0] == 0.0:
             install(posteriors, k, common.mean, fresh, scale, found.centre, found.level)
             posteriors.information[k] = 0.0
             continue
@@ -327,7 +358,7 @@ def each_arm(state, found, scale, common, factors, posteriors):  # type: ignore[
                 sums.determined_slopes[k] += free
             sums.used[k] += 1.0 + cross - both
             fit += mean[i] * (common.mean[i] - g[i] - mean[i])
-        noise = state.noise[k] * state.numbers[SIGMA]
+        noise = state.arm_noise[k] * state.noise[0]
         sums.residual[k] = max(0.0, factors.square[k] / found.spread + noise * fit)
     return sums
 
@@ -335,41 +366,42 @@ def each_arm(state, found, scale, common, factors, posteriors):  # type: ignore[
 @compiled
 def step_noise(state, sums):  # type: ignore[no-untyped-def]
     """The fixed point for the noise: of the votes, of all arms together, and of each arm."""
-    arms, numbers = state.square.size, state.numbers
+    arms = state.square.size
     top, bottom = NOISE_WORTH * NOISE, NOISE_WORTH
     all_top, all_bottom = top, bottom
     for k in range(arms):
-        left = max(state.gram[k, 0, 0] - sums.used[k], 0.0)
-        if state.gram[k, 0, 0] > 0.0:
+        left = max(state.moments[k, 0, 0] - sums.used[k], 0.0)
+        if state.moments[k, 0, 0] > 0.0:
             all_top += sums.residual[k]
             all_bottom += left
             top += sums.residual[k] / (left + VOTE)
             bottom += left / (left + VOTE)
-    sigma = max(near(top / bottom, numbers[SIGMA]), LEAST_NOISE)
+    sigma = max(near(top / bottom, state.noise[0]), LEAST_NOISE)
     for k in range(arms):
-        left = max(state.gram[k, 0, 0] - sums.used[k], 0.0)
+        left = max(state.moments[k, 0, 0] - sums.used[k], 0.0)
         own = (sums.residual[k] + ARM_NOISE_WORTH * sigma) / (left + ARM_NOISE_WORTH)
-        state.noise[k] = max(max(own, all_top / all_bottom) / sigma, LEAST_ARM_NOISE)
-    numbers[SIGMA] = sigma
+        state.arm_noise[k] = max(max(own, all_top / all_bottom) / sigma, LEAST_ARM_NOISE)
+    state.noise[0] = sigma
 
 
 @compiled
 def step_prior(state, found, guess, omega, common, sums):  # type: ignore[no-untyped-def]
     """The fixed point for τ₀², τ², ω² and the relevance of the features."""
-    arms, p = state.moment.shape
-    numbers, relevance = state.numbers, state.relevance
-    numbers[TAU0] = near(
-        (sums.distance[0] * numbers[TAU0] + WORTH * LEVEL) / (max(sums.determined[0], 0.0) + WORTH),
-        numbers[TAU0],
+    arms, p = state.moments.shape[:2]
+    relevance = state.relevance
+    state.levels[0] = near(
+        (sums.distance[0] * state.levels[0] + WORTH * LEVEL)
+        / (max(sums.determined[0], 0.0) + WORTH),
+        state.levels[0],
     )
-    before = numbers[TAU]
+    before = state.slopes[0]
     top, bottom = WORTH * guess, WORTH
     for k in range(arms):
-        if state.gram[k, 0, 0] > 0.0:
+        if state.moments[k, 0, 0] > 0.0:
             free = max(sums.determined_slopes[k], 0.0)
             top += sums.slopes[k] * before / (free + VOTE)
             bottom += free / (free + VOTE)
-    numbers[TAU] = near(top / bottom, before)
+    state.slopes[0] = near(top / bottom, before)
     if found.features == 0:
         return
     top, bottom = 0.0, 0.0
@@ -380,11 +412,11 @@ def step_prior(state, found, guess, omega, common, sums):  # type: ignore[no-unt
             top += common.mean[j] * common.mean[j] * before
             bottom += known[j]
     vote = 1.0 / (bottom + VOTE)
-    numbers[OMEGA] = near((vote * top + WORTH * guess) / (vote * bottom + WORTH), numbers[OMEGA])
+    state.common[0] = near((vote * top + WORTH * guess) / (vote * bottom + WORTH), state.common[0])
     for j in range(1, p):
         if found.inverse[j] > 0.0:
             square = common.mean[j] * common.mean[j]
-            top = sums.distance[j] / numbers[TAU] + square / numbers[OMEGA]
+            top = sums.distance[j] / state.slopes[0] + square / state.common[0]
             bottom = max(sums.determined[j], 0.0) + known[j]
             r = (top * relevance[j] * before + RELEVANCE_WORTH) / (bottom + RELEVANCE_WORTH)
             relevance[j] = min(max(r, 1.0 / RELEVANCE_RANGE), RELEVANCE_RANGE)
@@ -397,18 +429,18 @@ def near(new, old):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def whiten(gram, moment, centre, scale, level, variance, out, g):  # type: ignore[no-untyped-def]
+def whiten(moments, centre, scale, level, variance, out, g):  # type: ignore[no-untyped-def]
     """M = I + D^½ G D^½ / σ² and g = D^½ h / σ² of one arm; `scale` is D^½ over the spreads."""
     p = centre.size
-    n = gram[0, 0]
+    n = moments[0, 0]
     for i in range(p):
         factor = scale[i] / variance
-        lack = centre[i] * n - gram[i, 0]  # the constant's centre is 0
+        lack = centre[i] * n - moments[i, 0]  # the constant's centre is 0
         for j in range(p):
-            centred = gram[i, j] - centre[i] * gram[0, j] + lack * centre[j]
+            centred = moments[i, j] - centre[i] * moments[0, j] + lack * centre[j]
             out[i, j] = centred * factor * scale[j]
         out[i, i] += 1.0
-        g[i] = factor * (moment[i] - centre[i] * moment[0] + level * lack)
+        g[i] = factor * (moments[i, p] - centre[i] * moments[0, p] + level * lack)
 
 
 @compiled

@@ -1,69 +1,109 @@
 """Any estimator with scikit-learn's `fit` and `predict`, made a model by the bootstrap.
 
-The state holds data and no fitted estimators (`tsucb.models.members`); who keeps these meanwhile,
-and when they are fitted again, is in `tsucb.models.refits`.
+The state holds data and no estimators: rewards, how many of them the members in use were fitted to,
+and the key of all that is drawn. So no file has code in it, and members can be fitted again at any
+time. In memory they go with the array `EnsembleState.fitted`; see `Fits`.
 """
 
 import copy
+import functools
+import math
 import re
-from typing import Any, NamedTuple
+import warnings
+from dataclasses import KW_ONLY
+from numbers import Real
+from typing import Annotated, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.samples import SampleBelief
-from tsucb.checks import positive, truth, whole_number, within
-from tsucb.models.members import History, predictions, remember
-from tsucb.models.model import Model, check_arm_count
-from tsucb.models.refits import KEPT, promote, refit, refit_due
-from tsucb.structure import copied
+from tsucb.checks import LARGEST, Count, Natural, Switch, whole_number
+from tsucb.models.ensemble_members import Fits, Job, Members, Observations, fit, predictions
+from tsucb.models.model import Model
+from tsucb.models.state import MOST_REWARDS, Sizes, State, array, counts
+from tsucb.numeric.arrays import Floats, Integers
+from tsucb.record import derived
 
 
-class Ensemble(
-    Model,
-    NamedTuple(
-        "Ensemble",
-        [
-            ("estimator", Any),
-            ("members", int),
-            ("features", int),
-            ("shared", bool),
-            ("interval", int),
-            ("growth", float),
-            ("memory", int),
-            ("pulls_first", int),
-            ("artificial", int),
-            ("incremental", bool),
-            ("background", bool),
-            ("description", str),
-        ],
-    ),
-):
+def growth_factor(name: str, value: float) -> float:
+    """Return the value as a float of at least 1; raise ValueError otherwise."""
+    if not isinstance(value, Real) or not 1 <= value <= LARGEST:
+        raise ValueError(f"{name} must be at least 1, but it is {value!r}")
+    return float(value)
+
+
+class EnsembleState(State):
+    """The rewards that an ensemble remembers, and which of them the members are fitted to."""
+
+    pulls: Integers = counts("arm")
+    contexts: Floats = array("memory", "feature", least=-LARGEST, most=LARGEST)
+    chosen: Integers = array("memory", dtype=np.int64, least=0)  # arms
+    rewards: Floats = array("memory", least=-LARGEST, most=LARGEST)
+    seen: Integers = counts()  # rewards so far
+    # The numbers of rewards and of arms that the members in use were fitted to.
+    fitted: Fits = array(dtype=np.int64, least=0, most=MOST_REWARDS)
+    fitted_arms: Integers = array(dtype=np.int64, least=0, most=MOST_REWARDS)
+    # What members predict for arms they have not seen, in spreads of the rewards around their mean.
+    offsets: Floats = array("arm", "member", least=-100.0, most=100.0)
+    key: NDArray[np.uint32] = array(2, dtype=np.uint32, least=0)  # of all that is drawn
+
+    @classmethod
+    def blank(cls, sizes: Sizes) -> Self:
+        """Return a state without rewards or members."""
+        state = super().blank(sizes)
+        return state._replace(fitted=state.fitted.view(Fits))
+
+    def check(self, rewards: int) -> None:
+        """Raise ValueError also for arms that do not exist, and for fits to rewards to come."""
+        super().check(rewards)
+        arms = self.pulls.size
+        if (self.chosen >= arms).any():
+            raise ValueError(f"chosen must name arms below {arms}")
+        if self.fitted > self.seen or not (self.fitted > 0) <= self.fitted_arms <= arms:
+            raise ValueError("members cannot be fitted to more rewards or arms than there are")
+
+    def remember(self, x: Floats, arm: int, reward: float) -> None:
+        """Count a reward and put it into the memory, in place of the oldest."""
+        place = int(self.seen[0]) % self.rewards.size
+        self.contexts[place], self.chosen[place], self.rewards[place] = x, arm, reward
+        self.pulls[arm] += 1
+        self.seen[0] += 1
+
+    def observations(self, last: int) -> Observations:
+        """Return copies of the remembered rewards before number `last`."""
+        memory = self.rewards.size
+        first = min(max(0, int(self.seen[0]) - memory), last)
+        at = np.arange(first, last) % memory
+        return Observations(first, last, self.contexts[at], self.chosen[at], self.rewards[at])
+
+
+class Ensemble(Model):
     """A regression of your choice, fitted many times; what its members predict is the posterior.
 
     Member m sees every reward Poisson(1) times, which is the bootstrap for data that come one by
     one, and a few artificial rewards of every arm, without which members would agree on what none
     has seen. A belief has one draw for each member: what it predicts for the arms.
 
-    All members are fitted anew, from scratch, each time there are `growth` times as many rewards.
-    With `background=True` a thread does that, and decisions are made by the members there are until
-    it is done; simulations are reproducible without, and with it depend on the time that fits take.
+    All members are fitted from scratch each time there are `growth` times as many rewards. With
+    `background=True` a thread fits them, and the last members decide until it is done; simulations
+    then depend on how long fits take, and are reproducible otherwise.
 
     Parameters
     ----------
     estimator
-        What has `fit(X, y)` and `predict(X)`, such as a regression, a forest or a pipeline of
-        scikit-learn; a copy is taken. Not a classifier: rewards are predicted, 0 and 1 included.
-        Its parameters called `random_state` are set.
+        An object with `fit(X, y)` and `predict(X)`, such as a regression, a forest or a pipeline of
+        scikit-learn; a copy is taken. Not a classifier: rewards are predicted as numbers, also 0
+        and 1. Its parameters called `random_state` are set.
     members
-        M, how many are fitted. A decision takes as long as M predictions.
+        M, the number of members. A decision takes as long as M predictions.
     features
         d, the length of a context.
     shared
-        One estimator for all arms, which finds the arm among its features, as K columns of 0 and 1
-        behind the context: for forests and boosting, where arms have something in common. By
-        default every arm has estimators of its own, as it must be for linear regressions.
+        One estimator for all arms, with the arm among its features, as K columns of 0 and 1 behind
+        the context: for forests and boosting, where arms have something in common. By default every
+        arm has estimators of its own, which linear regressions need.
     interval, growth
         Refit at multiples of `interval` rewards, when there are `growth` times as many as before.
     memory
@@ -71,11 +111,11 @@ class Ensemble(
     initial_pulls
         How often every arm is pulled before the policy decides.
     artificial
-        Rewards of every arm that each member is given beside what was seen, at contexts that were
-        seen, and drawn from a normal with the mean and spread of all rewards.
+        The number of artificial rewards per arm and member, at contexts that were seen, drawn from
+        a normal with the mean and spread of all rewards.
     incremental
-        Use `partial_fit(X, y)` with `interval` rewards at a time, and `fit` never; so it is anyway
-        for an estimator without `fit`.
+        Call `partial_fit(X, y)` with `interval` rewards at a time instead of `fit`; always True for
+        an estimator without `fit`.
     background
         Refit in a thread.
 
@@ -90,25 +130,29 @@ class Ensemble(
     Van Roy (2015), "Bootstrapped Thompson sampling and deep exploration", on artificial rewards.
     """
 
-    __slots__ = ()
+    state = EnsembleState
+    keeps_arms = True
 
-    def __new__(
-        cls,
-        estimator: Any,
-        members: int = 10,
-        *,
-        features: int,
-        shared: bool = False,
-        interval: int = 10,
-        growth: float = 1.2,
-        memory: int = 10_000,
-        initial_pulls: int = 2,
-        artificial: int = 1,
-        incremental: bool = False,
-        background: bool = False,
-    ) -> "Ensemble":
-        by_parts = bool(incremental) or not hasattr(estimator, "fit")
-        needed = ("partial_fit" if by_parts else "fit", "predict")
+    estimator: Any
+    members: Annotated[int, functools.partial(whole_number, least=2)] = 10
+    _: KW_ONLY
+    features: Count
+    shared: Switch = False
+    interval: Count = 10
+    growth: Annotated[float, growth_factor] = 1.2
+    memory: Count = 10_000
+    initial_pulls: Natural = 2  # type: ignore[misc]
+    artificial: Natural = 1
+    incremental: Switch = False
+    background: Switch = False
+    description: str = derived()
+
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Raise TypeError for what is no regression; take a copy of the estimator."""
+        estimator = values["estimator"]
+        values["incremental"] |= not hasattr(estimator, "fit")
+        needed = ("partial_fit" if values["incremental"] else "fit", "predict")
         missing = [name for name in needed if not callable(getattr(estimator, name, None))]
         if isinstance(estimator, type) or missing:
             raise TypeError(
@@ -120,122 +164,126 @@ class Ensemble(
                 f"{type(estimator).__name__} is a classifier, but rewards are predicted as numbers;"
                 " give the regression of its kind"
             )
-        if not growth >= 1:
-            raise ValueError(f"growth must be at least 1, but it is {growth!r}")
-        own = copy.deepcopy(estimator)
-        return super().__new__(
-            cls,
-            own,
-            whole_number("members", members, least=2),
-            whole_number("features", features),
-            truth("shared", shared),
-            whole_number("interval", interval),
-            positive("growth", growth),
-            whole_number("memory", memory),
-            whole_number("initial_pulls", initial_pulls, least=0),
-            whole_number("artificial", artificial, least=0),
-            by_parts,
-            truth("background", background),
-            described(own),
-        )
-
-    @property
-    def initial_pulls(self) -> int:  # type: ignore[override]
-        """How often every arm is pulled before the policy decides."""
-        return self.pulls_first
+        values["estimator"] = copy.deepcopy(estimator)
+        values["description"] = in_words(estimator)
 
     def described(self) -> dict[str, Any]:
-        """Its settings as a file has them: the estimator in words."""
-        return {k: v for k, v in self._asdict().items() if k != "estimator"}
+        """Return the settings as a file has them: the estimator in words."""
+        return self.settings() | {"estimator": self.description}
 
-    def start(self, arms: int, rng: np.random.Generator | None = None) -> History:
-        """The state before any data; without `rng` the same every time."""
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of the memory, and the number of members."""
+        return {"memory": self.memory, "feature": self.features, "member": self.members}
+
+    def prior(self, state: EnsembleState, rng: np.random.Generator | None = None) -> None:
+        """Draw what members predict before any data, in place; without `rng` always the same."""
         rng = np.random.default_rng(0) if rng is None else rng
-        arms = check_arm_count(arms)
-        return History(
-            np.zeros(arms, dtype=np.int64),
-            np.zeros((self.memory, self.features)),
-            np.zeros(self.memory, dtype=np.int64),
-            np.zeros(self.memory),
-            np.zeros(1, dtype=np.int64),
-            np.zeros(2, dtype=np.int64),
-            np.zeros(2, dtype=np.int64),
-            np.zeros(3, dtype=np.uint64),
-            rng.standard_normal(arms * self.members),
-            rng.integers(0, 2**32, size=2, dtype=np.uint32),
-        )
+        state.offsets[:] = rng.standard_normal(state.offsets.shape)
+        state.key[:] = rng.integers(0, 2**32, size=2, dtype=np.uint32)
 
-    def extend(self, state: History, arms: int) -> History:
-        """A state with further arms at the end, each with the prior."""
-        old = state.pulls.size
+    def extend(self, state: EnsembleState, arms: int) -> EnsembleState:
+        """Return a state with further arms at the end, each with the prior."""
         # From a stream of its own, determined by the state's.
-        fresh = self.start(arms, np.random.default_rng([*state.key, old, arms]))
-        longer: History = copied(state)._replace(
-            pulls=np.concatenate((state.pulls, fresh.pulls)),
-            offsets=np.concatenate((state.offsets, fresh.offsets)),
-        )
-        KEPT.bind(longer, KEPT.of(self, state))
-        return longer
-
-    def context_shape(self, arms: int) -> tuple[int, ...]:
-        """One vector (d,), the same for all arms."""
-        return (self.features,)
+        rng = np.random.default_rng([*state.key, state.pulls.size, arms])
+        return state.joined(self.start(arms, rng))
 
     def belief(
         self,
-        state: History,
+        state: EnsembleState,
         context: ArrayLike | None = None,
         arms: ArrayLike | None = None,
         *,
         step: int | None = None,
         rng: np.random.Generator,
     ) -> Belief:
-        """What the members predict for the available arms; see `Model.belief`."""
+        """Return what the members predict for the available arms; see `Model.belief`."""
         count = state.pulls.size
         available = self.check_arms(np.arange(count) if arms is None else arms, count)
         x = self.check_context(context, count)
-        latest = KEPT.of(self, state).latest()
-        draws = predictions(self, latest, state.offsets.reshape(count, -1), x, available)
+        draws = predictions(self, latest_members(self, state), state.offsets, x, available)
         t = int(state.pulls.sum()) + 1 if step is None else step
         return SampleBelief(draws, pulls=state.pulls[available], step=t)
 
     def update(
-        self, state: History, context: ArrayLike | None, arm: ArrayLike, reward: ArrayLike
+        self, state: EnsembleState, context: ArrayLike | None, arm: ArrayLike, reward: ArrayLike
     ) -> None:
-        """Learn from one observation or many, refitting when it is due; see `Model.update`."""
+        """Learn from one reward or many, refitting when it is due; see `Model.update`."""
         for x, a, y in zip(*self.observations(state, context, arm, reward), strict=True):
-            remember(self, state, x, int(a), float(y))
-            kept = KEPT.of(self, state)
-            if kept.job is not None and kept.job.over:
-                kept = promote(state, kept, kept.job)
-            if refit_due(self, state, kept):
-                kept = refit(self, state, kept)
-            KEPT.bind(state, kept)
+            state.remember(x, int(a), float(y))
+            use_background_fit(state)
+            if refit_is_due(self, state):
+                refit(self, state)
 
-    def training_due(self, state: History) -> bool:
-        """Never: `update` refits by itself, so that whoever calls it need not."""
+    def training_due(self, state: EnsembleState) -> bool:
+        """Return False: `update` itself refits, so that callers need not."""
         return False
 
-    def check_state(self, state: History, rewards: int) -> None:
-        """Raise a ValueError for a memory that cannot have come about."""
-        arms, seen = state.pulls.size, int(state.seen[0])
-        if not 0 <= seen <= rewards or (state.pulls < 0).any() or state.pulls.sum() > rewards:
-            raise ValueError("counts of rewards that cannot be")
-        for fitted, known in (state.fitted.tolist(), state.wanted.tolist()):
-            if not 0 <= fitted <= seen or not (fitted > 0) <= known <= arms:
-                raise ValueError("fits that cannot be")
-        if ((state.chosen < 0) | (state.chosen >= arms)).any():
-            raise ValueError("a memory of arms that there are not")
-        if not within(state.contexts, self.largest) or not within(state.rewards, self.largest):
-            raise ValueError("a memory of numbers that cannot be")
-        if not within(state.offsets, 100.0):
-            raise ValueError("a prior that cannot be")
+
+def latest_members(model: Ensemble, state: EnsembleState) -> Members | None:
+    """Return the newest members of a state; None before the first fit.
+
+    Where there are none, as after loading a file, they are fitted again to the same data.
+    """
+    fits, rewards = state.fitted, int(state.fitted[0])
+    if fits.job is not None and fits.job.members is not None:
+        return fits.job.members
+    members = fits.members
+    if rewards and (
+        members is None or members.rewards != rewards or members.estimator is not model.estimator
+    ):
+        data, arms = state.observations(rewards), int(state.fitted_arms[0])
+        members = fits.members = fit(model, state.key, data, arms, None)
+    return members
 
 
-def described(estimator: Any) -> str:
-    """An estimator in words that are the same in every process.
+def use_background_fit(state: EnsembleState) -> None:
+    """Replace the members of a state by those fitted in the background, if that is over."""
+    job = state.fitted.job
+    if job is None or not job.over:
+        return
+    if job.members is not None:
+        use(state, job.members)
+    elif job.error is None:
+        state.fitted.job = None
+    elif not job.reported:
+        job.reported = True
+        warnings.warn(
+            f"a refit in the background failed, and the last members go on: {job.error}",
+            stacklevel=3,
+        )
 
-    >>> described(re.compile("a"))
+
+def use(state: EnsembleState, members: Members) -> None:
+    """Make these the members of a state."""
+    state.fitted[0], state.fitted_arms[0] = members.rewards, members.arms
+    state.fitted.members, state.fitted.job = members, None
+
+
+def refit_is_due(model: Ensemble, state: EnsembleState) -> bool:
+    """Return whether there are enough more rewards than at the last fit, and none is under way."""
+    job = state.fitted.job
+    if job is not None and not job.over:
+        return False
+    last = int(state.fitted[0]) if job is None else job.rewards
+    wanted = max(last + model.interval, math.ceil(last * model.growth))
+    return int(state.seen[0]) >= -(-wanted // model.interval) * model.interval
+
+
+def refit(model: Ensemble, state: EnsembleState) -> None:
+    """Fit the members to all rewards, or begin to do so in the background."""
+    last = int(state.seen[0]) // model.interval * model.interval
+    data, before = state.observations(last), latest_members(model, state)
+    work = functools.partial(fit, model, state.key.copy(), data, state.pulls.size, before)
+    if model.background:
+        state.fitted.job = Job(last, work)
+    else:
+        use(state, work())
+
+
+def in_words(estimator: Any) -> str:
+    """Return an estimator in words that are the same in every process.
+
+    >>> in_words(re.compile("a"))
     "Pattern re.compile('a')"
     """
     settings = estimator.get_params() if hasattr(estimator, "get_params") else estimator

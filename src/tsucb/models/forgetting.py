@@ -8,14 +8,16 @@ of becoming improper, as it would if its precision were just multiplied by γ.
 Reference: Kulhavý and Zarrop (1993), "On a general concept of forgetting".
 """
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 
 from tsucb.checks import between
 from tsucb.compiler import implements, offers
 from tsucb.models.model import Model, believe, forget, training_due, update
+from tsucb.models.state import MOST_REWARDS, State, array, nested
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.structure import leaves, refilled
 
@@ -24,16 +26,16 @@ from tsucb.structure import leaves, refilled
 LEAST_WEIGHT = 1e-9
 
 
-class ForgettingState(NamedTuple):
+class ForgettingState(State):
     """The state of the model that forgets, and when each part of it last did.
 
-    `clock` (1,) is the number of rewards so far, and `aged` its value when each part last forgot:
-    one entry per arm, or a single one where the arms share their parameters.
+    `clock` is the number of rewards so far, and `aged` its value when each part last forgot: one
+    entry per arm, or a single one where the arms share their parameters.
     """
 
-    inner: Any
-    clock: Integers
-    aged: Integers
+    inner: Any = nested(State)
+    clock: Integers = array(dtype=np.int64, least=0, most=MOST_REWARDS)
+    aged: Integers = array("arm", dtype=np.int64, least=0, most=MOST_REWARDS)
 
     @property
     def pulls(self) -> Floats:
@@ -41,8 +43,20 @@ class ForgettingState(NamedTuple):
         pulls: Floats = self.inner.pulls
         return pulls
 
+    def check(self, rewards: int) -> None:
+        """Raise ValueError also for a part that has forgotten in the future."""
+        super().check(rewards)
+        if (self.aged > self.clock).any() or (self.clock > rewards).any():
+            raise ValueError("no part can have forgotten after the last reward")
 
-class Forgetting(Model, NamedTuple("Forgetting", [("model", Model), ("gamma", float)])):
+
+class SharedForgettingState(ForgettingState):
+    """The same where the arms share their parameters."""
+
+    aged: Integers = array(dtype=np.int64, least=0, most=MOST_REWARDS)
+
+
+class Forgetting(Model):
     """Any model, with every reward making all earlier ones count γ times as much.
 
     Parameters
@@ -60,96 +74,69 @@ class Forgetting(Model, NamedTuple("Forgetting", [("model", Model), ("gamma", fl
     array([0.429])
     """
 
-    __slots__ = ()
+    model: Any
+    gamma: Annotated[float, functools.partial(between, low=0, high=1)]
 
-    def __new__(cls, model: Model, gamma: float) -> "Forgetting":
-        if not offers(forget, type(model)):
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Raise ValueError for a model that cannot forget."""
+        if not can_forget(type(values["model"])):
             raise ValueError(
-                f"{type(model).__name__} cannot forget; use a model that implements forget, such "
-                "as NIGLinear"
+                f"{type(values['model']).__name__} cannot forget; use a model that implements "
+                "forget, such as NIGLinear"
             )
-        return super().__new__(cls, model, between("gamma", gamma, 0, 1))
-
-    @property
-    def initial_pulls(self) -> int:  # type: ignore[override]
-        """As many as the model wants."""
-        return self.model.initial_pulls
-
-    @property
-    def shares_parameters(self) -> bool:  # type: ignore[override]
-        """As the model does."""
-        return self.model.shares_parameters
-
-    @property
-    def largest(self) -> float:  # type: ignore[override]
-        """As the model's."""
-        return self.model.largest
 
     def start(self, arms: int, rng: np.random.Generator | None = None) -> ForgettingState:
-        """The state before any data."""
-        inner = fadable(self.model.start(arms, rng))
-        parts = 1 if self.shares_parameters else arms
-        return ForgettingState(inner, np.zeros(1, dtype=np.int64), np.zeros(parts, dtype=np.int64))
+        """Return the state before any data."""
+        state = SharedForgettingState if self.shares_parameters else ForgettingState
+        aged = np.zeros(1 if self.shares_parameters else arms, dtype=np.int64)
+        return state(fadable(self.model.start(arms, rng)), np.zeros(1, dtype=np.int64), aged)
 
     def extend(self, state: ForgettingState, arms: int) -> ForgettingState:
-        """A state with further arms at the end, which have nothing to forget yet."""
+        """Return a state with further arms at the end, which have nothing to forget yet."""
         aged = state.aged
         if not self.shares_parameters:
             aged = np.append(aged, np.full(arms, state.clock[0]))
-        return ForgettingState(fadable(self.model.extend(state.inner, arms)), state.clock, aged)
+        return type(state)(fadable(self.model.extend(state.inner, arms)), state.clock.copy(), aged)
 
-    @property
-    def trains(self) -> bool:
-        """As the model does."""
-        return self.model.trains
-
-    def trainer(self, states: Sequence[ForgettingState]) -> Callable[[], None]:
-        """The model's."""
-        return self.model.trainer([state.inner for state in states])
-
-    def release(self, state: ForgettingState, arms: Integers) -> None:
-        """As the model does."""
-        self.model.release(state.inner, arms)
-
-    def context_shape(self, arms: int) -> tuple[int, ...]:
-        """As the model's."""
-        return self.model.context_shape(arms)
-
-    def widened(self, features: int) -> "Forgetting":
-        """The model for contexts with more features, which forgets alike."""
+    def widened(self, features: Any) -> "Forgetting":
+        """Return the model for contexts with more features, which forgets alike."""
         return Forgetting(self.model.widened(features), self.gamma)
 
-    def widen(self, state: ForgettingState, features: int, places: Any = None) -> ForgettingState:
-        """A state of the widened model."""
+    def widen(self, state: ForgettingState, features: Any, places: Any = None) -> ForgettingState:
+        """Return a state of the widened model."""
         return state._replace(inner=fadable(self.model.widen(state.inner, features, places)))
 
-    def widened_rows(self, rows: Floats, features: Any, places: Any = None) -> Floats:
-        """As the model's."""
-        return self.model.widened_rows(rows, features, places)
+    def trainer(self, states: Sequence[ForgettingState]) -> Callable[[], None]:
+        """Return the model's trainer of the states within."""
+        trainer: Callable[[], None] = self.model.trainer([state.inner for state in states])
+        return trainer
+
+    def release(self, state: ForgettingState, arms: Integers) -> None:
+        """Let some arms of the model go."""
+        self.model.release(state.inner, arms)
 
     def coefficients(self, state: ForgettingState, arm: int) -> tuple[Floats, Floats]:
-        """As the model's."""
-        return self.model.coefficients(state.inner, arm)
+        """Return the model's coefficients."""
+        mean, std = self.model.coefficients(state.inner, arm)
+        return mean, std
 
-    def parameter_names(self, features: Sequence[str]) -> Sequence[str]:
-        """As the model's."""
-        return self.model.parameter_names(features)
 
-    def check_state(self, state: ForgettingState, rewards: int) -> None:
-        """As the model does, and no part may have forgotten in the future."""
-        self.model.check_state(state.inner, rewards)
-        if (state.clock < 0).any() or (state.aged < 0).any() or (state.aged > state.clock).any():
-            raise ValueError("ages in the future")
-        if (state.clock > rewards).any():
-            raise ValueError("more rewards than were learned")
+def _as_the_model(name: str) -> Any:
+    """Return a property that is the model's attribute or method of this name."""
+    return property(lambda self: getattr(self.model, name), doc=f"The model's `{name}`.")
 
-    def check_settings(self) -> None:
-        """As the model does."""
-        self.model.check_settings()
 
-    def check_rewards(self, rewards: Floats) -> Floats:
-        """As the model does."""
-        return self.model.check_rewards(rewards)
+for name in (
+    "initial_pulls", "shares_parameters", "largest", "trains", "context_shape", "widened_rows",
+    "parameter_names", "check_rewards",
+):  # fmt: skip
+    setattr(Forgetting, name, _as_the_model(name))
+
+
+def can_forget(model: type) -> bool:
+    """Return whether a class of models is compiled and implements `forget`."""
+    return all(offers(function, model) for function in (believe, update, forget))
 
 
 def without_forgetting(model: Any) -> Any:

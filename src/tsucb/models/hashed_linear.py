@@ -21,25 +21,22 @@ that share their credit look more certain apart than they are together, R is kep
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import Gaussian
-from tsucb.checks import truth, whole_number, within
+from tsucb.checks import Count, Natural, Switch
 from tsucb.compiler import compiled, implements
-from tsucb.models.model import Model, believe, check_arm_count, update
+from tsucb.models.model import Model, believe, update
+from tsucb.models.state import MOST_REWARDS, State, array, counts
 from tsucb.numeric.arrays import Floats, Integers, taken
 
-# Places in `HashedState.numbers`: the mean of all rewards, their number, the sum of Σ xⱼ², and with
-# recent rewards counting more, their weight, E and T.
-LEVEL, COUNT, SIZE, WEIGHT, ERROR, SPREAD = range(6)
 MEAN, PRECISION = range(2)  # places in the last axis of `HashedState.columns`
 
 MOST_BITS = 24  # 2²⁴ columns of ten arms take 2.7 GB
 MOST_ROW = 2**20
-MOST = 1e100  # of anything in a state
 
 CONSTANT = 1.0  # prior precision of an arm's constant: as if it had paid the mean reward once
 FIRST_RATIO, CAUTION = 0.5, 100.0  # R before any reward, and the rewards that it counts for
@@ -48,23 +45,35 @@ RECENT = 200.0  # after i more, the n-th reward counts ((n + 200)/(n + i + 200))
 LEAST_NOISE = 1e-12  # of the rewards' variance
 
 
-class HashedState(NamedTuple):
-    """What is believed of K arms and D columns: `columns` (D, K, 2) has every μⱼ and Pⱼ.
+class HashedState(State):
+    """What is believed of K arms and D columns.
 
-    All that a context needs of a column lies side by side. An arm's column 0 is relative to the
-    mean of all rewards. `totals` (K,) are sums of rewards.
+    All that a context needs of a column lies side by side in `columns`, every μⱼ and Pⱼ. An arm's
+    column 0 is relative to the mean of all rewards. In `weight`, `error` (E) and `spread` (T)
+    recent rewards count more.
     """
 
-    pulls: Integers
-    totals: Floats
-    information: Floats
-    columns: Floats
-    numbers: Floats
+    pulls: Integers = counts("arm")
+    totals: Floats = array("arm")
+    information: Floats = array("arm", least=0.0)
+    columns: Floats = array("column", "arm", 2)
+    level: Floats = array()  # the mean of all rewards
+    learned: Floats = array(least=0.0, most=MOST_REWARDS)
+    size: Floats = array(least=0.0)  # the sum of Σ xⱼ²
+    weight: Floats = array(least=0.0, most=MOST_REWARDS)
+    error: Floats = array(least=0.0)
+    spread: Floats = array(least=0.0)
+
+    def check(self, rewards: int) -> None:
+        """Raise ValueError also for negative precisions, and for more rewards than there were."""
+        super().check(rewards)
+        if (self.columns[:, :, PRECISION] < 0).any():
+            raise ValueError("precisions must not be negative")
+        if self.learned[0] > rewards or not self.weight[0] <= max(self.learned[0], 1.0):
+            raise ValueError("more rewards were counted than learned")
 
 
-class HashedLinear(
-    Model, NamedTuple("HashedLinear", [("bits", int), ("crossed", bool), ("features", int)])
-):
+class HashedLinear(Model):
     """Linear rewards of very many features, of which a context has few; nothing else to set.
 
     An agent with this model reads dictionaries and rows of tables as they come: every category, and
@@ -93,112 +102,77 @@ class HashedLinear(
     (2009), "Feature hashing for large scale multitask learning".
     """
 
-    __slots__ = ()
+    state = HashedState
 
-    def __new__(cls, bits: int = 18, crossed: bool = False, features: int = 0) -> "HashedLinear":
-        model = super().__new__(
-            cls,
-            whole_number("bits", bits),
-            truth("crossed", crossed),
-            whole_number("features", features, least=0),
-        )
-        model.check_settings()
-        return model
+    bits: Count = 18
+    crossed: Switch = False
+    features: Natural = 0
 
-    def check_settings(self) -> None:
-        """Raise a ValueError for more columns than can be, or half a pair."""
-        if not 1 <= self.bits <= MOST_BITS:
-            raise ValueError(f"bits must be from 1 to {MOST_BITS}, but it is {self.bits}")
-        if self.features % 2 or not 0 <= self.features <= MOST_ROW:
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Raise ValueError for more columns than can be, or half a pair."""
+        if values["bits"] > MOST_BITS:
+            raise ValueError(f"bits must be from 1 to {MOST_BITS}, but it is {values['bits']}")
+        if values["features"] % 2 or values["features"] > MOST_ROW:
             raise ValueError(
                 "features must be even, as a row is pairs of a column and a value, and at most "
-                f"{MOST_ROW:,}, but it is {self.features}"
+                f"{MOST_ROW:,}, but it is {values['features']}"
             )
 
-    def start(self, arms: int, rng: np.random.Generator | None = None) -> HashedState:
-        """The state before any data. Memory is used up only as columns are."""
-        count = check_arm_count(arms)
-        columns = np.zeros((2**self.bits, count, 2))
-        pulls, totals, information = np.zeros(count, np.int64), np.zeros(count), np.zeros(count)
-        return HashedState(pulls, totals, information, columns, np.zeros(6))
-
-    def extend(self, state: HashedState, arms: int) -> HashedState:
-        """A state with further arms at the end, of which nothing is known but the mean reward."""
-        new = self.start(arms)
-        return HashedState(
-            np.append(state.pulls, new.pulls),
-            np.append(state.totals, new.totals),
-            np.append(state.information, new.information),
-            np.concatenate((state.columns, new.columns), axis=1),
-            state.numbers.copy(),
-        )
+    def sizes(self) -> dict[str, int]:
+        """Return the number of columns. Memory is used up only as columns are."""
+        return {"column": 2**self.bits}
 
     def widened(self, features: int) -> "HashedLinear":
-        """The model for longer rows."""
+        """Return the model for longer rows."""
         return HashedLinear(self.bits, self.crossed, features)
 
     def widen(self, state: HashedState, features: int, places: Any = None) -> HashedState:
-        """The same state: it does not depend on how long rows are."""
+        """Return the same state: it does not depend on how long rows are."""
         return state
 
-    def context_shape(self, arms: int) -> tuple[int, ...]:
-        """One row of pairs, the same for all arms."""
-        return (self.features,) if self.features else ()
-
     def coefficients(self, state: HashedState, arm: int) -> tuple[Floats, Floats]:
-        """Of the constant alone: columns have no names."""
-        noise, _ = outlook(state.numbers, np.zeros(0))
+        """Return those of the constant alone: columns have no names."""
+        noise, _ = outlook(state, np.zeros(0))
         mean, precision = state.columns[0, arm]
         std = np.sqrt(noise / (CONSTANT + precision))
-        return np.array([state.numbers[LEVEL] + mean]), np.array([std])
+        return state.level + mean, np.array([std])
 
     def parameter_names(self, features: Sequence[str]) -> Sequence[str]:
-        """The constant alone."""
+        """Return the name of the constant alone."""
         return ["constant"]
-
-    def check_state(self, state: HashedState, rewards: int) -> None:
-        """Raise a ValueError for numbers that data cannot have led to."""
-        if (state.pulls < 0).any() or (state.pulls > rewards).any():
-            raise ValueError("counts of pulls that cannot be")
-        numbers = state.numbers
-        if not all(within(array, MOST) for array in state) or (numbers[COUNT:] < 0).any():
-            raise ValueError("sums that cannot be")
-        if (state.columns[:, :, PRECISION] < 0).any() or (state.information < 0).any():
-            raise ValueError("a precision that cannot be")
-        if numbers[COUNT] > rewards or not numbers[WEIGHT] <= max(numbers[COUNT], 1.0):
-            raise ValueError("more rewards than were learned")
 
 
 @compiled
-def outlook(numbers, context):  # type: ignore[no-untyped-def]
-    """The variance of the noise, and the prior precision 1/ρ of a coefficient in its units."""
+def outlook(state, context):  # type: ignore[no-untyped-def]
+    """Return the variance of the noise, and a coefficient's prior precision 1/ρ in its units."""
     size = 0.0
     for j in range(1, context.size, 2):
         size += context[j] * context[j]
-    typical = (numbers[SIZE] + size) / (numbers[COUNT] + 1.0)
-    weight = max(numbers[WEIGHT], 1.0)
-    noise = max(numbers[ERROR], LEAST_NOISE * numbers[SPREAD]) / weight
+    typical = (state.size[0] + size) / (state.learned[0] + 1.0)
+    weight = max(state.weight[0], 1.0)
+    noise = max(state.error[0], LEAST_NOISE * state.spread[0]) / weight
     if noise == 0.0:  # until two rewards differ nothing is known of their scale
         noise = 1.0
     caution = CAUTION * noise
-    ratio = (numbers[SPREAD] + caution * (1.0 + FIRST_RATIO)) / (numbers[ERROR] + caution) - 1.0
+    ratio = (state.spread[0] + caution * (1.0 + FIRST_RATIO)) / (state.error[0] + caution) - 1.0
     ratio = min(max(ratio, LEAST_RATIO), MOST_RATIO)
     return noise, typical / ratio if typical > 0.0 else 1.0
 
 
 @compiled
 def column_of(number, columns):  # type: ignore[no-untyped-def]
-    """The column that a row names; the constant's for a number that is none, so never beyond."""
+    """Return the column that a row names; the constant's for a number that is no column."""
     return int(number) if 0.0 <= number < columns else 0
 
 
 @implements(believe, HashedLinear)
 def believe_hashed(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
-    noise, prior = outlook(state.numbers, context)
+    noise, prior = outlook(state, context)
     columns, n = state.columns, arms.size
     mean, std = np.empty(n), np.empty(n)
     for a in range(n):
-        mean[a] = state.numbers[LEVEL] + columns[0, arms[a], MEAN]
+        mean[a] = state.level[0] + columns[0, arms[a], MEAN]
         std[a] = 1.0 / (CONSTANT + columns[0, arms[a], PRECISION])
     for j in range(1, context.size, 2):
         x = context[j]
@@ -215,11 +189,11 @@ def believe_hashed(model, state, context, arms, step, rng):  # type: ignore[no-u
 
 @implements(update, HashedLinear)
 def update_hashed(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
-    numbers, columns = state.numbers, state.columns
-    _, prior = outlook(numbers, context)
-    if numbers[COUNT] == 0.0:
-        numbers[LEVEL] = reward
-    expected = numbers[LEVEL] + columns[0, arm, MEAN]
+    columns = state.columns
+    _, prior = outlook(state, context)
+    if state.learned[0] == 0.0:
+        state.level[0] = reward
+    expected = state.level[0] + columns[0, arm, MEAN]
     spread, size = 1.0 / (CONSTANT + columns[0, arm, PRECISION]), 0.0
     for j in range(1, context.size, 2):
         x = context[j]
@@ -249,17 +223,17 @@ def observe(columns, i, arm, x, prior, error, total):  # type: ignore[no-untyped
 
 @compiled
 def learn_numbers(state, arm, reward, surprise, size):  # type: ignore[no-untyped-def]
-    """Count a reward whose prediction has erred by so much, and move the mean of all rewards."""
-    numbers, pulls = state.numbers, state.pulls[arm] + CONSTANT
-    plain = reward - (state.totals[arm] + CONSTANT * numbers[LEVEL]) / pulls
-    fading = 1.0 - 2.0 / (numbers[COUNT] + RECENT)
-    numbers[WEIGHT] = numbers[WEIGHT] * fading + 1.0
-    numbers[ERROR] = numbers[ERROR] * fading + surprise
-    numbers[SPREAD] = numbers[SPREAD] * fading + plain * plain * pulls / (pulls + 1.0)
-    numbers[COUNT] += 1.0
-    numbers[SIZE] += size
-    shift = (reward - numbers[LEVEL]) / numbers[COUNT]
-    numbers[LEVEL] += shift
+    """Count a reward, the square of whose error is `surprise`, and move the mean of all rewards."""
+    pulls = state.pulls[arm] + CONSTANT
+    plain = reward - (state.totals[arm] + CONSTANT * state.level[0]) / pulls
+    fading = 1.0 - 2.0 / (state.learned[0] + RECENT)
+    state.weight[0] = state.weight[0] * fading + 1.0
+    state.error[0] = state.error[0] * fading + surprise
+    state.spread[0] = state.spread[0] * fading + plain * plain * pulls / (pulls + 1.0)
+    state.learned[0] += 1.0
+    state.size[0] += size
+    shift = (reward - state.level[0]) / state.learned[0]
+    state.level[0] += shift
     for k in range(state.pulls.size):  # what arms have shown of themselves stays where it is
         precision = state.columns[0, k, PRECISION]
         state.columns[0, k, MEAN] -= shift * precision / (CONSTANT + precision)

@@ -1,33 +1,21 @@
 """Arms with features: coefficients that all arms share, and an effect of every arm's own."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.hybrid_gaussian import HybridGaussian
-from tsucb.checks import flushed, truth, whole_number, within
+from tsucb.checks import Natural, Switch
 from tsucb.compiler import compiled, implements
-from tsucb.models.empirical_bayes import (
-    BALANCE,
-    DUE,
-    KNOWN,
-    LEAST_NOISE,
-    LEVEL,
-    NOISE,
-    SINCE,
-    SLOPES,
-    SPREAD,
-    STARTED,
-)
-from tsucb.models.hybrid_prior import ARM, CONTEXT, CROSSED, FADED, TAU, Learned, refresh
-from tsucb.models.model import Model, believe, check_arm_count, forget, training_due, update
-from tsucb.models.regressions import Rows, check_triangular, learn
+from tsucb.models.empirical_bayes import BALANCE, LEVEL
+from tsucb.models.hybrid_prior import ARM, CONTEXT, CROSSED, HybridState, refresh
+from tsucb.models.model import Model, believe, forget, training_due, update
+from tsucb.models.regressions import learn
+from tsucb.models.state import Places
 from tsucb.numeric.arrays import Floats, Integers, copy_rows, copy_to, filled, taken
-from tsucb.structure import copied as everything_copied
 
-MOST = 1e100  # of anything in a state
 GRAIN = 2.0**-36  # of the rewards' spread: arms that differ by less are equal
 SETTLED = 30  # steps of the numbers after which they depend on the sums alone
 SMALL = 40  # coefficients: up to so many, a refresh takes two steps
@@ -35,38 +23,7 @@ HALF = 0.5  # when so much is left of what was known at the last refresh, the ne
 MOST_CROSSED = 1_000  # products of features of the context and of arms; with more there are none
 
 
-class Own(NamedTuple):
-    """What is known of each arm alone: of K arms, with q own coefficients of P in all."""
-
-    root: Floats  # (K, q, q) given θ, the arm's own effect has the covariance root rootᵀ
-    sums: Floats  # (K, q, P + 1) Σ v φ⁺ᵀ
-    square: Floats  # (K,) Σ (y − y₀)²
-    pulls: Integers  # (K,)
-
-
-class HybridState(NamedTuple):
-    """The posterior of the shared coefficients θ, of every arm's own, and what they are made from.
-
-    `theta` is a single regression on φ, relative to the anchor.
-    """
-
-    theta: Rows
-    own: Own
-    learned: Learned
-
-    @property
-    def pulls(self) -> Integers:
-        """How often each arm was played."""
-        return self.own.pulls
-
-
-class HybridLinear(
-    Model,
-    NamedTuple(
-        "HybridLinear",
-        [("features", int), ("context", int), ("crossed", bool), ("own_slopes", bool)],
-    ),
-):
+class HybridLinear(Model):
     """Arms described by features, with nothing to set: what is learned of one tells of the others.
 
     An arm with features z pays in the context x
@@ -104,17 +61,21 @@ class HybridLinear(
     array([ 5.2,  9.8, 13.9])
     """
 
-    __slots__ = ()
-
+    state = HybridState
     shares_parameters = True
+    merges = True
 
-    def __new__(
-        cls, features: int, context: int = 0, crossed: bool = True, own_slopes: bool = True
-    ) -> "HybridLinear":
-        a = whole_number("features", features, least=0)
-        c = whole_number("context", context, least=0)
-        return super().__new__(cls, a, c, truth("crossed", crossed) and 0 < a * c <= MOST_CROSSED,
-                               truth("own_slopes", own_slopes) and c > 0)  # fmt: skip
+    features: Natural
+    context: Natural = 0
+    crossed: Switch = True
+    own_slopes: Switch = True
+
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Leave off products that there are none of, or too many, and slopes without a context."""
+        a, c = values["features"], values["context"]
+        values["crossed"] &= 0 < a * c <= MOST_CROSSED
+        values["own_slopes"] &= c > 0
 
     @property
     def coefficient_count(self) -> int:
@@ -127,40 +88,39 @@ class HybridLinear(
         """q, the number of an arm's own coefficients."""
         return 1 + self.context if self.own_slopes else 1
 
-    def start(self, arms: int, rng: np.random.Generator | None = None) -> HybridState:
-        """The state before any data, in units that have no meaning yet."""
-        arms, p, q = check_arm_count(arms), self.coefficient_count, self.own_count
-        root = np.zeros((1, p, p))
-        root[0, 0, 0] = 1.0
-        theta = Rows(root, np.zeros((1, p)), np.zeros(1, dtype=np.int64), np.zeros(1))
-        learned = Learned(
-            gram=np.zeros((p + 1, p + 1)),
-            gone=np.zeros((p + 1, p + 1)),
-            votes=np.zeros(3),
-            anchor=np.zeros(1 + self.context + self.features),
-            active=np.eye(1, p)[0],
-            numbers=np.array([NOISE, LEVEL, LEVEL, SLOPES, SLOPES, SLOPES]),
-            variance=np.full(1, NOISE),
-            unknown=np.zeros((q, q)),
-            clock=np.array([0.0, 1.0, 0.0, 1.0, 0.0, 1.0]),
-        )
-        learned.unknown[0, 0] = np.sqrt(LEVEL)
-        return HybridState(theta, blank(arms, p, learned.unknown), learned)
+    def sizes(self) -> dict[str, int]:
+        """Return P and q, and the length of an anchor and of φ⁺."""
+        size, row = self.coefficient_count, 1 + self.context + self.features
+        return {"coefficient": size, "own": self.own_count, "row": row, "column": size + 1}
+
+    def prior(self, state: HybridState, rng: np.random.Generator | None = None) -> None:
+        """Put the beliefs in place that there are in units that have no meaning yet."""
+        state.active[0] = True
+        state.slopes[0] = LEVEL
+        self.settle(state)
+
+    def settle(self, state: HybridState) -> None:
+        """Put the posteriors in place that follow from sums and prior."""
+        if state.started[0]:
+            refresh(state, self.context, False)
+        else:
+            root = np.zeros((self.coefficient_count, self.coefficient_count))
+            root[0, 0] = 1.0
+            state.theta.set_posteriors(0.0, root)
+            state.unknown[0, 0] = state.own[:, 0, 0] = np.sqrt(LEVEL)
 
     def extend(self, state: HybridState, arms: int) -> HybridState:
-        """A state with further arms at the end, of which nothing is known but their features."""
-        new = blank(arms, self.coefficient_count, state.learned.unknown)
-        joined = Own._make(
-            np.concatenate((old, more)) for old, more in zip(state.own, new, strict=True)
-        )
-        return HybridState(state.theta, joined, state.learned)
+        """Return a state with further arms at the end, of which only the features are known."""
+        longer = state.joined(self.start(arms))
+        longer.own[-arms:] = state.unknown
+        return longer
 
     def release(self, state: HybridState, arms: Integers) -> None:
         """Let some arms go, in place: what they taught of all arms stays, their own effect goes."""
-        if state.learned.clock[STARTED] and len(arms):
-            let_go(state.own, state.learned, np.asarray(arms, dtype=np.int64))
+        if state.started[0] and len(arms):
+            let_go(state, np.asarray(arms, dtype=np.int64))
 
-    def widened(self, features: tuple[int, int]) -> "HybridLinear":  # type: ignore[override]
+    def widened(self, features: tuple[int, int]) -> "HybridLinear":
         """The model for contexts and arms with more features: so many of the context and of arms.
 
         With too many for all products it has none from then on.
@@ -169,30 +129,21 @@ class HybridLinear(
         crossed = self.crossed or not (self.context and self.features)
         return HybridLinear(a, c, crossed, self.own_slopes or not self.context)
 
-    def widen(  # type: ignore[override]
-        self, state: HybridState, features: tuple[int, int], places: Any = None
-    ) -> HybridState:
-        """A state of the widened model: the further features were 0 in every context so far.
+    def places(self, wide: "HybridLinear", features: Any) -> Places:
+        """Return where features, coefficients and reward are in a state of the wide model.
 
-        `places` are those of the features so far, of the context and of arms; the first by default.
+        `features` are the places of the features of the context and of arms; the first by default.
         """
-        wide = self.widened(features)
-        new = wide.start(max(state.own.square.size, 1))
-        rows = self._row_places(wide, places)
+        rows = self._row_places(wide, features)
+        row = np.append(0, 1 + rows)
         keep, place = self._coefficient_places(wide, rows)
-        old, learned = state.learned, new.learned
-        for name in ("gram", "gone"):
-            getattr(learned, name)[np.ix_(place, place)] = getattr(old, name)[np.ix_(keep, keep)]
-        for name in ("votes", "clock", "variance", "numbers"):
-            getattr(learned, name)[:] = getattr(old, name)
-        learned.anchor[np.append(0, 1 + rows)] = old.anchor
-        arms = state.own.square.size
-        own = Own._make(array[:arms].copy() for array in new.own)
-        lines = np.append(0, 1 + rows)[: self.own_count]
-        own.sums[np.ix_(np.arange(arms), lines, place)] = state.own.sums[:, :, keep]
-        own.square[:], own.pulls[:] = state.own.square, state.own.pulls
-        theta = new.theta._replace(pulls=state.theta.pulls.copy())
-        return put_in_place(wide, HybridState(theta, own, learned))
+        last = self.coefficient_count, wide.coefficient_count
+        return {
+            "row": (np.arange(row.size), row),
+            "own": (np.arange(self.own_count), row[: self.own_count]),
+            "coefficient": (keep, place),
+            "column": (np.append(keep, last[0]), np.append(place, last[1])),
+        }
 
     def widened_rows(self, rows: Floats, features: tuple[int, int], places: Any = None) -> Floats:
         """Rows of this model as rows of the widened one."""
@@ -217,28 +168,23 @@ class HybridLinear(
             first = 1 + wide.context + wide.features
             z = (rows[c:] - wide.context).tolist()
             place += [first + i * wide.features + j for i in rows[:c].tolist() for j in z]
-        keep.append(self.coefficient_count)
-        place.append(wide.coefficient_count)
         return np.array(keep), np.array(place)
 
     def merged(self, first: HybridState, second: HybridState, base: HybridState) -> HybridState:
-        """Sums add up; scales, noise and prior are found anew from the sums of all."""
-        if not first.learned.clock[STARTED]:
+        """Return the state of both histories; scales, noise and prior are learned from scratch."""
+        if not first.started[0]:
             first, second = second, first
-        anchor = first.learned.anchor
-        result: HybridState = everything_copied(first)
-        for state, sign in ((second, 1), (base, -1)):
-            if state.learned.clock[STARTED]:
-                add_sums(result, self._shift(state.learned.anchor - anchor), state, sign)
-        if (result.own.sums[:, 0, 0] < 0).any() or result.learned.gram[0, 0] < 0:
-            raise ValueError("the base has seen more than what was learned from it")
+        moved, before = (self._shifted(state, first.anchor) for state in (second, base))
+        theta = first.theta  # which is computed from the sums
+        result = first.merged(moved._replace(theta=theta), before._replace(theta=theta))
         result.theta.pulls[:] += second.theta.pulls - base.theta.pulls
-        clock = result.learned.clock
-        if clock[STARTED]:
-            clock[KNOWN] = 0.0  # the numbers begin anew
+        if (result.weights < 0).any() or result.gram[0, 0] < 0:
+            raise ValueError("the base has seen more than what was learned from it")
+        if result.started[0]:
+            result.known[0] = False  # the numbers begin at the guess
             for _ in range(SETTLED):
-                install(result, self.context, True)
-            install(result, self.context, False)
+                refresh(result, self.context, True)
+        self.settle(result)
         return result
 
     def trainer(self, states: Sequence[HybridState]) -> Callable[[], None]:
@@ -246,14 +192,28 @@ class HybridLinear(
 
         def train() -> None:
             for state in states:
-                install(state, self.context, True)
+                refresh(state, self.context, True)
                 if self.coefficient_count <= SMALL:  # what was learned of the numbers counts now
-                    install(state, self.context, False)
+                    refresh(state, self.context, False)
 
         return train
 
+    def _shifted(self, state: HybridState, anchor: Floats) -> HybridState:
+        """Return the state with the same sums, relative to another anchor."""
+        result = state.copy()
+        if not state.started[0]:
+            return result
+        shift, q = self._shift(state.anchor - anchor), self.own_count
+        y, (n, first, _) = state.anchor[0] - anchor[0], state.votes
+        result.anchor[:] = anchor
+        result.gram[:], result.gone[:] = (shift @ x @ shift.T for x in (state.gram, state.gone))
+        result.votes[1:] += y * n, 2 * y * first + y * y * n
+        result.square[:] += 2 * y * state.moments[:, 0, -1] + y * y * state.weights
+        result.moments[:] = np.einsum("ij,kjl,ml->kim", shift[:q, :q], state.moments, shift)
+        return result
+
     def _shift(self, offset: Floats) -> Floats:
-        """The matrix that maps φ⁺ to that relative to an anchor that is so much lower."""
+        """Return the matrix that maps φ⁺ to that relative to an anchor lower by `offset`."""
         size, c, d = self.coefficient_count, self.context, self.context + self.features
         matrix = np.eye(size + 1)
         matrix[size, 0] = offset[0]
@@ -271,7 +231,7 @@ class HybridLinear(
 
     def coefficients(self, state: HybridState, arm: int) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the shared coefficients, relative to the first row."""
-        variance = (state.theta.root[0] ** 2).sum(axis=1) / state.learned.clock[FADED]
+        variance = (state.theta.root[0] ** 2).sum(axis=1) / state.faded[0]
         return state.theta.mean[0].copy(), np.sqrt(variance)
 
     def parameter_names(self, features: Sequence[str]) -> Sequence[str]:
@@ -281,119 +241,37 @@ class HybridLinear(
         ]
         return ["constant", *features, *(products if self.crossed else [])]
 
-    def check_settings(self) -> None:
-        """Raise a ValueError for sizes that the constructor would not have made."""
-        if self != HybridLinear(*self):
-            raise ValueError("settings that contradict each other")
-
-    def check_state(self, state: HybridState, rewards: int) -> None:
-        """Raise a ValueError for sums, numbers or posteriors that data cannot have led to."""
-        theta, own, learned = state
-        check_triangular(theta)
-        if (own.pulls < 0).any() or (own.pulls > rewards).any() or (own.square < 0).any():
-            raise ValueError("counts of pulls that cannot be")
-        for gram in (learned.gram, learned.gone):
-            if (np.diag(gram) < 0).any() or not np.allclose(gram, gram.T, rtol=1e-9, atol=0):
-                raise ValueError("sums of squares that cannot be")
-        weights = own.sums[:, 0, 0]
-        if learned.gram[0, 0] > rewards or (weights < 0).any() or (weights > rewards).any():
-            raise ValueError("more rewards than were counted")
-        numbers, clock = learned.numbers, learned.clock
-        if (numbers < 0).any() or not within(numbers, 1e9) or numbers[0] < LEAST_NOISE / 2:
-            raise ValueError("variances that cannot be")
-        flags = np.isin([clock[KNOWN], clock[STARTED], *learned.active], (0.0, 1.0)).all()
-        if not flags or clock[SINCE] < 0 or clock[DUE] < 1 or not clock[SPREAD] > 0:
-            raise ValueError("a clock that cannot be")
-        if not 0 < clock[FADED] <= 1:
-            raise ValueError("a share that cannot be left")
-        if not learned.variance[0] > 0 or not within(clock[[SINCE, DUE]], 2.0**53):
-            raise ValueError("a noise or a clock that cannot be")
-        arrays = (*theta, own.root, own.sums, own.square, *learned)
-        if not all(within(x, MOST) for x in arrays) or (theta.information < 0).any():
-            raise ValueError("a posterior that cannot be")
-        if (flushed(learned.anchor) != learned.anchor).any():
-            raise ValueError("an anchor that cannot be")
-
-
-def blank(arms: int, p: int, root: Floats) -> Own:
-    """Arms of which nothing is known."""
-    sums = np.zeros((arms, len(root), p + 1))
-    return Own(np.tile(root, (arms, 1, 1)), sums, np.zeros(arms), np.zeros(arms, dtype=np.int64))
-
-
-def add_sums(state: HybridState, shift: Floats, other: HybridState, sign: int) -> None:
-    """Add the sums of another state, or subtract them, once they are relative to this anchor."""
-    size, q = shift.shape[0] - 1, state.own.root.shape[1]
-    mine, theirs = state.learned, other.learned
-    mine.gram[:] += sign * shift @ theirs.gram @ shift.T
-    mine.gone[:] += sign * shift @ theirs.gone @ shift.T
-    y, votes = shift[size, 0], theirs.votes
-    mine.votes[:] += sign * np.array(
-        [votes[0], votes[1] + y * votes[0], votes[2] + 2 * y * votes[1] + y * y * votes[0]]
-    )
-    sums = other.own.sums
-    state.own.square[:] += sign * (
-        other.own.square + 2 * y * sums[:, 0, size] + y * y * sums[:, 0, 0]
-    )
-    state.own.sums[:] += sign * np.einsum("ij,kjl,ml->kim", shift[:q, :q], sums, shift)
-    state.own.pulls[:] += sign * other.own.pulls
-
-
-def put_in_place(model: HybridLinear, state: HybridState) -> HybridState:
-    """The state with its posteriors put in place anew, which does not count as a refresh."""
-    clock = state.learned.clock
-    if clock[STARTED]:
-        since, due = clock[SINCE], clock[DUE]
-        install(state, model.context, False)
-        clock[SINCE], clock[DUE] = since, due
-    return state
-
-
-def install(state: HybridState, context: int, learning: bool) -> None:
-    """Refresh, and replace all posteriors."""
-    theta, own, learned = state
-    for sums in (learned.gram, learned.gone, learned.votes, own.sums, own.square):
-        sums *= learned.clock[FADED]
-    learned.clock[FADED] = 1.0
-    new = refresh(learned, own.sums, own.square, context, learning)
-    theta.mean[0], theta.root[0], theta.information[0] = (
-        new.mean,
-        np.triu(new.root),
-        new.information,
-    )
-    own.root[:] = new.own
-
 
 @compiled
-def let_go(own, learned, arms):  # type: ignore[no-untyped-def]
-    """Take the sums of some arms, with the weights they have now, to those of the arms gone."""
-    size, q = own.sums.shape[2], own.sums.shape[1]
-    line, left = np.empty(size), learned.clock[FADED]
+def let_go(state, arms):  # type: ignore[no-untyped-def]
+    """Move the sums of some arms, with the weights they have now, to those of the arms gone."""
+    q, size = state.moments.shape[1:]
+    line, left = np.empty(size), state.faded[0]
     for n in range(arms.size):
         k = arms[n]
-        sums, root = own.sums[k], own.root[k]
-        if sums[0, 0] == 0.0:
+        moments, root = state.moments[k], state.own[k]
+        if moments[0, 0] == 0.0:
             continue
         for l in range(q):  # W = Σ over the columns of the root, over the noise
             for j in range(size):
                 line[j] = 0.0
             for i in range(q):
                 for j in range(size):
-                    line[j] += root[i, l] * sums[i, j]
+                    line[j] += root[i, l] * moments[i, j]
             for i in range(size):
-                factor = line[i] / learned.variance[0]
+                factor = line[i] / state.variance[0]
                 for j in range(size):
-                    learned.gone[i, j] += factor * line[j]
-        vote = 1.0 / (left * sums[0, 0] + BALANCE)
-        learned.votes[0] += vote * sums[0, 0]
-        learned.votes[1] += vote * sums[0, size - 1]
-        learned.votes[2] += vote * own.square[k]
+                    state.gone[i, j] += factor * line[j]
+        vote = 1.0 / (left * moments[0, 0] + BALANCE)
+        state.votes[0] += vote * moments[0, 0]
+        state.votes[1] += vote * moments[0, size - 1]
+        state.votes[2] += vote * state.square[k]
         for i in range(q):
             for j in range(size):
-                sums[i, j] = 0.0
-        copy_rows(root, learned.unknown)
-        own.square[k] = 0.0
-        own.pulls[k] = 0
+                moments[i, j] = 0.0
+        copy_rows(root, state.unknown)
+        state.square[k] = 0.0
+        state.pulls[k] = 0
 
 
 @compiled
@@ -412,14 +290,14 @@ def expanded(model, anchor, context, k, phi):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def reduce(own, k, noise, phi, v, weights):  # type: ignore[no-untyped-def]
+def reduce(state, k, noise, phi, v, weights):  # type: ignore[no-untyped-def]
     """What φ comes to once the arm's own effect is integrated out, in place; see (1) of the prior.
 
     `v` takes rootᵀv of the arm, and `weights` Wₖv. Returns what its rewards so far say, and the
     variance that its own effect has given θ.
     """
     q, size = v.size, phi.size
-    root, sums = own.root, own.sums
+    root, sums = state.own, state.moments
     variance = 0.0
     for l in range(q):
         component = 0.0
@@ -443,11 +321,10 @@ def reduce(own, k, noise, phi, v, weights):  # type: ignore[no-untyped-def]
 
 @implements(believe, HybridLinear)
 def believe_hybrid(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
-    own, learned = state.own, state.learned
     root, center = state.theta.root[0], state.theta.mean[0]
-    n, size, q = arms.size, learned.active.size, own.root.shape[1]
-    noise, spread, anchor = learned.variance[0], learned.clock[SPREAD], learned.anchor
-    wider = 1.0 / np.sqrt(learned.clock[FADED])
+    n, size, q = arms.size, state.active.size, state.own.shape[1]
+    noise, spread, anchor = state.variance[0], state.spread[0], state.anchor
+    wider = 1.0 / np.sqrt(state.faded[0])
     mean, std, alone, factor = np.empty(n), np.empty(n), np.empty(n), np.zeros((n, size))
     phi, v, weights = np.empty(size), np.empty(q), np.empty(q)
     # Arms with the same history are equal to the last bit: see `AdaptiveLinear`.
@@ -459,9 +336,9 @@ def believe_hybrid(model, state, context, arms, step, rng):  # type: ignore[no-u
         # A feature that no rewarded row had, or that all of them had alike: its effect is unknown.
         unseen = 0.0
         for j in range(first_arm, size):
-            if phi[j] != 0.0 and learned.active[j] == 0.0:
-                unseen += learned.numbers[ARM if j < first_crossed else CROSSED]
-        said, variance = reduce(own, k, noise, phi, v, weights)
+            if phi[j] != 0.0 and not state.active[j]:
+                unseen += state.shared[ARM if j < first_crossed else CROSSED]
+        said, variance = reduce(state, k, noise, phi, v, weights)
         expected, shared = said, 0.0
         for i in range(size):
             x = phi[i]
@@ -472,63 +349,61 @@ def believe_hybrid(model, state, context, arms, step, rng):  # type: ignore[no-u
         for j in range(size):
             factor[a, j] *= wider
             shared += factor[a, j] * factor[a, j]
-        if own.sums[k, 0, 0] > 0.0:  # of an arm without rewards nothing has faded
+        if state.moments[k, 0, 0] > 0.0:  # of an arm without rewards nothing has faded
             variance *= wider * wider
         variance += unseen * spread
         mean[a] = np.rint(expected / grain) * grain + anchor[0]
         std[a] = np.rint(np.sqrt(shared + variance) / grain) * grain
         alone[a] = np.sqrt(variance)
-    pulls, information = taken(own.pulls, arms), filled(n, state.theta.information[0])
+    pulls, information = taken(state.pulls, arms), filled(n, state.theta.information[0])
     law = HybridGaussian(factor, alone)
     return Belief(law, mean, std, mean, std, pulls, information, step, size, 1.0)
 
 
 @implements(update, HybridLinear)
 def update_hybrid(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
-    own, learned = state.own, state.learned
-    clock, anchor = learned.clock, learned.anchor
-    if clock[STARTED] == 0.0:
-        clock[STARTED] = 1.0
+    anchor = state.anchor
+    if not state.started[0]:
+        state.started[0] = True
         anchor[0] = reward
         copy_to(anchor[1:], context[arm])
-    size, q, y = learned.active.size, own.root.shape[1], reward - anchor[0]
+    size, q, y = state.active.size, state.own.shape[1], reward - anchor[0]
     full, v, weights = np.empty(size + 1), np.empty(q), np.empty(q)
     phi = full[:size]
     expanded(model, anchor, context, arm, phi)
     full[size] = y
-    clock[SINCE] += 1.0
-    if clock[KNOWN] == 0.0 and y != 0.0:  # the first different reward gives all its scale
-        clock[DUE] = clock[SINCE]
+    state.due[0] -= 1.0
+    if not state.known[0] and y != 0.0:  # the first different reward gives all its scale
+        state.due[0] = 0.0
     for j in range(1, size):
-        if phi[j] != 0.0 and learned.active[j] == 0.0:
+        if phi[j] != 0.0 and not state.active[j]:
             activate(model, state, j, phi[j])
-    left = clock[FADED]  # see the top of `tsucb.models.hybrid_prior`
-    noise = left * learned.variance[0]
-    if own.sums[arm, 0, 0] == 0.0:
+    left = state.faded[0]  # see the top of `tsucb.models.hybrid_prior`
+    noise = left * state.variance[0]
+    if state.moments[arm, 0, 0] == 0.0:
         for i in range(q):
             for l in range(q):
-                own.root[arm, i, l] *= np.sqrt(left)
+                state.own[arm, i, l] *= np.sqrt(left)
     remaining = phi.copy()
-    said, variance = reduce(own, arm, learned.variance[0], remaining, v, weights)
+    said, variance = reduce(state, arm, state.variance[0], remaining, v, weights)
     learn(state.theta, 0, remaining, y - said, noise + variance)
-    shrink_own(own.root[arm], v, noise, variance)
+    shrink_own(state.own[arm], v, noise, variance)
     for i in range(size + 1):
         if full[i] != 0.0:
             weighed = full[i] / left
             for j in range(size + 1):
-                learned.gram[i, j] += weighed * full[j]
+                state.gram[i, j] += weighed * full[j]
     for i in range(q):
         weighed = full[i] / left
         for j in range(size + 1):
-            own.sums[arm, i, j] += weighed * full[j]
-    own.square[arm] += y * y / left
-    own.pulls[arm] += 1
+            state.moments[arm, i, j] += weighed * full[j]
+    state.square[arm] += y * y / left
+    state.pulls[arm] += 1
 
 
 @implements(training_due, HybridLinear)
 def refresh_due(model, state):  # type: ignore[no-untyped-def]
-    clock = state.learned.clock
-    return clock[SINCE] >= clock[DUE] or clock[FADED] < HALF
+    return state.due[0] <= 0.0 or state.faded[0] < HALF
 
 
 @implements(forget, HybridLinear)
@@ -537,11 +412,11 @@ def forget_hybrid(model, state, part, weight):  # type: ignore[no-untyped-def]
 
     Until the next refresh, where that is exact, covariances are divided by what is left.
     """
-    state.learned.clock[FADED] *= weight
+    state.faded[0] *= weight
     state.theta.information[0] *= weight
     state.theta.pulls[0] *= weight
-    for k in range(state.own.pulls.size):
-        state.own.pulls[k] *= weight
+    for k in range(state.pulls.size):
+        state.pulls[k] *= weight
 
 
 @compiled
@@ -564,13 +439,12 @@ def activate(model, state, j, x):  # type: ignore[no-untyped-def]
 
     See `tsucb.models.adaptive_linear.activate`.
     """
-    learned, own = state.learned, state.own
-    learned.active[j] = 1.0
-    spread, numbers, left = learned.clock[SPREAD], learned.numbers, learned.clock[FADED]
-    block = CONTEXT if j <= model.context else (ARM if j < learned.anchor.size else CROSSED)
-    state.theta.root[0, j, j] = np.sqrt(left * spread * numbers[block]) / abs(x)
-    if j < own.root.shape[1]:
-        std = np.sqrt(spread * numbers[TAU]) / abs(x)
-        learned.unknown[j, j] = std
-        for k in range(own.square.size):
-            own.root[k, j, j] = std if own.sums[k, 0, 0] == 0.0 else np.sqrt(left) * std
+    state.active[j] = True
+    spread, left = state.spread[0], state.faded[0]
+    block = CONTEXT if j <= model.context else (ARM if j < state.anchor.size else CROSSED)
+    state.theta.root[0, j, j] = np.sqrt(left * spread * state.shared[block]) / abs(x)
+    if j < state.own.shape[1]:
+        std = np.sqrt(spread * state.slopes[0]) / abs(x)
+        state.unknown[j, j] = std
+        for k in range(state.pulls.size):
+            state.own[k, j, j] = std if state.moments[k, 0, 0] == 0.0 else np.sqrt(left) * std

@@ -15,7 +15,7 @@ and Wₖ = (Σ vvᵀ + σ²E⁻¹)⁻¹, an observation (φ, v, y) of arm k tell
 
 would tell of it alone: one rank-one update, whatever the number of arms. And all of them together
 tell what the reduced sums Σ φφᵀ − Σₖ Sₖᵀ Wₖ Sₖ tell. An arm that leaves stays in them with the Wₖ
-that it had (`Learned.gone`): what it taught of θ is kept, what was its own is not.
+that it had (`gone`): what it taught of θ is kept, what was its own is not.
 
 The sums have the reward as a last column, φ⁺ = (φ, y), so that one matrix holds all of them. They
 are relative to the first context, arm and reward (the anchor), add up over agents, and are
@@ -27,7 +27,7 @@ refresh is rare, and to compile it would take far longer than all refreshes of a
 kernels instead of BLAS, which wakes threads: on a busy machine that takes longer than the product.
 
 Where rewards fade, with γ each time, all sums do alike. So a common factor is enough
-(`Learned.clock[FADED]`, f): the true sums are f times those stored, covariances those stored over
+(`faded`, f): the true sums are f times those stored, covariances those stored over
 f. What (1) subtracts is the same for both; and a new observation counts in stored units as one of
 weight 1/f, that is of noise variance f σ². An arm without rewards has nothing to forget: its root
 is stored as it is. A refresh multiplies f out, and is exact.
@@ -45,30 +45,31 @@ import numpy as np
 from tsucb.compiler import compiled
 from tsucb.models.empirical_bayes import (
     BALANCE,
-    DUE,
     FIRST,
     GAP,
-    KNOWN,
+    GREATEST,
+    LEAST,
     LEAST_NOISE,
     LEVEL,
     MORE,
     NOISE,
     NOISE_WORTH,
     ROUNDING,
-    SINCE,
     SLOPES,
-    SPREAD,
     STEP,
     WORTH,
+    LinearLearned,
+    check_products,
 )
+from tsucb.models.regressions import Shared
+from tsucb.models.state import array, counts, nested, sums
 from tsucb.numeric.arrays import Floats, Integers, copy_rows
 from tsucb.numeric.matrices import factorise, invert
 
-# Places in `Learned.numbers`: σ², τ₀², τ², and ω² of the context, of the arms' features, and of
-# their products, as shares of V.
-SIGMA, TAU0, TAU, CONTEXT, ARM, CROSSED = range(6)
-# A further place in `Learned.clock`: how much is left of what was stored at the last refresh.
-FADED = 5
+# Blocks of shared coefficients, with a variance each: those of the context's features, of the
+# arms', and of their products. The constant, and features that have not varied, are in none.
+CONTEXT, ARM, CROSSED = range(3)
+NONE = 3
 
 BLOCK = 64  # rows that stay in a fast cache while they are multiplied
 
@@ -76,18 +77,33 @@ BLOCK = 64  # rows that stay in a fast cache while they are multiplied
 OWN_SLOPES = LEVEL
 
 
-class Learned(NamedTuple):
-    """What is kept beside the sums of every arm: P coefficients, of the d features of a row."""
+class HybridState(LinearLearned):
+    """The posterior of the shared coefficients θ, of every arm's own, and what they are made from.
 
-    gram: Floats  # (P + 1, P + 1) Σ φ⁺φ⁺ᵀ over all rewards
-    gone: Floats  # (P + 1, P + 1) Σₖ Sₖᵀ Wₖ Sₖ over the arms that left
-    votes: Floats  # (3,) of the arms that left: Σ n/(n+1), and Σ y/(n+1), Σ y²/(n+1)
-    anchor: Floats  # (1 + d,) y₀, then x₀ and z₀
-    active: Floats  # (P,) 1 for the constant and for each feature that has varied
-    numbers: Floats  # (6,) see above
-    variance: Floats  # (1,) the noise variance with which is learned until the next refresh
-    unknown: Floats  # (q, q) the root of an arm's own effect before any of its rewards
-    clock: Floats  # (6,) as in `tsucb.models.empirical_bayes`, and FADED
+    `theta` is a single regression on φ, relative to the anchor. Sums are of the arms that are
+    present, but for `gram`, of all rewards, and `gone` and `votes`, of the arms that left.
+    """
+
+    gram: Floats = sums("column", "column", symmetric=True)  # Σ φ⁺φ⁺ᵀ over all rewards
+    gone: Floats = sums("column", "column", symmetric=True)  # Σₖ Sₖᵀ Wₖ Sₖ
+    votes: Floats = sums(3)  # Σ n/(n+1), Σ y/(n+1), Σ y²/(n+1)
+    shared: Floats = array(3, start=SLOPES, least=LEAST, most=GREATEST)  # ω² of every block
+    # The noise variance with which is learned until the next refresh.
+    variance: Floats = array(start=NOISE, least=1e-100)
+    faded: Floats = array(start=1.0, least=LEAST, most=1.0)  # what is left since the last refresh
+    unknown: Floats = array("own", "own")  # the root of an arm's own effect before its rewards
+    own: Floats = array("arm", "own", "own")  # given θ, an arm's own has covariance own ownᵀ
+    pulls: Integers = counts("arm")
+    theta: Shared = nested(Shared)
+
+    def check(self, rewards: int) -> None:
+        """Raise ValueError also for sums of products that no data has."""
+        super().check(rewards)
+        for matrix in (self.gram, self.gone):
+            check_products(matrix)
+        weight = max(self.gram[0, 0], self.weights.max(initial=0.0))
+        if weight * self.faded[0] > rewards:
+            raise ValueError("moments have more weight than there were rewards")
 
 
 class Scales(NamedTuple):
@@ -101,15 +117,6 @@ class Scales(NamedTuple):
     inverse: Floats  # (1 + d,) 1 / standard deviation, 0 where one has not varied
 
 
-class Refreshed(NamedTuple):
-    """The posterior N(mean, root rootᵀ) of θ, and the root of each arm's σ² Wₖ."""
-
-    mean: Floats  # (P,)
-    root: Floats  # (P, P)
-    own: Floats  # (K, q, q)
-    information: float
-
-
 class Fit(NamedTuple):
     """The posterior in whitened coordinates, of n arms with rewards."""
 
@@ -120,17 +127,17 @@ class Fit(NamedTuple):
     sums: Floats  # (n, q, P + 1) Lₖ⁻¹ E^½ Sₖ⁺ / σ
 
 
-def survey(learned: Learned, sums: Floats, square: Floats) -> Scales:
+def survey(state: HybridState) -> Scales:
     """Centre and spread of the features, by weight; of the rewards, by arm."""
-    gram, features = learned.gram, learned.anchor.size
+    gram, features = state.gram, state.anchor.size
     centre, inverse = np.zeros(features), np.zeros(features)
     weight = float(gram[0, 0])
     if weight <= 0.0:
         return Scales(0.0, 0.0, 1.0, False, centre, inverse)
-    count = sums[:, 0, 0]
+    count = state.weights
     vote = 1.0 / (count + BALANCE)
-    present = np.array([vote @ count, vote @ sums[:, 0, -1], vote @ square])
-    votes, level, total = (learned.votes + present).tolist()
+    present = np.array([vote @ count, vote @ state.moments[:, 0, -1], vote @ state.square])
+    votes, level, total = (state.votes + present).tolist()
     level, total = level / votes, total / votes
     spread = total - level * level
     known = spread > ROUNDING * total
@@ -184,45 +191,43 @@ def _parts(context: int, d: int, size: int) -> tuple[slice, slice, slice]:
     return slice(1, context + 1), slice(context + 1, d + 1), slice(d + 1, size)
 
 
-def guesses(scales: Scales, context: int, size: int) -> tuple[Floats, Integers]:
-    """What the numbers are before there is evidence, and the block of every coefficient."""
+def guesses(scales: Scales, context: int, size: int) -> tuple[Floats, float, Integers]:
+    """Return the guesses of `shared` and `slopes`, and the block of every coefficient."""
     varies = scales.inverse > 0.0
     d = varies.size - 1
-    block = np.zeros(size, dtype=np.int64)
-    block[1 : context + 1] = CONTEXT * varies[1 : context + 1]
-    block[context + 1 : d + 1] = ARM * varies[context + 1 :]
+    block = np.full(size, NONE)
+    block[1 : context + 1][varies[1 : context + 1]] = CONTEXT
+    block[context + 1 : d + 1][varies[context + 1 :]] = ARM
     if size > d + 1:
         both = np.outer(varies[1 : context + 1], varies[context + 1 :])
-        block[d + 1 :] = CROSSED * both.ravel()
-    counts = np.maximum(np.bincount(block, minlength=6), 1)
-    guess = np.array([NOISE, LEVEL, OWN_SLOPES, SLOPES, SLOPES, SLOPES])
-    guess[CONTEXT:] /= counts[CONTEXT:]
-    guess[TAU] /= counts[CONTEXT]
-    return guess, block
+        block[d + 1 :][both.ravel()] = CROSSED
+    counts = np.maximum(np.bincount(block, minlength=4)[:3], 1)
+    return SLOPES / counts, OWN_SLOPES / counts[CONTEXT], block
 
 
-def refresh(
-    learned: Learned, sums: Floats, square: Floats, context: int, learning: bool
-) -> Refreshed:
-    """Standardise anew, find the posteriors, and let the numbers take a step."""
-    size, q = learned.active.size, sums.shape[1]
-    clock, numbers = learned.clock, learned.numbers
-    scales = survey(learned, sums, square)
-    guess, block = guesses(scales, context, size)
-    if not scales.known or clock[KNOWN] == 0.0:
-        numbers[:] = guess
-    noise = numbers[SIGMA] * scales.spread
-    learned.variance[0] = noise
-    learned.active[:] = block > 0
-    learned.active[0] = 1.0
-    scale = np.sqrt(np.where(block > 0, numbers[block], 0.0) * scales.spread)
+def refresh(state: HybridState, context: int, learning: bool) -> None:
+    """Standardise anew, put the posteriors in place, and let the numbers take a step."""
+    for each in (state.gram, state.gone, state.votes, state.moments, state.square):
+        each *= state.faded[0]
+    state.faded[0] = 1.0
+    size, q = state.active.size, state.moments.shape[1]
+    scales = survey(state)
+    shared_guess, slopes_guess, block = guesses(scales, context, size)
+    if not scales.known or not state.known[0]:
+        state.noise[0], state.levels[0], state.slopes[0] = NOISE, LEVEL, slopes_guess
+        state.shared[:] = shared_guess
+    noise = state.noise[0] * scales.spread
+    state.variance[0] = noise
+    state.active[:] = block < NONE
+    state.active[0] = True
+    scale = np.sqrt(np.append(state.shared, 0.0)[block] * scales.spread)
     scale[0] = np.sqrt(scales.spread)
-    own_scale = np.sqrt(np.where(block[:q] > 0, numbers[TAU], 0.0) * scales.spread)
-    own_scale[0] = np.sqrt(numbers[TAU0] * scales.spread)
+    own_scale = np.sqrt(np.where(block[:q] < NONE, state.slopes[0], 0.0) * scales.spread)
+    own_scale[0] = np.sqrt(state.levels[0] * scales.spread)
 
     # Every arm with rewards.
-    deviation, tried = np.sqrt(noise), np.flatnonzero(sums[:, 0, 0])
-    whole = standardised(sums[tried], scales, context)
+    deviation, tried = np.sqrt(noise), np.flatnonzero(state.weights)
+    whole = standardised(state.moments[tried], scales, context)
     whole[:, 1:] -= scales.centre[1:q, None] * whole[:, :1]
     whole[:, 1:] *= scales.inverse[1:q, None]
     whole *= own_scale[:, None] / deviation
@@ -230,7 +235,7 @@ def refresh(
     whole = own @ whole
 
     # The reduced sums, and the posterior of θ from them, whitened by its prior.
-    reduced = standardised(learned.gram - learned.gone, scales, context)
+    reduced = standardised(state.gram - state.gone, scales, context)
     reduced = standardised(reduced.T, scales, context)
     flat = whole.reshape(-1, size + 1)
     reduced -= product(flat, flat)
@@ -246,22 +251,25 @@ def refresh(
     both[0, 0] += scales.level
     own_back = np.diag(own_scale * np.append(1.0, scales.inverse[1:q]))
     own_back[0, 1:] = -scales.centre[1:q] * own_back.diagonal()[1:]
-    learned.unknown[:] = own_back
-    roots = np.tile(own_back, (square.size, 1, 1))
-    roots[tried] = own_back @ own.transpose(0, 2, 1)
-    information = -2.0 * np.log(np.abs(root.diagonal())).sum()
+    state.unknown[:] = state.own[:] = own_back
+    state.own[tried] = own_back @ own.transpose(0, 2, 1)
+    state.theta.set_posteriors(both[:, 0], both[:, 1:])
+    state.theta.information[0] = max(-2.0 * np.log(np.abs(root.diagonal())).sum(), 0.0)
 
-    if scales.known and learning:
+    state.spread[0], state.known[0] = scales.spread, scales.known
+    if not learning:
+        return
+    weight = scales.weight
+    state.due[0] = 1.0 if weight < FIRST else max(np.ceil(MORE * weight), np.ceil(GAP * size))
+    if scales.known:
         # What the rewards are worth in their own covariance is their number, at the right scale.
         quadratic = max(reduced[size, size] - noise * (right * mean).sum(), 0.0) / scales.spread
-        sigma = (quadratic + NOISE_WORTH * NOISE) / (scales.weight + NOISE_WORTH)
-        step(numbers, TAU0, *own_evidence(fit, block, noise), guess)
-        step(numbers, CONTEXT, *shared_evidence(fit, block), guess)
-        numbers[SIGMA] = np.maximum(near(sigma, numbers[SIGMA]), LEAST_NOISE)
-    weight = scales.weight
-    clock[SINCE], clock[SPREAD], clock[KNOWN] = 0.0, scales.spread, float(scales.known)
-    clock[DUE] = 1.0 if weight < FIRST else max(np.ceil(MORE * weight), np.ceil(GAP * size))
-    return Refreshed(both[:, 0], both[:, 1:], roots, max(information, 0.0))
+        sigma = (quadratic + NOISE_WORTH * NOISE) / (weight + NOISE_WORTH)
+        levels, slopes = own_evidence(fit, block, noise)
+        step(state.levels, *levels, LEVEL)
+        step(state.slopes, *slopes, slopes_guess)
+        step(state.shared, *shared_evidence(fit, block), shared_guess)
+        state.noise[0] = max(near(sigma, state.noise[0]), LEAST_NOISE)
 
 
 def inverse_roots(matrices: Floats) -> Floats:
@@ -308,27 +316,26 @@ def product(left, right):  # type: ignore[no-untyped-def]
     return out
 
 
-def near(new: Floats, old: Floats) -> Floats:
-    """The new value, at most a factor STEP away from the old one."""
+def near(new: Any, old: Any) -> Any:
+    """Return the new values, at most a factor STEP away from the old ones."""
     return np.clip(new, old / STEP, old * STEP)
 
 
-def step(numbers: Floats, first: int, found: Floats, determined: Floats, guess: Floats) -> None:
-    """The fixed point for some of the numbers, from squared effects, whitened, and their count."""
-    part = slice(first, first + found.size)
-    new = (found * numbers[part] + WORTH * guess[part]) / (determined + WORTH)
-    numbers[part] = near(new, numbers[part])
+def step(variances: Floats, found: Any, determined: Any, guess: Any) -> None:
+    """Move variances to the fixed point, in place: squared effects, whitened, by their count."""
+    new = (found * variances + WORTH * guess) / (determined + WORTH)
+    variances[:] = near(new, variances)
 
 
 def shared_evidence(fit: Fit, block: Integers) -> tuple[Floats, Floats]:
-    """Squared effects and determined directions of the three blocks of shared coefficients."""
+    """Return squared effects and determined directions of the blocks of shared coefficients."""
     determined = np.maximum(1.0 - (fit.root**2).sum(axis=0), 0.0)
-    both: Any = [np.bincount(block, x, minlength=6)[CONTEXT:] for x in (fit.mean**2, determined)]
+    both: Any = [np.bincount(block, x, minlength=4)[:3] for x in (fit.mean**2, determined)]
     return both[0], both[1]
 
 
-def own_evidence(fit: Fit, block: Integers, noise: float) -> tuple[Floats, Floats]:
-    """The same for the level and the slopes of the arms that are present."""
+def own_evidence(fit: Fit, block: Integers, noise: float) -> list[tuple[float, float]]:
+    """Return the same for the levels and for the slopes of the arms that are present."""
     size, q = fit.mean.size, fit.own.shape[1]
     shared, rewards = fit.sums[:, :, :size], fit.sums[:, :, size]
     turned = fit.own.transpose(0, 2, 1)
@@ -339,8 +346,10 @@ def own_evidence(fit: Fit, block: Integers, noise: float) -> tuple[Floats, Float
     lines = np.ascontiguousarray(shared.reshape(-1, size).T)
     about = turned @ product(lines, spread).reshape(-1, q, size)
     variance = (fit.own**2).sum(axis=1) + (about**2).sum(axis=2)
-    found, determined = np.zeros(2), np.zeros(2)
-    for place, columns in enumerate(([0], np.flatnonzero(block[:q]))):
-        found[place] = (effect[:, columns] ** 2).sum()
-        determined[place] = np.maximum(1.0 - variance[:, columns], 0.0).sum()
-    return found, determined
+    return [
+        (
+            (effect[:, columns] ** 2).sum(),
+            np.maximum(1.0 - variance[:, columns], 0.0).sum(),
+        )
+        for columns in ([0], np.flatnonzero(block[:q] < NONE))
+    ]

@@ -1,7 +1,7 @@
 """K independent arms without context: successes, counts or normal rewards."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -9,72 +9,53 @@ from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.beta import Beta
 from tsucb.beliefs.gamma import Gamma
 from tsucb.beliefs.gaussian import Gaussian
-from tsucb.checks import LARGEST, positive, truth, within
+from tsucb.checks import LARGEST, Finite, Positive, Switch, within
 from tsucb.compiler import compiled, implements
-from tsucb.models.model import Model, believe, check_arm_count, forget, update
+from tsucb.models.model import Model, believe, update
+from tsucb.models.state import State, counts, sums
 from tsucb.numeric.arrays import Floats, Integers, taken
 
 FADED = 1e-200  # pulls that are forgotten
 
 
-class ArmTotals(NamedTuple):
-    """What K independent arms have earned: pulls N (K,) and summed rewards (K,)."""
+class ArmTotals(State):
+    """What K independent arms have earned: pulls N and summed rewards."""
 
-    pulls: Integers
-    rewards: Floats
+    pulls: Integers = counts("arm")
+    rewards: Floats = sums("arm")
 
 
 class KArmed(Model):
     """What the K-armed models share: no context, and totals as a state."""
 
-    __slots__ = ()
-    empirical: bool
+    state = ArmTotals
+    merges = True
 
     @property
-    def initial_pulls(self) -> int:  # type: ignore[override]
+    def initial_pulls(self: Any) -> int:  # type: ignore[override]
+        """One pull of every arm if its estimate is the average reward."""
         return 1 if self.empirical else 0
 
-    def start(self, arms: int, rng: np.random.Generator | None = None) -> ArmTotals:
-        """The state before any data."""
-        arms = check_arm_count(arms)
-        return ArmTotals(np.zeros(arms, dtype=np.int64), np.zeros(arms))
-
-    def extend(self, state: ArmTotals, arms: int) -> ArmTotals:
-        """A state with further arms at the end, each with the prior."""
-        new = self.start(arms)
-        return ArmTotals(*(np.concatenate(pair) for pair in zip(state, new, strict=True)))
-
-    def merged(self, first: ArmTotals, second: ArmTotals, base: ArmTotals) -> ArmTotals:
-        """Pulls and rewards add up."""
-        return ArmTotals._make(a + b - c for a, b, c in zip(first, second, base, strict=True))
-
-    def context_shape(self, arms: int) -> tuple[int, ...]:
-        """K-armed models have no context."""
-        return ()
-
     def coefficients(self, state: ArmTotals, arm: int) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of the arm's mean reward."""
+        """Return mean and standard deviation of the arm's mean reward."""
         belief = self.belief(state, None, [arm], rng=np.random.default_rng(0))
         return belief.mean, belief.std
 
     def parameter_names(self, features: Sequence[str]) -> Sequence[str]:
-        """The one parameter is the mean reward."""
+        """Return the name of the one parameter."""
         return ["mean reward"]
 
     def check_state(self, state: ArmTotals, rewards: int) -> None:
-        """Totals must be those of rewards that could have come."""
-        if (state.pulls < 0).any() or (state.pulls > rewards).any():
-            raise ValueError("counts of pulls that cannot be")
+        """Raise ValueError also for totals that are not those of rewards that could have come."""
+        super().check_state(state, rewards)
         # What is forgotten fades to nothing, where the two are rounded differently.
         tried = state.pulls > FADED
         self.check_rewards(state.rewards[tried] / state.pulls[tried] * (1 - 1e-9))
         if not within(state.rewards[~tried], LARGEST * FADED):
-            raise ValueError("rewards without pulls")
+            raise ValueError("rewards must be 0 for an arm without pulls")
 
 
-class BernoulliArms(
-    KArmed, NamedTuple("BernoulliArms", [("alpha", float), ("beta", float), ("empirical", bool)])
-):
+class BernoulliArms(KArmed):
     """Arms that succeed with unknown probabilities, independent Beta(alpha, beta) a priori.
 
     A reward strictly between 0 and 1 counts as that fraction of a success: the posterior is
@@ -98,25 +79,18 @@ class BernoulliArms(
     Reference: Baek and Farias (2023), Sections 2.1 and 3.2.
     """
 
-    __slots__ = ()
-
-    def __new__(
-        cls, alpha: float = 1.0, beta: float = 1.0, empirical: bool = True
-    ) -> "BernoulliArms":
-        return super().__new__(
-            cls, positive("alpha", alpha), positive("beta", beta), bool(empirical)
-        )
+    alpha: Positive = 1.0
+    beta: Positive = 1.0
+    empirical: Switch = True
 
     def check_rewards(self, rewards: Floats) -> Floats:
-        """The rewards, or a sentence on what is wrong with them."""
+        """Return the rewards; raise ValueError if one is no probability."""
         if not ((rewards >= 0) & (rewards <= 1)).all():
             raise ValueError("a Bernoulli reward lies between 0 and 1; rescale the rewards")
         return rewards
 
 
-class PoissonArms(
-    KArmed, NamedTuple("PoissonArms", [("shape", float), ("rate", float), ("empirical", bool)])
-):
+class PoissonArms(KArmed):
     """Arms that pay counts (orders, calls) with unknown rates, independent gammas a priori.
 
     The posterior is Gamma(shape + Σ r, rate + N); its mean is (shape + Σ r) / (rate + N). A reward
@@ -136,17 +110,12 @@ class PoissonArms(
     array([2. , 0.5])
     """
 
-    __slots__ = ()
-
-    def __new__(
-        cls, shape: float = 1.0, rate: float = 1.0, empirical: bool = False
-    ) -> "PoissonArms":
-        return super().__new__(
-            cls, positive("shape", shape), positive("rate", rate), bool(empirical)
-        )
+    shape: Positive = 1.0
+    rate: Positive = 1.0
+    empirical: Switch = False
 
     def check_rewards(self, rewards: Floats) -> Floats:
-        """The rewards, or a sentence on what is wrong with them."""
+        """Return the rewards; raise ValueError if one is no count."""
         if not ((rewards >= 0) & (rewards <= self.largest)).all():
             raise ValueError(
                 f"a count must not be negative, infinite, or beyond {self.largest:g}; check the "
@@ -155,13 +124,7 @@ class PoissonArms(
         return rewards
 
 
-class GaussianArms(
-    KArmed,
-    NamedTuple(
-        "GaussianArms",
-        [("noise", float), ("prior_mean", float), ("prior_std", float), ("empirical", bool)],
-    ),
-):
+class GaussianArms(KArmed):
     """Arms with normal rewards of known noise, independent normal means a priori.
 
     Parameters
@@ -180,26 +143,10 @@ class GaussianArms(
     array([1., 0.])
     """
 
-    __slots__ = ()
-
-    def __new__(
-        cls,
-        noise: float = 1.0,
-        prior_mean: float = 0.0,
-        prior_std: float = 1.0,
-        empirical: bool = True,
-    ) -> "GaussianArms":
-        if not within(prior_mean):
-            raise ValueError(
-                f"prior_mean must be finite, at most ±{LARGEST:g}, but it is {prior_mean}"
-            )
-        return super().__new__(
-            cls,
-            positive("noise", noise),
-            float(prior_mean),
-            positive("prior_std", prior_std),
-            truth("empirical", empirical),
-        )
+    noise: Positive = 1.0
+    prior_mean: Finite = 0.0
+    prior_std: Positive = 1.0
+    empirical: Switch = True
 
 
 @implements(believe, BernoulliArms)
@@ -275,9 +222,3 @@ def _interval(empirical, total, pulls, mean, std):  # type: ignore[no-untyped-de
 def update_totals(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     state.pulls[arm] += 1
     state.rewards[arm] += reward
-
-
-@implements(forget, KArmed)
-def forget_totals(model, state, part, weight):  # type: ignore[no-untyped-def]
-    state.pulls[part] *= weight
-    state.rewards[part] *= weight

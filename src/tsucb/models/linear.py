@@ -1,48 +1,33 @@
 """One vector of coefficients shared by all arms, a feature vector per arm."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.joint_gaussian import JointGaussian
-from tsucb.checks import positive
+from tsucb.checks import Count, Positive
 from tsucb.compiler import implements
-from tsucb.models import regressions
-from tsucb.models.model import (
-    Model,
-    believe,
-    check_arm_count,
-    check_prior,
-    forget,
-    gaussian_prior,
-    update,
-)
-from tsucb.models.regressions import Rows, learn, observe_prior
+from tsucb.models.gaussian_prior import GaussianPrior
+from tsucb.models.model import believe, forget, update
+from tsucb.models.regressions import Shared, learn, observe_prior
+from tsucb.models.state import State, counts, nested
 from tsucb.numeric.arrays import Floats, Integers, filled, taken
+from tsucb.record import derived
 
 
-class LinearState(NamedTuple):
-    """The posterior of θ as a single regression, and the pulls (K,) of the arms."""
+class LinearState(State):
+    """The posterior of θ, and how often each arm was played."""
 
-    theta: Rows
-    pulls: Integers
+    theta: Shared = nested(Shared)
+    pulls: Integers = counts("arm")
+
+    def coefficients(self, arm: int) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of every entry of θ, the same for all arms."""
+        return self.theta.coefficients(0)
 
 
-class Linear(
-    Model,
-    NamedTuple(
-        "Linear",
-        [
-            ("features", int),
-            ("noise", float),
-            ("prior_mean", Floats),
-            ("prior_root", Floats),
-            ("prior_std", float),
-        ],
-    ),
-):
+class Linear(GaussianPrior):
     """Arm a pays X(a)ᵀθ plus normal noise; θ is shared, so the arms' means are jointly normal.
 
     The context of a step is the matrix (K, d) of feature vectors, one row for every arm; rows of
@@ -69,56 +54,22 @@ class Linear(
     Reference: Baek and Farias (2023), Sections 2.2 and 3.3.
     """
 
-    __slots__ = ()
-
+    state = LinearState
     shares_parameters = True
 
-    def __new__(
-        cls,
-        features: int,
-        noise: float = 1.0,
-        prior_mean: ArrayLike = 0.0,
-        prior_covariance: ArrayLike = 1.0,
-    ) -> "Linear":
-        d, mean, root, smallest = gaussian_prior(features, prior_mean, prior_covariance)
-        return super().__new__(cls, d, positive("noise", noise), mean, root, smallest)
+    features: Count
+    noise: Positive = 1.0
+    prior_mean: Any = 0.0
+    prior_covariance: Any = 1.0
+    prior_root: Floats = derived()
+    prior_std: float = derived()
 
-    def start(self, arms: int, rng: np.random.Generator | None = None) -> LinearState:
-        """The state before any data: θ at the prior."""
-        arms = check_arm_count(arms)
-        theta = Rows(
-            regressions.triangular(self.prior_root)[None].copy(),
-            self.prior_mean[None].copy(),
-            np.zeros(1, dtype=np.int64),
-            np.zeros(1),
-        )
-        return LinearState(theta, np.zeros(arms, dtype=np.int64))
-
-    def extend(self, state: LinearState, arms: int) -> LinearState:
-        """A state with further arms at the end; what is known of θ stays."""
-        return LinearState(state.theta, np.append(state.pulls, np.zeros(arms, dtype=np.int64)))
-
-    def merged(self, first: LinearState, second: LinearState, base: LinearState) -> LinearState:
-        """Precisions add up."""
-        theta: Any = regressions.merged(first.theta, second.theta, base.theta)
-        return LinearState(theta, first.pulls + second.pulls - base.pulls)
-
-    def coefficients(self, state: LinearState, arm: int) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of every entry of θ, the same for all arms."""
-        return regressions.coefficients(state.theta, 0)
-
-    def check_settings(self) -> None:
-        """Raise a ValueError for a prior that no arguments of the constructor lead to."""
-        check_prior(self.prior_mean, self.prior_root, self.prior_std)
-
-    def check_state(self, state: LinearState, rewards: int) -> None:
-        """Raise a ValueError for a posterior that data cannot have led to."""
-        regressions.check(state.theta, rewards, self.prior_root)
-        if (state.pulls < 0).any() or (state.pulls > rewards).any():
-            raise ValueError("counts of pulls that cannot be")
+    def prior(self, state: LinearState, rng: np.random.Generator | None = None) -> None:
+        """Give θ the prior, in place."""
+        super().prior(state.theta)
 
     def context_shape(self, arms: int) -> tuple[int, ...]:
-        """A feature vector for every arm: (K, d)."""
+        """Return (K, d): a feature vector for every arm."""
         return (arms, self.features)
 
 

@@ -23,71 +23,71 @@ clicks).
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Annotated
 
 import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.logit_normal import LogitNormal, moments
-from tsucb.checks import whole_number, within
+from tsucb.checks import Natural, Switch
 from tsucb.compiler import implements
-from tsucb.models import regressions
-from tsucb.models.model import Model, believe, check_arm_count, forget, training_due, update
+from tsucb.models.empirical_bayes import Learned
+from tsucb.models.model import Model, believe, forget, training_due, update
 from tsucb.models.regressions import (
     Regressions,
-    arm_posterior,
     evidence,
     learn,
     predict,
     relative,
-    set_posteriors,
     widen,
 )
+from tsucb.models.state import array, nested, sums
 from tsucb.numeric.arrays import Floats, Integers, copy_to
 from tsucb.numeric.logistic import after_click, most_likely_after_click
 
 # The guess before there is evidence, and what it is worth in arms.
-LEVEL = 0.5  # τ₀: arms' click rates differ by a factor of e^0.5 = 1.6
-LEVEL_FIRST = 1.5  # until the common level is learned
+LEVELS = 0.25  # τ₀²: arms' click rates differ by a factor of e^0.5 = 1.6
+LEVEL_FIRST = 1.5  # τ₀ until the common level is learned
 SLOPES = 0.5  # τ² of all features together
 WORTH = 4.0
 LEVEL_WORTH = 0.1  # of the guess of b, in arms
 
 FIRST, MORE = 8, 0.5  # rewards until the prior is learned first; then with 1.5 times as many
 STEPS = 3  # of the EM algorithm, each time
-MOST = 1e100
-
-SINCE, DUE, SEEN = range(3)
-COMMON, OWN, SLOPE = range(3)  # b, τ₀², τ²
 
 
-class Sites(NamedTuple):
-    """K arms, p = d + 1 coefficients: what was seen, without the prior, and the prior."""
-
-    precision: Floats  # (K, p, p) Σ z zᵀ / r
-    shift: Floats  # (K, p) Σ z y / r
-    anchor: Floats  # (p,) 0, then the first context
-    centre: Floats  # (p,) mean of z
-    square: Floats  # (p,) sum of squares around it
-    prior: Floats  # (3,) b, τ₀², τ²
-    clock: Floats  # (3,) rewards since the prior was learned, until it will be, and in all
+def click_rate(name: str, value: float) -> float:
+    """Return the value as a float between 0 and 1; raise ValueError otherwise."""
+    if not 1e-9 <= value <= 1 - 1e-9:
+        raise ValueError(f"{name} must be between 0 and 1, but it is {value!r}")
+    return float(value)
 
 
-class LogisticState(NamedTuple):
-    """Posteriors of K regressions of the log-odds, and what they are made from."""
+class LogisticState(Learned):
+    """Posteriors of K regressions of the log-odds, and what they are made from.
 
-    regressions: Regressions
-    sites: Sites
+    `moments` are Σ z zᵀ/r and, as a last column, Σ z y/r; `totals` begins with the number of
+    contexts.
+    """
+
+    level: Floats = array(least=-1e6, most=1e6)  # b
+    totals: Floats = sums("coefficient")  # Σ z
+    squares: Floats = sums("coefficient", least=0.0)  # Σ z²
+    regressions: Regressions = nested(Regressions)
 
     @property
     def pulls(self) -> Integers:
         """How often each arm was played."""
         return self.regressions.pulls
 
+    def check(self, rewards: int) -> None:
+        """Raise ValueError also for more contexts than there were rewards."""
+        super().check(rewards)
+        if not 0 <= self.totals[0] <= rewards * (1 + 1e-9):
+            raise ValueError("totals must be of no more contexts than there were rewards")
 
-class LogisticArms(
-    Model, NamedTuple("LogisticArms", [("features", int), ("rate", float), ("laplace", bool)])
-):
+
+class LogisticArms(Model):
     """Clicks (rewards of 0 and 1, or between): one logistic regression per arm, on the context.
 
     Beliefs about click rates have normal logits (`LogitNormalBelief`): they are positive, skewed
@@ -112,49 +112,40 @@ class LogisticArms(
     (True, True)
     """
 
-    __slots__ = ()
+    state = LogisticState
 
-    def __new__(cls, features: int, rate: float = 0.05, laplace: bool = False) -> "LogisticArms":
-        if not 1e-9 <= rate <= 1 - 1e-9:
-            raise ValueError(f"rate must be between 0 and 1, but it is {rate}")
-        return super().__new__(
-            cls, whole_number("features", features, least=0), float(rate), bool(laplace)
-        )
+    features: Natural
+    rate: Annotated[float, click_rate] = 0.05
+    laplace: Switch = False
 
-    def start(self, arms: int, rng: np.random.Generator | None = None) -> LogisticState:
-        """The state before any data: every arm is clicked at the guessed rate, roughly."""
-        arms, p = check_arm_count(arms), self.features + 1
-        common = math.log(self.rate / (1 - self.rate))
-        root = np.zeros((p, p))  # nothing is known of the features' scales
+    @property
+    def guess(self) -> float:
+        """The log-odds of the guessed rate."""
+        return math.log(self.rate / (1 - self.rate))
+
+    def sizes(self) -> dict[str, int]:
+        """Return p = d + 1 for everything but columns, which have the reward, too."""
+        p = self.features + 1
+        return {"coefficient": p, "own": p, "row": p, "column": p + 1}
+
+    def prior(self, state: LogisticState, rng: np.random.Generator | None = None) -> None:
+        """Let every arm be clicked at the guessed rate, roughly."""
+        state.active[0] = True
+        state.level[0], state.levels[0] = self.guess, LEVELS
+        state.slopes[0], state.due[0] = SLOPES / max(self.features, 1), FIRST
+        self.settle(state)
+
+    def settle(self, state: LogisticState) -> None:
+        """Put the posteriors in place that follow from sums and prior."""
+        if state.totals[0] >= FIRST:
+            put_in_place(state)
+            return
+        # Nothing is known of the features' scales yet.
+        root = np.zeros((self.features + 1, self.features + 1))
         root[0, 0] = LEVEL_FIRST
-        return LogisticState(
-            regressions.start(arms, np.append(common, np.zeros(p - 1)), root),
-            Sites(
-                precision=np.zeros((arms, p, p)),
-                shift=np.zeros((arms, p)),
-                anchor=np.zeros(p),
-                centre=np.zeros(p),
-                square=np.zeros(p),
-                prior=np.array([common, LEVEL**2, SLOPES / max(self.features, 1)]),
-                clock=np.array([0.0, FIRST, 0.0]),
-            ),
-        )
-
-    def extend(self, state: LogisticState, arms: int) -> LogisticState:
-        """A state with further arms at the end, each with the prior as it was learned."""
-        new = self.start(arms)
-        old = state.sites
-        joined = LogisticState(
-            regressions.concatenate(state.regressions, new.regressions),
-            Sites(
-                np.concatenate((old.precision, new.sites.precision)),
-                np.concatenate((old.shift, new.sites.shift)),
-                *(array.copy() for array in old[2:]),
-            ),
-        )
-        if old.clock[SEEN] >= FIRST:
-            settle(joined)
-        return joined
+        tried = state.pulls > 0
+        means, roots = state.regressions.by_arm()
+        means[~tried], roots[~tried] = np.append(self.guess, np.zeros(self.features)), root
 
     def trainer(self, states: Sequence[LogisticState]) -> Callable[[], None]:
         """What learns the prior anew from all that these states have seen."""
@@ -162,21 +153,16 @@ class LogisticArms(
         def train() -> None:
             for state in states:
                 for _ in range(STEPS):
-                    learn_prior(state, math.log(self.rate / (1 - self.rate)))
-                settle(state)
-                clock = state.sites.clock
-                clock[SINCE], clock[DUE] = 0.0, max(FIRST, math.ceil(MORE * clock[SEEN]))
+                    learn_prior(state, self.guess)
+                put_in_place(state)
+                state.due[0] = max(FIRST, math.ceil(MORE * state.totals[0]))
 
         return train
 
-    def context_shape(self, arms: int) -> tuple[int, ...]:
-        """One vector (d,), the same for all arms; none without features."""
-        return (self.features,) if self.features else ()
-
     def coefficients(self, state: LogisticState, arm: int) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of the log-odds at x = 0, and of every coefficient."""
-        mean, root = arm_posterior(state.regressions, arm)
-        anchor = state.sites.anchor[1:]
+        """Return mean and standard deviation of the log-odds at x = 0, and of every coefficient."""
+        means, roots = state.regressions.by_arm()
+        mean, root, anchor = means[arm].copy(), roots[arm].copy(), state.anchor[1:]
         mean[0] -= anchor @ mean[1:]
         root[0] -= anchor @ root[1:]
         return mean, np.sqrt((root**2).sum(axis=1))
@@ -186,88 +172,67 @@ class LogisticArms(
         return ["constant", *features]
 
     def check_rewards(self, rewards: Floats) -> Floats:
-        """The rewards, or a sentence on what is wrong with them."""
+        """Return the rewards; raise ValueError if one is not from 0 to 1."""
         if not ((rewards >= 0) & (rewards <= 1)).all():
             raise ValueError("a click is 1 and none is 0, or a reward between; rescale the rewards")
         return rewards
 
-    def check_state(self, state: LogisticState, rewards: int) -> None:
-        """Raise a ValueError for sums or posteriors that data cannot have led to."""
-        sites, pulls = state.sites, state.pulls
-        regressions.check_triangular(state.regressions)
-        if (pulls < 0).any() or (pulls > rewards).any() or not 0 <= sites.clock[SEEN] <= rewards:
-            raise ValueError("counts of pulls that cannot be")
-        diagonal = np.einsum("kii->ki", sites.precision)
-        symmetric = np.allclose(sites.precision, sites.precision.transpose(0, 2, 1), atol=0)
-        if (diagonal < 0).any() or (sites.square < 0).any() or not symmetric:
-            raise ValueError("sums of squares that cannot be")
-        if not all(within(array, MOST) for array in (*sites, *state.regressions)):
-            raise ValueError("a posterior that cannot be")
-        variances = sites.prior[OWN:]
-        if not ((variances > 1e-12) & (variances < 1e12)).all() or abs(sites.prior[COMMON]) > 1e6:
-            raise ValueError("a prior that cannot be")
-        if sites.clock[SINCE] < 0 or sites.clock[DUE] < 1:
-            raise ValueError("a clock that cannot be")
-        if (state.regressions.information < 0).any():
-            raise ValueError("information that cannot be")
 
-
-def standardising(sites: Sites) -> Floats:
+def standardising(state: LogisticState) -> Floats:
     """A with z̃ = A z: the constant, and features of mean 0 and variance 1 as far as is known."""
-    variance = sites.square[1:] / max(sites.clock[SEEN], 1.0)
+    seen = max(state.totals[0], 1.0)
+    centre = state.totals / seen
+    variance = state.squares[1:] / seen - centre[1:] ** 2
     scale = np.where(variance > 1e-300, 1 / np.sqrt(np.maximum(variance, 1e-300)), 1.0)
     A = np.diag(np.append(1.0, scale))
-    A[1:, 0] = -scale * sites.centre[1:]
+    A[1:, 0] = -scale * centre[1:]
     return A
 
 
-def posteriors(sites: Sites) -> tuple[Floats, Floats, Floats]:
+def posteriors(state: LogisticState) -> tuple[Floats, Floats, Floats]:
     """Mean (K, p), covariance root (K, p, p) and information (K,) in standardised coordinates."""
-    A = standardising(sites)
+    A = standardising(state)
     p = len(A)
-    common, own, slope = sites.prior
-    scale = np.sqrt(np.append(own, np.full(p - 1, slope)))
+    scale = np.sqrt(np.append(state.levels, np.full(p - 1, state.slopes)))
     # In units of the prior, precisions are I + (positive semidefinite): nothing can go wrong.
     turn = scale[:, None] * A
-    whole = np.eye(p) + turn @ sites.precision @ turn.T
-    prior = np.append(common / scale[0], np.zeros(p - 1))
+    whole = np.eye(p) + turn @ state.moments[:, :, :p] @ turn.T
+    prior = np.append(state.level / scale[0], np.zeros(p - 1))
     lower = np.linalg.cholesky(whole)
     inverse = np.linalg.inv(lower)
-    moment = sites.shift @ turn.T + prior
+    moment = state.moments[:, :, p] @ turn.T + prior
     mean = np.einsum("kji,kj->ki", inverse, np.einsum("kij,kj->ki", inverse, moment))
     root = scale[:, None] * inverse.transpose(0, 2, 1)
     information = 2 * np.log(np.einsum("kii->ki", lower)).sum(axis=1)
     return mean * scale, root, np.maximum(information, 0.0)
 
 
-def settle(state: LogisticState) -> None:
+def put_in_place(state: LogisticState) -> None:
     """Put the posteriors that prior and sums lead to in place."""
-    A = standardising(state.sites)
-    mean, root, information = posteriors(state.sites)
-    set_posteriors(state.regressions, mean @ A, A.T @ root)
+    A = standardising(state)
+    mean, root, information = posteriors(state)
+    state.regressions.set_posteriors(mean @ A, A.T @ root)
     state.regressions.information[:] = information
 
 
 def learn_prior(state: LogisticState, guess: float) -> None:
     """One step of the EM algorithm for b, τ₀² and τ², from the arms that were tried."""
-    sites = state.sites
     tried = state.pulls > 0
-    count, d = int(tried.sum()), sites.centre.size - 1
-    mean, root, _ = posteriors(sites)
+    count, d = int(tried.sum()), state.anchor.size - 1
+    mean, root, _ = posteriors(state)
     variance = (root**2).sum(axis=2)[tried]
     mean = mean[tried]
-    prior = sites.prior
-    prior[COMMON] = (mean[:, 0].sum() + LEVEL_WORTH * guess) / (count + LEVEL_WORTH)
-    level = ((mean[:, 0] - prior[COMMON]) ** 2 + variance[:, 0]).sum()
-    prior[OWN] = (level + WORTH * LEVEL**2) / (count + WORTH)
+    state.level[0] = (mean[:, 0].sum() + LEVEL_WORTH * guess) / (count + LEVEL_WORTH)
+    level = ((mean[:, 0] - state.level) ** 2 + variance[:, 0]).sum()
+    state.levels[0] = (level + WORTH * LEVELS) / (count + WORTH)
     if d:
         slopes = (mean[:, 1:] ** 2 + variance[:, 1:]).sum() / d
-        prior[SLOPE] = (slopes + WORTH * SLOPES / d) / (count + WORTH)
+        state.slopes[0] = (slopes + WORTH * SLOPES / d) / (count + WORTH)
 
 
 @implements(believe, LogisticArms)
 def believe_logistic(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
-    anchor = state.sites.anchor
+    anchor = state.anchor
     centre, scale = predict(state.regressions, relative(anchor, context), arms)
     mean, std = moments(centre, scale)
     pulls, information = evidence(state.regressions, arms)
@@ -278,11 +243,10 @@ def believe_logistic(model, state, context, arms, step, rng):  # type: ignore[no
 
 @implements(update, LogisticArms)
 def update_logistic(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
-    sites = state.sites
-    clock, anchor = sites.clock, sites.anchor
-    if clock[SEEN] == 0.0:
-        copy_to(anchor[1:], context)
-    z = relative(anchor, context)
+    if not state.started[0]:
+        state.started[0] = True
+        copy_to(state.anchor[1:], context)
+    z = relative(state.anchor, context)
     centres, scales = predict(state.regressions, z, np.array([arm]))
     centre, scale = centres[0], scales[0]
     if model.laplace:
@@ -293,40 +257,38 @@ def update_logistic(model, state, context, arm, reward):  # type: ignore[no-unty
     value = centre + scale * shift / part
     variance = scale * scale * (1.0 - part) / part
     learn(state.regressions, arm, z, value, variance)
-    clock[SINCE] += 1.0
-    clock[SEEN] += 1.0
-    for i in range(z.size):
-        away = z[i] - sites.centre[i]
-        sites.centre[i] += away / clock[SEEN]
-        sites.square[i] += away * (z[i] - sites.centre[i])
-        sites.shift[arm, i] += z[i] * value / variance
-        for j in range(z.size):
-            sites.precision[arm, i, j] += z[i] * z[j] / variance
+    state.due[0] -= 1.0
+    p = z.size
+    for i in range(p):
+        state.totals[i] += z[i]
+        state.squares[i] += z[i] * z[i]
+        state.moments[arm, i, p] += z[i] * value / variance
+        for j in range(p):
+            state.moments[arm, i, j] += z[i] * z[j] / variance
 
 
 @implements(training_due, LogisticArms)
 def prior_due(model, state):  # type: ignore[no-untyped-def]
-    clock = state.sites.clock
-    return clock[SINCE] >= clock[DUE]
+    return state.due[0] <= 0.0
 
 
 @implements(forget, LogisticArms)
 def forget_logistic(model, state, part, weight):  # type: ignore[no-untyped-def]
     """Let the sums of one arm fade; the prior stays, as it is learned from what remains.
 
-    Until it is learned anew, where that is exact, the covariance is divided by the weight.
+    Until it is learned again, where that is exact, the covariance is divided by the weight.
     """
-    sites, arms, clock = state.sites, state.regressions, state.sites.clock
+    arms, seen = state.regressions, state.totals[0]
     if arms.pulls[part] == 0.0:
         return
     # Mean and variance of the features stay, and count for fewer contexts.
-    before, kept = clock[SEEN], weight * arms.pulls[part]
-    clock[SEEN] = max(before - arms.pulls[part] + kept, kept)
-    for i in range(sites.square.size):
-        sites.square[i] *= clock[SEEN] / before
-        sites.shift[part, i] *= weight
-        for j in range(sites.square.size):
-            sites.precision[part, i, j] *= weight
+    kept = weight * arms.pulls[part]
+    left = max(seen - arms.pulls[part] + kept, kept) / seen
+    for i in range(state.totals.size):
+        state.totals[i] *= left
+        state.squares[i] *= left
+        for j in range(state.totals.size + 1):
+            state.moments[part, i, j] *= weight
     arms.information[part] *= weight
     arms.pulls[part] *= weight
     widen(arms, part, 1.0 / np.sqrt(weight))

@@ -1,37 +1,44 @@
 """What every model shares: checked methods for plain Python, generic functions for compiled code.
 
-A model holds hyper-parameters only. What it has learned is a state, a named tuple of arrays that
-`start` makes and `update` changes in place; keep, copy or save it as you like.
+A model is a record of hyper-parameters. What it has learned is a `State`, arrays that `start` makes
+and `update` changes in place; keep, copy or save it as you like.
 
-What a model implements:
+A model names the class of its `state` and implements two functions; the rest is for those that can
+do more:
 
-| function | does | |
+| to implement | does | |
 |---|---|---|
 | `believe(model, state, context, arms, step, rng)` | the belief about some arms | needed |
 | `update(model, state, context, arm, reward)` | learn from one reward, in place | needed |
-| `believe_predicted(model, state, mean, std, arms, step, rng)` | … of moments | for batches |
-| `forget(model, state, part, weight)` | move towards the prior | for `Forgetting` |
-| `training_due(model, state)` | whether to call `trainer` now | for networks |
+| `Model.prior(state, rng)` | put the prior into a blank state | if it is not zeros |
+| `Model.sizes()`, `Model.context_shape(arms)` | sizes of the axes, shape of a context | if others |
+| `Model.settle(state)` | compute what follows from the sums | if anything does |
+| `forget(model, state, part, weight)` | move towards the prior | unless its state is all sums |
+| `believe_predicted(model, …)`, `Model.predictions` | the same for many contexts | for batches |
+| `training_due(model, state)`, `Model.trainer` | train between steps | for networks |
+| `Model.widened`, `Model.places` | take further features | for an agent's dictionaries |
 """
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief
-from tsucb.checks import LARGEST, SMALLEST, flushed, whole_number, within
+from tsucb.checks import LARGEST, flushed, whole_number, within
 from tsucb.compiler import compiled, generic, hook, implements, run
+from tsucb.models.state import Places, State, fade_arm
 from tsucb.numeric.arrays import Floats, Integers
+from tsucb.record import Record
 
 
 @functools.partial(generic, method="belief")
 def believe(
     model: Any, state: Any, context: Any, arms: Integers, step: int, rng: np.random.Generator
 ) -> Belief:
-    """The belief about the given arms at the context."""
+    """Return the belief about the given arms at the context."""
     belief: Belief = model.belief(state, context, arms, step=step, rng=rng)
     return belief
 
@@ -41,10 +48,10 @@ def believe_predicted(
     model: Any, state: Any, mean: Floats, std: Floats, arms: Integers, step: int,
     rng: np.random.Generator,
 ) -> Belief:  # fmt: skip
-    """The belief about the given arms, of which `Model.predictions` has these moments.
+    """Return the belief about the given arms, whose moments `Model.predictions` has computed.
 
     For models whose beliefs at many contexts share most of their work; see `Agent.choose_many`.
-    What it changes of the moments it changes in place: they are the belief's estimate and radius.
+    The moments become the belief's, and may be changed in place.
     """
 
 
@@ -62,31 +69,107 @@ def forget(model: Any, state: Any, part: int, weight: float) -> None:
     """
 
 
+def forget_sums(model, state, part, weight):  # type: ignore[no-untyped-def]
+    fade_arm(state, part, weight)
+
+
 @generic
 def training_due(model: Any, state: Any) -> bool:
-    """Whether the model wants to train now, before it learns or believes anything more."""
+    """Return whether the model wants to train now, before it learns or believes anything more."""
     return hasattr(model, "training_due") and bool(model.training_due(state))
 
 
-class Model:
+class Model(Record):
     """A prior and a likelihood: turns rewards into beliefs."""
 
-    __slots__ = ()
+    # The class of its states.
+    state: ClassVar[type[State]]
 
     # How often every arm is pulled before the policy decides, for models that need it.
-    initial_pulls: int = 0
+    initial_pulls: ClassVar[int] = 0
 
-    # Whether the arms share all parameters, so that the state has a single part.
-    shares_parameters: bool = False
+    # Whether the arms share all parameters, so that the state has a single part to forget.
+    shares_parameters: ClassVar[bool] = False
+
+    # Whether what two states have learned adds up, so that agents can be merged.
+    merges: ClassVar[bool] = False
+
+    # Whether a state keeps every arm that it ever had: it remembers rewards with the arms' indices,
+    # so that `State.select` must not leave one out.
+    keeps_arms: ClassVar[bool] = False
 
     # Whether all runs of a simulation want to train after the same steps, and do so together.
-    trains_together: bool = False
+    trains_together: ClassVar[bool] = False
 
     # The largest reward or feature that it can learn from; whatever is computed stays finite.
-    largest: float = LARGEST
+    largest: ClassVar[float] = LARGEST
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "state" in vars(cls) and cls.state.is_all_sums():
+            implements(forget, cls)(forget_sums)
+
+    # --- what a model may say of itself ---
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of the axes of its state, but for the arms."""
+        return {"coefficient": getattr(self, "features", 0)}
+
+    def prior(self, state: Any, rng: np.random.Generator | None = None) -> None:
+        """Put the prior into a blank state, in place; `rng` is for models that start at random."""
+
+    def settle(self, state: Any) -> None:
+        """Compute in place what follows from the sums of a state, after these were changed."""
+
+    def context_shape(self, arms: int) -> tuple[int, ...]:
+        """Return the shape of one step's context for this number of arms; () for none.
+
+        By default a context is a vector with as many entries as the model has `features`.
+        """
+        features = getattr(self, "features", 0)
+        return (features,) if features else ()
+
+    def trainer(self, states: Sequence[Any]) -> Callable[[], None]:
+        """Return a function that trains the models of these states together, in place."""
+        raise NotImplementedError(f"{type(self).__name__} does not train")
+
+    def predictions(self, state: Any, contexts: Floats, arms: Integers) -> tuple[Floats, Floats]:
+        """Return the moments for `believe_predicted`: (N, n) each, of n arms at N contexts."""
+        raise NotImplementedError(f"{type(self).__name__} predicts one context at a time")
+
+    def widened(self, features: Any) -> "Model":
+        """Return the model for contexts with more features."""
+        raise ValueError(f"{type(self).__name__} cannot take further features; use AdaptiveLinear")
+
+    def places(self, wide: Any, features: Any) -> Places:
+        """Return where the entries of a state are in one of the wide model; see `widen`."""
+        return {}
+
+    def release(self, state: Any, arms: Integers) -> None:
+        """Let some arms go, in place, for models in which they taught something of the others."""
+
+    def coefficients(self, state: Any, arm: int) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of every parameter of an arm."""
+        mean, std = state.coefficients(arm)
+        return mean, std
+
+    def parameter_names(self, features: Sequence[str]) -> Sequence[str]:
+        """Return the names of an arm's parameters, given those of the features."""
+        return features
+
+    def check_rewards(self, rewards: Floats) -> Floats:
+        """Return the rewards; raise ValueError if the model cannot learn from one of them."""
+        if not within(rewards, self.largest):
+            raise ValueError(
+                "a reward is NaN or infinite, or beyond "
+                f"±{self.largest:g}; every reward must be a finite number"
+            )
+        return rewards
+
+    # --- what follows from it ---
 
     def start(self, arms: int, rng: np.random.Generator | None = None) -> Any:
-        """The state before any data: every arm has the prior.
+        """Return the state before any data: every arm has the prior.
 
         Parameters
         ----------
@@ -95,24 +178,59 @@ class Model:
         rng
             For models that start at random; the same state every time without.
         """
-        raise NotImplementedError(f"{type(self).__name__} must have a method start(arms, rng)")
+        sizes = {"arm": whole_number("the number of arms", arms), **self.sizes()}
+        state = self.state.blank(sizes)
+        self.prior(state, rng)
+        return state
 
     def extend(self, state: Any, arms: int) -> Any:
-        """A state with further arms at the end, each with the prior."""
-        raise NotImplementedError(f"{type(self).__name__} must have a method extend(state, arms)")
+        """Return a state with further arms at the end, each with the prior."""
+        longer = state.joined(self.start(arms))
+        self.settle(longer)
+        return longer
 
-    def context_shape(self, arms: int) -> tuple[int, ...]:
-        """The shape of one step's context for this number of arms; () for none."""
-        raise NotImplementedError(f"{type(self).__name__} must have a method context_shape(arms)")
+    def widen(self, state: Any, features: Any, places: Any = None) -> Any:
+        """Return a state of the widened model: the further features were 0 in every context so far.
+
+        `places` are those of the first features among all of them, by default the same; features
+        beyond them have always been 0, and are dropped.
+        """
+        wide = self.widened(features)
+        wider = state.widened(wide.sizes(), self.places(wide, places))
+        wide.settle(wider)
+        return wider
+
+    def widened_rows(self, rows: Floats, features: Any, places: Any = None) -> Floats:
+        """Return contexts, one row each, as the widened model has them."""
+        out = np.zeros((len(rows), features))
+        at = np.arange(rows.shape[1]) if places is None else places
+        out[:, at] = rows[:, : len(at)]
+        return out
+
+    def merged(self, first: Any, second: Any, base: Any) -> Any:
+        """Return the state after all that two states have learned since they were one, `base`.
+
+        All three are of the same arms. What is known after it is what would be known if all of it
+        had been learned in one place.
+        """
+        if not self.merges:
+            raise ValueError(
+                f"what {type(self).__name__} has learned in two places does not add up; merge "
+                "agents with AdaptiveLinear, HybridLinear, or another model without forgetting or "
+                "training"
+            )
+        result = first.merged(second, base)
+        self.settle(result)
+        return result
 
     @property
     def trains(self) -> bool:
         """Whether it has something to train between steps, when `training_due` says so."""
         return type(self).trainer is not Model.trainer
 
-    def trainer(self, states: Sequence[Any]) -> Callable[[], None]:
-        """What trains the models of these states together, in place, whenever it is called."""
-        raise NotImplementedError(f"{type(self).__name__} does not train")
+    def arms(self, state: Any) -> int:
+        """Return the number of arms in a state."""
+        return int(state.pulls.size)
 
     def belief(
         self,
@@ -123,7 +241,7 @@ class Model:
         step: int | None = None,
         rng: np.random.Generator,
     ) -> Belief:
-        """The belief about the available arms.
+        """Return the belief about the available arms.
 
         Parameters
         ----------
@@ -141,13 +259,9 @@ class Model:
         count = self.arms(state)
         available = self.check_arms(np.arange(count) if arms is None else arms, count)
         x = self.check_context(context, count)
-        t = int(state_pulls(state).sum()) + 1 if step is None else step
+        t = int(state.pulls.sum()) + 1 if step is None else step
         belief: Belief = run(believe, self, state, x, available, t, rng)
         return belief
-
-    def predictions(self, state: Any, contexts: Floats, arms: Integers) -> tuple[Floats, Floats]:
-        """What `believe_predicted` takes: (N, n) of n arms at N contexts, in one pass over all."""
-        raise NotImplementedError(f"{type(self).__name__} predicts one context at a time")
 
     def update(
         self, state: Any, context: ArrayLike | None, arm: ArrayLike, reward: ArrayLike
@@ -158,10 +272,18 @@ class Model:
         """
         learn_many(self, state, *self.observations(state, context, arm, reward))
 
+    def fit(
+        self, arms: int, contexts: ArrayLike | None, pulled: ArrayLike, rewards: ArrayLike
+    ) -> Any:
+        """Return the state after a history, the same as `start` and one `update` with all of it."""
+        state = self.start(arms)
+        self.update(state, contexts, pulled, rewards)
+        return state
+
     def observations(
         self, state: Any, context: ArrayLike | None, arm: ArrayLike, reward: ArrayLike
     ) -> tuple[Floats, Integers, Floats]:
-        """Contexts, arms and rewards with one row per observation, checked."""
+        """Return contexts, arms and rewards with one row per observation, checked."""
         count = self.arms(state)
         arms = np.atleast_1d(np.asarray(arm))
         rewards = self.check_rewards(np.atleast_1d(np.asarray(reward, dtype=np.float64)))
@@ -177,70 +299,12 @@ class Model:
             contexts[:] = self.check_context(given, count, observations=arms.size)
         return contexts, arms.astype(np.int64), rewards
 
-    def fit(
-        self, arms: int, contexts: ArrayLike | None, pulled: ArrayLike, rewards: ArrayLike
-    ) -> Any:
-        """The state after a history, the same as `start` and one `update` with all of it."""
-        state = self.start(arms)
-        self.update(state, contexts, pulled, rewards)
-        return state
-
-    def widened(self, features: int) -> "Model":
-        """The model for contexts with more features."""
-        raise ValueError(f"{type(self).__name__} cannot take further features; use AdaptiveLinear")
-
-    def widen(self, state: Any, features: int, places: Any = None) -> Any:
-        """A state of the widened model: the further features were 0 in every context so far.
-
-        `places` are those of the first features among all of them, by default the same; features
-        beyond them have always been 0, and are dropped.
-        """
-        raise ValueError(f"{type(self).__name__} cannot take further features; use AdaptiveLinear")
-
-    def widened_rows(self, rows: Floats, features: Any, places: Any = None) -> Floats:
-        """Contexts, one row each, as the widened model has them."""
-        out = np.zeros((len(rows), features))
-        at = np.arange(rows.shape[1]) if places is None else places
-        out[:, at] = rows[:, : len(at)]
-        return out
-
-    def merged(self, first: Any, second: Any, base: Any) -> Any:
-        """The state after everything that two states have learned since they were one, `base`.
-
-        All three are of the same arms. What is known after it is what would be known if all of it
-        had been learned in one place.
-        """
-        raise ValueError(
-            f"what {type(self).__name__} has learned in two places does not add up; merge agents "
-            "with AdaptiveLinear, HybridLinear, or another model without forgetting or training"
-        )
-
-    def release(self, state: Any, arms: Integers) -> None:
-        """Let some arms go, in place, for models in which they taught something of the others."""
-
-    def coefficients(self, state: Any, arm: int) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of every parameter of an arm; none by default."""
-        return np.zeros(0), np.zeros(0)
-
-    def parameter_names(self, features: Sequence[str]) -> Sequence[str]:
-        """The names of an arm's parameters, given those of the features."""
-        return features
-
     def check_state(self, state: Any, rewards: int) -> None:
-        """Raise a ValueError if a state, of the right shapes and finite, cannot have come about.
-
-        For files, which may be damaged or made to deceive; `rewards` is how many were learned from.
-        """
-
-    def check_settings(self) -> None:
-        """Raise a ValueError for settings that the constructor would not have made; for files."""
-
-    def arms(self, state: Any) -> int:
-        """The number of arms in a state."""
-        return int(state_pulls(state).size)
+        """Raise ValueError if a loaded state, of the right shapes, cannot have come about."""
+        state.check(rewards)
 
     def check_arms(self, arms: ArrayLike, count: int) -> Integers:
-        """The arms as indices, or a sentence on what is wrong with them."""
+        """Return the arms as indices; raise if one is unknown, listed twice or no index."""
         array = np.asarray(arms)
         if array.ndim != 1 or array.size == 0:
             raise ValueError("no arm is available; give at least one arm index")
@@ -256,7 +320,7 @@ class Model:
     def check_context(
         self, context: ArrayLike | None, arms: int, observations: int | None = None
     ) -> Floats:
-        """The context as a finite array of the right shape, or a sentence on what is wrong."""
+        """Return the context as a finite array; raise ValueError if its shape is wrong."""
         shape = self.context_shape(arms)
         if not shape:
             return np.zeros(0)
@@ -271,73 +335,14 @@ class Model:
         check_finite(array, self.largest)
         return np.ascontiguousarray(flushed(array))
 
-    def check_rewards(self, rewards: Floats) -> Floats:
-        """The rewards, or a sentence on what is wrong with them."""
-        if not within(rewards, self.largest):
-            raise ValueError(
-                "a reward is NaN or infinite, or beyond "
-                f"±{self.largest:g}; every reward must be a finite number"
-            )
-        return rewards
-
-    def __reduce__(self) -> Any:  # the fields are not always the arguments of the constructor
-        return type(self)._make, (tuple(self),)  # type: ignore[attr-defined, arg-type]
-
 
 def check_finite(context: Floats, largest: float = LARGEST) -> None:
-    """Complain about a context with NaN, infinity, or numbers near it."""
+    """Raise ValueError for a context with NaN, infinity, or numbers near it."""
     if not within(context, largest):
         raise ValueError(
             f"the context contains NaN or infinity, or a number beyond ±{largest:g}; every entry "
             "must be finite"
         )
-
-
-def state_pulls(state: Any) -> Integers:
-    """How often each arm was played."""
-    pulls: Integers = state.pulls
-    return pulls
-
-
-def gaussian_prior(
-    features: int, mean: ArrayLike, covariance: ArrayLike
-) -> tuple[int, Floats, Floats, float]:
-    """A prior over d parameters from scalars, vectors or matrices.
-
-    Returns d, the mean (d,), the lower Cholesky root of the covariance (d, d), and the smallest
-    standard deviation in any direction.
-    """
-    d = whole_number("features", features)
-    center, spread = np.asarray(mean, dtype=np.float64), np.asarray(covariance, dtype=np.float64)
-    if center.shape not in ((), (d,)) or not np.isfinite(center).all():
-        raise ValueError(f"prior_mean must be a finite number or vector of length {d}")
-    if spread.shape not in ((), (d,), (d, d)) or not np.isfinite(spread).all():
-        raise ValueError(
-            f"the prior must be a finite number, vector of length {d} or {d} x {d} matrix"
-        )
-    matrix = spread if spread.ndim == 2 else np.diag(np.broadcast_to(spread, d))
-    smallest = np.linalg.eigvalsh(matrix).min()
-    if not smallest > 0 or not np.allclose(matrix, matrix.T):
-        raise ValueError(
-            "the prior variance must be positive in every direction (and a matrix symmetric), "
-            f"but the smallest is {smallest:g}"
-        )
-    root: Floats = np.linalg.cholesky(matrix).astype(np.float64)
-    mean, std = np.broadcast_to(center, d).astype(np.float64), float(np.sqrt(smallest))
-    check_prior(mean, root, std)
-    return d, mean, root, std
-
-
-def check_prior(mean: Floats, root: Floats, smallest: float) -> None:
-    """Complain about a prior that `gaussian_prior` would not have made."""
-    diagonal = np.diag(root)
-    if not within(mean) or not within(root) or not (diagonal >= SMALLEST).all():
-        raise ValueError(
-            f"the prior has means beyond ±{LARGEST:g}, or standard deviations that are not from "
-            f"{SMALLEST:g} to {LARGEST:g}"
-        )
-    if np.triu(root, 1).any() or not 0 < smallest <= 1.000001 * diagonal.min():
-        raise ValueError("a prior that no covariance leads to")
 
 
 @implements(training_due, Model)
@@ -346,7 +351,7 @@ def never_training(model, state):  # type: ignore[no-untyped-def]
 
 
 def trains(model: Any) -> bool:
-    """Whether the model has something to train between steps."""
+    """Return whether the model has something to train between steps."""
     return isinstance(model, Model) and model.trains
 
 
@@ -362,14 +367,9 @@ def learn_many(model: Any, state: Any, contexts: Floats, arms: Integers, rewards
 
 @compiled
 def update_until_due(model, state, contexts, arms, rewards, first):  # type: ignore[no-untyped-def]
-    """Learn from observation `first` on, until training is due; the number of the next one."""
+    """Learn from observation `first` on, until training is due; return the number of the next."""
     for i in range(first, arms.size):
         update(model, state, contexts[i], arms[i], rewards[i])
         if training_due(model, state):
             return i + 1, True
     return arms.size, False
-
-
-def check_arm_count(arms: int) -> int:
-    """The number of arms of a bandit, or a sentence on what is wrong."""
-    return whole_number("the number of arms", arms)

@@ -1,59 +1,48 @@
 """One vector of coefficients per arm, and noise that is unknown too."""
 
-from typing import NamedTuple
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import Gaussian
-from tsucb.checks import positive
+from tsucb.checks import Count, Positive
 from tsucb.compiler import implements
-from tsucb.models import regressions
-from tsucb.models.model import (
-    Model,
-    believe,
-    believe_predicted,
-    check_arm_count,
-    check_prior,
-    forget,
-    gaussian_prior,
-    update,
-)
+from tsucb.models.gaussian_prior import GaussianPrior
+from tsucb.models.model import believe, believe_predicted, forget, update
 from tsucb.models.regressions import Regressions, evidence, learn, observe_prior, predict
+from tsucb.models.state import State, array, nested
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.bursts import burst, gamma
+from tsucb.record import derived
 
 MOST_SCALE = 1e120  # of the noise: sums of squares of the largest numbers that are let in
 LEAST_PRECISION = 1e-60  # draws of a gamma of a small shape underflow to zero
 
 
-class NIGState(NamedTuple):
+class NIGState(State):
     """K regressions in units of their noise, and bₜ (K,), the scale of each noise variance."""
 
-    regressions: Regressions
-    scale: Floats
+    regressions: Regressions = nested(Regressions)
+    scale: Floats = array("arm", least=1e-60, most=MOST_SCALE)
 
     @property
     def pulls(self) -> Integers:
         """How often each arm was played."""
         return self.regressions.pulls
 
+    def merged(self, other: Any, base: Any) -> Self:
+        """Return the state after both histories: scale + ½ meanᵀ precision mean adds up."""
+        result = super().merged(other, base)
+        for arm in np.flatnonzero(other.pulls != base.pulls):
+            scale = self.scale[arm] + other.scale[arm] - base.scale[arm]
+            for state, sign in ((self, 1), (other, 1), (base, -1), (result, -1)):
+                scale += sign * half_square(state.regressions, arm)
+            result.scale[arm] = max(scale, self.scale[arm])
+        return result
 
-class NIGLinear(
-    Model,
-    NamedTuple(
-        "NIGLinear",
-        [
-            ("features", int),
-            ("shape", float),
-            ("scale", float),
-            ("prior_mean", Floats),
-            ("prior_root", Floats),
-            ("prior_std", float),
-        ],
-    ),
-):
+
+class NIGLinear(GaussianPrior):
     """Arm k pays xᵀβₖ plus normal noise of unknown variance σₖ²: Normal-Inverse-Gamma.
 
     σₖ² ~ InverseGamma(aₜ, bₜ) and βₖ | σₖ² ~ N(μₜ, σₖ² Σₜ), equations (9)
@@ -82,84 +71,33 @@ class NIGLinear(
     Reference: Baek and Farias (2023), Section 4.2; Riquelme, Tucker and Snoek (2018).
     """
 
-    __slots__ = ()
+    state = NIGState
 
-    def __new__(
-        cls,
-        features: int,
-        shape: float = 6.0,
-        scale: float = 6.0,
-        prior_mean: ArrayLike = 0.0,
-        prior_precision: ArrayLike = 0.25,
-    ) -> "NIGLinear":
-        precision = np.asarray(prior_precision, dtype=np.float64)
-        with np.errstate(divide="ignore"):
-            covariance = np.linalg.inv(precision) if precision.ndim == 2 else 1 / precision
-        d, mean, root, smallest = gaussian_prior(features, prior_mean, covariance)
-        return super().__new__(
-            cls, d, positive("shape", shape), positive("scale", scale), mean, root, smallest
-        )
+    features: Count
+    shape: Positive = 6.0
+    scale: Positive = 6.0
+    prior_mean: Any = 0.0
+    prior_precision: Any = 0.25
+    prior_root: Floats = derived()
+    prior_std: float = derived()
 
-    def start(self, arms: int, rng: np.random.Generator | None = None) -> NIGState:
-        """The state before any data: K regressions at the prior."""
-        arms = check_arm_count(arms)
-        return NIGState(
-            regressions.start(arms, self.prior_mean, self.prior_root), np.full(arms, self.scale)
-        )
-
-    def extend(self, state: NIGState, arms: int) -> NIGState:
-        """A state with further arms at the end, each with the prior."""
-        new = self.start(arms)
-        return NIGState(
-            regressions.concatenate(state.regressions, new.regressions),
-            np.concatenate((state.scale, new.scale)),
-        )
-
-    def predictions(
-        self, state: NIGState, contexts: Floats, arms: Integers
-    ) -> tuple[Floats, Floats]:
-        """Moments of the arms' rewards at many contexts, for noise of variance 1."""
-        return regressions.predict_many(state.regressions, contexts, arms)
-
-    def merged(self, first: NIGState, second: NIGState, base: NIGState) -> NIGState:
-        """Precisions add up, and so does scale + ½ meanᵀ precision mean."""
-        result = regressions.merged(first.regressions, second.regressions, base.regressions)
-        scale = first.scale + second.scale - base.scale
-        for arm in range(scale.size):
-            if (second.pulls == base.pulls)[arm]:
-                continue
-            for state, sign in ((first, 1), (second, 1), (base, -1)):
-                scale[arm] += sign * half_square(state.regressions, arm)
-            scale[arm] = max(scale[arm] - half_square(result, arm), first.scale[arm])
-        return NIGState(result, scale)
+    def prior(self, state: NIGState, rng: np.random.Generator | None = None) -> None:
+        """Give all arms the prior, in place."""
+        super().prior(state)
+        state.scale[:] = self.scale
 
     def coefficients(self, state: NIGState, arm: int) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of every coefficient."""
-        mean, std = regressions.coefficients(state.regressions, arm)
+        """Return mean and standard deviation of every coefficient."""
+        mean, std = state.regressions.coefficients(arm)
         shape = self.shape + state.pulls[arm] / 2
         # The expectation of the noise's variance; it has none up to shape 1.
         variance = state.scale[arm] / (shape - 1) if shape > 1 else np.inf
         return mean, std * np.sqrt(variance)
 
-    def check_settings(self) -> None:
-        """Raise a ValueError for a prior that no arguments of the constructor lead to."""
-        check_prior(self.prior_mean, self.prior_root, self.prior_std)
 
-    def check_state(self, state: NIGState, rewards: int) -> None:
-        """Raise a ValueError for posteriors that data cannot have led to."""
-        regressions.check(state.regressions, rewards, self.prior_root)
-        # Up to rounding, the scale only ever grows; forgetting takes it back towards the prior's.
-        if not ((state.scale >= 1e-9 * self.scale) & (state.scale <= MOST_SCALE)).all():
-            raise ValueError("a scale of the noise that cannot be")
-
-    def context_shape(self, arms: int) -> tuple[int, ...]:
-        """One vector (d,), the same for all arms."""
-        return (self.features,)
-
-
-def half_square(state: Regressions, arm: int) -> float:
-    """½ meanᵀ precision mean of an arm."""
-    mean, root = regressions.arm_posterior(state, arm)
+def half_square(state: Regressions, arm: Any) -> float:
+    """Return ½ meanᵀ precision mean of an arm."""
+    mean, root = state.posterior(arm)
     return float(0.5 * (np.linalg.solve(root, mean) ** 2).sum())
 
 

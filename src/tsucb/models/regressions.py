@@ -16,13 +16,13 @@ one vector instruction serves several features, and features that are zero are s
 context with 20 of 136 features costs 20 rows.
 """
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 
-from tsucb.checks import LARGEST, within
 from tsucb.compiler import compiled, hook, implements
-from tsucb.numeric.arrays import Floats, Integers, aligned, inner, taken
+from tsucb.models.state import Places, Sizes, State, array, counts
+from tsucb.numeric.arrays import Floats, Integers, inner, taken
 from tsucb.numeric.carlson import KEEP, PRODUCT, TAKE, V, absorb, set_factors
 from tsucb.numeric.eights import (
     FEW,
@@ -45,43 +45,105 @@ from tsucb.numeric.eights import (
 # features on, at learning; rows also skip zeros, of which long contexts often have many.
 MOST_LANE_FEATURES = 20
 MOST_NEAR = 2**20  # numbers of roots; more do not stay in a cache until the next decision
-MOST_COEFFICIENT = LARGEST**2  # a mean's: the largest reward, over the least feature that tells
 
 
-class Lanes(NamedTuple):
+class Regressions(State):
+    """What both layouts share; the arm of an array is first in `Rows`, and last in `Lanes`."""
+
+    root: Floats
+    mean: Floats
+    pulls: Integers
+    information: Floats
+
+    @classmethod
+    def blank(cls, sizes: Sizes) -> Self:
+        """Return regressions that have seen nothing, in the layout for this number of features."""
+        if cls is not Regressions:
+            return super().blank(sizes)
+        layout: Any = Lanes if sizes["coefficient"] <= MOST_LANE_FEATURES else Rows
+        blank: Self = layout.blank(sizes)
+        return blank
+
+    def widened(self, sizes: Sizes, places: Places) -> Self:
+        """Return regressions of more features with the same pulls; the model settles the rest."""
+        kind: Any = type(self) if isinstance(self, Shared) else Regressions
+        wide: Self = kind.blank({"arm": self.pulls.size, **sizes})
+        return wide._replace(pulls=self.pulls.copy())
+
+    def check(self, rewards: int) -> None:
+        """Raise ValueError also for roots that are not upper triangular."""
+        super().check(rewards)
+        if np.tril(self.by_arm()[1], -1).any():
+            raise ValueError("root must be upper triangular")
+
+    def by_arm(self) -> tuple[Floats, Floats]:
+        """Return views of the means (K, d) and roots (K, d, d)."""
+        return self.mean, self.root
+
+    def set_posteriors(self, mean: Any, root: Any) -> None:
+        """Replace all posteriors: arm k's by N(mean[k], root[k] root[k]ᵀ), for upper roots.
+
+        What rounding has left below their diagonals is dropped.
+        """
+        means, roots = self.by_arm()
+        means[:], roots[:] = mean, np.triu(root)
+
+    def posterior(self, arm: Any) -> tuple[Floats, Floats]:
+        """Return mean (d,) and square root (d, d) of one arm's posterior, as copies."""
+        means, roots = self.by_arm()
+        return means[arm].copy(), roots[arm].copy()
+
+    def coefficients(self, arm: int) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of one arm's every parameter."""
+        mean, root = self.posterior(arm)
+        return mean, np.sqrt((root**2).sum(axis=1))
+
+    def merged(self, other: Any, base: Any) -> Self:
+        """Return posteriors of what two have learned since they were one: precisions add up."""
+        result = super().merged(other, base)
+        for arm in np.flatnonzero(other.pulls != base.pulls):
+            parts = [natural(state, arm) for state in (self, other, base)]
+            precision = parts[0][0] + parts[1][0] - parts[2][0]
+            right = parts[0][1] + parts[1][1] - parts[2][1]
+            lower = np.linalg.cholesky((precision + precision.T) / 2)
+            upper = np.linalg.inv(lower).T
+            means, roots = result.by_arm()
+            means[arm], roots[arm] = upper @ (upper.T @ right), np.triu(upper)
+            before = np.linalg.slogdet(parts[0][0])[1]
+            more = 2 * np.log(np.diag(lower)).sum() - before
+            result.information[arm] = max(self.information[arm] + more, 0.0)
+        return result
+
+
+class Lanes(Regressions):
     """The arm last: root[i, j, k] is row i, column j of arm k's root; mean[i, k]."""
 
-    root: Floats
-    mean: Floats
-    pulls: Integers
-    information: Floats
+    root: Floats = array("coefficient", "coefficient", "arm")
+    mean: Floats = array("coefficient", "arm")
+    pulls: Integers = counts("arm")
+    information: Floats = array("arm", least=0.0)
+
+    def by_arm(self) -> tuple[Floats, Floats]:
+        """Return views of the means (K, d) and roots (K, d, d)."""
+        return self.mean.T, self.root.transpose(2, 0, 1)
 
 
-class Rows(NamedTuple):
+class Rows(Regressions):
     """The arm first: root[k, i, j] is row i, column j of arm k's root; mean[k, i]."""
 
-    root: Floats
-    mean: Floats
-    pulls: Integers
-    information: Floats
+    root: Floats = array("arm", "coefficient", "coefficient")
+    mean: Floats = array("arm", "coefficient")
+    pulls: Integers = counts("arm")
+    information: Floats = array("arm", least=0.0)
 
 
-Regressions: TypeAlias = Lanes | Rows
+class Shared(Rows):
+    """A single regression, shared by all arms: that of arm 0."""
 
-
-def start(arms: int, mean: Floats, root: Floats) -> Regressions:
-    """K regressions that have seen nothing: every arm has the same prior N(mean, root rootᵀ)."""
-    upper, d = triangular(root), mean.size
-    pulls, information = np.zeros(arms, dtype=np.int64), np.zeros(arms)
-    if d <= MOST_LANE_FEATURES:
-        lanes = Lanes(
-            aligned((d, d, arms)), np.repeat(mean[:, None], arms, axis=1), pulls, information
-        )
-        lanes.root[:] = upper[:, :, None]
-        return lanes
-    rows = Rows(aligned((arms, d, d)), np.tile(mean, (arms, 1)), pulls, information)
-    rows.root[:] = upper
-    return rows
+    root: Floats = array(1, "coefficient", "coefficient")
+    mean: Floats = array(1, "coefficient")
+    pulls: Integers = counts(1)
+    information: Floats = array(1, least=0.0)
 
 
 def triangular(root: Floats) -> Floats:
@@ -94,97 +156,16 @@ def triangular(root: Floats) -> Floats:
     return np.triu(upper * np.where(np.diag(upper) < 0, -1.0, 1.0))
 
 
-def concatenate(first: Regressions, second: Regressions) -> Regressions:
-    """The arms of the first, then those of the second."""
-    axis = -1 if isinstance(first, Lanes) else 0
-    root, mean = (
-        np.concatenate(pair, axis=axis)
-        for pair in ((first.root, second.root), (first.mean, second.mean))
-    )
-    pulls = np.concatenate((first.pulls, second.pulls))
-    information = np.concatenate((first.information, second.information))
-    return type(first)(np.ascontiguousarray(root), np.ascontiguousarray(mean), pulls, information)
-
-
-def arm_posterior(state: Regressions, arm: int) -> tuple[Floats, Floats]:
-    """Mean (d,) and square root (d, d) of one arm's posterior, as copies."""
-    if isinstance(state, Lanes):
-        return state.mean[:, arm].copy(), state.root[:, :, arm].copy()
-    return state.mean[arm].copy(), state.root[arm].copy()
-
-
-def coefficients(state: Regressions, arm: int) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of one arm's every parameter."""
-    mean, root = arm_posterior(state, arm)
-    return mean, np.sqrt((root**2).sum(axis=1))
-
-
-def check(state: Regressions, rewards: int, prior_root: Floats) -> None:
-    """Raise a ValueError for posteriors that data cannot have led to from this prior."""
-    if (state.pulls < 0).any() or (state.pulls > rewards).any():
-        raise ValueError("counts of pulls that cannot be")
-    if (state.information < 0).any() or (state.information > 1e9).any():
-        raise ValueError("information that cannot be")
-    check_triangular(state)
-    axes = (0, 1) if isinstance(state, Lanes) else (1, 2)
-    # Data only ever lowers the total variance.
-    with np.errstate(over="ignore"):
-        spread, most = (state.root**2).sum(axis=axes), (prior_root**2).sum()
-    if not (spread <= 1.001 * most).all() or not within(state.mean, MOST_COEFFICIENT):
-        raise ValueError("a posterior wider than its prior, or too far from it")
-
-
-def check_triangular(state: Regressions) -> None:
-    """Raise a ValueError for roots that are not upper triangular."""
-    root = state.root.transpose(2, 0, 1) if isinstance(state, Lanes) else state.root
-    if np.tril(root, -1).any():
-        raise ValueError("a root that is not triangular")
-
-
-def merged(first: Regressions, second: Regressions, base: Regressions) -> Regressions:
-    """Posteriors of what two have learned since they were one: precisions add up."""
-    result: Regressions = type(first)._make(array.copy() for array in first)
-    result.pulls[:] = first.pulls + second.pulls - base.pulls
-    for arm in range(first.pulls.size):
-        if second.pulls[arm] == base.pulls[arm]:
-            continue
-        parts = [natural(*arm_posterior(state, arm)) for state in (first, second, base)]
-        precision = parts[0][0] + parts[1][0] - parts[2][0]
-        right = parts[0][1] + parts[1][1] - parts[2][1]
-        lower = np.linalg.cholesky((precision + precision.T) / 2)
-        root = np.linalg.inv(lower).T
-        set_arm_posterior(result, arm, root @ (root.T @ right), root)
-        before = np.linalg.slogdet(parts[0][0])[1]
-        more = 2 * np.log(np.diag(lower)).sum() - before
-        result.information[arm] = max(first.information[arm] + more, 0.0)
-    return result
-
-
-def natural(mean: Floats, root: Floats) -> tuple[Floats, Floats]:
-    """Precision, and precision times mean, of N(mean, root rootᵀ)."""
+def natural(state: Regressions, arm: Any) -> tuple[Floats, Floats]:
+    """Return the precision of one arm's posterior, and the precision times the mean."""
+    mean, root = state.posterior(arm)
     inverse = np.linalg.inv(root)
     precision = inverse.T @ inverse
     return precision, precision @ mean
 
 
-def set_arm_posterior(state: Regressions, arm: int, mean: Floats, root: Floats) -> None:
-    """Replace one arm's posterior by N(mean, root rootᵀ), for an upper triangular root."""
-    if isinstance(state, Lanes):
-        state.mean[:, arm], state.root[:, :, arm] = mean, np.triu(root)
-    else:
-        state.mean[arm], state.root[arm] = mean, np.triu(root)
-
-
-def set_posteriors(state: Regressions, mean: Floats, root: Floats) -> None:
-    """Replace all posteriors: arm k's by N(mean[k], root[k] root[k]ᵀ), for upper roots.
-
-    What rounding has left below their diagonals is dropped.
-    """
-    state.mean[:], state.root[:] = laid_out(isinstance(state, Lanes), mean, np.triu(root))
-
-
 def laid_out(lanes: bool, mean: Any, root: Any) -> tuple[Any, Any]:
-    """Means (K, d) and roots (K, d, d), of NumPy or of JAX, as `Lanes` or `Rows` have them."""
+    """Return means (K, d) and roots (K, d, d), of NumPy or JAX, as `Lanes` or `Rows` have them."""
     return (mean.T, root.transpose(1, 2, 0)) if lanes else (mean, root)
 
 

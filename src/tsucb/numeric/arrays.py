@@ -10,15 +10,16 @@ from tsucb.compiler import compiled
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
+Flags: TypeAlias = NDArray[np.bool_]
 
 
 LINE = 64  # bytes that a processor reads from its memory at once
 
 
 def aligned(shape: tuple[int, ...]) -> Floats:
-    """Room for an array that begins where a line of memory does: no row is read twice for it."""
+    """Return zeros that begin at a cache line, so that no row of eight spans two of them."""
     size = math.prod(shape)
-    room = np.empty(size + LINE // 8)
+    room = np.zeros(size + LINE // 8)
     skipped = -room.ctypes.data % LINE // 8
     return room[skipped : skipped + size].reshape(shape)
 

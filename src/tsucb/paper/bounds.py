@@ -4,7 +4,7 @@ Lemma 1 says that at any step a mean lies above its upper bound, or below its lo
 probability at most T⁻³. Its proof covers any policy, and so do the two counts here.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +14,17 @@ from tsucb.compiler import implements
 from tsucb.models import Linear
 from tsucb.models.linear import LinearState
 from tsucb.models.model import Model, believe, update
+from tsucb.models.state import State, nested
 from tsucb.numeric.arrays import Integers
+from tsucb.record import derived
 from tsucb.sets.rules import ThetaBelief, theta
 
 
-class RidgeState(NamedTuple):
+class RidgeState(State):
     """The same data seen twice: by the true prior, and by ridge regression."""
 
-    posterior: LinearState
-    ridge: LinearState
+    posterior: LinearState = nested(LinearState)
+    ridge: LinearState = nested(LinearState)
 
     @property
     def pulls(self) -> Integers:
@@ -30,7 +32,7 @@ class RidgeState(NamedTuple):
         return self.posterior.pulls
 
 
-class RidgeLinear(Model, NamedTuple("RidgeLinear", [("posterior", Linear), ("ridge", Linear)])):
+class RidgeLinear(Model):
     """The linear model of Theorem 2: posterior draws, but estimate and radius from V = I + Σ XXᵀ.
 
     The paper's estimate is ⟨X, V⁻¹ Σ X R⟩ and its radius is proportional to ‖X‖_{V⁻¹}
@@ -44,18 +46,29 @@ class RidgeLinear(Model, NamedTuple("RidgeLinear", [("posterior", Linear), ("rid
     Reference: Baek and Farias (2023), Section 3.3, equation (7).
     """
 
-    __slots__ = ()
+    state = RidgeState
+    shares_parameters = True
 
-    def __new__(cls, posterior: Linear) -> "RidgeLinear":
-        ridge = Linear(posterior.features, posterior.noise, prior_covariance=posterior.noise**2)
-        return super().__new__(cls, posterior, ridge)
+    posterior: Linear
+    ridge: Linear = derived()
 
-    def start(self, arms: int, rng: np.random.Generator | None = None) -> RidgeState:
-        """The state before any data."""
-        return RidgeState(self.posterior.start(arms), self.ridge.start(arms))
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Derive the model of ridge regression."""
+        known = values["posterior"]
+        values["ridge"] = Linear(known.features, known.noise, prior_covariance=known.noise**2)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of both."""
+        return self.posterior.sizes()
+
+    def prior(self, state: RidgeState, rng: np.random.Generator | None = None) -> None:
+        """Give both their prior."""
+        self.posterior.prior(state.posterior)
+        self.ridge.prior(state.ridge)
 
     def context_shape(self, arms: int) -> tuple[int, ...]:
-        """A feature vector for every arm: (K, d)."""
+        """Return (K, d): a feature vector for every arm."""
         return self.posterior.context_shape(arms)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from tsucb.models import BootstrappedHeads, DeepEnsemble, LastLayerLaplace, NeuralLinear
+from tsucb.models import BootstrappedHeads, DeepEnsemble, LastLayerLaplace, NeuralLinear, Training
 from tsucb.pages.drawing import legend_above, panel_for_each
 from tsucb.pages.figures import style
 from tsucb.pages.page import Figure
@@ -90,8 +90,8 @@ class Posteriors(Table2):
         return super().cost(task) * (MEMBERS if task.cell[1] == ENSEMBLE else 1)
 
     def model(self, cell: Cell, features: int) -> Any:
-        make = POSTERIORS[str(cell[1])]
-        return make(features, memory=self.steps(cell), batches=self.batches)
+        training = Training(memory=self.steps(cell), batches=self.batches)
+        return POSTERIORS[str(cell[1])](features, training=training)
 
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
         return relative_regret(rows, list(self.axes))

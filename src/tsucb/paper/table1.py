@@ -205,7 +205,7 @@ class Table1(RegretExperiment):
 @lru_cache(maxsize=DAYS)
 def news_bandit(path: Path, fraction: float, impressions: int) -> NewsBandit:
     """Return the bandit of one file of the log."""
-    return NewsBandit(read_day(path), day_clicks(path, impressions=impressions), fraction)
+    return NewsBandit.of(read_day(path), day_clicks(path, impressions=impressions), fraction)
 
 
 def draw_table(summary: pd.DataFrame, experiment: Table1, narrow: bool) -> matplotlib.figure.Figure:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from tsucb.environments import WheelBandit
-from tsucb.models import NeuralLinear
+from tsucb.models import NeuralLinear, Training
 from tsucb.pages.drawing import panel_for_each
 from tsucb.pages.figures import style
 from tsucb.pages.page import Figure
@@ -116,7 +116,7 @@ class Table2(RegretExperiment):
 
     def model(self, cell: Cell, features: int) -> Any:
         """Return the model of a cell, which can train on every step of a run."""
-        return NeuralLinear(features, memory=self.steps(cell))
+        return NeuralLinear(features, training=Training(memory=self.steps(cell)))
 
     def prepare(self) -> None:
         """Raise an error if JAX or a dataset is missing or the horizon exceeds the rows."""

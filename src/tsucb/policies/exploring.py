@@ -1,6 +1,7 @@
 """A floor under exploration: any policy, and now and then any arm."""
 
-from typing import Any, NamedTuple
+import functools
+from typing import Annotated, Any, Self
 
 import numpy as np
 
@@ -11,7 +12,16 @@ from tsucb.numeric.arrays import Floats
 from tsucb.policies.policy import Choice, Policy, choose, explored
 
 
-class Exploring(Policy, NamedTuple("Exploring", [("policy", Any), ("epsilon", float)])):
+def inner_policy(name: str, policy: Any) -> Any:
+    """Return the policy; raise if it is none, or has a floor already."""
+    if isinstance(policy, type) or not callable(getattr(policy, "choose", None)):
+        raise TypeError(f"{name} must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
+    if isinstance(policy, Exploring):
+        raise ValueError(f"{policy} has a floor already; change its epsilon instead")
+    return policy
+
+
+class Exploring(Policy):
     """Play any policy, but with a small chance ε an arm at random, each with the same chance.
 
     Given what the policy itself would play, its favourite b, arm a of K is played with probability
@@ -37,16 +47,13 @@ class Exploring(Policy, NamedTuple("Exploring", [("policy", Any), ("epsilon", fl
     array([0.025, 0.975])
     """
 
-    __slots__ = ()
+    policy: Annotated[Any, inner_policy]
+    epsilon: Annotated[float, functools.partial(between, low=0, high=1)]
 
-    def __new__(cls, policy: Any, epsilon: float) -> "Exploring":
-        if isinstance(policy, type) or not callable(getattr(policy, "choose", None)):
-            raise TypeError("policy must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
-        if isinstance(policy, Exploring):
-            raise ValueError(f"{policy} has a floor already; change its epsilon instead")
+    def __new__(cls, *arguments: Any, **named: Any) -> Self:
+        made = super().__new__(cls, *arguments, **named)
         # What is inside and written in plain Python makes the whole plain.
-        kind = cls if offers(choose, type(policy)) else PlainExploring
-        return super().__new__(kind, policy, between("epsilon", epsilon, 0, 1))
+        return made if offers(choose, type(made.policy)) else PlainExploring._make(made)  # type: ignore[return-value]
 
     @property
     def name(self) -> str:
@@ -55,24 +62,24 @@ class Exploring(Policy, NamedTuple("Exploring", [("policy", Any), ("epsilon", fl
 
     @property
     def target_name(self) -> str:  # type: ignore[override]
-        """As the policy's."""
+        """The name of what the policy weighs arms against."""
         return str(getattr(self.policy, "target_name", "target"))
 
     def is_exact(self, belief: Belief) -> bool:
-        """Whether those of the policy are."""
+        """Return whether the probabilities of the policy are exact."""
         return isinstance(self.policy, Policy) and self.policy.is_exact(belief)
 
     def probabilities(
         self, belief: Belief, rng: np.random.Generator | None = None, repetitions: int = 10_000
     ) -> Floats:
-        """The probability with which each arm is played, over the policy's own draws too."""
+        """Return the probability with which each arm is played, over the policy's own draws too."""
         inner: Floats = self.policy.probabilities(belief, rng, repetitions)
         return (1 - self.epsilon) * inner + self.epsilon / inner.size
 
     def probabilities_with_errors(
         self, belief: Belief, rng: np.random.Generator | None = None, repetitions: int = 10_000
     ) -> tuple[Floats, Floats]:
-        """The same, and the standard errors."""
+        """Return the probabilities and their standard errors."""
         inner, errors = self.policy.probabilities_with_errors(belief, rng, repetitions)
         return (1 - self.epsilon) * inner + self.epsilon / inner.size, (1 - self.epsilon) * errors
 
@@ -80,16 +87,14 @@ class Exploring(Policy, NamedTuple("Exploring", [("policy", Any), ("epsilon", fl
 class PlainExploring(Exploring):
     """The same around a policy written in plain Python."""
 
-    __slots__ = ()
-
     def choose(self, belief: Belief, rng: np.random.Generator) -> Choice:
-        """The arm to play, its reason, and what the policy itself would have played."""
+        """Return the arm to play, its reason, and what the policy itself would have played."""
         choice = choose(self.policy, belief, rng)
         arm = self.explored(choice.arm, belief.mean.size, rng)
         return Choice(arm, choice.target, choice.arm)
 
     def explored(self, place: int, arms: int, rng: np.random.Generator) -> int:
-        """The arm of this place, or with chance ε any."""
+        """Return the arm at this place, or with chance ε any arm."""
         return int(with_floor(self, place, arms, rng))
 
 

@@ -1,16 +1,14 @@
 """Play what looks best now; and, for comparison, play anything."""
 
-from typing import NamedTuple
-
 import numpy as np
 
-from tsucb.checks import truth
+from tsucb.checks import Switch
 from tsucb.compiler import implements
 from tsucb.numeric.arrays import filled, place_of_largest
 from tsucb.policies.policy import Choice, Policy, choose, largest, probabilities, tied
 
 
-class Greedy(Policy, NamedTuple("Greedy", [("first", bool)])):
+class Greedy(Policy):
     """Play the arm with the largest posterior mean, and never explore on purpose.
 
     Parameters
@@ -24,27 +22,22 @@ class Greedy(Policy, NamedTuple("Greedy", [("first", bool)])):
     Choice(arm=1, target=0.3, favourite=1)
     """
 
-    __slots__ = ()
-
     target_name = "largest mean"
 
-    def __new__(cls, first: bool = False) -> "Greedy":
-        return super().__new__(cls, truth("first", first))
+    first: Switch = False
 
     @property
     def name(self) -> str:
         return "Greedy(first)" if self.first else "Greedy"
 
 
-class Random(Policy, NamedTuple("Random", [])):
+class Random(Policy):
     """Play every available arm with the same probability.
 
     >>> import numpy as np, tsucb
     >>> Random().choose(tsucb.GaussianBelief(mean=[0, 1], std=[1, 1]), np.random.default_rng(0)).arm
     1
     """
-
-    __slots__ = ()
 
 
 @implements(choose, Greedy)

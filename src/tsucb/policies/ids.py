@@ -1,7 +1,6 @@
 """Information-directed sampling, variance-based."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,15 +11,15 @@ from tsucb.numeric.arrays import copy_to, inner, largest_of
 from tsucb.policies.policy import (
     Choice,
     Policy,
+    SampleCount,
     choose,
     probabilities,
-    sample_count,
     tied,
     with_samples,
 )
 
 
-class IDS(Policy, NamedTuple("IDS", [("samples", float)])):
+class IDS(Policy):
     """Play from the distribution over arms that minimises (expected regret)² / information gain.
 
     The gain of arm a is the variance of E[f(a) | which arm is best]; it and the expected regret
@@ -43,12 +42,9 @@ class IDS(Policy, NamedTuple("IDS", [("samples", float)])):
     sampling", Algorithm 6 and Proposition 6.
     """
 
-    __slots__ = ()
-
     target_name = "information ratio"
 
-    def __new__(cls, samples: float = 1000) -> "IDS":
-        return super().__new__(cls, sample_count(samples))
+    samples: SampleCount = 1000
 
     @property
     def name(self) -> str:
@@ -77,8 +73,6 @@ class GridIDS(IDS):
 
     Reference: the published code of Baek and Farias (2023), github.com/jwbaek/TS-UCB-Code.
     """
-
-    __slots__ = ()
 
     @property
     def name(self) -> str:

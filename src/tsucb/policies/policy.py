@@ -1,7 +1,7 @@
 """What every policy shares: a name, a rule that gives its reason, and fair ties."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from tsucb.compiler import (
     run,
 )
 from tsucb.numeric.arrays import Floats, total
+from tsucb.record import Record
 
 RAREST = 1e-9  # the smallest probability given to an arm that may be chosen
 
@@ -59,20 +60,19 @@ def probabilities(policy: Any, belief: Any) -> Floats:
     """The probability with which the policy plays each arm, where there is a formula for it."""
 
 
-class Policy:
+class Policy(Record):
     """A rule that turns a belief into an arm.
 
     A policy holds hyper-parameters only: whatever was learned is in the belief, whatever is
     random comes from `rng`. Ties are broken uniformly at random.
 
-    A policy of your own is a named tuple that derives from this class. Either it has a method
-    `choose(belief, rng)` in plain Python, or `implements(choose, …)` registers a compiled one.
+    A policy of your own derives from this class, with its settings as annotated fields. Either it
+    has a method `choose(belief, rng)` in plain Python, or `implements(choose, …)` registers a
+    compiled one.
     """
 
-    __slots__ = ()
-
     # What `Choice.target` is, for explanations.
-    target_name = "target"
+    target_name: ClassVar[str] = "target"
 
     @property
     def name(self) -> str:
@@ -224,9 +224,12 @@ def floored(chances, possible):  # type: ignore[no-untyped-def]
     return chances / total(chances)
 
 
-def sample_count(value: float) -> float:
-    """The number of posterior samples: a whole number, or `math.inf` for exact integrals."""
-    return value if value == math.inf else whole_number("samples", value, least=1)
+def sample_count(name: str, value: float) -> float:
+    """Return the number of posterior samples: a whole number, or `math.inf` for exact integrals."""
+    return value if value == math.inf else whole_number(name, value, least=1)
+
+
+SampleCount = Annotated[float, sample_count]
 
 
 def with_samples(name: str, samples: float) -> str:

@@ -1,6 +1,6 @@
 """Thompson sampling."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from tsucb.policies.joint_probabilities import is_joint, thompson_shares
 from tsucb.policies.policy import Policy, choose, floored, largest, probabilities
 
 
-class Thompson(Policy, NamedTuple("Thompson", [])):
+class Thompson(Policy):
     """Play the arm that is best in one draw from the posterior.
 
     >>> import numpy as np, tsucb
@@ -23,8 +23,6 @@ class Thompson(Policy, NamedTuple("Thompson", [])):
 
     Reference: Thompson (1933), "On the likelihood that one unknown probability exceeds another".
     """
-
-    __slots__ = ()
 
     target_name = "largest draw"
 

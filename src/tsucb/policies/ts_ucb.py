@@ -1,7 +1,6 @@
 """TS-UCB, the rule of Baek and Farias (2023)."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,10 +11,10 @@ from tsucb.beliefs.sampling import f_tilde
 from tsucb.compiler import compiled, implements, offers
 from tsucb.numeric.arrays import Floats
 from tsucb.policies.joint_probabilities import is_joint, ts_ucb_shares
-from tsucb.policies.policy import Choice, Policy, choose, sample_count, winner, with_samples
+from tsucb.policies.policy import Choice, Policy, SampleCount, choose, winner, with_samples
 
 
-class TSUCB(Policy, NamedTuple("TSUCB", [("samples", float)])):
+class TSUCB(Policy):
     """Play the arm that minimises (f̃ − estimate) / radius.
 
     f̃ is the mean reward of the best arm, averaged over m draws from the posterior; the ratio
@@ -38,12 +37,9 @@ class TSUCB(Policy, NamedTuple("TSUCB", [("samples", float)])):
     Additional Computation", Section 3, equation (1).
     """
 
-    __slots__ = ()
-
     target_name = "f̃"
 
-    def __new__(cls, samples: float = 100) -> "TSUCB":
-        return super().__new__(cls, sample_count(samples))
+    samples: SampleCount = 100
 
     @property
     def name(self) -> str:

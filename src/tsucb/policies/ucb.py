@@ -3,14 +3,15 @@
 Each plays the arm with the largest bound. They differ in how wide the bound is.
 """
 
+import functools
 import math
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 
 from tsucb.beliefs.law import upper_quantiles
 from tsucb.beliefs.sampling import sampled_upper_quantiles
-from tsucb.checks import whole_number
+from tsucb.checks import NotNegative, Share, whole_number
 from tsucb.compiler import class_of, compiled, hook, implements, offers
 from tsucb.numeric.special import chi_squared_quantile_upper
 from tsucb.policies.policy import Policy, choose, largest, probabilities, tied
@@ -19,12 +20,10 @@ from tsucb.policies.policy import Policy, choose, largest, probabilities, tied
 class UpperBound(Policy):
     """What these policies share: they play the largest of `bounds`."""
 
-    __slots__ = ()
-
     target_name = "largest bound"
 
 
-class HoeffdingUCB(UpperBound, NamedTuple("HoeffdingUCB", [("horizon", int)])):
+class HoeffdingUCB(UpperBound):
     """The K-armed bound of the paper: estimate + √(3 log T / N), equation (4).
 
     Parameters
@@ -40,17 +39,14 @@ class HoeffdingUCB(UpperBound, NamedTuple("HoeffdingUCB", [("horizon", int)])):
     Reference: Auer, Cesa-Bianchi and Fischer (2002); Baek and Farias (2023), Section 3.2.
     """
 
-    __slots__ = ()
-
-    def __new__(cls, horizon: int) -> "HoeffdingUCB":
-        return super().__new__(cls, whole_number("horizon", horizon, least=2))
+    horizon: Annotated[int, functools.partial(whole_number, least=2)]
 
     @property
     def name(self) -> str:
         return "UCB"
 
 
-class UCB1(UpperBound, NamedTuple("UCB1", [])):
+class UCB1(UpperBound):
     """Estimate + √(2 log t / N), which needs no horizon.
 
     >>> import numpy as np, tsucb
@@ -61,10 +57,8 @@ class UCB1(UpperBound, NamedTuple("UCB1", [])):
     Reference: Auer, Cesa-Bianchi and Fischer (2002), Figure 1.
     """
 
-    __slots__ = ()
 
-
-class OFUL(UpperBound, NamedTuple("OFUL", [("delta", float), ("norm_bound", float)])):
+class OFUL(UpperBound):
     """The UCB of Figure 1: optimism in the face of uncertainty for linear rewards.
 
     The bound is mean + (σ √(2 log(√det V / (δ √det λI))) + √λ S) ‖x‖_{V⁻¹}, with
@@ -86,21 +80,15 @@ class OFUL(UpperBound, NamedTuple("OFUL", [("delta", float), ("norm_bound", floa
     Reference: Abbasi-Yadkori, Pál and Szepesvári (2011), Theorem 2.
     """
 
-    __slots__ = ()
-
-    def __new__(cls, delta: float = 1e-4, norm_bound: float = 1.0) -> "OFUL":
-        if not 0 < delta < 1:
-            raise ValueError(f"delta must lie between 0 and 1, but it is {delta}")
-        if not 0 <= norm_bound < math.inf:
-            raise ValueError(f"norm_bound must be finite and not negative, but it is {norm_bound}")
-        return super().__new__(cls, float(delta), float(norm_bound))
+    delta: Share = 1e-4
+    norm_bound: NotNegative = 1.0
 
     @property
     def name(self) -> str:
         return "UCB"
 
 
-class ChiSquaredUCB(UpperBound, NamedTuple("ChiSquaredUCB", [])):
+class ChiSquaredUCB(UpperBound):
     """The UCB of Tables 1 and 2: a Bayesian bound that holds for all of the parameters at once.
 
     The bound is mean + √q · std with q the quantile of a χ² distribution with d degrees of
@@ -112,14 +100,12 @@ class ChiSquaredUCB(UpperBound, NamedTuple("ChiSquaredUCB", [])):
     0
     """
 
-    __slots__ = ()
-
     @property
     def name(self) -> str:
         return "UCB"
 
 
-class BayesUCB(UpperBound, NamedTuple("BayesUCB", [("c", float)])):
+class BayesUCB(UpperBound):
     """The quantile of each arm's posterior at 1 − 1/(t logᶜ t).
 
     Parameters
@@ -135,12 +121,7 @@ class BayesUCB(UpperBound, NamedTuple("BayesUCB", [("c", float)])):
     Reference: Kaufmann, Cappé and Garivier (2012), "On Bayesian upper confidence bounds".
     """
 
-    __slots__ = ()
-
-    def __new__(cls, c: float = 0.0) -> "BayesUCB":
-        if not 0 <= c < math.inf:
-            raise ValueError(f"c must be finite and not negative, but it is {c}")
-        return super().__new__(cls, float(c))
+    c: NotNegative = 0.0
 
     @property
     def name(self) -> str:

@@ -9,20 +9,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tsucb.checks import within
+from tsucb.checks import whole_number, within
 from tsucb.compiler import compiled, held
 from tsucb.files import write_whole
+from tsucb.models.linear import Linear
 from tsucb.models.model import update
 from tsucb.numeric.arrays import Floats
 from tsucb.policies.greedy import Greedy
+from tsucb.policies.thompson import Thompson
 from tsucb.policies.ts_ucb import TSUCB
+from tsucb.policies.ucb import OFUL, BayesUCB, ChiSquaredUCB
 from tsucb.sets.arm_set import ArmSet, features
+from tsucb.sets.ball import Ball, Ellipsoid
 from tsucb.sets.bandit import check_model, check_policy, check_set
-from tsucb.sets.curve import Curve
+from tsucb.sets.box import Box
+from tsucb.sets.curve import Curve, Polynomial, Spline
+from tsucb.sets.polytope import Polytope
 from tsucb.sets.rules import pick, theta
-from tsucb.structure import Arrays, pack, unpack
+from tsucb.structure import (
+    Arrays,
+    WrongSettings,
+    pack,
+    pack_object,
+    unpack,
+    unpack_object,
+)
 
-FORMAT = "tsucb set agent 1"
+FORMAT = "tsucb set agent 2"
+CLASSES = (
+    Ball, Box, Ellipsoid, Polynomial, Polytope, Spline, Linear,
+    BayesUCB, ChiSquaredUCB, Greedy, OFUL, Thompson, TSUCB,
+)  # fmt: skip
 
 
 class SetAgent:
@@ -52,7 +69,7 @@ class SetAgent:
     def __init__(
         self, arms: ArmSet, model: Any, policy: Any = None, *, seed: int | None = None
     ) -> None:
-        check_model(model, check_set(arms))
+        check_model(model, check_set("arms", arms))
         self.arms, self.model = arms, model
         self.policy = check_policy(TSUCB(10) if policy is None else policy)
         self.state = model.start(1)
@@ -60,7 +77,7 @@ class SetAgent:
         self._rng = np.random.default_rng(seed)
 
     def choose(self) -> Any:
-        """The next arm: a number on a curve, a vector of the set otherwise."""
+        """Return the next arm: a number on a curve, a vector of the set otherwise."""
         point = np.empty(self.arms.coordinates)
         step = self.rewards + 1
         decide(self.policy, self.arms, self.model, self.state, step, held(self._rng), point)
@@ -75,14 +92,14 @@ class SetAgent:
         self.rewards += 1
 
     def best(self) -> Any:
-        """The arm with the largest expected reward, without any exploration."""
+        """Return the arm with the largest expected reward, without any exploration."""
         point = np.empty(self.arms.coordinates)
         given = Greedy(), self.arms, self.model, self.state, 1, held(np.random.default_rng(0))
         decide(*given, point)
         return float(point[0]) if isinstance(self.arms, Curve) else point
 
     def predict(self, points: ArrayLike) -> tuple[Floats, Floats]:
-        """Expected reward and its standard deviation, at numbers or rows (n,) each."""
+        """Return expected rewards and standard deviations (n,) at numbers or rows."""
         given = [self._checked(point) for point in np.atleast_1d(np.asarray(points))]
         rows = np.array(given).reshape(len(given), self.arms.coordinates)
         if isinstance(self.arms, Curve):
@@ -91,13 +108,11 @@ class SetAgent:
         return rows @ mean, np.sqrt(((rows @ root) ** 2).sum(axis=1))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what was learned, and where the random stream is, to a file."""
+        """Write the agent with its set, model, policy and random stream to a file."""
         arrays: Arrays = []
-        settings = [pack(part, arrays) for part in (self.arms.settings, tuple(self.model))]
         saved = {
             "format": FORMAT,
-            "classes": [type(self.arms).__name__, type(self.model).__name__],
-            "settings": settings,
+            "settings": [pack_object(x, arrays) for x in (self.arms, self.model, self.policy)],
             "state": pack(self.state, arrays),
             "rewards": self.rewards,
             "random": self._rng.bit_generator.state,
@@ -108,38 +123,42 @@ class SetAgent:
         write_whole(path, file.getvalue())
 
     @classmethod
-    def load(
-        cls, path: str | os.PathLike[str], arms: ArmSet, model: Any, policy: Any = None
-    ) -> "SetAgent":
-        """The agent of a file, which must have been saved with the same set and model."""
-        agent = cls(arms, model, policy)
+    def load(cls, path: str | os.PathLike[str], arms: ArmSet | None = None, model: Any = None,
+             policy: Any = None) -> "SetAgent":  # fmt: skip
+        """Return the agent of a file.
+
+        Parameters
+        ----------
+        path
+            What `save` has written.
+        arms, model, policy
+            As in the file by default; give those that are classes of your own.
+        """
         try:
             with np.load(io.BytesIO(Path(path).read_bytes()), allow_pickle=False) as file:
                 saved = json.loads(str(file["saved"]))
                 arrays = [file[f"array{i}"] for i in range(len(file.files) - 1)]
             if saved["format"] != FORMAT:
                 raise ValueError("another format")
-            same = saved["classes"] == [type(arms).__name__, type(model).__name__] and all(
-                _equal(unpack(packed, arrays, mine), mine)
-                for packed, mine in zip(
-                    saved["settings"], (arms.settings, tuple(model)), strict=True
-                )
-            )
-            state = unpack(saved["state"], arrays, agent.state)
-            rewards = int(saved["rewards"])
-            model.check_state(state, rewards)
+            found = [
+                unpack_object(part, arrays, CLASSES, given)
+                for part, given in zip(saved["settings"], (arms, model, policy), strict=True)
+            ]
+            agent = cls(*found)
+            agent.state = unpack(saved["state"], arrays, agent.state)
+            agent.rewards = whole_number("rewards", saved["rewards"], least=0)
+            agent.model.check_state(agent.state, agent.rewards)
             agent._rng.bit_generator.state = saved["random"]
         except OSError:
             raise
+        except WrongSettings as error:
+            raise ValueError(f"{path} {error}") from None
         except Exception as error:
             raise ValueError(f"{path} is not a file of this agent, or damaged: {error}") from error
-        if not same:
-            raise ValueError(f"{path} was saved with another set or model; give the same")
-        agent.state, agent.rewards = state, rewards
         return agent
 
     def _checked(self, arm: ArrayLike) -> Floats:
-        """The arm as a point, or a sentence on what is wrong with it."""
+        """Return the arm as a point of the set; raise ValueError if it is none."""
         point = np.atleast_1d(np.asarray(arm, dtype=np.float64))
         size = self.arms.coordinates
         if point.shape != (size,) or not within(point):
@@ -148,11 +167,6 @@ class SetAgent:
         if isinstance(self.arms, Curve) and not self.arms.low <= point[0] <= self.arms.high:
             raise ValueError(f"{point[0]:g} is not from {self.arms.low:g} to {self.arms.high:g}")
         return point
-
-
-def _equal(first: Any, second: Any) -> bool:
-    """Whether two tuples of numbers and arrays are the same."""
-    return all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 @compiled

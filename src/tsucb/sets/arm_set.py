@@ -19,13 +19,12 @@ import math
 from typing import Any
 
 from tsucb.compiler import compiled, hook, implements
-from tsucb.numeric.arrays import Floats
+from tsucb.numeric.arrays import Floats, inner
+from tsucb.record import Record
 
 
-class ArmSet:
+class ArmSet(Record):
     """A compact set of arms."""
-
-    __slots__ = ()
 
     @property
     def dimension(self) -> int:
@@ -37,33 +36,25 @@ class ArmSet:
         """How many numbers say which arm it is: its features, unless it is on a curve."""
         return self.dimension
 
-    @property
-    def settings(self) -> tuple[Any, ...]:
-        """The fields of the named tuple that every set is."""
-        return tuple(self)  # type: ignore[arg-type]
-
-    def __reduce__(self) -> Any:  # the fields are not always the arguments of the constructor
-        return type(self)._make, (self.settings,)  # type: ignore[attr-defined]
-
 
 @hook
 def features(arms: Any, point: Floats, out: Floats) -> None:
-    """The features of an arm."""
+    """Fill `out` with the features of an arm."""
 
 
 @hook
 def support(arms: Any, direction: Floats, point: Floats) -> float:
-    """The largest ⟨direction, a⟩."""
+    """Return the largest ⟨direction, a⟩."""
 
 
 @hook
 def optimistic(arms: Any, mean: Floats, root: Floats, alpha: float, point: Floats) -> float:
-    """The largest ⟨mean, a⟩ + alpha · |rootᵀ a|, for alpha ≥ 0."""
+    """Return the largest ⟨mean, a⟩ + alpha · |rootᵀ a|, for alpha ≥ 0."""
 
 
 @hook
 def least_ratio(arms: Any, mean: Floats, root: Floats, f: float, point: Floats) -> float:
-    """The smallest (f − ⟨mean, a⟩) / |rootᵀ a|."""
+    """Return the smallest (f − ⟨mean, a⟩) / |rootᵀ a|."""
 
 
 @implements(features, ArmSet)
@@ -73,17 +64,8 @@ def features_are_the_point(arms, point, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def inner(first, second):  # type: ignore[no-untyped-def]
-    """⟨first, second⟩."""
-    total = 0.0
-    for i in range(first.size):
-        total += first[i] * second[i]
-    return total
-
-
-@compiled
 def radius(root, arm):  # type: ignore[no-untyped-def]
-    """|rootᵀ arm|."""
+    """Return |rootᵀ arm|."""
     square = 0.0
     for j in range(root.shape[1]):
         component = 0.0
@@ -95,7 +77,7 @@ def radius(root, arm):  # type: ignore[no-untyped-def]
 
 @compiled
 def ratio_at(mean, root, f, arm):  # type: ignore[no-untyped-def]
-    """(f − ⟨mean, arm⟩) / |rootᵀ arm|; a certain best arm comes first."""
+    """Return (f − ⟨mean, arm⟩) / |rootᵀ arm|; −∞ for a certain arm that reaches f."""
     lost, width = f - inner(mean, arm), radius(root, arm)
     if width == 0.0:
         return math.inf if lost > 0.0 else -math.inf

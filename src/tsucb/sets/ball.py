@@ -26,16 +26,16 @@ Reference: Moré and Sorensen (1983), "Computing a trust region step".
 """
 
 import math
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from tsucb.checks import positive, whole_number, within
+from tsucb.checks import Count, Positive, within
 from tsucb.compiler import compiled, hook, implements
-from tsucb.numeric.arrays import Floats
+from tsucb.numeric.arrays import Floats, inner
 from tsucb.numeric.eigen import symmetric_eigen
-from tsucb.sets.arm_set import ArmSet, inner, least_ratio, optimistic, radius, ratio_at, support
+from tsucb.record import derived
+from tsucb.sets.arm_set import ArmSet, least_ratio, optimistic, radius, ratio_at, support
 
 ROUNDS = 200  # of bisection, at most; Newton's method takes five
 PRECISE = 1e-15
@@ -44,10 +44,8 @@ PRECISE = 1e-15
 class Round(ArmSet):
     """The images of the unit ball under a linear map."""
 
-    __slots__ = ()
 
-
-class Ball(Round, NamedTuple("Ball", [("features", int), ("radius", float)])):
+class Ball(Round):
     """All vectors of length at most `radius`.
 
     Parameters
@@ -64,10 +62,8 @@ class Ball(Round, NamedTuple("Ball", [("features", int), ("radius", float)])):
     (5.0, array([0.6, 0.8]))
     """
 
-    __slots__ = ()
-
-    def __new__(cls, features: int, radius: float = 1.0) -> "Ball":
-        return super().__new__(cls, whole_number("features", features), positive("radius", radius))
+    features: Count
+    radius: Positive = 1.0
 
     @property
     def dimension(self) -> int:
@@ -75,7 +71,7 @@ class Ball(Round, NamedTuple("Ball", [("features", int), ("radius", float)])):
         return self.features
 
 
-class Ellipsoid(Round, NamedTuple("Ellipsoid", [("axes", Floats)])):
+class Ellipsoid(Round):
     """All a with aᵀ shape⁻¹ a ≤ 1: around the origin, with squared half-axes shape's eigenvalues.
 
     Parameters
@@ -90,10 +86,13 @@ class Ellipsoid(Round, NamedTuple("Ellipsoid", [("axes", Floats)])):
     (2.0, array([2., 0.]))
     """
 
-    __slots__ = ()
+    shape: Any
+    axes: Floats = derived()
 
-    def __new__(cls, shape: ArrayLike) -> "Ellipsoid":
-        given = np.asarray(shape, dtype=np.float64)
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Derive the axes, a lower triangular root of the shape; raise ValueError without one."""
+        given = np.array(values["shape"], dtype=np.float64)
         matrix = np.diag(given) if given.ndim == 1 else given
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
             raise ValueError(
@@ -106,7 +105,7 @@ class Ellipsoid(Round, NamedTuple("Ellipsoid", [("axes", Floats)])):
             raise ValueError(
                 f"shape must be positive definite, but its smallest eigenvalue is {smallest:g}"
             )
-        return super().__new__(cls, np.linalg.cholesky(matrix).astype(np.float64))
+        values |= {"shape": matrix.copy(), "axes": np.linalg.cholesky(matrix)}
 
     @property
     def dimension(self) -> int:
@@ -259,7 +258,7 @@ def spectrum(arms, mean, root):  # type: ignore[no-untyped-def]
 
 @compiled
 def reach(turned, ratios, g, upper, v):  # type: ignore[no-untyped-def]
-    """v at g, what is to reach the goal, and its derivative."""
+    """Evaluate v(g) in place; return its norm, scaled as the goal is, and the derivative."""
     square, falling = 0.0, 0.0
     for i in range(v.size):
         if turned[i] == 0.0:  # also where what is below is

@@ -3,16 +3,18 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 
-from tsucb.checks import positive, whole_number
+from tsucb.checks import Positive, positive, whole_number
 from tsucb.compiler import compiled, held, offers
 from tsucb.environments.environment import fill_normal
 from tsucb.models.linear import Linear
 from tsucb.models.model import update
-from tsucb.sets.arm_set import ArmSet, features, inner, support
+from tsucb.numeric.arrays import inner
+from tsucb.record import Record
+from tsucb.sets.arm_set import ArmSet, features, support
 from tsucb.sets.rules import pick, theta
 from tsucb.simulation.result import Simulation
 from tsucb.simulation.simulate import (
@@ -25,9 +27,16 @@ from tsucb.simulation.simulate import (
 from tsucb.streams import POLICY, WORLD, stream
 
 
-class SetBandit(
-    NamedTuple("SetBandit", [("arms", ArmSet), ("noise", float), ("prior_variance", float)])
-):
+def check_set(name: str, arms: Any) -> ArmSet:
+    """Return the set; raise TypeError if it is none."""
+    if not isinstance(arms, ArmSet):
+        raise TypeError(
+            f"the {name} must be a set, such as tsucb.sets.Ball(10), not a {type(arms).__name__}"
+        )
+    return arms
+
+
+class SetBandit(Record):
     """An arm a of the set pays ⟨θ, a⟩ plus N(0, σ²).
 
     Parameters
@@ -47,15 +56,16 @@ class SetBandit(
     (2, 2, 100)
     """
 
-    __slots__ = ()
+    arms: Annotated[Any, check_set]
+    noise: Positive = 1.0
+    prior_variance: Any = None
 
-    def __new__(
-        cls, arms: ArmSet, noise: float = 1.0, prior_variance: float | None = None
-    ) -> "SetBandit":
-        variance = 1 / check_set(arms).dimension if prior_variance is None else prior_variance
-        return super().__new__(
-            cls, arms, positive("noise", noise), positive("prior_variance", variance)
-        )
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Fill in the prior variance."""
+        variance = values["prior_variance"]
+        variance = 1 / values["arms"].dimension if variance is None else variance
+        values["prior_variance"] = positive("prior_variance", variance)
 
     def model(self) -> Linear:
         """The model that knows the prior and the noise."""
@@ -155,17 +165,8 @@ def play(bandit, model, state, policy, horizon, checkpoints, curve, coefficients
             break
 
 
-def check_set(arms: Any) -> ArmSet:
-    """The set, or a sentence on what is wrong with it."""
-    if not isinstance(arms, ArmSet):
-        raise TypeError(
-            f"the arms must be a set, such as tsucb.sets.Ball(10), not a {type(arms).__name__}"
-        )
-    return arms
-
-
 def check_model(model: Any, arms: ArmSet) -> None:
-    """Refuse a model without one θ for all arms, or with one of another length."""
+    """Raise if a model has no θ that all arms share, or one of another length."""
     if not offers(theta, type(model)):
         raise TypeError(
             f"{type(model).__name__} has no coefficients that all arms of a set share; use "
@@ -177,7 +178,7 @@ def check_model(model: Any, arms: ArmSet) -> None:
 
 
 def check_policy(policy: Any) -> Any:
-    """The policy, or a sentence on what it cannot do."""
+    """Return the policy; raise TypeError if it does not play on sets."""
     if not offers(pick, type(policy)):
         raise TypeError(
             f"{getattr(policy, 'name', type(policy).__name__)} does not play on sets; use TSUCB, "

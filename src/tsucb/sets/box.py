@@ -1,15 +1,14 @@
 """Boxes: a range for every feature."""
 
 import math
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tsucb.checks import within
 from tsucb.compiler import compiled, implements
-from tsucb.numeric.arrays import Floats
-from tsucb.sets.arm_set import inner, optimistic, radius, support
+from tsucb.numeric.arrays import inner
+from tsucb.sets.arm_set import optimistic, radius, support
 from tsucb.sets.corners import Cornered
 
 # Up to here UCB and TS-UCB look at all 2ᵈ corners: 65,536, in less than 2 ms. Beyond, where the
@@ -17,7 +16,7 @@ from tsucb.sets.corners import Cornered
 MOST_ENUMERATED = 16
 
 
-class Box(Cornered, NamedTuple("Box", [("low", Floats), ("high", Floats)])):
+class Box(Cornered):
     """All vectors with low ≤ a ≤ high, entry by entry.
 
     Up to 16 features all arms are found exactly. With more, `OFUL`, `ChiSquaredUCB`, `BayesUCB` and
@@ -36,10 +35,13 @@ class Box(Cornered, NamedTuple("Box", [("low", Floats), ("high", Floats)])):
     (1.0, array([1., 0.]))
     """
 
-    __slots__ = ()
+    low: Any
+    high: Any
 
-    def __new__(cls, low: ArrayLike, high: ArrayLike) -> "Box":
-        ends = [np.array(end, dtype=np.float64) for end in (low, high)]
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Turn the ends into vectors; raise ValueError if they are none of a box."""
+        ends = [np.array(values[name], dtype=np.float64) for name in ("low", "high")]
         if ends[0].ndim != 1 or ends[0].size == 0 or ends[0].shape != ends[1].shape:
             raise ValueError(
                 "low and high must be vectors of the same length, one entry per feature, but their "
@@ -47,12 +49,12 @@ class Box(Cornered, NamedTuple("Box", [("low", Floats), ("high", Floats)])):
             )
         if not within(ends[0]) or not within(ends[1]) or not (ends[0] <= ends[1]).all():
             raise ValueError("low and high must be finite, and no entry of low above that of high")
-        return super().__new__(cls, *ends)
+        values["low"], values["high"] = ends
 
     @property
     def dimension(self) -> int:
         """d."""
-        return self.low.size
+        return int(self.low.size)
 
 
 @implements(support, Box)

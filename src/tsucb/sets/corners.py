@@ -26,7 +26,8 @@ import math
 import numpy as np
 
 from tsucb.compiler import compiled, implements
-from tsucb.sets.arm_set import ArmSet, inner, least_ratio, optimistic, ratio_at, support
+from tsucb.numeric.arrays import inner
+from tsucb.sets.arm_set import ArmSet, least_ratio, optimistic, ratio_at, support
 
 ENOUGH = 1e-13  # a corner that improves less, as a share of what is compared, is no improvement
 MOST_STEPS = 100_000
@@ -34,8 +35,6 @@ MOST_STEPS = 100_000
 
 class Cornered(ArmSet):
     """A convex set with finitely many corners."""
-
-    __slots__ = ()
 
 
 @implements(least_ratio, Cornered)

@@ -6,18 +6,18 @@ all of them, and each is climbed by golden section to the last digits.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
-from tsucb.checks import LARGEST, positive, whole_number
+from tsucb.checks import Count, Finite, finite, positive
 from tsucb.compiler import compiled, implements, run
 from tsucb.models.linear import Linear
-from tsucb.numeric.arrays import Floats
+from tsucb.numeric.arrays import Floats, inner
+from tsucb.record import derived
 from tsucb.sets.arm_set import (
     ArmSet,
     features,
-    inner,
     least_ratio,
     optimistic,
     radius,
@@ -34,17 +34,8 @@ NUGGET = 1e-6  # of its variance, so that it has a root
 class Curve(ArmSet):
     """An interval of numbers with d features each."""
 
-    __slots__ = ()
-
-    low: float
-    high: float
-    grid: Floats
-    rows: Floats
-
-    @property
-    def dimension(self) -> int:
-        """d, the number of features of a point."""
-        return int(self.rows.shape[1])
+    low: Finite
+    high: Finite
 
     @property
     def coordinates(self) -> int:
@@ -52,37 +43,31 @@ class Curve(ArmSet):
         return 1
 
     def features_of(self, points: Floats) -> Floats:
-        """The features of points (n,) as rows (n, d)."""
+        """Return the features of points (n,) as rows (n, d)."""
         rows = np.empty((len(points), self.dimension))
         for point, row in zip(points, rows, strict=True):
             run(features, self, np.array([float(point)]), row)
         return rows
 
     def model(self, noise: float, level: float = 0.0, spread: float = 1.0) -> Linear:
-        """The model of rewards that scatter by `noise` around the function.
+        """Return the model of rewards that scatter by `noise` around the function.
 
         Before data, the function is `level` everywhere, give or take `spread`.
         """
         noise, spread = positive("noise", noise), positive("spread", spread)
-        if not abs(level) <= LARGEST:
-            raise ValueError(f"level must be a finite number, but it is {level}")
+        level = finite("level", level)
         mean, covariance = self.prior()
         # As wide as asked for on average over the interval.
-        variance = np.einsum("nd,de,ne->n", self.rows, covariance, self.rows).mean()
+        rows: Floats = self.rows  # type: ignore[attr-defined]
+        variance = np.einsum("nd,de,ne->n", rows, covariance, rows).mean()
         return Linear(self.dimension, noise, level * mean, spread**2 / variance * covariance)
 
     def prior(self) -> tuple[Floats, Floats]:
-        """The coefficients of the constant 1, and the shape of the prior covariance."""
+        """Return the coefficients of the constant 1, and the shape of the prior covariance."""
         raise NotImplementedError(f"{type(self).__name__} must have a method prior()")
 
 
-class Polynomial(
-    Curve,
-    NamedTuple(
-        "Polynomial",
-        [("low", float), ("high", float), ("degree", int), ("grid", Floats), ("rows", Floats)],
-    ),
-):
+class Polynomial(Curve):
     """Numbers from an interval, rewarded by a polynomial: d = degree + 1 Legendre polynomials.
 
     Parameters
@@ -99,29 +84,29 @@ class Polynomial(
            [ 1. ,  1. ,  1. ]])
     """
 
-    __slots__ = ()
+    degree: Count = 3
+    grid: Floats = derived()
+    rows: Floats = derived()
 
-    def __new__(cls, low: float, high: float, degree: int = 3) -> "Polynomial":
-        start, end = interval(low, high)
-        degree = whole_number("degree", degree)
-        grid = np.linspace(start, end, GRID * degree + 1)
-        rows: Floats = np.polynomial.legendre.legvander(
-            np.linspace(-1, 1, grid.size), degree
-        ).astype(np.float64)
-        return super().__new__(cls, start, end, degree, grid, rows)
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Derive a grid and its features; raise ValueError for an empty interval."""
+        degree = values["degree"]
+        values["grid"] = grid_of(values, degree)
+        unit = np.linspace(-1, 1, values["grid"].size)
+        values["rows"] = np.polynomial.legendre.legvander(unit, degree).astype(np.float64)
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of features of a point."""
+        return self.degree + 1
 
     def prior(self) -> tuple[Floats, Floats]:
-        """Independent coefficients of the same size."""
+        """Return independent coefficients of the same size."""
         return np.eye(self.dimension)[0], np.eye(self.dimension)
 
 
-class Spline(
-    Curve,
-    NamedTuple(
-        "Spline",
-        [("low", float), ("high", float), ("pieces", int), ("grid", Floats), ("rows", Floats)],
-    ),
-):
+class Spline(Curve):
     """Numbers from an interval, rewarded by a smooth function: d = pieces + 3 cubic B-splines.
 
     Parameters
@@ -136,28 +121,36 @@ class Spline(
     array([[0.   , 0.167, 0.667, 0.167, 0.   ]])
     """
 
-    __slots__ = ()
+    pieces: Count = 6
+    grid: Floats = derived()
+    rows: Floats = derived()
 
-    def __new__(cls, low: float, high: float, pieces: int = 6) -> "Spline":
-        start, end = interval(low, high)
-        pieces = whole_number("pieces", pieces)
-        grid = np.linspace(start, end, GRID * pieces + 1)
-        bare = super().__new__(cls, start, end, pieces, grid, np.empty((0, pieces + 3)))
-        return bare._replace(rows=bare.features_of(grid))
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Derive a grid and its features; raise ValueError for an empty interval."""
+        pieces = values["pieces"]
+        values["grid"] = grid_of(values, pieces)
+        values["rows"] = np.empty((0, pieces + 3))
+        values["rows"] = cls._make(values.values()).features_of(values["grid"])
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of features of a point."""
+        return self.pieces + 3
 
     def prior(self) -> tuple[Floats, Floats]:
-        """Coefficients that differ the less, the closer they are."""
+        """Return coefficients that differ less the closer they are."""
         d = self.dimension
         apart = np.subtract.outer(np.arange(d), np.arange(d)) / (SMOOTH * self.pieces)
         return np.ones(d), np.exp(-0.5 * apart**2) + NUGGET * np.eye(d)
 
 
-def interval(low: float, high: float) -> tuple[float, float]:
-    """The ends of an interval, or a sentence on what is wrong."""
-    start, end = float(low), float(high)
-    if not (abs(start) <= LARGEST and abs(end) <= LARGEST and start < end):
-        raise ValueError(f"low must be below high, and both finite, but they are {low} and {high}")
-    return start, end
+def grid_of(values: dict[str, Any], pieces: int) -> Floats:
+    """Return the grid of an interval with this many pieces; raise ValueError if it is empty."""
+    low, high = values["low"], values["high"]
+    if not low < high:
+        raise ValueError(f"low must be below high, but they are {low} and {high}")
+    return np.linspace(low, high, GRID * pieces + 1)
 
 
 @implements(features, Polynomial)

@@ -1,20 +1,20 @@
 """Polytopes, by their corners or by inequalities."""
 
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.checks import within
 from tsucb.compiler import implements
-from tsucb.numeric.arrays import Floats
-from tsucb.sets.arm_set import inner, optimistic, radius, support
+from tsucb.numeric.arrays import inner
+from tsucb.sets.arm_set import optimistic, radius, support
 from tsucb.sets.corners import Cornered
 
 MOST_CORNERS = 1_000_000
 
 
-class Polytope(Cornered, NamedTuple("Polytope", [("vertices", Floats)])):
+class Polytope(Cornered):
     """The convex hull of finitely many points. All arms are found exactly, in any dimension.
 
     Parameters
@@ -30,10 +30,12 @@ class Polytope(Cornered, NamedTuple("Polytope", [("vertices", Floats)])):
     (2.0, array([0., 2.]))
     """
 
-    __slots__ = ()
+    vertices: Any
 
-    def __new__(cls, vertices: ArrayLike) -> "Polytope":
-        points = np.array(vertices, dtype=np.float64)
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Turn the vertices into a matrix; raise ValueError if they are none."""
+        points = np.array(values["vertices"], dtype=np.float64)
         if points.ndim != 2 or points.size == 0 or not within(points):
             raise ValueError(
                 "vertices must be a finite matrix with one point a row, but its shape is "
@@ -41,7 +43,7 @@ class Polytope(Cornered, NamedTuple("Polytope", [("vertices", Floats)])):
             )
         if len(points) > MOST_CORNERS:
             raise ValueError(f"there are {len(points):,} vertices; {MOST_CORNERS:,} are the most")
-        return super().__new__(cls, points)
+        values["vertices"] = points
 
     @classmethod
     def from_inequalities(cls, matrix: ArrayLike, bounds: ArrayLike) -> "Polytope":

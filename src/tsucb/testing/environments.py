@@ -1,6 +1,6 @@
 """What an environment promises: a world that is the same for whoever plays in it."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from tsucb.beliefs.gaussian import Gaussian
 from tsucb.compiler import implements, offers
 from tsucb.environments.environment import advance, begin, reward
 from tsucb.models.model import Model, believe, update
+from tsucb.models.state import State, counts
 from tsucb.numeric.arrays import Integers
 from tsucb.policies.greedy import Random
 from tsucb.simulation.simulate import simulate
@@ -133,23 +134,21 @@ def check_pairing(environment: Any, arms: int, steps: int, name: str) -> None:
     )
 
 
-class Counts(NamedTuple):
+class Pulls(State):
     """How often each arm was played."""
 
-    pulls: Integers
+    pulls: Integers = counts("arm")
 
 
-class Blind(Model, NamedTuple("Blind", [("shape", Integers)])):
+class Blind(Model):
     """A model that takes contexts of any shape, and learns nothing: quick to compile."""
 
-    __slots__ = ()
+    state = Pulls
 
-    def start(self, arms: int, rng: np.random.Generator | None = None) -> Counts:
-        """Nothing was played yet."""
-        return Counts(np.zeros(arms, dtype=np.int64))
+    shape: Integers
 
     def context_shape(self, arms: int) -> tuple[int, ...]:
-        """As it was told."""
+        """Return the shape it was made with."""
         return tuple(self.shape.tolist())
 
 

@@ -22,13 +22,7 @@ SEED = 3
 LOOPS = ("simulate", "replay", "agent")
 
 
-class Script(
-    Environment,
-    NamedTuple(
-        "Script",
-        [("contexts", Floats), ("rewards", Floats), ("offered", NDArray[np.bool_])],
-    ),
-):
+class Script(Environment):
     """An environment in which everything is settled: of each step its context and every reward.
 
     Parameters
@@ -41,10 +35,12 @@ class Script(
         (T, K) whether it can be played.
     """
 
-    __slots__ = ()
+    contexts: Floats
+    rewards: Floats
+    offered: NDArray[np.bool_]
 
     @property
-    def arms(self) -> int:  # type: ignore[override]
+    def arms(self) -> int:
         """K."""
         return int(self.rewards.shape[1])
 

@@ -14,7 +14,7 @@ from tsucb.agent.agent import Agent
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.law import Law
 from tsucb.compiler import offers, run
-from tsucb.models.forgetting import Forgetting, fadable
+from tsucb.models.forgetting import Forgetting, can_forget, fadable
 from tsucb.models.model import Model, forget, trains, update
 from tsucb.policies.thompson import Thompson
 from tsucb.structure import Arrays, leaves, pack, unpack
@@ -97,7 +97,7 @@ def check_model(
     if not order_matters:
         check_order(model, state, script, name)
     check_extension(model, state, script, fixed_prior, name)
-    if offers(forget, type(model)) and fixed_prior:
+    if can_forget(type(model)) and fixed_prior:
         check_forgetting(model, state, script, name)
     policy = Thompson() if policy is None else policy
     played = policy if "agent" in compiled else Interpreted(policy)

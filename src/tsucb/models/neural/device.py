@@ -1,4 +1,4 @@
-"""JAX and optax, which train networks on the device that they find."""
+"""Import JAX and optax, which train networks, or say how to install them."""
 
 try:
     import jax

@@ -1,215 +1,242 @@
-"""What all models with networks share: their layers, what they remember, when they train."""
+"""What all models with networks share: settings, state, memory and forward pass."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY
+from numbers import Real
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.checks import positive, whole_number, within
-from tsucb.compiler import compiled
-from tsucb.models.model import Model, check_arm_count
+from tsucb.checks import (
+    Count,
+    Natural,
+    Positive,
+    between,
+    not_negative,
+    positive,
+    whole_number,
+)
+from tsucb.compiler import compiled, implements
+from tsucb.models.model import Model, training_due, update
+from tsucb.models.state import MOST_REWARDS, Sizes, State, array, counts
 from tsucb.numeric.arrays import Floats, Integers
+from tsucb.record import Check, Record, derived
 
 Singles = NDArray[np.float32]
 
+MOST_NUMBER = 1e12  # of rewards and contexts: in single precision the squares of errors are finite
 MOST_WEIGHT = 1e6  # of a network
 MOST_OUTPUT = np.float32(1e25)  # of a hidden unit: times a weight, and summed, it stays finite
+TINY = float(np.finfo(np.float64).tiny)
 
 
-class NetworksState(NamedTuple):
-    """Networks, their priors, and what they remember."""
-
-    pulls: Integers  # (K,)
-    parameters: Singles  # (N, P) of each network: of each layer its weights by rows, then biases
-    squares: Singles  # (N, P) RMSProp's second moments
-    prior: Singles  # (N, P) of networks that stay as they were drawn; (0, P) without
-    contexts: Singles  # (memory, features)
-    chosen: NDArray[np.int32]  # (memory,) arms
-    rewards: Floats  # (memory,)
-    spread: Floats  # (1,) standard deviation of the rewards remembered, as of the last training
-    counts: Integers  # (2,) observations and mini-batches so far
-    key: NDArray[np.uint32]  # (2,) of the stream that draws the mini-batches
+def optional(check: Check) -> Check:
+    """Return a check that lets None through."""
+    return lambda name, value: None if value is None else check(name, value)
 
 
-class Training(NamedTuple):
-    """How the network is trained; see `NetworkModel`."""
+def decay(name: str, value: float) -> float:
+    """Return the value as a float of at least 0 and below 1; raise ValueError otherwise."""
+    if not isinstance(value, Real) or not 0 <= value < 1:
+        raise ValueError(f"{name} must be at least 0 and below 1, but it is {value!r}")
+    return float(value)
 
-    batches: int
-    batch_size: int
-    rate: float
-    rate_decay: float
-    moment_decay: float
-    clip_norm: float
+
+class Training(Record):
+    """How a network is trained: by RMSProp, on mini-batches of the rewards that it remembers.
+
+    Parameters
+    ----------
+    memory
+        Rewards kept for training, with their contexts; beyond it, the oldest are forgotten.
+    interval
+        Rewards between two trainings.
+    batches, batch_size
+        Mini-batches of one training, and rewards in one, drawn with replacement.
+    rate, rate_decay
+        The learning rate of mini-batch s is rate / (1 + rate_decay · s). By default 0.1 and 0.5 for
+        `NeuralLinear`, where s is never reset; 0.03 and 0.1 for the others, where s starts at 0
+        with each training.
+    moment_decay
+        Decay of RMSProp's second moments, which start at 1.
+    clip_norm
+        Gradients with a larger global norm are scaled down to it.
+    weight_range
+        All weights and biases start uniform in (−weight_range, weight_range).
+
+    >>> Training(memory=500, batches=20)
+    Training(memory=500, batches=20)
+    """
+
+    memory: Count = 10_000
+    interval: Count = 50
+    batches: Count = 100
+    batch_size: Count = 512
+    rate: Annotated[float | None, optional(positive)] = None
+    rate_decay: Annotated[float | None, optional(not_negative)] = None
+    moment_decay: Annotated[float, decay] = 0.9
+    clip_norm: Positive = 5.0
+    weight_range: Annotated[float, functools.partial(between, low=0, high=MOST_WEIGHT)] = 0.3
+
+
+def training_settings(name: str, value: Any) -> Training:
+    """Return the value as a `Training`; a mapping, as in a TOML file, has its arguments."""
+    if isinstance(value, Mapping):
+        value = Training(**value)
+    if not isinstance(value, Training):
+        raise TypeError(
+            f"{name} must be a tsucb.Training, such as Training(memory=500), not {value!r}"
+        )
+    return value
+
+
+def layer_widths(name: str, value: Sequence[int]) -> tuple[int, ...]:
+    """Return the widths of hidden layers, at least one, as a tuple."""
+    if not isinstance(value, Iterable):
+        raise TypeError(f"{name} must be a tuple of widths, such as (50, 50), not {value!r}")
+    widths = tuple(whole_number(f"a width in {name}", width) for width in value)
+    if not widths:
+        raise ValueError(f"{name} is empty; give at least one hidden layer, such as (50, 50)")
+    return widths
+
+
+class NetworkState(State):
+    """N networks and the rewards that they remember.
+
+    The parameters of a network are one vector: of each layer its weights by rows, then its biases.
+    """
+
+    pulls: Integers = counts("arm")
+    parameters: Singles = array(
+        "network", "parameter", dtype=np.float32, least=-MOST_WEIGHT, most=MOST_WEIGHT
+    )
+    # RMSProp's second moments.
+    squares: Singles = array(
+        "network", "parameter", start=1.0, dtype=np.float32, least=0.0, most=MOST_WEIGHT
+    )
+    # Networks that stay as they were drawn, for models with random priors.
+    prior: Singles = array(
+        "prior", "parameter", dtype=np.float32, least=-MOST_WEIGHT, most=MOST_WEIGHT
+    )
+    contexts: Singles = array(
+        "memory", "feature", dtype=np.float32, least=-MOST_NUMBER, most=MOST_NUMBER
+    )
+    chosen: NDArray[np.int32] = array("memory", dtype=np.int32, least=0)  # arms
+    rewards: Floats = array("memory", least=-MOST_NUMBER, most=MOST_NUMBER)
+    # The standard deviation of the remembered rewards at the last training.
+    spread: Floats = array(start=1.0, least=TINY, most=MOST_NUMBER)
+    seen: Integers = counts()  # rewards so far
+    batches: Integers = array(dtype=np.int64, least=0, most=MOST_REWARDS)  # mini-batches so far
+    key: NDArray[np.uint32] = array(2, dtype=np.uint32, least=0)  # of the stream of mini-batches
+
+    @classmethod
+    def blank(cls, sizes: Sizes) -> Self:
+        """Return networks of zeros; the number of their parameters grows with that of the arms."""
+        size = sizes["hidden parameter"] + sizes["arm"] * sizes["arm parameter"]
+        return super().blank({**sizes, "parameter": size})
+
+    def check(self, rewards: int) -> None:
+        """Raise ValueError also for rewards of arms that do not exist."""
+        super().check(rewards)
+        if (self.chosen >= self.pulls.size).any():
+            raise ValueError(f"chosen must name arms below {self.pulls.size}")
 
 
 class NetworkModel(Model):
     """A model that trains N networks of H heads each, in all its runs at once.
 
     A network maps a context through hidden layers with ReLU to H outputs per arm. After every
-    `interval` observations it is trained, from where it was, on the squared error of the pulled
+    `training.interval` rewards it is trained, from where it was, on the squared error of the pulled
     arms' rewards.
     """
 
-    __slots__ = ()
+    state = NetworkState
 
-    # Fields of every such model.
-    features: int
-    hidden: tuple[int, ...]
-    memory: int
-    interval: int
-    pulls_first: int
-    weight_range: float
-    training: Training
-    networks: int  # N
-    heads: int  # H
+    # Whether networks that stay as they were drawn are added to those that learn, each of whose
+    # heads learns from a bootstrap sample.
+    has_priors: ClassVar[bool] = False
 
-    # Whether networks that stay as they were drawn are added to those that learn.
-    has_priors: bool = False
+    # Whether the learning rate starts over with each training, or falls over a network's life.
+    rate_restarts: ClassVar[bool] = True
 
-    # Whether the learning rate starts anew with each training, or falls over a network's life.
-    rate_restarts: bool = True
-
-    # It computes with single precision, in which the squares of errors must stay finite.
-    largest = 1e12
+    largest = MOST_NUMBER
     trains_together = True
+    keeps_arms = True
 
-    @property
-    def initial_pulls(self) -> int:  # type: ignore[override]
-        """How often every arm is pulled before the policy decides."""
-        return self.pulls_first
+    features: Count
+    hidden: Annotated[tuple[int, ...], layer_widths] = (50, 50)
+    _: KW_ONLY
+    training: Annotated[Training, training_settings] = Training(rate=0.03, rate_decay=0.1)
+    initial_pulls: Natural = 2  # type: ignore[misc]
+    networks: int = derived()  # N
+    heads: int = derived()  # H
+    prior_scale: float = derived()
 
-    def context_shape(self, arms: int) -> tuple[int, ...]:
-        """One vector (d',), the same for all arms."""
-        return (self.features,)
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Take the class's own learning rate where none was given; one network, one head."""
+        given, usual = values["training"], cls.__signature__.parameters["training"].default
+        rate = usual.rate if given.rate is None else given.rate
+        rate_decay = usual.rate_decay if given.rate_decay is None else given.rate_decay
+        values["training"] = given._replace(rate=rate, rate_decay=rate_decay)
+        values["networks"] = values["heads"] = 1
+        values.setdefault("prior_scale", 0.0)
 
     def layer_shapes(self, arms: int) -> tuple[tuple[int, int], ...]:
-        """Inputs and outputs of every layer, from the context to heads times arms."""
+        """Return inputs and outputs of every layer, from the context to heads times arms."""
         widths = (self.features, *self.hidden, self.heads * arms)
         return tuple(zip(widths[:-1], widths[1:], strict=True))  # noqa: RUF007
 
-    def start_networks(self, arms: int, rng: np.random.Generator | None) -> NetworksState:
-        """Random networks that remember nothing; without `rng` the same every time."""
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of memory and networks."""
+        *hidden, (width, _) = self.layer_shapes(0)
+        return {
+            "coefficient": width,
+            "feature": self.features,
+            "memory": self.training.memory,
+            "network": self.networks,
+            "prior": self.networks if self.has_priors else 0,
+            "hidden parameter": sum((inputs + 1) * outputs for inputs, outputs in hidden),
+            "arm parameter": (width + 1) * self.heads,
+        }
+
+    def prior(self, state: Any, rng: np.random.Generator | None = None) -> None:
+        """Draw all networks, in place; without `rng` the same every time."""
         rng = np.random.default_rng(0) if rng is None else rng
-        arms = check_arm_count(arms)
-        size = sum((inputs + 1) * outputs for inputs, outputs in self.layer_shapes(arms))
+        most = self.training.weight_range
+        for networks in (state.parameters, state.prior):
+            networks[:] = rng.uniform(-most, most, networks.shape)
+        state.key[:] = rng.integers(0, 2**32, size=2, dtype=np.uint32)
 
-        def drawn(count: int) -> Singles:
-            r = self.weight_range
-            return rng.uniform(-r, r, (count, size)).astype(np.float32)
-
-        return NetworksState(
-            np.zeros(arms, dtype=np.int64),
-            drawn(self.networks),
-            np.ones((self.networks, size), dtype=np.float32),
-            drawn(self.networks if self.has_priors else 0),
-            np.zeros((self.memory, self.features), dtype=np.float32),
-            np.zeros(self.memory, dtype=np.int32),
-            np.zeros(self.memory),
-            np.ones(1),
-            np.zeros(2, dtype=np.int64),
-            rng.integers(0, 2**32, size=2, dtype=np.uint32),
-        )
-
-    def extend_networks(self, state: NetworksState, arms: int) -> NetworksState:
-        """Networks with further arms at the end: new outputs, as if just drawn."""
-        old = state.pulls.size
+    def extend(self, state: Any, arms: int) -> Any:
+        """Return a state with further arms at the end: new outputs of the networks, just drawn."""
+        old, hidden = state.pulls.size, self.sizes()["hidden parameter"]
         # From a stream of its own, determined by the state's.
-        fresh = self.start_networks(old + arms, np.random.default_rng([*state.key, old, arms]))
+        fresh = self.start(old + arms, np.random.default_rng([*state.key, old, arms]))
         for name in ("parameters", "squares", "prior"):
-            self._keep_outputs(getattr(state, name), getattr(fresh, name), old)
-        return state._replace(
-            pulls=np.concatenate((state.pulls, np.zeros(arms, dtype=np.int64))),
-            parameters=fresh.parameters,
-            squares=fresh.squares,
-            prior=fresh.prior,
+            before, after = getattr(state, name), getattr(fresh, name)
+            after[:, :hidden] = before[:, :hidden]
+            # Weights and biases of the last layer are one matrix with a column per head and arm.
+            last = len(before), self.hidden[-1] + 1, self.heads
+            outputs = before[:, hidden:].reshape(*last, old)
+            after[:, hidden:].reshape(*last, old + arms)[..., :old] = outputs
+        longer = state.joined(fresh.select(np.arange(old, old + arms)))
+        return longer._replace(
+            parameters=fresh.parameters, squares=fresh.squares, prior=fresh.prior
         )
 
-    def _keep_outputs(self, before: Singles, after: Singles, old: int) -> None:
-        """Give networks with more arms the hidden layers, and the outputs of the old arms."""
-        inner = sum((inputs + 1) * outputs for inputs, outputs in self.layer_shapes(old)[:-1])
-        after[:, :inner] = before[:, :inner]
-        # Weights and biases of the last layer are one matrix with a column per head and arm.
-        rows, inputs = len(before), self.hidden[-1] + 1
-        kept = before[:, inner:].reshape(rows, inputs, self.heads, old)
-        columns = (after.shape[1] - inner) // inputs // self.heads
-        after[:, inner:].reshape(rows, inputs, self.heads, columns)[..., :old] = kept
+    def trainer(self, states: Sequence[Any]) -> Callable[[], None]:
+        """Return a function that trains the networks of these states together, in place."""
+        from tsucb.models.neural.training import Trainer
 
-    def check_networks(self, state: NetworksState, rewards: int) -> None:
-        """Raise a ValueError for networks or a memory that cannot have come about."""
-        arms, (seen, batches) = state.pulls.size, state.counts.tolist()
-        if not 0 <= seen <= rewards or not 0 <= batches < 2**53:
-            raise ValueError("counts of training that cannot be")
-        if (state.pulls < 0).any() or state.pulls.sum() > rewards:
-            raise ValueError("counts of pulls that cannot be")
-        if not within(state.parameters, MOST_WEIGHT) or not within(state.squares, MOST_WEIGHT):
-            raise ValueError("weights of a network that cannot be")
-        if (state.squares < 0).any() or not 0 < state.spread[0] <= self.largest:
-            raise ValueError("squares or a spread that cannot be")
-        if not within(state.contexts, self.largest) or not within(state.rewards, self.largest):
-            raise ValueError("a memory of numbers that cannot be")
-        if ((state.chosen < 0) | (state.chosen >= arms)).any():
-            raise ValueError("a memory of arms that there are not")
-        if not within(state.prior, self.weight_range):
-            raise ValueError("a prior that cannot have been drawn")
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given."""
-        names = ("features", "hidden", "memory", "interval", "initial_pulls", "weight_range")
-        return {name: getattr(self, name) for name in names} | self.training._asdict()
-
-    def check_settings(self) -> None:
-        """Raise a ValueError for settings that the constructor would not have made."""
-        both: tuple[Any, Any] = (self, type(self)(**self.settings()))
-        mine, made = ([part for part in one if not isinstance(part, Model)] for one in both)
-        if mine != made:
-            raise ValueError("settings of networks that do not go together")
-
-
-def schedule_of(
-    memory: int, interval: int, initial_pulls: int, weight_range: float
-) -> tuple[int, int, int, float]:
-    """The fields of these settings, checked."""
-    return (
-        whole_number("memory", memory),
-        whole_number("interval", interval),
-        whole_number("initial_pulls", initial_pulls, least=0),
-        positive("weight_range", weight_range),
-    )
-
-
-def training_of(
-    batches: int, batch_size: int, rate: float, rate_decay: float, moment_decay: float,
-    clip_norm: float,
-) -> Training:  # fmt: skip
-    """The settings of a training, checked."""
-    if not 0 <= moment_decay < 1:
-        raise ValueError(f"moment_decay must be at least 0 and below 1, not {moment_decay}")
-    if not 0 <= rate_decay < np.inf:
-        raise ValueError(f"rate_decay must be finite and not negative, not {rate_decay}")
-    return Training(
-        whole_number("batches", batches),
-        whole_number("batch_size", batch_size),
-        positive("rate", rate),
-        float(rate_decay),
-        float(moment_decay),
-        positive("clip_norm", clip_norm),
-    )
-
-
-def widths_of(hidden: Sequence[int]) -> tuple[int, ...]:
-    """The widths of hidden layers, checked."""
-    if not isinstance(hidden, Iterable):
-        raise TypeError(f"hidden must be a tuple of widths, such as (50, 50), not {hidden!r}")
-    widths = tuple(whole_number("a width in hidden", width) for width in hidden)
-    if not widths:
-        raise ValueError("hidden is empty; give at least one hidden layer, such as (50, 50)")
-    return widths
+        return Trainer(self, states)
 
 
 @compiled
 def hidden_features(model, parameters, context):  # type: ignore[no-untyped-def]
-    """h(x): the context through all hidden layers."""
+    """Return h(x), the context through all hidden layers of a network."""
     values = context.astype(np.float32)
     start = 0
     for width in model.hidden:
@@ -228,18 +255,22 @@ def hidden_features(model, parameters, context):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def remember(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
-    """Count an observation, and take it into the memory, where the oldest was."""
-    state.pulls[arm] += 1
-    place = state.counts[0] % model.memory
+def remember(state, context, arm, reward):  # type: ignore[no-untyped-def]
+    """Count a reward and put it into the memory, in place of the oldest."""
+    place = state.seen[0] % state.rewards.size
     for i in range(context.size):
         state.contexts[place, i] = context[i]
     state.chosen[place] = arm
     state.rewards[place] = reward
-    state.counts[0] += 1
+    state.pulls[arm] += 1
+    state.seen[0] += 1
 
 
-@compiled
-def interval_is_over(model, state):  # type: ignore[no-untyped-def]
-    """Whether the networks have seen another `interval` of observations."""
-    return state.counts[0] % model.interval == 0
+@implements(update, NetworkModel)
+def update_network(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
+    remember(state, context, arm, reward)
+
+
+@implements(training_due, NetworkModel)
+def training_due_network(model, state):  # type: ignore[no-untyped-def]
+    return state.seen[0] % model.training.interval == 0

@@ -5,7 +5,7 @@ Every run meets the rows in an order of its own.
 Reference: Riquelme, Tucker and Snoek (2018), Deep Bayesian Bandits Showdown, Appendix A.
 """
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,12 +26,23 @@ class TableWorld(NamedTuple):
     noise: Floats  # (1,)
 
 
+def matrix(name: str, rows: ArrayLike) -> Floats:
+    """Return the rows as a finite matrix; raise ValueError otherwise."""
+    array = np.ascontiguousarray(rows, dtype=np.float64)
+    if array.ndim != 2 or 0 in array.shape or not np.isfinite(array).all():
+        raise ValueError(
+            f"{name} must be finite, (rows, features) in shape, but the shape is {array.shape}"
+        )
+    return array
+
+
 class Table(Environment):
     """A bandit whose `contexts` (rows, features) are the rows of a table."""
 
-    __slots__ = ()
-
-    contexts: Floats
+    @property
+    def contexts(self) -> Floats:
+        """(rows, features)."""
+        raise NotImplementedError(f"{type(self).__name__} must have a field contexts")
 
     @property
     def rows(self) -> int:
@@ -53,14 +64,8 @@ class Table(Environment):
         """The most steps a run can have: a row comes only once."""
         return self.rows
 
-    def __reduce__(self) -> Any:  # as the constructor may take other arguments than the fields
-        return type(self)._make, (tuple(self),)  # type: ignore[attr-defined, arg-type]
 
-
-class ClassificationBandit(
-    Table,
-    NamedTuple("ClassificationBandit", [("contexts", Floats), ("labels", Integers), ("arms", int)]),
-):
+class ClassificationBandit(Table):
     """A row's features are the context, and the arm of its label pays 1, all others 0.
 
     Parameters
@@ -79,29 +84,21 @@ class ClassificationBandit(
     (array([2.]), array([1., 0.]))
     """
 
-    __slots__ = ()
+    contexts: Annotated[Any, matrix]
+    labels: Any
+    arms: Any = None
 
-    def __new__(
-        cls, contexts: ArrayLike, labels: ArrayLike, arms: int | None = None
-    ) -> "ClassificationBandit":
-        rows = matrix(contexts)
-        classes = np.ascontiguousarray(labels, dtype=np.int64)
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Check that every row has a label, and count the arms."""
+        rows, arms = values["contexts"], values["arms"]
+        classes = np.ascontiguousarray(values["labels"], dtype=np.int64)
         count = int(classes.max(initial=0)) + 1 if arms is None else int(arms)
         if classes.shape != (len(rows),) or (classes < 0).any() or (classes >= count).any():
             raise ValueError(
                 f"labels must be {len(rows)} whole numbers, one per row, from 0 to {count - 1}"
             )
-        return super().__new__(cls, rows, classes, count)
-
-
-def matrix(contexts: ArrayLike) -> Floats:
-    """Return the contexts as a matrix; raise ValueError unless it is finite and has rows."""
-    array = np.ascontiguousarray(contexts, dtype=np.float64)
-    if array.ndim != 2 or 0 in array.shape or not np.isfinite(array).all():
-        raise ValueError(
-            f"contexts must be finite, (rows, features) in shape, but the shape is {array.shape}"
-        )
-    return array
+        values |= {"labels": classes, "arms": count}
 
 
 @compiled

@@ -2,13 +2,10 @@
 
 import math
 from pathlib import Path
-from typing import NamedTuple
-
-from numpy.typing import ArrayLike
+from typing import Annotated, Any
 
 from tsucb.compiler import implements
 from tsucb.environments.environment import advance, begin, fill_normal, reward
-from tsucb.numeric.arrays import Floats
 from tsucb.paper.datasets.bandits import Table, matrix, new_world, next_row
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
@@ -24,7 +21,7 @@ PORTFOLIOS = 8
 NOISE = 0.01  # of the first portfolio; that of the k-th is k times as large
 
 
-class PortfolioBandit(Table, NamedTuple("PortfolioBandit", [("contexts", Floats)])):
+class PortfolioBandit(Table):
     """Choose one of eight portfolios of d stocks by the stocks' returns.
 
     Portfolio k pays xᵀwₖ plus N(0, (0.01 k)²), k = 1, …, 8. Its weights are drawn for every run,
@@ -36,13 +33,10 @@ class PortfolioBandit(Table, NamedTuple("PortfolioBandit", [("contexts", Floats)
         (days, d) returns.
     """
 
-    __slots__ = ()
-
-    def __new__(cls, contexts: ArrayLike) -> "PortfolioBandit":
-        return super().__new__(cls, matrix(contexts))
+    contexts: Annotated[Any, matrix]
 
     @property
-    def arms(self) -> int:  # type: ignore[override]
+    def arms(self) -> int:
         """The portfolios."""
         return PORTFOLIOS
 

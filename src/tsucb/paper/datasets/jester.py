@@ -3,14 +3,12 @@
 import zipfile
 import zlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tsucb.compiler import implements
 from tsucb.environments.environment import advance, begin, reward
-from tsucb.numeric.arrays import Floats
 from tsucb.paper.datasets.bandits import Table, matrix, new_world, next_row, reward_mean
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
@@ -60,41 +58,45 @@ FILE = File(
 )
 
 
-class JesterBandit(Table, NamedTuple("JesterBandit", [("contexts", Floats)])):
+class JesterBandit(Table):
     """Recommend one of the last eight jokes to a user whose ratings of the others are known.
 
     Which jokes those are is drawn for every run. The reward is the user's rating.
 
     Parameters
     ----------
-    contexts
-        (users, jokes), all ratings.
+    ratings
+        (users, jokes), all of them.
     """
 
-    __slots__ = ()
+    ratings: Annotated[Any, matrix]
 
-    def __new__(cls, ratings: ArrayLike) -> "JesterBandit":
-        rows = matrix(ratings)
-        if rows.shape[1] <= ARMS:
-            raise ValueError(
-                f"more than {ARMS} jokes are needed, but ratings has {rows.shape[1]} columns"
-            )
-        return super().__new__(cls, rows)
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Raise ValueError for too few jokes."""
+        jokes = values["ratings"].shape[1]
+        if jokes <= ARMS:
+            raise ValueError(f"more than {ARMS} jokes are needed, but there are {jokes} columns")
 
     @property
-    def arms(self) -> int:  # type: ignore[override]
+    def arms(self) -> int:
         """The jokes to choose from."""
         return ARMS
 
     @property
+    def rows(self) -> int:
+        """Users."""
+        return len(self.ratings)
+
+    @property
     def features(self) -> int:
         """The other jokes."""
-        return int(self.contexts.shape[1]) - ARMS
+        return int(self.ratings.shape[1]) - ARMS
 
 
 @implements(begin, JesterBandit)
 def begin_jester(environment, rng):  # type: ignore[no-untyped-def]
-    rows, jokes = environment.contexts.shape
+    rows, jokes = environment.ratings.shape
     world = new_world(rows, jokes - ARMS, ARMS, jokes)
     world.parameters[:] = rng.permutation(jokes)
     return world
@@ -102,7 +104,7 @@ def begin_jester(environment, rng):  # type: ignore[no-untyped-def]
 
 @implements(advance, JesterBandit)
 def advance_jester(environment, world, step, rng):  # type: ignore[no-untyped-def]
-    ratings = environment.contexts[next_row(world, step, rng)]
+    ratings = environment.ratings[next_row(world, step, rng)]
     for i in range(world.context.size):
         world.context[i] = ratings[int(world.parameters[i])]
     for a in range(ARMS):

@@ -1,14 +1,12 @@
 """UCI Mushroom: eat it or not, by 22 attributes."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tsucb.compiler import implements
 from tsucb.environments.environment import advance, begin, reward
-from tsucb.numeric.arrays import Floats
 from tsucb.paper.datasets.bandits import Table, matrix, new_world
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
@@ -24,7 +22,7 @@ FILE = File(
 EDIBLE, HARM, LUCK = 5.0, -35.0, 5.0
 
 
-class MushroomBandit(Table, NamedTuple("MushroomBandit", [("contexts", Floats), ("edible", Any)])):
+class MushroomBandit(Table):
     """Arm 1 eats the mushroom, arm 0 does not and pays nothing.
 
     An edible one pays 5; a poisonous one pays −35 or 5, each with probability ½. Rows are drawn
@@ -38,16 +36,19 @@ class MushroomBandit(Table, NamedTuple("MushroomBandit", [("contexts", Floats), 
         (rows,), true or false.
     """
 
-    __slots__ = ()
+    contexts: Annotated[Any, matrix]
+    edible: Any
 
-    def __new__(cls, contexts: ArrayLike, edible: ArrayLike) -> "MushroomBandit":
-        rows, safe = matrix(contexts), np.ascontiguousarray(edible, dtype=np.bool_)
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Turn `edible` into truth values, one a row."""
+        rows, safe = values["contexts"], np.ascontiguousarray(values["edible"], dtype=np.bool_)
         if safe.shape != (len(rows),):
             raise ValueError(f"edible must have one entry for each of the {len(rows)} rows")
-        return super().__new__(cls, rows, safe)
+        values["edible"] = safe
 
     @property
-    def arms(self) -> int:  # type: ignore[override]
+    def arms(self) -> int:
         """Leave it, or eat it."""
         return 2
 

@@ -4,6 +4,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tsucb.compiler import implements
 from tsucb.environments.environment import Environment, advance, begin, reward
@@ -11,8 +12,6 @@ from tsucb.models.nig_linear import NIGLinear
 from tsucb.numeric.arrays import Floats, Integers
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from tsucb.paper.news import ClickModel, Day
 
 
@@ -25,49 +24,35 @@ class NewsWorld(NamedTuple):
     noise: Floats  # (1,) uniform: a click if it is below the rate
 
 
-class NewsBandit(
-    Environment,
-    NamedTuple(
-        "NewsBandit",
-        [
-            ("arms", int),
-            ("steps", int),
-            ("articles", "NDArray[np.int32]"),
-            ("intercept", Floats),
-            ("weights", Floats),
-            ("features", "NDArray[np.uint8]"),
-            ("ends", Integers),
-            ("pool", "NDArray[np.int32]"),
-            ("choices", Integers),
-            ("visits", Integers),
-        ],
-    ),
-):
+class NewsBandit(Environment):
     """A day of the news log as a bandit: users come as they came, articles come and go.
 
     Each run draws a share of the day's visits anew and keeps their order. At each, the arms are
     the first articles of the pool in alphabetical order that the click model knows; a click is
     Bernoulli with the model's rate p̂, and regret is Σ (max p̂ − p̂).
 
+    `NewsBandit.of(day, clicks)` makes one.
+
     Parameters
     ----------
-    day
-        N visits, from `tsucb.paper.news.read_day`.
-    clicks
-        From `tsucb.paper.news.fit_clicks`, or the truth of a generated log.
-    fraction
-        The share of visits in a run.
+    arms, steps
+        K, and the length of a run.
+    articles
+        (K,) numbers of the arms' articles.
+    intercept, weights
+        Of the click model, for every arm.
+    features, ends, pool
+        The day's visits.
     choices
-        How many articles of the pool can be played.
-
-    Fields: `articles` (K,) are the numbers of the arms' articles; `choices` (pools, n) the arms of
-    every pool, −1 where it has fewer; `visits` those that have any; `steps` the length of a run.
+        (pools, n) the arms of every pool, −1 where it has fewer.
+    visits
+        Those that have any arm.
 
     >>> import tempfile, tsucb
     >>> from tsucb.paper.news import ClickModel, make_news, read_day
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     [path] = make_news(folder, days=1, lines=5_000)
-    ...     bandit = NewsBandit(read_day(path), ClickModel.load(f"{folder}/truth.npz"))
+    ...     bandit = NewsBandit.of(read_day(path), ClickModel.load(f"{folder}/truth.npz"))
     >>> bandit.steps
     100
     >>> tsucb.simulate(bandit, bandit.model(), [tsucb.TSUCB(1)], horizon=100, runs=2).regret.shape
@@ -76,11 +61,34 @@ class NewsBandit(
     Reference: Baek and Farias (2023), Section 4.2.
     """
 
-    __slots__ = ()
+    arms: int
+    steps: int
+    articles: NDArray[np.int32]
+    intercept: Floats
+    weights: Floats
+    features: NDArray[np.uint8]
+    ends: Integers
+    pool: NDArray[np.int32]
+    choices: Integers
+    visits: Integers
 
-    def __new__(
+    @classmethod
+    def of(
         cls, day: "Day", clicks: "ClickModel", fraction: float = 0.02, choices: int = 10
     ) -> "NewsBandit":
+        """Return the bandit of a day.
+
+        Parameters
+        ----------
+        day
+            N visits, from `tsucb.paper.news.read_day`.
+        clicks
+            From `tsucb.paper.news.fit_clicks`, or the truth of a generated log.
+        fraction
+            The share of visits in a run.
+        choices
+            How many articles of the pool can be played.
+        """
         if not 0 < fraction <= 1 or choices < 1:
             raise ValueError(
                 "fraction must be above 0 and at most 1, and choices at least 1, "
@@ -101,8 +109,7 @@ class NewsBandit(
                 f"an article with a click model, and a run takes {fraction:g} of them"
             )
         rows = np.searchsorted(clicks.articles, articles)
-        return super().__new__(
-            cls,
+        return cls(
             len(articles),
             steps,
             articles,

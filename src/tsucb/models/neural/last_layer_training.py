@@ -1,4 +1,4 @@
-"""Train networks, and compute the posteriors of regressions on their last hidden layer."""
+"""Train networks with a Bayesian last layer, and compute the posteriors of that layer."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -7,28 +7,28 @@ from typing import Any
 import numpy as np
 
 from tsucb.models.neural.device import jax, jnp, lax
-from tsucb.models.neural.laplace import LaplaceState, LastLayerLaplace
-from tsucb.models.neural.network import NetworkModel
-from tsucb.models.neural.neural_linear import NeuralLinear, NeuralState
-from tsucb.models.neural.training import Shapes, Trainer, cut, for_all, hidden
+from tsucb.models.neural.last_layer import (
+    LaplaceState,
+    LastLayerLaplace,
+    NeuralLinear,
+    NeuralLinearState,
+)
+from tsucb.models.neural.training import Shapes, Trainer, hidden, mapped, unflatten
 from tsucb.models.regressions import Lanes, Regressions, laid_out
-from tsucb.structure import stacked
 
-# Rows whose features are computed at once: bounds the memory, whatever the number of rows.
-BLOCK = 512
-
+BLOCK = 512  # rows whose features are computed at once; bounds the memory that is used
 LEAST_NOISE = 1e-6  # of the rewards' variance: a network that fits all data is not certain
 
 
 def sum_over_rows(
     network: Any, shapes: Shapes, history: Any, count: Any, extra: Callable[..., Any]
 ) -> tuple[Any, Any]:
-    """For every arm Σ z zᵀ over its rows, (arms, width, width), and the sum of what is extra.
+    """Return Σ z zᵀ over the rows of every arm, (arms, width, width), and the sum of all extras.
 
-    z and that are what `extra` makes of the rows' features and rewards, and of which arm each
+    `extra` returns the rows' z and their extra, given their features, rewards, and which arm each
     belongs to, (rows, arms).
     """
-    layers, (width, arms) = cut(network, shapes), shapes[-1]
+    layers, (width, arms) = unflatten(network, shapes), shapes[-1]
 
     def block(number: Any) -> tuple[Any, Any]:
         rows, chosen, rewards = (
@@ -36,7 +36,7 @@ def sum_over_rows(
         )
         phi = hidden(layers, rows, precision=lax.Precision.HIGHEST)
         phi = phi[:, :width].astype(rewards.dtype)
-        # Rows that are not there yet belong to no arm.
+        # Rows that are not filled yet belong to no arm.
         there = number * BLOCK + jnp.arange(BLOCK) < count
         belongs = (chosen[:, None] == jnp.arange(arms)) & there[:, None]
         z, more = extra(phi, rewards, belongs)
@@ -52,7 +52,7 @@ def sum_over_rows(
 
 
 def inverse_factor(precision: Any) -> tuple[Any, Any]:
-    """L⁻¹ of Λ = L Lᵀ, and log det Λ, for every arm."""
+    """Return L⁻¹ of Λ = L Lᵀ, and log det Λ, for every arm."""
     lower = jnp.linalg.cholesky(precision)
     eye = jnp.broadcast_to(jnp.eye(lower.shape[1], dtype=lower.dtype), lower.shape)
     diagonal = jnp.diagonal(lower, axis1=1, axis2=2)
@@ -62,12 +62,12 @@ def inverse_factor(precision: Any) -> tuple[Any, Any]:
 
 @functools.cache
 def normal_inverse_gamma(shapes: Shapes, lanes: bool) -> Callable[..., Any]:
-    """What computes the posteriors of `NeuralLinear` on networks of one shape."""
+    """Return a function that computes the posteriors of `NeuralLinear`."""
 
     def posterior(
         parameters: Any, history: Any, count: Any, mean: Any, precision: Any, scale: Any
     ) -> Any:
-        """Every arm's Normal-Inverse-Gamma posterior given the features of all rows so far.
+        """Return every arm's Normal-Inverse-Gamma posterior given the features of all rows so far.
 
         With Λ = Λ₀ + Σ φφᵀ = L Lᵀ and v = L⁻¹(Λ₀μ₀ + Σ φy): the mean L⁻ᵀv (K, d), the root L⁻ᵀ
         of the covariance (K, d, d), log det Λ/Λ₀ (K,), and bₜ = b₀ + ½(Σ y² + μ₀ᵀΛ₀μ₀ − vᵀv) (K,).
@@ -87,16 +87,16 @@ def normal_inverse_gamma(shapes: Shapes, lanes: bool) -> Callable[..., Any]:
         found = (root @ v[:, :, None])[:, :, 0], jnp.triu(root)
         return *laid_out(lanes, *found), information, scale + spread / 2
 
-    return for_all(posterior, (0, 0, None, None, None, None))
+    return mapped(posterior, (0, 0, None, None, None, None))
 
 
 @functools.cache
 def laplace(shapes: Shapes, lanes: bool, scale: float) -> Callable[..., Any]:
-    """What computes the posteriors of `LastLayerLaplace`, with weights of this prior scale."""
+    """Return a function that computes the posteriors of `LastLayerLaplace`."""
     width, arms = shapes[-1][0] + 1, shapes[-1][1]
 
     def posterior(parameters: Any, history: Any, count: Any, spread: Any) -> Any:
-        """Every arm's mean (K, d), root (K, d, d) and information (K,), and the noise."""
+        """Return every arm's mean (K, d), root (K, d, d) and information (K,), and the noise."""
         last = parameters[0][-width * arms :].reshape(width, arms).astype(history[2].dtype)
 
         def with_errors(phi: Any, rewards: Any, belongs: Any) -> tuple[Any, Any]:
@@ -113,71 +113,71 @@ def laplace(shapes: Shapes, lanes: bool, scale: float) -> Callable[..., Any]:
         found = laid_out(lanes, last.T, jnp.triu(inverse.transpose(0, 2, 1)))
         return *found, jnp.maximum(information, 0.0), noise[None]
 
-    return for_all(posterior, (0, 0, None, 0))
+    return mapped(posterior, (0, 0, None, 0))
 
 
 class LastLayerTrainer(Trainer):
-    """Trains networks, and puts the posteriors of their last layers beside them."""
+    """Trains networks, and computes the posteriors of their last layers."""
 
     regressions: Regressions  # of all states
 
-    def __init__(self, model: NetworkModel, states: Sequence[LaplaceState | NeuralState]) -> None:
-        super().__init__(model, [state.network for state in states])
-        self.whole = stacked(states)
+    @property
+    def rows(self) -> int:
+        """Rows of the history on the device, in whole blocks."""
+        return -(-self.model.training.memory // BLOCK) * BLOCK
 
     @property
-    def room(self) -> int:
-        """Rows of the history on the device, in whole blocks."""
-        return -(-self.model.memory // BLOCK) * BLOCK
+    def lanes(self) -> bool:
+        """Whether the regressions are laid out as `Lanes`."""
+        return isinstance(self.regressions, Lanes)
 
-    def into(self) -> tuple[Any, ...]:
-        """Means, roots and information."""
+    def posterior_arrays(self) -> tuple[Any, ...]:
+        """Return means, roots and information."""
         return self.regressions.mean, self.regressions.root, self.regressions.information
 
-    def recount(self, well: Any) -> None:
-        """Count what is remembered, which is what the posteriors are given."""
-        of = self.networks
-        arms = of.pulls.shape[1]
-        for number in np.arange(len(of.pulls))[well]:
-            of.pulls[number] = np.bincount(of.chosen[number], minlength=arms)
-        self.regressions.pulls[well] = of.pulls[well]
+    def recount(self, some: Any) -> None:
+        """Count the pulls that are remembered: the posteriors are given no others."""
+        pulls, chosen = self.states.pulls, self.states.chosen
+        for number in np.arange(len(pulls))[some]:
+            pulls[number] = np.bincount(chosen[number], minlength=pulls.shape[1])
+        self.regressions.pulls[some] = pulls[some]
 
 
 class NeuralLinearTrainer(LastLayerTrainer):
-    """Of `NeuralLinear`: regressions with unknown noise, given the network's features."""
+    """Trains `NeuralLinear`: regressions with unknown noise, given the network's features."""
 
-    def __init__(self, model: NeuralLinear, states: Sequence[NeuralState]) -> None:
+    def __init__(self, model: NeuralLinear, states: Sequence[NeuralLinearState]) -> None:
         super().__init__(model, states)
-        self.regressions = self.whole.head.regressions
+        self.regressions = self.states.head.regressions
         head = model.head
         precision = np.linalg.inv(head.prior_root @ head.prior_root.T)
         with jax.enable_x64(True):
-            self.given = jax.device_put((head.prior_mean, precision, head.scale))
+            self.prior_arrays = jax.device_put((head.prior_mean, precision, head.scale))
 
     def posterior(self, stored: int, spreads: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Means, roots, information and scales."""
-        compute = normal_inverse_gamma(self.shapes, isinstance(self.regressions, Lanes))
-        return compute, (self.history, stored, *self.given)
+        """Return the function that computes means, roots, information and scales."""
+        compute = normal_inverse_gamma(self.shapes, self.lanes)
+        return compute, (self.history, stored, *self.prior_arrays)
 
-    def into(self) -> tuple[Any, ...]:
-        """The same."""
-        return *super().into(), self.whole.head.scale
+    def posterior_arrays(self) -> tuple[Any, ...]:
+        """Return means, roots, information and scales."""
+        return *super().posterior_arrays(), self.states.head.scale
 
 
 class LaplaceTrainer(LastLayerTrainer):
-    """Of `LastLayerLaplace`: normal weights around those that the network has."""
+    """Trains `LastLayerLaplace`: normal weights around those that the network has."""
 
     model: LastLayerLaplace
 
     def __init__(self, model: LastLayerLaplace, states: Sequence[LaplaceState]) -> None:
         super().__init__(model, states)
-        self.regressions = self.whole.regressions
+        self.regressions = self.states.regressions
 
     def posterior(self, stored: int, spreads: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Means, roots, information and noise."""
-        compute = laplace(self.shapes, isinstance(self.regressions, Lanes), self.model.prior_scale)
+        """Return the function that computes means, roots, information and noise."""
+        compute = laplace(self.shapes, self.lanes, self.model.prior_scale)
         return compute, (self.history, stored, spreads)
 
-    def into(self) -> tuple[Any, ...]:
-        """The same."""
-        return *super().into(), self.whole.noise
+    def posterior_arrays(self) -> tuple[Any, ...]:
+        """Return means, roots, information and noise."""
+        return *super().posterior_arrays(), self.states.noise

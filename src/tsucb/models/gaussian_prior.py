@@ -1,0 +1,71 @@
+"""Models whose coefficients are normal a priori, with a mean and a covariance that a user sets."""
+
+from typing import Any
+
+import numpy as np
+
+from tsucb.checks import LARGEST, SMALLEST, within
+from tsucb.models.model import Model
+from tsucb.models.regressions import predict_many, triangular
+from tsucb.numeric.arrays import Floats, Integers
+
+
+class GaussianPrior(Model):
+    """What `ContextualLinear`, `NIGLinear` and `Linear` share.
+
+    A model has the fields `features`, `prior_mean`, and `prior_covariance` or `prior_precision`,
+    each a number, a vector or a matrix, and derives two: `prior_root`, the lower Cholesky root of
+    the covariance (d, d), and `prior_std`, the smallest standard deviation in any direction.
+    """
+
+    merges = True
+
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Complete the fields of the prior, in place."""
+        d, name = values["features"], "prior_precision"
+        mean = np.asarray(values["prior_mean"], dtype=np.float64)
+        if mean.shape not in ((), (d,)) or not np.isfinite(mean).all():
+            raise ValueError(f"prior_mean must be a finite number or vector of length {d}")
+        if name in values:
+            precision = square(values[name], d, name)
+            covariance = np.linalg.inv(precision)
+            values[name] = precision
+        else:
+            covariance = square(values["prior_covariance"], d, "prior_covariance")
+            values["prior_covariance"] = covariance
+        values["prior_mean"] = np.broadcast_to(mean, d).astype(np.float64)
+        root: Floats = np.linalg.cholesky(covariance)
+        values["prior_root"] = root
+        values["prior_std"] = float(np.sqrt(np.linalg.eigvalsh(covariance).min()))
+        if not within(mean) or not within(root) or not (np.diag(root) >= SMALLEST).all():
+            raise ValueError(
+                f"the prior has means beyond ±{LARGEST:g}, or standard deviations that are not "
+                f"from {SMALLEST:g} to {LARGEST:g}"
+            )
+
+    def prior(self: Any, state: Any, rng: np.random.Generator | None = None) -> None:
+        """Give all regressions the prior, in place."""
+        regressions = getattr(state, "regressions", state)
+        regressions.set_posteriors(self.prior_mean, triangular(self.prior_root))
+
+    def predictions(self, state: Any, contexts: Floats, arms: Integers) -> tuple[Floats, Floats]:
+        """Return the moments of the arms' rewards at many contexts."""
+        return predict_many(getattr(state, "regressions", state), contexts, arms)
+
+
+def square(value: Any, d: int, name: str) -> Floats:
+    """Return a number, vector or matrix as a positive definite matrix (d, d)."""
+    array = np.asarray(value, dtype=np.float64)
+    if array.shape not in ((), (d,), (d, d)) or not np.isfinite(array).all():
+        raise ValueError(
+            f"{name} must be a finite number, vector of length {d} or {d} x {d} matrix"
+        )
+    matrix = array if array.ndim == 2 else np.diag(np.broadcast_to(array, d))
+    smallest = np.linalg.eigvalsh(matrix).min()
+    if not smallest > 0 or not np.allclose(matrix, matrix.T):
+        raise ValueError(
+            f"{name} must be positive in every direction (and a matrix symmetric), but the "
+            f"smallest is {smallest:g}"
+        )
+    return matrix.copy()

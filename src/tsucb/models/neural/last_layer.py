@@ -1,0 +1,195 @@
+"""A network with a Bayesian last layer: `NeuralLinear` and `LastLayerLaplace`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY
+from typing import Annotated, Any
+
+import numpy as np
+
+from tsucb.beliefs.belief import Belief
+from tsucb.beliefs.gaussian import Gaussian
+from tsucb.checks import Positive
+from tsucb.compiler import compiled, implements
+from tsucb.models.model import believe, update
+from tsucb.models.neural.network import (
+    MOST_NUMBER,
+    TINY,
+    NetworkModel,
+    NetworkState,
+    Training,
+    hidden_features,
+    remember,
+    training_settings,
+)
+from tsucb.models.nig_linear import NIGLinear, NIGState
+from tsucb.models.regressions import Regressions, evidence, learn, predict
+from tsucb.models.state import array, nested
+from tsucb.numeric.arrays import Floats
+from tsucb.record import derived
+
+
+class NeuralLinearState(NetworkState):
+    """A network, and the posteriors of the regressions on its last hidden layer."""
+
+    head: NIGState = nested(NIGState)
+
+
+class NeuralLinear(NetworkModel):
+    """Neural-Linear: `NIGLinear` on features h(x) that a network learns.
+
+    The network maps a context x through hidden layers with ReLU to one output per arm; h(x) are
+    the outputs of its last hidden layer. After every `training.interval` rewards it is trained on
+    the squared error of the pulled arms' rewards, h is computed again for all past contexts, and
+    every arm's posterior is computed from them. In between, each reward is one update of its arm.
+    Uncertainty about h is ignored. The defaults are those of the paper's Table 2.
+
+    Training needs JAX and optax (`tsucb[deep]`) and uses the device that JAX finds; in `simulate`
+    the networks of all runs and policies train together.
+
+    Parameters
+    ----------
+    features
+        d', the length of a context.
+    hidden
+        Widths of the hidden layers; the last is d, the number of features of the regressions.
+    training
+        See `Training`; its learning rate falls over the network's life.
+    initial_pulls
+        How often every arm is pulled before the policy decides.
+    shape, scale, prior_precision
+        Of the regressions' prior, see `NIGLinear`.
+
+    >>> model = NeuralLinear(features=2, hidden=(8, 4))
+    >>> state = model.start(arms=3)
+    >>> model.update(state, context=[0.5, -1.0], arm=1, reward=1.0)
+    >>> model.belief(state, [0.5, -1.0], rng=np.random.default_rng(0)).mean.shape
+    (3,)
+
+    Reference: Riquelme, Tucker and Snoek (2018); Baek and Farias (2023), Section 4.3.
+    """
+
+    state = NeuralLinearState
+    rate_restarts = False
+
+    _: KW_ONLY
+    training: Annotated[Training, training_settings] = Training(rate=0.1, rate_decay=0.5)
+    shape: Positive = 6.0
+    scale: Positive = 6.0
+    prior_precision: Any = 0.25
+    head: NIGLinear = derived()
+
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Make the model of the regressions."""
+        super().prepare(values)
+        prior = {name: values[name] for name in ("shape", "scale", "prior_precision")}
+        values["head"] = NIGLinear(values["hidden"][-1], **prior)
+        values["prior_precision"] = values["head"].prior_precision
+
+    def prior(self, state: NeuralLinearState, rng: np.random.Generator | None = None) -> None:
+        """Draw the network, and give all regressions their prior, in place."""
+        super().prior(state, rng)
+        self.head.prior(state.head)
+
+    def trainer(self, states: Sequence[NeuralLinearState]) -> Callable[[], None]:
+        """Return a function that trains the networks of these states together, in place."""
+        from tsucb.models.neural.last_layer_training import NeuralLinearTrainer
+
+        return NeuralLinearTrainer(self, states)
+
+
+@implements(believe, NeuralLinear)
+def believe_neural(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+    features = hidden_features(model, state.parameters[0], context)
+    return believe(model.head, state.head, features, arms, step, rng)
+
+
+@implements(update, NeuralLinear)
+def update_neural(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
+    features = hidden_features(model, state.parameters[0], context)
+    update(model.head, state.head, features, arm, reward)
+    remember(state, context, arm, reward)
+
+
+class LaplaceState(NetworkState):
+    """A network, the posteriors of its last layer, and the variance of the noise."""
+
+    regressions: Regressions = nested(Regressions)
+    noise: Floats = array(start=1.0, least=TINY, most=MOST_NUMBER**2)
+
+
+class LastLayerLaplace(NetworkModel):
+    """A network whose last layer is uncertain: the Laplace approximation of its posterior.
+
+    The network predicts wₐᵀφ(x) for arm a, with φ(x) the outputs of its last hidden layer and a
+    constant. Given φ, the squared error is quadratic in wₐ, so that its posterior at the trained
+    weights is N(wₐ, (λI + Σ φφᵀ/σ²)⁻¹), over the rewards of the arm: λ is the precision of the
+    prior, σ² the mean squared error of the network. After every `training.interval` rewards the
+    network is trained and all this is computed again; in between, each reward is one update of its
+    arm.
+
+    Unlike in `NeuralLinear`, the expected rewards are the predictions of the network itself, and
+    all arms have one noise, which is estimated. Training needs JAX and optax (`tsucb[deep]`); see
+    `DeepEnsemble` for how it is done.
+
+    Parameters
+    ----------
+    features, hidden, training, initial_pulls
+        As in `DeepEnsemble`.
+    prior_scale
+        1/√λ, in standard deviations of the rewards.
+
+    >>> model = LastLayerLaplace(features=2, hidden=(8, 4))
+    >>> state = model.start(arms=3)
+    >>> model.update(state, context=[0.5, -1.0], arm=1, reward=1.0)
+    >>> model.belief(state, [0.5, -1.0], rng=np.random.default_rng(0)).std.shape
+    (3,)
+
+    Reference: Daxberger, Kristiadi, Immer, Eschenhagen, Bauer and Hennig (2021), "Laplace redux:
+    effortless Bayesian deep learning".
+    """
+
+    state = LaplaceState
+
+    _: KW_ONLY
+    prior_scale: Positive = 1.0
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of memory and network; regressions have a constant, too."""
+        return super().sizes() | {"coefficient": self.hidden[-1] + 1}
+
+    def prior(self, state: LaplaceState, rng: np.random.Generator | None = None) -> None:
+        """Draw the network, and give all weights of the last layer their prior, in place."""
+        super().prior(state, rng)
+        state.regressions.set_posteriors(0.0, self.prior_scale * np.eye(self.hidden[-1] + 1))
+
+    def trainer(self, states: Sequence[LaplaceState]) -> Callable[[], None]:
+        """Return a function that trains the networks of these states together, in place."""
+        from tsucb.models.neural.last_layer_training import LaplaceTrainer
+
+        return LaplaceTrainer(self, states)
+
+
+@compiled
+def last_features(model, state, context):  # type: ignore[no-untyped-def]
+    """Return φ(x), the outputs of the last hidden layer and a constant."""
+    hidden = hidden_features(model, state.parameters[0], context)
+    phi = np.ones(hidden.size + 1)
+    for i in range(hidden.size):
+        phi[i] = hidden[i]
+    return phi
+
+
+@implements(believe, LastLayerLaplace)
+def believe_laplace(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+    phi = last_features(model, state, context)
+    mean, std = predict(state.regressions, phi, arms)
+    pulls, information = evidence(state.regressions, arms)
+    prior_std = model.prior_scale * state.spread[0]
+    return Belief(Gaussian(), mean, std, mean, std, pulls, information, step, phi.size, prior_std)
+
+
+@implements(update, LastLayerLaplace)
+def update_laplace(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
+    learn(state.regressions, arm, last_features(model, state, context), reward, state.noise[0])
+    remember(state, context, arm, reward)
