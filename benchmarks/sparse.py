@@ -92,43 +92,21 @@ PLAYERS: dict[str, tuple[str, Callable[[str, int, int], Player], str]] = {
 }
 
 
-def folder_of(name: str) -> Path:
-    """Where the files of a dataset are."""
-    from tsucb.paper import datasets
+def adult() -> tuple[list[Any], Any]:
+    """Return words and numbers as they are in the file; the occupation is the label."""
+    from benchmarks.defaults.problems import read_columns
 
-    folder = datasets.find_dataset(datasets.DATASETS[name])
-    if folder is None:
-        datasets.load(name)  # says in a sentence what is missing and where it belongs
-    assert folder is not None
-    return folder
+    table, labels = read_columns("adult")
+    table.columns = [f"x{k}" for k in range(15) if k != 6]
+    return table.to_dict("records"), labels
 
 
-def adult() -> tuple[list[dict[str, Any]], Any]:
-    """Words and numbers as they are in the file; the occupation is the label."""
-    import pandas as pd
+def census() -> tuple[list[Any], Any]:
+    """Return 67 coded answers, as words, and the occupation."""
+    from benchmarks.defaults.problems import read_columns
 
-    from benchmarks.defaults.problems import text
-
-    folder, words = folder_of("adult"), {"keep_default_na": False}
-    parts = [text(folder, "adult.data", **words), text(folder, "adult.test", skiprows=1, **words)]
-    frame = pd.concat(parts, ignore_index=True)
-    frame = frame[~(frame == "?").any(axis=1)]
-    labels = np.unique(frame.pop(frame.columns[6]).to_numpy(str), return_inverse=True)[1]
-    return [{f"x{k}": v for k, v in row.items()} for row in frame.to_dict("records")], labels
-
-
-def census() -> tuple[list[dict[str, Any]], Any]:
-    """67 coded answers, as words."""
-    from benchmarks.defaults.problems import text
-    from tsucb.paper import datasets
-
-    rows = datasets.DATASETS["census"].rows
-    frame = text(folder_of("census"), "USCensus1990.data.txt", header=0, nrows=rows).drop(
-        columns="caseid"
-    )
-    labels = frame.pop("dOccup").to_numpy(np.int64)
-    frame = frame.astype(str)
-    return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")], labels
+    table, labels = read_columns("census")
+    return table.to_dict("records"), labels
 
 
 def made() -> tuple[list[dict[str, Any]], Any]:
