@@ -39,7 +39,7 @@ class Connection:
         self.head = f"Host: x\r\nAuthorization: Bearer {key}\r\nContent-Length: "
 
     async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """Status and body of the answer."""
+        """Return status and body of the answer."""
         head = f"POST /v1/loops/bench/{path} HTTP/1.1\r\n{self.head}{len(body)}\r\n\r\n"
         self.writer.write(head.encode() + body)
         top = await self.reader.readuntil(b"\r\n\r\n")
@@ -53,7 +53,7 @@ class Connection:
 async def load(
     port: int, key: str, seconds: float, clients: int, rate: float | None
 ) -> tuple[list[float], list[float], int]:
-    """Latencies of decisions and of rewards, and how many requests were refused."""
+    """Return latencies of decisions and of rewards, and how many requests were refused."""
     decide: list[float] = []
     reward: list[float] = []
     refused = 0
@@ -74,7 +74,7 @@ async def load(
             if gap:
                 if due > now:
                     await asyncio.sleep(due - now)
-                # Late or not, a visit is due when it is due: its delay counts.
+                # The latency counts from when the visit is due, even if the request is late.
                 began, due = due, due + gap
             else:
                 began = now
@@ -145,7 +145,7 @@ def main() -> None:
 
 
 def cpu(pid: int) -> float:
-    """Seconds of CPU that a process has used."""
+    """Return the seconds of CPU that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 

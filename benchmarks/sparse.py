@@ -110,7 +110,7 @@ def census() -> tuple[list[Any], Any]:
 
 
 def made() -> tuple[list[dict[str, Any]], Any]:
-    """13 features of 50 categories; the label depends on two of them together."""
+    """Return 13 features of 50 categories; the label depends on two of them together."""
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 50, (20_000, 13))
     labels = (codes[:, 0] // 10 + 5 * (codes[:, 1] % 2)) % 10
@@ -140,7 +140,7 @@ def one_run(name: str, stream: Path, seed: int) -> dict[str, Any]:
 
 
 def play(options: argparse.Namespace) -> None:
-    """Everybody, each run in a process of its own, so that a library runs where it is installed."""
+    """Play every run in its own process, so that a library runs where it is installed."""
     import pandas as pd
 
     from benchmarks.defaults.workers import python_of
@@ -174,7 +174,7 @@ def play(options: argparse.Namespace) -> None:
 
 
 def covered(noise: float, rewards: int, features: int, repeated: bool, seed: int) -> list[float]:
-    """Coverage; error and width, relative to those of the exact posterior."""
+    """Return coverage, and error and width relative to those of the exact posterior."""
     import tsucb
 
     rng, levels = np.random.default_rng(seed), 4
@@ -206,7 +206,7 @@ def covered(noise: float, rewards: int, features: int, repeated: bool, seed: int
 
 
 def coverage(options: argparse.Namespace) -> None:
-    """The signal's variance is 1; columns are apart, or always come together."""
+    """Print coverage for a signal of variance 1, with columns apart or always together."""
     import pandas as pd
 
     rows = []

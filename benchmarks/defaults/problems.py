@@ -1,10 +1,10 @@
-"""The seven datasets as bandits of which every reward is known.
+"""The seven datasets as bandits with the rewards of all arms.
 
-The package's own loaders standardise four of the datasets, with hindsight. Here all of them are
-read as they are, so that a library can be given what a new user would give it.
+The package's own loaders standardise four of the datasets, using all rows. Here features stay raw,
+so that a library can be given what a new user would give it.
 
-A stream is what everybody meets: the same contexts in the same order, and the reward of every arm
-at every step, drawn beforehand. The rules are those of the deep bandit benchmark (Riquelme, Tucker
+A stream is the same for all libraries: contexts in one order, and the reward of every arm at every
+step, drawn beforehand. The rules are those of the deep bandit benchmark (Riquelme, Tucker
 and Snoek 2018), with two differences: a poisonous mushroom and a portfolio's noise are drawn before
 anybody chooses, and a run that is longer than its table goes through it again in another order.
 """
@@ -24,9 +24,9 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 RAW, STANDARDISED = "raw", "standardised"
-# Rewards r are told as factor · r + shift; totals are always of r itself.
+# A learner is given factor · r + shift for a reward r; totals are of r itself.
 SCALES = {"as is": (1.0, 0.0), "×100": (100.0, 0.0), "÷100": (0.01, 0.0), "+10": (1.0, 10.0)}
-# Rewards are rescaled where every library is at its best, with features prepared for it.
+# Rewards are rescaled with standardised features, where every library is at its best.
 VARIANTS = [(RAW, "as is"), *((STANDARDISED, scale) for scale in SCALES)]
 
 JESTER_ARMS = 8
@@ -36,7 +36,7 @@ EDIBLE, HARM, LUCK = 5.0, -35.0, 5.0
 
 
 class Table(NamedTuple):
-    """A dataset in memory: raw features, and the rule that makes contexts and rewards of rows."""
+    """A dataset in memory: raw features, and the function from rows to contexts and rewards."""
 
     name: str
     features: Floats  # (rows, d); of jester all ratings
@@ -47,7 +47,7 @@ class Table(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """What one run consists of, the same for everybody."""
+    """The contexts and rewards of one run, the same for all libraries."""
 
     contexts: Floats  # (steps, d)
     rewards: Floats  # (steps, K), in the dataset's own units
@@ -56,14 +56,14 @@ class Stream(NamedTuple):
 def classify(
     table: Table, features: Floats, rows: Integers, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """1 for the right label, 0 for any other."""
+    """Return rewards of 1 for the right label, 0 for any other."""
     return features[rows], np.eye(table.arms)[table.labels[rows]]
 
 
 def forage(
     table: Table, features: Floats, rows: Integers, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """Arm 0 leaves the mushroom; arm 1 eats it: 5, or −35 half the time if it is poisonous."""
+    """Return 0 for leaving a mushroom; for eating it 5, or −35 half the time if poisonous."""
     poison = np.where(rng.random(rows.size) < 0.5, HARM, LUCK)
     eaten = np.where(table.labels[rows] == 1, EDIBLE, poison)
     return features[rows], np.column_stack([np.zeros(rows.size), eaten])
@@ -72,7 +72,7 @@ def forage(
 def recommend(
     table: Table, features: Floats, rows: Integers, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """The ratings of 32 jokes, drawn for each run, are the context, the eight others the arms."""
+    """Return the ratings of 32 jokes as contexts, and those of the eight others as rewards."""
     jokes = rng.permutation(features.shape[1])
     known, arms = jokes[:-JESTER_ARMS], jokes[-JESTER_ARMS:]
     return features[np.ix_(rows, known)], table.features[np.ix_(rows, arms)]
@@ -81,7 +81,7 @@ def recommend(
 def invest(
     table: Table, features: Floats, rows: Integers, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """Eight portfolios of unit norm, drawn for each run; the noise of the k-th grows with k."""
+    """Return the returns of eight portfolios of unit norm; the noise of the k-th grows with k."""
     weights = rng.uniform(-1, 1, (PORTFOLIOS, features.shape[1]))
     weights /= np.linalg.norm(weights, axis=1, keepdims=True)
     noise = PORTFOLIO_NOISE * np.arange(1, PORTFOLIOS + 1) * rng.standard_normal((rows.size, 1))
@@ -89,7 +89,7 @@ def invest(
 
 
 def draw(table: Table, features: str, seed: int, steps: int) -> Stream:
-    """The stream of a seed; a shorter one is the beginning of a longer one.
+    """Return the stream of a seed; a shorter stream is the beginning of a longer one.
 
     Standardised features come with a constant, as tutorials recommend; raw ones as they are.
     """
@@ -98,11 +98,11 @@ def draw(table: Table, features: str, seed: int, steps: int) -> Stream:
         spread = values.std(axis=0)
         values = (values - values.mean(axis=0)) / np.where(spread == 0, 1, spread)
     count = len(values)
-    # Names, not positions: a dataset keeps its streams whatever else is measured.
+    # Seeded by its name, a dataset has the same streams whatever else is measured.
     order, rest = (
         np.random.default_rng([seed, zlib.crc32(table.name.encode()), part]) for part in range(2)
     )
-    # Whole passes through the table, however few steps are asked for, then cut.
+    # Draw whole passes through the table, and cut them to the number of steps.
     passes = -(-max(steps, LONGEST) // count)
     rows = (
         order.integers(0, count, passes * count)
