@@ -1,7 +1,7 @@
 """Clocks that jump, and clocks that differ: no reward is lost by them."""
 
 import pytest
-from tsucb.service.limits import Rates
+from tsucb.service.connections import Rates
 
 from tests.service.conftest import Clock, run, running
 from tests.service.test_loop import ARMS, WAIT, learned, log_gives, made, pulls
