@@ -1,10 +1,6 @@
 """Clocks that jump, and clocks that differ: no reward is lost by them."""
 
 import pytest
-<<<<<<< HEAD
-=======
-from tsucb.service.connections import Rates
->>>>>>> servicelog
 
 from tests.service.conftest import Clock, run, running
 from tests.service.test_loop import ARMS, WAIT, learned, log_gives, made, pulls

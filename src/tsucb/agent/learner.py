@@ -31,7 +31,7 @@ an arm and adds another of the same name forgets the rows of the first one itsel
                                                # called later, in another thread
     learner.to_bytes(); Learner.from_bytes(data); learner.digest()
     learner.describe(context); learner.coefficients(); learner.arms_summary()
-    learner.width_after(context, features)     # columns of the model once this is learned
+    learner.width_after(context, arms)         # columns of the model once this is learned
 
 `from_bytes` also takes what `Agent.to_bytes` or `Agent.save` wrote, and leaves out its open
 decisions.
@@ -46,7 +46,6 @@ import numpy as np
 
 from tsucb.agent.decision import Decision, Ranking
 from tsucb.agent.knowledge import (
-    Arm,
     Knowledge,
     Offer,
     check_unique,
@@ -69,6 +68,7 @@ from tsucb.agent.open_decisions import NOT_SPLIT, QUEUED, roomier_table
 from tsucb.checks import SMALLEST, between, flushed, truth, whole_number, within
 from tsucb.contexts.readers import (
     NOBODY,
+    Arm,
     Context,
     Offered,
     Reader,
@@ -234,20 +234,6 @@ class Learner:
         with np.errstate(invalid="ignore"):
             data = {"pulls": pulls, "mean_reward": totals / pulls}
         return pd.DataFrame(data, index=pd.Index(names, name="arm", dtype=object))
-
-    def width_after(self, context: Context, features: Iterable[Any] = ()) -> int:
-        """Return how many columns the model will have once a context is learned.
-
-        `features` are those of the arms that are offered, where the model takes any.
-        """
-        given, reader, model = list(features), self.reader, self.known.model
-        width = None
-        if reader.encoders:
-            arms = Offered(("",) * len(given), given, ()) if reader.per_arm else NOBODY
-            width = wanted_width(reader.read(context, arms), model)
-        if width is None:
-            return sum(model.context_shape(1)[-1:])
-        return sum(width) if isinstance(width, tuple) else int(width)
 
     # Before every call
 
