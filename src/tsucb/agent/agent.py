@@ -30,13 +30,14 @@ from tsucb.agent import merging, snapshot, storage
 from tsucb.agent.batch import DecisionBatch, decide_many
 from tsucb.agent.decision import ArmEstimates, Decision, Ranking, place_id
 from tsucb.agent.decision_log import DecisionLog
-from tsucb.agent.knowledge import Arm, Knowledge, known_name, plain_name
+from tsucb.agent.knowledge import Knowledge, known_name, plain_name
 from tsucb.agent.learner import Learner
 from tsucb.agent.machine import (
+    BY_ID,
     CLOSED,
     DECISIONS,
-    NO_ROOM,
     NOT_FINITE,
+    NOT_OPEN,
     OBSERVED,
 )
 from tsucb.agent.open_decisions import (
@@ -50,7 +51,7 @@ from tsucb.agent.open_decisions import (
     same_key,
 )
 from tsucb.checks import whole_number
-from tsucb.contexts.readers import Context, laid_out_for, narrow_row, one_by_one
+from tsucb.contexts.readers import NOBODY, Arm, Context, laid_out_for, narrow_row, one_by_one
 from tsucb.contexts.values import kind_of, shown
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.model import Model, check_finite
@@ -309,7 +310,7 @@ class Agent:
         >>> import tsucb
         >>> agent = tsucb.Agent(["red", "blue"], features=["age"], seed=0)
         >>> list(agent.coefficients().loc["red"].index)
-        ['(constant)', 'age']
+        ['constant', 'age']
         """
         with self._guard.alone():
             return self._learner.coefficients()
@@ -335,66 +336,69 @@ class Agent:
         >>> agent.choose({"age": 31}, ["red"]).arm
         'red'
         """
-        learner = self._learner
+        learner, offered, reading = self._learner, NOBODY, None
         # The common case by itself: all arms, and a vector that needs no reading.
         shape = learner.reader.ready if arms is None else None
-        if type(context) is not _ARRAY or context.dtype is not _FLOAT or context.shape != shape:
-            decision = self._choose(context, arms)
-        else:
+        if type(context) is _ARRAY and context.dtype is _FLOAT and context.shape == shape:
             x = context.tobytes()
-            now = self._clock()
-            if type(now) is not float or now - now != 0.0:
-                now = check_time(now)
-            with self._guard.alone():
-                known = learner.known
-                machine = known.machine
-                if machine is None:
-                    known = learner.prepared()
-                    machine = known.machine
-                offer = known.everyone
-                if not offer.names:
-                    raise ValueError("no arm is available; add one, or list at least one")
-                place, id, seen = machine.decide(x, offer.columns, now, True)
-                if place < 0:
-                    place, id, seen = self._decide_again(place, x, now)
-                policy, belief = learner.policy, machine.belief
-            decision = Decision(id, offer.names[place], offer, policy, seen, belief, now)
+        else:
+            offered = learner.offered(arms)
+            reading = learner.reader.read(context, offered)
+            x = reading.x.tobytes()
+            if len(x) != 8 * learner.known.width or learner.known.machine is None:
+                learner.compile_ahead(reading)
+        now = self._clock()
+        if type(now) is not float or now - now != 0.0:
+            now = check_time(now)
+        with self._guard.alone():
+            known = learner.known
+            if known.machine is None:
+                known = learner.prepared()
+            if reading is None or (arms is None and learner.fits(reading)):
+                decision = self._choose_any(known, x, reading, now)
+            else:
+                decision = self._choose_offered(context, arms, offered, reading, now)
         if self._log is not None:
             self._log.decided(decision, _told(context, arms))
         return decision
 
-    def _decide_again(self, problem: int, x: bytes, now: float) -> tuple[int, str, bytes]:
-        """Decide after removing what kept it from deciding, or say what is wrong."""
-        learner = self._learner
-        if problem == NOT_FINITE:
-            check_finite(np.frombuffer(x), learner.model.largest)
-        machine = learner.make_room(1, len(x) // 8 + 1)
-        result: tuple[int, str, bytes] = machine.decide(
-            x, learner.known.everyone.columns, now, True
-        )
-        return result
+    def _choose_any(self, known: Knowledge, x: bytes, reading: Any, now: float) -> Decision:
+        """Choose among all arms for a context as wide as the model, in one call."""
+        learner, offer, machine = self._learner, known.everyone, known.machine
+        if not offer.names:
+            raise ValueError("no arm is available; add one, or list at least one")
+        if reading is not None:
+            learner.reader.accept(reading)
+        try:
+            place, id, seen = machine.decide(x, offer.columns, now, True)
+            if place < 0:
+                if place == NOT_FINITE:
+                    check_finite(np.frombuffer(x), learner.model.largest)
+                machine = learner.make_room(1, len(x) // 8 + 1)
+                place, id, seen = machine.decide(x, offer.columns, now, True)
+        except Exception:
+            if reading is not None:
+                learner.reader.reject(reading)
+            raise
+        names, policy = offer.names, learner.policy
+        return Decision(id, names[place], offer, policy, seen, machine.belief, now)
 
-    def _choose(self, context: Context, arms: Any) -> Decision:
-        """Choose an arm for a context that has to be read."""
+    def _choose_offered(
+        self, context: Any, arms: Any, offered: Any, reading: Any, now: float
+    ) -> Decision:
+        """Choose among some arms, or for a context that needs a wider model or is read again."""
         learner = self._learner
-        offered = learner.offered(arms)
-        reading = learner.reader.read(context, offered)
-        learner.compile_ahead(reading)
-        now = self._now()
-        with self._guard.alone():
-            if not learner.reader.is_current(reading):
-                reading = learner.reader.read(context, offered)
-            known, offer, values = learner.placed(reading, arms, offered)
-            x = values.tobytes()
-            place, decision = learner.chosen(known, offer, x)
-            machine = learner.adopt(reading, known)
-            if learner.coming:
-                learner.use(learner.known, decision.arm, int(offer.columns[place]))
-            number, checksum = machine.open_one(x, offer.columns, place, now)
-            if number == NO_ROOM:
-                machine = learner.make_room(1, values.size + 1)
-                number, checksum = machine.open_one(x, offer.columns, place, now)
-        decision.id, decision.time = decision_id(number, checksum), now
+        if not learner.reader.is_current(reading):
+            reading = learner.reader.read(context, offered)
+        known, offer, values = learner.placed(reading, arms, offered)
+        x = values.tobytes()
+        place, decision = learner.chosen(known, offer, x)
+        learner.adopt(reading, known)
+        if learner.coming:
+            learner.use(learner.known, decision.arm, int(offer.columns[place]))
+        machine = learner.make_room(1, values.size + 1)
+        decision.id = decision_id(*machine.open_one(x, offer.columns, place, now))
+        decision.time = now
         return decision
 
     def rank(self, context: Context, k: int, arms: Any = None) -> Ranking:
@@ -634,28 +638,27 @@ class Agent:
         several = type(reward) is not float and isinstance(reward, _SEVERAL)
         value: Any = reward if several else learner.check_reward(reward)
         with self._guard.alone():
-            if learner.known.machine is None:
-                learner.prepared()
-            row, column, place = self._open.find(id)
-            if row < 0:
-                row, column, place = self._found(id)
-            if place != SINGLE:
-                return self._reward_list(id, row, reward)
-            if several:
-                raise TypeError(
-                    f"decision {shown(id)} is of one arm; give one reward, not {shown(reward)}"
-                )
-            if learner.coming:
-                column = self._returned(row, column)
-            machine, learned = learner.known.machine, column >= 0
+            machine = learner.known.machine or learner.prepared().machine
+            plain = not (several or learner.coming or self._open.given or machine.learn is None)
+            code = NOT_OPEN
+            if plain and type(id) is str and id.isascii():  # the common case, in one call
+                code = machine.learn(id.encode() + b"\n", 0, BY_ID, value)
+                if code > 0:
+                    learner.catch_up()
+            learned = code >= 0
             if not learned:
-                machine.close(np.array([row]))
-            elif machine.learn is None:
-                machine.settle(np.array([row]), np.array([value]))
+                row, column, place = self._found(id)
+                if place != SINGLE:
+                    return self._reward_list(id, row, reward)
+                if several:
+                    raise TypeError(
+                        f"decision {shown(id)} is of one arm; give one reward, not {shown(reward)}"
+                    )
+                if learner.coming:
+                    column = self._returned(row, column)
+                learned = column >= 0
+                learner.known.machine.settle(np.array([row]), np.array([value]))
                 learner.catch_up()
-            elif machine.learn(b"", column, row, value):
-                learner.catch_up()
-            if self._open.given:
                 self._open.given.pop(id, None)
         if self._log is not None:
             self._log.rewarded(id, value, self._now())

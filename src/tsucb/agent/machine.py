@@ -57,8 +57,8 @@ DECISIONS, OBSERVATIONS, CLOSED, DUE = range(4)
 # training is due or rewards are queued, and the table is full. Nothing has happened then.
 NOT_FINITE, NOT_OPEN, NOT_READY, NO_ROOM = -1, -2, -3, -4
 # What `learn` is given instead of a row of the table: a decision counted before, an observation
-# that was no decision, and nothing but the queue.
-COUNTED, OBSERVED, ONLY_QUEUE = -1, -2, -3
+# that was no decision, nothing but the queue, and the id of an open decision.
+COUNTED, OBSERVED, ONLY_QUEUE, BY_ID = -1, -2, -3, -4
 FINISHED, TO_TRAIN, TO_LEARN = range(3)
 MOST_AT_ONCE = 1_000  # rewards in one call, while which other threads may wait for the interpreter
 
@@ -338,15 +338,21 @@ def _open_one(record, context, columns, place, now):  # type: ignore[no-untyped-
     return books.counts[DECISIONS], books.checksum[0]
 
 
+@compiled
+def find_id(record, text):  # type: ignore[no-untyped-def]
+    """Return the row of an id that ends with a newline, or NOT_OPEN or NOT_READY."""
+    if not is_ready(record):
+        return NOT_READY
+    number, checksum, end = read_id(text, 0)
+    row = find_row(record.table, number, checksum) if number > 0 and end == text.size else -1
+    return row if row >= 0 else NOT_OPEN
+
+
 @keeping_gil
 def _find(record, id):  # type: ignore[no-untyped-def]
     """Return the row of an id that ends with a newline, the arm's column, and its place."""
-    table, text = record.table, np.frombuffer(id, np.uint8)
-    if not is_ready(record):
-        return NOT_READY, 0, 0
-    number, checksum, end = read_id(text, 0)
-    row = find_row(table, number, checksum) if number > 0 and end == text.size else -1
-    return (row, table.arms[row], table.places[row]) if row >= 0 else (NOT_OPEN, 0, 0)
+    table, row = record.table, find_id(record, np.frombuffer(id, np.uint8))
+    return (row, table.arms[row], table.places[row]) if row >= 0 else (row, 0, 0)
 
 
 @compiled
@@ -480,10 +486,16 @@ def _decide_long(deciding, numbers, columns, now, opens):  # type: ignore[no-unt
 def _learn(learning, numbers, column, row, reward):  # type: ignore[no-untyped-def]
     """Learn the reward of a row of the table, or of the numbers given, then those queued.
 
-    Returns FINISHED; or TO_TRAIN or TO_LEARN if training is due or rewards are left.
+    `row` may be one of the codes above; for BY_ID, `numbers` are the letters of an id and a
+    newline. Returns FINISHED; TO_TRAIN or TO_LEARN if training is due or rewards are left; NOT_OPEN
+    if the id is not that of one decision for an arm that there is.
     """
     record, left, i = learning.record, MOST_AT_ONCE, 0
     books, table, sizes = record.books, record.table, record.table.sizes
+    if row == BY_ID:
+        row = find_id(record, np.frombuffer(numbers, np.uint8))
+        if row < 0 or table.places[row] != SINGLE or table.arms[row] < 0:
+            return NOT_OPEN
     if row >= 0:
         table.queue[sizes[QUEUED]], table.rewards[sizes[QUEUED]] = row, reward
         sizes[QUEUED] += 1

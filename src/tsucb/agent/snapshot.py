@@ -12,7 +12,6 @@ import numpy as np
 from tsucb import models, policies
 from tsucb.agent import storage
 from tsucb.agent.knowledge import (
-    Arm,
     Knowledge,
     blank_books,
     plain_name,
@@ -47,7 +46,7 @@ from tsucb.agent.storage import MOST_COUNT, count_of, zeros
 from tsucb.checks import LARGEST, within
 from tsucb.contexts.encoding import Encoder
 from tsucb.contexts.hashing import HashingEncoder
-from tsucb.contexts.readers import AnyArmFeatures, AnyContext, Reader, make_reader
+from tsucb.contexts.readers import AnyArmFeatures, AnyContext, Arm, Reader, make_reader
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hashed_linear import HashedLinear
 from tsucb.models.hybrid_linear import HybridLinear
