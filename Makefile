@@ -68,8 +68,8 @@ docs: .venv/docs ## the documentation, into site/
 node-clients: ## Personalizer's Node clients, for the tests of the service
 	@npm install --silent --no-audit --no-fund --prefix tests/service/node
 
-stress-serve: .venv/test ## 200 kills of the decision service under load (half an hour)
-	@$(BIN)/python -m tests.service.stress --kills 200
+stress-serve: .venv/test ## kills, pauses, partitions, clock jumps, full disks under load (hours; ARGS="--kills 20 --faults 2 --seconds 5" for minutes)
+	@$(BIN)/python -m tests.service.stress $(ARGS)
 
 figures: .venv/core ## draw the pictures and fill the tables of the documentation
 	@$(BIN)/python docs/figures/draw.py

@@ -1,115 +1,218 @@
 """Speed of the decision service: decisions and rewards per second, durable, with their latencies.
 
-    python benchmarks/service.py --rate 1000      half the target: latencies
     python benchmarks/service.py                  as fast as it goes
+    python benchmarks/service.py --rate 1000      this many visits per second, answered or not
+    python benchmarks/service.py --overload       its capacity, then 1, 1.5 and 3 times as much
+    python benchmarks/service.py --rate 300 --beside   while another loop widens, exports, evaluates
 
 Starts `tsucb serve` in a process of its own, and loads it from this one over keep-alive
 connections: every visit is a decision among 10 arms in a context of 20 features, then its reward.
-The client and the server share the machine.
+The client and the server share the machine. With a rate, visits are due when they are due: their
+delay counts, and one that is refused does not come back.
 """
 
 import argparse
 import asyncio
+import contextlib
+import itertools
 import json
 import random
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import uvloop
+
+from tsucb.service.client import Client, ServiceError
 
 ARMS, FEATURES = 10, 20
+OPENED, MOST_CONNECTIONS = 400, 1_000  # connections before visitors come, and at most
+PATIENCE = 2.0  # seconds for the last visits to end
 CONFIG = """
 [loops.bench]
 arms = [{arms}]
 reward_wait = 600
+[loops.other]
+arms = [{arms}]
+reward_wait = 0.5
 """
 
 
-class Connection:
+class Server(NamedTuple):
+    """A server that runs: its process, port and key."""
+
+    pid: int
+    port: int
+    key: str
+    other: str  # the key of the other loop
+
+
+class Connection(asyncio.Protocol):
     """A keep-alive connection that posts JSON; far cheaper than a client library."""
 
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: str
-    ) -> None:
-        self.reader, self.writer = reader, writer
+    def __init__(self, key: str) -> None:
         self.head = f"Host: x\r\nAuthorization: Bearer {key}\r\nContent-Length: "
+        self.answer: asyncio.Future[tuple[int, bytes]] | None = None
+        self.data = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self.transport: Any = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Take an answer, once it is whole."""
+        self.data += data
+        head, found, body = self.data.partition(b"\r\n\r\n")
+        at = head.find(b"content-length: ")
+        if not found or len(body) < (size := int(head[at + 16 :].split(b"\r", 1)[0])):
+            return
+        self.data = body[size:]
+        if self.answer is not None and not self.answer.done():
+            self.answer.set_result((int(head[9:12]), body[:size]))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell whoever waits."""
+        if self.answer is not None and not self.answer.done():
+            self.answer.set_exception(ConnectionResetError())
 
     async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """Status and body of the answer."""
+        """Return status and body of the answer."""
+        self.answer = asyncio.get_running_loop().create_future()
         head = f"POST /v1/loops/bench/{path} HTTP/1.1\r\n{self.head}{len(body)}\r\n\r\n"
-        self.writer.write(head.encode() + body)
-        top = await self.reader.readuntil(b"\r\n\r\n")
-        status, size = int(top[9:12]), 0
-        at = top.find(b"content-length: ")
-        if at >= 0:
-            size = int(top[at + 16 : top.index(b"\r\n", at)])
-        return status, await self.reader.readexactly(size) if size else b""
+        self.transport.write(head.encode() + body)
+        return await self.answer
 
 
-async def load(
-    port: int, key: str, seconds: float, clients: int, rate: float | None
-) -> tuple[list[float], list[float], int]:
-    """Latencies of decisions and of rewards, and how many requests were refused."""
-    decide: list[float] = []
-    reward: list[float] = []
-    refused = 0
-    rng = random.Random(0)
-    contexts = [
-        json.dumps({"context": {f"x{i}": rng.gauss(0, 1) for i in range(FEATURES)}}).encode()
-        for _ in range(500)
-    ]
-    end = time.perf_counter() + seconds
+@dataclass
+class Found:
+    """Latencies in seconds of what was answered and of what was refused; how many gave up."""
 
-    async def visits(number: int) -> None:
-        nonlocal refused
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        connection, rng = Connection(reader, writer, key), random.Random(number)
-        gap = clients / rate if rate else 0.0
-        due = time.perf_counter() + rng.random() * gap
+    decide: list[float] = field(default_factory=list)
+    reward: list[float] = field(default_factory=list)
+    refused: list[float] = field(default_factory=list)
+    late: list[float] = field(default_factory=list)  # by how much this process began a visit late
+    lost: int = 0
+    offered: int = 0
+    seconds: float = 0.0
+    used: float = 0.0  # seconds of the server's processor
+
+
+class Load:
+    """Visits to a server."""
+
+    def __init__(self, server: Server) -> None:
+        rng = random.Random(0)
+        self.server, self.found, self.idle = server, Found(), deque[Connection]()
+        self.connections = 0
+        self.contexts = [
+            json.dumps({"context": {f"x{i}": rng.gauss(0, 1) for i in range(FEATURES)}}).encode()
+            for _ in range(500)
+        ]
+
+    async def connect(self) -> Connection:
+        """Open a connection."""
+        self.connections += 1
+        _, found = await asyncio.get_running_loop().create_connection(
+            lambda: Connection(self.server.key), "127.0.0.1", self.server.port
+        )
+        return found
+
+    async def visit(self, connection: Connection, due: float) -> None:
+        """Decide, then reward; `due` is when the visit should have begun."""
+        found = self.found
+        found.late.append(time.perf_counter() - due)
+        status, body = await connection.post("decide", random.choice(self.contexts))
+        done = time.perf_counter()
+        if status == 429:
+            found.refused.append(done - due)
+            return
+        assert status == 200, body
+        found.decide.append(done - due)
+        id = body[7 : body.index(b'"', 7)]
+        status, body = await connection.post("reward", b'{"id":"%s","reward":1}' % id)
+        (found.reward if status == 200 else found.refused).append(time.perf_counter() - done)
+
+    async def closed(self, seconds: float, clients: int) -> Found:
+        """Let each client visit again and again, as fast as it is answered."""
+        connections = [await self.connect() for _ in range(clients)]
+        before, begun = cpu(self.server.pid), time.perf_counter()
+        end = begun + seconds
+
+        async def visits(connection: Connection) -> None:
+            while (now := time.perf_counter()) < end:
+                refused = len(self.found.refused)
+                await self.visit(connection, now)
+                if len(self.found.refused) > refused:
+                    await asyncio.sleep(0.05)
+            connection.transport.close()
+
+        await asyncio.gather(*(visits(connection) for connection in connections))
+        self.found.seconds = time.perf_counter() - begun
+        self.found.used = cpu(self.server.pid) - before
+        return self.found
+
+    async def open(self, seconds: float, rate: float) -> Found:
+        """Let visitors come at a rate, whatever becomes of them."""
+        self.idle.extend([await self.connect() for _ in range(OPENED)])
+        before = cpu(self.server.pid)
+        begun, tasks = time.perf_counter(), set[asyncio.Task[None]]()
+        end, rng = begun + seconds, random.Random(1)
+        due = begun
+
+        async def come(due: float) -> None:
+            with contextlib.suppress(IndexError):
+                connection = self.idle.popleft()
+                await self._serve(connection, due)
+                return
+            if self.connections >= MOST_CONNECTIONS:
+                self.found.lost += 1
+                return
+            await self._serve(await self.connect(), due)
+
         while (now := time.perf_counter()) < end:
-            if gap:
-                if due > now:
-                    await asyncio.sleep(due - now)
-                # Late or not, a visit is due when it is due: its delay counts.
-                began, due = due, due + gap
-            else:
-                began = now
-            status, body = await connection.post("decide", rng.choice(contexts))
-            if status == 429:
-                refused += 1
-                await asyncio.sleep(0.05)
-                continue
-            assert status == 200, body
-            done = time.perf_counter()
-            decide.append(done - began)
-            id = body[7 : body.index(b'"', 7)].decode()
-            status, body = await connection.post("reward", b'{"id":"%s","reward":1}' % id.encode())
-            if status == 429:
-                refused += 1
-                continue
-            assert status == 200, body
-            reward.append(time.perf_counter() - done)
-        writer.close()
+            while due <= now:
+                self.found.offered += 1
+                task = asyncio.create_task(come(due))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+                due += rng.expovariate(rate)
+            await asyncio.sleep(0.001)
+        if tasks:
+            _, left = await asyncio.wait(tasks, timeout=PATIENCE)
+            self.found.lost += len(left)
+        self.found.seconds = time.perf_counter() - begun
+        self.found.used = cpu(self.server.pid) - before
+        return self.found
 
-    await asyncio.gather(*(visits(number) for number in range(clients)))
-    return decide, reward, refused
+    async def _serve(self, connection: Connection, due: float) -> None:
+        try:
+            await self.visit(connection, due)
+            self.idle.append(connection)
+        except OSError:
+            self.found.lost += 1
+            self.connections -= 1
 
 
-def main() -> None:
-    """Start a server, load it, print what it did."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument(
-        "--rate", type=float, help="visits per second; as many as possible if absent"
-    )
-    parser.add_argument("--data", type=Path, help="a folder on the disk to be measured")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.data) as name:
+def measured(server: Server, seconds: float, clients: int, rate: float | None) -> Found:
+    """Load a server, and return what it did."""
+    load = Load(server)
+    uvloop.run(load.closed(seconds, clients) if rate is None else load.open(seconds, rate))
+    return load.found
+
+
+@contextlib.contextmanager
+def serving(data: Path | None) -> Iterator[Server]:
+    """Start `tsucb serve` in a process of its own, until the end of the block."""
+    with tempfile.TemporaryDirectory(dir=data) as name:
         folder = Path(name)
         names = ", ".join(f'"arm{i}"' for i in range(ARMS))
         (folder / "config.toml").write_text(CONFIG.format(arms=names))
@@ -120,32 +223,103 @@ def main() -> None:
         command += ["--config", str(folder / "config.toml"), "--port", str(port)]
         server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         try:
-            while True:
-                try:
-                    socket.create_connection(("127.0.0.1", port)).close()
-                    break
-                except OSError:
-                    time.sleep(0.1)
-            key = json.loads((folder / "data" / "keys.json").read_text())["bench"]["decide"]
-            asyncio.run(load(port, key, 2.0, options.clients, options.rate))
-            before, began = cpu(server.pid), time.perf_counter()
-            decide, reward, refused = asyncio.run(
-                load(port, key, options.seconds, options.clients, options.rate)
-            )
-            spent, used = time.perf_counter() - began, cpu(server.pid) - before
+            wait_until_ready(port)
+            keys = json.loads((folder / "data" / "keys.json").read_text())
+            yield Server(server.pid, port, keys["bench"]["decide"], keys["other"]["administer"])
         finally:
             server.terminate()
             server.wait()
-    requests = len(decide) + len(reward)
-    print(f"{len(decide) / spent:,.0f} decisions + {len(reward) / spent:,.0f} rewards per second")
-    for what, found in (("decision", decide), ("reward", reward)):
+
+
+@contextlib.contextmanager
+def busy_beside(server: Server) -> Iterator[None]:
+    """Let the other loop widen, relearn, export and evaluate until the end of the block."""
+    stop, done = threading.Event(), Counter[str]()
+
+    def work() -> None:
+        url = f"http://127.0.0.1:{server.port}"
+        with Client(url, loop="other", key=server.other, timeout=300) as client:
+            for n in itertools.count():
+                if stop.is_set():
+                    return
+                width = 10 * (n % 60 + 1)  # ten new names with every decision, up to 600
+                decision = client.decide({f"x{i}": random.random() for i in range(width)})
+                client.reward(decision.id, float(n % 2))
+                done["decisions"] += 1
+                if n % 20 == 19:
+                    client.export()
+                    with contextlib.suppress(ServiceError):
+                        client.evaluate({"greedy": {"policy": "Greedy"}})
+                    client.configure(forgetting=0.999 - 1e-6 * n)  # learns from the log again
+                    done["exports, evaluations, relearnings"] += 1
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        print("beside:", ", ".join(f"{count} {what}" for what, count in done.items()))
+
+
+def wait_until_ready(port: int) -> None:
+    """Wait until /readyz answers 200."""
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as asked:
+            asked.sendall(b"GET /readyz HTTP/1.0\r\nHost: x\r\n\r\n")
+            if asked.recv(100).startswith(b"HTTP/1.1 200"):
+                return
+        time.sleep(0.1)
+
+
+def line(what: str, found: list[float]) -> None:
+    """Print the quantiles of latencies."""
+    if found:
         low, high, top = np.quantile(found, (0.5, 0.99, 0.999)) * 1e3
-        print(f"{what}: median {low:.1f} ms, p99 {high:.1f} ms, p99.9 {top:.1f} ms")
-    print(f"refused {refused:,}; {1e6 * used / requests:.0f} µs of the server's CPU per request")
+        print(f"  {what}: median {low:.1f} ms, p99 {high:.1f} ms, p99.9 {top:.1f} ms")
+
+
+def show(what: str, found: Found) -> float:
+    """Print what a server did; return how many visits it finished per second."""
+    done = len(found.reward) / found.seconds
+    print(f"{what}: {len(found.decide) / found.seconds:,.0f} decisions + {done:,.0f} rewards / s")
+    line("decision", found.decide)
+    line("reward", found.reward)
+    line("refusal", found.refused)
+    line("of these, the client itself was late by", found.late)
+    requests = len(found.decide) + len(found.reward) + len(found.refused)
+    print(
+        f"  refused {len(found.refused):,}, gave up {found.lost:,} of {found.offered:,}; "
+        f"{1e6 * found.used / max(requests, 1):.0f} µs of the server's CPU per request, "
+        f"{len(found.reward) / max(found.used, 1e-9):,.0f} visits per second of CPU"
+    )
+    return done
+
+
+def main() -> None:
+    """Start a server, load it, print what it did."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--clients", type=int, help="64, or for --overload 256")
+    parser.add_argument("--rate", type=float, help="visits per second; else as many as possible")
+    parser.add_argument("--overload", action="store_true", help="1.5 and 3 times its capacity")
+    parser.add_argument("--data", type=Path, help="a folder on the disk to be measured")
+    parser.add_argument("--beside", action="store_true", help="keep another loop busy meanwhile")
+    options = parser.parse_args()
+    clients = options.clients or (256 if options.overload else 64)
+    with serving(options.data) as server:
+        measured(server, 2.0, clients, None)
+        with busy_beside(server) if options.beside else contextlib.nullcontext():
+            found = measured(server, options.seconds, clients, options.rate)
+        capacity = show("as fast as it goes" if options.overload else "served", found)
+        for times in (1.0, 1.5, 3.0) if options.overload else ():
+            found = measured(server, options.seconds, clients, times * capacity)
+            show(f"{times:g} times as many visits", found)
 
 
 def cpu(pid: int) -> float:
-    """Seconds of CPU that a process has used."""
+    """Return the seconds of CPU that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 

@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any
 
 from tsucb.service.events import Decided, Rewarded
-from tsucb.service.metrics import resident
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
 from tsucb.service.slots import ONE
@@ -40,13 +39,13 @@ from tsucb.service.sqlite import FILE, SqliteStore
 
 LOOP = "long"
 VISITS_PER_SECOND, WAIT, REWARDED = 1_000, 60.0, 0.7
-AT_ONCE = 500  # visits that are on their way to the disk together
-POOL, FRESH = 1_000, 100_000  # decisions made anew, and how often
+AT_ONCE = 500  # visits that are written together
+POOL, FRESH = 1_000, 100_000  # decisions that are repeated, and how often
 LINES = 20  # of the report
 
 
 async def fill(folder: Path, events: int, arms: int, features: int) -> None:
-    """Write a log of so many events, reporting on the way; then wait to be killed."""
+    """Write a log of this many events, with progress; then wait to be killed."""
     # The clock ends two minutes ago, so that all waits are over when the log is served.
     start = time.time() - 120 - events / (1 + REWARDED) / VISITS_PER_SECOND
     now, rng = [start], random.Random(0)
@@ -77,7 +76,7 @@ async def fill(folder: Path, events: int, arms: int, features: int) -> None:
             id = heapq.heappop(due)[1]
             happened.append(Rewarded(now[0], id, rng.random(), key=id))
         happened += [decided(visits + n) for n in range(AT_ONCE)]
-        await service._append([(LOOP, event) for event in happened])
+        await service._append(loop, *happened)
         visits += AT_ONCE
         if service.position >= marks[0]:
             marks.pop(0)
@@ -85,9 +84,9 @@ async def fill(folder: Path, events: int, arms: int, features: int) -> None:
                 "events": service.position,
                 "decisions": loop.counts.decisions,
                 "rewards": loop.counts.rewards,
-                "memory": resident(),
+                "memory": int(Path("/proc/self/statm").read_text().split()[1]) * 4096,
                 "seconds": time.perf_counter() - begun,
-                "snapshot": max([len(s.body) for s in store.snapshots(LOOP)], default=0),
+                "snapshot": max([len(s.body) for s in store.snapshots(loop.number)], default=0),
                 "waiting": len(loop.waiting),
                 "last": not marks,
             }
@@ -96,7 +95,7 @@ async def fill(folder: Path, events: int, arms: int, features: int) -> None:
 
 
 def filled(folder: Path, options: argparse.Namespace) -> None:
-    """Have a process fill the log, show what it says, and kill it."""
+    """Let a process fill the log, print its output, and kill it."""
     command = [sys.executable, __file__, "--fill", "--data", str(folder)]
     for name in ("events", "arms", "features"):
         command += [f"--{name}", str(getattr(options, name))]
@@ -143,19 +142,19 @@ class Served:
         self.key = json.loads((folder / "keys.json").read_text())["server"]
 
     def get(self, path: str) -> Any:
-        """What it answers."""
+        """Return the answer to a request."""
         request = urllib.request.Request(f"{self.url}/v1/loops/{LOOP}{path}")
         request.add_header("Authorization", f"Bearer {self.key}")
         with urllib.request.urlopen(request) as answer:
             return json.load(answer)
 
     def memory(self) -> float:
-        """In megabytes."""
+        """Return the memory of the server in megabytes."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
     def kill(self) -> None:
-        """Without warning."""
+        """Kill the server without warning."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
@@ -184,7 +183,7 @@ def main() -> None:
         print(f"ready from the snapshot after {first.seconds:.1f} s, {first.memory():.0f} MB")
         first.kill()
         store = SqliteStore(folder)
-        store.drop_snapshots(LOOP)
+        store.drop_snapshots(store.loops()[LOOP])
         store.close()
         second = Served(folder)
         same = second.get("/state") == state

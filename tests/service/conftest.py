@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,17 @@ class Database:
                 self.stop()
                 raise RuntimeError("PostgreSQL does not start")
             time.sleep(0.05)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the server and all of its processes."""
+        found = [self._server.pid]
+        for entry in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # it may have ended
+                if int(entry.read_text().rpartition(")")[2].split()[1]) == self._server.pid:
+                    found.append(int(entry.parent.name))
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def stop(self) -> None:
         """Stop it without waiting for connections."""
@@ -168,7 +179,7 @@ def open_store(request, tmp_path: Path) -> Iterator[Callable[[], Store]]:
 @asynccontextmanager
 async def running(store: Store, clock: Clock, **settings: Any) -> AsyncIterator[Service]:
     """A service that stops in the end."""
-    service = Service(store, clock=clock, seed=1, **settings)
+    service = Service(store, **{"clock": clock, "seed": 1, "compare": True, **settings})
     await service.start()
     try:
         yield service

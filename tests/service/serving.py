@@ -27,6 +27,7 @@ class Served:
         self.service, self.application, self.url = service, application, url
         self.keys: dict[str, str] = {}
         self.server_key = ""
+        self.event_loop: Any = None
         self.clients: list[Any] = []  # closed before the server stops, or it would wait for them
 
     @property
@@ -42,9 +43,8 @@ def served(
     """Serve one loop on a free port, until the end of the block."""
     store = SqliteStore(folder)
     service = Service(store, clock=clock, seed=1, most_waiting=most_waiting)
-    application = Application(service, options or Options())
-    # Without the protocol the answers would wait for the acknowledgement of their headers.
-    free = socket.socket(proto=socket.IPPROTO_TCP)
+    application = Application(service, options or Options(), monotonic=clock)
+    free = socket.socket(proto=socket.IPPROTO_TCP)  # proto is needed for TCP_NODELAY
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
     certificate, key = tls or (None, None)
@@ -58,13 +58,15 @@ def served(
     ready, failed = threading.Event(), list[BaseException]()
 
     async def main() -> None:
+        found.event_loop = asyncio.get_running_loop()
         task = asyncio.create_task(server.serve([free]))
-        while not server.started and not task.done():
+        while not (server.started and application.ready) and not task.done():
             await asyncio.sleep(0.005)
+            assert application.failed is None, application.failed
         if LOOP not in service.loops:
-            chosen = LoopSettings(**settings)
+            chosen = LoopSettings(**{"learn_early": True, **settings})
             found.keys = await service.create(LOOP, chosen)
-            found.server_key = service.keys.issue(None, "administer", clock())
+            found.server_key = await service.issue_key(None, "administer", "test")
         ready.set()
         while not server.should_exit:
             await asyncio.sleep(0.01)

@@ -1,6 +1,7 @@
 """Nothing acknowledged is lost: not when the process is killed, not when the power fails."""
 
 import asyncio
+import math
 import random
 from pathlib import Path
 
@@ -8,18 +9,22 @@ import pytest
 
 from tests.service.conftest import run, running
 from tests.service.power import Disk, Files
-from tests.service.stress import check, stress
+from tests.service.stress import alone, full_disk, jump, kill, partition, pause, together
 from tsucb.service import events
 from tsucb.service.events import Decided, Rewarded
 from tsucb.service.settings import LoopSettings
 from tsucb.service.sqlite import SqliteStore
 
 
-def test_kills_under_load(tmp_path):
-    """`python -m tests.service.stress --kills 200` is the long version."""
-    report = asyncio.run(stress(tmp_path, kills=1, pause=1.0))
-    assert min(report.kills, report.decisions, report.rewards) >= 1
-    check(tmp_path, report)
+def test_one_server_under_faults(tmp_path):
+    """`make stress-serve` is the long version."""
+    report = alone(tmp_path, [kill, full_disk, jump, pause], 1.0, math.inf)
+    assert (report.faults, report.count > 10) == (4, True)
+
+
+def test_three_servers_under_faults(tmp_path):
+    report = together(tmp_path, [pause, partition, jump, kill], 1.0, math.inf)
+    assert (report.faults, report.count > 10) == (4, True)
 
 
 @pytest.mark.parametrize("safe", [True, False])
@@ -33,7 +38,7 @@ def test_what_was_answered_survives_a_power_failure(tmp_path: Path, clock, safe)
         nonlocal lost
         store = SqliteStore(tmp_path / "data", vfs=f"watched-{safe}")
         if not safe:
-            store._writer.execute("PRAGMA synchronous = NORMAL")
+            store._connections["writer"].execute("PRAGMA synchronous = NORMAL")
         async with running(store, clock) as service:
             await service.create("drinks", LoopSettings(), ["tea", "milk"])
             loop, answered = service.loop("drinks"), set[str]()

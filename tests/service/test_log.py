@@ -8,11 +8,12 @@ import pytest
 from tests.service.conftest import run, running
 from tests.service.test_loop import ARMS, WAIT, learned, made, pulls
 from tsucb.service import events
-from tsucb.service.errors import NotFound
+from tsucb.service.errors import Conflict, NotFound
 from tsucb.service.events import Condensed, Decided
 from tsucb.service.loop import TAKEN, Loop
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
+from tsucb.service.store import Change, Condense
 from tsucb.service.upkeep import DAY
 
 
@@ -30,8 +31,8 @@ async def visits(service: Service, loop: Loop, clock: Any, count: int, **more: A
 
 def assert_the_log_gives_it(service: Service, loop: Loop) -> None:
     digest = loop.digest()
-    assert service.replayed(loop.name).digest() == digest
-    assert service.replayed(loop.name, snapshots=False).digest() == digest
+    assert service.replayed(loop).digest() == digest
+    assert service.replayed(loop, snapshots=False).digest() == digest
 
 
 def test_another_model_learns_from_the_log(open_store, clock):
@@ -43,16 +44,19 @@ def test_another_model_learns_from_the_log(open_store, clock):
             before = pulls(loop), learned(loop), len(loop.waiting)
             assert min(before) > 5
             await service.configure(loop, {"model": "BernoulliArms"}, "test")
-            assert type(loop.agent.model).__name__ == "BernoulliArms"
+            loop = service.loop("drinks")
+            assert type(loop.learner.model).__name__ == "BernoulliArms"
             assert (pulls(loop), learned(loop), len(loop.waiting)) == before
             assert await service.reward(loop, ids[-1], 1.0) == TAKEN
             assert pulls(loop) == before[0] + 1
             assert_the_log_gives_it(service, loop)
             # To arms that come with the decisions, and back to those that are known.
             await service.configure(loop, {"model": "HybridLinear"}, "test")
+            loop = service.loop("drinks")
             new = {"cocoa": {"hot": 1}, "tea": {"hot": 1}}
             await visits(service, loop, clock, 10, arms=list(new), arm_features=new)
             await service.configure(loop, {"model": "BernoulliArms"}, "test")
+            loop = service.loop("drinks")
             assert "cocoa" in loop.arms
             assert pulls(loop) > before[0] + 1
             assert_the_log_gives_it(service, loop)
@@ -61,29 +65,37 @@ def test_another_model_learns_from_the_log(open_store, clock):
             assert_the_log_gives_it(service, loop)
             digest = loop.digest()
         store = open_store()
-        store.drop_snapshots("drinks")
+        store.drop_snapshots(store.loops()["drinks"])
         async with running(store, clock) as service:
             assert service.loop("drinks").digest() == digest
 
     run(main)
 
 
-def test_what_came_while_it_learned_is_learned_too(open_store, clock, monkeypatch):
+def meanwhile(service: Service, monkeypatch: Any, work: Any) -> None:
+    """Let something happen while a loop is made from the log, the next time one is."""
+    replayed, requests, left = service.replayed, asyncio.get_running_loop(), [work]
+
+    def slow(*arguments: Any, **how: Any) -> Loop:
+        fresh = replayed(*arguments, **how)
+        while left:
+            asyncio.run_coroutine_threadsafe(left.pop()(), requests).result()
+        return fresh
+
+    monkeypatch.setattr(service, "replayed", slow)
+
+
+@pytest.mark.parametrize("near", [5, 1_000])
+def test_what_came_while_it_learned_is_learned_too(open_store, clock, monkeypatch, near):
+    monkeypatch.setattr("tsucb.service.ledger.NEAR", near)
+
     async def main():
         async with running(open_store(), clock) as service:
             loop = await made(service)
             await visits(service, loop, clock, 20)
-            nearly = service._nearly_relearned
-            requests = asyncio.get_running_loop()
-
-            def slow(relearning):
-                nearly(relearning)
-                more = visits(service, loop, clock, 20)
-                asyncio.run_coroutine_threadsafe(more, requests).result()
-
-            monkeypatch.setattr(service, "_nearly_relearned", slow)
-            monkeypatch.setattr("tsucb.service.service.NEAR", 5)
+            meanwhile(service, monkeypatch, lambda: visits(service, loop, clock, 20))
             await service.configure(loop, {"model": "BernoulliArms"}, "test")
+            loop = service.loop("drinks")
             assert pulls(loop) == loop.counts.learned > 20
             assert_the_log_gives_it(service, loop)
 
@@ -103,14 +115,15 @@ def test_what_is_too_old_leaves_the_log_and_not_the_memory(open_store, clock):
                 young = await visits(service, loop, clock, 10)
                 if day == 3:  # among what stays: it has learned from what goes
                     await service.configure(loop, {"model": "BernoulliArms"}, "test")
+                    loop = service.loop("drinks")
             digest, position, learnt = loop.digest(), loop.position, pulls(loop)
             assert await service.delete_old(loop)
             assert not await service.delete_old(loop)
-            log = [events.decode(row.body) for row in service.store.read(0, "drinks")]
+            log = [events.decode(row.body) for row in service.store.read(0, loop.number)]
             assert isinstance(log[0], Condensed)
             assert clock() - 3 * DAY < log[0].time <= clock() - 2 * DAY
             assert all(event.time >= log[0].time for event in log)
-            assert service.replayed("drinks", False, until=position).digest() == digest
+            assert service.replayed(loop, False, until=position).digest() == digest
             assert pulls(loop) == learnt
             assert_the_log_gives_it(service, loop)
             with pytest.raises(NotFound):
@@ -118,8 +131,9 @@ def test_what_is_too_old_leaves_the_log_and_not_the_memory(open_store, clock):
             assert (await service.decision(loop, young[0])).id == young[0]
             # What was deleted cannot be learned again by a third model; the first still knows it.
             await service.configure(loop, {"model": "HybridLinear"}, "test")
-            assert 0 < pulls(loop) < learnt
+            assert 0 < pulls(service.loop("drinks")) < learnt
             await service.configure(loop, {"model": "AdaptiveLinear"}, "test")
+            loop = service.loop("drinks")
             assert pulls(loop) == learnt
             assert_the_log_gives_it(service, loop)
             # From then on by itself.
@@ -128,7 +142,7 @@ def test_what_is_too_old_leaves_the_log_and_not_the_memory(open_store, clock):
             clock.pass_by(3 * DAY)
             await service.tick()
             await asyncio.gather(*service._working)
-            left = [events.decode(row.body) for row in service.store.read(0, "drinks")]
+            left = [events.decode(row.body) for row in service.store.read(0, loop.number)]
             assert not [event for event in left if isinstance(event, Decided)]
             assert_the_log_gives_it(service, loop)
             actions = [record.action for record in service.store.audit("drinks", 9)]
@@ -145,13 +159,13 @@ def test_nothing_is_kept_of_whom_a_late_snapshot_knew(open_store, clock):
             loop = await made(service)
             await visits(service, loop, clock, 20, person="ann")
             await service.store_snapshot(loop)
-            (snapshot, *_) = service.store.snapshots("drinks")
+            (snapshot, *_) = service.store.snapshots(loop.number)
             await visits(service, loop, clock, 5, person="bob")
             await service.forget(loop, person="ann")
-            service.store.drop_snapshots("drinks")
-            service.store.save_snapshot("drinks", snapshot)
+            service.store.drop_snapshots(loop.number)
+            service.store.save_snapshot(loop.number, snapshot)
             loop = service.loop("drinks")
-            assert service.replayed("drinks").digest() == loop.digest()
+            assert service.replayed(loop).digest() == loop.digest()
             assert loop.counts.decisions == 5
 
     run(main)
@@ -171,8 +185,7 @@ def test_rewards_that_a_model_cannot_take_leave_nothing_open(open_store, clock):
             clock.pass_by(WAIT)
             await service.tick()
             assert (loop.counts.refused, pulls(loop)) == (1, 0)
-            assert loop.agent is not None
-            assert loop.agent.open_decisions == 0
+            assert loop.arms_summary()["open"].sum() == 0
 
     run(main)
 
@@ -190,8 +203,8 @@ def test_arms_that_come_and_go_are_counted_in_bounded_room():
     assert whole.arms[OTHERS] > 4_000
 
 
-def test_who_learns_from_a_log_has_it_alone(open_store, clock, monkeypatch):
-    """Nothing is deleted from under a model that learns; and other settings change meanwhile."""
+def test_nothing_is_deleted_from_under_a_model_that_learns(open_store, clock, monkeypatch):
+    """And what else is changed meanwhile stays changed."""
 
     async def main():
         async with running(open_store(), clock) as service:
@@ -200,23 +213,47 @@ def test_who_learns_from_a_log_has_it_alone(open_store, clock, monkeypatch):
             await visits(service, loop, clock, 20)
             await service.store_snapshot(loop)
             clock.pass_by(2 * DAY)
-            nearly, requests, deleting = service._nearly_relearned, asyncio.get_running_loop(), []
 
-            def slow(relearning):
-                async def meanwhile():
-                    deleting.append(asyncio.create_task(service.delete_old(loop)))
-                    await service.configure(loop, {"exploration": 0.5}, "test")
+            async def work():
+                assert not await service.delete_old(loop)
+                await service.configure(loop, {"exploration": 0.5}, "test")
+                assert loop.settings.model == "AdaptiveLinear"  # which decides until then
+                # Another server, which has not heard of the new model, cannot delete either.
+                known = service.store.last() - 2
+                condense = Condense(loop.number, loop.position, b"", 1, known)
+                with pytest.raises(Conflict):
+                    await asyncio.to_thread(service.store.write, Change(condense=condense))
 
-                nearly(relearning)
-                asyncio.run_coroutine_threadsafe(meanwhile(), requests).result()
-
-            monkeypatch.setattr(service, "_nearly_relearned", slow)
-            monkeypatch.setattr("tsucb.service.service.NEAR", 5)
+            meanwhile(service, monkeypatch, work)
             settings = await service.configure(loop, {"model": "BernoulliArms"}, "test")
+            loop = service.loop("drinks")
             assert (settings.exploration, loop.settings) == (0.5, settings)
             assert pulls(loop) == loop.counts.learned > 5
-            assert await deleting[0]
-            assert isinstance(events.decode(next(service.store.read(0)).body), Condensed)
+            assert await service.delete_old(loop)
+            (first, *_) = service.store.read(0, loop.number)
+            assert isinstance(events.decode(first.body), Condensed)
+            assert_the_log_gives_it(service, loop)
+
+    run(main)
+
+
+def test_who_reads_a_log_that_is_condensed_begins_anew(open_store, clock, monkeypatch):
+    from tsucb.service import store as stores
+
+    monkeypatch.setattr(stores, "CHUNK", 10)
+
+    async def main():
+        async with running(open_store(), clock) as service:
+            service._ticking.cancel()
+            loop = await made(service, retention_days=1)
+            await visits(service, loop, clock, 20)
+            await service.store_snapshot(loop)
+            clock.pass_by(2 * DAY)
+            reading = service.store.read(0, loop.number)
+            next(reading)
+            assert await service.delete_old(loop)
+            with pytest.raises(Conflict, match="condensed meanwhile"):
+                list(reading)
             assert_the_log_gives_it(service, loop)
 
     run(main)

@@ -62,11 +62,11 @@ def old_client(drinks: Any) -> Any:
 
 
 def pulls(drinks: Any) -> int:
-    return int(drinks.loop.agent.arms_summary()["pulls"].sum())
+    return int(drinks.loop.arms_summary()["pulls"].sum())
 
 
 def total(drinks: Any) -> float:
-    table = drinks.loop.agent.arms_summary()
+    table = drinks.loop.arms_summary()
     return float((table["pulls"] * table["mean_reward"].fillna(0)).sum())
 
 
@@ -233,7 +233,7 @@ def test_policy_model_and_logs(drinks):
     # The model goes out, is forgotten, and comes back.
     model = b"".join(client.export_model())
     assert b"".join(client.export_model(signed=True)) == model
-    before = drinks.loop.agent.digest()
+    before = drinks.loop.learner.digest()
     client.reset_model()
     assert pulls(drinks) == 0
     client.import_model(io.BytesIO(model))
@@ -247,7 +247,7 @@ def test_policy_model_and_logs(drinks):
     assert set(client.get_log_properties()["dateRange"]) == {"from", "to"}
     client.delete_logs()
     assert pulls(drinks) == 6  # the log goes, the model stays
-    assert drinks.service.replayed("drinks", False).digest() == drinks.loop.digest()
+    assert drinks.service.replayed(drinks.loop, False).digest() == drinks.loop.digest()
     assert before
 
 

@@ -3,16 +3,17 @@
 import asyncio
 import json
 import math
+import signal
+import threading
+import time
 
 import pytest
 
 from tests.service.conftest import run, running, until
 from tsucb.service import events
+from tsucb.service.application import Application
 from tsucb.service.errors import Conflict
 from tsucb.service.loop import LATE, TAKEN
-from tsucb.service.metrics import Metrics
-from tsucb.service.native import Native
-from tsucb.service.page import Page
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
 from tsucb.service.store import StoreError
@@ -48,10 +49,12 @@ def test_two_servers_know_the_same(schema, stores, clock):
         first, second = stores(schema, schema)
         async with running(first, clock) as one, running(second, clock) as two:
             assert (one.leading, two.leading) == (True, False)
-            await one.create("drinks", LoopSettings(reward_wait=600.0), ["tea", "milk"])
+            await one.create(
+                "drinks", LoopSettings(reward_wait=600.0, learn_early=True), ["tea", "milk"]
+            )
             await in_step(one, two)
             here, there = one.loop("drinks"), two.loop("drinks")
-            key = one.keys.issue("drinks", "decide", clock())
+            key = await one.issue_key(here, "decide", "test")
             await in_step(two)
             assert two.keys.holder(key, clock()) is not None
             for n in range(30):
@@ -101,45 +104,51 @@ def test_another_leads_when_the_leader_is_gone(schema, stores, clock):
     run(main)
 
 
-def test_without_its_database_a_server_goes_on_deciding(schema, stores, clock, monkeypatch):
+def test_without_its_database_a_server_goes_on_deciding(
+    schema, stores, clock, monkeypatch, tmp_path
+):
     async def main():
         (store,) = stores(schema)
-        async with running(store, clock) as service:
-            await service.create("drinks", LoopSettings(), ["tea", "milk"])
-            loop, append = service.loop("drinks"), store.append
+        async with running(store, clock, folder=str(tmp_path)) as service:
+            await service.create("drinks", LoopSettings(learn_early=True), ["tea", "milk"])
+            loop, write = service.loop("drinks"), store.write
 
-            def fail(rows):
+            def fail(change):
                 raise StoreError("the database is gone")
 
             before = await service.decide(loop, {"n": 0})
-            monkeypatch.setattr(store, "append", fail)
+            monkeypatch.setattr(store, "write", fail)
             made = [await service.decide(loop, {"n": n}) for n in range(5)]
             assert (len(service.unwritten), service.journal.failed) == (5, True)
             with pytest.raises(StoreError):  # a reward is not acknowledged
                 await service.reward(loop, before.id, 1.0)
-            monkeypatch.setattr(store, "append", append)
+            monkeypatch.setattr(store, "write", write)
             await service.tick()
             assert (len(service.unwritten), service.journal.failed) == (0, False)
             for decision in made:
                 assert await service.reward(loop, decision.id, 1.0) == TAKEN
             assert await service.reward(loop, made[0].id, 1.0) == LATE
-            assert service.replayed("drinks", False).digest() == loop.digest()
+            assert service.replayed(service.loop("drinks"), False).digest() == loop.digest()
 
     run(main)
 
 
-def test_a_database_that_stops_and_comes_back(mortal_database, stores, clock):
+def test_a_database_that_stops_and_comes_back(mortal_database, stores, clock, tmp_path):
     """The real server is stopped: deciding goes on, says so, and catches up afterwards."""
 
     async def main():
         address = mortal_database.address
         first, second = stores(address, address)
-        async with running(first, clock) as one, running(second, clock) as two:
-            await one.create("drinks", LoopSettings(reward_wait=600.0), ["tea", "milk"])
+        kept = {"folder": str(tmp_path)}
+        async with running(first, clock) as one, running(second, clock, **kept) as two:
+            await one.create(
+                "drinks", LoopSettings(reward_wait=600.0, learn_early=True), ["tea", "milk"]
+            )
             await until(lambda: "drinks" in two.loops)
             here, there = one.loop("drinks"), two.loop("drinks")
             before = [await one.decide(here, {"n": n}) for n in range(5)]
-            page = Page(two, Metrics(two), Native(two))
+            page = Application(two).page
+            page._is_ready = lambda: True
             await asyncio.to_thread(mortal_database.stop)
             made = [await two.decide(there, {"n": n}, key=f"k{n}") for n in range(5)]
             again = await two.decide(there, {"n": 0}, key="k0")
@@ -157,9 +166,11 @@ def test_a_database_that_stops_and_comes_back(mortal_database, stores, clock):
             await until(lambda: one.lost is None and two.lost is None and not two.unwritten)
             assert json.loads(page.health("readyz").body)["store"] == "working"
             for decision in (*before, *made):
-                assert await two.reward(there, decision.id, 1.0) == TAKEN
+                assert await two.reward(two.loop("drinks"), decision.id, 1.0) == TAKEN
             await until(lambda: one.position == two.position)
-            assert here.digest() == there.digest() == one.replayed("drinks", False).digest()
+            assert (
+                here.digest() == there.digest() == one.replayed(one.loop("drinks"), False).digest()
+            )
             assert sorted([one.leading, two.leading]) == [False, True]
 
     run(main)
@@ -219,20 +230,22 @@ def test_another_model_is_learned_everywhere(schema, stores, clock):
             loops = [service.loop("drinks") for service in (one, two)]
             assert loops[0].settings.model == "BernoulliArms"
             assert loops[0].digest() == loops[1].digest()
-            assert one.replayed("drinks", False).digest() == loops[0].digest()
+            assert one.replayed(one.loop("drinks"), False).digest() == loops[0].digest()
 
     run(main)
 
 
-def test_one_server_at_a_time_learns_from_a_log_or_deletes_from_it(
+def test_who_has_not_heard_of_a_model_deletes_nothing_from_under_it(
     schema, stores, clock, monkeypatch
 ):
     async def main():
-        first, second, third = stores(schema, schema, schema)
+        first, second = stores(schema, schema)
         async with running(first, clock) as one, running(second, clock) as two:
-            assert one.leading
-            one._looked["drinks"] = math.inf  # it would delete by itself
-            await one.create("drinks", LoopSettings(retention_days=1), ["tea", "milk"])
+            settings = LoopSettings(retention_days=1, learn_early=True)
+            await one.create("drinks", settings, ["tea", "milk"])
+            for service in (one, two):
+                service._ticking.cancel()
+            one._looked[one.loop("drinks").number] = math.inf  # it would delete by itself
             await in_step(one, two)
             for n in range(30):
                 event = await one.decide(one.loop("drinks"), {"n": n})
@@ -240,54 +253,25 @@ def test_one_server_at_a_time_learns_from_a_log_or_deletes_from_it(
             await one.store_snapshot(one.loop("drinks"))
             clock.pass_by(2 * 86_400)
             await in_step(one, two)
-            one._ticking.cancel()
-            assert third.guard("drinks")
-            # Neither here nor there: a third server is at it.
-            assert not await one.delete_old(one.loop("drinks"))
-            with pytest.raises(Conflict, match="another server learns"):
-                await two.configure(two.loop("drinks"), {"model": "BernoulliArms"}, "test")
-            third.release()
-            # The leader has not heard yet that another model learned: it waits for that.
-            await two.configure(two.loop("drinks"), {"model": "BernoulliArms"}, "test")
-            monkeypatch.setattr("tsucb.service.upkeep.PATIENCE", 1)
-            assert not await one.delete_old(one.loop("drinks"))
+            condensed = one._condensed
+
+            def slow(*arguments):  # the other model comes when the leader has just looked
+                found = condensed(*arguments)
+                change = two.configure(two.loop("drinks"), {"model": "BernoulliArms"}, "test")
+                asyncio.run_coroutine_threadsafe(change, requests).result()
+                return found
+
+            requests = asyncio.get_running_loop()
+            with monkeypatch.context() as patch:
+                patch.setattr(one, "_condensed", slow)
+                with pytest.raises(Conflict, match="changed meanwhile"):
+                    await one.delete_old(one.loop("drinks"))
             await in_step(one, two)
-            await asyncio.gather(*one._working)
             assert await one.delete_old(one.loop("drinks"))
             await in_step(one, two)
             digests = {service.loop("drinks").digest() for service in (one, two)}
-            assert digests == {two.replayed("drinks", False).digest()}
-            assert int(two.loop("drinks").agent.arms_summary()["pulls"].sum()) == 30
-
-    run(main)
-
-
-def test_who_has_lost_its_guard_makes_the_loop_from_the_log(schema, stores, clock, monkeypatch):
-    async def main():
-        (store,) = stores(schema)
-        async with running(store, clock) as service:
-            await service.create("drinks", LoopSettings(), ["tea", "milk"])
-            loop = service.loop("drinks")
-            for n in range(10):
-                event = await service.decide(loop, {"n": n})
-                await service.reward(loop, event.id, n % 2)
-            nearly = service._nearly_relearned
-
-            def cut_off(relearning):
-                nearly(relearning)
-                store._connections["guard"].close()
-
-            monkeypatch.setattr(service, "_nearly_relearned", cut_off)
-            with pytest.raises(StoreError, match="was lost meanwhile"):
-                await service.configure(loop, {"model": "BernoulliArms"}, "test")
-            assert not store.condense("drinks", loop.position, b"", 22)
-            monkeypatch.setattr(service, "_nearly_relearned", nearly)
-            looks = iter([True, False])
-            monkeypatch.setattr(store, "guards", lambda: next(looks))
-            await service.configure(loop, {"model": "BernoulliArms"}, "test")
-            await asyncio.gather(*service._working)
-            assert service.loop("drinks") is not loop
-            assert service.replayed("drinks", False).digest() == service.loop("drinks").digest()
+            assert digests == {two.replayed(two.loop("drinks"), False).digest()}
+            assert int(two.loop("drinks").arms_summary()["pulls"].sum()) == 30
 
     run(main)
 
@@ -300,8 +284,7 @@ def test_two_services_in_one_database_lead_both(database, stores, clock):
         for name in names:
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {name}")
     found = stores(*(f"{database}&options=-csearch_path%3D{name}" for name in names))
-    assert [store.leads() for store in found] == [True, True]
-    assert [store.guard("drinks") for store in found] == [True, True]
+    assert [store.lead(0.0)[0] for store in found] == [True, True]
 
 
 def test_a_database_that_is_not_there_is_one_sentence():
@@ -310,3 +293,152 @@ def test_a_database_that_is_not_there_is_one_sentence():
 
     with pytest.raises(StoreError, match="the log could not be written"):
         PostgresStore("postgresql://nobody@127.0.0.1:1/nothing")
+
+
+def test_decisions_made_without_the_database_survive_a_stop(
+    mortal_database, stores, clock, tmp_path
+):
+    """They are on this machine's disk when answered, and in the log after the next start."""
+
+    async def main():
+        address = mortal_database.address
+        (store,) = stores(address)
+        kept = {"folder": str(tmp_path)}
+        async with running(store, clock, **kept) as service:
+            await service.create("drinks", LoopSettings(learn_early=True), ["tea", "milk"])
+            loop = service.loop("drinks")
+            await asyncio.to_thread(mortal_database.stop)
+            made = [await service.decide(loop, {"n": n}, key=f"k{n}") for n in range(20)]
+            with (tmp_path / "unwritten").open("ab") as file:
+                file.write(b"a kill in the middle of the next")
+        store.close()
+        await asyncio.to_thread(mortal_database.start)
+        (store,) = stores(address)
+        async with running(store, clock, **kept) as service:
+            await until(lambda: not len(service.unwritten))
+            loop = service.loop("drinks")
+            assert [await service.reward(loop, each.id, 1.0) for each in made] == [TAKEN] * 20
+            assert await service.decide(loop, {"n": 3}, key="k3") == made[3]
+            assert loop.counts.decisions == 20
+            assert not (tmp_path / "unwritten").exists()
+
+    run(main)
+
+
+def test_a_decision_whose_acknowledgement_was_lost_is_written_once(
+    schema, stores, clock, monkeypatch, tmp_path
+):
+    async def main():
+        (store,) = stores(schema)
+        async with running(store, clock, folder=str(tmp_path)) as service:
+            service._ticking.cancel()
+            await service.create("drinks", LoopSettings(), ["tea", "milk"])
+            loop, write = service.loop("drinks"), store.write
+
+            def lose(change):
+                write(change)
+                raise StoreError("the connection was lost")
+
+            monkeypatch.setattr(store, "write", lose)
+            first = await service.decide(loop, {"n": 0})
+            monkeypatch.setattr(store, "write", write)
+            later = await service.decide(loop, {"n": 1}, id="visit")
+            assert len(service.unwritten) == 2
+            await service.tick()
+            assert len(service.unwritten) == 0
+            log = [events.decode(row.body) for row in store.read(0, loop.number)]
+            decided = [each.id for each in log if isinstance(each, events.Decided)]
+            assert decided == [first.id, later.id]
+            assert set(loop.waiting) == set(decided)
+
+    run(main)
+
+
+def test_a_paused_server_stops_nobody(schema, stores, clock):
+    """It holds a lock in the middle of a transaction, and never goes on."""
+
+    async def main():
+        paused, working = stores(schema, schema)
+        async with running(working, clock) as service:
+            await service.create("drinks", LoopSettings(), ["tea", "milk"])
+            loop = service.loop("drinks")
+            paused._execute("writer", "BEGIN")
+            paused._execute("writer", "UPDATE tsucb_last SET position = position")
+            paused._lock_loop(lambda *query: paused._execute("writer", *query), loop.number)
+            await service.decide(loop, {"n": 1})
+            await service.forget(loop, ["nobody"])
+            with pytest.raises(StoreError, match="idle-in-transaction timeout"):
+                paused._execute("writer", "COMMIT")
+
+    run(main)
+
+
+def test_a_paused_leader_is_replaced(schema, stores, monkeypatch):
+    monkeypatch.setattr("tsucb.service.postgres.LEASE", 0.3)
+    one, two = stores(schema, schema)
+    assert one.lead(5.0) == (True, 5.0)
+    assert one.lead(4.0) == (True, 5.0)
+    assert two.lead(9.0) == (False, 5.0)
+    time.sleep(0.4)
+    assert two.lead(6.0) == (True, 6.0)
+    assert one.lead(6.5) == (False, 6.0)
+    two.resign()
+    assert one.lead(7.0) == (True, 7.0)
+
+
+def test_a_paused_database_is_noticed(mortal_database, stores, clock, tmp_path):
+    async def main():
+        (store,) = stores(mortal_database.address)
+        async with running(store, clock, folder=str(tmp_path)) as service:
+            await service.create("drinks", LoopSettings(learn_early=True), ["tea", "milk"])
+            loop = service.loop("drinks")
+            before = await service.decide(loop, {"n": 0})
+            mortal_database.signal(signal.SIGSTOP)
+            try:
+                made = [await service.decide(loop, {"n": n}) for n in range(5)]
+                with pytest.raises(StoreError):
+                    await service.reward(loop, before.id, 1.0)
+                await until(lambda: service.failing)
+            finally:
+                mortal_database.signal(signal.SIGCONT)
+            await until(lambda: not service.failing and not len(service.unwritten))
+            for event in (before, *made):
+                assert await service.reward(service.loop("drinks"), event.id, 1.0) == TAKEN
+
+    run(main)
+
+
+def test_the_event_loop_never_waits_for_the_store(schema, stores, clock, monkeypatch, tmp_path):
+    async def main():
+        (store,) = stores(schema)
+        here, execute = threading.get_ident(), store._execute
+        calls = []
+
+        def watched(name, query, values=()):
+            calls.append(query)
+            assert threading.get_ident() != here, query
+            return execute(name, query, values)
+
+        monkeypatch.setattr(store, "_execute", watched)
+        async with running(store, clock, folder=str(tmp_path)) as service:
+            await service.create("drinks", LoopSettings(learn_early=True), ["tea", "milk"])
+            loop = service.loop("drinks")
+            for n in range(20):
+                event = await service.decide(loop, {"n": n}, key=f"k{n}", id=f"i{n}", person="ann")
+                await service.reward(loop, event.id, n % 2)
+                await service.reward(loop, event.id, n % 2)
+                await service.decide(loop, {"n": n}, key=f"k{n}", id=f"i{n}")
+            await service.configure(loop, {"model": "BernoulliArms"}, "test")
+            await service.issue_key(loop, "decide", "test")
+            await service.put_document(loop, "a", "b", b"c")
+            await service.forget(service.loop("drinks"), ["i3"])
+            await service.clear(service.loop("drinks"), "test")
+            await service.tick()
+            evaluations = Evaluations(service)
+            begun = await evaluations.begin(service.loop("drinks"), None, "e", 0, 1e9, {}, False)
+            await evaluations.delete(service.loop("drinks"), begun.id)
+            await service.delete("drinks", "test")
+        assert len(calls) > 100
+
+    Evaluations = pytest.importorskip("tsucb.service.evaluations").Evaluations
+    run(main)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tsucb.service.server import Server, ServerSettings, read_settings
+from tsucb.service.sqlite import backup
 
 
 def test_file_environment_and_options_in_this_order(tmp_path):
@@ -32,12 +33,12 @@ def test_file_environment_and_options_in_this_order(tmp_path):
         ("colour = 1", {}, {}, "unknown field `colour`"),
         ("", {"TSUCB_SERVE_PORT": "many"}, {}, "port"),
         ("", {"TSUCB_SERVE_LOOPS": "a"}, {}, "set in the file"),
-        ("[loops.a]\nexploration = 2", {}, {}, "exploration must be 0 to 1"),
+        ("[loops.a]\nexploration = 2", {}, {}, r"<= 1.0 - at `\$.exploration`"),
         ("[loops.a]\ncolour = 2", {}, {}, "unknown field `colour`"),
         ("", {}, {"host": "0.0.0.0"}, "unencrypted"),
         ("", {}, {"tls_key": "k"}, "both tls_certificate and tls_key"),
-        ("", {}, {"port": 99_999_999}, "port must be from 1 to 65535"),
-        ("most_bytes = 0", {}, {}, "must be positive"),
+        ("", {}, {"port": 99_999_999}, r"<= 65535 - at `\$.port`"),
+        ("most_bytes = 0", {}, {}, r">= 1 - at `\$.most_bytes`"),
     ],
 )
 def test_wrong_settings_are_one_sentence(tmp_path, text, environment, options, sentence):
@@ -53,16 +54,22 @@ def test_the_first_start_makes_keys_and_the_next_keeps_them(tmp_path):
 
         async def main():
             await server.service.start()
+            await server.prepare()
             await server.service.stop()
 
         asyncio.run(main())
         server.store.close()
         return server.service
 
+    (tmp_path / "data").mkdir(mode=0o755)  # as others may have left it
     service = started({})
     file = tmp_path / "data" / "keys.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
+    for each in (tmp_path / "data").iterdir():
+        assert stat.S_IMODE(each.stat().st_mode) & 0o077 == 0, each
+    backup(tmp_path / "data", tmp_path / "copy.sqlite")
+    assert stat.S_IMODE((tmp_path / "copy.sqlite").stat().st_mode) == 0o600
     keys = json.loads(file.read_text())
     assert set(keys) == {"server", "default"}
     assert service.keys.holder(keys["server"], 0.0) is not None
@@ -74,12 +81,45 @@ def test_the_first_start_makes_keys_and_the_next_keeps_them(tmp_path):
     assert (list(loop.arms), loop.settings.exploration) == (["a", "b", "c"], 0.4)
 
 
+def test_the_file_changes_what_it_says_and_nothing_else(tmp_path):
+    def started(given, change=None):
+        server = Server(ServerSettings(data=str(tmp_path / "data"), loops={"news": given}))
+
+        async def main():
+            await server.service.start()
+            await server.prepare()
+            loop = server.service.loop("news")
+            position, arms, settings = server.service.position, list(loop.arms), loop.settings
+            if change is not None:
+                await change(server.service, loop)
+            await server.service.stop()
+            return position, arms, settings
+
+        found = asyncio.run(main())
+        server.store.close()
+        return found
+
+    async def remove(service, loop):
+        await service.change_arms(loop, (), ["b"], "test")
+
+    given = {"arms": ["a", "b"], "mode": "apprentice"}
+    started(given, remove)
+    position, arms, _ = started(given)
+    assert arms == ["a"]  # what a call removed does not come back
+    again, _, _ = started(given)
+    assert again <= position + 1  # a start writes no settings that are there already
+    _, arms, settings = started({"arms": ["a", "b", "c"], "mode": "online"})
+    assert arms == ["a", "c"]  # what is new in the file is added
+    assert settings.mode == "online"  # although it is the default
+
+
 def test_the_greeting_tells_a_newcomer_how_to_go_on(tmp_path):
     """What it says works: the first call finds the key."""
     server = Server(ServerSettings(data=str(tmp_path / "my data"), port=8123))
 
     async def main():
         await server.service.start()
+        await server.prepare()
         text = server.greeting()
         await server.service.stop()
         return text

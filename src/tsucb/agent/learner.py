@@ -31,7 +31,7 @@ an arm and adds another of the same name forgets the rows of the first one itsel
                                                # called later, in another thread
     learner.to_bytes(); Learner.from_bytes(data); learner.digest()
     learner.describe(context); learner.coefficients(); learner.arms_summary()
-    learner.width_after(context, features)     # columns of the model once this is learned
+    learner.width_after(context, arms)         # columns of the model once this is learned
 
 `from_bytes` also takes what `Agent.to_bytes` or `Agent.save` wrote, and leaves out its open
 decisions.
@@ -235,20 +235,6 @@ class Learner:
             data = {"pulls": pulls, "mean_reward": totals / pulls}
         return pd.DataFrame(data, index=pd.Index(names, name="arm", dtype=object))
 
-    def width_after(self, context: Context, features: Iterable[Any] = ()) -> int:
-        """Return how many columns the model will have once a context is learned.
-
-        `features` are those of the arms that are offered, where the model takes any.
-        """
-        given, reader, model = list(features), self.reader, self.known.model
-        width = None
-        if reader.encoders:
-            arms = Offered(("",) * len(given), given, ()) if reader.per_arm else NOBODY
-            width = wanted_width(reader.read(context, arms), model)
-        if width is None:
-            return sum(model.context_shape(1)[-1:])
-        return sum(width) if isinstance(width, tuple) else int(width)
-
     # Before every call
 
     def prepared(self) -> Knowledge:
@@ -447,6 +433,17 @@ class Learner:
         self.known = known
         machine: Machine = self.prepared().machine
         return machine
+
+    def width_after(self, context: Context, arms: Any = None) -> int:
+        """Return how many columns the model will have once it has learned a context; learn nothing.
+
+        >>> import tsucb
+        >>> tsucb.agent.Learner(["red", "blue"]).width_after({"age": 31})
+        1
+        """
+        model = self.known.model
+        wider = wanted_width(self.reader.read(context, self.offered(arms)), model)
+        return sum(model.context_shape(1)[-1:]) if wider is None else int(np.sum(wider))
 
     def make_room(self, rows: int, numbers: int) -> Machine:
         """Make room for this many more open decisions; return the machine for it."""

@@ -40,13 +40,11 @@ def joined(rows: list[Row], path: str = "the log") -> "pd.DataFrame":
     """Rows of both kinds as `read` returns them."""
     import pandas as pd
 
-    decisions = [row for row in rows if row.get("kind") == "decision"]
+    decisions, rewards = _pairs(rows)
     if not decisions:
         raise ValueError(f"{path} holds no decisions")
     table = pd.DataFrame(decisions).drop(columns=["kind", "reward", "expired"], errors="ignore")
-    table = table.drop_duplicates("id", keep="last").reset_index(drop=True)
-    rewards = {row["id"]: row for row in reversed(rows) if row.get("kind") == "reward"}
-    found = [rewards.get(id, {}) for id in table["id"]]
+    found = [rewards.get(place, {}) for place in range(len(decisions))]
     table["reward"] = [_number(row.get("reward")) for row in found]
     table["reward_time"] = [_number(row.get("time")) for row in found]
     table["expired"] = [bool(row.get("expired", False)) for row in found]
@@ -59,6 +57,35 @@ def joined(rows: list[Row], path: str = "the log") -> "pd.DataFrame":
     return table.sort_values("time", kind="stable", ignore_index=True)
 
 
+def _pairs(rows: list[Row]) -> tuple[list[Row], dict[int, Row]]:
+    """Return the decisions, and the reward of each by its place among them.
+
+    Ids may be used again: a reward belongs to the last decision by its id before it, or where none
+    is, as files of several processes are in any order, to the first one after it. Of several
+    rewards the first counts; a decision with the time of the one before is a copy of it.
+    """
+    decisions: list[Row] = []
+    rewards: dict[int, Row] = {}
+    last: dict[str, int] = {}
+    early: dict[str, Row] = {}
+    for row in rows:
+        id = row["id"]
+        if row.get("kind") == "decision":
+            place = last.get(id)
+            if place is not None and decisions[place].get("time") == row.get("time"):
+                decisions[place] = row
+                continue
+            last[id] = len(decisions)
+            if id in early:
+                rewards[len(decisions)] = early.pop(id)
+            decisions.append(row)
+        elif row.get("kind") == "reward" and id not in last:
+            early.setdefault(id, row)
+        elif row.get("kind") == "reward":
+            rewards.setdefault(last[id], row)
+    return decisions, rewards
+
+
 def context_of(text: str | None) -> tuple[Any, dict[str, Any] | None]:
     """The context of a decision's row, and the features of its arms if it has any.
 
@@ -67,7 +94,7 @@ def context_of(text: str | None) -> tuple[Any, dict[str, Any] | None]:
     >>> context_of('{"context": {"hour": 9}, "arms": {"tea": {"hot": 1}}}')
     ({'hour': 9}, {'tea': {'hot': 1}})
     """
-    found: Any = None if text is None else json.loads(text)
+    found: Any = json.loads(text) if isinstance(text, str) else None  # pandas has NaN for None
     both = isinstance(found, dict) and found.keys() == {"context", "arms"}
     if both and isinstance(found["arms"], dict):
         return found["context"], found["arms"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import html
 import math
 import os
 import time
@@ -20,11 +19,10 @@ from tsucb.logs.decisions import ripe
 from tsucb.logs.estimators import Estimate, difference, interval
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.statistics import NORMAL
-from tsucb.pages.drawing import legend_above, line_look, panel, thinned
-from tsucb.pages.page import Figure, cards, drawn, facts, notes, page
+from tsucb.pages.charts import Chart, Line, Point, dots, lines, plain, shares, thinned
+from tsucb.pages.render import render
 
 if TYPE_CHECKING:
-    import matplotlib.figure
     import pandas as pd
 
 LEAST = 20  # decisions that a page is made of
@@ -32,6 +30,7 @@ SHOWN = 7  # arms with a line of their own
 BLOCK = 30  # rewards of an arm whose mean is compared with what was believed
 NINETY = 1.6448536269514722  # half the width of a 90 % interval
 MOST_FEATURES = 12
+SHORT = 360.0  # seconds of a log, below which decisions are numbered
 SOME_DRIFT = 0.2  # in standard deviations: less is rarely worth a look
 
 
@@ -44,21 +43,20 @@ def report(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> None
 
 
 def live_page(table: pd.DataFrame, name: str) -> str:
-    """The page about decisions as `decision_log.read` returns them."""
+    """Return the page about decisions as `decision_log.read` returns them."""
     live = Live.of(table)
-    rewarded = ~np.isnan(live.reward)
-    recent = int((~live.ripe).sum())
-    lift = live.lift()
-    calibration = live.calibration()
-    drift = live.drift()
+    lift, calibration, drift = live.lift(), live.calibration(), live.drift()
     first, last = (time.strftime("%Y-%m-%d %H:%M", time.gmtime(t)) for t in live.when[[0, -1]])
-    share = f"{100 * np.mean(live.arm != live.favourite):.1f} %"
-    numbers = [
+    recent = int((~live.ripe).sum())
+    facts = [
         (f"{len(table):,}", f"decisions, {first} to {last} UTC"),
-        (f"{100 * rewarded.mean():.1f} %", "have their reward"),
+        (f"{100 * np.mean(~np.isnan(live.reward)):.1f} %", "have their reward"),
         (f"{np.mean(live.judged):.3g}" if live.judged.size else "–", "mean reward"),
         (interval(lift, sign=True, digits=2), "more than choosing at random, per decision, 95 %"),
-        (share, "were taken by the floor instead of the favourite"),
+        (
+            f"{100 * np.mean(live.arm != live.favourite):.1f} %",
+            "were taken by the floor instead of the favourite",
+        ),
     ]
     remarks = [
         f"The last {recent:,} decisions are left out wherever rewards are judged: they are younger "
@@ -69,20 +67,24 @@ def live_page(table: pd.DataFrame, name: str) -> str:
         "" if calibration is None else calibration.remark,
         *drift.remarks,
     ]
-    parts = [
-        facts(numbers),
-        notes(remarks),
-        drawn(live.rewards_figure()) if live.judged.size >= LEAST else "",
-        drawn(live.arms_figure()),
-        drawn(live.alpha_figure()) if np.isfinite(live.alpha).sum() >= LEAST else "",
-        "" if calibration is None else drawn(calibration.figure()),
-        drawn(live.delay_figure()) if live.delays().size >= LEAST else "",
-        "<h2>Late and missing rewards</h2>",
-        cards(["Decisions", "How many", "Share"], live.reward_rows()),
-        "<h2>Drift of contexts</h2>",
-        drift.html(),
-    ]
-    return page(f"Decisions of {name}", parts)
+    shown = len(live.arms[:SHOWN])
+    return render(
+        "report.html",
+        title=f"Decisions of {name}",
+        facts=[(number, what, "") for number, what in facts],
+        remarks=[remark for remark in remarks if remark],
+        reward=live.reward_chart() if live.judged.size >= LEAST else None,
+        has_control=live.chances is not None,
+        arms=live.arms_chart(),
+        arms_note=f"The {shown} most frequent have a colour each."
+        if shown < len(live.arms)
+        else "",
+        alpha=live.alpha_chart() if np.isfinite(live.alpha).sum() >= LEAST else None,
+        calibration=calibration,
+        delays=live.delay_chart() if live.delays().size >= LEAST else None,
+        reward_rows=live.reward_rows(),
+        drift=drift,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,47 +185,21 @@ class Live:
         every = np.arange(self.arm.size if size is None else size)
         return [part for part in np.array_split(every, most) if part.size]
 
-    def times(self, parts: list[Integers]) -> tuple[list[float], str]:
-        """Where to draw each part, and what the axis is: hours or days since the first decision."""
-        hours = (self.when - self.when[0]) / 3600
-        if not hours[-1] > 0:
-            return [float(part.mean()) for part in parts], "decision"
-        unit, name = (24.0, "days") if hours[-1] > 72 else (1.0, "hours")
-        if hours[-1] < 0.1:
-            return [float(part.mean()) for part in parts], "decision"
-        return [float(hours[part].mean()) / unit for part in parts], f"{name} since the first"
+    def axis(self, parts: list[Integers]) -> tuple[list[float], dict[str, Any]]:
+        """Return where to draw each part, and how the axis is labelled: by time or by number."""
+        if self.when[-1] - self.when[0] < SHORT:
+            return [float(part.mean()) for part in parts], {"text": plain, "x_label": "decision"}
+        return [float(self.when[part].mean()) for part in parts], {"x_label": "time, UTC"}
 
-    def rewards_figure(self) -> Figure:
-        """Reward over time, of the agent and of its control."""
+    def reward_chart(self) -> Chart | None:
+        """Draw reward over time, of the agent and of its control."""
         size = int(np.flatnonzero(self.ripe)[-1]) + 1
         parts = self.buckets(max(min(12, size // 100), 2), size)
-
-        def draw(narrow: bool) -> matplotlib.figure.Figure:
-            figure, axes = panel(narrow)
-            at, unit = self.times(parts)
-            own = [_mean_and_width(self.reward[part]) for part in parts]
-            axes.errorbar(
-                at, [m for m, _ in own], [w for _, w in own], label="the agent", marker="o",
-                capsize=3, **line_look(0),
-            )  # fmt: skip
-            if self.chances is not None:
-                control = [self._control(part) for part in parts]
-                axes.errorbar(
-                    at, [m for m, _ in control], [w for _, w in control], marker="s", capsize=3,
-                    label="random choice", **(line_look(1) | {"linestyle": "--"}),
-                )  # fmt: skip
-            axes.set(xlabel=unit, ylabel="mean reward")
-            legend_above(figure, axes, narrow)
-            return figure
-
-        caption = "Mean reward of the decisions of each period, with 95 % intervals. "
+        at, axis = self.axis(parts)
+        series = [Line("the agent", _points(at, [_mean_and_width(self.reward[p]) for p in parts]))]
         if self.chances is not None:
-            caption += (
-                "Random choice is what the floor's decisions say about choosing uniformly: they "
-                "were made at random, so the distance is a lift and no coincidence of who came. "
-                "Its intervals are wide where few decisions were random."
-            )
-        return Figure("rewards", "Reward over time", caption, draw)
+            series.append(Line("random choice", _points(at, [self._control(p) for p in parts])))
+        return lines(series, "mean reward over time", y_label="mean reward", **axis)
 
     def _control(self, part: Integers) -> tuple[float, float]:
         """The mean reward of uniform choice in some decisions, and half its interval."""
@@ -237,57 +213,28 @@ class Live:
         terms = weight * (self.reward[part] - value) / weight.mean()
         return value, NORMAL * float(terms.std(ddof=1)) / math.sqrt(part.size)
 
-    def arms_figure(self) -> Figure:
-        """The share of every arm over time."""
+    def arms_chart(self) -> Chart | None:
+        """Draw the share of every arm over time."""
         parts = self.buckets(max(min(40, self.arm.size // 25), 2))
-        shown = self.arms[:SHOWN]
+        at, axis = self.axis(parts)
+        names = [_short(name) for name in self.arms[:SHOWN]]
+        rows = [[float(np.mean(self.arm[p] == a)) for a in range(len(names))] for p in parts]
+        if others := len(self.arms) - len(names):
+            names.append(f"{others} others")
+            rows = [[*row, max(1 - sum(row), 0.0)] for row in rows]
+        return shares(names, at, rows, "share of each arm over time", **axis)
 
-        def draw(narrow: bool) -> matplotlib.figure.Figure:
-            figure, axes = panel(narrow)
-            at, unit = self.times(parts)
-            shares = [[100 * np.mean(self.arm[p] == a) for p in parts] for a in range(len(shown))]
-            for a, (name, share) in enumerate(zip(shown, shares, strict=True)):
-                axes.plot(at, share, label=_short(name), **line_look(a))
-            if len(self.arms) > len(shown):
-                rest = 100 - np.sum(shares, axis=0)
-                axes.plot(at, rest, label=f"{len(self.arms) - len(shown)} others", **line_look(7))
-            axes.set(xlabel=unit, ylabel="share of decisions, %", ylim=(0, None))
-            legend_above(figure, axes, narrow)
-            return figure
-
-        caption = "How often each arm was chosen."
-        if len(self.arms) > len(shown):
-            caption += f" The {len(shown)} most frequent have a line each."
-        return Figure("arms", "Arms over time", caption, draw)
-
-    def alpha_figure(self) -> Figure:
-        """How much is explored."""
+    def alpha_chart(self) -> Chart | None:
+        """Draw how much is explored."""
         parts = self.buckets(max(min(40, self.arm.size // 25), 2))
-
-        def draw(narrow: bool) -> matplotlib.figure.Figure:
-            figure, axes = panel(narrow)
-            at, unit = self.times(parts)
-            alpha = np.where(np.isfinite(self.alpha), self.alpha, math.nan)
-            known = [alpha[p][~np.isnan(alpha[p])] for p in parts]
-            quartiles = np.array(
-                [np.quantile(x, (0.25, 0.5, 0.75)) if x.size else [math.nan] * 3 for x in known]
-            )
-            axes.plot(at, quartiles[:, 1], **line_look(0))
-            axes.fill_between(
-                at, quartiles[:, 0], quartiles[:, 2], color=line_look(0)["color"], alpha=0.2,
-                linewidth=0,
-            )  # fmt: skip
-            axes.set(xlabel=unit, ylabel="α")
-            return figure
-
-        return Figure(
-            "alpha",
-            "Exploration over time",
-            "α, the number of radii by which an arm's estimate is raised before the largest is "
-            "chosen: median and middle half of the decisions. 0 would be greedy choice. It falls "
-            "as the agent becomes sure which arm is best, and rises when arms are new.",
-            draw,
-        )
+        at, axis = self.axis(parts)
+        points = []
+        for x, part in zip(at, parts, strict=True):
+            known = self.alpha[part][np.isfinite(self.alpha[part])]
+            if known.size:
+                low, middle, high = np.quantile(known, (0.25, 0.5, 0.75)).tolist()
+                points.append(Point(x, middle, low, high))
+        return lines([Line("α", points)], "exploration over time", y_label="α", **axis)
 
     def calibration(self) -> Calibration | None:
         """Whether rewards are what the belief said, where there are enough."""
@@ -314,29 +261,21 @@ class Live:
         found: Floats = (self.reward_time - self.when)[~np.isnan(self.reward_time) & ~self.expired]
         return found
 
-    def delay_figure(self) -> Figure:
-        """How late rewards come."""
+    def delay_chart(self) -> Chart | None:
+        """Draw how late rewards come."""
+        delays = np.sort(np.maximum(self.delays(), 1e-3))
+        points = [
+            Point(math.log10(delays[i]), 100 * (i + 1) / self.arm.size)
+            for i in thinned(delays.size)
+        ]
+        return lines(
+            [Line("rewards", points)], "share of rewards that had come, by delay", zero=True,
+            x_label="time since the decision", y_label="rewards come, % of decisions",
+            text=lambda x, _: _span(10.0**x),
+        )  # fmt: skip
 
-        def draw(narrow: bool) -> matplotlib.figure.Figure:
-            figure, axes = panel(narrow, 3.0)
-            delays = np.sort(np.maximum(self.delays(), 1e-3))
-            at = thinned(delays.size)
-            axes.plot(delays[at], 100 * (at + 1) / self.arm.size, **line_look(0))
-            axes.set_xscale("log")
-            axes.set(xlabel="seconds since the decision", ylabel="rewards come, % of decisions")
-            axes.set_ylim(0, 100)
-            return figure
-
-        return Figure(
-            "delays",
-            "How late rewards come",
-            "The share of all decisions whose reward had come so long after them. Where the line "
-            "has become flat, agent.expire can close what is still open.",
-            draw,
-        )
-
-    def reward_rows(self) -> list[list[tuple[str, str]]]:
-        """The table of rewards that came, expired, or are open."""
+    def reward_rows(self) -> list[tuple[str, str, str]]:
+        """Return the table of rewards that came, expired, or are open."""
         n = self.arm.size
         came = ~np.isnan(self.reward) & ~self.expired
         counts = {
@@ -345,12 +284,12 @@ class Live:
             "expired without one": int((self.expired & np.isnan(self.reward)).sum()),
             "still open": int((np.isnan(self.reward) & ~self.expired).sum()),
         }
-        rows = [[(w, ""), (f"{c:,}", ""), (f"{100 * c / n:.1f} %", "")] for w, c in counts.items()]
+        rows = [(what, f"{c:,}", f"{100 * c / n:.1f} %") for what, c in counts.items()]
         delays = self.delays()
         if delays.size:
             middle, most = np.quantile(delays, (0.5, 0.95))
             text = f"{_span(float(middle))}; 95 % within {_span(float(most))}"
-            rows.append([("delay of a reward, median", ""), (text, ""), ("", "")])
+            rows.append(("delay of a reward, median", text, ""))
         return rows
 
     def drift(self) -> Drift:
@@ -386,6 +325,7 @@ class Calibration:
     believed: Floats
     seen: Floats
     width: Floats
+    block: int = BLOCK
 
     @property
     def inside(self) -> float:
@@ -404,34 +344,16 @@ class Calibration:
             )
         return ""
 
-    def figure(self) -> Figure:
-        """What came against what was believed."""
-
-        def draw(narrow: bool) -> matplotlib.figure.Figure:
-            figure, axes = panel(narrow, 4.0)
-            inside = np.abs(self.seen - self.believed) <= self.width
-            for which, number, label in ((inside, 0, "inside"), (~inside, 1, "outside")):
-                axes.errorbar(
-                    self.believed[which], self.seen[which], self.width[which], fmt="os"[number],
-                    color=line_look(number)["color"], markersize=4, linewidth=0.8, label=label,
-                )  # fmt: skip
-            line = [float(f(self.believed)) for f in (np.min, np.max)]
-            axes.plot(line, line, color=axes.spines["left"].get_edgecolor(), zorder=0)
-            margin = 0.1 * max(float(np.ptp(self.seen)), 1e-9)
-            ends = [float(self.seen.min()), float(self.seen.max())]
-            axes.set(xlabel="mean reward believed", ylabel="mean reward that came")
-            axes.set_ylim(ends[0] - margin, ends[1] + margin)  # a bar of a bold guess may leave it
-            legend_above(figure, axes, narrow)
-            return figure
-
-        return Figure(
-            "calibration",
-            "Is the belief right?",
-            f"Each point is about {BLOCK} successive rewards of one arm: what the agent believed "
-            "before they came, and their mean, with 90 % intervals for belief and noise together. "
-            f"{100 * self.inside:.0f} % of {self.believed.size} lie inside; 90 % should.",
-            draw,
-        )
+    def chart(self) -> Chart | None:
+        """Draw what came against what was believed."""
+        points = [
+            Point(float(b), float(s), float(s - w), float(s + w))
+            for b, s, w in zip(self.believed, self.seen, self.width, strict=True)
+        ]
+        return dots(
+            points, "believed and actual mean rewards", "mean reward believed",
+            "mean reward that came",
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -451,23 +373,23 @@ class Drift:
         names = ", ".join(name for name, *_ in moved[:5]) + (", …" if len(moved) > 5 else "")
         return [f"Contexts have changed between the first and the last quarter: {names}."]
 
-    def html(self) -> str:
+    @property
+    def rows(self) -> list[tuple[str, str, str, str]]:
         """The features that moved most."""
-        if not self.size:
-            return "<p>There are no contexts, or too few to compare early with late ones.</p>"
-        rows = [
-            [
-                (name, ""),
-                (f"{early:.4g}", ""),
-                (f"{late:.4g}", ""),
-                (f"{moved:+.2f}" if math.isfinite(moved) else "new", ""),
-            ]
+        return [
+            (
+                name,
+                f"{early:.4g}",
+                f"{late:.4g}",
+                f"{moved:+.2f}" if math.isfinite(moved) else "new",
+            )
             for name, early, late, moved in self.features[:MOST_FEATURES]
         ]
-        more = len(self.features) - len(rows)
-        text = f"<p>{more} more moved less.</p>" if more > 0 else ""
-        head = ["Feature", "First quarter", "Last quarter", "Moved, in standard deviations"]
-        return cards(head, rows) + html.unescape(text)
+
+    @property
+    def more(self) -> int:
+        """How many features moved less."""
+        return len(self.features) - MOST_FEATURES
 
 
 def _features(contexts: list[Any]) -> dict[str, Floats]:
@@ -495,6 +417,10 @@ def _mean_and_width(values: Floats) -> tuple[float, float]:
     if known.size < 2:
         return math.nan, math.nan
     return float(known.mean()), NORMAL * float(known.std(ddof=1)) / math.sqrt(known.size)
+
+
+def _points(at: list[float], found: list[tuple[float, float]]) -> list[Point]:
+    return [Point(x, y, y - w, y + w) for x, (y, w) in zip(at, found, strict=True)]
 
 
 def _short(name: str) -> str:

@@ -23,9 +23,11 @@ Deciding is looking: `Loop.propose` asks the agent and changes nothing.
 | `ledger` | the log and the loops it has led to: writing, folding, making a loop anew |
 | `upkeep` | what happens without being asked: waits end, snapshots, other servers, retention |
 | `service`, `slots` | all loops of a process: the operations, whatever protocol they come by |
-| `server` | the process: its settings, keys on the first start |
-| `keys`, `limits`, `errors` | who may do what, how much, and what can be wrong |
-| `connections`, `application`, `http` | requests and answers |
+| `server`, `health` | the process: its settings, keys on the first start, whether it is ready |
+| `keys`, `errors` | who may do what, and what can be wrong |
+| `turns` | work that is not quick, in threads, each loop's in order |
+| `connections`, `application`, `http` | how requests arrive and how many, requests and answers |
+| `metrics`, `openapi` | counts for Prometheus, the protocol described for programs |
 | `native`, `personalizer/`, `page/` | protocols, thin |
 | `export`, `evaluations` | the log as the library's tools read it, by one more fold |
 | `client` | the Python client of the native protocol |

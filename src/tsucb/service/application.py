@@ -1,21 +1,23 @@
 """The application that uvicorn calls.
 
-Paths are taken apart as they come over the wire and only then decoded, so that an id may contain a
-slash. Nothing else stands between the server and the protocols: a framework would take longer than
-the decision.
+Paths are split as they come over the wire and only then decoded, so that an id may contain a
+slash. No framework stands between the server and the protocols: of those measured, the leanest adds
+15 µs to a request and the usual ones 100 µs, and a decision takes 30 µs.
 """
 
 import asyncio
 import logging
 import os
+import time
 import traceback
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import unquote
 
-from tsucb.service.http import Answer, Headers, Problem, Request, as_problem, overloaded
+from tsucb.service.connections import Door, Rates
+from tsucb.service.http import Answer, Headers, HttpProblem, Request, as_problem, overloaded
 from tsucb.service.keys import Holder
-from tsucb.service.limits import Rates
 from tsucb.service.metrics import Metrics
 from tsucb.service.native import Native
 from tsucb.service.page import Page
@@ -41,17 +43,21 @@ class Options:
     Parameters
     ----------
     most_bytes : of a body
-    most_requests : at the same time; more are refused
+    most_requests : at the same time; see `Door`
+    most_connections : at the same time
     rate : requests per second and key, None for any number
     """
 
     most_bytes: int = 1_000_000
-    most_requests: int = 2_000
+    most_requests: int = 256
+    most_connections: int = 10_000
     rate: float | None = None
 
 
 class Application:
     """The ASGI application.
+
+    It answers from the start: health at once, everything else once the service is ready.
 
     Parameters
     ----------
@@ -59,16 +65,30 @@ class Application:
         Started and stopped with the server.
     options
         Limits.
+    monotonic
+        A clock in seconds that never goes back.
     """
 
-    def __init__(self, service: Service, options: Options = Options()) -> None:  # noqa: B008
-        self.service, self.options = service, options
-        self.metrics = Metrics(service)
-        self.rates = Rates(options.rate, service.clock)
-        self.requests = 0  # that are being answered
-        native = Native(service)
-        self.protocols: dict[str, Any] = {"v1": native, "personalizer": Personalizer(service)}
-        self.page = Page(service, self.metrics, native)
+    def __init__(
+        self,
+        service: Service,
+        options: Options = Options(),  # noqa: B008
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.service, self.options, self._monotonic = service, options, monotonic
+        self.door = Door(options.most_requests, options.most_connections)
+        self.metrics = Metrics(service, self.door)
+        self.rates = Rates(options.rate, monotonic)
+        self.ready = False  # whether the first loop can decide
+        self.failed: Exception | None = None  # why the service could not be started
+        # What else happens when it starts and stops; and if it could not be started.
+        self.prepare: Callable[[], Awaitable[None]] | None = None
+        self.finish: Callable[[], None] = lambda: None
+        self.give_up: Callable[[], None] = lambda: None
+        self.protocols: dict[str, Any] = {
+            "v1": Native(service), "personalizer": Personalizer(service),
+        }  # fmt: skip
+        self.page = Page(service, self.metrics, lambda: self.ready)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """See the specification of ASGI."""
@@ -78,7 +98,11 @@ class Application:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})
             return
-        answer = await self.answer(scope, receive)
+        try:
+            answer = await self.answer(scope, receive)
+        finally:
+            if scope.get("counted"):
+                self.door.requests -= 1
         headers = [*SAFE, *answer.headers]
         if answer.file is not None:
             await self._send_file(answer, answer.file, headers, send)
@@ -92,7 +116,7 @@ class Application:
     async def _send_file(
         self, answer: Answer, file: IO[bytes], headers: list[tuple[bytes, bytes]], send: Any
     ) -> None:
-        """A piece at a time: uvicorn waits with the next for a client that is slow."""
+        """Send a file in pieces: uvicorn waits with the next for a client that is slow."""
         with file:
             size = os.fstat(file.fileno()).st_size
             headers += [(b"content-type", answer.kind), (b"content-length", b"%d" % size)]
@@ -102,35 +126,49 @@ class Application:
             await send({"type": "http.response.body", "body": b""})
 
     async def answer(self, scope: Any, receive: Any) -> Answer:
-        """The answer to a request, whatever it is."""
+        """Return the answer to a request, whatever it is."""
+        began = self._monotonic()
         path = [unquote(part) for part in scope["raw_path"].decode("latin-1").split("/")[1:]]
+        path = path or [""]  # of OPTIONS *
         protocol = self.protocols.get(path[0], self.page)
         try:
             body = await self._body(scope, receive)  # a slow client takes nobody's place
-        except Problem as error:
-            return self._problem(protocol, error)
-        if self.requests >= self.options.most_requests:
-            return self._problem(protocol, overloaded(1))
-        self.requests += 1
-        try:
+            if (arrived := scope.get("arrived")) is not None:
+                self.door.came_to(time.monotonic() - arrived)
+            if protocol is not self.page:
+                self._check_room(path, bool(scope.get("counted")))
             request = Request(
                 scope["method"], path, scope["raw_path"], scope["query_string"],
                 dict(scope["headers"]), body,
                 scope["scheme"] == "https", (scope.get("client") or ("",))[0],
             )  # fmt: skip
             holder = self.holder(request)
-            if holder is not None and not self.rates.allows(holder.name):
-                raise overloaded(1)
+            if holder is not None:
+                if not self.rates.allows(holder.name):
+                    raise overloaded(1)
+                if (connection := scope.get("connection")) is not None:
+                    self.door.welcome(connection)
             answer: Answer = await protocol.answer(request, holder)
         except Exception as error:
             answer = self._problem(protocol, error)
-        finally:
-            self.requests -= 1
-        self.metrics.answered(path[0], answer.status)
+        self.metrics.answered(path, answer.status, self._monotonic() - began)
         return answer
 
+    def _check_room(self, path: list[str], counted: bool) -> None:
+        """Raise a HttpProblem if the service has not started, or there are too many requests."""
+        if not self.ready:
+            raise HttpProblem(
+                503, "NotReady", "the service is starting; try again soon", [(b"retry-after", b"1")]
+            )
+        self.door.requests -= counted  # does not count against itself
+        full = not self.door.has_room(reward="reward" in path)
+        self.door.requests += counted
+        if full:
+            self.door.refused += 1
+            raise overloaded(1)
+
     def holder(self, request: Request) -> Holder | None:
-        """Who asks, by the key that came with the request."""
+        """Return who asks, by the key that came with the request."""
         key = request.header(b"ocp-apim-subscription-key")
         if not key:
             scheme, _, key = request.header(b"authorization").partition(" ")
@@ -140,10 +178,8 @@ class Application:
 
     def _problem(self, protocol: Any, error: Exception) -> Answer:
         problem = as_problem(error)
-        if problem.status >= 500:
+        if problem.status == 500:
             log.error("%s", problem.message, extra={"trace": traceback.format_exc()})
-        if problem.status == 429:
-            self.metrics.refused += 1
         found: Answer = protocol.problem(problem)
         return found
 
@@ -153,26 +189,40 @@ class Application:
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise Problem(400, "Disconnected", "the client went away")
+                raise HttpProblem(400, "Disconnected", "the client closed the connection")
             part = message.get("body", b"")
             size += len(part)
             if size > most:
-                raise Problem(413, "TooLarge", f"a request has at most {most:,} bytes")
+                raise HttpProblem(413, "TooLarge", f"a request has at most {most:,} bytes")
             if not message.get("more_body", False):
                 return part if not parts else b"".join([*parts, part])
             parts.append(part)
 
     async def _live(self, receive: Any, send: Any) -> None:
+        """Start the service while health is answered already; stop it at the end."""
+        starting: asyncio.Task[None] | None = None
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                try:
-                    await self.service.start()
-                except Exception as error:
-                    await send({"type": "lifespan.startup.failed", "message": str(error)})
-                    raise
+                starting = asyncio.create_task(self._start())
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
-                await self.service.stop()
+                assert starting is not None
+                await starting
+                self.ready = False
+                self.finish()
+                if self.failed is None:
+                    await self.service.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+    async def _start(self) -> None:
+        try:
+            await self.service.start()
+            if self.prepare is not None:
+                await self.prepare()
+            self.ready = True
+        except Exception as error:
+            self.failed = error
+            log.error("the service could not be started: %s", error, exc_info=error)
+            self.give_up()

@@ -34,7 +34,7 @@ class ServiceError(Exception):
 
 
 @dataclass(frozen=True)
-class Decision:
+class ServedDecision:
     """The arm to play, and the id under which to report its reward.
 
     `probabilities` are those of the arms it was chosen from; `arms` is the list, if one was asked
@@ -157,7 +157,7 @@ class Client(_Calls):
         self, context: Mapping[str, Any] | None = None, arms: Arms | None = None, *,
         exclude: Sequence[str] = (), k: int | None = None, id: str | None = None,
         deferred: bool = False, person: str | None = None,
-    ) -> Decision:  # fmt: skip
+    ) -> ServedDecision:  # fmt: skip
         """Choose an arm, or a list of k.
 
         Parameters
@@ -176,7 +176,7 @@ class Client(_Calls):
             Whose decision it is; `forget` deletes all of a person.
         """
         call = self._decide(context, arms, exclude, k, id, deferred, person)
-        return Decision(**self._send(call))
+        return ServedDecision(**self._send(call))
 
     def reward(self, id: str, reward: float, *, place: int | None = None) -> str:
         """Report a reward; `place` is that in the list, if one was decided.
@@ -268,10 +268,10 @@ class AsyncClient(_Calls):
         self, context: Mapping[str, Any] | None = None, arms: Arms | None = None, *,
         exclude: Sequence[str] = (), k: int | None = None, id: str | None = None,
         deferred: bool = False, person: str | None = None,
-    ) -> Decision:  # fmt: skip
+    ) -> ServedDecision:  # fmt: skip
         """See `Client.decide`."""
         call = self._decide(context, arms, exclude, k, id, deferred, person)
-        return Decision(**await self._send(call))
+        return ServedDecision(**await self._send(call))
 
     async def reward(self, id: str, reward: float, *, place: int | None = None) -> str:
         """See `Client.reward`."""

@@ -20,7 +20,7 @@ SPAN = 300.0  # seconds
 SUGGESTED = {"TS-UCB(10)": "TS-UCB(10)", "TS": "TS", "Greedy": "Greedy"}
 
 
-class Span(msgspec.Struct, array_like=True):
+class EvaluationSpan(msgspec.Struct, array_like=True):
     """Number, sum and sum of squares of what decisions in five minutes contribute."""
 
     start: float
@@ -35,7 +35,7 @@ class PolicyResult(msgspec.Struct):
     name: str
     arguments: str
     source: str
-    spans: list[Span] = []
+    spans: list[EvaluationSpan] = []
 
     @property
     def mean(self) -> float:
@@ -67,7 +67,7 @@ class Evaluations:
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._one_at_a_time = asyncio.Lock()
 
-    def begin(
+    async def begin(
         self, loop: Loop, id: str | None, name: str, start: float, end: float,
         custom: dict[str, str], suggest: bool,
     ) -> Evaluation:  # fmt: skip
@@ -76,49 +76,49 @@ class Evaluations:
             custom = {**SUGGESTED, **custom}
         id = id or secrets.token_hex(12)
         check_text("the id of an evaluation", id)
-        if id in self._service.store.documents(loop.name, KIND):
+        if id in await self._service.documents(loop, KIND):
             raise Conflict(f"there is an evaluation {id!r} already")
         evaluation = Evaluation(id, name, start, end, self._service.clock(), custom)
-        self._keep(loop, evaluation)
+        await self._keep(loop, evaluation)
         task = asyncio.create_task(self._run(loop, evaluation))
         self._running[loop.name, id] = task
         task.add_done_callback(lambda _: self._running.pop((loop.name, id), None))
         return evaluation
 
-    def _keep(self, loop: Loop, evaluation: Evaluation) -> None:
+    async def _keep(self, loop: Loop, evaluation: Evaluation) -> None:
         body = msgspec.json.encode(evaluation)
-        self._service.store.put_document(loop.name, KIND, evaluation.id, body)
+        await self._service.put_document(loop, KIND, evaluation.id, body)
 
     async def _run(self, loop: Loop, evaluation: Evaluation) -> None:
         try:
             async with self._one_at_a_time:
-                await asyncio.to_thread(evaluate, self._service, loop, evaluation)
+                await self._service.turns.in_background(evaluate, self._service, loop, evaluation)
             evaluation.status = "Succeeded"
         except (ValueError, TypeError) as error:
             evaluation.status, evaluation.note = "Failed", str(error)
-        if evaluation.id in self._service.store.documents(loop.name, KIND):
-            self._keep(loop, evaluation)
+        if evaluation.id in await self._service.documents(loop, KIND):
+            await self._keep(loop, evaluation)
 
-    def all(self, loop: Loop) -> list[Evaluation]:
+    async def all(self, loop: Loop) -> list[Evaluation]:
         """All of a loop; those that a restart has cut off have failed."""
         found = []
-        for id, body in self._service.store.documents(loop.name, KIND).items():
+        for id, body in (await self._service.documents(loop, KIND)).items():
             evaluation = msgspec.json.decode(body, type=Evaluation)
             if evaluation.status == "Running" and (loop.name, id) not in self._running:
                 evaluation.status, evaluation.note = "Failed", "the service was restarted"
             found.append(evaluation)
         return found
 
-    def get(self, loop: Loop, id: str) -> Evaluation:
+    async def get(self, loop: Loop, id: str) -> Evaluation:
         """One of them."""
-        for evaluation in self.all(loop):
+        for evaluation in await self.all(loop):
             if evaluation.id == id:
                 return evaluation
         raise NotFound(f"there is no evaluation {id!r}")
 
-    def delete(self, loop: Loop, id: str) -> None:
+    async def delete(self, loop: Loop, id: str) -> None:
         """Delete one."""
-        if not self._service.store.delete_document(loop.name, KIND, id):
+        if not await self._service.delete_document(loop, KIND, id):
             raise NotFound(f"there is no evaluation {id!r}")
 
 
@@ -159,7 +159,7 @@ def _agent_settings(arguments: str) -> dict[str, Any]:
     return {"policy": arguments.strip()}
 
 
-def spans(time: Any, terms: Any) -> list[Span]:
+def spans(time: Any, terms: Any) -> list[EvaluationSpan]:
     """Contributions of decisions, five minutes by five minutes."""
     kept = ~np.isnan(terms)
     number, place = np.unique(np.floor(time[kept] / SPAN), return_inverse=True)
@@ -167,16 +167,16 @@ def spans(time: Any, terms: Any) -> list[Span]:
     total = np.bincount(place, terms[kept], number.size)
     squares = np.bincount(place, terms[kept] ** 2, number.size)
     return [
-        Span(float(n * SPAN), int(c), float(t), float(s))
+        EvaluationSpan(float(n * SPAN), int(c), float(t), float(s))
         for n, c, t, s in zip(number, count, total, squares, strict=True)
     ]
 
 
 def importances(loop: Loop) -> list[dict[str, Any]]:
     """How far from 0 the coefficients of a feature are, in standard deviations, over the arms."""
-    if loop.agent is None:
+    if loop.learner is None:
         return []
-    table = loop.agent.coefficients()
+    table = loop.learner.coefficients()
     table = table[table["std"] > 0]
     ratio = (table["mean"] / table["std"]) ** 2
     scores = (ratio.groupby(level="feature").mean() ** 0.5).sort_values(ascending=False)

@@ -1,10 +1,12 @@
 """What can happen to a loop, and how the log holds it: MessagePack, one event each."""
 
+import secrets
 from typing import Any
 
 import msgspec
 
 from tsucb.service.settings import LoopSettings
+from tsucb.service.store import MODEL, Row
 
 Features = dict[str, Any]  # names to numbers, strings, booleans or None
 
@@ -16,7 +18,7 @@ class Event(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True, g
 
 
 class Configured(Event, tag="configured", frozen=True):
-    """The loop was made, or its settings changed.
+    """The loop was made, if there is a `name`, or its settings changed.
 
     `relearn`: where the model is another one now, it has learned from all events before this one;
     else it knows nothing yet.
@@ -24,6 +26,7 @@ class Configured(Event, tag="configured", frozen=True):
 
     settings: LoopSettings
     relearn: bool = False
+    name: str = ""
 
 
 class ArmsChanged(Event, tag="arms", frozen=True):
@@ -114,7 +117,7 @@ class Imported(Event, tag="imported", frozen=True):
 
 
 class Compacted(Event, tag="compacted", frozen=True):
-    """A snapshot is about to be taken: what it does not hold, those who go on must not have."""
+    """Written before a snapshot: every server drops spare capacity, so live state equals it."""
 
 
 class Condensed(Event, tag="condensed", frozen=True):
@@ -129,7 +132,7 @@ class Condensed(Event, tag="condensed", frozen=True):
 
 
 class Forgot(Event, tag="forgot", frozen=True):
-    """Decisions were deleted from the log: whoever has folded them must begin anew."""
+    """Events were deleted from the log: every server makes the loop from the log again."""
 
 
 AnyEvent = (
@@ -150,6 +153,16 @@ encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(AnyEvent).decode
 
 
-def subject(event: Event) -> str | None:
-    """The id of the decision that an event is about."""
-    return event.id if isinstance(event, Decided | Rewarded | Activated) else None
+def row(loop: int, event: AnyEvent) -> Row:
+    """Return an event of a loop as the store takes it."""
+    if isinstance(event, Decided):
+        key = None if event.key is None else f"d{event.key}"
+        return Row(loop, event.id, event.person, key, encode(event))
+    if isinstance(event, Rewarded):
+        # Lengths keep ids, slots and keys apart, which may hold any character.
+        name = f"r{len(event.id)}:{len(event.slot)}:{event.id}{event.slot}{event.key}"
+        return Row(loop, event.id, None, None if event.key is None else name, encode(event))
+    if isinstance(event, Configured) and event.relearn:
+        return Row(loop, None, None, f"{MODEL}{secrets.token_hex(8)}", encode(event))
+    subject = event.id if isinstance(event, Activated) else None
+    return Row(loop, subject, None, None, encode(event))

@@ -11,10 +11,10 @@ from tsucb.agent.decision import Explanation
 from tsucb.agent.decision_log import as_json, reward_row, write_parquet
 from tsucb.logs.decision_log import Row
 from tsucb.service import events
-from tsucb.service.events import AnyEvent, ArmsChanged, Configured, Decided, Imported, Passed
+from tsucb.service.events import AnyEvent, Decided, Passed
 from tsucb.service.loop import Loop
 from tsucb.service.settings import FREE_MODEL, LoopSettings
-from tsucb.service.state import Slot, State, Waiting
+from tsucb.service.state import Slot
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,53 +27,35 @@ MOST_EVENTS = 100_000  # that a comparison looks at
 MOST_NUMBERS = 10_000_000  # decisions times arms
 
 
-class Telling(Loop):
-    """A loop that learns nothing, and tells as rows of a decision log what it would have learned.
+class RowListener:
+    """Turns what is played and earned into rows of a decision log, every slot a decision."""
 
-    Every slot is a decision of its own there. As it is a fold like any other, deferred decisions
-    count once they are activated, rewards if they come within the wait, of several the first or
-    their sum, and what stands for those that never came. It keeps only what waits.
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+
+    def played(self, event: Decided) -> None:
+        """See `Listener`."""
+        self.rows += decision_rows(event)
+
+    def earned(self, id: str, slot: Slot, value: float | None, time: float) -> None:
+        """See `Listener`."""
+        self.rows.append(reward_row(row_id(id, slot.name), value, time, slot.total is None))
+
+
+def log_rows(settings: LoopSettings, log: Iterable[AnyEvent], now: float) -> Iterator[Row]:
+    """Yield the rows of events, and what is known by a time.
+
+    As they come from a fold like any other, deferred decisions count once they are activated,
+    rewards if they come within the wait, of several the first or their sum, and what stands for
+    those that never came. Only what waits is kept.
     """
-
-    def __init__(self, name: str, settings: LoopSettings) -> None:
-        super().__init__(name)
-        self.settings = settings
-        self.told: list[Row] = []
-
-    def rows(self, log: Iterable[AnyEvent], now: float) -> Iterator[Row]:
-        """The rows of events, and what is known by a time."""
-        for event in chain(log, [Passed(now)]):
-            self.fold(event, self)
-            yield from self.told
-            self.told = []
-
-    def _put_to_use(self, event: Decided) -> None:
-        self.told += decision_rows(event)
-
-    def _learn(self, id: str, waiting: Waiting, slot: Slot, value: float | None) -> None:
-        slot.learned = True
-        time, expired = min(self.now, waiting.deadline), slot.total is None
-        self.told.append(reward_row(row_id(id, slot.name), value, time, expired))
-
-    # It has no agent, and its arms are those of the decisions.
-
-    def _configured(self, event: Configured, learned: Loop | None) -> None:
-        before, self.settings = self.settings, event.settings
-        if not event.relearn and not self.settings.learns_like(before):
-            self._start_anew()
-
-    def _start_anew(self) -> None:
-        self.waiting, self.by_key, self._deadlines = {}, {}, []
-
-    def _imported(self, event: Imported) -> None:
-        self._start_anew()
-
-    def _arms_changed(self, event: ArmsChanged) -> None:
-        pass
-
-    def _become(self, state: State) -> None:
-        state.agent = None
-        super()._become(state)
+    listener = RowListener()
+    loop = Loop("", listener=listener)
+    loop.settings = settings
+    for position, event in enumerate(chain(log, [Passed(now)]), start=1):
+        loop.fold(event, position, loop)
+        yield from listener.rows
+        listener.rows = []
 
 
 def row_id(id: str, slot: str) -> str:
@@ -120,9 +102,9 @@ def exported(service: "Service", loop: Loop) -> IO[bytes]:
     """
     file = tempfile.TemporaryFile()  # noqa: SIM115 (whoever gets it closes it)
     try:
-        log = (events.decode(logged.body) for logged in service.store.read(0, loop.name))
-        told = Telling(loop.name, LoopSettings()).rows(log, loop.now)
-        write_parquet(iter(lambda: list(islice(told, GROUP)), []), file)
+        log = (events.decode(logged.body) for logged in service.store.read(0, loop.number))
+        rows = log_rows(LoopSettings(), log, loop.now)
+        write_parquet(iter(lambda: list(islice(rows, GROUP)), []), file)
         file.seek(0)
     except BaseException:
         file.close()
@@ -135,7 +117,7 @@ def recent(service: "Service", loop: Loop, most: int) -> "pd.DataFrame":
     from tsucb.logs.decision_log import joined
 
     log = service.newest(loop, most)
-    return joined(list(Telling(loop.name, loop.settings).rows(log, loop.now)))
+    return joined(list(log_rows(loop.settings, log, loop.now)))
 
 
 def comparison(
@@ -170,6 +152,8 @@ def compared(loop: Loop, table: "pd.DataFrame", agents: dict[str, dict[str, Any]
     usual: dict[str, Any] = {"policy": settings.policy, "forgetting": settings.forgetting}
     if settings.model != FREE_MODEL:
         usual["model"] = settings.model
+    if not table["context"].isna().all():  # to the model, none is one without features
+        table = table.assign(context=table["context"].fillna("{}"))
     # A comparison has a number for every decision and every arm that the log ever saw.
     arms = len({arm for offered in table["arms"] for arm in offered})
     table = table.tail(max(MOST_NUMBERS // arms, 2)).reset_index(drop=True)

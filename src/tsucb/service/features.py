@@ -1,4 +1,4 @@
-"""Features as clients send them, made flat: names to numbers, strings, booleans or nothing."""
+"""Features as clients send them, flattened: names to numbers, strings, booleans or None."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,10 +13,10 @@ _SCALARS = (float, int, str, bool, type(None))
 
 
 def flat(given: Any) -> Features | None:
-    """One object, or a list of objects that are taken together, as flat features.
+    """Flatten one object, or a list of objects that belong together; None if there are none.
 
-    Objects within objects are named with dots, entries of arrays of numbers by their places. Names
-    that begin with _ are left out, as Personalizer does. None if nothing was given.
+    Names of objects within objects are joined with dots, entries of arrays of numbers are named by
+    their places. Names that begin with _ are left out, as Personalizer does.
 
     >>> flat([{"user": {"age": 31, "_internal": 1}}, {"size": [1.5, 2]}])
     {'user.age': 31, 'size.0': 1.5, 'size.1': 2}
@@ -41,6 +41,8 @@ def _add(found: Features, prefix: str, given: Mapping[str, Any], depth: int) -> 
         if type(value) in _SCALARS:
             if value.__class__ is str and len(value) > LONGEST:
                 raise ValueError(f"the text of feature {whole[:60]!r} is longer than {LONGEST:,}")
+            if value.__class__ is int:
+                check_integer(whole, value)
             found[whole] = value
         elif isinstance(value, Mapping):
             _add(found, f"{whole}.", value, depth + 1)
@@ -57,6 +59,8 @@ def _add(found: Features, prefix: str, given: Mapping[str, Any], depth: int) -> 
 def _add_list(found: Features, name: str, values: list[Any], depth: int) -> None:
     if all(type(value) in (int, float) for value in values):
         for place, value in enumerate(values[: MOST + 1]):
+            if value.__class__ is int:
+                check_integer(name, value)
             found[f"{name}.{place}"] = value
     elif all(isinstance(value, Mapping) for value in values):
         for value in values[: MOST + 1]:
@@ -65,7 +69,16 @@ def _add_list(found: Features, name: str, values: list[Any], depth: int) -> None
         raise ValueError(f"feature {name[:60]!r} is an array, which may only hold numbers")
 
 
+def check_integer(name: str, value: int) -> None:
+    """Raise ValueError if an integer is too large for the log."""
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(
+            f"the integer of feature {name[:60]!r} is beyond 64 bits; send a number with a point, "
+            "or a text"
+        )
+
+
 def kind(value: Any) -> str:
-    """What a value of JSON is called."""
+    """Return the name of a value's kind in JSON."""
     names = {str: "a text", bool: "a boolean", int: "a number", float: "a number", list: "an array"}
     return "nothing" if value is None else names.get(type(value), "an object")

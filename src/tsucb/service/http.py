@@ -1,22 +1,26 @@
-"""HTTP as the protocols need it: requests, answers, and what an exception means."""
+"""Requests, answers, and what an exception means to a client."""
 
-from collections.abc import Mapping, Sequence
-from typing import IO, Any, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
 
 import msgspec
 
-from tsucb.service.errors import Conflict, NotFound
+from tsucb.service.errors import Conflict, NotFound, TooLarge
 from tsucb.service.journal import Overloaded
 from tsucb.service.keys import Holder
 from tsucb.service.store import StoreError
+
+if TYPE_CHECKING:
+    from tsucb.service.loop import Loop
+    from tsucb.service.service import Service
 
 Headers = list[tuple[bytes, bytes]]
 
 JSON = b"application/json"
 
 
-class Problem(Exception):
+class HttpProblem(Exception):
     """A request that is answered with an error.
 
     Parameters
@@ -36,7 +40,7 @@ class Problem(Exception):
 
 
 class Answer(NamedTuple):
-    """What is sent back: a body, or a file that is sent piece by piece and then closed."""
+    """An answer: its body, or a file that is sent in pieces and then closed."""
 
     status: int
     body: bytes = b""
@@ -46,12 +50,12 @@ class Answer(NamedTuple):
 
 
 def json_answer(value: Any, status: int = 200, headers: Headers | None = None) -> Answer:
-    """A value as JSON."""
+    """Return an answer with a value as JSON."""
     return Answer(status, encode(value), JSON, headers or [])
 
 
 class Request(NamedTuple):
-    """What came, with the path taken apart."""
+    """A request, with its path split."""
 
     method: str
     path: list[str]  # decoded, one by one
@@ -64,20 +68,20 @@ class Request(NamedTuple):
 
     @property
     def query(self) -> dict[str, str]:
-        """What stands behind the question mark."""
+        """The parameters after the question mark, by name."""
         return dict(parse_qsl(self.query_string.decode("latin-1"), keep_blank_values=True))
 
     def header(self, name: bytes) -> str:
-        """The value of a header, empty if there is none."""
+        """Return the value of a header, empty if there is none."""
         return self.headers.get(name, b"").decode("latin-1")
 
 
 encode = msgspec.json.Encoder().encode
 
 
-def overloaded(seconds: int) -> Problem:
-    """Past capacity."""
-    return Problem(
+def overloaded(seconds: int) -> HttpProblem:
+    """Return the HttpProblem of a service past its capacity."""
+    return HttpProblem(
         429,
         "TooManyRequests",
         f"the service is at its capacity; try again in {seconds} s",
@@ -85,38 +89,121 @@ def overloaded(seconds: int) -> Problem:
     )
 
 
-def as_problem(error: Exception) -> Problem:
-    """What an exception means to a client; what it was not made for stays inside."""
-    if isinstance(error, Problem):
+def as_problem(error: Exception) -> HttpProblem:
+    """Return what an exception means to a client; one that nobody expected is not shown."""
+    if isinstance(error, HttpProblem):
         return error
     if isinstance(error, Overloaded):
         return overloaded(error.seconds)
     if isinstance(error, NotFound):
-        return Problem(404, "NotFound", str(error))
+        return HttpProblem(404, "NotFound", str(error))
     if isinstance(error, Conflict):
-        return Problem(409, "Conflict", str(error))
+        return HttpProblem(409, "Conflict", str(error))
+    if isinstance(error, TooLarge):
+        return HttpProblem(413, "TooLarge", str(error))
     if isinstance(error, msgspec.ValidationError):
-        return Problem(400, "BadRequest", str(error))
+        return HttpProblem(400, "BadRequest", str(error))
     if isinstance(error, msgspec.DecodeError | UnicodeDecodeError):
-        return Problem(400, "BadRequest", f"the body is not JSON: {error}")
+        return HttpProblem(400, "BadRequest", f"the body is not JSON: {error}")
     if isinstance(error, RecursionError):
-        return Problem(400, "BadRequest", "the body is nested too deeply")
+        return HttpProblem(400, "BadRequest", "the body is nested too deeply")
     if isinstance(error, ValueError | TypeError):
-        return Problem(400, "BadRequest", str(error))
+        return HttpProblem(400, "BadRequest", str(error))
     if isinstance(error, StoreError):
-        return Problem(503, "StoreUnavailable", str(error), [(b"retry-after", b"5")])
-    return Problem(500, "InternalError", "something went wrong here; the log of the service has it")
+        return HttpProblem(503, "StoreUnavailable", str(error), [(b"retry-after", b"5")])
+    return HttpProblem(
+        500, "InternalError", "something went wrong here; the log of the service has it"
+    )
 
 
 def allowed(holder: Holder | None, role: str, loop: str | None) -> Holder:
-    """The holder, if it may do this; no key and a wrong one look alike, and so do unknown loops."""
+    """Return the holder if it has this role; raise a HttpProblem otherwise.
+
+    No key and a wrong one get the same answer, and so does a loop that does not exist.
+    """
     if holder is None:
-        raise Problem(
+        raise HttpProblem(
             401,
             "Unauthorized",
             "give a key of this loop: Authorization: Bearer KEY, or Ocp-Apim-Subscription-Key: KEY",
             [(b"www-authenticate", b"Bearer")],
         )
     if not holder.may(role, loop):
-        raise Problem(403, "Forbidden", f"this key may not {role} here")
+        raise HttpProblem(403, "Forbidden", f"this key may not {role} here")
     return holder
+
+
+class Call(NamedTuple):
+    """A request for an operation: the loop, who asks, and the body as the operation takes it.
+
+    `id` is the one in the path; `version` is the generation of Personalizer's clients, whose
+    `evaluations` are kept.
+    """
+
+    service: "Service"
+    loop: "Loop"
+    request: Request
+    holder: Holder
+    body: Any = None
+    id: str = ""
+    version: str = ""
+    evaluations: Any = None
+
+
+class Operation(NamedTuple):
+    """What a path does.
+
+    Parameters
+    ----------
+    action : what the key must grant
+    function : returns a value for the body, None for none, or a whole Answer
+    body, answer : the types of both bodies, None where there is none
+    status : of success
+    code : of the error that bad input gets
+    """
+
+    method: str
+    path: tuple[str, ...]
+    action: str
+    function: Callable[[Call], Awaitable[Any]]
+    body: Any = None
+    answer: Any = None
+    status: int = 200
+    code: str = "BadRequest"
+    decode: Callable[[bytes], Any] = lambda _: None
+
+    async def perform(self, call: Call) -> Answer:
+        """Decode the body and answer the call."""
+        found = await self.function(call._replace(body=self.decode(call.request.body)))
+        if isinstance(found, Answer):
+            return found
+        return Answer(204) if found is None else Answer(self.status, encode(found))
+
+
+class Operations:
+    """The operations of a protocol, by method and path."""
+
+    def __init__(self) -> None:
+        self.all: dict[tuple[str, tuple[str, ...]], Operation] = {}
+
+    def add(self, method: str, path: str, action: str, **more: Any) -> Callable[[Any], Any]:
+        """Return a decorator that makes a function an operation; see `Operation`."""
+
+        def added(function: Any) -> Any:
+            made = Operation(method, tuple(path.split("/")), action, function, **more)
+            if made.body is not None:
+                made = made._replace(decode=msgspec.json.Decoder(made.body).decode)
+            self.all[method, made.path] = made
+            return function
+
+        return added
+
+    def find(self, method: str, path: tuple[str, ...]) -> Operation:
+        """Return the operation; raise the problem of a wrong path, or of a wrong method."""
+        found = self.all.get((method, path))
+        if found is not None:
+            return found
+        methods = [m for m, each in self.all if each == path]
+        if not methods:
+            raise HttpProblem(404, "NotFound", "there is nothing here; see /openapi.json")
+        raise HttpProblem(405, "MethodNotAllowed", f"this is for {' and '.join(methods)}")

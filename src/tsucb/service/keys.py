@@ -3,12 +3,22 @@
 import hashlib
 import hmac
 import secrets
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from tsucb.service.store import KeyRecord, Store
+from tsucb.service.store import KeyRecord, LoopRecord, Store
 
-DECIDE, ADMINISTER = "decide", "administer"
+CHOOSE, DECIDE, READ, ADMINISTER = "choose", "decide", "read", "administer"
+LOOK = "look"  # what every key may do: see the arms and what is believed of them
+# What each role may do. Every loop gets keys to decide and to administer; others on demand.
+GRANTS = {
+    CHOOSE: {LOOK, CHOOSE},  # decide among the arms that are known, and reward
+    DECIDE: {LOOK, CHOOSE, DECIDE},  # and add arms with a decision
+    READ: {LOOK, READ},  # see everything, change nothing
+    ADMINISTER: {LOOK, CHOOSE, DECIDE, READ, ADMINISTER},
+}
 ROLES = (DECIDE, ADMINISTER)
+SERVER = LoopRecord(0, "")  # in the place of a loop, for the key of the server
 GRACE = 86_400.0  # seconds for which a key that was replaced still works
 
 
@@ -19,16 +29,22 @@ class Holder(NamedTuple):
     role: str
     name: str  # the beginning of the hash, for the audit trail
 
-    def may(self, role: str, loop: str | None) -> bool:
-        """Whether the holder may do to a loop what needs a role."""
-        if self.loop is None:
-            return self.role == ADMINISTER
-        return self.loop == loop and self.role in (role, ADMINISTER)
+    def may(self, action: str, loop: str | None) -> bool:
+        """Return whether the holder may do this to a loop, or with None to the server."""
+        return self.loop in (None, loop) and action in GRANTS.get(self.role, ())
 
 
 def hashed(key: str) -> bytes:
     """The hash of a key. Keys are 256 random bits, so nothing slower is needed."""
     return hashlib.sha256(key.encode()).digest()
+
+
+class Issued(NamedTuple):
+    """A new key, which is shown once, and the records that are written for it to be valid."""
+
+    key: str
+    saved: list[KeyRecord]
+    dropped: list[bytes]
 
 
 class Keys:
@@ -42,15 +58,18 @@ class Keys:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._records = {record.hash: record for record in store.all_keys()}
+        self._records: dict[bytes, KeyRecord] = {}
 
     def reload(self) -> None:
-        """Take in the keys that other processes issued."""
+        """Read all keys from the store; blocks."""
         self._records = {record.hash: record for record in self._store.all_keys()}
 
     def holder(self, key: str, now: float) -> Holder | None:
-        """Who a key belongs to; None if to nobody, or not any more."""
-        wanted = hashed(key)
+        """Return who a key belongs to; None if to nobody, or not any more."""
+        return self.holder_by_hash(hashed(key), now)
+
+    def holder_by_hash(self, wanted: bytes, now: float) -> Holder | None:
+        """Return who the key with this hash belongs to; None if it is no longer valid."""
         # The lookup tells at most about the hash, of which nobody can choose the beginning.
         record = self._records.get(wanted)
         if record is None or not hmac.compare_digest(record.hash, wanted):
@@ -59,27 +78,37 @@ class Keys:
             return None
         return Holder(record.loop, record.role, wanted.hex()[:12])
 
-    def issue(self, loop: str | None, role: str, now: float, grace: float = GRACE) -> str:
-        """A new key; the others of that loop and role expire after so many seconds of grace."""
+    def newest(self, loop: str | None, role: str) -> bytes | None:
+        """Return the hash of the key of a loop and role that was issued last."""
+        found = [r for r in self._records.values() if (r.loop, r.role) == (loop, role)]
+        return max(found, key=lambda r: r.created).hash if found else None
+
+    def issue(self, loop: LoopRecord, role: str, now: float, grace: float = GRACE) -> Issued:
+        """Make a key; the others of that loop and role expire after this many seconds of grace."""
         key = secrets.token_urlsafe(32)
-        for old in [r for r in self._records.values() if (r.loop, r.role) == (loop, role)]:
+        record = KeyRecord(hashed(key), loop.number, loop.name or None, role, now, None)
+        issued = Issued(key, [record], [])
+        for old in self._records.values():
+            if (old.number, old.role) != (loop.number, role):
+                continue
             if old.expires is not None and old.expires <= now:
-                self._store.delete_key(old.hash)
-                del self._records[old.hash]
+                issued.dropped.append(old.hash)
             else:
                 end = now + grace if old.expires is None else min(old.expires, now + grace)
-                self._save(old._replace(expires=end))
-        self._save(KeyRecord(hashed(key), loop, role, now, None))
-        return key
+                issued.saved.append(old._replace(expires=end))
+        return issued
 
-    def drop(self, loop: str) -> None:
+    def take(self, issued: Iterable[Issued]) -> None:
+        """Know keys that the store has written."""
+        for each in issued:
+            self._records.update({record.hash: record for record in each.saved})
+            for hash in each.dropped:
+                self._records.pop(hash, None)
+
+    def drop(self, loop: int) -> None:
         """Forget the keys of a loop that is no more."""
-        self._records = {h: r for h, r in self._records.items() if r.loop != loop}
+        self._records = {h: r for h, r in self._records.items() if r.number != loop}
 
-    def any_for(self, loop: str | None) -> bool:
-        """Whether there is a key for a loop, or for the server."""
-        return any(record.loop == loop for record in self._records.values())
-
-    def _save(self, record: KeyRecord) -> None:
-        self._store.save_key(record)
-        self._records[record.hash] = record
+    def any_for(self, loop: int) -> bool:
+        """Return whether there is a key for a loop, or with 0 for the server."""
+        return any(record.number == loop for record in self._records.values())

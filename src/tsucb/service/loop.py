@@ -1,14 +1,16 @@
 """A loop: what it knows is a fold of its events, and deciding is looking at it."""
 
-import contextlib
 import heapq
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from tsucb.agent import Agent, UnknownDecision
+import msgspec
+
 from tsucb.agent.decision import Decision
+from tsucb.agent.learner import Learner
 from tsucb.service.events import (
     Activated,
     AnyEvent,
@@ -26,13 +28,36 @@ from tsucb.service.events import (
     Rewarded,
 )
 from tsucb.service.settings import PLAIN_MODELS, LoopSettings
-from tsucb.service.state import SNAPSHOT_VERSION, Counts, LoopHeld, Slot, State, Waiting, decoded
+from tsucb.service.state import (
+    SNAPSHOT_VERSION,
+    LoopCounts,
+    LoopHeld,
+    OpenDecision,
+    Slot,
+    State,
+    decoded,
+)
 from tsucb.service.tally import Tally
 
-SEPARATOR = "\n"  # between the id of a decision and its slot, in the ids that the agent knows
+if TYPE_CHECKING:
+    import pandas as pd
 
 # What became of an event.
 TAKEN, REPEATED, LATE, REFUSED = "taken", "repeated", "not waiting", "refused"
+
+# Numbers that a model may hold, and from how many on its loop works in a thread: to learn a prior
+# again for 200,000 (10 arms, 140 columns) takes 15 ms, to widen it to 10,000,000 some 6 s.
+MOST_NUMBERS, SLOW = 10_000_000, 200_000
+
+
+class Listener(Protocol):
+    """Is told what the fold makes of decisions, in the place of the learner and the tally."""
+
+    def played(self, event: Decided) -> None:
+        """A decision counts: its arms are played."""
+
+    def earned(self, id: str, slot: Slot, value: float | None, time: float) -> None:
+        """A slot earned a reward, or what stands for it; None if nothing is to be learned."""
 
 
 class Loop:
@@ -42,22 +67,29 @@ class Loop:
     ----------
     name
         As in its address.
+    number
+        By which the log knows it; no later loop has the same.
     seed
         Of the random draws of this process; they are not part of what the log determines.
+    listener
+        Told what was played and earned; if there is one, the loop learns nothing itself.
     """
 
-    def __init__(self, name: str, seed: int | None = None) -> None:
-        self.name, self._seed = name, seed
+    def __init__(
+        self, name: str, number: int = 0, seed: int | None = None, listener: Listener | None = None
+    ) -> None:
+        self.name, self.number, self.seed, self._listener = name, number, seed, listener
         self.position = 0  # of the last event of this loop that was folded
         self.settings, self._rule = LoopSettings(), (LoopSettings(), LoopSettings().rule())
         self.arms: dict[str, str] = {}  # the names of those that are known, in their order
-        self.agent: Agent | None = None  # None before the first arm
+        self.learner: Learner | None = None  # None before the first arm
         self.now = self.created = 0.0
-        self.counts, self.tally = Counts(), Tally(spans=[])
+        self.counts, self.tally = LoopCounts(), Tally(spans=[])
         self.relearned: list[int] = []  # positions of the events after which it learned again
         self.stale = False  # whether another that is being made will take its place
-        self.waiting: dict[str, Waiting] = {}
-        self.by_key: dict[str, str] = {}  # ids of waiting decisions by the keys of their requests
+        self.next_settings: LoopSettings | None = None  # that the other will have
+        self.waiting: dict[str, OpenDecision] = {}
+        self.growing = False  # whether a decision on its way to the log makes the model a slow one
         self._deadlines: list[tuple[float, int, str]] = []
 
     @property
@@ -70,7 +102,7 @@ class Loop:
     # Deciding
 
     def unknown(self, arms: Iterable[str]) -> list[str]:
-        """Those of the arms that an `ArmsChanged` must add before they can be chosen."""
+        """Return those of the arms that an `ArmsChanged` must add before they can be chosen."""
         if self.settings.arms_come:
             return []
         return [arm for arm in arms if arm not in self.arms]
@@ -86,9 +118,9 @@ class Loop:
         arm_features: dict[str, Features] | None = None,
     ) -> Pick:
         """Choose one of the arms. Changes nothing."""
-        assert self.agent is not None
+        assert self.learner is not None
         offered = self._offered(arms, arm_features)
-        decision = self.agent.propose(self._read(context, features), offered)
+        decision = self.learner.decide(self._read(context, features), offered)
         return self._pick(decision, arms, slot, features, baseline)
 
     def propose_list(
@@ -99,9 +131,9 @@ class Loop:
         arm_features: dict[str, Features] | None = None,
     ) -> list[Pick]:
         """Choose an arm for each of several slots that are all alike, none twice."""
-        assert self.agent is not None
+        assert self.learner is not None
         offered = self._offered(arms, arm_features)
-        ranking = self.agent.propose_list(self._read(context, None), len(slots), offered)
+        ranking = self.learner.rank(self._read(context, None), len(slots), offered)
         picks: list[Pick] = []
         left = list(arms)
         for place, slot in enumerate(slots):
@@ -110,7 +142,7 @@ class Loop:
         return picks
 
     def _offered(self, arms: Sequence[str], arm_features: dict[str, Features] | None) -> Any:
-        """Arms as the agent takes them."""
+        """Return arms as the learner takes them."""
         if self.settings.arms_come:
             known = arm_features or {}
             return {arm: known.get(arm, {}) for arm in arms}
@@ -124,7 +156,7 @@ class Loop:
         features: Features | None = None,
         baseline: str | None = None,
     ) -> Pick:
-        """A decision with its probabilities, or what the mode makes of it."""
+        """Return a decision with its probabilities, or what the mode makes of it."""
         favourite, share = str(decision.favourite), self.settings.exploration / len(arms)
         arm, chances = str(decision.arm), [share] * len(arms)
         if self.settings.mode == "online":
@@ -135,12 +167,61 @@ class Loop:
         return Pick(arm, list(arms), chances, decision.seen, favourite, slot, features)
 
     def _read(self, context: Features | None, features: Features | None) -> Any:
-        """The context as the agent takes it: with the features of the slot."""
+        """Return the context as the learner takes it: with the features of the slot."""
         if self.settings.model in PLAIN_MODELS:
             return None
         if not features:
             return context or ({} if self.settings.arms_come else None)
+        return self.with_slot(context, features)
+
+    @staticmethod
+    def with_slot(context: Features | None, features: Features | None) -> Features | None:
+        """Return a context with the features of a slot."""
+        if not features:
+            return context
         return {**(context or {}), **{f"slot {name}": value for name, value in features.items()}}
+
+    # How large the model is
+
+    def numbers(self, width: int, more_arms: int = 0) -> int:
+        """Return about how many numbers the model holds with this many columns."""
+        if self.learner is None or self.settings.model in PLAIN_MODELS:
+            return 0
+        own = (len(self.learner.arms) + more_arms) * width**2
+        if not self.settings.arms_come:
+            return own
+        shared = 1 + width + min(width**2 // 4, 1_000)  # with products of both kinds of features
+        return int(own + shared**2)
+
+    @property
+    def width(self) -> int:
+        """How many columns the model has."""
+        shape = () if self.learner is None else self.learner.model.context_shape(1)
+        return int(shape[-1]) if shape else 0
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether to fold or to decide may take more than some milliseconds."""
+        return self.growing or self.numbers(self.width) > SLOW
+
+    def width_after(self, context: Features | None, arm_features: Iterable[Features] = ()) -> int:
+        """Return how many columns the model will have after a decision in this context."""
+        if self.learner is None or self.settings.model in PLAIN_MODELS:
+            return 0
+        arms = {str(n): features for n, features in enumerate(arm_features)} or {"": {}}
+        known = self._read(context, None)
+        return self.learner.width_after(known, arms if self.settings.arms_come else None)
+
+    def arms_summary(self) -> "pd.DataFrame":
+        """Return one row per arm: pulls, open decisions, mean reward; needs a learner."""
+        assert self.learner is not None
+        open = Counter(
+            slot.arm for each in self.waiting.values() for slot in each.slots
+            if not slot.learned and each.deferred is None
+        )  # fmt: skip
+        table = self.learner.arms_summary()
+        table.insert(1, "open", [open[arm] for arm in table.index])
+        return table
 
     @property
     def ripe(self) -> float:
@@ -159,8 +240,8 @@ class Loop:
 
     # The fold
 
-    def fold(self, event: AnyEvent, learned: "Loop | None" = None) -> str:
-        """Take an event into account, and say what became of it.
+    def fold(self, event: AnyEvent, position: int, learned: "Loop | None" = None) -> str:
+        """Take the event at a position into account, and say what became of it.
 
         `learned` is for a change of the model after which it is to know what the log holds: the
         loop of a `Relearning` that has folded all events before this one.
@@ -168,92 +249,103 @@ class Loop:
         self.now = max(self.now, event.time)
         while self._deadlines and self._deadlines[0][0] <= self.now:
             self._end_wait(heapq.heappop(self._deadlines)[2])
+        result = TAKEN
         if isinstance(event, Decided):
-            return self._decided(event)
-        if isinstance(event, Rewarded):
-            return self._rewarded(event)
-        if isinstance(event, Activated):
-            return self._activated(event)
-        if isinstance(event, ArmsChanged):
+            result = self._decided(event, position)
+        elif isinstance(event, Rewarded):
+            result = self._rewarded(event)
+        elif isinstance(event, Activated):
+            result = self._activated(event)
+        elif isinstance(event, ArmsChanged):
             self._arms_changed(event)
         elif isinstance(event, Configured):
-            self._configured(event, learned)
+            self._configured(event, position, learned)
         elif isinstance(event, Reset):
             self._start_anew()
         elif isinstance(event, Imported):
             self._imported(event)
         elif isinstance(event, Compacted):
-            self._compacted()
+            if self.learner is not None:
+                self.learner.compact()
         elif isinstance(event, Condensed):
             self._become(decoded(event.state))
         else:
             assert isinstance(event, Passed | Forgot)
-        return TAKEN
+        self.position = position
+        return result
 
-    def _configured(self, event: Configured, learned: "Loop | None") -> None:
+    def _configured(self, event: Configured, position: int, learned: "Loop | None") -> None:
         before, self.settings = self.settings, event.settings
         self.created = self.created or event.time
-        if self.agent is None:
-            if self.settings.arms_come:
+        alike = self.settings.learns_like(before)
+        if self.learner is None:
+            first = self.settings.arms_come and self._listener is None
+            if first or not (alike or event.relearn):
                 self._start_anew()
-            return
-        if self.settings.learns_like(before):
-            self.agent.follow(self.rule)
+        elif alike:
+            self.learner.follow(self.rule)
         elif event.relearn:
             assert learned is not None
+            learned.fold(Passed(event.time), position)  # the waits that ended here end there, too
             self._take_over(learned)
-            self.relearned.append(self.position)
+            self.relearned.append(position)
         else:
             self._start_anew()
 
     def _take_over(self, learned: "Loop") -> None:
         """Know what another loop learned; what waits here goes on waiting."""
-        self.agent, self.arms = learned.agent, learned.arms
-        if self.agent is None:
-            return
-        self.agent.follow(self.rule)
-        for id in learned.waiting.keys() - self.waiting.keys():
-            for slot in learned.waiting[id].slots:
-                with contextlib.suppress(UnknownDecision):
-                    self.agent.close(_agent_id(id, slot.name))
+        self.learner, self.arms = learned.learner, learned.arms
+        if self.learner is not None:
+            self.learner.follow(self.rule)
+        for id in self.waiting:
+            other = learned.waiting.get(id)
+            rows = {slot.name: slot.row for slot in other.slots} if other is not None else {}
+            open = self._changed(id)
+            assert open is not None
+            for slot in open.slots:
+                slot.row = rows.get(slot.name)
 
     def _start_anew(self) -> None:
-        known = self.arms or self.settings.arms_come
-        self.agent = self.settings.agent(list(self.arms), self._seed) if known else None
-        self.waiting, self.by_key, self._deadlines = {}, {}, []
+        self.waiting, self._deadlines = {}, []
+        self.learner = None
+        if self._listener is None and (self.arms or self.settings.arms_come):
+            self.learner = self.settings.learner(list(self.arms), self.seed)
 
     def _imported(self, event: Imported) -> None:
-        agent = Agent.from_bytes(event.agent)
-        agent.expire(-math.inf)  # what waited there has its rewards reported there
-        agent.follow(self.rule)
-        agent.reseed(self._seed, ids=False)
-        self.agent, self.arms = agent, {str(arm): str(arm) for arm in agent.arms}
-        self.waiting, self.by_key, self._deadlines = {}, {}, []
-
-    def _compacted(self) -> None:
-        """Become what a snapshot of this would be: an agent has more room in memory than in one."""
-        if self.agent is not None:
-            self.agent.compact()
+        self.waiting, self._deadlines = {}, []
+        if self._listener is not None:
+            return
+        learner = Learner.from_bytes(event.agent)
+        learner.follow(self.rule)
+        learner.reseed(self.seed)
+        self.learner, self.arms = learner, {str(arm): str(arm) for arm in learner.arms}
 
     def _arms_changed(self, event: ArmsChanged) -> None:
-        for arm in event.remove:
-            if arm in self.arms and self.agent is not None:
-                del self.arms[arm]
-                if arm in self.agent.arms:
-                    self.agent.remove_arm(arm)
+        gone = [arm for arm in event.remove if arm in self.arms]
+        for arm in gone:
+            del self.arms[arm]
+            if self.learner is not None and arm in self.learner.arms:
+                self.learner.remove_arm(arm)
+        if gone:  # an arm that is added by that name later is another
+            for id, each in self.waiting.items():
+                if any(slot.arm in gone for slot in each.slots):
+                    open = self._changed(id)
+                    assert open is not None
+                    for slot in open.slots:
+                        slot.row = None if slot.arm in gone else slot.row
         for arm in event.add:
             if arm in self.arms or len(self.arms) >= self.settings.most_arms:
                 continue
             self.arms[arm] = arm
-            if self.settings.arms_come:
+            if self.settings.arms_come or self._listener is not None:
                 continue
-            if self.agent is None:
-                self.agent = self.settings.agent([arm], self._seed)
+            if self.learner is None:
+                self.learner = self.settings.learner([arm], self.seed)
             else:
-                self.agent.add_arm(arm)
+                self.learner.add_arm(arm)
 
-    def _decided(self, event: Decided) -> str:
-        if event.id in self.waiting or (event.key is not None and event.key in self.by_key):
+    def _decided(self, event: Decided, position: int) -> str:
+        if event.id in self.waiting:
             self.counts.repeated += 1
             return REPEATED
         slots = []
@@ -262,83 +354,79 @@ class Loop:
             weight = 1.0 / (len(pick.arms) * chance)
             arm = self.arms.get(pick.arm, pick.arm)  # one string for all that wait
             slots.append(Slot(pick.slot, arm, weight, pick.arm == pick.favourite))
-        deadline = event.time + self.settings.reward_wait
-        waiting = Waiting(self.counts.decisions, event.time, deadline, slots, [], event.key)
+        # The wait counts from the later of the log's time and the event's.
+        open = OpenDecision(position, event.time, self.now + self.settings.reward_wait, slots)
         self.counts.decisions += 1
-        self.waiting[event.id] = waiting
-        if event.key is not None:
-            self.by_key[event.key] = event.id
-        heapq.heappush(self._deadlines, (waiting.deadline, waiting.number, event.id))
+        self.waiting[event.id] = open
+        heapq.heappush(self._deadlines, (open.deadline, position, event.id))
         if event.deferred:
-            waiting.deferred = event
+            open.deferred = event
         else:
-            self._put_to_use(event)
+            self._put_to_use(event, open)
         return TAKEN
 
-    def _put_to_use(self, event: Decided) -> None:
+    def _put_to_use(self, event: Decided, open: OpenDecision) -> None:
         """The decision counts from now on: its arms are played."""
-        for pick in event.picks:
-            self.tally.played(event.time, self.arms.get(pick.arm, pick.arm))
-            if self.settings.mode == "logging" or self.agent is None:
+        if self._listener is not None:
+            self._listener.played(event)
+            return
+        for pick, slot in zip(event.picks, open.slots, strict=True):
+            self.tally.played(event.time, slot.arm)
+            if self.settings.mode == "logging" or self.learner is None:
                 continue
+            given = None
+            if self.settings.arms_come:
+                given = (event.arm_features or {}).get(pick.arm, {})
             try:
                 context = self._read(event.context, pick.features)
-                given = None
-                if self.settings.arms_come:
-                    given = (event.arm_features or {}).get(pick.arm, {})
-                id = _agent_id(event.id, pick.slot)
-                self.agent.record(id, context, pick.arm, given, time=self.now)
+                slot.row = self.learner.read(context, pick.arm, given)
+                self.learner.count(pick.arm)
             except (ValueError, TypeError):  # an arm that was removed, a context it cannot read
+                slot.row = None
                 self.counts.refused += 1
 
-    def _changed(self, id: str) -> Waiting | None:
-        """A decision that waits and is about to change: another that takes its place."""
+    def _changed(self, id: str) -> OpenDecision | None:
+        """Return a copy of an open decision that takes its place: the old one may be held."""
         old = self.waiting.get(id)
         if old is None:
             return None
         slots = [copy(slot) for slot in old.slots]
-        new = self.waiting[id] = Waiting(
-            old.number, old.time, old.deadline, slots, list(old.keys), old.key, old.deferred
-        )
+        new = self.waiting[id] = msgspec.structs.replace(old, slots=slots)
         return new
 
     def _rewarded(self, event: Rewarded) -> str:
-        waiting = self._changed(event.id)
-        if waiting is None:
+        open = self._changed(event.id)
+        if open is None:
             self.counts.late += 1
             return LATE
-        slot = next((slot for slot in waiting.slots if slot.name == event.slot), None)
+        slot = next((slot for slot in open.slots if slot.name == event.slot), None)
         if slot is None:
             self.counts.refused += 1
             return REFUSED
-        first = self.settings.aggregation == "first"
-        again = event.key is not None and event.key + SEPARATOR + event.slot in waiting.keys
-        if again or (first and slot.total is not None):
+        if self.settings.aggregation == "first" and slot.total is not None:
             self.counts.repeated += 1
             return REPEATED
-        if event.key is not None:
-            waiting.keys.append(event.key + SEPARATOR + event.slot)
         self.counts.rewards += 1
         slot.total = (slot.total or 0.0) + event.value
-        if self.settings.learns_at_once and waiting.deferred is None:
-            self._learn(event.id, waiting, slot, slot.total)
-            self._close_if_done(event.id, waiting)
+        if self.settings.learns_at_once and open.deferred is None:
+            self._learn(event.id, open, slot, slot.total)
+            self._close_if_done(event.id, open)
         return TAKEN
 
     def _activated(self, event: Activated) -> str:
-        waiting = self._changed(event.id)
-        if waiting is None:
+        open = self._changed(event.id)
+        if open is None:
             self.counts.late += 1
             return LATE
-        if waiting.deferred is None:
+        if open.deferred is None:
             return REPEATED
-        decided, waiting.deferred = waiting.deferred, None
-        self._put_to_use(decided)
+        decided, open.deferred = open.deferred, None
+        self._put_to_use(decided, open)
         if self.settings.learns_at_once:
-            for slot in waiting.slots:
+            for slot in open.slots:
                 if slot.total is not None:
-                    self._learn(event.id, waiting, slot, slot.total)
-            self._close_if_done(event.id, waiting)
+                    self._learn(event.id, open, slot, slot.total)
+            self._close_if_done(event.id, open)
         return TAKEN
 
     def _end_wait(self, id: str) -> None:
@@ -346,88 +434,74 @@ class Loop:
         known = self.waiting.get(id)
         if known is None or known.deadline > self.now:  # closed before, or another by that id
             return
-        waiting = self._changed(id)
-        assert waiting is not None
-        self._close(id, waiting)
-        if waiting.deferred is not None:
+        open = self._changed(id)
+        assert open is not None
+        del self.waiting[id]
+        if open.deferred is not None:
             self.counts.never_activated += 1
             return
-        for slot in waiting.slots:
+        for slot in open.slots:
             if slot.total is None:
                 self.counts.defaults += 1
-                self._learn(id, waiting, slot, self.settings.default_reward)
+                self._learn(id, open, slot, self.settings.default_reward)
             elif not slot.learned:
-                self._learn(id, waiting, slot, slot.total)
+                self._learn(id, open, slot, slot.total)
 
-    def _close_if_done(self, id: str, waiting: Waiting) -> None:
-        if all(slot.learned for slot in waiting.slots):
-            self._close(id, waiting)
+    def _close_if_done(self, id: str, open: OpenDecision) -> None:
+        if all(slot.learned for slot in open.slots):
+            del self.waiting[id]
             if len(self._deadlines) > 2 * len(self.waiting) + 1_000:
                 self._set_deadlines()
 
-    def _close(self, id: str, waiting: Waiting) -> None:
-        del self.waiting[id]
-        if waiting.key is not None:
-            self.by_key.pop(waiting.key, None)
-
     def _set_deadlines(self) -> None:
         """Forget the deadlines of decisions that do not wait any more."""
-        self._deadlines = [(w.deadline, w.number, id) for id, w in self.waiting.items()]
+        self._deadlines = [(w.deadline, w.position, id) for id, w in self.waiting.items()]
         heapq.heapify(self._deadlines)
 
-    def _learn(self, id: str, waiting: Waiting, slot: Slot, value: float | None) -> None:
+    def _learn(self, id: str, open: OpenDecision, slot: Slot, value: float | None) -> None:
         slot.learned = True
-        if value is not None:
-            self.tally.earned(waiting.time, value, slot.weight, slot.imitated)
-        if self.settings.mode == "logging" or self.agent is None:
+        if self._listener is not None:
+            self._listener.earned(id, slot, value, min(self.now, open.deadline))
+            return
+        if value is None:
+            return
+        self.tally.earned(open.time, value, slot.weight, slot.imitated)
+        if self.settings.mode == "logging" or self.learner is None or slot.row is None:
             return
         try:
-            if value is None:
-                self.agent.close(_agent_id(id, slot.name))
-            else:
-                self.agent.reward(_agent_id(id, slot.name), value)
-                self.counts.learned += 1
-        except UnknownDecision:  # never recorded
-            self.counts.refused += 1
+            learned = self.learner.learn(slot.arm, slot.row, value)
         except ValueError:  # a sum beyond what the model takes
-            self.counts.refused += 1
-            self.agent.close(_agent_id(id, slot.name))
+            learned = False
+        self.counts.learned += learned
+        self.counts.refused += not learned
 
     # Snapshots
 
     def hold(self) -> LoopHeld:
-        """Everything that the fold has led to; quick, however many decisions wait."""
+        """Return everything that the fold has led to; quick, however many decisions wait."""
         # Those are shared: `_changed` never changes one that may be held.
         state = State(
             SNAPSHOT_VERSION, self.settings, list(self.arms), self.now, self.created,
             copy(self.counts), self.tally.copied(), dict(self.waiting), None, list(self.relearned),
         )  # fmt: skip
-        return LoopHeld(state, None if self.agent is None else self.agent.hold())
+        return LoopHeld(state, None if self.learner is None else self.learner.hold())
 
     def digest(self) -> str:
-        """A hash of everything that the fold has led to: the same log gives the same."""
+        """Return a hash of everything that the fold has led to: the same log gives the same."""
         return self.hold().digest()
 
-    @classmethod
-    def restored(cls, name: str, position: int, data: bytes, seed: int | None = None) -> "Loop":
-        """The loop that a snapshot was taken of, or a ValueError."""
-        loop = cls(name, seed)
-        loop._become(decoded(data))
-        loop.position = position
-        return loop
+    def restore(self, snapshot: bytes, position: int) -> None:
+        """Become what a snapshot was taken of; raise ValueError if it cannot be read."""
+        self._become(decoded(snapshot))
+        self.position = position
 
     def _become(self, state: State) -> None:
         """Know what a snapshot holds, and nothing else."""
         self.settings, self.arms = state.settings, {arm: arm for arm in state.arms}
         self.now, self.created, self.relearned = state.now, state.created, state.relearned
         self.counts, self.tally, self.waiting = state.counts, state.tally, state.waiting
-        self.by_key = {w.key: id for id, w in state.waiting.items() if w.key is not None}
         self._set_deadlines()
-        self.agent = None
-        if state.agent is not None:
-            self.agent = Agent.from_bytes(state.agent)
-            self.agent.reseed(self._seed, ids=False)
-
-
-def _agent_id(id: str, slot: str) -> str:
-    return f"{id}{SEPARATOR}{slot}" if slot else id
+        self.learner = None
+        if state.learner is not None and self._listener is None:
+            self.learner = Learner.from_bytes(state.learner)
+            self.learner.reseed(self.seed)

@@ -1,85 +1,128 @@
-"""What the service counts, as Prometheus reads it."""
+"""What the service counts, for Prometheus."""
 
-import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from tsucb.service.connections import Door
+from tsucb.service.tally import interval
+
 if TYPE_CHECKING:
+    from tsucb.service.loop import Loop
     from tsucb.service.service import Service
 
-PREFIX = "tsucb"
+PROTOCOLS = ("v1", "personalizer")
+OPERATIONS = ("decide", "reward", "activate", "rank")  # with a latency of their own
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # seconds
 
 
 class Metrics:
-    """Counts of this process; those of loops are their own."""
+    """Counts of this process; those of loops are read from the loops."""
 
-    def __init__(self, service: "Service") -> None:
-        self._service = service
-        self.refused = 0
-        self.answers: dict[tuple[str, int], int] = {}
+    def __init__(self, service: "Service", door: Door) -> None:
+        self._registry = CollectorRegistry()
+        self._answers = Counter(
+            "tsucb_answers", "Requests answered.", ["protocol", "status"], registry=self._registry
+        )
+        self._seconds = Histogram(
+            "tsucb_answer_seconds", "Time from a whole request to its answer.",
+            ["protocol", "operation"], buckets=BUCKETS, registry=self._registry,
+        )  # fmt: skip
+        # To find the child of some labels takes longer than to count.
+        self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        ProcessCollector(namespace="tsucb", registry=self._registry)
+        self._registry.register(_Reading(service, door))
 
-    def answered(self, protocol: str, status: int) -> None:
+    def answered(self, path: list[str], status: int, seconds: float) -> None:
         """Count an answer."""
-        name = protocol if protocol in ("v1", "personalizer") else "page"
-        self.answers[name, status] = self.answers.get((name, status), 0) + 1
+        protocol = path[0] if path[0] in PROTOCOLS else "page"
+        operation = path[-1] if path[-1] in OPERATIONS else "other"
+        child = self._children.get((protocol, operation, status))
+        if child is None:
+            child = (
+                self._answers.labels(protocol, str(status)),
+                self._seconds.labels(protocol, operation),
+            )
+            self._children[protocol, operation, status] = child
+        child[0].inc()
+        child[1].observe(seconds)
 
-    def text(self) -> str:
-        """All of them, in Prometheus' format."""
-        service, lines = self._service, Lines()
-        lines.add("up_seconds", "gauge", "since the start", service.clock() - service.started)
-        lines.add("resident_bytes", "gauge", "memory of the process", resident())
-        lines.add("log_position", "gauge", "of the last event folded", service.position)
-        lines.add("events_unwritten", "gauge", "not durable yet", service.journal.waiting)
-        lines.add("commits_total", "counter", "flushes of the log", service.journal.commits)
-        lines.add("store_failing", "gauge", "1 if it takes nothing", service.failing)
-        lines.add("refused_total", "counter", "requests past capacity", self.refused)
-        for (name, status), count in sorted(self.answers.items()):
-            labels = {"protocol": name, "status": str(status)}
-            lines.add("answers_total", "counter", "requests answered", count, labels)
-        for loop in service.loops.values():
-            labels, counts = {"loop": loop.name}, loop.counts
-            for field in counts.__struct_fields__:
-                value = getattr(counts, field)
-                lines.add(f"loop_{field}_total", "counter", f"{field} of a loop", value, labels)
-            lines.add("loop_waiting", "gauge", "open decisions", len(loop.waiting), labels)
-            lines.add("loop_arms", "gauge", "arms known", len(loop.arms), labels)
-            whole = loop.tally.whole()
-            lines.add("loop_reward_sum", "gauge", "of all rewards learned", whole.total, labels)
-        return lines.text()
+    def text(self) -> bytes:
+        """Return all of them in the format of Prometheus."""
+        return generate_latest(self._registry)
 
 
-class Lines:
-    """Samples grouped by their names."""
+class _Reading:
+    """Reads the service and its loops when Prometheus asks."""
 
-    def __init__(self) -> None:
-        self._groups: dict[str, list[str]] = {}
+    def __init__(self, service: "Service", door: Door) -> None:
+        self._service, self._door = service, door
 
-    def add(
-        self, name: str, kind: str, what: str, value: float, labels: dict[str, str] | None = None
-    ) -> None:
-        """One sample."""
-        whole = f"{PREFIX}_{name}"
-        group = self._groups.setdefault(whole, [f"# HELP {whole} {what}", f"# TYPE {whole} {kind}"])
-        shown = ",".join(f'{key}="{escaped(text)}"' for key, text in (labels or {}).items())
-        group.append(f"{whole}{{{shown}}} {float(value):g}" if shown else f"{whole} {value:.15g}")
+    def describe(self) -> list[Metric]:
+        """Say nothing before there is something to read."""
+        return []
 
-    def text(self) -> str:
-        """All samples."""
-        return "\n".join(line for group in self._groups.values() for line in group) + "\n"
+    def collect(self) -> Iterator[Metric]:
+        """Yield what is known now."""
+        service, door = self._service, self._door
+        gauges: dict[str, tuple[str, float]] = {
+            "up_seconds": ("Seconds since the start.", service.clock() - service.started),
+            "log_position": ("Position of the last event.", service.position),
+            "events_unwritten": ("Events that are not durable yet.", service.journal.waiting),
+            "clock_skew_seconds": ("The machine's clock before the log's.", service.clock.skew),
+            "alerts": ("What somebody should look at; see /readyz.", len(service.alerts)),
+            "store_failing": ("1 if the store takes nothing.", service.failing),
+            "requests": ("Requests that are being answered.", door.requests),
+            "requests_limit": ("Requests beyond which more are refused.", door.limit),
+            "connections": ("Open connections.", door.connections),
+        }
+        for name, (what, value) in gauges.items():
+            yield GaugeMetricFamily(f"tsucb_{name}", what, value)
+        counters = {
+            "commits": ("Flushes of the log.", service.journal.commits),
+            "refused": ("Requests refused past capacity.", door.refused),
+            "connections_closed": ("Connections closed to make room.", door.sent_away),
+        }
+        for name, (what, value) in counters.items():
+            yield CounterMetricFamily(f"tsucb_{name}", what, value)
+        yield from self._of_loops()
+
+    def _of_loops(self) -> Iterator[Metric]:
+        loops = list(self._service.loops.values())
+        for field in type(loops[0].counts).__struct_fields__ if loops else ():
+            family = CounterMetricFamily(
+                f"tsucb_loop_{field}", f"{field.replace('_', ' ').capitalize()} of a loop.",
+                labels=["loop"],
+            )  # fmt: skip
+            for loop in loops:
+                family.add_metric([loop.name], getattr(loop.counts, field))
+            yield family
+        known = {loop.name: gauges_of(loop) for loop in loops}
+        for name, what in (
+            ("waiting", "Decisions that wait for a reward."),
+            ("arms", "Arms known."),
+            ("reward_sum", "Sum of all rewards learned."),
+            ("lift_low", "Lower end of the 95 % interval of the lift over random choice."),
+            ("lift_high", "Upper end of that interval."),
+        ):
+            gauge = GaugeMetricFamily(f"tsucb_loop_{name}", what, labels=["loop"])
+            for loop_name, values in known.items():
+                gauge.add_metric([loop_name], values[name])
+            yield gauge
 
 
-def escaped(text: str) -> str:
-    """A label's value.
-
-    >>> print(escaped('a "b"'))
-    a \\"b\\"
-    """
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def resident() -> int:
-    """The memory of this process in bytes, 0 where the system does not tell."""
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
+def gauges_of(loop: "Loop") -> dict[str, float]:
+    """Return what is known of a loop now; quick, as it sums no arms."""
+    spans = list(loop.tally.spans)
+    lift, squares = sum(s.lift for s in spans), sum(s.lift_squares for s in spans)
+    _, low, high = interval(sum(s.rewards for s in spans), lift, squares)
+    return {
+        "waiting": len(loop.waiting),
+        "arms": len(loop.arms),
+        "reward_sum": sum(span.total for span in spans),
+        "lift_low": low,
+        "lift_high": high,
+    }

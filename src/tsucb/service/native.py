@@ -2,27 +2,31 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
-from typing import Any
+from functools import partial
+from itertools import islice
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from tsucb.agent.decision import Explanation
-from tsucb.service.events import Decided, Features, Pick, Rewarded
+from tsucb.service.events import Decided, Features, Pick, Rewarded, decode
 from tsucb.service.export import comparison, exported
 from tsucb.service.features import flat
-from tsucb.service.http import Answer, Problem, Request, allowed, encode, json_answer
-from tsucb.service.keys import ADMINISTER, DECIDE, GRACE, ROLES, Holder
+from tsucb.service.http import Answer, Call, HttpProblem, Operations, Request, allowed, json_answer
+from tsucb.service.keys import ADMINISTER, CHOOSE, DECIDE, GRACE, LOOK, READ, Holder
 from tsucb.service.loop import Loop
-from tsucb.service.service import Service
+from tsucb.service.service import GivenReward, Service
 from tsucb.service.settings import LoopSettings, changed
 from tsucb.service.slots import ONE, Wanted
 
 MOST_PLACES = 100  # of a list
+MOST_EVENTS = 10_000  # in one answer
+LONGEST_POLL, POLL = 30, 0.2  # seconds that a client waits for events, and between looks
 
 
 class NewLoop(msgspec.Struct, forbid_unknown_fields=True):
-    """A loop to be made."""
+    """A loop to create."""
 
     name: str
     settings: dict[str, Any] = {}
@@ -39,14 +43,14 @@ class Question(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     context: dict[str, Any] | None = None
     arms: list[str] | dict[str, dict[str, Any] | None] | None = None
     exclude: list[str] = []
-    k: int | None = None
+    k: Annotated[int, Meta(ge=1, le=MOST_PLACES)] | None = None
     id: str | None = None
     deferred: bool = False
     key: str | None = None
     person: str | None = None
 
 
-class Choice(msgspec.Struct, omit_defaults=True):
+class DecisionAnswer(msgspec.Struct, omit_defaults=True):
     """What was decided: the arm, and the probability of every arm it was chosen from."""
 
     id: str
@@ -65,7 +69,7 @@ class RewardGiven(msgspec.Struct, forbid_unknown_fields=True):
     key: str | None = None
 
 
-class Named(msgspec.Struct, forbid_unknown_fields=True):
+class DecisionId(msgspec.Struct, forbid_unknown_fields=True):
     """A decision, by its id."""
 
     id: str
@@ -78,21 +82,30 @@ class ArmChanges(msgspec.Struct, forbid_unknown_fields=True):
     remove: list[str] = []
 
 
-class Asked(msgspec.Struct, forbid_unknown_fields=True):
+class EstimateQuestion(msgspec.Struct, forbid_unknown_fields=True):
     """A context in which the arms' rewards are to be estimated."""
 
     context: dict[str, Any] | None = None
     arms: list[str] | None = None
 
 
+Grace = Annotated[float, Meta(ge=0, le=30 * GRACE, description="Seconds for the old key.")]
+
+
 class Rotation(msgspec.Struct, forbid_unknown_fields=True):
-    """A key to be replaced; the old one works for so many seconds more."""
+    """A key to be issued; the old one of this role works for `grace` seconds more."""
 
-    role: str
-    grace: float = GRACE
+    role: Literal["choose", "decide", "read", "administer"]
+    grace: Grace = GRACE
 
 
-class Forgotten(msgspec.Struct, forbid_unknown_fields=True):
+class ServerKey(msgspec.Struct, forbid_unknown_fields=True):
+    """A key of the server to be issued; the old one works for `grace` seconds more."""
+
+    grace: Grace = GRACE
+
+
+class ForgetRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Decisions to be deleted: by their ids, or all of a person."""
 
     ids: list[str] = []
@@ -103,13 +116,11 @@ class Rivals(msgspec.Struct, forbid_unknown_fields=True):
     """Configurations to be compared on the log, by their names."""
 
     agents: dict[str, dict[str, Any]]
-    most: int = 20_000
+    most: Annotated[int, Meta(ge=1, description="Events that are looked at.")] = 20_000
 
 
-_question = msgspec.json.Decoder(Question).decode
-_reward = msgspec.json.Decoder(RewardGiven | list[RewardGiven]).decode
-
-Operation = Callable[[Loop, Request, Holder], Awaitable[Answer]]
+OPERATIONS = Operations()
+ALL = "loops/{loop}"
 
 
 class Native:
@@ -117,244 +128,277 @@ class Native:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        # By method and the word behind the loop's name: which key it takes, and what it does.
-        self.operations: dict[tuple[str, str], tuple[str, Operation]] = {
-            ("POST", "decide"): (DECIDE, self.decide),
-            ("POST", "reward"): (DECIDE, self.reward),
-            ("POST", "activate"): (DECIDE, self.activate),
-            ("POST", "estimates"): (DECIDE, self.estimates),
-            ("GET", ""): (ADMINISTER, self.show),
-            ("DELETE", ""): (ADMINISTER, self.delete),
-            ("GET", "configuration"): (ADMINISTER, self.configuration),
-            ("PATCH", "configuration"): (ADMINISTER, self.configure),
-            ("GET", "arms"): (DECIDE, self.arms),
-            ("POST", "arms"): (ADMINISTER, self.change_arms),
-            ("GET", "decisions"): (ADMINISTER, self.explain),
-            ("POST", "forget"): (ADMINISTER, self.forget),
-            ("POST", "reset"): (ADMINISTER, self.reset),
-            ("POST", "keys"): (ADMINISTER, self.rotate),
-            ("GET", "audit"): (ADMINISTER, self.audit),
-            ("GET", "export"): (ADMINISTER, self.export),
-            ("POST", "evaluate"): (ADMINISTER, self.evaluate),
-            ("GET", "state"): (ADMINISTER, self.state),
-        }
 
-    def problem(self, problem: Problem) -> Answer:
-        """An error as this protocol has it."""
+    def problem(self, problem: HttpProblem) -> Answer:
+        """Return an error as this protocol has it."""
         body = {"error": {"code": problem.code, "message": problem.message}}
         return json_answer(body, problem.status, problem.headers)
 
     async def answer(self, request: Request, holder: Holder | None) -> Answer:
-        """Find out what is asked for, and who asks."""
-        path = request.path
-        if len(path) < 2 or path[1] != "loops" or len(path) > 5:
-            raise Problem(404, "NotFound", "there is nothing here; see /openapi.json")
-        if len(path) == 2:
-            return await self.all_loops(request, allowed(holder, ADMINISTER, None))
-        word = path[3] if len(path) > 3 else ""
-        found = self.operations.get((request.method, word))
-        if found is None or (len(path) == 5 and word != "decisions"):
-            methods = [m for m, each in self.operations if each == word]
-            if not methods:
-                raise Problem(404, "NotFound", "there is nothing here; see /openapi.json")
-            raise Problem(405, "MethodNotAllowed", f"this is for {' and '.join(methods)}")
-        role, operation = found
-        holder = allowed(holder, role, path[2])
-        return await operation(self.service.loop(path[2]), request, holder)
+        """Find the operation, check the key, and answer."""
+        words = request.path[1:]
+        name = words[1] if len(words) > 1 else None
+        id = words[3] if len(words) > 3 else ""
+        places = ("{loop}", *words[2:3], *["{id}"] * (len(words) > 3), *words[4:])
+        operation = OPERATIONS.find(request.method, (*words[:1], *(places if name else ())))
+        holder = allowed(holder, operation.action, name)
+        loop: Any = None if name is None else self.service.loop(name)
+        return await operation.perform(Call(self.service, loop, request, holder, id=id))
 
-    async def all_loops(self, request: Request, holder: Holder) -> Answer:
-        """List the loops, or make one."""
-        if request.method == "GET":
-            return json_answer({"loops": [summary(loop) for loop in self.service.loops.values()]})
-        if request.method != "POST":
-            raise Problem(405, "MethodNotAllowed", "this is for GET and POST")
-        new = msgspec.json.decode(request.body, type=NewLoop)
-        settings = changed(LoopSettings(), new.settings)
-        keys = await self.service.create(new.name, settings, new.arms, holder.name)
-        return json_answer({"name": new.name, "keys": keys}, 201)
 
-    # Deciding
+# The server
 
-    async def decide(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Choose an arm, or a list of them."""
-        asked = _question(request.body)
-        arms, features = named_arms(asked.arms)
-        slots: tuple[Wanted, ...] = ONE
-        if asked.k is not None:
-            if not 1 <= asked.k <= MOST_PLACES:
-                raise ValueError(f"k is 1 to {MOST_PLACES}, not {asked.k}")
-            slots = tuple(Wanted(str(place)) for place in range(asked.k))
-        event = await self.service.decide(
-            loop, flat(asked.context), arms, arm_features=features, excluded=asked.exclude,
-            slots=slots, id=asked.id, deferred=asked.deferred, key=asked.key, person=asked.person,
-        )  # fmt: skip
-        return Answer(200, encode(choice(event)))
 
-    async def reward(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Take one reward, or several."""
-        given = _reward(request.body)
-        if isinstance(given, RewardGiven):
-            return Answer(200, encode({"result": await self._take(loop, given)}))
-        # Each stands for itself; the errors of some do not undo the others.
-        found = await asyncio.gather(
-            *(self._take(loop, each) for each in given), return_exceptions=True
+@OPERATIONS.add("GET", "loops", ADMINISTER)
+async def list_loops(call: Call) -> Any:
+    """List the loops."""
+    loops = list(call.service.loops.values())
+    return {"loops": [await call.service.look(loop, partial(summary, loop)) for loop in loops]}
+
+
+@OPERATIONS.add("POST", "loops", ADMINISTER, body=NewLoop, status=201)
+async def create(call: Call) -> Any:
+    """Create a loop."""
+    new: NewLoop = call.body
+    settings = changed(LoopSettings(), new.settings)
+    keys = await call.service.create(new.name, settings, new.arms, call.holder.name)
+    return {"name": new.name, "keys": keys}
+
+
+@OPERATIONS.add("POST", "keys", ADMINISTER, body=ServerKey, status=201)
+async def rotate_server_key(call: Call) -> Any:
+    """Issue a key of the server; the old one works for a while."""
+    name, grace = call.holder.name, call.body.grace
+    return {"key": await call.service.issue_key(None, ADMINISTER, name, grace)}
+
+
+@OPERATIONS.add("GET", "audit", ADMINISTER)
+@OPERATIONS.add("GET", f"{ALL}/audit", READ)
+async def audit(call: Call) -> Any:
+    """Show the last administrative calls."""
+    name = None if call.loop is None else call.loop.name
+    records = await call.service.turns.read(call.service.store.audit, name, 1_000)
+    return {"audit": [record._asdict() for record in records]}
+
+
+# Deciding
+
+
+@OPERATIONS.add("POST", f"{ALL}/decide", CHOOSE, body=Question, answer=DecisionAnswer)
+async def decide(call: Call) -> Any:
+    """Choose an arm, or a list of them."""
+    asked: Question = call.body
+    arms, features = named_arms(asked.arms)
+    slots: tuple[Wanted, ...] = ONE
+    if asked.k is not None:
+        slots = tuple(Wanted(str(place)) for place in range(asked.k))
+    event = await call.service.decide(
+        call.loop, flat(asked.context), arms, arm_features=features, excluded=asked.exclude,
+        slots=slots, id=asked.id, deferred=asked.deferred, key=asked.key, person=asked.person,
+        may_add=call.holder.may(DECIDE, call.loop.name),
+    )  # fmt: skip
+    return choice(event)
+
+
+@OPERATIONS.add("POST", f"{ALL}/reward", CHOOSE, body=RewardGiven | list[RewardGiven])
+async def reward(call: Call) -> Any:
+    """Take one reward, or several."""
+    given: RewardGiven | list[RewardGiven] = call.body
+    if isinstance(given, RewardGiven):
+        slot = slot_of(given)
+        result = await call.service.reward(
+            call.loop, given.id, given.reward, slot=slot, key=given.key
         )
-        results = []
-        for each in found:
-            if isinstance(each, BaseException) and not isinstance(each, LookupError | ValueError):
-                raise each
-            results.append({"result": each} if isinstance(each, str) else {"error": str(each)})
-        return json_answer({"results": results})
+        return {"result": result}
+    # Those with an error are left out; the others are written together, all or none.
+    found = await call.service.reward_all(
+        call.loop, [GivenReward(r.id, slot_of(r), r.reward, r.key) for r in given]
+    )
+    return {"results": [{"result": r} if isinstance(r, str) else {"error": str(r)} for r in found]}
 
-    async def _take(self, loop: Loop, given: RewardGiven) -> str:
-        slot = "" if given.place is None else str(given.place)
-        return await self.service.reward(loop, given.id, given.reward, slot=slot, key=given.key)
 
-    async def activate(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Put a deferred decision to use."""
-        named = msgspec.json.decode(request.body, type=Named)
-        return json_answer({"result": await self.service.activate(loop, named.id)})
+@OPERATIONS.add("POST", f"{ALL}/activate", CHOOSE, body=DecisionId)
+async def activate(call: Call) -> Any:
+    """Put a deferred decision to use."""
+    return {"result": await call.service.activate(call.loop, call.body.id)}
 
-    async def estimates(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """What is believed about the arms' rewards in a context; decides nothing."""
-        asked = msgspec.json.decode(request.body or b"{}", type=Asked)
-        arms = list(loop.arms) if asked.arms is None else asked.arms
-        unknown = loop.unknown(arms)
-        if unknown or not arms:
-            raise ValueError(f"there is no arm {unknown[0]!r}" if unknown else "there are no arms")
-        pick = loop.propose(flat(asked.context), arms)
-        return json_answer({"arms": arm_rows(pick, "", "")})
 
-    # Looking
+@OPERATIONS.add("POST", f"{ALL}/estimates", LOOK, body=EstimateQuestion)
+async def estimates(call: Call) -> Any:
+    """Estimate the arms' rewards in a context; decide nothing."""
+    loop, asked = call.loop, call.body
+    arms = list(loop.arms) if asked.arms is None else asked.arms
+    unknown = loop.unknown(arms)
+    if unknown or not arms:
+        raise ValueError(f"there is no arm {unknown[0]!r}" if unknown else "there are no arms")
+    pick = await call.service.look(loop, partial(loop.propose, flat(asked.context), arms))
+    return {"arms": arm_rows(pick, "", "")}
 
-    async def show(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """A loop with its settings, arms and counts."""
-        return json_answer(summary(loop))
 
-    async def configuration(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """The settings of a loop."""
-        return json_answer(as_json(loop.settings))
+# Looking
 
-    async def arms(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """The arms of a loop, with their pulls and mean rewards."""
-        rows: list[dict[str, Any]] = []
-        if loop.agent is not None:
-            table = loop.agent.arms_summary()
-            for name, pulls, waiting, mean in table.itertuples():
-                found = None if math.isnan(mean) else mean
-                rows.append({"arm": name, "pulls": pulls, "open": waiting, "mean_reward": found})
-        return json_answer({"arms": rows})
 
-    async def explain(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """A past decision: why it was made, and what became of it."""
-        if len(request.path) != 5:
-            raise Problem(404, "NotFound", "give the id of the decision: /decisions/ID")
-        id = request.path[4]
-        decision = await self.service.decision(loop, id)
-        history = await self.service.history(loop, id)
-        return json_answer(
-            {
-                **explained(decision),
-                "waiting": id in loop.waiting,
-                "rewards": [
-                    {"time": e.time, "reward": e.value, "place": e.slot or None}
-                    for e in history
-                    if isinstance(e, Rewarded)
-                ],
-            }
-        )
+@OPERATIONS.add("GET", ALL, READ)
+async def show(call: Call) -> Any:
+    """Show a loop with its settings, arms and counts."""
+    return await call.service.look(call.loop, partial(summary, call.loop))
 
-    async def audit(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """The last administrative calls."""
-        records = await asyncio.to_thread(self.service.store.audit, loop.name, 1_000)
-        return json_answer({"audit": [record._asdict() for record in records]})
 
-    async def export(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """The log in the library's decision-log format, as one Parquet file."""
-        file = await asyncio.to_thread(exported, self.service, loop)
-        name = f'attachment; filename="{loop.name}.parquet"'.encode()
-        kind = b"application/vnd.apache.parquet"
-        return Answer(200, b"", kind, [(b"content-disposition", name)], file)
+@OPERATIONS.add("GET", f"{ALL}/configuration", READ, answer=LoopSettings)
+async def configuration(call: Call) -> Any:
+    """Show the settings of a loop."""
+    return as_json(call.loop.settings)
 
-    async def evaluate(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """What other configurations would have earned."""
-        rivals = msgspec.json.decode(request.body, type=Rivals)
-        found = await asyncio.to_thread(comparison, self.service, loop, rivals.agents, rivals.most)
-        return json_answer(found)
 
-    async def state(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Where in the log a loop is, and a hash of what it knows."""
-        position, held = loop.position, loop.hold()
-        digest = await asyncio.to_thread(held.digest)
-        return json_answer({"position": position, "digest": digest})
+@OPERATIONS.add("GET", f"{ALL}/arms", LOOK)
+async def arms(call: Call) -> Any:
+    """List the arms of a loop, with their pulls and mean rewards."""
+    return {"arms": await call.service.look(call.loop, partial(arm_summary, call.loop))}
 
-    # Changing
 
-    async def configure(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Change some settings; another model learns from the log, unless ?relearn=false."""
-        changes = msgspec.json.decode(request.body, type=dict[str, Any])
-        relearn = request.query.get("relearn", "true")
-        if relearn not in ("true", "false"):
-            raise ValueError(f"relearn is true or false, not {relearn[:40]!r}")
-        settings = await self.service.configure(loop, changes, holder.name, relearn == "true")
-        return json_answer(as_json(settings))
+@OPERATIONS.add("GET", f"{ALL}/decisions/{{id}}", READ)
+async def explain(call: Call) -> Any:
+    """Explain a past decision: why it was made, and what became of it."""
+    decision = await call.service.decision(call.loop, call.id)
+    rewards = [
+        {"time": e.time, "reward": e.value, "place": e.slot or None}
+        for e in await call.service.history(call.loop, call.id)
+        if isinstance(e, Rewarded)
+    ]
+    waiting = call.id in call.loop.waiting
+    return {**explained(decision), "waiting": waiting, "rewards": rewards}
 
-    async def change_arms(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Add and remove arms."""
-        changes = msgspec.json.decode(request.body, type=ArmChanges)
-        await self.service.change_arms(loop, changes.add, changes.remove, holder.name)
-        return await self.arms(loop, request, holder)
 
-    async def forget(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Delete decisions, and what was learned from them."""
-        asked = msgspec.json.decode(request.body, type=Forgotten)
-        if not asked.ids and asked.person is None:
-            raise ValueError("give the ids of decisions, or a person")
-        deleted = await self.service.forget(loop, asked.ids, asked.person, holder.name)
-        return json_answer({"events": deleted})
+@OPERATIONS.add("GET", f"{ALL}/events", READ)
+async def events_after(call: Call) -> Any:
+    """Return the events after a position (?after=0&most=1000), or wait for some (?wait=30)."""
+    query, loop = call.request.query, call.loop
+    given = {"after": "0", "most": "1000", "wait": "0", **query}
+    if not all(given[name].isdecimal() for name in ("after", "most", "wait")):
+        raise ValueError("after, most and wait are whole numbers")
+    after, most = int(given["after"]), min(max(int(given["most"]), 1), MOST_EVENTS)
+    for _ in range(int(min(int(given["wait"]), LONGEST_POLL) / POLL)):
+        if loop.position > after:
+            break
+        await asyncio.sleep(POLL)
+        loop = call.service.loop(loop.name)  # which may be another by now
+    logged = await call.service.turns.read(
+        lambda: list(islice(call.service.store.read(after, loop.number), most))
+    )
+    found = [{"position": each.position, "event": decode(each.body)} for each in logged]
+    return {"events": found, "next": found[-1]["position"] if found else after}
 
-    async def reset(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Forget what was learned."""
-        await self.service.reset(loop, holder.name)
-        return Answer(204)
 
-    async def delete(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """Delete a loop with everything that was ever written about it."""
-        await self.service.delete(loop.name, holder.name)
-        return Answer(204)
+@OPERATIONS.add("GET", f"{ALL}/export", READ)
+async def export(call: Call) -> Answer:
+    """Export the log in the library's decision-log format, as one Parquet file."""
+    file = await call.service.turns.in_background(exported, call.service, call.loop)
+    name = f'attachment; filename="{call.loop.name}.parquet"'.encode()
+    kind = b"application/vnd.apache.parquet"
+    return Answer(200, b"", kind, [(b"content-disposition", name)], file)
 
-    async def rotate(self, loop: Loop, request: Request, holder: Holder) -> Answer:
-        """A new key; the old one works on for a while."""
-        asked = msgspec.json.decode(request.body, type=Rotation)
-        if asked.role not in ROLES:
-            raise ValueError(f"a role is {' or '.join(ROLES)}, not {asked.role!r}")
-        if not 0 <= asked.grace <= 30 * GRACE:
-            raise ValueError("grace is in seconds, at most 30 days")
-        key = self.service.keys.issue(loop.name, asked.role, self.service.clock(), asked.grace)
-        self.service.audit(holder.name, "keys", loop.name, asked.role)
-        return json_answer({"role": asked.role, "key": key}, 201)
+
+@OPERATIONS.add("POST", f"{ALL}/evaluate", READ, body=Rivals)
+async def evaluate(call: Call) -> Any:
+    """Estimate what other configurations would have earned."""
+    return await call.service.turns.in_background(
+        comparison, call.service, call.loop, call.body.agents, call.body.most
+    )
+
+
+@OPERATIONS.add("GET", f"{ALL}/state", READ)
+async def state(call: Call) -> Any:
+    """Show the position of a loop in the log, and a hash of what it knows."""
+    loop = call.loop
+    position, held = await call.service.look(loop, lambda: (loop.position, loop.hold()))
+    digest = await call.service.turns.in_background(held.digest)
+    return {"position": position, "digest": digest}
+
+
+# Changing
+
+
+@OPERATIONS.add("PATCH", f"{ALL}/configuration", ADMINISTER, body=dict[str, Any])
+async def configure(call: Call) -> Any:
+    """Change some settings; another model learns from the log, unless ?relearn=false."""
+    relearn = call.request.query.get("relearn", "true")
+    if relearn not in ("true", "false"):
+        raise ValueError(f"relearn is true or false, not {relearn[:40]!r}")
+    changes, name = call.body, call.holder.name
+    return as_json(await call.service.configure(call.loop, changes, name, relearn == "true"))
+
+
+@OPERATIONS.add("POST", f"{ALL}/arms", ADMINISTER, body=ArmChanges)
+async def change_arms(call: Call) -> Any:
+    """Add and remove arms."""
+    await call.service.change_arms(call.loop, call.body.add, call.body.remove, call.holder.name)
+    return await arms(call)
+
+
+@OPERATIONS.add("POST", f"{ALL}/forget", ADMINISTER, body=ForgetRequest)
+async def forget(call: Call) -> Any:
+    """Delete decisions, and what was learned from them."""
+    ids, person = call.body.ids, call.body.person
+    if not ids and person is None:
+        raise ValueError("give the ids of decisions, or a person")
+    return {"events": await call.service.forget(call.loop, ids, person, call.holder.name)}
+
+
+@OPERATIONS.add("POST", f"{ALL}/reset", ADMINISTER, status=204)
+async def reset(call: Call) -> None:
+    """Forget what was learned."""
+    await call.service.reset(call.loop, call.holder.name)
+
+
+@OPERATIONS.add("DELETE", ALL, ADMINISTER, status=204)
+async def delete(call: Call) -> None:
+    """Delete a loop with everything that was ever written about it."""
+    await call.service.delete(call.loop.name, call.holder.name)
+
+
+@OPERATIONS.add("POST", f"{ALL}/keys", ADMINISTER, body=Rotation, status=201)
+async def rotate(call: Call) -> Any:
+    """Issue a key; the old one of its role works for a while."""
+    role, grace = call.body.role, call.body.grace
+    key = await call.service.issue_key(call.loop, role, call.holder.name, grace)
+    return {"role": role, "key": key}
 
 
 def named_arms(
     given: list[str] | dict[str, dict[str, Any] | None] | None,
 ) -> tuple[list[str] | None, dict[str, Features] | None]:
-    """The names of arms, and the features of those that have any."""
+    """Return the names of arms, and the features of those that have any."""
     if not isinstance(given, dict):
         return given, None
     features = {name: found for name, each in given.items() if (found := flat(each)) is not None}
     return list(given), features or None
 
 
-def choice(event: Decided) -> Choice:
-    """A decision as an answer."""
+def choice(event: Decided) -> DecisionAnswer:
+    """Return a decision as an answer."""
     first = event.picks[0]
     chances = dict(zip(first.arms, first.chances, strict=True))
     arms = [pick.arm for pick in event.picks] if first.slot else None
-    return Choice(event.id, first.arm, chances[first.arm], chances, arms)
+    return DecisionAnswer(event.id, first.arm, chances[first.arm], chances, arms)
+
+
+def slot_of(given: RewardGiven) -> str:
+    """Return the slot that a reward is for."""
+    return "" if given.place is None else str(given.place)
+
+
+def arm_summary(loop: Loop) -> list[dict[str, Any]]:
+    """Return the pulls, open decisions and mean reward of every arm."""
+    rows: list[dict[str, Any]] = []
+    if loop.learner is not None:
+        for name, pulls, waiting, mean in loop.arms_summary().itertuples():
+            known = None if math.isnan(mean) else mean
+            rows.append({"arm": name, "pulls": pulls, "open": waiting, "mean_reward": known})
+    return rows
 
 
 def summary(loop: Loop) -> dict[str, Any]:
-    """A loop in short."""
+    """Return a loop in short."""
     whole = loop.tally.whole(loop.ripe)
     return {
         "name": loop.name,
@@ -368,12 +412,12 @@ def summary(loop: Loop) -> dict[str, Any]:
 
 
 def as_json(settings: LoopSettings) -> dict[str, Any]:
-    """All settings, also those that nobody has changed."""
+    """Return all settings, also those that nobody has changed."""
     return {name: getattr(settings, name) for name in settings.__struct_fields__}
 
 
 def arm_rows(pick: Pick, policy: str, target_name: str) -> list[dict[str, Any]]:
-    """What the policy saw of every arm."""
+    """Return what the policy saw of every arm."""
     seen = Explanation.of(tuple(pick.arms), pick.arm, policy, target_name, pick.seen)
     numbers = {"mean": seen.mean, "std": seen.std, "estimate": seen.estimate, "radius": seen.radius}
     rows = []
@@ -384,7 +428,7 @@ def arm_rows(pick: Pick, policy: str, target_name: str) -> list[dict[str, Any]]:
 
 
 def explained(event: Decided) -> dict[str, Any]:
-    """A decision, and why it was made."""
+    """Return a decision, and why it was made."""
     picks = []
     for pick in event.picks:
         seen = Explanation.of(
@@ -416,5 +460,5 @@ def explained(event: Decided) -> dict[str, Any]:
 
 
 def finite(number: float) -> float | None:
-    """A number as JSON has it: none where it is not finite."""
+    """Return a number as JSON has it: None where it is not finite."""
     return float(number) if math.isfinite(number) else None

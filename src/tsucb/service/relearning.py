@@ -1,6 +1,6 @@
 """What another model would have learned from the same log."""
 
-from tsucb.agent import Agent
+from tsucb.agent.learner import Learner
 from tsucb.service.events import (
     AnyEvent,
     ArmsChanged,
@@ -12,7 +12,7 @@ from tsucb.service.events import (
 )
 from tsucb.service.loop import Loop
 from tsucb.service.settings import LoopSettings
-from tsucb.service.state import decoded
+from tsucb.service.state import decoded, encode
 
 
 class Relearning:
@@ -23,22 +23,20 @@ class Relearning:
 
     Parameters
     ----------
-    name, seed
-        As of the loop.
+    loop
+        Whose log is learned from.
     settings
         Whose model is to learn.
-    position
-        Of the event that changes to them, if it is in the log.
+    changed
+        The position of the event that changes to them, if it is in the log.
     """
 
-    def __init__(
-        self, name: str, settings: LoopSettings, seed: int | None = None, position: int = 0
-    ) -> None:
-        self.loop, self.settings = Loop(name, seed), settings
-        self._seed, self._position = seed, position
+    def __init__(self, loop: Loop, settings: LoopSettings, changed: int = 0) -> None:
+        self.loop = Loop(loop.name, loop.number, loop.seed)
+        self.settings, self._changed = settings, changed
 
-    def fold(self, event: AnyEvent) -> None:
-        """Learn from an event."""
+    def fold(self, event: AnyEvent, position: int) -> None:
+        """Learn from the event at a position."""
         loop = self.loop
         if isinstance(event, Configured):
             event = Configured(event.time, event.settings.learning_like(self.settings))
@@ -46,25 +44,28 @@ class Relearning:
             # Where they came with the decisions, no event has added them.
             new = loop.unknown({arm: None for pick in event.picks for arm in pick.arms})
             if new:
-                loop.fold(ArmsChanged(event.time, add=new))
+                loop.fold(ArmsChanged(event.time, add=new), position)
         elif isinstance(event, Condensed):
-            state = decoded(event.relearned.get(self._position, event.state))
+            state = decoded(event.relearned.get(self._changed, event.state))
             if not state.settings.learns_like(self.settings):
-                state.settings, state.agent = state.settings.learning_like(self.settings), None
+                state.settings, state.learner = state.settings.learning_like(self.settings), None
                 if state.arms or state.settings.arms_come:
-                    state.agent = state.settings.agent(state.arms, self._seed).to_bytes()
-            loop._become(state)
-            return
+                    state.learner = state.settings.learner(state.arms, None).to_bytes()
+                for open in state.waiting.values():
+                    for slot in open.slots:
+                        slot.row = None  # as another model read it
+            event = Condensed(event.time, encode(state))
         elif isinstance(event, Imported):
-            agent = Agent.from_bytes(event.agent)
-            if model_name(agent) != self.settings.model:  # nothing of it can be taken over
-                names = [str(arm) for arm in agent.arms]
+            learner = Learner.from_bytes(event.agent)
+            if model_of(learner)[0] != self.settings.model:  # nothing of it can be taken over
+                names = [str(arm) for arm in learner.arms]
                 gone = [arm for arm in loop.arms if arm not in names]
-                loop.fold(ArmsChanged(event.time, add=names, remove=gone))
+                loop.fold(ArmsChanged(event.time, add=names, remove=gone), position)
                 event = Reset(event.time)
-        loop.fold(event)
+        loop.fold(event, position)
 
 
-def model_name(agent: Agent) -> str:
-    """The name of an agent's model, without its forgetting."""
-    return type(getattr(agent.model, "model", agent.model)).__name__
+def model_of(learner: Learner) -> tuple[str, float]:
+    """Return the name of a learner's model, and how much it forgets."""
+    inner = getattr(learner.model, "model", learner.model)
+    return type(inner).__name__, getattr(learner.model, "gamma", 1.0)

@@ -1,6 +1,7 @@
 """The process: settings from file and environment, keys on the first start, uvicorn."""
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -13,48 +14,58 @@ import time
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import uvicorn
+from msgspec import Meta
 
 from tsucb.files import write_whole
 from tsucb.service.application import Application, Options
 from tsucb.service.connections import Connection
 from tsucb.service.demo import NAME as DEMO
 from tsucb.service.demo import play
-from tsucb.service.keys import ADMINISTER, ROLES
 from tsucb.service.service import Service
-from tsucb.service.settings import COMING_MODEL, LoopSettings, changed
+from tsucb.service.settings import COMING_MODEL, LoopSettings, loop_settings
 from tsucb.service.sqlite import SqliteStore
 from tsucb.service.store import Store
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 KEYS = "keys.json"
 FIRST_LOOP = "default"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PREFIX = "TSUCB_SERVE_"
 GRACE = 10  # seconds for requests to end when the server stops
+OTHER_FILES = 100  # that the process has open beside its connections
+GARBAGE = 50_000, 20, 100  # objects, and younger collections, before garbage is looked for
+SWITCH = 0.001  # seconds, after which a thread that computes lets the event loop go on
 
 log = logging.getLogger("tsucb.service")
 
 
 class ServerSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """How the server is set up; in a file, in the environment (TSUCB_SERVE_PORT=…), or as options.
+    """How the server is set up: in a file, in the environment (TSUCB_SERVE_PORT=…), or as options.
 
     Parameters
     ----------
     data
         The folder of the log and the keys.
     postgres
-        A PostgreSQL database to use instead, as a connection string.
+        A PostgreSQL database to use instead, as a connection string; or as a file that holds it,
+        with an @ in front.
     host, port
-        Where it listens: on this machine alone, unless it is told otherwise.
+        Where it listens, by default on this machine alone.
     tls_certificate, tls_key
         Files, for https.
     insecure
         Listen to other machines without TLS, as behind a proxy that has it.
-    most_bytes, most_requests, rate
-        Of a request's body; at the same time; per second and key.
+    most_bytes, most_requests, most_connections, rate
+        Bytes of a request's body; requests and connections at the same time; requests per second
+        and key.
     loops
         Loops to be made, or brought to these settings: by name, with `arms` among their settings.
     """
@@ -62,20 +73,28 @@ class ServerSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     data: str = "tsucb-data"
     postgres: str | None = None
     host: str = "127.0.0.1"
-    port: int = 8000
+    port: Annotated[int, Meta(ge=1, le=65_535)] = 8000
     tls_certificate: str | None = None
     tls_key: str | None = None
     insecure: bool = False
-    most_bytes: int = 1_000_000
-    most_requests: int = 2_000
-    rate: float | None = None
+    most_bytes: Annotated[int, Meta(ge=1)] = Options.most_bytes
+    most_requests: Annotated[int, Meta(ge=1)] = Options.most_requests
+    most_connections: Annotated[int, Meta(ge=1)] = Options.most_connections
+    rate: Annotated[float, Meta(gt=0)] | None = None
     loops: dict[str, dict[str, Any]] = {}
+
+    @property
+    def url(self) -> str:
+        """The address of the server."""
+        scheme = "https" if self.tls_certificate else "http"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}"
 
 
 def read_settings(
     file: Path | None, environment: Mapping[str, str], options: Mapping[str, Any]
 ) -> ServerSettings:
-    """Settings from a TOML file, changed by the environment, changed by options."""
+    """Return the settings of a TOML file, changed by the environment, changed by options."""
     values: dict[str, Any] = {}
     if file is not None:
         try:
@@ -97,11 +116,6 @@ def read_settings(
             loop_settings(LoopSettings(), loop)
     except msgspec.ValidationError as error:
         raise ValueError(f"{file or 'the settings'}: {error}") from None
-    if not 1 <= settings.port <= 65_535:
-        raise ValueError(f"port must be from 1 to 65535, but it is {settings.port}")
-    limits = settings.most_bytes, settings.most_requests, settings.rate
-    if any(limit is not None and not limit > 0 for limit in limits):
-        raise ValueError("most_bytes, most_requests and rate must be positive")
     if (settings.tls_certificate is None) != (settings.tls_key is None):
         raise ValueError("give both tls_certificate and tls_key, or none")
     if settings.host not in LOOPBACK and not settings.tls_certificate and not settings.insecure:
@@ -109,22 +123,32 @@ def read_settings(
             f"to listen on {settings.host} keys would cross the network unencrypted: give "
             "tls_certificate and tls_key, or say insecure if a proxy in front has TLS"
         )
+    if settings.postgres is not None and settings.postgres.startswith("@"):
+        secret = Path(settings.postgres[1:]).read_text(encoding="utf-8").strip()
+        settings = msgspec.structs.replace(settings, postgres=secret)
     return settings
 
 
-def loop_settings(before: LoopSettings, given: dict[str, Any]) -> tuple[LoopSettings, list[str]]:
-    """The settings of a loop in a file, and its arms."""
-    arms = msgspec.convert(given.get("arms", []), list[str])
-    return changed(before, {k: v for k, v in given.items() if k != "arms"}), arms
-
-
 def open_store(settings: ServerSettings) -> Store:
-    """The store that the settings name."""
+    """Open the store that the settings name."""
     if settings.postgres is None:
         return SqliteStore(settings.data)
     from tsucb.service.postgres import PostgresStore
 
     return PostgresStore(settings.postgres)
+
+
+def connection_limit(wanted: int) -> int:
+    """Raise the number of files this process may have open; return how many connections fit."""
+    if resource is None:
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = hard == resource.RLIM_INFINITY
+    needed = wanted + OTHER_FILES if unlimited else min(wanted + OTHER_FILES, hard)
+    if soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+        soft = needed
+    return min(wanted, max(soft - OTHER_FILES, 1))
 
 
 class Server:
@@ -139,45 +163,38 @@ class Server:
     """
 
     def __init__(self, settings: ServerSettings, demo: bool = False) -> None:
-        self.settings, self.demo = settings, demo
+        self.settings, self.demo, self.url = settings, demo, settings.url
         self.folder = Path(settings.data)
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.store = open_store(settings)
-        self.service = Prepared(self.store, self)
-        options = Options(settings.most_bytes, settings.most_requests, settings.rate)
-        self.application = Application(self.service, options)
-
-    @property
-    def url(self) -> str:
-        """Where it can be reached."""
-        scheme = "https" if self.settings.tls_certificate else "http"
-        host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
-        return f"{scheme}://{host}:{self.settings.port}"
+        self.service = Service(self.store, folder=settings.data)
+        most = connection_limit(settings.most_connections)
+        if most < settings.most_connections:
+            log.warning("at most %d connections: the limit of open files allows no more", most)
+        self.application = Application(
+            self.service,
+            Options(settings.most_bytes, settings.most_requests, most, settings.rate),
+        )
+        self.application.prepare = self.prepare
+        self._playing: asyncio.Task[None] | None = None
 
     async def prepare(self) -> None:
-        """Make the loops that there should be, and on the first start the keys."""
+        """Make the loops of the settings and, on the first start, the keys; say where it serves."""
         wanted = self.settings.loops
         if not self.service.loops and not wanted:
             wanted = {FIRST_LOOP: {"model": COMING_MODEL}}
-        issued: dict[str, Any] = {}
-        if not self.service.keys.any_for(None):
-            issued["server"] = self.service.keys.issue(None, ADMINISTER, self.service.clock())
-        for name, given in wanted.items():
-            loop = self.service.loops.get(name)
-            if loop is None:
-                settings, arms = loop_settings(LoopSettings(), given)
-                issued[name] = await self.service.create(name, settings, arms, "file")
-                continue
-            settings, arms = loop_settings(LoopSettings(), given)
-            if settings != loop.settings and given:
-                await self.service.configure(loop, msgspec.to_builtins(settings), "file")
-            if new := loop.unknown(arms):
-                await self.service.change_arms(loop, new, (), "file")
-            if not self.service.keys.any_for(name):
-                now = self.service.clock()
-                issued[name] = {role: self.service.keys.issue(name, role, now) for role in ROLES}
-        if issued:
-            self._write_keys(issued)
+        await self.service.prepare(wanted, self._write_keys)
+        if self.demo:
+            self._playing = asyncio.create_task(play(self.service))
+            self.application.finish = self._playing.cancel  # type: ignore[assignment]
+        # What is there now stays: to go through all of it for garbage stops every thread for 0.1 s.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GARBAGE)
+        if at_terminal():  # not into a log that others read: the link lets in
+            say(self.greeting())
+        else:
+            say(f"serving {len(self.service.loops)} loops on {self.url}")
 
     def _write_keys(self, issued: dict[str, Any]) -> None:
         """Add keys to the file, which only its owner can read."""
@@ -186,11 +203,12 @@ class Server:
         if not path.exists():
             path.touch(mode=0o600)
         write_whole(path, json.dumps({**before, **issued}, indent=2) + "\n")
+        path.chmod(0o600)
         if not at_terminal():  # where the greeting says so
             say(f"the keys are in {path}")
 
     def greeting(self) -> str:
-        """What a person at a terminal needs to know to go on."""
+        """Return what a person at a terminal needs to know to go on."""
         keys = self.folder / KEYS
         lines = [
             "",
@@ -219,25 +237,27 @@ class Server:
         return "\n".join([*lines, "  To stop       Ctrl-C; nothing is lost", ""])
 
     def _first_key(self, keys: Path) -> str | None:
-        """The first loop whose key is in the file."""
+        """Return the first loop whose key is in the file."""
         known = json.loads(keys.read_text()) if keys.exists() else {}
         return next((name for name in known if name in self.service.loops), None)
 
-    def _take_place(self) -> socket.socket:
-        """Bind the port before anybody is told that it serves; it listens when all is ready."""
+    def _bound_socket(self) -> socket.socket:
+        """Return a socket bound to the port; raise ValueError if another process has it."""
         family = socket.AF_INET6 if ":" in self.settings.host else socket.AF_INET
-        # Without the protocol the answers would wait for the acknowledgement of their headers.
-        place = socket.socket(family, proto=socket.IPPROTO_TCP)
+        bound = socket.socket(family, proto=socket.IPPROTO_TCP)  # proto is needed for TCP_NODELAY
         try:
-            place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            place.bind((self.settings.host, self.settings.port))
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind((self.settings.host, self.settings.port))
         except OSError as error:
-            place.close()
+            bound.close()
             raise ValueError(f"cannot listen on {self.url}: {error.strerror or error}") from None
-        return place
+        return bound
 
     def run(self) -> None:
         """Serve until the process is told to stop."""
+        os.umask(0o077)  # whatever it writes is for its owner alone
+        sys.setswitchinterval(SWITCH)
+        say("Getting ready; the very first start compiles for a minute.")
         config = uvicorn.Config(
             self.application,
             host=self.settings.host,
@@ -249,62 +269,55 @@ class Server:
             server_header=False,
             timeout_keep_alive=60,
             timeout_graceful_shutdown=GRACE,
+            backlog=4_096,
             ws="none",
             http=Connection,
         )
         server = uvicorn.Server(config)
+        self.application.give_up = lambda: setattr(server, "should_exit", True)
         try:
-            place = self._take_place()
+            bound = self._bound_socket()
             # uvicorn raises the signal again once it has stopped in good order; that is the end.
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: None)
-            server.run(sockets=[place])
+            server.run(sockets=[bound])
         finally:
             self.store.close()
-        say("Stopped in good order.")
+        if self.application.failed is not None:
+            raise OSError(f"the server could not be started: {self.application.failed}")
         if not server.started:
             raise OSError(f"the server could not be started on {self.url}; see above")
+        say("Stopped in good order.")
 
 
-class Prepared(Service):
-    """A service that is set up by its server when it starts."""
-
-    def __init__(self, store: Store, server: Server) -> None:
-        super().__init__(store)
-        self._server = server
-        self._playing: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        """Read the store, then see to the loops and keys."""
-        say("Getting ready; the very first start compiles for a minute.")
-        await super().start()
-        await self._server.prepare()
-        if self._server.demo:
-            self._playing = asyncio.create_task(play(self))
-        if at_terminal():  # not into a log that others read: the link lets in
-            say(self._server.greeting())
-        else:
-            say(f"serving {len(self.loops)} loops on {self._server.url}")
-
-    async def stop(self) -> None:
-        """Send the visitors away, then stop."""
-        if self._playing is not None:
-            self._playing.cancel()
-        await super().stop()
+def look_through(settings: ServerSettings, repair: bool) -> None:
+    """Print what is damaged in the log, or set it aside; raise ValueError if anything is left."""
+    store = open_store(settings)
+    try:
+        for sentence in store.repair() if repair else ():
+            print(sentence)
+        damaged = list(store.damage())
+        for position, _, reason in store.set_aside():
+            print(f"event {position} is set aside: {reason}")
+    finally:
+        store.close()
+    if damaged:
+        raise ValueError(f"the log is damaged: {'; '.join(damaged[:100])}")
+    print("the log is whole")
 
 
 def at_terminal() -> bool:
-    """Whether a person reads what is logged."""
+    """Return whether a person reads what is logged."""
     return sys.stderr.isatty()
 
 
 def say(text: str) -> None:
-    """Tell whoever started the process."""
+    """Log a sentence for whoever started the process."""
     log.info("%s", text)
 
 
 class JsonLines(logging.Formatter):
-    """Every record as one line of JSON."""
+    """Formats every record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter`."""
@@ -332,5 +345,5 @@ def set_up_logging(as_json: bool) -> None:
 
 
 def environment() -> Mapping[str, str]:
-    """The environment of this process."""
+    """Return the environment of this process."""
     return os.environ

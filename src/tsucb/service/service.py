@@ -1,49 +1,75 @@
 """All loops of a process, and what can be asked of them, whatever the protocol."""
 
 import asyncio
-import contextlib
 import re
 import secrets
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
 
-from tsucb.agent import Agent
+from tsucb.agent.learner import Learner
 from tsucb.service import events
-from tsucb.service.errors import Conflict, NotFound
+from tsucb.service.errors import Conflict, NotFound, TooLarge
 from tsucb.service.events import (
     Activated,
     AnyEvent,
     ArmsChanged,
+    Condensed,
     Configured,
     Decided,
     Features,
     Forgot,
     Imported,
+    Passed,
     Reset,
     Rewarded,
 )
-from tsucb.service.journal import Overloaded
-from tsucb.service.keys import ROLES
-from tsucb.service.loop import REPEATED, Loop
-from tsucb.service.relearning import Relearning, model_name
-from tsucb.service.settings import LoopSettings, changed
+from tsucb.service.journal import KEPT, Outcome, Overloaded
+from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, ROLES, SERVER, Issued
+from tsucb.service.loop import MOST_NUMBERS, REPEATED, SLOW, Loop
+from tsucb.service.relearning import model_of
+from tsucb.service.settings import LoopSettings, changed, loop_settings
 from tsucb.service.slots import ONE, Wanted, fill, is_list, ranked_arms
-from tsucb.service.store import Store, StoreError
+from tsucb.service.state import LoopCounts
+from tsucb.service.store import (
+    AuditRecord,
+    Change,
+    Condense,
+    Document,
+    Forget,
+    LoopRecord,
+    Store,
+    StoreError,
+)
+from tsucb.service.tally import Tally
 from tsucb.service.upkeep import Upkeep
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LONGEST_ID = 256  # characters of an id, or of an arm's name
 NUL = "\0"  # which PostgreSQL has no place for
-MOST_UNWRITTEN = 10_000  # decisions that are kept until the database is back
-NEAR = 1_000  # events that are folded while requests wait
+MOST_TURNS = 500  # calls that wait for the turn of a slow loop
+FILE_ARMS = "file", "arms"  # the document with the arms that the file of settings named last
+
+Creation = tuple[Change, list[tuple[int, AnyEvent]], list[Issued]]
+
+
+class GivenReward(NamedTuple):
+    """A reward as a client reports it; `key` is the same in a repeat of the request."""
+
+    id: str
+    slot: str
+    value: float
+    key: str | None
 
 
 class Service(Upkeep):
     """Loops over a store; to be used in one event loop.
 
     See `Ledger` for the parameters. `start` reads what the store has; `stop` leaves snapshots.
+    Administrative calls write everything they change in one transaction, with its record in the
+    audit trail; `key` identifies the request, so that a repeat of it changes nothing.
     """
 
     def __init__(self, store: Store, **settings: Any) -> None:
@@ -53,110 +79,173 @@ class Service(Upkeep):
     # Loops
 
     async def create(
-        self, name: str, settings: LoopSettings, arms: Sequence[str] = (), who: str = "server"
-    ) -> dict[str, str]:
+        self, name: str, settings: LoopSettings, arms: Sequence[str] = (), who: str = "server",
+        key: str | None = None,
+    ) -> dict[str, str]:  # fmt: skip
         """Make a loop, and return its keys by their roles: they are not shown again."""
-        if not NAME.fullmatch(name):
-            raise ValueError(
-                "the name of a loop has up to 64 letters, digits, dots, dashes and underscores, "
-                f"the first a letter or digit; {name[:80]!r} does not"
-            )
+        check_loop(name)
         check_arms(arms)
-        await asyncio.to_thread(settings.warm)
-        async with self._busy:
+        await self.turns.in_background(settings.warm)
+        async with self._busy[0]:
+            if await self._is_repeat(key):  # whose keys were lost with the answer
+                loop = self.loop(name)
+                return {r: await self.issue_key(loop, r, who, grace=0.0) for r in ROLES}
             if name in self.loops:
                 raise Conflict(f"there is a loop {name!r} already")
-            await asyncio.to_thread(self.store.add_loop, name)
-            loop = Loop(name, self._seed)
-            loop.position = self.position
-            self.loops[name] = loop
-            now = self.clock()
-            pairs: list[tuple[str, AnyEvent]] = [(name, Configured(now, settings))]
-            if arms:
-                pairs.append((name, ArmsChanged(now, add=list(arms))))
-            await self._append(pairs)
-            keys = {role: self.keys.issue(name, role, now) for role in ROLES}
-        self.audit(who, "create", name, msgspec.json.encode(settings).decode())
-        return keys
+            change, pairs, issued = self._creation(name, settings, arms, who, key)
+            await self._write(change, pairs)
+            self.keys.take(issued)
+        return keys_by_role(issued)
 
-    async def delete(self, name: str, who: str) -> None:
+    def _creation(
+        self, name: str, settings: LoopSettings, arms: Sequence[str], who: str,
+        key: str | None = None,
+    ) -> Creation:  # fmt: skip
+        """Return what has to be written for a new loop, and its keys."""
+        loop, now = LoopRecord(secrets.randbits(62), name), self.clock()
+        pairs: list[tuple[int, AnyEvent]] = [(loop.number, Configured(now, settings, name=name))]
+        if arms:
+            pairs.append((loop.number, ArmsChanged(now, add=list(arms))))
+        issued = [self.keys.issue(loop, role, now) for role in ROLES]
+        detail = msgspec.json.encode(settings).decode()
+        change = Change(
+            create=[loop],
+            keys=[record for each in issued for record in each.saved],
+            audit=[AuditRecord(now, who, "create", name, detail, key)],
+        )
+        return change, pairs, issued
+
+    async def prepare(
+        self, wanted: dict[str, dict[str, Any]], keep: Callable[[dict[str, Any]], None]
+    ) -> None:
+        """Make the loops that a file of settings names, and bring others to these settings.
+
+        On the first start the server gets its key. `keep` is called with all new keys, by the names
+        of loops, before they are valid: should anything fail between, they are made again.
+        """
+        changes, pairs = Change(), list[tuple[int, AnyEvent]]()
+        issued, new = list[Issued](), dict[str, Any]()
+        if not self.keys.any_for(0):
+            issued.append(self.keys.issue(SERVER, ADMINISTER, self.clock()))
+            new["server"] = issued[0].key
+            changes = Change(keys=issued[0].saved)
+        for name, given in wanted.items():
+            if name not in self.loops:
+                check_loop(name)
+                settings, arms = loop_settings(LoopSettings(), given)
+                check_arms(arms)
+                await self.turns.in_background(settings.warm)
+                made, happened, found = self._creation(name, settings, arms, "file")
+                document = file_arms(made.create[0].number, arms)
+                changes = changes.joined(made).joined(Change(documents=[document]))
+                pairs += happened
+            elif not self.keys.any_for(self.loops[name].number):
+                loop, now = record_of(self.loops[name]), self.clock()
+                found = [self.keys.issue(loop, role, now) for role in ROLES]
+                saved = [record for each in found for record in each.saved]
+                changes = changes.joined(Change(keys=saved))
+            else:
+                continue
+            issued += found
+            new[name] = keys_by_role(found)
+        if new:
+            await asyncio.to_thread(keep, new)
+            await self._write(changes, pairs)
+            self.keys.take(issued)
+        for name, given in wanted.items():
+            await self._bring(self.loop(name), given)
+
+    async def _bring(self, loop: Loop, given: dict[str, Any]) -> None:
+        """Change what a file says otherwise than the loop has it; arms it added before, may go."""
+        _, arms = loop_settings(loop.settings, given)
+        await self.configure(loop, {k: v for k, v in given.items() if k != "arms"}, "file")
+        kind, id = FILE_ARMS
+        body = (await self.documents(loop, kind)).get(id, b"[]")
+        known = msgspec.json.decode(body, type=list[str])
+        loop = self.loop(loop.name)
+        if new := [arm for arm in loop.unknown(arms) if arm not in known]:
+            document = file_arms(loop.number, arms)
+            await self.change_arms(loop, new, (), "file", documents=[document])
+
+    async def delete(self, name: str, who: str, key: str | None = None) -> None:
         """Delete a loop with everything that was ever written about it."""
-        async with self._busy, self._saving:
-            self.loop(name)
-            del self.loops[name]
-            await asyncio.to_thread(self.store.remove_loop, name)
-            self.keys.drop(name)
-        self.audit(who, "delete", name, "")
+        if await self._is_repeat(key):
+            return
+        loop = self.loop(name)
+        async with self._busy[loop.number]:
+            await self._administer(loop, who, "delete", "", key, remove=loop.number)
+            if self.loops.get(name) is loop:
+                self._remove(name)
+            self.keys.drop(loop.number)
+
+    async def issue_key(self, loop: Loop | None, role: str, who: str, grace: float = GRACE) -> str:
+        """Return a new key of a loop, or of the server; the old ones work for a while."""
+        if role not in GRANTS:
+            raise ValueError(f"a role is one of {', '.join(GRANTS)}, not {role[:40]!r}")
+        record = SERVER if loop is None else record_of(loop)
+        issued = self.keys.issue(record, role, self.clock(), grace)
+        audit = AuditRecord(self.clock(), who, "keys", record.name or None, role)
+        await self._write(Change(keys=issued.saved, drop_keys=issued.dropped, audit=[audit]))
+        self.keys.take([issued])
+        return issued.key
+
+    async def _is_repeat(self, key: str | None) -> bool:
+        """Return whether an administrative request with this key was done before."""
+        check_text("a key", key)
+        return key is not None and await self.turns.read(self.store.audited, key) is not None
+
+    async def _administer(
+        self, loop: Loop, who: str, action: str, detail: str, key: str | None,
+        *happened: AnyEvent, **parts: Any,
+    ) -> int:  # fmt: skip
+        """Write what an administrative call changes; return how many events it erased."""
+        if await self._is_repeat(key):
+            return 0
+        audit = AuditRecord(self.clock(), who, action, loop.name, detail[:2_000], key)
+        pairs = [(loop.number, event) for event in happened]
+        _, erased = await self._write(Change(audit=[audit], **parts), pairs)
+        return erased
 
     async def configure(
-        self, loop: Loop, changes: dict[str, Any], who: str, relearn: bool = True
-    ) -> LoopSettings:
-        """Change some settings of a loop.
+        self, loop: Loop, changes: dict[str, Any], who: str, relearn: bool = True, *,
+        key: str | None = None, documents: Sequence[Document] = (),
+    ) -> LoopSettings:  # fmt: skip
+        """Change some settings of a loop, and documents about it; nothing if they are as given.
 
         Another model learns from the log first, in the background, and takes over when it knows all
         that the log holds; or with `relearn` False it begins anew.
         """
+        before = loop.next_settings or loop.settings
         try:
-            settings = changed(loop.settings, changes)
+            settings = changed(before, changes)
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from None
-        await asyncio.to_thread(settings.warm)
-        if relearn and loop.agent is not None and not settings.learns_like(loop.settings):
-            settings = await self._relearn(loop.name, settings, changes)
-            await self.store_snapshot(self.loop(loop.name))  # nobody should have to do that again
-        else:
-            await self._append_one(loop, Configured(self.clock(), settings))
-        self.audit(who, "configure", loop.name, msgspec.json.encode(changes).decode())
-        return settings
-
-    async def _relearn(
-        self, name: str, settings: LoopSettings, changes: dict[str, Any]
-    ) -> LoopSettings:
-        """Have another model learn from the log and take over; the settings there are then."""
-        async with self._guarded(name) as mine:
-            if not mine:
-                raise Conflict(
-                    "another server learns from the log of this loop, or deletes from it; try again"
-                )
-            relearning = Relearning(name, settings, self._seed)
-            await asyncio.to_thread(self._nearly_relearned, relearning)
-            # What else was changed meanwhile stays changed.
-            settings = changed(self.loop(name).settings, changes)
-            if not settings.learns_like(relearning.settings):
-                raise Conflict("the model was changed meanwhile; try again")
-            relearning.settings = settings
-            if not await asyncio.to_thread(self.store.guards):
-                raise StoreError("the store was lost meanwhile; try again")
-            self._prepared[name] = relearning
-            try:
-                event = Configured(self.clock(), settings, relearn=True)
-                await self._append_one(self.loop(name), event)
-            finally:
-                self._prepared.pop(name, None)
-            if not await asyncio.to_thread(self.store.guards):
-                # Some of what it has learned from may be gone: only the log can tell.
-                self._begin_rebuild(self.loop(name))
-        return settings
-
-    def _nearly_relearned(self, relearning: Relearning) -> None:
-        """Learn from the log until few events are left; blocks."""
-        while (last := self.store.last()) - relearning.loop.position > NEAR:
-            self._relearned(relearning, last)
-            relearning.loop.position = last
+        if settings == before and not documents:
+            return settings
+        await self.turns.in_background(settings.warm)
+        relearn = relearn and loop.learner is not None and not settings.learns_like(before)
+        detail = msgspec.json.encode(changes).decode()
+        event = Configured(self.clock(), settings, relearn)
+        await self._administer(loop, who, "configure", detail, key, event, documents=documents)
+        if relearn:
+            await self._rebuilt(loop)
+        return self.loop(loop.name).settings
 
     async def change_arms(
-        self, loop: Loop, add: Sequence[str], remove: Sequence[str], who: str
-    ) -> None:
+        self, loop: Loop, add: Sequence[str], remove: Sequence[str], who: str, *,
+        key: str | None = None, documents: Sequence[Document] = (),
+    ) -> None:  # fmt: skip
         """Add arms to a loop, and remove some."""
         check_arms(add)
+        if await self._is_repeat(key):
+            return
         for arm in remove:
             if arm not in loop.arms:
                 raise NotFound(f"there is no arm {arm!r}")
         self._check_room(loop, loop.unknown(add))
         event = ArmsChanged(self.clock(), add=list(add), remove=list(remove))
-        await self._append_one(loop, event)
         detail = msgspec.json.encode({"add": list(add), "remove": list(remove)}).decode()
-        self.audit(who, "arms", loop.name, detail)
+        await self._administer(loop, who, "arms", detail, key, event, documents=documents)
 
     def _check_room(self, loop: Loop, new: Sequence[str]) -> None:
         most = loop.settings.most_arms
@@ -165,22 +254,43 @@ class Service(Upkeep):
                 f"the loop knows {len(loop.arms):,} arms and takes at most {most:,}; remove some, "
                 "or raise most_arms"
             )
+        if new:
+            self._check_growth(loop, loop.width, len(new))
 
-    async def reset(self, loop: Loop, who: str) -> None:
+    def _check_growth(self, loop: Loop, width: int, new_arms: int = 0) -> None:
+        """Raise TooLarge before a model grows beyond what fits; note that it becomes a slow one."""
+        after = loop.numbers(width, new_arms)
+        if after > MOST_NUMBERS and (new_arms or width > loop.width):
+            raise TooLarge(
+                f"with {width:,} columns of features for {len(loop.arms) + new_arms:,} arms the "
+                "model would be too large; use fewer names of features, fewer categories or fewer "
+                "arms"
+            )
+        loop.growing = loop.growing or after > SLOW
+
+    async def reset(self, loop: Loop, who: str, key: str | None = None) -> None:
         """Forget what a loop has learned."""
-        await self._append_one(loop, Reset(self.clock()))
-        self.audit(who, "reset", loop.name, "")
+        await self._administer(loop, who, "reset", "", key, Reset(self.clock()))
 
-    async def import_model(self, loop: Loop, data: bytes, who: str) -> None:
+    async def import_model(self, loop: Loop, data: bytes, who: str, key: str | None = None) -> None:
         """Let what another agent learned take the place of what a loop learned."""
-        agent = Agent.from_bytes(data)
-        theirs = model_name(agent)
-        if theirs != loop.settings.model:
-            raise ValueError(f"it is a {theirs}, and the loop has a {loop.settings.model}")
-        if len(agent.arms) > loop.settings.most_arms:
-            raise ValueError(f"it has {len(agent.arms):,} arms, more than the loop takes")
-        await self._append_one(loop, Imported(self.clock(), data))
-        self.audit(who, "import", loop.name, "")
+        learner = await self.turns.in_background(Learner.from_bytes, data)
+        (theirs, forgetting), settings = model_of(learner), loop.settings
+        if theirs != settings.model:
+            raise ValueError(f"it is a {theirs}, and the loop has a {settings.model}")
+        if forgetting != settings.forgetting:
+            raise ValueError(
+                f"it forgets by {forgetting:g}, and the loop by {settings.forgetting:g}; set "
+                "forgetting first"
+            )
+        if strange := [arm for arm in learner.arms if not isinstance(arm, str)]:
+            raise ValueError(
+                f"its arm {strange[0]!r} is no text, as arms of loops are; make it from an agent "
+                "whose arms have texts for names"
+            )
+        if len(learner.arms) > settings.most_arms:
+            raise ValueError(f"it has {len(learner.arms):,} arms, more than the loop takes")
+        await self._administer(loop, who, "import", "", key, Imported(self.clock(), data))
 
     # Decisions
 
@@ -198,17 +308,17 @@ class Service(Upkeep):
         key: str | None = None,
         person: str | None = None,
         ranked: bool = False,
+        may_add: bool = True,
     ) -> Decided:
         """Decide, and return once the decision is durable.
 
-        A repeat, by its id or by the key of its request, gets the decision that was made before.
+        A repeat, by the key of its request or while it waits by its id, gets the decision that was
+        made before.
         """
         for what, given in (("an id", id), ("a key", key), ("a person", person)):
             check_text(what, given)
-        if (made := self._made_before(loop, id, key)) is not None:
-            return await self.decision(loop, made)
-        if (unwritten := self._unwritten(loop, id, key)) is not None:
-            return unwritten
+        if (before := await self._made_before(loop, id, key)) is not None:
+            return before
         if loop.full:
             raise Overloaded(int(min(max(loop.due - self.clock(), 1), 60)))
         offered = list(loop.arms) if arms is None else list(arms)
@@ -216,30 +326,35 @@ class Service(Upkeep):
             check_arms(offered)
             new = loop.unknown(offered)
             if new:
+                if not may_add:
+                    raise ValueError(f"there is no arm {new[0]!r}, and this key may not add it")
                 self._check_room(loop, new)
-                await self._append_one(loop, ArmsChanged(self.clock(), add=new))
+                await self._append(loop, ArmsChanged(self.clock(), add=new))
         if is_list(loop, slots) and not loop.settings.is_warm(lists=True):
-            await asyncio.to_thread(loop.settings.warm, lists=True)
-        picks = fill(loop, context, offered, set(excluded), slots, arm_features)
+            await self.turns.in_background(partial(loop.settings.warm, lists=True))
+        if self.turns.waiting(loop.number) > MOST_TURNS:
+            raise Overloaded
+        for slot in slots if slots[0].features else ONE:
+            whole = loop.with_slot(context, slot.features)
+            self._check_growth(loop, loop.width_after(whole, (arm_features or {}).values()))
+        picks = await self.look(
+            loop, partial(fill, loop, context, offered, set(excluded), slots, arm_features)
+        )
         if id is None:
             id = self._new_id()
+        elif key is None:
+            key = self._new_id()  # ids may be used again, and writing this one may be repeated
         ranking = ranked_arms(offered, picks[0]) if ranked else None
         rule = loop.rule
         event = Decided(
             self.clock(), id, context, picks, rule.name, rule.target_name, deferred, key, person,
             arm_features, ranking,
         )  # fmt: skip
-        try:
-            found = await self._append_one(loop, event)
-        except StoreError as error:
-            self._lose(error)
-            if not self.store.shared or len(self.unwritten) >= MOST_UNWRITTEN:
-                raise
-            # Without the database of all servers one goes on deciding from what it knows.
-            self.unwritten.append((loop.name, event))
-            return event
-        if found == REPEATED:
-            return await self.decision(loop, self._made_before(loop, id, key) or id)
+        (outcome,) = await self._append(loop, event)
+        if outcome is KEPT:
+            self._lose(StoreError("a decision could not be written"))
+        elif outcome.result == REPEATED:
+            return await self._repeated(loop, event, outcome)
         return event
 
     def _new_id(self) -> str:
@@ -249,18 +364,39 @@ class Service(Upkeep):
             self._random = [many[i : i + 13] for i in range(0, len(many), 13)]
         return f"{int(self.clock() * 1e3) % 2**44:011x}{self._random.pop()}"
 
-    def _made_before(self, loop: Loop, id: str | None, key: str | None) -> str | None:
-        """The id of the decision that waits already by this id, or for a request of this key."""
-        made = loop.by_key.get(key, id) if key is not None else id
-        waiting = loop.waiting.get(made) if made is not None else None
-        return None if waiting is None or waiting.deadline <= self.clock() else made
+    async def _made_before(self, loop: Loop, id: str | None, key: str | None) -> Decided | None:
+        """Return the decision that waits by this id, or that a request of this key led to.
 
-    def _unwritten(self, loop: Loop, id: str | None, key: str | None = None) -> Decided | None:
-        """A decision that is not in the log yet, by its id or the key of its request."""
-        for name, event in self.unwritten:
-            if name == loop.name and (event.id == id or (key is not None and event.key == key)):
-                return event
+        Only where it need not be looked for in the log: writing it finds the rest.
+        """
+        if (kept := self.unwritten.find(loop.number, id, key)) is not None:
+            return kept
+        open = None if id is None else loop.waiting.get(id)
+        if open is not None and open.deadline > self.clock():
+            # The key tells an earlier decision by this id from the one that waits.
+            position = None
+            if key is not None:
+                position = await self.turns.read(self.store.keyed, loop.number, f"d{key}")
+            return await self._decision_at(loop, position or open.position)
+        if key is not None and loop.full:
+            position = await self.turns.read(self.store.keyed, loop.number, f"d{key}")
+            return None if position is None else await self._decision_at(loop, position)
         return None
+
+    async def _repeated(self, loop: Loop, event: Decided, outcome: Outcome) -> Decided:
+        """Return the decision that one in the log repeats."""
+        if loop.due <= self.clock():  # as any other event, a repeat ends waits that are over
+            await self._append(loop, Passed(self.clock()))
+        open = loop.waiting.get(event.id)
+        position = open.position if outcome.fresh and open is not None else outcome.position
+        return await self._decision_at(loop, position)
+
+    async def _decision_at(self, loop: Loop, position: int) -> Decided:
+        body = await self.turns.read(self.store.at, loop.number, position)
+        event = None if body is None else events.decode(body)
+        if not isinstance(event, Decided):
+            raise NotFound("the decision was deleted")
+        return event
 
     async def reward(
         self, loop: Loop, id: str, value: float, *, slot: str = "", key: str | None = None
@@ -271,112 +407,172 @@ class Service(Upkeep):
     async def rewards(
         self, loop: Loop, id: str, values: Sequence[tuple[str, float]], *, key: str | None = None
     ) -> list[str]:
-        """The same for several slots."""
-        check_text("a key", key)
-        for _, value in values:
-            check_reward(loop, value)
-        waiting = loop.waiting.get(id)
-        if waiting is None:
-            if self._unwritten(loop, id) is not None:
-                raise StoreError(f"decision {id!r} is not written yet; try again later")
-            history = await self.history(loop, id)
-            before = {(e.key, e.slot) for e in history if isinstance(e, Rewarded)}
-            if key is not None and all((key, slot) in before for slot, _ in values):
-                return [REPEATED] * len(values)
-            slots = {pick.slot for pick in first_decision(history, id).picks}
-        else:
-            slots = {slot.name for slot in waiting.slots}
-        for slot, _ in values:
-            if slot not in slots:
-                what = f"has no slot {slot!r}" if slot else "needs the name of a slot"
-                raise ValueError(f"a reward for decision {id!r} {what}")
+        """Take rewards for several slots of a decision, all or none."""
+        given = [GivenReward(id, slot, value, key) for slot, value in values]
+        return [str(each) for each in await self.reward_all(loop, given, strict=True)]
+
+    async def reward_all(
+        self, loop: Loop, given: Sequence[GivenReward], strict: bool = False
+    ) -> list[str | Exception]:
+        """Take rewards in one write, all or none; return what became of each.
+
+        Instead of one that cannot be taken there is the error, or with `strict` it is raised and
+        none is taken.
+        """
+        most = self.journal.most_waiting
+        if len(given) > most:
+            raise TooLarge(f"a request has at most {most:,} rewards, not {len(given):,}")
+        errors: list[Exception | None] = []
+        for reward in given:
+            try:
+                await self._check_given(loop, reward)
+                errors.append(None)
+            except (LookupError, ValueError) as error:
+                if strict:
+                    raise
+                errors.append(error)
         now = self.clock()
-        return await self._append(
-            [(loop.name, Rewarded(now, id, float(value), slot, key)) for slot, value in values]
-        )
+        happened = [
+            Rewarded(now, reward.id, float(reward.value), reward.slot, reward.key)
+            for reward, error in zip(given, errors, strict=True)
+            if error is None
+        ]
+        outcomes = iter(await self._append(loop, *happened) if happened else ())
+        return [next(outcomes).result if error is None else error for error in errors]
+
+    async def _check_given(self, loop: Loop, given: GivenReward) -> None:
+        """Raise an error if a reward cannot be taken."""
+        check_text("a key", given.key)
+        check_reward(loop, given.value)
+        open = loop.waiting.get(given.id)
+        if open is not None:
+            slots = {slot.name for slot in open.slots}
+        elif self.unwritten.find(loop.number, given.id, None) is not None:
+            raise StoreError(f"decision {given.id!r} is not written yet; try again later")
+        else:
+            slots = {pick.slot for pick in (await self.decision(loop, given.id)).picks}
+        if given.slot not in slots:
+            what = f"has no slot {given.slot!r}" if given.slot else "needs the name of a slot"
+            raise ValueError(f"a reward for decision {given.id!r} {what}")
 
     async def activate(self, loop: Loop, id: str) -> str:
         """Put a deferred decision to use."""
         if id not in loop.waiting:
             await self.decision(loop, id)
-        return await self._append_one(loop, Activated(self.clock(), id))
+        return (await self._append(loop, Activated(self.clock(), id)))[0].result
 
     async def decision(self, loop: Loop, id: str) -> Decided:
-        """A decision that was made before, from the log."""
-        return first_decision(await self.history(loop, id), id)
+        """Return the decision that waits by an id, or else the last one made by it."""
+        if (open := loop.waiting.get(id)) is not None:
+            return await self._decision_at(loop, open.position)
+        return last_decision(await self.history(loop, id), id)
 
     async def history(self, loop: Loop, id: str) -> list[AnyEvent]:
-        """Everything that happened to a decision."""
+        """Return everything that happened to a decision."""
         if NUL in id:  # as no id that was given out
             return []
-        found = await asyncio.to_thread(self.store.about, loop.name, id)
+        found = await self.turns.read(self.store.about, loop.number, id)
         return [events.decode(logged.body) for logged in found]
 
     def newest(self, loop: Loop, count: int) -> Iterator[AnyEvent]:
-        """The last events about decisions of a loop, in order; blocks."""
-        return (events.decode(logged.body) for logged in self.store.newest(loop.name, count))
+        """Yield the last events about decisions of a loop, in order; blocks."""
+        return (events.decode(logged.body) for logged in self.store.newest(loop.number, count))
+
+    # Documents
+
+    async def documents(self, loop: Loop, kind: str) -> dict[str, bytes]:
+        """Return all documents of a kind by their ids, in the order in which they were made."""
+        return await self.turns.read(self.store.documents, loop.number, kind)
+
+    async def put_document(self, loop: Loop, kind: str, id: str, body: bytes) -> None:
+        """Keep something about a loop, such as an evaluation."""
+        await self._write(Change(documents=[Document(loop.number, kind, id, body)]))
+
+    async def delete_document(self, loop: Loop, kind: str, id: str) -> bool:
+        """Delete a document, and return whether there was one."""
+        return await self.turns.read(self.store.delete_document, loop.number, kind, id)
 
     # Deletion
 
     async def forget(
-        self, loop: Loop, ids: Sequence[str] = (), person: str | None = None, who: str = "server"
-    ) -> int:
-        """Delete decisions with all that was learned from them, and say how many events went."""
-        ids = [id for id in ids if NUL not in id]
+        self, loop: Loop, ids: Sequence[str] = (), person: str | None = None, who: str = "server",
+        key: str | None = None,
+    ) -> int:  # fmt: skip
+        """Delete decisions with all that was learned from them; return how many events went."""
+        subjects = [id for id in ids if NUL not in id]
         check_text("a person", person)
-        async with self._deleting_from(loop.name):
-            loop = self.loop(loop.name)  # which may be another by now
-            async with self._saving:
-                deleted = await asyncio.to_thread(self.store.forget, loop.name, ids, person)
-                loop.stale = loop.stale or deleted > 0  # until it is made anew
-            if deleted:
-                await self._append_one(loop, Forgot(self.clock()))
-                await self._rebuild(loop.name)
-        # Who was forgotten is not written down.
-        self.audit(who, "forget", loop.name, f"{deleted} events")
-        return deleted
+        forget = Forget(loop.number, subjects, person)
+        async with self._busy[loop.number]:
+            # Who was forgotten is not written down.
+            event = Forgot(self.clock())
+            erased = await self._administer(loop, who, "forget", "", key, event, forget=forget)
+            await self._rebuilt(loop)
+        return erased
 
-    @contextlib.asynccontextmanager
-    async def _deleting_from(self, name: str) -> AsyncIterator[None]:
-        """Only one at a time; and whoever does it sees to the loop, not the fold of `Forgot`."""
-        async with self._busy:
-            self._deleting.add(name)
-            try:
-                yield
-            finally:
-                self._deleting.discard(name)
+    async def _rebuilt(self, loop: Loop) -> None:
+        """Wait until a loop is what the log makes of it."""
+        if (task := self._rebuilding.get(loop.number)) is not None:
+            await asyncio.shield(task)
 
-    async def clear(self, loop: Loop, who: str) -> None:
+    async def clear(self, loop: Loop, who: str, key: str | None = None) -> None:
         """Delete the log of a loop; its settings and what it learned stay."""
-        async with self._deleting_from(loop.name):
+        if await self._is_repeat(key):
+            return
+        number = loop.number
+        async with self._busy[number]:
             loop = self.loop(loop.name)
-            settings, agent = loop.settings, loop.agent
-            async with self._saving:
-                await asyncio.to_thread(self.store.clear, loop.name)
-                fresh = Loop(loop.name, self._seed)
-                fresh.position = loop.position
-                loop.stale, self.loops[loop.name] = True, fresh
+            taken = await self._held(loop)
+            if taken is not None:
+                position, held = taken
+                count = await self.turns.read(self.store.count, number, position)
+                await self.journal.look()  # what was changed before the count is known now
+            if taken is None or loop.stale:
+                raise Conflict("decisions are being deleted; try again")
+            state = msgspec.structs.replace(
+                held.state, counts=LoopCounts(), tally=Tally(spans=[]), waiting={}, relearned=[]
+            )
+            body = await self.turns.in_background(held._replace(state=state).to_bytes)
             now = self.clock()
-            pairs: list[tuple[str, AnyEvent]] = [
-                (loop.name, Forgot(now)),
-                (loop.name, Configured(now, settings)),
-            ]
-            if agent is not None:
-                pairs.append((loop.name, Imported(now, agent.to_bytes())))
-            await self._append(pairs)
-        self.audit(who, "clear", loop.name, "")
+            body = events.encode(Condensed(now, body))
+            condense = Condense(number, position, body, count, position)
+            await self._administer(loop, who, "clear", "", key, Forgot(now), condense=condense)
+            await self._rebuilt(loop)
 
 
-def first_decision(history: Sequence[AnyEvent], id: str) -> Decided:
-    """The decision that a history begins with."""
-    for event in history:
+def record_of(loop: Loop) -> LoopRecord:
+    """Return a loop as the store knows it."""
+    return LoopRecord(loop.number, loop.name)
+
+
+def keys_by_role(issued: Sequence[Issued]) -> dict[str, str]:
+    """Return the new keys of a loop."""
+    return {each.saved[0].role: each.key for each in issued}
+
+
+def file_arms(loop: int, arms: Sequence[str]) -> Document:
+    """Return the document with the arms that a file names."""
+    return Document(loop, *FILE_ARMS, msgspec.json.encode(list(arms)))
+
+
+def last_decision(history: Sequence[AnyEvent], id: str) -> Decided:
+    """Return the last decision of a history."""
+    for event in reversed(history):
         if isinstance(event, Decided):
             return event
     raise NotFound(f"there is no decision {id!r}")
 
 
+def check_loop(name: str) -> None:
+    """Raise ValueError if a loop cannot have this name."""
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            "the name of a loop has up to 64 letters, digits, dots, dashes and underscores, "
+            f"the first a letter or digit; {name[:80]!r} does not"
+        )
+
+
 def check_text(what: str, given: str | None) -> None:
-    """Complain about what the stores cannot find again, or only at a cost."""
+    """Raise ValueError for a text that the stores cannot find again, or only at a cost."""
     if given is not None and not 1 <= len(given) <= LONGEST_ID:
         raise ValueError(f"{what} has 1 to {LONGEST_ID} characters")
     if given is not None and NUL in given:
@@ -384,7 +580,7 @@ def check_text(what: str, given: str | None) -> None:
 
 
 def check_arms(arms: Sequence[str]) -> None:
-    """Complain about names that arms cannot have."""
+    """Raise ValueError for names that arms cannot have."""
     for arm in arms:
         if not arm or len(arm) > LONGEST_ID:
             raise ValueError(f"the name of an arm has 1 to {LONGEST_ID} characters")
@@ -393,10 +589,10 @@ def check_arms(arms: Sequence[str]) -> None:
 
 
 def check_reward(loop: Loop, value: float) -> None:
-    """Complain about a reward that the loop cannot take."""
+    """Raise ValueError for a reward that the loop cannot take."""
     if loop.settings.reward_range is not None:
         low, high = loop.settings.reward_range
         if not low <= value <= high:
             raise ValueError(f"a reward is {low:g} to {high:g} here, not {value:g}")
-    if loop.agent is not None:
-        loop.agent.check_reward(value)
+    if loop.learner is not None:
+        loop.learner.check_reward(value)

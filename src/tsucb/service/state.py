@@ -1,49 +1,47 @@
 """What a loop knows, as a snapshot has it."""
 
 import hashlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from tsucb.agent.snapshot import Held
 from tsucb.service.events import Decided
 from tsucb.service.settings import LoopSettings
 from tsucb.service.tally import Tally
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 
 
 class Slot(msgspec.Struct, array_like=True, gc=False):
     """One pick of a decision that waits: its arm, and what it earned so far.
 
     `weight` is 1 / (K p); see `tally`. `imitated`: whether the policy would have played it too.
+    `row` is what the learner read of it when it was played; None if it is not to be learned.
     """
 
     name: str
     arm: str
     weight: float
     imitated: bool
+    row: bytes | None = None
     total: float | None = None
     learned: bool = False
 
 
-class Waiting(msgspec.Struct, array_like=True, gc=False):
+class OpenDecision(msgspec.Struct, array_like=True, gc=False):
     """A decision that waits for its rewards.
 
-    `deferred` is the decision itself, until it is activated; `key` is that of the request that made
-    it, `keys` those of the rewards that came.
+    `position` is where it is in the log; `deferred` is the decision itself, until it is activated.
     """
 
-    number: int
+    position: int
     time: float
     deadline: float
     slots: list[Slot]
-    keys: list[str]
-    key: str | None = None
     deferred: Decided | None = None
 
 
-class Counts(msgspec.Struct, array_like=True):
+class LoopCounts(msgspec.Struct, array_like=True):
     """What happened so far."""
 
     decisions: int = 0
@@ -64,10 +62,10 @@ class State(msgspec.Struct, array_like=True):
     arms: list[str]
     now: float
     created: float
-    counts: Counts
+    counts: LoopCounts
     tally: Tally
-    waiting: dict[str, Waiting]
-    agent: bytes | None
+    waiting: dict[str, OpenDecision]
+    learner: bytes | None
     relearned: list[int] = []
 
 
@@ -75,19 +73,19 @@ class LoopHeld(NamedTuple):
     """What a loop knew at a moment; to write it down may take its time, in another thread."""
 
     state: State
-    agent: Held | None
+    learner: Any  # what `Learner.hold` returned
 
     def to_bytes(self) -> bytes:
-        """A snapshot, from which the loop can go on."""
-        return self._encoded(None if self.agent is None else self.agent.to_bytes())
+        """Return a snapshot, from which the loop can go on."""
+        return self._encoded(None if self.learner is None else self.learner.to_bytes())
 
     def digest(self) -> str:
-        """A hash of it."""
-        agent = None if self.agent is None else self.agent.digest().encode()
-        return hashlib.sha256(self._encoded(agent)).hexdigest()
+        """Return a hash of everything."""
+        learner = None if self.learner is None else self.learner.digest().encode()
+        return hashlib.sha256(self._encoded(learner)).hexdigest()
 
-    def _encoded(self, agent: bytes | None) -> bytes:
-        return encode(msgspec.structs.replace(self.state, agent=agent))
+    def _encoded(self, learner: bytes | None) -> bytes:
+        return encode(msgspec.structs.replace(self.state, learner=learner))
 
 
 encode = msgspec.msgpack.Encoder().encode
@@ -95,6 +93,7 @@ _decode = msgspec.msgpack.Decoder(State).decode
 
 
 def decoded(data: bytes) -> State:
+    """Return what a snapshot holds; raise ValueError if it is damaged or of another version."""
     try:
         state = _decode(data)
     except msgspec.MsgspecError as error:

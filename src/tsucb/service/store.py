@@ -1,7 +1,17 @@
-"""Where a service keeps what it must not lose: events, snapshots, keys, the audit trail."""
+"""Where a service keeps what it must not lose: one SQL schema and one `write` for two databases."""
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+import contextlib
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from tsucb.service.errors import Conflict
+
+FORMAT = 2
+KEPT_SNAPSHOTS = 2
+CHUNK = 5_000  # events read, or deleted, at a time
+PIECE = 256_000  # bytes of a snapshot that are written together
 
 
 class StoreError(Exception):
@@ -11,22 +21,31 @@ class StoreError(Exception):
 class Row(NamedTuple):
     """An event on its way into the log, encoded.
 
-    `subject` is the decision it is about, `person` whose decision it is; None where there is none.
+    `loop` is the loop's number. `subject` is the id of the decision that the event is about,
+    `person` whose decision it is, `key` identifies the request: the log takes each key of a loop
+    once. None where there is none.
     """
 
-    loop: str
-    time: float
+    loop: int
     subject: str | None
     person: str | None
+    key: str | None
     body: bytes
 
 
 class Logged(NamedTuple):
-    """An event in the log. Positions are dense, and in the order of commits."""
+    """An event in the log. Positions increase in the order of commits."""
 
     position: int
-    loop: str
+    loop: int
     body: bytes
+
+
+class Place(NamedTuple):
+    """Where a row is in the log: 0 if its loop is gone; not `fresh` if its key was there before."""
+
+    position: int
+    fresh: bool
 
 
 class Snapshot(NamedTuple):
@@ -36,10 +55,18 @@ class Snapshot(NamedTuple):
     body: bytes
 
 
+class LoopRecord(NamedTuple):
+    """A loop: its number is random and never used again, its name may be."""
+
+    number: int
+    name: str
+
+
 class KeyRecord(NamedTuple):
-    """A key, of which only the hash is kept; `loop` is None for the key of the server."""
+    """A key, of which only the hash is kept; number 0 and name None for the key of the server."""
 
     hash: bytes
+    number: int
     loop: str | None
     role: str
     created: float
@@ -47,112 +74,592 @@ class KeyRecord(NamedTuple):
 
 
 class AuditRecord(NamedTuple):
-    """Who did what to which loop."""
+    """Who did what to which loop; `key` identifies the request."""
 
     time: float
     who: str
     action: str
     loop: str | None
     detail: str
+    key: str | None = None
 
 
-class Store(Protocol):
-    """All methods block, from any thread. What they write is durable when they return."""
+class Document(NamedTuple):
+    """Something else about a loop: an evaluation, settings of a protocol."""
+
+    loop: int
+    kind: str
+    id: str
+    body: bytes
+
+
+class Forget(NamedTuple):
+    """Decisions to be erased, by their ids or by the person."""
+
+    loop: int
+    subjects: Sequence[str]
+    person: str | None
+
+
+class Condense(NamedTuple):
+    """An event to replace all events of a loop up to its position, `events` of them.
+
+    Models that learned again from these are in its body if that was `known`: their events are at
+    most at that position.
+    """
+
+    loop: int
+    position: int
+    body: bytes
+    events: int
+    known: int
+
+
+class SetAside(NamedTuple):
+    """An event to be moved out of the log, and why."""
+
+    loop: int
+    position: int
+    reason: str
+
+
+class Change(NamedTuple):
+    """One change of state: all of it is written in one transaction, or nothing.
+
+    Parameters
+    ----------
+    rows : events to append
+    create : loops to make
+    remove : the number of a loop to delete, with everything of it
+    forget, condense, aside : events to erase; with `forget`, `rows` are appended if any was there
+    keys, drop_keys : keys to add or to change, and hashes of those to delete
+    documents : to add or to replace
+    audit : for the audit trail; the detail of a `forget` is the number of events erased
+    """
+
+    rows: Sequence[Row] = ()
+    create: Sequence[LoopRecord] = ()
+    remove: int | None = None
+    forget: Forget | None = None
+    condense: Condense | None = None
+    aside: SetAside | None = None
+    keys: Sequence[KeyRecord] = ()
+    drop_keys: Sequence[bytes] = ()
+    documents: Sequence[Document] = ()
+    audit: Sequence[AuditRecord] = ()
+
+    def joined(self, other: "Change") -> "Change":
+        """Return two changes as one, neither of which erases."""
+        return self._replace(
+            rows=[*self.rows, *other.rows],
+            create=[*self.create, *other.create],
+            keys=[*self.keys, *other.keys],
+            documents=[*self.documents, *other.documents],
+            audit=[*self.audit, *other.audit],
+        )
 
     @property
-    def shared(self) -> bool:
-        """Whether other processes append to the log too."""
+    def erases(self) -> int | None:
+        """The number of the loop of which events are deleted."""
+        parts = (self.forget, self.condense, self.aside)
+        loops = [self.remove, *(part.loop for part in parts if part is not None)]
+        return next((number for number in loops if number is not None), None)
 
-    def append(self, rows: Sequence[Row]) -> int:
-        """Append events, all or none, and return the position of the first."""
+    @property
+    def plain(self) -> bool:
+        """Whether it only appends events, as decisions and rewards do."""
+        return self.erases is None and not any(self[6:]) and not self.create
+
+
+class Written(NamedTuple):
+    """What a change did: the place of every row, and how many events were erased."""
+
+    places: list[Place]
+    erased: int = 0
+
+
+class Execute(Protocol):
+    """Executes one statement and returns the rows that it found."""
+
+    def __call__(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
+
+
+SCHEMA = """
+CREATE TABLE tsucb_last (position bigint NOT NULL, format integer NOT NULL);
+INSERT INTO tsucb_last VALUES (0, {format});
+CREATE TABLE tsucb_loops (
+  number bigint PRIMARY KEY, name text UNIQUE, first bigint NOT NULL DEFAULT 0
+);
+CREATE TABLE tsucb_events (
+  position {position}, loop bigint NOT NULL, subject text, person text, key text,
+  body bytea NOT NULL, checksum bigint NOT NULL
+);
+CREATE INDEX tsucb_by_loop ON tsucb_events (loop, position);
+CREATE INDEX tsucb_by_subject ON tsucb_events (subject, loop) WHERE subject IS NOT NULL;
+CREATE INDEX tsucb_by_person ON tsucb_events (person, loop) WHERE person IS NOT NULL;
+CREATE UNIQUE INDEX tsucb_by_key ON tsucb_events (key, loop) WHERE key IS NOT NULL;
+CREATE TABLE tsucb_aside (
+  position bigint PRIMARY KEY, loop bigint NOT NULL, body bytea NOT NULL, reason text NOT NULL
+);
+CREATE TABLE tsucb_snapshots (
+  loop bigint NOT NULL, position bigint NOT NULL, body bytea NOT NULL, checksum bigint NOT NULL,
+  PRIMARY KEY (loop, position)
+);
+CREATE TABLE tsucb_pieces (
+  loop bigint NOT NULL, position bigint NOT NULL, number bigint NOT NULL, body bytea NOT NULL,
+  PRIMARY KEY (loop, position, number)
+);
+CREATE TABLE tsucb_keys (
+  hash bytea PRIMARY KEY, loop bigint NOT NULL, role text NOT NULL,
+  created double precision NOT NULL, expires double precision
+);
+CREATE TABLE tsucb_documents (
+  number {serial}, loop bigint NOT NULL, kind text NOT NULL, id text NOT NULL,
+  body bytea NOT NULL, UNIQUE (loop, kind, id)
+);
+CREATE TABLE tsucb_audit (
+  number {serial}, time double precision NOT NULL, who text NOT NULL, action text NOT NULL,
+  loop text, detail text NOT NULL, key text UNIQUE
+);
+"""
+REMOVED = 2**62  # `first` of a loop that was deleted: all of its events are to go
+COLUMNS = "position, loop, subject, person, key, body, checksum"
+
+COUNT = (
+    "SELECT count(*) FROM tsucb_events JOIN tsucb_loops ON number = loop "
+    "WHERE loop = ? AND position <= ? AND position >= first"
+)
+
+FIRST = "SELECT first FROM tsucb_loops WHERE number = ?"
+# Keys of events after which another model learns from the log begin with this letter.
+MODEL = "m"
+LEARNED_AGAIN = (
+    "SELECT 1 FROM tsucb_events WHERE key >= 'm' AND key < 'n' AND loop = ? AND position > ?"
+)
+
+
+def checksum(row: Row) -> int:
+    """Return the checksum of an event, to which the store adds its position."""
+    head = f"{row.loop} {row.subject!r} {row.person!r} {row.key!r}".encode()
+    return zlib.crc32(row.body, zlib.crc32(head))
+
+
+class Store:
+    """Events, snapshots, keys, documents and the audit trail in an SQL database.
+
+    All methods block and may be called from any thread. What they write is durable when they
+    return. Subclasses say how one database is connected to, and how it appends.
+    """
+
+    shared = False  # whether other processes append to the log too
+    BEGIN = "BEGIN"
+    POSITION, SERIAL = "bigint PRIMARY KEY", "bigserial PRIMARY KEY"
+    _locks: dict[str, Any]  # one for every connection, by its purpose
+
+    # What a database must say
+
+    def _execute(self, name: str, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Execute a statement on a connection; raise `StoreError` if that fails."""
+        raise NotImplementedError
+
+    def _roll_back(self, name: str) -> None:
+        """End a transaction that failed, in whatever state it is."""
+        raise NotImplementedError
+
+    def _append(self, execute: Execute, rows: Sequence[Row]) -> list[Place]:
+        """Append events inside a transaction."""
+        raise NotImplementedError
+
+    def _lock_loop(self, execute: Execute, loop: int) -> None:
+        """Wait until no other process erases events of a loop."""
+
+    def _keep_last(self, execute: Execute) -> None:
+        """Write down the last position before events are deleted, so that it is not used again."""
+
+    def _scrub(self) -> None:
+        """Leave nothing of what was deleted in the files."""
+
+    def _structure(self) -> list[str]:
+        """Return what the database itself finds damaged."""
+        return []
+
+    # Transactions
+
+    @contextlib.contextmanager
+    def _transaction(self, name: str = "writer") -> Iterator[Execute]:
+        """Everything executed in it is durable at its end, or nothing happened."""
+        with self._locks[name]:
+            try:
+                self._execute(name, self.BEGIN)
+                yield partial(self._execute, name)
+                self._execute(name, "COMMIT")
+            except BaseException:
+                self._roll_back(name)
+                raise
+
+    def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self._locks["reader"]:
+            return self._execute("reader", query, values)
+
+    def _create(self, execute: Execute) -> None:
+        """Make the tables in an empty database."""
+        text = SCHEMA.format(format=FORMAT, position=self.POSITION, serial=self.SERIAL)
+        for statement in text.split(";\n")[:-1]:
+            execute(statement)
+
+    def _check_format(self, execute: Execute, where: str) -> None:
+        """Raise StoreError if the tables are those of another version."""
+        found = execute("SELECT format FROM tsucb_last")
+        if found != [(FORMAT,)]:
+            raise StoreError(f"{where} has another format than {FORMAT}, which this version reads")
+
+    def write(self, change: Change) -> Written:
+        """Write one change of state, all or nothing."""
+        with self._transaction() as execute:
+            erased = 0
+            if change.erases is not None:
+                erased = self._erase(execute, change, change.erases)
+            for loop in change.create:
+                execute("INSERT INTO tsucb_loops (number, name) VALUES (?, ?)", loop)
+            places = []
+            if change.rows and (erased or change.forget is None):
+                places = self._append(execute, change.rows)
+            for key in change.keys:
+                execute(
+                    "INSERT INTO tsucb_keys VALUES (?, ?, ?, ?, ?) ON CONFLICT (hash) "
+                    "DO UPDATE SET expires = excluded.expires",
+                    (key.hash, key.number, key.role, key.created, key.expires),
+                )
+            for hash in change.drop_keys:
+                execute("DELETE FROM tsucb_keys WHERE hash = ?", (hash,))
+            for document in change.documents:
+                execute(
+                    "INSERT INTO tsucb_documents (loop, kind, id, body) VALUES (?, ?, ?, ?) "
+                    "ON CONFLICT (loop, kind, id) DO UPDATE SET body = excluded.body",
+                    document,
+                )
+            for record in change.audit:
+                if change.forget is not None:
+                    record = record._replace(detail=f"{erased} events")
+                execute(
+                    "INSERT INTO tsucb_audit (time, who, action, loop, detail, key) "
+                    "VALUES (?, ?, ?, ?, ?, ?)",
+                    record,
+                )
+        if change.erases is not None:
+            with contextlib.suppress(StoreError):  # what is left goes with the next one
+                self.sweep(change.erases)
+        return Written(places, erased)
+
+    def _erase(self, execute: Execute, change: Change, loop: int) -> int:
+        """Erase what a change says, and return how many events went."""
+        self._lock_loop(execute, loop)
+        self._keep_last(execute)
+        if change.remove is not None:
+            query = "UPDATE tsucb_loops SET name = NULL, first = ? WHERE number = ?"
+            execute(query, (REMOVED, loop))
+            for table in ("documents", "keys"):
+                execute(f"DELETE FROM tsucb_{table} WHERE loop = ?", (loop,))
+        erased = 0
+        if change.forget is not None:
+            erased = len(self._forget(execute, change.forget))
+        if change.condense is not None:
+            self._condense(execute, change.condense)
+        if change.aside is not None:
+            event = change.aside.position, loop
+            query = (
+                "INSERT INTO tsucb_aside SELECT position, loop, body, ? FROM tsucb_events "
+                "WHERE position = ? AND loop = ?"
+            )
+            execute(query, (change.aside.reason, *event))
+            execute("DELETE FROM tsucb_events WHERE position = ? AND loop = ?", event)
+        if change.condense is None or change.rows:  # old events leave later snapshots right
+            self._delete_snapshots(execute, loop)
+        return erased
+
+    def _forget(self, execute: Execute, forget: Forget) -> list[tuple[Any, ...]]:
+        loop, found = forget.loop, []
+        query = "DELETE FROM tsucb_events WHERE loop = ? AND subject "
+        if forget.person is not None:
+            theirs = "IN (SELECT subject FROM tsucb_events WHERE loop = ? AND person = ?)"
+            found += execute(f"{query} {theirs} RETURNING position", (loop, loop, forget.person))
+        for subject in forget.subjects:
+            found += execute(f"{query} = ? RETURNING position", (loop, subject))
+        return found
+
+    def _condense(self, execute: Execute, condense: Condense) -> None:
+        loop, position, body, events, known = condense
+        query = "SELECT subject, person, key FROM tsucb_events WHERE loop = ? AND position = ?"
+        found = execute(query, (loop, position))
+        changed = execute(LEARNED_AGAIN, (loop, known))
+        if changed or not found or execute(COUNT, (loop, position)) != [(events,)]:
+            raise Conflict("the log of the loop was changed meanwhile; try again")
+        subject, person, key = found[0]
+        total = checksum(Row(loop, subject, person, key, body)) + position
+        query = "UPDATE tsucb_events SET body = ?, checksum = ? WHERE position = ?"
+        execute(query, (body, total, position))
+        execute("UPDATE tsucb_loops SET first = ? WHERE number = ?", (position, loop))
+
+    @staticmethod
+    def _delete_snapshots(execute: Execute, loop: int) -> None:
+        for table in ("snapshots", "pieces"):
+            execute(f"DELETE FROM tsucb_{table} WHERE loop = ?", (loop,))
+
+    def sweep(self, only: int | None = None) -> None:
+        """Delete what no reader sees any more, of one loop or of all.
+
+        Some at a time, as appending waits meanwhile.
+        """
+        found = self._rows("SELECT number, first FROM tsucb_loops WHERE first > 0")
+        for loop, first in found:
+            if only not in (None, loop):
+                continue
+            query = (
+                "DELETE FROM tsucb_events WHERE position IN (SELECT position FROM tsucb_events "
+                "WHERE loop = ? AND position < ? LIMIT ?) RETURNING position"
+            )
+            deleted = CHUNK
+            while deleted == CHUNK:
+                with self._transaction("keeper") as execute:
+                    deleted = len(execute(query, (loop, first, CHUNK)))
+                    if first == REMOVED:
+                        self._delete_snapshots(execute, loop)
+        self._scrub()
+
+    # Events
 
     def last(self) -> int:
-        """The position of the last event, 0 if there is none."""
+        """Return the position of the last event, 0 if there is none."""
+        return int(self._rows(self.LAST)[0][0])
+
+    LAST = "SELECT position FROM tsucb_last"
 
     def read(
-        self, after: int, loop: str | None = None, until: int | None = None
+        self, after: int, loop: int | None = None, until: int | None = None
     ) -> Iterator[Logged]:
-        """The events after a position and at most `until`, of one loop or of all, in order."""
+        """Yield the events after a position and at most `until`, of one loop or of all, in order.
 
-    def about(self, loop: str, subject: str) -> list[Logged]:
-        """The events about one decision."""
-
-    def newest(self, loop: str, count: int) -> Iterator[Logged]:
-        """The last events of a loop in order, so many of which are about decisions."""
-
-    def forget(self, loop: str, subjects: Sequence[str], person: str | None) -> int:
-        """Delete the events about decisions, by their ids or by the person; drop all snapshots."""
-
-    def condense(self, loop: str, position: int, body: bytes, count: int) -> bool:
-        """Let an event stand for all events of a loop up to its position, and delete those.
-
-        False, and nothing happened, if there are not so many, as some were deleted meanwhile; or if
-        this process does not guard the loop.
+        A damaged event raises a `StoreError` that names it.
         """
+        for position, row, damaged in self._scan(after, loop, until):
+            if damaged:
+                raise StoreError(f"event {position} of the log is damaged; see tsucb serve --check")
+            yield Logged(position, row.loop, row.body)
 
-    def clear(self, loop: str) -> None:
-        """Delete all events and snapshots of a loop."""
+    def _scan(
+        self, after: int, loop: int | None, until: int | None = None
+    ) -> Iterator[tuple[int, Row, bool]]:
+        """Yield events with their positions, and whether their checksums are wrong."""
+        end = self.last() if until is None else until
+        condition, which = ("", []) if loop is None else ("AND loop = ?", [loop])
+        first = self._rows(FIRST, loop)
+        after = max([after, *(number - 1 for (number,) in first)])
+        query = (
+            f"SELECT {COLUMNS} FROM tsucb_events WHERE position > ? AND position <= ? "
+            f"{condition} ORDER BY position LIMIT ?"
+        )
+        rows: list[tuple[Any, ...]] = []
+        while after < end:
+            rows = self._rows(query, after, end, *which, CHUNK)
+            if self._rows(FIRST, loop) != first:
+                raise Conflict("the log of the loop was condensed meanwhile; try again")
+            for position, *columns, total in rows:
+                row = Row(*columns)
+                yield position, row, checksum(row) + position != total
+            after = rows[-1][0] if len(rows) == CHUNK else end
 
-    def save_snapshot(self, loop: str, snapshot: Snapshot, alone: bool = False) -> None:
+    def about(self, loop: int, subject: str) -> list[Logged]:
+        """Return the events about one decision."""
+        query = (
+            "SELECT position, body FROM tsucb_events JOIN tsucb_loops ON number = loop "
+            "WHERE subject = ? AND loop = ? AND position >= first ORDER BY position"
+        )
+        return [Logged(position, loop, body) for position, body in self._rows(query, subject, loop)]
+
+    def at(self, loop: int, position: int) -> bytes | None:
+        """Return the event at a position, None if it was erased."""
+        found = next(self.read(position - 1, loop, position), None)
+        return None if found is None else found.body
+
+    def keyed(self, loop: int, key: str) -> int | None:
+        """Return the position of the event that a request with a key led to."""
+        query = "SELECT position FROM tsucb_events WHERE key = ? AND loop = ?"
+        found = self._rows(query, key, loop)
+        return int(found[0][0]) if found else None
+
+    def count(self, loop: int, until: int) -> int:
+        """Return how many events of a loop there are up to a position."""
+        return int(self._rows(COUNT, loop, until)[0][0])
+
+    def newest(self, loop: int, count: int) -> Iterator[Logged]:
+        """Yield the last events of a loop in order, `count` of which are about decisions."""
+        query = (
+            "SELECT position FROM tsucb_events WHERE loop = ? AND subject IS NOT NULL "
+            "ORDER BY position DESC LIMIT 1 OFFSET ?"
+        )
+        first = self._rows(query, loop, count - 1)
+        return self.read(first[0][0] - 1 if first else 0, loop)
+
+    def set_aside(self) -> list[tuple[int, int, str]]:
+        """Return position, loop and reason of every event that was moved out of the log."""
+        query = "SELECT position, loop, reason FROM tsucb_aside ORDER BY position"
+        return [(position, loop, reason) for position, loop, reason in self._rows(query)]
+
+    # Snapshots
+
+    def save_snapshot(self, loop: int, snapshot: Snapshot, alone: bool = False) -> None:
         """Keep a snapshot, and of older ones only the newest; none if it is to be `alone`.
 
-        Events are appended meanwhile, however large it is.
+        It is written in pieces, between which events are appended, and is there once its last
+        piece is.
         """
+        (position, body), kept = snapshot, 1 if alone else KEPT_SNAPSHOTS
+        end = max(len(body) - 1, 0) // PIECE * PIECE
+        with self._locks["snapshot"]:
+            with self._transaction("keeper") as execute:
+                self._drop_snapshot(execute, loop, position)
+            for first in range(0, end, PIECE):
+                piece = loop, position, first, body[first : first + PIECE]
+                with self._transaction("keeper") as execute:
+                    execute("INSERT INTO tsucb_pieces VALUES (?, ?, ?, ?)", piece)
+            with self._transaction("keeper") as execute:
+                values = loop, position, body[end:], zlib.crc32(body)
+                execute("INSERT INTO tsucb_snapshots VALUES (?, ?, ?, ?)", values)
+            positions = [each for each, _, _ in self._snapshot_ends(loop)]
+            query = "SELECT DISTINCT position FROM tsucb_pieces WHERE loop = ?"
+            unfinished = {each for (each,) in self._rows(query, loop)} - set(positions)
+            for old in {*positions[kept:], *unfinished}:
+                with self._transaction("keeper") as execute:
+                    self._drop_snapshot(execute, loop, old)
 
-    def snapshots(self, loop: str) -> list[Snapshot]:
-        """The snapshots of a loop, the newest first."""
+    @staticmethod
+    def _drop_snapshot(execute: Execute, loop: int, position: int) -> None:
+        for table in ("snapshots", "pieces"):
+            query = f"DELETE FROM tsucb_{table} WHERE loop = ? AND position = ?"
+            execute(query, (loop, position))
 
-    def drop_snapshots(self, loop: str) -> None:
+    def _snapshot_ends(self, loop: int) -> list[tuple[Any, ...]]:
+        query = (
+            "SELECT position, body, checksum FROM tsucb_snapshots WHERE loop = ? "
+            "ORDER BY position DESC"
+        )
+        return self._rows(query, loop)
+
+    def snapshots(self, loop: int) -> list[Snapshot]:
+        """Return the snapshots of a loop that are whole, the newest first."""
+        return [snapshot for snapshot, whole in self._all_snapshots(loop) if whole]
+
+    def _all_snapshots(self, loop: int) -> Iterator[tuple[Snapshot, bool]]:
+        for position, end, total in self._snapshot_ends(loop):
+            query = "SELECT body FROM tsucb_pieces WHERE loop = ? AND position = ? ORDER BY number"
+            pieces = [body for (body,) in self._rows(query, loop, position)]
+            body = b"".join([*pieces, end])
+            yield Snapshot(position, body), zlib.crc32(body) == total
+
+    def drop_snapshots(self, loop: int) -> None:
         """Delete the snapshots of a loop."""
+        with self._transaction() as execute:
+            self._delete_snapshots(execute, loop)
 
-    def loops(self) -> list[str]:
-        """The names of all loops."""
+    # Loops, keys, documents, the audit trail
 
-    def add_loop(self, name: str) -> None:
-        """Make room for a loop."""
-
-    def remove_loop(self, name: str) -> None:
-        """Delete a loop with its events, snapshots and keys."""
+    def loops(self) -> dict[str, int]:
+        """Return the numbers of all loops by their names."""
+        query = "SELECT name, number FROM tsucb_loops WHERE name IS NOT NULL ORDER BY name"
+        return dict(self._rows(query))
 
     def all_keys(self) -> list[KeyRecord]:
-        """All keys."""
+        """Return all keys."""
+        query = (
+            "SELECT hash, loop, name, role, created, expires FROM tsucb_keys "
+            "LEFT JOIN tsucb_loops ON number = loop WHERE loop = 0 OR name IS NOT NULL "
+            "ORDER BY created"
+        )
+        return [KeyRecord(*row) for row in self._rows(query)]
 
-    def save_key(self, key: KeyRecord) -> None:
-        """Add a key, or change when it expires."""
+    def documents(self, loop: int, kind: str) -> dict[str, bytes]:
+        """Return all documents of a kind by their ids, in the order in which they were first put.
 
-    def delete_key(self, hash: bytes) -> None:
-        """Delete a key."""
+        `write` puts them.
+        """
+        query = "SELECT id, body FROM tsucb_documents WHERE loop = ? AND kind = ? ORDER BY number"
+        return dict(self._rows(query, loop, kind))
 
-    def write_audit(self, record: AuditRecord) -> None:
-        """Append to the audit trail."""
+    def delete_document(self, loop: int, kind: str, id: str) -> bool:
+        """Delete a document, and return whether there was one."""
+        query = "DELETE FROM tsucb_documents WHERE loop = ? AND kind = ? AND id = ? RETURNING id"
+        with self._transaction() as execute:
+            return bool(execute(query, (loop, kind, id)))
 
     def audit(self, loop: str | None, count: int) -> list[AuditRecord]:
-        """The last records of the audit trail, the newest first."""
+        """Return the last records of the audit trail, of one loop or of all, the newest first."""
+        condition, values = ("", []) if loop is None else ("WHERE loop = ?", [loop])
+        query = (
+            "SELECT time, who, action, loop, detail, key FROM tsucb_audit "
+            f"{condition} ORDER BY number DESC LIMIT ?"
+        )
+        return [AuditRecord(*row) for row in self._rows(query, *values, count)]
 
-    def put_document(self, loop: str, kind: str, id: str, body: bytes) -> None:
-        """Keep something else about a loop: an evaluation, settings of a protocol."""
+    def audited(self, key: str) -> AuditRecord | None:
+        """Return what an administrative request with this key did; None if there was none."""
+        query = "SELECT time, who, action, loop, detail, key FROM tsucb_audit WHERE key = ?"
+        found = self._rows(query, key)
+        return AuditRecord(*found[0]) if found else None
 
-    def documents(self, loop: str, kind: str) -> dict[str, bytes]:
-        """All documents of a kind by their ids, in the order in which they were first put."""
+    # Damage
 
-    def delete_document(self, loop: str, kind: str, id: str) -> bool:
-        """Delete a document, and say whether there was one."""
+    def damage(self, loops: dict[str, int] | None = None) -> Iterator[str]:
+        """Yield one sentence about everything that is damaged; reads the whole database."""
+        try:
+            yield from self._structure()
+            for name, number in (self.loops() if loops is None else loops).items():
+                for position, _, damaged in self._scan(0, number):
+                    if damaged:
+                        yield f"event {position} of loop {name!r} is damaged"
+                for snapshot, whole in self._all_snapshots(number):
+                    if not whole:
+                        yield f"the snapshot of loop {name!r} at {snapshot.position} is damaged"
+        except StoreError as error:
+            yield str(error)
 
-    def guard(self, loop: str) -> bool:
-        """Have the log of a loop for oneself, or say False if another server has.
+    def repair(self) -> list[str]:
+        """Set aside events that are damaged, delete damaged snapshots; return what was done."""
+        done = []
+        for name, number in self.loops().items():
+            for position, _, damaged in list(self._scan(0, number)):
+                if damaged:
+                    self.write(Change(aside=SetAside(number, position, "damaged")))
+                    done.append(f"event {position} of loop {name!r} was set aside")
+            if any(not whole for _, whole in self._all_snapshots(number)):
+                self.drop_snapshots(number)
+                done.append(f"the snapshots of loop {name!r} were deleted")
+        return done
 
-        Whoever learns another model from it, and whoever lets one event stand for many, must: what
-        the one has learned, the other must keep. One loop at a time.
+    # Several servers
+
+    def lead(self, time: float) -> tuple[bool, float | None]:
+        """Take or renew the lease of the leader, which writes snapshots and that time passed.
+
+        `time` is the caller's. Return whether this process leads, and the leader's time.
         """
+        return True, None
 
-    def guards(self) -> bool:
-        """Whether that is still so: not if the connection was lost since."""
-
-    def release(self) -> None:
-        """Let others have it."""
-
-    def leads(self) -> bool:
-        """Whether this process writes the snapshots, and that time passed; one does at any time."""
+    def resign(self) -> None:
+        """Give up the lease of the leader."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all connections."""
+        raise NotImplementedError
+
+
+def unique(rows: Iterable[Row]) -> tuple[list[Row], list[int]]:
+    """Return the rows without repeats of a key, and for every row its place among them."""
+    kept: list[Row] = []
+    places: list[int] = []
+    known: dict[tuple[int, str], int] = {}
+    for row in rows:
+        place = len(kept) if row.key is None else known.setdefault((row.loop, row.key), len(kept))
+        if place == len(kept):
+            kept.append(row)
+        places.append(place)
+    return kept, places

@@ -3,19 +3,18 @@
 import asyncio
 import contextlib
 import logging
-from collections import deque
-from collections.abc import AsyncIterator
+from collections import defaultdict
 from itertools import islice
 from typing import Any
 
 from tsucb.service import events
-from tsucb.service.events import Compacted, Condensed, Configured, Decided, Passed
+from tsucb.service.events import Compacted, Condensed, Configured, Passed
 from tsucb.service.journal import Overloaded
 from tsucb.service.keys import Keys
 from tsucb.service.ledger import Ledger
 from tsucb.service.loop import Loop
 from tsucb.service.relearning import Relearning
-from tsucb.service.store import AuditRecord, Store, StoreError
+from tsucb.service.store import AuditRecord, Change, Condense, Store, StoreError
 
 log = logging.getLogger("tsucb.service")
 
@@ -25,6 +24,8 @@ PATIENCE = 20  # such looks, until what others wrote must be known here
 AT_ONCE = 500  # decisions made without the store that are written together
 RETENTION_SECONDS = 3_600.0  # between looks for what is too old
 DAY = 86_400.0
+MOST_CHECKED = 200_000  # events that are checked before requests are taken; more, meanwhile
+SKEW = 5.0  # seconds that the clock of the machine may differ before somebody should look at it
 
 
 class Upkeep(Ledger):
@@ -35,20 +36,42 @@ class Upkeep(Ledger):
         self.keys = Keys(store)
         self.started = self.clock()
         self.ready = False
-        self.unwritten: deque[tuple[str, Decided]] = deque()  # decisions made without the store
         self._ticking: asyncio.Task[None] | None = None
         self._looking = asyncio.Lock()  # one looks at what is due at a time
-        self._looked: dict[str, float] = {}  # when a loop was looked through for what is too old
-        self._busy = asyncio.Lock()  # whoever replaces a whole loop
+        self._looked: dict[int, float] = {}  # when a loop was looked through for what is too old
+        self._swept = 0.0
+        # Whoever replaces a whole loop, by its number; whoever makes a loop, by 0.
+        self._busy: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     # Life
 
     async def start(self) -> None:
         """Read all loops from the store, and begin to take requests."""
-        self.open()
-        self.leading = self.store.leads()
+        self.leading, time = await asyncio.to_thread(self.store.lead, self.clock())
+        if time is not None:  # all servers go by the time of the leader
+            self.clock.begin(time)
+        large = await asyncio.to_thread(self.store.last) > MOST_CHECKED
+        if not large:
+            damaged = await asyncio.to_thread(lambda: list(islice(self.store.damage(), 10)))
+            if damaged:
+                raise StoreError(
+                    f"the log is damaged: {'; '.join(damaged)}. Restore a backup, or set aside "
+                    "what is damaged with tsucb serve --repair"
+                )
+        await self.turns.in_background(self.open)
+        await asyncio.to_thread(self.keys.reload)
+        self.clock.begin(max([self.clock(), *(loop.now for loop in self.loops.values())]))
+        self.begin_writing()
+        if large:
+            self._begin(self._check())
         self._ticking = asyncio.create_task(self._tick())
         self.ready = True
+
+    async def _check(self) -> None:
+        """Look through a log that is too large to be checked before the start."""
+        for sentence in await asyncio.to_thread(lambda: list(self.store.damage())):
+            log.error("%s; see tsucb serve --check", sentence)
+            self.alerts[sentence] = sentence
 
     async def stop(self) -> None:
         """Finish what was begun, and leave a snapshot of every loop."""
@@ -57,16 +80,25 @@ class Upkeep(Ledger):
             self._ticking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._ticking
+        with contextlib.suppress(StoreError, Overloaded):
+            await self._write_spool()
         for task in list(self._working):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         if self.leading:
             for loop in list(self.loops.values()):
-                with contextlib.suppress(StoreError, Overloaded):
+                with contextlib.suppress(StoreError, Overloaded, LookupError):
                     await self.store_snapshot(loop)
         await asyncio.to_thread(self.journal.stop)
         await asyncio.sleep(0)  # what the journal has just written is folded
+        await asyncio.to_thread(self.store.resign)
+        await self.turns.finish()
+        if len(self.unwritten):
+            log.warning(
+                "%d decisions could not be written to the store: they are in %s, and will be "
+                "written when this server starts again", len(self.unwritten), self.unwritten.path
+            )  # fmt: skip
 
     async def _tick(self) -> None:
         """Let waits end, and take snapshots, from time to time."""
@@ -87,57 +119,88 @@ class Upkeep(Ledger):
             await self._look()
 
     async def _look(self) -> None:
-        now = self.clock()
-        if self.store.shared:
+        if self.store.shared or self.journal.failed:
             await self._follow()
+        if not self.store.shared:
+            self.clock.follow(None, forward=not any(x.waiting for x in self.loops.values()))
+        self._watch_clock()
+        now = self.clock()
         if not self.leading:
             return
-        due = [loop.name for loop in self.loops.values() if loop.due <= now]
+        loops = [x for x in self.loops.values() if not self.turns.waiting(x.number)]
+        due = [loop.number for loop in loops if loop.due <= now]
         if due:
-            await self._append([(name, Passed(now)) for name in due])
+            await self._write(Change(), [(number, Passed(now)) for number in due])
         for loop in list(self.loops.values()):
-            position, when = self._snapshots.get(loop.name, (loop.position, now))
-            self._snapshots.setdefault(loop.name, (position, when))
+            position, when = self._snapshots.get(loop.number, (loop.position, now))
+            self._snapshots.setdefault(loop.number, (position, when))
             news = loop.position - position
             due_now = news >= SNAPSHOT_EVENTS or (news and now - when >= SNAPSHOT_SECONDS)
             if due_now and not self._saving.locked():
                 self._begin(self._store_due(loop))
-            if now - self._looked.get(loop.name, 0.0) >= RETENTION_SECONDS:
-                self._looked[loop.name] = now
-                self._begin(self.delete_old(loop))
+            if now - self._looked.get(loop.number, 0.0) >= RETENTION_SECONDS:
+                self._looked[loop.number] = now
+                self._begin(self._delete_due(loop))
+        if now - self._swept >= RETENTION_SECONDS:
+            self._swept = now
+            await asyncio.to_thread(self.store.sweep)
 
     async def _store_due(self, loop: Loop) -> None:
         try:
             await self.store_snapshot(loop)
         except StoreError as error:
             self._lose(error)
-        except Overloaded:  # later, then
+        except (Overloaded, LookupError):  # later, then; or the loop is gone
             pass
+
+    async def _delete_due(self, loop: Loop) -> None:
+        with contextlib.suppress(StoreError, ValueError, LookupError):  # the next look does it
+            await self.delete_old(loop)
+
+    def _watch_clock(self) -> None:
+        skew = self.clock.skew
+        if abs(skew) > SKEW:
+            self.alerts["clock"] = f"the clock of this machine is {skew:+.0f} s off"
+        else:
+            self.alerts.pop("clock", None)
 
     # Several servers
 
     async def _follow(self) -> None:
         """Take in what other servers did, and write what could not be written before."""
-        self.leading = await asyncio.to_thread(self.store.leads)
-        last = await asyncio.to_thread(self.store.last)
-        if self._is_far(last):
-            self._leap(last, await asyncio.to_thread(self._newest_loops, last))
-        after = self.position
-        for logged in await asyncio.to_thread(lambda: list(self.store.read(after, until=last))):
-            if logged.position > self.position:
-                self._fold(logged)
-        names = set(await asyncio.to_thread(self.store.loops))
-        for gone in self.loops.keys() - names:
-            del self.loops[gone]
+        self.leading, time = await asyncio.to_thread(self.store.lead, self.clock())
+        if time is not None and not self.leading:
+            self.clock.follow(time, forward=True)
+        elif time is not None:
+            self.clock.follow(None, forward=not any(x.waiting for x in self.loops.values()))
+        await self.journal.look()
+        known = dict(self.loops)
+        numbers = await asyncio.to_thread(self.store.loops)
+        for name, loop in known.items():
+            if numbers.get(name) != loop.number and self.loops.get(name) is loop:
+                self._remove(name)
         await asyncio.to_thread(self.keys.reload)
         if self.lost is not None:
             log.info("the store is back after %.0f s", self.clock() - self.lost)
             self.lost = None
-        while self.unwritten:
-            some = list(islice(self.unwritten, AT_ONCE))
-            await self._append(some)
-            for _ in some:
-                self.unwritten.popleft()
+        await self._write_spool()
+
+    async def _write_spool(self) -> None:
+        """Write the decisions that were made without the store."""
+        if not len(self.unwritten):
+            return
+        entries = await self.turns.read(self._not_written)
+        for first in range(0, len(entries), AT_ONCE):
+            await self._write(Change(), entries[first : first + AT_ONCE])
+        await asyncio.to_thread(self.unwritten.clear)
+
+    def _not_written(self) -> list[tuple[int, Any]]:
+        """Return the kept decisions that the log does not have; those with keys it recognises."""
+        return [
+            (number, event)
+            for number, event in self.unwritten.entries()
+            if event.key is not None or not self.store.about(number, event.id)
+        ]
 
     def _lose(self, error: StoreError) -> None:
         """Go on from what is known, where the store is that of several servers."""
@@ -157,71 +220,59 @@ class Upkeep(Ledger):
         days = loop.settings.retention_days
         if days is None:
             return False
-        name, before = loop.name, self.clock() - days * DAY
-        async with self._guarded(name) as mine:
+        before = self.clock() - days * DAY
+        async with self._busy[loop.number]:
             # Which models have learned from the log must be known here, whoever was asked for them.
-            if not (mine and await self._is_up_to_date(name)):
+            if not await self._is_up_to_date(loop.number):
                 return False
-            old = await asyncio.to_thread(self._condensed, name, before)
-            done = old is not None and await asyncio.to_thread(self.store.condense, name, *old)
-        if done:
-            self.audit("server", "retention", loop.name, f"older than {days} days")
-        return done
+            known = self.position
+            found = await self.turns.in_background(self._condensed, loop, before)
+            if found is None:
+                return False
+            condense = Condense(loop.number, *found, known)
+            detail = f"older than {days} days"
+            audit = AuditRecord(self.clock(), "server", "retention", loop.name, detail)
+            await self._write(Change(condense=condense, audit=[audit]))
+        return True
 
-    @contextlib.asynccontextmanager
-    async def _guarded(self, name: str) -> AsyncIterator[bool]:
-        """Replace a loop, or what its log begins with, here and on no other server; see `Store`."""
-        async with self._busy:
-            mine = await asyncio.to_thread(self.store.guard, name)
-            try:
-                yield mine
-            finally:
-                if mine:
-                    await asyncio.to_thread(self.store.release)
-
-    async def _is_up_to_date(self, name: str) -> bool:
-        """Whether a loop has folded all that is in the log now; waits a moment for that."""
+    async def _is_up_to_date(self, number: int) -> bool:
+        """Return whether a loop has folded all that is in the log now; waits a moment for that."""
         last = await asyncio.to_thread(self.store.last)
         for _ in range(PATIENCE):
             if self.position >= last:
                 break
             await asyncio.sleep(TICK)
-        return self.position >= last and name in self.loops and not self.loops[name].stale
+        loop = self._numbered.get(number)
+        return self.position >= last and loop is not None and not loop.stale
 
-    def _condensed(self, name: str, before: float) -> tuple[int, bytes, int] | None:
-        """The event that can stand for those before a time: its position, itself, how many.
+    def _condensed(self, old: Loop, before: float) -> tuple[int, bytes, int] | None:
+        """Return the event that can stand for those before a time: its position, itself, how many.
 
         The last of them at which a snapshot was taken: who begins with that, and who has come all
         the way, know the same to the last bit from there on.
         """
-        loop, found = Loop(name, self._seed), None
-        others = self._all_relearned(name)
-        for count, logged in enumerate(self.store.read(0, name), start=1):
+        loop, found = Loop(old.name, old.number, self._seed), None
+        others = self._all_relearned(old)
+        for count, logged in enumerate(self.store.read(0, old.number), start=1):
             event = events.decode(logged.body)
             if event.time > before:
                 break
             self._take(loop, logged.position, event)
             others = {n: other for n, other in others.items() if n > logged.position}
             for other in others.values():
-                other.fold(event)
+                other.fold(event, logged.position)
             if isinstance(event, Compacted):
                 states = {n: other.loop.hold().to_bytes() for n, other in others.items()}
                 body = events.encode(Condensed(event.time, loop.hold().to_bytes(), states))
                 found = logged.position, body, count
         return found
 
-    def _all_relearned(self, name: str) -> dict[int, Relearning]:
+    def _all_relearned(self, loop: Loop) -> dict[int, Relearning]:
         """For every event in the log that changed the model, one that is to learn again for it."""
         found = {}
-        for position in self.loop(name).relearned:
-            for logged in self.store.read(position - 1, name, position):  # unless it was deleted
-                event = events.decode(logged.body)
+        for position in loop.relearned:
+            if (body := self.store.at(loop.number, position)) is not None:
+                event = events.decode(body)
                 assert isinstance(event, Configured)
-                found[position] = Relearning(name, event.settings, self._seed, position)
+                found[position] = Relearning(loop, event.settings, position)
         return found
-
-    # The audit trail
-
-    def audit(self, who: str, action: str, loop: str | None, detail: str) -> None:
-        """Write down an administrative call."""
-        self.store.write_audit(AuditRecord(self.clock(), who, action, loop, detail[:2_000]))

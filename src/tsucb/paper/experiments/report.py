@@ -1,22 +1,23 @@
-"""The results of an experiment as files: tables, figures, and one page with everything on it."""
+"""Write the results of an experiment: tables, figures, and one page with all of them."""
 
 from __future__ import annotations
 
-import html
 import json
 import platform
 from typing import TYPE_CHECKING, NamedTuple
 
 import tsucb
-from tsucb.pages.page import cards, drawings, embedded, notes, page, picture, plain_table
-from tsucb.paper.experiments.claims import Claim
-from tsucb.paper.experiments.folder import Folder
+from tsucb.pages.page import Embedded, drawings, embedded, picture, plain_table
+from tsucb.pages.render import render
+from tsucb.paper.experiments.claims import WORDS, Claim
+from tsucb.paper.experiments.folder import Folder, parquet_bytes
 from tsucb.paper.experiments.progress import duration
 
 if TYPE_CHECKING:
     import pandas as pd
 
-AGREEMENT = {True: ("yes", "✓"), False: ("no", "✗"), None: ("open", "–")}
+SIGNS = {True: "✓", False: "✗", None: "–"}
+CLASSES = {True: "yes", False: "no", None: "open"}  # of the page's style sheet
 
 
 class Result(NamedTuple):
@@ -28,31 +29,27 @@ class Result(NamedTuple):
 
 
 def verdict(claim: Claim) -> str:
-    """Whether measurement and paper agree, as it is printed.
+    """Return the verdict on a claim as it is printed.
 
-    >>> verdict(Claim("TS-UCB(1) halves regret", "50", "97", False))
+    >>> verdict(Claim("TS-UCB(1) halves regret", "50", "97", "at most 60", False))
     '✗ no'
     """
-    word, sign = AGREEMENT[claim.agrees]
-    return f"{sign} {word}"
+    return f"{SIGNS[claim.agrees]} {WORDS[claim.agrees]}"
 
 
 def write_results(folder: Folder) -> Result:
     """Write runs.parquet, the tables, the figures and report.html from the finished tasks."""
     import pandas as pd
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     experiment = folder.experiment
     rows, times, codes = folder.measured()
     summary = experiment.summary(rows)
     tables = {"summary": summary, **experiment.tables(rows)}
     claims = experiment.claims(rows, summary)
-    judged = pd.DataFrame([(*c[:3], AGREEMENT[c.agrees][0]) for c in claims], columns=Claim._fields)
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pandas(rows, preserve_index=False), sink)
-    folder.write("runs.parquet", sink.getvalue().to_pybytes())
-    for name, table in {**tables, "claims": judged, "times": times}.items():
+    verdicts = pd.DataFrame([(*c[:4], WORDS[c.agrees]) for c in claims], columns=Claim._fields)
+    folder.write("runs.parquet", parquet_bytes(pa.Table.from_pandas(rows, preserve_index=False)))
+    for name, table in {**tables, "claims": verdicts, "times": times}.items():
         folder.write(f"{name}.csv", table.to_csv(index=False, float_format="%.10g"))
     parts = []
     for figure in experiment.figures(rows, summary):
@@ -66,55 +63,30 @@ def write_results(folder: Folder) -> Result:
 
 
 def report(
-    folder: Folder,
-    tables: dict[str, pd.DataFrame],
-    claims: list[Claim],
-    figures: list[str],
-    codes: tuple[str, ...],
-    seconds: float,
-) -> str:
-    """The page with everything on it."""
+    folder: Folder, tables: dict[str, pd.DataFrame], claims: list[Claim], figures: list[Embedded],
+    codes: tuple[str, ...], seconds: float,
+) -> str:  # fmt: skip
+    """Return the page with everything on it."""
     experiment = folder.experiment
-    judged = [c for c in claims if c.agrees is not None]
+    decided = [c for c in claims if c.agrees is not None]
     settings = json.loads((folder.path / "settings.json").read_text(encoding="utf-8"))
     mixed = [f"Measured by {len(codes)} states of the code of tsucb."] * (len(codes) > 1)
-    parts = [
-        "<p>Measured with "
-        f"<code>tsucb {tsucb.__version__}</code> (code {html.escape(', '.join(codes))}) against "
-        "J. Baek and V. Farias, "
-        "<i>TS-UCB: Improving on Thompson Sampling With Little to No Additional Computation</i>, "
-        f"AISTATS 2023. Of {len(judged)} claims that these numbers can decide, "
-        f"{sum(c.agrees is True for c in judged)} agree with the paper.</p>",
-        notes([*mixed, *experiment.notes()]),
-        "<h2>Claims of the paper</h2>",
-        claims_table(claims),
-        *figures,
-        "<h2>Numbers</h2>",
-    ]
-    for name, table in tables.items():
-        parts.append(
-            f"<details><summary>{name}.csv, {len(table):,} rows</summary>"
-            f'<div class="scroll">{plain_table(table)}</div></details>'
-        )
-    parts += [
-        "<details><summary>Settings</summary>"
-        f"<pre>{html.escape(json.dumps(settings, indent=2, ensure_ascii=False))}</pre></details>",
-        f"<p>The tasks took {duration(seconds)}, added up (times.csv lists each), with Python "
-        f"{platform.python_version()} on {html.escape(platform.machine())}. "
-        "Every run is in runs.parquet.</p>",
-    ]
-    return page(experiment.title, parts)
-
-
-def claims_table(claims: list[Claim]) -> str:
-    """Claim of the paper / paper's figure / measured / agrees?"""
-    rows = [
-        [
-            (c.statement, ""),
-            (c.paper, ""),
-            (c.measured, ""),
-            (verdict(c), AGREEMENT[c.agrees][0]),
-        ]
-        for c in claims
-    ]
-    return cards(["Claim", "Paper", "Measured", "Agrees"], rows)
+    return render(
+        "experiment.html",
+        title=experiment.title,
+        version=tsucb.__version__,
+        codes=codes,
+        agreed=sum(c.agrees is True for c in decided),
+        denied=sum(c.agrees is False for c in decided),
+        notes=[*mixed, *experiment.notes()],
+        claims=[
+            [c.statement, c.paper, c.measured, (verdict(c), CLASSES[c.agrees]), c.rule]
+            for c in claims
+        ],
+        figures=figures,
+        tables=[plain_table(name, table) for name, table in tables.items()],
+        settings=json.dumps(settings, indent=2, ensure_ascii=False),
+        duration=duration(seconds),
+        python=platform.python_version(),
+        machine=platform.machine(),
+    )

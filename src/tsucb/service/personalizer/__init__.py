@@ -4,7 +4,7 @@
     /personalizer/v1.1-preview.N/…
     /personalizer/…?api-version=2022-09-01-preview
 
-Which loop is meant says the key. Words of theirs in words of ours: action = arm, event = decision,
+The key selects the loop. Words of theirs in words of ours: action = arm, event = decision,
 exploration percentage = floor, learning settings = policy, apprentice mode = the same.
 
 | module | what it has |
@@ -12,8 +12,8 @@ exploration percentage = floor, learning settings = policy, apprentice mode = th
 | `routes` | which operation a path stands for, in which generation |
 | `events` | rank, reward, activate, for one place or several |
 | `configuration`, `policies` | the settings of a loop, and those of learning |
-| `models` | what was learned, and the log |
-| `evaluations`, `importances` | what the log says about other policies, and about features |
+| `records` | what was learned, the log, and which features matter |
+| `evaluations` | what the log says about other policies |
 | `times` | times and durations as clients write them |
 """
 
@@ -21,19 +21,20 @@ from typing import Any
 
 import msgspec
 
-from tsucb.service.errors import NotFound
+from tsucb.service.errors import NotFound, TooLarge
 from tsucb.service.evaluations import Evaluations
-from tsucb.service.http import Answer, Problem, Request, allowed, json_answer
+from tsucb.service.http import Answer, Call, HttpProblem, Request, allowed, json_answer
 from tsucb.service.keys import Holder
-from tsucb.service.personalizer.configuration import Configuration
-from tsucb.service.personalizer.evaluations import Evaluating
-from tsucb.service.personalizer.events import Events
-from tsucb.service.personalizer.importances import Importances
-from tsucb.service.personalizer.models import Models
-from tsucb.service.personalizer.policies import Policies
-from tsucb.service.personalizer.routes import generation, original_url
+from tsucb.service.personalizer import (  # whose operations are in ROUTES then
+    configuration as configuration,
+)
+from tsucb.service.personalizer import events as events
+from tsucb.service.personalizer import policies as policies
+from tsucb.service.personalizer import records as records
+from tsucb.service.personalizer.routes import ROUTES, generation, original_url
 from tsucb.service.service import Service
 
+ID_AT = {"events": 1, "evaluations": 1, "featureImportances": 1, "multislot": 2}  # in the path
 # Errors that other parts of the service name otherwise.
 WORDS = {
     "NotFound": "ResourceNotFound",
@@ -42,6 +43,7 @@ WORDS = {
     "StoreUnavailable": "InternalServerError",
     "TooLarge": "PayloadSizeExceeded",
     "Conflict": "BadRequest",
+    "MethodNotAllowed": "BadRequest",
 }
 
 
@@ -49,17 +51,10 @@ class Personalizer:
     """Answers requests under /personalizer."""
 
     def __init__(self, service: Service) -> None:
-        self.service = service
-        evaluations = Evaluations(service)
-        parts = (
-            Events(service), Configuration(service), Policies(service, evaluations),
-            Models(service), Evaluating(evaluations), Importances(service),
-        )  # fmt: skip
-        routes = [found for part in parts for found in part.routes().items()]
-        self.routes = {(method, tuple(path.split("/"))): r for (method, path), r in routes}
+        self.service, self.evaluations = service, Evaluations(service)
 
-    def problem(self, problem: Problem) -> Answer:
-        """An error as this protocol has it."""
+    def problem(self, problem: HttpProblem) -> Answer:
+        """Return an error as this protocol has it."""
         code = WORDS.get(problem.code, problem.code)
         error: dict[str, Any] = {
             "code": code,
@@ -72,37 +67,31 @@ class Personalizer:
         return json_answer({"error": error}, problem.status, headers)
 
     async def answer(self, request: Request, holder: Holder | None) -> Answer:
-        """Find out what is asked for, in which generation, and who asks."""
+        """Find the operation and the generation, check the key, and answer."""
         version, words = generation(request)
-        id, pattern = "", tuple(words)
-        place = {"events": 1, "evaluations": 1, "featureImportances": 1, "multislot": 2}.get(
-            words[0] if words else "", 0
-        )
+        id, pattern, place = "", tuple(words), ID_AT.get(words[0] if words else "", 0)
         if place and len(words) > place:
             id, pattern = words[place], (*words[:place], "*", *words[place + 1 :])
-        route = self.routes.get((request.method, pattern))
-        if route is None:
-            if any(path == pattern for _, path in self.routes):
-                raise Problem(405, "BadRequest", f"{request.method} is not for this path")
-            raise Problem(404, "ResourceNotFound", "there is no such operation of Personalizer")
+        route = ROUTES.find(request.method, pattern)
         if holder is None:
-            raise Problem(
-                401,
-                "Unauthorized",
-                "give a key of a loop in Ocp-Apim-Subscription-Key; this is none",
-            )
+            message = "give a key of a loop in Ocp-Apim-Subscription-Key; this is none"
+            raise HttpProblem(401, "Unauthorized", message)
         if holder.loop is None:
-            raise Problem(403, "OperationNotAllowed", "give a key of a loop, not the server's")
-        allowed(holder, route.role, holder.loop)
+            message = "give a key of a loop, not the server's"
+            raise HttpProblem(403, "OperationNotAllowed", message)
+        allowed(holder, route.action, holder.loop)
         loop = self.service.loop(holder.loop)
         if not id and "*" in pattern:
-            raise Problem(400, route.code, "the id is empty")
+            raise HttpProblem(400, route.code, "the id is empty")
+        call = Call(self.service, loop, request, holder, None, id, version, self.evaluations)
         try:
-            answer = await route.operation(loop, request, id, version)
+            answer = await route.perform(call)
         except NotFound as error:
-            raise Problem(404, "ResourceNotFound", str(error)) from None
+            raise HttpProblem(404, "ResourceNotFound", str(error)) from None
+        except TooLarge:
+            raise
         except (ValueError, TypeError, RecursionError, msgspec.MsgspecError) as error:
-            raise Problem(400, route.code, str(error)) from None
+            raise HttpProblem(400, route.code, str(error)) from None
         if answer.status == 204:
             answer = answer._replace(headers=[*answer.headers, *original_url(request, words)])
         return answer

@@ -5,13 +5,14 @@ from typing import Any
 
 import msgspec
 
-from tsucb.service.evaluations import Evaluation, Evaluations
-from tsucb.service.http import Answer, Problem, Request, json_answer
+from tsucb.service.evaluations import Evaluation
+from tsucb.service.http import Call, HttpProblem, json_answer
 from tsucb.service.keys import ADMINISTER
-from tsucb.service.loop import Loop
 from tsucb.service.personalizer.policies import PolicyContract, learning_settings
-from tsucb.service.personalizer.routes import Route, Routes, Version, paged
+from tsucb.service.personalizer.routes import CURRENT, ROUTES, paged
 from tsucb.service.personalizer.times import duration, seconds_since, timestamp
+
+WRONG = "InvalidEvaluationContract"
 
 
 class EvaluationContract(msgspec.Struct, rename="camel"):
@@ -25,85 +26,67 @@ class EvaluationContract(msgspec.Struct, rename="camel"):
     enable_policy_optimization: bool | None = False
 
 
-class Evaluating:
-    """Operations on evaluations."""
+@ROUTES.add("POST", "evaluations", ADMINISTER, body=EvaluationContract, code=WRONG)
+@ROUTES.add("PUT", "evaluations/*", ADMINISTER, body=EvaluationContract, code=WRONG)
+async def put_evaluation(call: Call) -> Any:
+    """Begin an evaluation; it is done in the background."""
+    asked: EvaluationContract = call.body
+    start, end = seconds_since(asked.start_time), seconds_since(asked.end_time)
+    if not start < end:
+        raise ValueError("the evaluation ends before it starts")
+    policies: dict[str, str] = {}
+    for policy in asked.policies or []:
+        if policy.name in policies:
+            raise HttpProblem(400, "DuplicateCustomPolicyNames", f"{policy.name!r} is there twice")
+        learning_settings(policy.arguments)
+        policies[policy.name] = policy.arguments
+    explore = asked.enable_offline_experimentation or asked.enable_policy_optimization
+    evaluation = await call.evaluations.begin(
+        call.loop, call.id or None, asked.name, start, end, policies, bool(explore)
+    )
+    if call.version == CURRENT:
+        return evaluation_2022(evaluation)
+    where = f"{call.request.raw_path.decode('latin-1').rstrip('/')}/{evaluation.id}"
+    return json_answer(evaluation_v1(evaluation), 201, [(b"location", where.encode())])
 
-    def __init__(self, evaluations: Evaluations) -> None:
-        self.evaluations = evaluations
 
-    def routes(self) -> Routes:
-        """What is answered here."""
-        put = Route(ADMINISTER, "InvalidEvaluationContract", self.put_evaluation)
-        return {
-            ("GET", "evaluations"): Route(ADMINISTER, "BadRequest", self.list_evaluations),
-            ("POST", "evaluations"): put,
-            ("PUT", "evaluations/*"): put,
-            ("GET", "evaluations/*"): Route(ADMINISTER, "InvalidRequest", self.get_evaluation),
-            ("DELETE", "evaluations/*"): Route(ADMINISTER, "BadRequest", self.delete_evaluation),
-        }
+@ROUTES.add("GET", "evaluations", ADMINISTER)
+async def list_evaluations(call: Call) -> Any:
+    """List all evaluations."""
+    found = await call.evaluations.all(call.loop)
+    if call.version != CURRENT:
+        return [evaluation_v1(each) for each in found]
+    return paged([evaluation_2022(each) for each in found], call.request)
 
-    async def put_evaluation(
-        self, loop: Loop, request: Request, id: str, version: Version
-    ) -> Answer:
-        """Begin an evaluation; it is done in the background."""
-        asked = msgspec.json.decode(request.body, type=EvaluationContract)
-        start, end = seconds_since(asked.start_time), seconds_since(asked.end_time)
-        if not start < end:
-            raise ValueError("the evaluation ends before it starts")
-        policies = {}
-        for policy in asked.policies or []:
-            if policy.name in policies:
-                raise Problem(400, "DuplicateCustomPolicyNames", f"{policy.name!r} is there twice")
-            learning_settings(policy.arguments)
-            policies[policy.name] = policy.arguments
-        explore = asked.enable_offline_experimentation or asked.enable_policy_optimization
-        evaluation = self.evaluations.begin(
-            loop, id or None, asked.name, start, end, policies, bool(explore)
-        )
-        if version.current:
-            return json_answer(evaluation_2022(evaluation), 200)
-        where = f"{request.raw_path.decode('latin-1').rstrip('/')}/{evaluation.id}"
-        return json_answer(evaluation_v1(evaluation), 201, [(b"location", where.encode())])
 
-    async def list_evaluations(
-        self, loop: Loop, request: Request, id: str, version: Version
-    ) -> Answer:
-        """All evaluations."""
-        found = self.evaluations.all(loop)
-        if not version.current:
-            return json_answer([evaluation_v1(each) for each in found])
-        return paged([evaluation_2022(each) for each in found], request)
+@ROUTES.add("GET", "evaluations/*", ADMINISTER, code="InvalidRequest")
+async def get_evaluation(call: Call) -> Any:
+    """Return one evaluation, with its results over time."""
+    evaluation = await call.evaluations.get(call.loop, call.id)
+    if call.version != CURRENT:
+        return evaluation_v1(evaluation)
+    query = call.request.query
+    for name in ("startTime", "endTime"):
+        if name not in query:
+            raise ValueError(f"{name} is missing")
+    start, end = seconds_since(query["startTime"]), seconds_since(query["endTime"])
+    minutes, window = query.get("intervalInMinutes", "5"), query.get("window", "Expanding")
+    if minutes not in ("5", "60", "360", "720", "1440"):
+        raise ValueError("intervalInMinutes is 5, 60, 360, 720 or 1440")
+    if window not in ("Expanding", "Rolling"):
+        raise ValueError("window is Expanding or Rolling")
+    content = series_2022(evaluation, start, end, int(minutes), window == "Expanding")
+    return {**evaluation_2022(evaluation), "content": content}
 
-    async def get_evaluation(
-        self, loop: Loop, request: Request, id: str, version: Version
-    ) -> Answer:
-        """One evaluation, with its results over time."""
-        evaluation = self.evaluations.get(loop, id)
-        if not version.current:
-            return json_answer(evaluation_v1(evaluation))
-        query = request.query
-        for name in ("startTime", "endTime"):
-            if name not in query:
-                raise ValueError(f"{name} is missing")
-        start, end = seconds_since(query["startTime"]), seconds_since(query["endTime"])
-        minutes, window = query.get("intervalInMinutes", "5"), query.get("window", "Expanding")
-        if minutes not in ("5", "60", "360", "720", "1440"):
-            raise ValueError("intervalInMinutes is 5, 60, 360, 720 or 1440")
-        if window not in ("Expanding", "Rolling"):
-            raise ValueError("window is Expanding or Rolling")
-        content = series_2022(evaluation, start, end, int(minutes), window == "Expanding")
-        return json_answer({**evaluation_2022(evaluation), "content": content})
 
-    async def delete_evaluation(
-        self, loop: Loop, request: Request, id: str, version: Version
-    ) -> Answer:
-        """Delete an evaluation."""
-        self.evaluations.delete(loop, id)
-        return Answer(204)
+@ROUTES.add("DELETE", "evaluations/*", ADMINISTER)
+async def delete_evaluation(call: Call) -> None:
+    """Delete an evaluation."""
+    await call.evaluations.delete(call.loop, call.id)
 
 
 def evaluation_v1(evaluation: Evaluation) -> dict[str, Any]:
-    """As the generations v1.x have it."""
+    """Return an evaluation as the generations v1.x have it."""
     status = {"Succeeded": "completed", "Running": "pending", "Failed": "failed"}
     results = [
         {
@@ -131,7 +114,7 @@ def evaluation_v1(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def summary_v1(start: float, minutes: int, spans: list[Any]) -> dict[str, Any]:
-    """Sums over stretches of time."""
+    """Return the sums over stretches of time."""
     count = sum(span.count for span in spans)
     total, squares = sum(span.total for span in spans), sum(span.squares for span in spans)
     mean = total / count if count else 0.0
@@ -150,7 +133,7 @@ def summary_v1(start: float, minutes: int, spans: list[Any]) -> dict[str, Any]:
 
 
 def evaluation_2022(evaluation: Evaluation) -> dict[str, Any]:
-    """As the generation of 2022 has it, without results."""
+    """Return an evaluation as the generation of 2022 has it, without results."""
     return {
         "id": evaluation.id,
         "name": evaluation.name,
@@ -167,7 +150,7 @@ def evaluation_2022(evaluation: Evaluation) -> dict[str, Any]:
 def series_2022(
     evaluation: Evaluation, start: float, end: float, minutes: int, expanding: bool
 ) -> dict[str, Any]:
-    """The results over time."""
+    """Return the results over time."""
     value = []
     for policy in evaluation.policies:
         spans = [span for span in policy.spans if start <= span.start < end]
@@ -198,6 +181,6 @@ def series_2022(
 
 
 def expected(summary: dict[str, Any]) -> dict[str, Any]:
-    """Mean and interval."""
+    """Return the mean and its interval."""
     mean, half = summary["averageReward"], summary["confidenceInterval"]
     return {"expectedReward": mean, "confidenceInterval": [mean - half, mean + half]}

@@ -7,15 +7,16 @@ import msgspec
 
 from tsucb.service.errors import NotFound
 from tsucb.service.features import flat
-from tsucb.service.http import Answer, Request, encode, json_answer
+from tsucb.service.http import Call, Request
 from tsucb.service.keys import DECIDE
-from tsucb.service.loop import LATE, Loop
-from tsucb.service.personalizer.routes import Route, Routes, Version
-from tsucb.service.service import Service
+from tsucb.service.loop import LATE
+from tsucb.service.personalizer.routes import ROUTES
 from tsucb.service.slots import Wanted
 
 MOST_ACTIONS = 50
 REWARDS = (-1.0, 1.0)
+WRONG_RANK, WRONG_REWARD = "InvalidRankRequest", "InvalidRewardRequest"
+WRONG_ID = "InvalidEventIdToActivate"
 
 
 class Action(msgspec.Struct):
@@ -80,119 +81,95 @@ class RankResponse(msgspec.Struct, rename="camel"):
     reward_action_id: str
 
 
-_rank = msgspec.json.Decoder(RankRequest).decode
-_reward = msgspec.json.Decoder(Reward).decode
+@ROUTES.add("POST", "rank", DECIDE, body=RankRequest, status=201, code=WRONG_RANK)
+async def rank(call: Call) -> Any:
+    """Rank the actions."""
+    event = await decided(call, (Wanted(),))
+    pick = event.picks[0]
+    chances = dict(zip(pick.arms, pick.chances, strict=True))
+    ranking = [Ranked(arm, chances.get(arm, 0.0)) for arm in event.ranking or pick.arms]
+    return RankResponse(ranking, event.id, pick.arm)
 
 
-class Events:
-    """Operations on events, which are decisions."""
+@ROUTES.add("POST", "multislot/rank", DECIDE, body=RankRequest, status=201, code=WRONG_RANK)
+async def rank_slots(call: Call) -> Any:
+    """Choose an action for every slot."""
+    asked: RankRequest = call.body
+    if not asked.slots:
+        raise ValueError("slots are missing; give at least one")
+    if len(asked.slots) > len(asked.actions):
+        raise ValueError("there are more slots than actions; give at least as many actions")
+    names = [slot.id for slot in asked.slots]
+    if len(set(names)) < len(names) or not all(names):
+        raise ValueError("every slot needs an id of its own")
+    slots = []
+    for slot in asked.slots:
+        features = flat(slot.features or slot.position_features)
+        excluded = slot.excluded_actions or []
+        if slot.baseline_action is not None and slot.baseline_action in excluded:
+            raise ValueError(f"the baseline action of slot {slot.id!r} is excluded from it")
+        slots.append(Wanted(slot.id, features, excluded, slot.baseline_action))
+    event = await decided(call, tuple(slots))
+    found = [{"id": pick.slot, "rewardActionId": pick.arm} for pick in event.picks]
+    return {"slots": found, "eventId": event.id}
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
 
-    def routes(self) -> Routes:
-        """What is answered here."""
-        reward = "InvalidRewardRequest"
-        activate = Route(DECIDE, "InvalidEventIdToActivate", self.activate)
-        return {
-            ("POST", "rank"): Route(DECIDE, "InvalidRankRequest", self.rank),
-            ("POST", "multislot/rank"): Route(DECIDE, "InvalidRankRequest", self.rank_slots),
-            ("POST", "events/*/reward"): Route(DECIDE, reward, self.reward),
-            ("POST", "events/*/activate"): activate,
-            ("POST", "multislot/events/*/reward"): Route(DECIDE, reward, self.reward_slots),
-            ("POST", "multislot/events/*/activate"): activate,
-        }
+async def decided(call: Call, slots: tuple[Wanted, ...]) -> Any:
+    """Make the decision that a rank request asks for."""
+    asked: RankRequest = call.body
+    if not 1 <= len(asked.actions) <= MOST_ACTIONS:
+        raise ValueError(f"there must be 1 to {MOST_ACTIONS} actions, not {len(asked.actions)}")
+    arms = [action.id for action in asked.actions]
+    if len(set(arms)) < len(arms):
+        raise ValueError("every action needs an id of its own")
+    features = {}
+    for action in asked.actions:
+        if (found := flat(action.features)) is not None:
+            features[action.id] = found
+    return await call.service.decide(
+        call.loop, flat(asked.context_features), arms, arm_features=features or None,
+        excluded=asked.excluded_actions or (), slots=slots, id=asked.event_id or None,
+        deferred=bool(asked.defer_activation), key=repeat_key(call.request), ranked=True,
+    )  # fmt: skip
 
-    async def rank(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
-        """Rank the actions."""
-        asked = _rank(request.body)
-        event = await self._decide(loop, request, asked, (Wanted(),))
-        pick = event.picks[0]
-        chances = dict(zip(pick.arms, pick.chances, strict=True))
-        ranking = [Ranked(arm, chances.get(arm, 0.0)) for arm in event.ranking or pick.arms]
-        return Answer(201, encode(RankResponse(ranking, event.id, pick.arm)))
 
-    async def rank_slots(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
-        """Choose an action for every slot."""
-        asked = _rank(request.body)
-        if not asked.slots:
-            raise ValueError("slots are missing; give at least one")
-        if len(asked.slots) > len(asked.actions):
-            raise ValueError("there are more slots than actions; give at least as many actions")
-        names = [slot.id for slot in asked.slots]
-        if len(set(names)) < len(names) or not all(names):
-            raise ValueError("every slot needs an id of its own")
-        slots = []
-        for slot in asked.slots:
-            features = flat(slot.features or slot.position_features)
-            excluded = slot.excluded_actions or []
-            if slot.baseline_action is not None and slot.baseline_action in excluded:
-                raise ValueError(f"the baseline action of slot {slot.id!r} is excluded from it")
-            slots.append(Wanted(slot.id, features, excluded, slot.baseline_action))
-        event = await self._decide(loop, request, asked, tuple(slots))
-        found = [{"id": pick.slot, "rewardActionId": pick.arm} for pick in event.picks]
-        return json_answer({"slots": found, "eventId": event.id}, 201)
+@ROUTES.add("POST", "events/*/reward", DECIDE, body=Reward, code=WRONG_REWARD)
+async def reward(call: Call) -> None:
+    """Take the reward of an event; a late one is logged."""
+    check_reward(call.body.value)
+    key = repeat_key(call.request)
+    await call.service.reward(call.loop, call.id, call.body.value, key=key)
 
-    async def _decide(
-        self, loop: Loop, request: Request, asked: RankRequest, slots: tuple[Wanted, ...]
-    ) -> Any:
-        if not 1 <= len(asked.actions) <= MOST_ACTIONS:
-            raise ValueError(f"there must be 1 to {MOST_ACTIONS} actions, not {len(asked.actions)}")
-        arms = [action.id for action in asked.actions]
-        if len(set(arms)) < len(arms):
-            raise ValueError("every action needs an id of its own")
-        features = {}
-        for action in asked.actions:
-            if (found := flat(action.features)) is not None:
-                features[action.id] = found
-        return await self.service.decide(
-            loop,
-            flat(asked.context_features),
-            arms,
-            arm_features=features or None,
-            excluded=asked.excluded_actions or (),
-            slots=slots,
-            id=asked.event_id or None,
-            deferred=bool(asked.defer_activation),
-            key=repeat_key(request),
-            ranked=True,
-        )
 
-    async def reward(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
-        """Take the reward of an event; a late one is logged."""
-        value = _reward(request.body).value
-        check_reward(value)
-        await self.service.reward(loop, id, value, key=repeat_key(request))
-        return Answer(204)
+@ROUTES.add("POST", "multislot/events/*/reward", DECIDE, body=SlotRewards, code=WRONG_REWARD)
+async def reward_slots(call: Call) -> None:
+    """Take the rewards of slots."""
+    given = call.body.reward
+    if not given:
+        raise ValueError("there is no reward; give at least one slotId with its value")
+    for each in given:
+        check_reward(each.value)
+    values = [(each.slot_id, each.value) for each in given]
+    await call.service.rewards(call.loop, call.id, values, key=repeat_key(call.request))
 
-    async def reward_slots(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
-        """Take the rewards of slots."""
-        given = msgspec.json.decode(request.body, type=SlotRewards).reward
-        if not given:
-            raise ValueError("there is no reward; give at least one slotId with its value")
-        for each in given:
-            check_reward(each.value)
-        values = [(each.slot_id, each.value) for each in given]
-        await self.service.rewards(loop, id, values, key=repeat_key(request))
-        return Answer(204)
 
-    async def activate(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
-        """Put a deferred event to use, within the wait."""
-        try:
-            found = await self.service.activate(loop, id)
-        except NotFound as error:
-            raise ValueError(str(error)) from None
-        if found == LATE and id not in loop.waiting:
-            decided = await self.service.decision(loop, id)
-            if decided.deferred and loop.now >= decided.time + loop.settings.reward_wait:
-                raise ValueError(
-                    f"the wait for event {id!r} is over; it can no longer be activated"
-                )
-        return Answer(204)
+@ROUTES.add("POST", "events/*/activate", DECIDE, code=WRONG_ID)
+@ROUTES.add("POST", "multislot/events/*/activate", DECIDE, code=WRONG_ID)
+async def activate(call: Call) -> None:
+    """Put a deferred event to use, within the wait."""
+    loop, id = call.loop, call.id
+    try:
+        found = await call.service.activate(loop, id)
+    except NotFound as error:
+        raise ValueError(str(error)) from None
+    if found == LATE and id not in loop.waiting:
+        event = await call.service.decision(loop, id)
+        if event.deferred and loop.now >= event.time + loop.settings.reward_wait:
+            raise ValueError(f"the wait for event {id!r} is over; it can no longer be activated")
 
 
 def repeat_key(request: Request) -> str | None:
-    """By what a repeat of a request is recognised.
+    """Return the key by which a repeat of a request is recognised.
 
     The id of the request together with what it says: an application may give all requests of a
     visit the same id.
@@ -204,6 +181,6 @@ def repeat_key(request: Request) -> str | None:
 
 
 def check_reward(value: float) -> None:
-    """Complain about a reward that Personalizer would not have taken."""
+    """Raise ValueError for a reward that Personalizer would not have taken."""
     if not REWARDS[0] <= value <= REWARDS[1]:
         raise ValueError(f"a reward is −1 to 1, not {value:g}")

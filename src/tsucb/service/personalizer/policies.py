@@ -5,14 +5,12 @@ from typing import Any
 
 import msgspec
 
-from tsucb.service.evaluations import Evaluations
-from tsucb.service.http import Answer, Problem, Request, json_answer
+from tsucb.service.http import Call, HttpProblem
 from tsucb.service.keys import ADMINISTER
-from tsucb.service.loop import Loop
-from tsucb.service.personalizer.routes import Route, Routes, Version
-from tsucb.service.service import Service
+from tsucb.service.personalizer.routes import ROUTES
 from tsucb.service.settings import LoopSettings, changed
 
+PATH = "configurations/policy"
 LEARNING = ("policy", "model", "forgetting")
 
 
@@ -30,68 +28,51 @@ class PolicyReference(msgspec.Struct, rename="camel"):
     policy_name: str
 
 
-class Policies:
-    """Operations on learning settings."""
+@ROUTES.add("GET", PATH, ADMINISTER)
+async def policy(call: Call) -> Any:
+    """Return the learning settings: the policy's name, and what else decides how it learns."""
+    return policy_contract(call.loop.settings)
 
-    def __init__(self, service: Service, evaluations: Evaluations) -> None:
-        self.service, self.evaluations = service, evaluations
 
-    def routes(self) -> Routes:
-        """What is answered here."""
-        path, wrong = "configurations/policy", "InvalidPolicyConfiguration"
-        missing = "LearningSettingsNotFound"
-        return {
-            ("GET", path): Route(ADMINISTER, "BadRequest", self.policy),
-            ("PUT", path): Route(ADMINISTER, wrong, self.set_policy),
-            ("DELETE", path): Route(ADMINISTER, "BadRequest", self.reset_policy),
-            ("POST", "configurations/applyFromEvaluation"): Route(ADMINISTER, missing, self.apply),
-        }
+@ROUTES.add("PUT", PATH, ADMINISTER, body=PolicyContract, code="InvalidPolicyConfiguration")
+async def set_policy(call: Call) -> Any:
+    """Change the learning settings."""
+    changes = learning_settings(call.body.arguments)
+    return policy_contract(await call.service.configure(call.loop, changes, "personalizer"))
 
-    async def policy(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
-        """The learning settings: the name of the policy, and what else decides how it learns."""
-        return json_answer(policy_contract(loop.settings))
 
-    async def set_policy(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
-        """Change the learning settings."""
-        contract = msgspec.json.decode(request.body, type=PolicyContract)
-        changes = learning_settings(contract.arguments)
-        return json_answer(
-            policy_contract(await self.service.configure(loop, changes, "personalizer"))
-        )
+@ROUTES.add("DELETE", PATH, ADMINISTER)
+async def reset_policy(call: Call) -> Any:
+    """Return to the policy and the forgetting that a loop begins with; its model stays."""
+    changes = {"policy": LoopSettings().policy, "forgetting": LoopSettings().forgetting}
+    return policy_contract(await call.service.configure(call.loop, changes, "personalizer"))
 
-    async def reset_policy(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
-        """The learning settings that a loop begins with."""
-        plain = LoopSettings()
-        changes = {name: getattr(plain, name) for name in LEARNING}
-        return json_answer(
-            policy_contract(await self.service.configure(loop, changes, "personalizer"))
-        )
 
-    async def apply(self, loop: Loop, request: Request, id: str, version: Version) -> Answer:
-        """Take over the learning settings of an evaluation."""
-        asked = msgspec.json.decode(request.body, type=PolicyReference)
-        evaluation = self.evaluations.get(loop, asked.evaluation_id)
-        found = [p for p in evaluation.policies if p.name == asked.policy_name]
-        if not found or found[0].source in ("Baseline", "Random"):
-            raise Problem(
-                404,
-                "LearningSettingsNotFound",
-                f"the evaluation has no learning settings {asked.policy_name!r} to apply",
-            )
-        if found[0].source != "Online":
-            changes = learning_settings(found[0].arguments)
-            await self.service.configure(loop, changes, "personalizer")
-        return Answer(204)
+@ROUTES.add(
+    "POST", "configurations/applyFromEvaluation", ADMINISTER, body=PolicyReference,
+    code="LearningSettingsNotFound",
+)  # fmt: skip
+async def apply(call: Call) -> None:
+    """Take over the learning settings of an evaluation."""
+    name = call.body.policy_name
+    evaluation = await call.evaluations.get(call.loop, call.body.evaluation_id)
+    found = [each for each in evaluation.policies if each.name == name]
+    if not found or found[0].source in ("Baseline", "Random"):
+        message = f"the evaluation has no learning settings {name!r} to apply"
+        raise HttpProblem(404, "LearningSettingsNotFound", message)
+    if found[0].source != "Online":
+        changes = learning_settings(found[0].arguments)
+        await call.service.configure(call.loop, changes, "personalizer")
 
 
 def policy_contract(settings: LoopSettings) -> dict[str, str]:
-    """The learning settings of a loop."""
+    """Return the learning settings of a loop."""
     arguments = {name: getattr(settings, name) for name in LEARNING}
     return {"name": settings.policy, "arguments": json.dumps(arguments)}
 
 
 def learning_settings(arguments: str) -> dict[str, Any]:
-    """Learning settings as settings of a loop: JSON as `policy` returns it, or a policy's name.
+    """Return learning settings, JSON as `policy` returns it or a policy's name, as our settings.
 
     >>> learning_settings("TS-UCB(100)")
     {'policy': 'TS-UCB(100)'}

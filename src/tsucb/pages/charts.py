@@ -1,0 +1,225 @@
+"""Charts as shapes in a square of 1,000 by 1,000, which the template stretches to the page.
+
+A page holds them as SVG without a picture library: text keeps its size on any width, colours come
+from the style sheet, light or dark. A page of four charts takes 2 ms; with matplotlib, which draws
+the figures of the experiments, each chart in light and dark, narrow and wide takes 2 s.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+SIDE = 1000.0
+COLOURS = 8
+POINTS = 400  # of a line
+
+
+class Point(NamedTuple):
+    """A value at x; the interval around it may be absent."""
+
+    x: float
+    y: float
+    low: float = math.nan
+    high: float = math.nan
+
+
+class Line(NamedTuple):
+    """A named line."""
+
+    name: str
+    points: Sequence[Point]
+
+
+class Shape(NamedTuple):
+    """A path of SVG, its class and the number of its colour."""
+
+    kind: str
+    colour: int
+    path: str
+
+
+class Tick(NamedTuple):
+    """A number beside an axis: its place in percent, and how its text is aligned there."""
+
+    place: float
+    text: str
+    anchor: str = "middle"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What the template draws.
+
+    Parameters
+    ----------
+    what : a description for those who cannot see it
+    shapes : in the order in which they are drawn
+    across, upwards : numbers along the axes
+    x_label, y_label : what the axes are
+    legend : names by colour
+    """
+
+    what: str
+    shapes: list[Shape]
+    across: list[Tick]
+    upwards: list[Tick]
+    x_label: str = ""
+    y_label: str = ""
+    legend: list[str] = field(default_factory=list)
+
+
+def when(seconds: float, span: float) -> str:
+    """Return a time of day in UTC, or a date where the chart spans days.
+
+    >>> when(90_061.0, 3_600.0), when(90_061.0, 300.0), when(90_061.0, 1e6)
+    ('01:01', '01:01:01', '2 Jan')
+    """
+    form = "%-d %b" if span > 3 * 86_400 else "%-d %b %H:%M" if span > 86_400 else "%H:%M"
+    return time.strftime(form if span > 600 else "%H:%M:%S", time.gmtime(seconds))
+
+
+def plain(value: float, span: float = 0.0) -> str:
+    """Return a number in few digits."""
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.3g}".replace("-", "−")
+
+
+class Frame:
+    """Maps values to places in the square."""
+
+    def __init__(
+        self, left: float, right: float, low: float, high: float, margin: float = 0.05
+    ) -> None:
+        self.left, self.width = left, (right - left) or 1.0
+        margin *= (high - low) or abs(high) or 1.0
+        self.low, self.high = low - margin, high + margin
+
+    def at(self, x: float, y: float) -> str:
+        """Return the place of a value, as a path has it; what is outside is at the edge."""
+        across = SIDE * (x - self.left) / self.width
+        share = (y - self.low) / ((self.high - self.low) or 1.0)
+        return f"{across:.1f} {SIDE - SIDE * min(max(share, 0.0), 1.0):.1f}"
+
+    def through(self, points: Sequence[tuple[float, float]]) -> str:
+        """Return the path through some values."""
+        return "M" + "L".join(self.at(x, y) for x, y in points)
+
+    def upwards(self, text: Callable[[float], str] = plain) -> list[Tick]:
+        """Return round numbers along the side."""
+        span = (self.high - self.low) or 1.0
+        values = round_numbers(self.low, self.high, 4)
+        return [Tick(100 - 100 * (v - self.low) / span, text(v), "end") for v in values]
+
+    def across(self, text: Callable[[float, float], str] = plain) -> list[Tick]:
+        """Return the numbers at both ends of the axis and in its middle."""
+        ends = ((0.0, "start"), (50.0, "middle"), (100.0, "end"))
+        return [
+            Tick(at, text(self.left + at / 100 * self.width, self.width), anchor)
+            for at, anchor in ends
+        ]
+
+
+def grid(frame: Frame) -> list[Shape]:
+    """Return a line for each of the round numbers."""
+    return [Shape("grid", 0, f"M0 {10 * tick.place:.1f}H{SIDE:.0f}") for tick in frame.upwards()]
+
+
+def lines(
+    series: Sequence[Line], what: str, *, x_label: str = "", y_label: str = "",
+    text: Callable[[float, float], str] = when, zero: bool = False,
+) -> Chart | None:  # fmt: skip
+    """Draw lines, each with the band of its intervals; None if there are too few points.
+
+    `text` writes the numbers across, by default times; `zero` adds a rule at 0.
+    """
+    known = [p for line in series for p in line.points if math.isfinite(p.y)]
+    if len(known) < 2:
+        return None
+    xs, ys = [p.x for p in known], [p.y for p in known] + [0.0] * zero
+    # Bands may be wide where little is known; they are cut off rather than squeeze the lines.
+    margin = max(ys) - min(ys) or abs(max(ys)) or 1.0
+    bands = [v for p in known for v in (p.low, p.high) if math.isfinite(v)]
+    low = max(min(ys + bands), min(ys) - margin)
+    high = min(max(ys + bands), max(ys) + margin)
+    frame = Frame(min(xs), max(xs), low, high)
+    shapes = grid(frame)
+    if zero:
+        shapes.append(Shape("rule", 0, frame.through([(min(xs), 0.0), (max(xs), 0.0)])))
+    for number, line in enumerate(series):
+        colour = number % COLOURS
+        points = [p for p in line.points if math.isfinite(p.y)]
+        band = [p for p in points if math.isfinite(p.low) and math.isfinite(p.high)]
+        if len(band) > 1:
+            way = [(p.x, p.high) for p in band] + [(p.x, p.low) for p in reversed(band)]
+            shapes.append(Shape("band", colour, frame.through(way) + "Z"))
+        if points:
+            shapes.append(Shape("line", colour, frame.through([(p.x, p.y) for p in points])))
+    names = [line.name for line in series] if len(series) > 1 else []
+    return Chart(what, shapes, frame.across(text), frame.upwards(), x_label, y_label, names)
+
+
+def shares(
+    names: Sequence[str], at: Sequence[float], rows: Sequence[Sequence[float]], what: str, *,
+    x_label: str = "", text: Callable[[float, float], str] = when,
+) -> Chart | None:  # fmt: skip
+    """Draw shares on top of each other; `rows` has one list of shares for each x."""
+    if len(at) < 2:
+        return None
+    frame = Frame(at[0], at[-1], 0.0, 1.0, margin=0.0)
+    shapes, below = [], [0.0] * len(at)
+    for number in range(len(names)):
+        above = [b + row[number] for b, row in zip(below, rows, strict=True)]
+        way = [*zip(at, above, strict=True), *reversed(list(zip(at, below, strict=True)))]
+        shapes.append(Shape("area", number % COLOURS, frame.through(way) + "Z"))
+        below = above
+    percent = frame.upwards(lambda value: f"{100 * value:.0f} %")
+    return Chart(what, shapes, frame.across(text), percent, x_label, "", list(names))
+
+
+def dots(points: Sequence[Point], what: str, x_label: str, y_label: str) -> Chart | None:
+    """Draw points with their intervals, and the line on which x and y agree."""
+    if len(points) < 3:
+        return None
+    low = min(min(p.x, p.y) for p in points)
+    high = max(max(p.x, p.y) for p in points)
+    frame = Frame(low, high, low, high)
+    shapes = [*grid(frame), Shape("rule", 0, frame.through([(low, low), (high, high)]))]
+    for p in points:
+        colour = 0 if p.low <= p.x <= p.high else 1
+        shapes.append(Shape("whisker", colour, frame.through([(p.x, p.low), (p.x, p.high)])))
+        shapes.append(Shape("dot", colour, f"M{frame.at(p.x, p.y)}h0"))
+    legend = ["the interval holds what was believed", "it does not"]
+    return Chart(what, shapes, frame.across(), frame.upwards(), x_label, y_label, legend)
+
+
+def spark(values: Sequence[float]) -> str:
+    """Return the path of a line without axes, empty if there are too few values."""
+    known = [v for v in values if math.isfinite(v)]
+    if len(known) < 2:
+        return ""
+    return Frame(0.0, len(known) - 1.0, min(known), max(known)).through(list(enumerate(known)))
+
+
+def round_numbers(low: float, high: float, most: int) -> list[float]:
+    """Return at most this many round numbers between two.
+
+    >>> round_numbers(0.02, 0.47, 4)
+    [0.2, 0.4]
+    """
+    if not high > low:
+        return [low]
+    step = 10.0 ** math.floor(math.log10((high - low) / most))
+    step = next(step * f for f in (1, 2, 5, 10, 20) if (high - low) / (step * f) <= most)
+    first = math.ceil(low / step)
+    return [round(n * step, 12) for n in range(first, math.floor(high / step) + 1)]
+
+
+def thinned(size: int) -> list[int]:
+    """Return the numbers of at most 400 of this many points, evenly spread, both ends included.
+
+    >>> thinned(3), len(thinned(10_000))
+    ([0, 1, 2], 400)
+    """
+    count = min(size, POINTS)
+    return sorted({round(i * (size - 1) / max(count - 1, 1)) for i in range(count)})

@@ -1,0 +1,66 @@
+"""Pages from templates: those of agents, comparisons, experiments and the service.
+
+Everything that a template is given is escaped. A page opens without network, on any width, in light
+and dark.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+def number(value: float | None, digits: int = 3, sign: bool = False) -> str:
+    """Return a number for people.
+
+    >>> number(0.12345), number(-2.0, sign=True), number(float("nan")), number(float("inf"))
+    ('0.123', '−2', '–', '∞')
+    """
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    return f"{value:{'+' if sign else ''}.{digits}g}".replace("-", "−")
+
+
+def utc(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """Return a time as text, with its time zone.
+
+    >>> utc(0.0)
+    '1970-01-01 00:00:00 UTC'
+    """
+    return f"{time.strftime(form, time.gmtime(seconds))} UTC"
+
+
+@functools.cache
+def environment() -> jinja2.Environment:
+    """Return the environment of all templates."""
+    import jinja2
+
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("tsucb.pages"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"number": number, "utc": utc}
+    made.globals["style"] = style
+    return made
+
+
+@functools.cache
+def style() -> str:
+    """Return the style sheet."""
+    return files(__package__).joinpath("style.css").read_text(encoding="utf-8")
+
+
+def render(template: str, **values: Any) -> str:
+    """Return a page."""
+    return environment().get_template(template).render(**values)

@@ -1,0 +1,105 @@
+"""Decisions made while the database is away, kept on this machine's disk until it is back."""
+
+import os
+import struct
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from tsucb.service import events
+from tsucb.service.events import Decided
+from tsucb.service.store import StoreError
+
+FILE = "unwritten"
+MOST = 10_000  # decisions
+HEAD = struct.Struct("<II")  # length and checksum of a record
+
+Entry = tuple[int, Decided]  # the number of the loop, and the decision
+
+
+class Spool:
+    """A file of decisions; what `add` has taken survives a kill and a power failure.
+
+    Parameters
+    ----------
+    folder
+        Of this server alone; None keeps nothing, and takes nothing.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None) -> None:
+        self.path = None if folder is None else Path(folder) / FILE
+        self._entries: dict[tuple[int, str], Decided] = {}
+        self._keys: dict[tuple[int, str], Decided] = {}
+        if self.path is not None and self.path.exists():
+            self._remember(read(self.path.read_bytes()))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _remember(self, entries: Iterable[Entry]) -> None:
+        for loop, event in entries:
+            self._entries[loop, event.id] = event
+            if event.key is not None:
+                self._keys[loop, event.key] = event
+
+    def find(self, loop: int, id: str | None, key: str | None) -> Decided | None:
+        """Return a decision that is not in the log yet, by its id or the key of its request."""
+        found = None if key is None else self._keys.get((loop, key))
+        return found if found is not None or id is None else self._entries.get((loop, id))
+
+    def entries(self) -> list[Entry]:
+        """Return all decisions, in the order in which they were made."""
+        return [(loop, event) for (loop, _), event in self._entries.items()]
+
+    def add(self, entries: list[Entry]) -> None:
+        """Keep decisions; they are on the disk when this returns. Blocks."""
+        if self.path is None or len(self) + len(entries) > MOST:
+            raise StoreError("the store cannot be reached; try again later")
+        records = [events.encode(event) for _, event in entries]
+        data = b"".join(
+            record(msgspec.msgpack.encode((loop, body)))
+            for (loop, _), body in zip(entries, records, strict=True)
+        )
+        try:
+            with open(self.path, "ab", opener=private) as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise StoreError(f"{self.path} could not be written: {error}") from error
+        self._remember(entries)
+
+    def clear(self) -> None:
+        """Forget all decisions: they are in the log."""
+        self._entries, self._keys = {}, {}
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file that its owner alone can read."""
+    return os.open(path, flags, 0o600)
+
+
+def record(body: bytes) -> bytes:
+    """Return a body with its length and checksum."""
+    return HEAD.pack(len(body), zlib.crc32(body)) + body
+
+
+def read(data: bytes) -> list[Entry]:
+    """Return the decisions of a file, up to the first that is not whole."""
+    found: list[Entry] = []
+    place = 0
+    while place + HEAD.size <= len(data):
+        length, total = HEAD.unpack_from(data, place)
+        body = data[place + HEAD.size : place + HEAD.size + length]
+        if len(body) < length or zlib.crc32(body) != total:
+            break
+        loop, encoded = msgspec.msgpack.decode(body, type=tuple[int, bytes])
+        event = events.decode(encoded)
+        assert isinstance(event, Decided)
+        found.append((loop, event))
+        place += HEAD.size + length
+    return found

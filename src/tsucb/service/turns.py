@@ -1,0 +1,82 @@
+"""Work on loops in order, and off the event loop where it may take long."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+Found = TypeVar("Found")
+
+LOOP_THREADS = 2  # for folding and deciding of slow loops
+BACKGROUND_THREADS = 2  # for compiling, evaluating, exporting, relearning
+READING_THREADS = 4  # for what requests look up in the log
+
+
+class Turns:
+    """Runs work on each loop one after the other, in the order of the calls.
+
+    Work on a quick loop runs at once, in the event loop. Work on a slow one, and all that comes
+    while some of it is left, runs in a thread: other loops are answered meanwhile. Evaluations and
+    whatever else takes seconds have threads of their own, so that they never keep a reward waiting.
+    """
+
+    def __init__(self) -> None:
+        self._queues: dict[int, deque[tuple[Callable[[], Any], asyncio.Future[Any]]]] = {}
+        self._draining: set[asyncio.Task[None]] = set()
+        self._threads = ThreadPoolExecutor(LOOP_THREADS, "loop")
+        self._background = ThreadPoolExecutor(BACKGROUND_THREADS, "background")
+        self._readers = ThreadPoolExecutor(READING_THREADS, "reader")
+
+    def waiting(self, loop: int) -> int:
+        """Return how many calls wait for the turn of a loop."""
+        return len(self._queues.get(loop, ()))
+
+    def do(
+        self, loop: int, slow: bool, work: Callable[[], Found]
+    ) -> "Found | asyncio.Future[Found]":
+        """Return the result of `work`, or a future of it if it runs in a thread."""
+        queue = self._queues.get(loop)
+        if queue is None and not slow:
+            return work()
+        running = asyncio.get_running_loop()
+        future: asyncio.Future[Found] = running.create_future()
+        if queue is None:
+            queue = self._queues[loop] = deque()
+            task = running.create_task(self._drain(loop, queue))
+            self._draining.add(task)
+            task.add_done_callback(self._draining.discard)
+        queue.append((work, future))
+        return future
+
+    async def _drain(self, loop: int, queue: "deque[Any]") -> None:
+        running = asyncio.get_running_loop()
+        while queue:
+            work, future = queue.popleft()
+            try:
+                found = await running.run_in_executor(self._threads, work)
+            except Exception as error:
+                if not future.done():
+                    future.set_exception(error)
+            else:
+                if not future.done():  # the client may have gone
+                    future.set_result(found)
+        del self._queues[loop]
+
+    async def in_background(self, function: Callable[..., Found], *arguments: Any) -> Found:
+        """Return what a function returns that may take seconds."""
+        running = asyncio.get_running_loop()
+        return await running.run_in_executor(self._background, function, *arguments)
+
+    async def read(self, function: Callable[..., Found], *arguments: Any) -> Found:
+        """Return what a function returns that reads from the store."""
+        running = asyncio.get_running_loop()
+        return await running.run_in_executor(self._readers, function, *arguments)
+
+    async def finish(self) -> None:
+        """Wait until nothing is left to do, and end the threads."""
+        while self._draining:
+            await asyncio.wait(self._draining)
+        self._threads.shutdown()
+        self._readers.shutdown()
+        self._background.shutdown(wait=False, cancel_futures=True)
