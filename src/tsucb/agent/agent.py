@@ -550,24 +550,6 @@ class Agent:
         decision.time = now
         return decision
 
-    def propose_list(self, context: Context, k: int, arms: Any = None) -> Ranking:
-        """Choose a list of k arms as `rank` does; as with `propose`, nothing is remembered.
-
-        Each place can be recorded as a decision of its own: `decision(place)` says how it was
-        filled.
-
-        >>> import tsucb
-        >>> agent = tsucb.Agent(["red", "blue", "green"], seed=0)
-        >>> ranking = agent.propose_list({"age": 31}, 2)
-        >>> len(ranking.arms), agent.open_decisions
-        (2, 0)
-        """
-        now = self._now()
-        with self._guard.alone():
-            ranking = self._learner.rank(context, k, arms)
-        ranking.time = now
-        return ranking
-
     def record(
         self, id: str, context: Context, arm: Arm, features: Any = None, *,
         time: float | None = None,
@@ -773,8 +755,8 @@ class Agent:
         """
         if isinstance(ids, str | bytes):
             raise TypeError(f"give a list of ids, not {shown(ids)}; reward takes one")
-        learner, batch = self._learner, isinstance(ids, DecisionBatch)
-        values, told = learner.check_rewards(rewards), ids if batch else list[Any](ids)
+        learner, told = self._learner, ids if isinstance(ids, DecisionBatch) else list(ids)
+        values = learner.check_rewards(rewards)
         if values.size != len(told):
             raise ValueError(f"{len(told)} ids and {values.size} rewards do not match")
         with self._guard.alone():
@@ -791,17 +773,19 @@ class Agent:
             learner.catch_up()
         if self._log is not None:
             now = self._now()
-            for id, value in zip(_ids_of(told), values.tolist(), strict=True):
+            names = told.ids if isinstance(told, DecisionBatch) else told
+            for id, value in zip(names, values.tolist(), strict=True):
                 self._log.rewarded(id, value, now)
         return learned
 
     def _check_rows(self, rows: Integers, told: Any) -> None:
         """Raise unless rows are open decisions of one arm each, none of them twice."""
+        names = told.ids if isinstance(told, DecisionBatch) else told
         if (rows < 0).any():
-            self._refuse(_ids_of(told)[int(np.argmax(rows < 0))])
+            self._refuse(names[int(np.argmax(rows < 0))])
         lists = self._open.table.places[rows] != SINGLE
         if lists.any():
-            id = _ids_of(told)[int(np.argmax(lists))]
+            id = names[int(np.argmax(lists))]
             raise TypeError(f"{shown(id)} is a list; give its rewards to reward")
         if np.unique(rows).size < rows.size:
             raise UnknownDecision("a decision is twice among the ids; give each once")
@@ -821,15 +805,6 @@ class Agent:
             self._open.given.pop(id, None)
         if self._log is not None:
             self._log.expired([id], None, self._now())
-
-    def check_reward(self, reward: float) -> float:
-        """Return a reward as a float that the model can learn from; raise otherwise.
-
-        >>> import tsucb
-        >>> tsucb.Agent(["red", "blue"], seed=0).check_reward(1)
-        1.0
-        """
-        return self._learner.check_reward(reward)
 
     def expire(self, older_than: float | timedelta, reward: float | None = None) -> int:
         """Close the decisions older than this many seconds, and return how many there were.
@@ -1012,7 +987,7 @@ class Agent:
         ('red', 'blue')
         """
         with self._guard.writing():  # so that an older state never takes the place of a newer one
-            storage.write(path, *self.hold().parts())
+            storage.write(path, *self._hold().parts())
 
     def to_bytes(self) -> bytes:
         """Return what `save` writes to a file, for applications that keep it elsewhere.
@@ -1022,19 +997,10 @@ class Agent:
         >>> tsucb.Agent.from_bytes(agent.to_bytes()).arms
         ('red', 'blue')
         """
-        return self.hold().to_bytes()
+        return self._hold().to_bytes()
 
-    def hold(self) -> snapshot.Held:
-        """Return what is known now, from which `to_bytes` and `digest` make theirs later.
-
-        An application that must not wait calls `agent.hold()` where it learns, and `to_bytes()` of
-        what it got in another thread.
-
-        >>> import tsucb
-        >>> agent = tsucb.Agent(["red", "blue"], seed=0)
-        >>> agent.hold().digest() == agent.digest()
-        True
-        """
+    def _hold(self) -> snapshot.Held:
+        """Return what is known now, to be written down without the lock."""
         with self._guard.lock:
             return snapshot.held(self._learner, self._open)
 
@@ -1070,7 +1036,7 @@ class Agent:
         >>> one.digest() == two.digest()
         True
         """
-        return self.hold().digest()
+        return self._hold().digest()
 
     @classmethod
     def load(
@@ -1110,17 +1076,6 @@ class Agent:
         agent._log = _opened_log(log)
         return agent
 
-    def compact(self) -> None:
-        """Lay out what is known as a loaded agent has it: without the room made for arms to come.
-
-        From then on this agent and one loaded from what it saved learn the same to the last bit.
-
-        >>> import tsucb
-        >>> tsucb.Agent(seed=0).compact()
-        """
-        with self._guard.alone():
-            self._learner.compact()
-
     def reseed(self, seed: int | None = None, *, ids: bool = True) -> None:
         """Draw differently from now on: for a copy, so that two agents do not explore in step.
 
@@ -1152,7 +1107,7 @@ class Agent:
     def __reduce__(self) -> tuple[Any, ...]:
         learner = self._learner
         given = learner.model, learner.policy, learner.reader.transformer
-        return _remade, (type(self), *self.hold().parts(), given, self._clock)
+        return _remade, (type(self), *self._hold().parts(), given, self._clock)
 
     def _now(self) -> float:
         return check_time(self._clock())
@@ -1187,10 +1142,6 @@ def _opened_log(log: Any) -> Any:
 def _told(context: Context, arms: Any) -> Context:
     """Return what a log keeps of a context: with the features of the arms, if they have any."""
     return {"context": context, "arms": arms} if isinstance(arms, Mapping) else context
-
-
-def _ids_of(told: Any) -> Any:
-    return told.ids if isinstance(told, DecisionBatch) else told
 
 
 def _history(
