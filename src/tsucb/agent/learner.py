@@ -453,15 +453,21 @@ class Learner:
         machine: Machine = self.prepared().machine
         return machine
 
+    def fits(self, reading: Reading) -> bool:
+        """Return whether a context is as wide as the model, and nothing was learned since."""
+        wide = reading.z is None and reading.x.shape == (self.known.width,)
+        return wide and self.reader.is_current(reading)
+
     def compile_ahead(self, reading: Reading) -> None:
         """Compile what a wider model needs, so that nobody waits for it while the agent is locked.
 
         Which code that is depends on the kinds of arrays in a state, not on how large they are.
         """
         known = self.known
+        if reading.z is None and reading.x.shape[-1] <= known.width and known.machine is not None:
+            return
         width = wanted_width(reading, known.model) if reading.encoded else None
-        first = known.machine is None and not known.books.counts.any()
-        if width is None and not first:
+        if width is None and (known.machine is not None or known.books.counts.any()):
             return
         model = known.model if width is None else known.model.widened(width)
         two = model.start(2)

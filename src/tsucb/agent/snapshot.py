@@ -222,10 +222,9 @@ def assembled(
 ) -> Restored:
     """Do what `restored` does, but raise one of `MISFITS` for what does not fit."""
     settings = values["settings"]
-    if settings.keys() != SETTINGS or not all(
-        type(settings[name]) is bool
-        for name in ("streaming", "transformer", "keep_beliefs", "coming")
-    ):
+    flags = {"streaming", "transformer", "keep_beliefs", "coming"}
+    known_settings = settings.keys() == flags | {"features", "max_open", "most_arms"}
+    if not known_settings or not all(type(settings[name]) is bool for name in flags):
         raise ValueError("other settings than an agent has")
     if settings["transformer"] != (transformer is not None):
         verb = "with" if settings["transformer"] else "without"
@@ -258,11 +257,6 @@ def assembled(
     learner = Learner.of(reader, known, policy, rng, coming, positive(settings["most_arms"]),
                          settings["keep_beliefs"])  # fmt: skip
     return learner, given_ids(values["given"], known), max_open
-
-
-SETTINGS = {
-    "features", "streaming", "transformer", "max_open", "keep_beliefs", "most_arms", "coming",
-}  # fmt: skip
 
 
 def positive(value: Any) -> int:

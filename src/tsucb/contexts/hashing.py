@@ -33,8 +33,7 @@ class HashingEncoder:
     them together weigh as much as all features do. Hashes are the same in every process. A row of a
     sparse matrix (of SciPy) is taken as it is: nothing in it is hashed, scaled or crossed.
 
-    It has the methods of `tsucb.contexts.encoding.Encoder`: `read` changes nothing, `accept`
-    learns.
+    It has the methods of `tsucb.contexts.encoding.Encoder`: `read` changes nothing.
 
     Parameters
     ----------
@@ -67,17 +66,12 @@ class HashingEncoder:
         """Return the row of a context, learning nothing yet."""
         before = self.learned
         row, moments = self._row(context, before[0])
-        return Encoded(row, before, (moments, max(before[1], row.size)))
-
-    def accept(self, encoded: Encoded) -> None:
-        """Learn what was read, in one assignment; nothing was learned since it was read."""
-        self.learned = encoded.after
+        return row, before, (moments, max(before[1], row.size))
 
     def encode(self, context: Any) -> Floats:
         """Return the row of a context, after learning what its numbers tell of their scale."""
-        encoded = self.read(context)
-        self.accept(encoded)
-        return encoded.numbers
+        row, _, self.learned = self.read(context)
+        return row
 
     def peek(self, context: Any) -> Floats:
         """Return the same row, learning nothing."""
@@ -85,9 +79,8 @@ class HashingEncoder:
 
     def encode_table(self, table: Any) -> Floats:
         """Return the rows of many contexts: as `encode` for one after the other."""
-        encoded = self.read_table(table)
-        self.accept(encoded)
-        return encoded.numbers
+        matrix, _, self.learned = self.read_table(table)
+        return matrix
 
     def read_table(self, table: Any) -> Encoded:
         """Return what `encode_table` does, learning nothing yet."""
@@ -100,7 +93,7 @@ class HashingEncoder:
         matrix = np.zeros((len(rows), width))
         for line, row in zip(matrix, rows, strict=True):
             line[: row.size] = row
-        return Encoded(matrix, before, (moments, width))
+        return matrix, before, (moments, width)
 
     def describe(self, context: Any) -> list[tuple[str, float]]:
         """Return the features that have columns, and their values where these are not 0."""

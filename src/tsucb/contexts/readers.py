@@ -129,13 +129,20 @@ class Reader:
 
     def is_current(self, reading: Reading) -> bool:
         """Return whether nothing was learned since a context was read."""
-        pairs = zip(reading.encoded, self.encoders, strict=False)
-        return all(encoded.before is encoder.learned for encoded, encoder in pairs)
+        for (_, before, _), encoder in zip(reading.encoded, self.encoders, strict=False):
+            if before is not encoder.learned:
+                return False
+        return True
 
     def accept(self, reading: Reading) -> None:
         """Learn what was read."""
-        for encoded, encoder in zip(reading.encoded, self.encoders, strict=False):
-            encoder.accept(encoded)
+        for (_, _, after), encoder in zip(reading.encoded, self.encoders, strict=False):
+            encoder.learned = after
+
+    def reject(self, reading: Reading) -> None:
+        """Forget what was learned last, for a decision that was refused after all."""
+        for (_, before, _), encoder in zip(reading.encoded, self.encoders, strict=False):
+            encoder.learned = before
 
     def describe(self, context: Context) -> list[tuple[str, float]]:
         """Return the features of a context that are not 0, with their values; learn nothing."""
@@ -301,10 +308,9 @@ class Transformed(Vectors):
         known: dict[str, Any] = vars(self.transformer)
         return known
 
-    def accept(self, reading: Any) -> None:
-        """Learn what was read, in one assignment."""
-        for encoded in reading.encoded:
-            self.transformer.__dict__ = encoded.after
+    @learned.setter
+    def learned(self, known: dict[str, Any]) -> None:
+        self.transformer.__dict__ = known
 
     def read(self, context: Context, arms: Offered, learn: bool = True) -> Reading:
         """Return the vector that the transformer makes of a context."""
@@ -334,7 +340,7 @@ class Transformed(Vectors):
         before = self.learned
         matrix, after = learned_from(self.transformer, self._table(contexts))
         checked = self.checked(matrix, len(contexts))
-        return Reading(checked, None, (Encoded(checked, before, after),))
+        return Reading(checked, None, ((checked, before, after),))
 
     def _table(self, contexts: Any) -> Any:
         fitted_to = getattr(self.transformer, "feature_names_in_", None)
@@ -372,14 +378,15 @@ class AnyContext(Reader):
 
     def read(self, context: Context, arms: Offered, learn: bool = True) -> Reading:
         """Return a context as a vector; None is a context without features."""
-        self._refuse_features(arms)
+        if arms.features is not None:
+            self._refuse_features(arms)
         if context is None:
             return Reading(np.zeros(0))
-        (encoder,) = self.encoders
+        encoder = self.encoders[0]
         if not learn:
             return Reading(encoder.peek(context))
         encoded = encoder.read(context)
-        return Reading(encoded.numbers, None, (encoded,))
+        return Reading(encoded[0], None, (encoded,))
 
     def read_many(self, contexts: Any, arms: Offered) -> Reading:
         """Return contexts as a matrix, one row each."""
@@ -387,7 +394,7 @@ class AnyContext(Reader):
         if hasattr(contexts, "__len__") and all(context is None for context in contexts):
             return Reading(np.zeros((len(contexts), 0)))
         encoded = self.encoders[0].read_table(contexts)
-        return Reading(encoded.numbers, None, (encoded,))
+        return Reading(encoded[0], None, (encoded,))
 
     def _contexts(self, table: Any, names: list[str]) -> Any:
         return {name: table[name] for name in names} or None
@@ -592,7 +599,7 @@ class AnyArmFeatures(ArmFeatures):
         for row, vector in zip(z, vectors, strict=True):
             row[: vector.size] = vector[: row.size]
         x = x[: len(after[0].columns)]
-        encoded = (Encoded(x, own, after), Encoded(z, others, later)) if learn else ()
+        encoded = ((x, own, after), (z, others, later)) if learn else ()
         return Reading(x, z, encoded)
 
     def read_many(self, contexts: Any, arms: Offered) -> Reading:
@@ -610,10 +617,10 @@ class AnyArmFeatures(ArmFeatures):
         readings = []
         for context, offered in pairs:
             readings.append(self.read(context, offered, True, now))
-            now = (readings[-1].encoded[0].after, readings[-1].encoded[1].after)
+            now = (readings[-1].encoded[0][2], readings[-1].encoded[1][2])
         reading = stacked_readings(readings, arms)
-        ends = [Encoded(reading.x, *each) for each in zip(start, now, strict=True)]
-        return reading._replace(encoded=tuple(ends))
+        ends = tuple((reading.x, *each) for each in zip(start, now, strict=True))
+        return reading._replace(encoded=ends)
 
     def describe(self, context: Context) -> list[tuple[str, float]]:
         """Return what the encoder of contexts makes of one, learning nothing."""

@@ -7,7 +7,7 @@ those that come after it, and whoever owns them puts them in place of the old on
 import warnings
 from array import array
 from collections.abc import Iterable, Mapping, Set
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,16 +24,10 @@ _KINDS = ("number", "category", "missing", "other")
 MOST_FEATURES = 1_000  # of one context
 
 
-class ColumnCounts(NamedTuple):
-    """Counts of the contexts learned from.
-
-    contexts: how many; totals: the sum of every column, without what was filled in; absent: in how
-    many contexts each column that is a number was missing. Both are as long as vectors are.
-    """
-
-    contexts: int = 0
-    totals: Floats = np.zeros(0)
-    absent: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+# Of the contexts learned from: how many; the sum of every column, without what was filled in; in
+# how many contexts each column that is a number was missing. Arrays are as long as vectors are.
+ColumnCounts: TypeAlias = tuple[int, Floats, NDArray[np.int64]]
+NO_COUNTS: ColumnCounts = 0, np.zeros(0), np.zeros(0, dtype=np.int64)
 
 
 class Labels(dict[str | int, int]):
@@ -129,11 +123,11 @@ class Vocabulary:
 
     def grown(self, tally: ColumnCounts, used: int) -> ColumnCounts:
         """Return the tally of a vocabulary that used this many columns, for this wider one."""
-        more = self.width - tally.totals.size
-        totals = np.concatenate([tally.totals, np.zeros(more)])
-        absent = np.concatenate([tally.absent, np.zeros(more, dtype=np.int64)])
-        absent[used : len(self.columns)] = tally.contexts  # new columns were in no context so far
-        return ColumnCounts(tally.contexts, totals, absent)
+        contexts, totals, absent = tally
+        more = np.zeros(self.width - totals.size)
+        absent = np.concatenate([absent, more.astype(np.int64)])
+        absent[used : len(self.columns)] = contexts  # new columns were in no context so far
+        return contexts, np.concatenate([totals, more]), absent
 
     # One context
 
@@ -163,7 +157,7 @@ class Vocabulary:
                 seen = contexts - absent[number]
                 vector[number] = totals[number] / seen if seen else 0.0
                 absent[number] += 1
-        return vector, known, ColumnCounts(contexts + 1, totals, absent) if learn else tally
+        return vector, known, (contexts + 1, totals, absent) if learn else tally
 
     def _known(self, context: dict[Any, Any], unknown: list[int]) -> Any:
         """Return the row of a dictionary that needs no new column; None for any other."""
@@ -452,7 +446,7 @@ class Vocabulary:
                 absent[feature.number] = gaps
         if self.positional and not self.categories.intersection(self.features):
             self.shape = (len(self.features),)
-        return self, ColumnCounts(state["learned"], totals, absent)
+        return self, (state["learned"], totals, absent)
 
 
 def check_state(state: Any) -> None:
