@@ -75,7 +75,7 @@ def record_floored(model, state, policy, log, clicks, stream):  # type: ignore[n
 
 
 @compiled
-def learn(model, state, log, t, arm, mean, clicks):  # type: ignore[no-untyped-def]
+def learn(model: Any, state: Any, log: Any, t: Any, arm: Any, mean: Any, clicks: Any) -> None:
     """Record an event and its reward, and learn from it."""
     log.arm[t], log.guess[t] = arm, mean
     log.reward[t] = paid(log.means[t, arm], log.noise[t], clicks)
