@@ -310,7 +310,7 @@ def test_decisions_made_without_the_database_survive_a_stop(
             await asyncio.to_thread(mortal_database.stop)
             made = [await service.decide(loop, {"n": n}, key=f"k{n}") for n in range(20)]
             with (tmp_path / "unwritten").open("ab") as file:
-                file.write(b"a kill in the middle of the next")
+                file.write(b"[17, a kill in the middle of the next")
         store.close()
         await asyncio.to_thread(mortal_database.start)
         (store,) = stores(address)

@@ -1,7 +1,6 @@
 """Decisions made while the database is away, kept on this machine's disk until it is back."""
 
 import os
-import struct
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +13,6 @@ from tsucb.service.store import StoreError
 
 FILE = "unwritten"
 MOST = 10_000  # decisions
-HEAD = struct.Struct("<II")  # length and checksum of a record
 
 Entry = tuple[int, Decided]  # the number of the loop, and the decision
 
@@ -57,11 +55,7 @@ class Spool:
         """Keep decisions; they are on the disk when this returns. Blocks."""
         if self.path is None or len(self) + len(entries) > MOST:
             raise StoreError("the store cannot be reached; try again later")
-        records = [events.encode(event) for _, event in entries]
-        data = b"".join(
-            record(msgspec.msgpack.encode((loop, body)))
-            for (loop, _), body in zip(entries, records, strict=True)
-        )
+        data = b"".join(line(loop, events.encode(event)) for loop, event in entries)
         try:
             with open(self.path, "ab", opener=private) as file:
                 file.write(data)
@@ -83,23 +77,22 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def record(body: bytes) -> bytes:
-    """Return a body with its length and checksum."""
-    return HEAD.pack(len(body), zlib.crc32(body)) + body
+def line(loop: int, body: bytes) -> bytes:
+    """Return a decision as a line of JSON, with its checksum."""
+    return msgspec.json.encode((loop, body, zlib.crc32(body))) + b"\n"
 
 
 def read(data: bytes) -> list[Entry]:
     """Return the decisions of a file, up to the first that is not whole."""
     found: list[Entry] = []
-    place = 0
-    while place + HEAD.size <= len(data):
-        length, total = HEAD.unpack_from(data, place)
-        body = data[place + HEAD.size : place + HEAD.size + length]
-        if len(body) < length or zlib.crc32(body) != total:
+    for text in data.split(b"\n")[:-1]:
+        try:
+            loop, body, total = msgspec.json.decode(text, type=tuple[int, bytes, int])
+        except msgspec.MsgspecError:
             break
-        loop, encoded = msgspec.msgpack.decode(body, type=tuple[int, bytes])
-        event = events.decode(encoded)
+        if zlib.crc32(body) != total:
+            break
+        event = events.decode(body)
         assert isinstance(event, Decided)
         found.append((loop, event))
-        place += HEAD.size + length
     return found
