@@ -85,7 +85,7 @@ class SqliteStore(Store):
             return self._connections[name].execute(query, tuple(values)).fetchall()
         except apsw.ConstraintError as error:
             raise Conflict(f"it is there already: {error}") from error
-        except apsw.Error as error:
+        except (apsw.Error, UnicodeDecodeError) as error:  # the latter from damaged texts
             done = "read" if name == "reader" else "written"
             raise StoreError(f"the log could not be {done}: {error}") from error
 
