@@ -89,6 +89,7 @@ class Loop:
         self.stale = False  # whether another that is being made will take its place
         self.next_settings: LoopSettings | None = None  # that the other will have
         self.waiting: dict[str, OpenDecision] = {}
+        self._sized: tuple[Any, int, bool] = None, 0, False  # model, arms, whether that is slow
         self.growing = False  # whether a decision on its way to the log makes the model a slow one
         self._deadlines: list[tuple[float, int, str]] = []
 
@@ -202,7 +203,18 @@ class Loop:
     @property
     def is_slow(self) -> bool:
         """Whether to fold or to decide may take more than some milliseconds."""
-        return self.growing or self.numbers(self.width) > SLOW
+        if self.growing or self.learner is None:
+            return self.growing
+        now = self.learner.model, len(self.arms)
+        if self._sized[0] is not now[0] or self._sized[1] != now[1]:  # else as it was
+            self._sized = *now, self.numbers(self.width) > SLOW
+        return self._sized[2]
+
+    def most_width(self, context: Features | None, arm_features: Sequence[Features]) -> int:
+        """Return how many columns the model could have after a decision, without reading it."""
+        # A feature has one new column at most, and there is room made for half as many again.
+        longest = max(map(len, arm_features), default=0)
+        return 32 + 3 * (self.width + len(context or ()) + longest) // 2
 
     def width_after(self, context: Features | None, arm_features: Iterable[Features] = ()) -> int:
         """Return how many columns the model will have after a decision in this context."""

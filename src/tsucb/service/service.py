@@ -334,9 +334,11 @@ class Service(Upkeep):
             await self.turns.in_background(partial(loop.settings.warm, lists=True))
         if self.turns.waiting(loop.number) > MOST_TURNS:
             raise Overloaded
+        features = list((arm_features or {}).values())
         for slot in slots if slots[0].features else ONE:
             whole = loop.with_slot(context, slot.features)
-            self._check_growth(loop, loop.width_after(whole, (arm_features or {}).values()))
+            if loop.numbers(loop.most_width(whole, features)) > SLOW:
+                self._check_growth(loop, loop.width_after(whole, features))
         picks = await self.look(
             loop, partial(fill, loop, context, offered, set(excluded), slots, arm_features)
         )
@@ -402,7 +404,8 @@ class Service(Upkeep):
         self, loop: Loop, id: str, value: float, *, slot: str = "", key: str | None = None
     ) -> str:
         """Take a reward, and return once it is durable: what became of it."""
-        return (await self.rewards(loop, id, [(slot, value)], key=key))[0]
+        (found,) = await self.reward_all(loop, [GivenReward(id, slot, value, key)], strict=True)
+        return str(found)
 
     async def rewards(
         self, loop: Loop, id: str, values: Sequence[tuple[str, float]], *, key: str | None = None
