@@ -1,6 +1,7 @@
 """Decisions made while the database is away, kept on this machine's disk until it is back."""
 
 import os
+import threading
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,6 +31,7 @@ class Spool:
         self.path = None if folder is None else Path(folder) / FILE
         self._entries: dict[tuple[int, str], Decided] = {}
         self._keys: dict[tuple[int, str], Decided] = {}
+        self._lock = threading.Lock()  # the journal adds, upkeep removes
         if self.path is not None and self.path.exists():
             self._remember(read(self.path.read_bytes()))
 
@@ -55,21 +57,35 @@ class Spool:
         """Keep decisions; they are on the disk when this returns. Blocks."""
         if self.path is None or len(self) + len(entries) > MOST:
             raise StoreError("the store cannot be reached; try again later")
-        data = b"".join(line(loop, events.encode(event)) for loop, event in entries)
+        with self._lock:
+            self._write(entries, "ab")
+            self._remember(entries)
+
+    def _write(self, entries: list[Entry], mode: str) -> None:
+        assert self.path is not None
         try:
-            with open(self.path, "ab", opener=private) as file:
-                file.write(data)
+            with open(self.path, mode, opener=private) as file:
+                file.write(b"".join(line(loop, events.encode(event)) for loop, event in entries))
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             raise StoreError(f"{self.path} could not be written: {error}") from error
-        self._remember(entries)
 
-    def clear(self) -> None:
-        """Forget all decisions: they are in the log."""
-        self._entries, self._keys = {}, {}
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
+    def remove(self, entries: list[Entry]) -> None:
+        """Forget decisions that are in the log; others may have been added meanwhile. Blocks."""
+        with self._lock:
+            for loop, event in entries:
+                self._entries.pop((loop, event.id), None)
+                self._keys.pop((loop, event.key or ""), None)
+            if self.path is not None and self._entries:
+                whole, self.path = self.path, self.path.with_suffix(".part")
+                try:
+                    self._write(self.entries(), "wb")
+                    self.path.replace(whole)
+                finally:
+                    self.path = whole
+            elif self.path is not None:
+                self.path.unlink(missing_ok=True)
 
 
 def private(path: str, flags: int) -> int:
