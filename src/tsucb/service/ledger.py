@@ -237,15 +237,15 @@ class Ledger:
             return taken
         try:
             event = events.decode(body) if event is None else event
-        except ValueError as error:
+            if loop is not None and body and isinstance(event, Decided):  # decided elsewhere
+                width = loop.width_after(event.context, (event.arm_features or {}).values())
+                loop.growing = loop.growing or loop.numbers(width) > SLOW
+        except Exception as error:
             return taken if loop is None else self._refused(loop, position, error)
         if loop is None:
             if not isinstance(event, Configured) or not event.name:
                 return taken
             loop = self._put(Loop(event.name, number, self._seed))  # made elsewhere
-        if body and isinstance(event, Decided):  # decided elsewhere
-            width = loop.width_after(event.context, (event.arm_features or {}).values())
-            loop.growing = loop.growing or loop.numbers(width) > SLOW
         for tail in self._tails.get(number, ()):
             tail.append((position, event))
         if isinstance(event, Forgot) or is_relearning(event):

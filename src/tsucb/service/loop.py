@@ -273,7 +273,7 @@ class Loop:
         elif isinstance(event, Configured):
             self._configured(event, position, learned)
         elif isinstance(event, Reset):
-            self._start_anew()
+            self._reset_learner()
         elif isinstance(event, Imported):
             self._imported(event)
         elif isinstance(event, Compacted):
@@ -293,7 +293,7 @@ class Loop:
         if self.learner is None:
             first = self.settings.arms_come and self._listener is None
             if first or not (alike or event.relearn):
-                self._start_anew()
+                self._reset_learner()
         elif alike:
             self.learner.follow(self.rule)
         elif event.relearn:
@@ -302,7 +302,7 @@ class Loop:
             self._take_over(learned)
             self.relearned.append(position)
         else:
-            self._start_anew()
+            self._reset_learner()
 
     def _take_over(self, learned: "Loop") -> None:
         """Know what another loop learned; what waits here goes on waiting."""
@@ -317,7 +317,7 @@ class Loop:
             for slot in open.slots:
                 slot.row = rows.get(slot.name)
 
-    def _start_anew(self) -> None:
+    def _reset_learner(self) -> None:
         self.waiting, self._deadlines = {}, []
         self.learner = None
         if self._listener is None and (self.arms or self.settings.arms_come):
