@@ -155,7 +155,8 @@ def lines(
             shapes.append(Shape("band", colour, frame.through(way) + "Z"))
         if points:
             shapes.append(Shape("line", colour, frame.through([(p.x, p.y) for p in points])))
-    names = [line.name for line in series] if len(series) > 1 else []
+    names = [line.name for line in series]
+    names = [] if names == [y_label] else names  # which says it already
     return Chart(what, shapes, frame.across(text), frame.upwards(), x_label, y_label, names)
 
 
