@@ -25,7 +25,7 @@ from tsucb.beliefs.law import upper_quantiles
 from tsucb.compiler import implements
 from tsucb.environments.environment import World, advance, begin, fill_normal, reward
 from tsucb.numeric.statistics import mean_interval
-from tsucb.simulation.loop import Record, Run
+from tsucb.simulation.loop import Run, RunRecord
 
 ARMS, FEATURES, SLOPE = 10, 5, 0.3
 LOWEST, HIGHEST = 0.01, 0.05
@@ -84,7 +84,7 @@ def reward_clicks(environment, world, arm):  # type: ignore[no-untyped-def]
 def covered(
     model: Any, state: Any, beta: NDArray[Any], rng: np.random.Generator
 ) -> dict[str, float]:
-    """Shares of intervals that cover the true rate, at 50 new contexts."""
+    """Return the shares of intervals that cover the true rate, at 50 new contexts."""
     shares: dict[str, list[float]] = {}
     lower, upper = np.empty(ARMS), np.empty(ARMS)
     most = state.pulls == state.pulls.max()
@@ -104,11 +104,11 @@ def covered(
 
 
 def played(name: str, policy: Any, run: int, horizon: int) -> dict[str, float]:
-    """One run."""
+    """Play one run; return its regret, time and coverage."""
     model = MODELS[name]
     environment = Clicks(ARMS, FEATURES)
     nothing, stop = np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.bool_)
-    record = Record(np.array([horizon]), np.empty(1), nothing, stop, np.zeros(1))
+    record = RunRecord(np.array([horizon]), np.empty(1), nothing, stop, np.zeros(1))
     one = Run(environment, model, policy, 0, run, record)
     train = model.trainer([one.player.state])
     begun = time.process_time()

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 import tsucb
-from tsucb.sets import Ball, Box, Ellipsoid, SetBandit, Spline, simulate
+from tsucb.sets import Ball, Box, Ellipsoid, SetBandit, Spline
 
 SETS: dict[str, tuple[Any, int]] = {
     "ball": (Ball(10), 10_000),
@@ -40,9 +40,9 @@ def main() -> None:
     for name, (arms, horizon) in SETS.items():
         bandit = SetBandit(arms)
         for policy in POLICIES:
-            simulate(bandit, bandit.model(), [policy], horizon=2, runs=1)  # compiles
+            tsucb.simulate(bandit, bandit.model(), [policy], horizon=2, runs=1)  # compiles
             begun = time.process_time()
-            result = simulate(
+            result = tsucb.simulate(
                 bandit, bandit.model(), [policy], horizon=horizon, runs=given.runs, workers=1
             )
             spent = 1e6 * (time.process_time() - begun) / (horizon * given.runs)

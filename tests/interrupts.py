@@ -274,7 +274,7 @@ class Trial:
         rows = int(known.table.sizes[ROWS])
         assert counts[DECISIONS] == rows + counts[CLOSED] + agent.dropped, when
         assert rows == open_rows(known.table).size, when
-        assert len(set(row[0] for row in opened(agent))) == agent.open_decisions, when
+        assert len({row[0] for row in opened(agent)}) == agent.open_decisions, when
         assert agent.open_decisions <= agent.max_open, when
         assert known.state.pulls.tolist() == pulls.tolist(), when
         assert pulls.sum() <= counts[CLOSED] + counts[OBSERVATIONS], when

@@ -206,6 +206,39 @@ def test_an_interrupt_is_answered_at_once(tmp_path):
     assert "Traceback" not in error.decode()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["simulate", "--horizon=1000000", "--runs=100", "--out=figure.png"],
+        ["evaluate", "log.csv", "--uniform", "--policy=TS,IDS(1000)", "--out=table.csv"],
+        ["data", "make-news", "news", "--days=20", "--workers=2"],
+        ["warm", "--workers=2"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_ctrl_c_ends_every_command_and_leaves_nothing_half_written(arguments, tmp_path):
+    """As a terminal sends it, to the process and its children."""
+    rows = "".join(f"{'abc'[i % 3]},{i % 2},{i % 5}\n" for i in range(500_000))
+    (tmp_path / "log.csv").write_text("arm,reward,x\n" + rows)
+    environment = os.environ | {"TSUCB_CACHE": str(tmp_path / "cache")}  # so there is a lot to do
+    process = subprocess.Popen(
+        [*COMMAND, *arguments],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    time.sleep(4)
+    os.killpg(process.pid, signal.SIGINT)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert error.decode() == "tsucb: interrupted\n"
+    assert not list(tmp_path.rglob("*.part"))
+    assert not (tmp_path / "figure.png").exists()
+    assert not (tmp_path / "table.csv").exists()
+
+
 def test_help_loads_nothing_heavy():
     code = (
         "import sys; from tsucb.cli import answer; answer(['--help']); "

@@ -188,7 +188,7 @@ class Slow(LeastSquares):
 
 
 def wait_for(agent: tsucb.Agent) -> None:
-    job = agent._roster.state.fitted.job
+    job = agent._learner.prepared().state.fitted.job
     assert job is not None
     job.thread.join(60)
     assert job.over
@@ -207,7 +207,7 @@ def test_no_decision_waits_for_a_refit(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = tsucb.Agent(["a", "b"], model=model, policy=tsucb.TSUCB(10), seed=1)
     for t in range(25):  # a fit has begun after ten
         rewarded(agent, [float(t)])
-    state: Any = agent._roster.state
+    state: Any = agent._learner.prepared().state
     assert (state.fitted[0], state.fitted.job.rewards) == (0, 10)
     assert np.abs(model.belief(state, [0.0], rng=rng()).mean).max() < 3  # still the prior
     Slow.may_go_on.set()
@@ -215,7 +215,7 @@ def test_no_decision_waits_for_a_refit(monkeypatch: pytest.MonkeyPatch) -> None:
     # It is used at once, and the next reward takes note of it and begins the next.
     assert model.belief(state, [0.0], rng=rng()).mean == pytest.approx([1.0, 1.0], abs=0.9)
     rewarded(agent, [1.0])
-    state = agent._roster.state
+    state = agent._learner.prepared().state
     assert (state.fitted[0], state.fitted.job.rewards) == (10, 20)
     wait_for(agent)
 
@@ -265,7 +265,7 @@ def test_a_file_holds_the_data_and_members_are_fitted_again(
     agent.save(tmp_path / "agent")
     other = Ensemble(LeastSquares(), 5, features=2, memory=100, background=background)
     again = tsucb.Agent.load(tmp_path / "agent", model=other)
-    state: Any = again._roster.state
+    state: Any = again._learner.prepared().state
     assert state.fitted.members is None
     if background:
         assert other.belief(state, [0.0, 0.0], rng=rng()).mean.shape == (3,)
@@ -330,7 +330,7 @@ def test_arms_that_go_leave_the_others_what_they_know() -> None:
     agent.add_arm("d")
     decision = agent.choose([0.0])
     agent.reward(decision.id, 3.0)
-    state: Any = agent._roster.state
+    state: Any = agent._learner.prepared().state
     means = agent.model.belief(state, [0.0], rng=rng()).mean
     assert means[1:3] == pytest.approx([2.0, 3.0], abs=0.4)
     assert state.pulls.size == 4

@@ -286,6 +286,21 @@ class PlainGreedy:
         return int(belief.mean.argmax())
 
 
+def test_training_takes_the_learning_rate_of_the_model() -> None:
+    def rates(model: Any) -> tuple[float, float]:
+        return model.training.rate, model.training.rate_decay
+
+    some = tsucb.Training(memory=500)
+    assert rates(tsucb.NeuralLinear(2, training=some)) == (0.1, 0.5)
+    assert rates(tsucb.DeepEnsemble(2, training=some)) == (0.03, 0.1)
+    assert tsucb.NeuralLinear(2) == tsucb.NeuralLinear(2, training=tsucb.Training())
+    assert rates(tsucb.LastLayerLaplace(2, training=tsucb.Training(rate=0.2))) == (0.2, 0.1)
+    from_toml = tsucb.NeuralLinear(2, training={"memory": 500})  # type: ignore[arg-type]
+    assert from_toml == tsucb.NeuralLinear(2, training=some)
+    with pytest.raises(TypeError, match=r"training must be a tsucb.Training, such as Training\("):
+        tsucb.NeuralLinear(2, training=500)  # type: ignore[arg-type]
+
+
 def test_members_are_at_least_two() -> None:
     for cls in (tsucb.DeepEnsemble, tsucb.BootstrappedHeads):
         with pytest.raises(ValueError, match="members must be a whole number of at least 2"):

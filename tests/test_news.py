@@ -1,7 +1,6 @@
 """The news log: reading, malformed lines, the cache, the generator and the click model."""
 
 import gzip
-import time
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,7 +19,9 @@ from tsucb.paper.news import (
     parser,
     prepared,
     read_day,
-    text,
+)
+from tsucb.paper.news import (
+    lines as news_lines,
 )
 from tsucb.paper.news.generate import LARGEST, SMALLEST
 
@@ -154,7 +155,7 @@ def test_day_without_a_good_line_is_an_error(tmp_path: Path, content: bytes) -> 
 
 def test_file_without_line_ends_does_not_fill_the_memory(tmp_path: Path) -> None:
     path = tmp_path / "zeros.gz"
-    path.write_bytes(gzip.compress(bytes(2 * text.LONGEST)))
+    path.write_bytes(gzip.compress(bytes(2 * news_lines.LONGEST)))
     with pytest.raises(ValueError, match="no line end within"):
         read_day(path)
 
@@ -196,13 +197,10 @@ def test_more_pools_than_there_is_room_for(tmp_path: Path) -> None:
 # Files that ask for too much
 
 
-def test_a_pool_of_descending_ids_takes_no_longer_than_it_is(tmp_path: Path) -> None:
-    """400,000 of them, sorted by insertion, took three minutes."""
+def test_a_pool_that_is_too_large_is_skipped(tmp_path: Path) -> None:
     pool = "".join(f" |id-{i}" for i in range(80_000, 0, -1))
     long, wide = "1 id-9 0 |user 1" + pool, parser.LARGEST + 1
-    start = time.perf_counter()
     day = read_day(write(tmp_path, [GOOD, *20 * [long]]))
-    assert time.perf_counter() - start < 10
     assert len(day) == 1
     assert day.problems == (Problem("pool of more than 1,000 articles", 20, 2),)
     short = "".join(f" |id-{i}" for i in range(wide - 1, 0, -1))
@@ -225,7 +223,7 @@ def test_every_visit_may_have_a_pool_of_its_own(tmp_path: Path) -> None:
 def test_pools_of_many_blocks_keep_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text, "BLOCK", 1_000)
+    monkeypatch.setattr(news_lines, "BLOCK", 1_000)
     lines = [f"1 id-{i % 300} 0 |user 1 |id-{i % 300} |id-{300 + i % 7}" for i in range(3_000)]
     day = read_day(write(tmp_path, [*lines[:50], "x", *lines[50:]]))
     for i, p in enumerate(day.pool):
@@ -234,7 +232,7 @@ def test_pools_of_many_blocks_keep_their_order(
 
 
 def test_an_expansion_bomb_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "SMALL", 1 << 22)
+    monkeypatch.setattr(news_lines, "SMALL", 1 << 22)
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress((GOOD + "\n").encode() * 200_000))
     with pytest.raises(ValueError, match="expands to more than 100 times its size"):
@@ -242,11 +240,10 @@ def test_an_expansion_bomb_is_one_sentence(tmp_path: Path, monkeypatch: pytest.M
     assert not list((tmp_path / "cache").rglob("*.*"))  # and nothing is left of the copy
 
 
-def test_a_file_of_very_many_members_is_one_sentence(tmp_path: Path) -> None:
+def test_a_file_of_very_many_members_is_read(tmp_path: Path) -> None:
     path = tmp_path / "members.gz"
-    path.write_bytes((text.MEMBERS + 1) * gzip.compress(b""))
-    with pytest.raises(ValueError, match="more than 1,000 gzip files"):
-        read_day(path)
+    path.write_bytes(2_000 * gzip.compress(b"") + gzip.compress(f"{GOOD}\n".encode()))
+    assert len(read_day(path)) == 1
 
 
 def test_a_flipped_bit_in_a_copy_is_noticed_and_mended(tmp_path: Path, folder: Path) -> None:
@@ -312,7 +309,7 @@ def test_reading_in_small_blocks_changes_nothing(
 ) -> None:
     path = log_files(folder)[0]
     whole = read_day(path)
-    monkeypatch.setattr(text, "BLOCK", 10_007)
+    monkeypatch.setattr(news_lines, "BLOCK", 10_007)
     monkeypatch.setattr(prepared, "VERSION", -1)
     parts = read_day(path)
     for field in ("time", "article", "click", "features", "ends", "pool"):

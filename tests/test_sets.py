@@ -8,6 +8,7 @@ import pytest
 from scipy.optimize import LinearConstraint, minimize, minimize_scalar
 
 import tsucb
+from tsucb import simulate
 from tsucb.numeric.eigen import symmetric_eigen
 from tsucb.sets import (
     Ball,
@@ -18,7 +19,6 @@ from tsucb.sets import (
     SetAgent,
     SetBandit,
     Spline,
-    simulate,
 )
 from tsucb.sets.arm_set import least_ratio, optimistic, support
 from tsucb.sets.box import best_corner, climb
@@ -319,7 +319,7 @@ def test_the_regret_is_that_of_a_fine_discretisation():
     policies = [tsucb.TSUCB(1), tsucb.OFUL()]
     given = {"horizon": 300, "runs": 200, "workers": 1}
     one = simulate(ball, ball.model(), policies, **given)
-    other = tsucb.simulate(grid, grid.model(), policies, **given)
+    other = simulate(grid, grid.model(), policies, **given)
     for policy in one.policies:
         first, second = one.final(policy), other.final(policy)
         error = math.sqrt(first.var() / first.size + second.var() / second.size)
@@ -420,7 +420,7 @@ FLAT = [[1, 0], [-1, 0], [0, 1], [0, -1]]
         (lambda: simulate(BALL, tsucb.Linear(3), [tsucb.TSUCB(1)], horizon=5, runs=1), "3 feat"),
         (lambda: simulate(BALL, tsucb.NIGLinear(2), [tsucb.TSUCB(1)], horizon=5, runs=1), "share"),
         (lambda: simulate(BALL, BALL.model(), [tsucb.IDS(5)], horizon=5, runs=1), "does not play"),
-        (lambda: simulate(3, BALL.model(), [tsucb.TSUCB(5)], horizon=5, runs=1), "a SetBandit"),
+        (lambda: simulate(3, BALL.model(), [tsucb.TSUCB(5)], horizon=5, runs=1), "environment"),
         (lambda: SetAgent(Ball(2), tsucb.Linear(2)).reward([1.0], 1.0), "2 finite numbers"),
         (lambda: SetAgent(Ball(2), tsucb.Linear(2)).reward([1.0, 0], math.nan), "NaN"),
         (

@@ -14,7 +14,7 @@ from tsucb.paper import table2
 from tsucb.paper.datasets.financial import PortfolioBandit
 from tsucb.paper.experiments import reproduce
 from tsucb.paper.experiments.experiment import cell_seed
-from tsucb.paper.experiments.measure import in_turn
+from tsucb.paper.experiments.measure import ordered
 from tsucb.paper.table2 import Table2
 from tsucb.paper.table2_claims import PAPER, POLICIES, paper_entry
 
@@ -79,7 +79,7 @@ def test_tasks_share_the_machine_and_begin_with_one_of_each_dataset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     experiment = Table2.at("full", runs=2)
-    order = in_turn(experiment, experiment.tasks())
+    order = ordered(experiment, experiment.tasks())
     assert sorted(order) == sorted(experiment.tasks())
     assert {task.cell for task in order[:7]} == set(experiment.cells())
     costs = [experiment.cost(task) for task in order]

@@ -1,5 +1,6 @@
-"""Files that are there whole or not at all, and the folder for what can be made again."""
+"""Write files atomically, and find the user's cache folder."""
 
+import glob
 import os
 import secrets
 import sys
@@ -10,14 +11,14 @@ from typing import BinaryIO
 
 try:
     import fcntl
-except ImportError:  # Windows: what a killed process left aside then stays there
+except ImportError:  # Windows: temporary files of killed processes are then not removed
     fcntl = None  # type: ignore[assignment]
 
-ASIDE = ".part"  # how the names of unfinished files end
+ASIDE = ".part"  # ending of the names of unfinished files
 
 
 def cache_folder() -> Path:
-    """The user's cache folder for this package: `TSUCB_CACHE`, or the platform's usual place."""
+    """Return the user's cache folder: `TSUCB_CACHE`, or the platform's usual place."""
     if chosen := os.environ.get("TSUCB_CACHE"):
         return Path(chosen)
     if sys.platform == "win32":
@@ -31,10 +32,10 @@ def cache_folder() -> Path:
 
 @contextmanager
 def written_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write to, which takes the place of `path` once everything is on the disk.
+    """Yield a new file that replaces `path` once all of it is on the disk.
 
-    Whatever happens before, the old file stays as it was. The new one has the old one's mode, or
-    the usual one; a link stays a link, and what it points to is replaced.
+    On any error the old file stays as it was. The new file has the old one's mode, or the usual
+    mode; if `path` is a link, the file that it points to is replaced.
     """
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
@@ -57,7 +58,7 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def _new(path: Path) -> BinaryIO:
-    """A new file for the user alone, locked until it is closed: `_sweep` leaves it alone."""
+    """Open a new file that only the user may read, locked so that `_sweep` keeps it."""
     while True:
         file = open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600))  # noqa: SIM115
         if fcntl is None:
@@ -65,17 +66,17 @@ def _new(path: Path) -> BinaryIO:
         fcntl.flock(file, fcntl.LOCK_EX)
         if os.fstat(file.fileno()).st_nlink:
             return file
-        file.close()  # swept away by another process before it was locked
+        file.close()  # another process removed it before it was locked
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes | str) -> None:
-    """Put the content at the path, whole or not at all."""
+    """Write the content to the path, all of it or nothing."""
     with written_whole(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 def _mode(target: Path) -> int:
-    """The permissions of the file, or those a new one gets."""
+    """Return the permissions of the file, or those of a new one."""
     with suppress(OSError):
         return target.stat().st_mode & 0o7777
     mask = os.umask(0o077)
@@ -84,22 +85,17 @@ def _mode(target: Path) -> int:
 
 
 def _sweep(target: Path) -> None:
-    """Remove what killed processes have left beside the file: what nobody holds a lock on."""
+    """Remove unfinished files of killed processes: those that are not locked."""
     if fcntl is None:
         return
-    for left in target.parent.glob(f".{_escaped(target.name)}.*{ASIDE}"):
+    for left in target.parent.glob(f".{glob.escape(target.name)}.*{ASIDE}"):
         with suppress(OSError), left.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             left.unlink()
 
 
-def _escaped(name: str) -> str:
-    """The name as a pattern that matches nothing else."""
-    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
-
-
 def _flush_folder(folder: Path) -> None:
-    """Make the renaming itself survive a power failure, where the system can."""
+    """Flush the folder, so that the renaming survives a power failure."""
     if hasattr(os, "O_DIRECTORY"):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

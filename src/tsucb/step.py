@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsucb.compiler import class_of, in_compiled_code, offers, shared
+from tsucb.compiler import class_of, hook, in_compiled_code, offers, shared
 from tsucb.environments.environment import advance, begin, reward
 from tsucb.models.model import believe, update
 from tsucb.numeric.arrays import Integers
@@ -29,12 +29,20 @@ class Player(NamedTuple):
     first_pulls: int
 
 
+@hook
+def play_step(environment, world, player, step, world_rng, policy_rng):  # type: ignore[no-untyped-def]
+    """Play one step and learn from it; return the arm and its regret.
+
+    For environments whose arms cannot be listed, such as sets; others have `advance` and `reward`.
+    """
+
+
 def runs_compiled(model: Any, policy: Any = None, environment: Any = None) -> bool:
     """Return whether all arguments that are not None implement compiled what a step calls."""
     needed: list[tuple[Any, Any]] = [(model, believe), (model, update)]
     if policy is not None:
         needed.append((policy, choose))
-    if environment is not None:
+    if environment is not None and not offers(play_step, type(environment)):
         needed += [(environment, begin), (environment, advance), (environment, reward)]
     return all(offers(function, type(thing)) for thing, function in needed)
 

@@ -1,1 +1,1 @@
-"""The agent inside other libraries' interfaces: one file per library, which must be installed."""
+"""The agent behind the interfaces of other libraries; one file per library."""

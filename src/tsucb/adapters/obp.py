@@ -16,8 +16,8 @@ from tsucb.numeric.arrays import Floats
 class AgentPolicy(BaseContextualPolicy):
     """An `Agent` wherever Open Bandit Pipeline takes a contextual policy.
 
-    The arms are 0 to n_actions − 1. A list of several is chosen one after the other, each among
-    those that are left.
+    The arms are 0 to n_actions − 1. The arms of a list are chosen one after the other, each among
+    the arms that are left.
 
     Parameters
     ----------
@@ -35,11 +35,11 @@ class AgentPolicy(BaseContextualPolicy):
 
     @property
     def policy_name(self) -> str:
-        """The name in its tables."""
+        """The name in tables of results."""
         return str(self.agent.policy)
 
     def initialize(self) -> None:
-        """Start anew."""
+        """Start again with a new agent."""
         super().initialize()
         self.agent = Agent(
             range(self.n_actions), self.dim, policy=self.policy, seed=self.random_state
@@ -47,7 +47,7 @@ class AgentPolicy(BaseContextualPolicy):
         self._open: dict[tuple[int, bytes], str] = {}
 
     def select_action(self, context: Floats) -> NDArray[np.int64]:
-        """The arms for a context (1, dim)."""
+        """Return the arms for a context (1, dim)."""
         left, chosen = list(range(self.n_actions)), []
         self._open.clear()
         for _ in range(self.len_list):
@@ -58,7 +58,7 @@ class AgentPolicy(BaseContextualPolicy):
         return np.array(chosen)
 
     def update_params(self, action: int, reward: float, context: Floats) -> None:
-        """Learn a reward: of the last selection, or of an arm that someone else has chosen."""
+        """Learn a reward of the last selection, or of an arm that another policy chose."""
         self.n_trial += 1
         self.action_counts[action] += 1
         id = self._open.pop((int(action), context.tobytes()), None)

@@ -7,18 +7,18 @@ from typing import Any
 from river.bandit.base import ContextualPolicy
 
 from tsucb.agent import Agent
-from tsucb.agent.knowledge import Arm
+from tsucb.contexts.readers import Arm
 
 
 class AgentPolicy(ContextualPolicy):
     """An `Agent` wherever river takes a contextual policy.
 
-    Arms that river names are added to the agent when they first come.
+    Arms are added to the agent when river first names them.
 
     Parameters
     ----------
     make_agent
-        Makes the agent; called again for every clone of the policy. Contexts are river's
+        Returns a new agent; called again for every clone of the policy. Contexts are river's
         dictionaries, so the agent needs the names of its features.
     """
 
@@ -37,7 +37,7 @@ class AgentPolicy(ContextualPolicy):
         return decision.arm
 
     def update(self, arm_id: Arm, context: dict[str, float], reward: float) -> None:
-        """Learn a reward: of the last pull, or of an arm that someone else has chosen."""
+        """Learn a reward of the last pull, or of an arm that another policy chose."""
         super().update(arm_id, context, reward)
         last, self._last = self._last, None
         if last is not None and last[:2] == (arm_id, context):

@@ -34,7 +34,7 @@ POINTS, WEIGHTS = (0.5 * array for array in np.polynomial.legendre.leggauss(NODE
 
 @hook
 def expected_best(belief: Any) -> float:
-    """E[max over arms].
+    """Return E[max over arms].
 
     >>> from tsucb import GaussianBelief
     >>> round(expected_best(GaussianBelief(mean=[0.0, 0.0], std=[1.0, 1.0])), 6)  # 1/√π
@@ -44,7 +44,7 @@ def expected_best(belief: Any) -> float:
 
 @hook
 def best_probabilities(belief: Any) -> Floats:
-    """P(arm is best) for every arm; arms that are best together share it equally.
+    """Return P(arm is best) for every arm; arms that are best together share it equally.
 
     >>> from tsucb import GaussianBelief
     >>> best_probabilities(GaussianBelief(mean=[0.0, 0.0, -99.0], std=[1.0, 1.0, 1.0]))
@@ -54,7 +54,7 @@ def best_probabilities(belief: Any) -> Floats:
 
 @hook
 def regret_and_gain(belief: Any) -> tuple[Floats, Floats]:
-    """What IDS weighs: E[max] − mean(a), and the variance of E[f(a) | which arm is best].
+    """Return regret E[max] − mean(a) and gain, the variance of E[f(a) | which arm is best].
 
     >>> from tsucb import GaussianBelief
     >>> regret, gain = regret_and_gain(GaussianBelief(mean=[0.0, 0.0], std=[1.0, 1.0]))
@@ -65,7 +65,7 @@ def regret_and_gain(belief: Any) -> tuple[Floats, Floats]:
 
 @compiled
 def outline(belief):  # type: ignore[no-untyped-def]
-    """The arms that can be best, and the range in which the best can lie.
+    """Return the arms that can be best, and the range in which the best can lie.
 
     Returns
     -------
@@ -107,7 +107,9 @@ def outline(belief):  # type: ignore[no-untyped-def]
 
 @compiled
 def conceivable(belief):  # type: ignore[no-untyped-def]
-    """The range outside which the best never falls, and the end of each arm's: twice the window.
+    """Return the least value that the best can have, and the largest that each arm can have.
+
+    Both are taken from twice the window.
 
     For normals that is 12 standard deviations, a chance of 1e-33; the draws end before.
     """
@@ -121,7 +123,7 @@ def conceivable(belief):  # type: ignore[no-untyped-def]
 
 @compiled
 def narrowest(high, scale, u):  # type: ignore[no-untyped-def]
-    """The smallest scale of the arms whose window reaches beyond u."""
+    """Return the smallest scale of the arms whose window reaches beyond u."""
     smallest = np.inf
     for k in range(high.size):
         if high[k] > u:
@@ -168,7 +170,7 @@ def nodes_between(belief, high, scale, start, stop, longest, span):  # type: ign
 
 @compiled
 def mesh(belief):  # type: ignore[no-untyped-def]
-    """The arms that matter, nodes and weights over the whole range, its floor, and `certain`.
+    """Return the arms that matter, nodes and weights for their range, its floor, and `certain`.
 
     And for each arm the number of nodes inside its window: beyond, its F is one.
     """
@@ -179,7 +181,7 @@ def mesh(belief):  # type: ignore[no-untyped-def]
 
 @compiled
 def inside(high, nodes):  # type: ignore[no-untyped-def]
-    """How many of the nodes, which ascend, are below the end of each arm's window."""
+    """Return how many of the ascending nodes lie below the end of each arm's window."""
     count = np.empty(high.size, np.int64)
     for k in range(high.size):
         count[k] = np.searchsorted(nodes, high[k])
@@ -188,7 +190,7 @@ def inside(high, nodes):  # type: ignore[no-untyped-def]
 
 @compiled
 def best_cdf(belief, arms, u):  # type: ignore[no-untyped-def]
-    """F(u), over the arms given."""
+    """Return F(u), the product over the arms."""
     product = 1.0
     for a in arms:
         product *= distribution(belief, a, u)[0]
@@ -197,7 +199,7 @@ def best_cdf(belief, arms, u):  # type: ignore[no-untyped-def]
 
 @implements(expected_best, IndependentLaw)
 def integrate_best(belief):  # type: ignore[no-untyped-def]
-    """floor + ∫ (1 − F) dx."""
+    """Return floor + ∫ (1 − F) dx."""
     if largest_of(belief.std) == np.inf:
         return np.inf
     arms, nodes, weights, ends, floor, certain = mesh(belief)
@@ -212,7 +214,7 @@ def integrate_best(belief):  # type: ignore[no-untyped-def]
 
 @compiled
 def mean_above(belief, floor, nodes, weights, best):  # type: ignore[no-untyped-def]
-    """floor + ∫ (1 − F) dx, given F at the nodes."""
+    """Return floor + ∫ (1 − F) dx, given F at the nodes."""
     out = reward_at(belief, floor)[0]
     for i in range(nodes.size):
         out += weights[i] * reward_at(belief, nodes[i])[1] * (1.0 - best[i])
@@ -221,7 +223,7 @@ def mean_above(belief, floor, nodes, weights, best):  # type: ignore[no-untyped-
 
 @compiled
 def hazards(belief, arms, nodes, ends):  # type: ignore[no-untyped-def]
-    """F at every node, and λ of every arm at every node; zero beyond the arm's last node."""
+    """Return F at every node, and λ of every arm at its nodes; 0 beyond its window."""
     best = np.ones(nodes.size)
     hazard = np.zeros((arms.size, nodes.size))
     for k in range(arms.size):
@@ -256,7 +258,7 @@ def integrate_best_probabilities(belief):  # type: ignore[no-untyped-def]
 
 @compiled
 def is_certain(belief, arm, value):  # type: ignore[no-untyped-def]
-    """Whether the arm has that value without any spread."""
+    """Return whether the arm has that value without any spread."""
     low, high, _ = window(belief, arm)
     return low == value and high == value
 
@@ -324,7 +326,9 @@ def add_win(means, wins, totals):  # type: ignore[no-untyped-def]
 
 @compiled
 def gain_of_wins(mean, wins, totals, best):  # type: ignore[no-untyped-def]
-    """Regret and gain from draws: how often each arm was best, and the sums of those draws.
+    """Return regret and gain from draws.
+
+    `wins` counts how often each arm was best.
 
     Row b of `totals` is the sum of the draws in which arm b is best; `best` is the sum over all
     draws of the best arm's. It may fall below an exact mean by chance: then a regret is negative.

@@ -35,7 +35,7 @@ class Beta(IndependentLaw):
     beta: Floats
 
     def is_coarse(self, belief: Belief) -> bool:
-        """Where two draws may both be rounded to 1, or one has no logit that is a float."""
+        """Return whether two draws may both round to 1, or one has no finite logit."""
         if min(self.beta.min(), self.alpha.min()) > 0.5:
             return False
         sides = list(zip(self.alpha, self.beta, strict=True))
@@ -44,7 +44,7 @@ class Beta(IndependentLaw):
         return bool(sum(ones[:-1]) > CHANCE or max(ends) > CHANCE)
 
     def smoothness(self) -> float:
-        """The best is near 0 if all arms are, and near 1 if one of them is."""
+        """Return the power at the nearer end: 0 if all arms are there, 1 if one of them is."""
         return float(min(self.alpha.sum(), self.beta.min()))
 
 
@@ -88,7 +88,7 @@ def upper_quantiles_beta(belief, tail, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def beta_edge(alpha: float, beta: float, side: float) -> float:
-    """How far from its mode, to one side, the logit of a Beta falls to exp(−REACH²/2) of it.
+    """Return the distance from the mode at which the density of the logit falls to exp(−REACH²/2).
 
     With m = alpha/n and n = alpha + beta, the density at a distance v falls by the factor
     exp(−D), D(v) = n log(1 − m + m eᵛ) − alpha v; D is n times a relative entropy, and exp(−D)

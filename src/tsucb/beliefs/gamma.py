@@ -32,13 +32,13 @@ class Gamma(IndependentLaw):
     rate: Floats
 
     def is_coarse(self, belief: Belief) -> bool:
-        """Where a draw may have no logarithm that is a float."""
+        """Return whether a draw may have no finite logarithm."""
         pairs = zip(self.shape, self.rate, strict=True)
         zeros = [gamma_tails(k, r * SMALLEST)[0] for k, r in pairs if k < 0.1]
         return bool(zeros and max(zeros) > CHANCE)
 
     def smoothness(self) -> float:
-        """The best is near 0 if all arms are."""
+        """Return the power at 0, where the best is only if all arms are."""
         return float(self.shape.sum())
 
 
@@ -81,7 +81,7 @@ def upper_quantiles_gamma(belief, tail, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def gamma_edge(shape: float, side: float) -> float:
-    """How far from its mode, to one side, the log of a gamma falls to exp(−REACH²/2) of it.
+    """Return the distance from the mode at which the density of the log falls to exp(−REACH²/2).
 
     The density at a distance v falls by exp(−D), D(v) = shape (eᵛ − 1 − v), which is convex: so
     Newton's method converges from outside, and exp(−D) bounds the chance of going beyond v.

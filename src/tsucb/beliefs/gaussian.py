@@ -36,7 +36,7 @@ class Gaussian(IndependentLaw):
     """Arm a's mean reward is N(mean[a], std[a]²), with the mean and std of the belief."""
 
     def is_coarse(self, belief: Belief) -> bool:
-        """Where a spread is less than some thousand steps of floats, or its square is no float."""
+        """Return whether a spread is within rounding of the means, or its square overflows."""
         spread, size = belief.std[belief.std > 0], np.abs(belief.mean).max()
         if not spread.size:
             return False
@@ -90,7 +90,7 @@ def window_gaussian(belief, arm):  # type: ignore[no-untyped-def]
 
 @compiled
 def quick_normal(z):  # type: ignore[no-untyped-def]
-    """Φ(z) and φ(z), by the series around the nearest point of the grid."""
+    """Return Φ(z) and φ(z) by the series around the nearest point of the grid."""
     z = min(max(z, GRID_LOW), GRID_HIGH)
     i = int((z - GRID_LOW) * GRID + 0.5)
     c = GRID_LOW + i / GRID

@@ -37,14 +37,14 @@ class Law(Record):
     """A joint law of the arms' mean rewards: what `draw` draws from."""
 
     def is_coarse(self, belief: Any) -> bool:
-        """Whether floats are too coarse for the law: draws of several arms may be equal.
+        """Return whether floats are too coarse for the law: draws of several arms may be equal.
 
         Then choices depend on how ties between them are broken, which no integral sees.
         """
         return False
 
     def smoothness(self) -> float:
-        """The power of its distance from its end with which the law of the best begins or ends.
+        """Return the power of the distance from its end with which the law of the best begins.
 
         1 for a density that jumps, less where it is infinite, ∞ where it vanishes smoothly.
         """
@@ -67,29 +67,29 @@ def upper_quantiles(belief: Any, tail: float, out: Floats) -> None:
 
 @hook
 def law_of(belief: Any, arms: Integers) -> Any:
-    """The law of some of the arms, in this order."""
+    """Return the law of some of the arms, in this order."""
 
 
 @hook
 def window(belief: Any, arm: int) -> tuple[float, float, float]:
-    """Where the arm's u lies but for negligible chance, and the scale of its law."""
+    """Return the ends of the arm's window, outside which u is negligible, and the scale of u."""
 
 
 @hook
 def distribution(belief: Any, arm: int, u: float) -> tuple[float, float]:
-    """The arm's distribution function and density at u, inside its window."""
+    """Return the arm's distribution function and density at u, inside its window."""
 
 
 @hook
 def lean(belief: Any, arm: int) -> float:
-    """g: E[f(a) | f(a) ≤ x] = mean(a) − g(a) · density / distribution function at x."""
+    """Return g in E[f(a) | f(a) ≤ x] = mean(a) − g(a) · density / distribution function at x."""
 
 
 @hook
 def reward_at(belief: Any, u: float) -> tuple[float, float]:
-    """The reward x at u, and dx/du."""
+    """Return the reward x at u, and dx/du."""
 
 
 @hook
 def variable_at(belief: Any, x: float) -> float:
-    """The u at which the reward is x."""
+    """Return the u at which the reward is x."""

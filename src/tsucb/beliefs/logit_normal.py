@@ -27,7 +27,7 @@ from tsucb.numeric.special import normal_quantile_upper
 
 
 def _sums_to_the_end() -> Floats:
-    """Row i: weights of a panel's nodes for the integral from node i to its end, of length 1."""
+    """Return a matrix: row i has the weights for the integral from node i to the panel's end."""
     legendre = np.polynomial.legendre
     values = legendre.legvander(2 * POINTS, NODES - 1)
     rows = np.empty((NODES, NODES))
@@ -47,7 +47,7 @@ class LogitNormal(IndependentLaw):
     scale: Floats
 
     def is_coarse(self, belief: Belief) -> bool:
-        """Where two draws may be rounded to 1, or a scale is no more than rounding."""
+        """Return whether two draws may round to 1, or a scale is no more than rounding."""
         spread, size = self.scale[self.scale > 0], np.abs(self.centre).max()
         high = float(np.sort(self.centre + REACH * self.scale)[-2:].min())
         return bool(high > 36.0 or (spread.size and spread.min() < 1e-12 * max(size, 1.0)))
@@ -76,7 +76,7 @@ def LogitNormalBelief(centre: ArrayLike, scale: ArrayLike, **evidence: Any) -> B
 
 @compiled
 def moments(centre, scale):  # type: ignore[no-untyped-def]
-    """Mean and standard deviation of every arm's mean reward."""
+    """Return mean and standard deviation of every arm's mean reward."""
     mean, std = np.empty(centre.size), np.empty(centre.size)
     for a in range(centre.size):
         mean[a], std[a] = logistic_moments(centre[a], scale[a])
@@ -131,7 +131,7 @@ def variable_at_logit_normal(belief, x):  # type: ignore[no-untyped-def]
 
 @implements(regret_and_gain, LogitNormal)
 def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
-    """As for other laws, but E[f(a) | f(a) ≤ x] has no formula and is summed.
+    """Return regret and gain; E[f(a) | f(a) ≤ x] has no formula here and is summed.
 
     D(a, b) = ∫ F λ_b (E[f(a) | f(a) ≤ x] − mean(a)) du is E[f(a); b best] − mean(a) P(b best) for
     b ≠ a, and what makes them sum to zero for b = a; the gain is Σ_b D(a, b)² / P(b best).
@@ -170,7 +170,7 @@ def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
 
 @compiled
 def means_below(belief, arms, nodes, weights, floor):  # type: ignore[no-untyped-def]
-    """E[f(a) | f(a) ≤ x] − mean(a) at every node, and at the floor.
+    """Return E[f(a) | f(a) ≤ x] − mean(a) at every node, and at the floor.
 
     By parts, F(x) E[f | f ≤ x] = x F(x) − ∫ F up to x, and that integral is what is missing from x
     on to x₁ − mean, x₁ being the end of the range.

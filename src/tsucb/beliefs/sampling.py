@@ -39,7 +39,7 @@ QUANTILE_DRAWS = 1_000  # in place of a quantile that it does not offer
 
 
 def exactly(function: Any) -> Any:
-    """The condition that infinitely many samples are wanted, and the law offers the integral."""
+    """Return whether infinitely many samples are asked for and the law offers the integral."""
 
     def condition(belief: Any, samples: Any, rng: Any) -> bool:
         return isinstance(samples, types.Float) and offers(function, class_of(belief))
@@ -49,7 +49,7 @@ def exactly(function: Any) -> Any:
 
 @hook
 def f_tilde(belief: Any, samples: float, rng: np.random.Generator) -> float:
-    """f̃: the best arm's mean reward, averaged over posterior draws; its expectation for ∞."""
+    """Return f̃, the best arm's mean reward averaged over posterior draws; E[max] for ∞."""
 
 
 @implements(f_tilde, Law, where=exactly(expected_best))
@@ -67,7 +67,7 @@ def sampled_f_tilde(belief, samples, rng):  # type: ignore[no-untyped-def]
 def estimated_regret_and_gain(
     belief: Any, samples: float, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """What IDS weighs of every arm, from posterior draws; exactly for ∞."""
+    """Return regret and gain of every arm from posterior draws; exactly for ∞."""
 
 
 @implements(estimated_regret_and_gain, Law, where=exactly(regret_and_gain))
@@ -76,13 +76,13 @@ def exact_regret_and_gain(belief, samples, rng):  # type: ignore[no-untyped-def]
 
 
 def finitely(belief: Any, samples: Any, rng: Any) -> bool:
-    """The condition that samples are wanted, and not an integral."""
+    """Return whether finitely many samples are asked for."""
     return isinstance(samples, types.Integer)
 
 
 @implements(estimated_regret_and_gain, Gaussian, where=finitely)
 def sampled_regret_and_gain_gaussian(belief, samples, rng):  # type: ignore[no-untyped-def]
-    """As below, a block of draws at a time: arm by arm in vector instructions, then their sums.
+    """Return regret and gain from blocks of draws, arm by arm in vector instructions.
 
     What is added up is z = (f − mean) / std.
     """
@@ -132,7 +132,7 @@ def sampled_regret_and_gain(belief, samples, rng):  # type: ignore[no-untyped-de
 
 @compiled
 def sampled_upper_quantiles(belief, tail, rng, out):  # type: ignore[no-untyped-def]
-    """`upper_quantiles` from draws."""
+    """Fill `out` with `upper_quantiles` estimated from draws."""
     draws = np.empty((QUANTILE_DRAWS, out.size))
     for i in range(QUANTILE_DRAWS):
         draw(belief, rng, draws[i])
@@ -141,7 +141,7 @@ def sampled_upper_quantiles(belief, tail, rng, out):  # type: ignore[no-untyped-
 
 @hook
 def average_best(belief: Any, samples: int, rng: np.random.Generator) -> float:
-    """The mean reward of the best arm, averaged over so many draws.
+    """Return the mean reward of the best arm, averaged over this many draws.
 
     What the draws differ by is averaged, so that equal ones, as a certain arm's, average to the
     same number and not to one beside it, where a certain arm would look worthless.
@@ -184,7 +184,7 @@ def average_best_gaussian(belief, samples, rng):  # type: ignore[no-untyped-def]
 
 @compiled
 def highest_of_draws(mean, std, state):  # type: ignore[no-untyped-def]
-    """The highest of one draw of every arm, and the next state."""
+    """Return the highest of one draw of every arm, and the next state."""
     highest, begin = -np.inf, 0
     if mean.size >= MANY_ARMS:
         begin = mean.size - mean.size % AT_ONCE
@@ -219,7 +219,7 @@ def draw_all(best, mean, std, state):  # type: ignore[no-untyped-def]
 
 @compiled
 def draw_excesses(best, samples, mean, std, c, state):  # type: ignore[no-untyped-def]
-    """The same, visiting only the draws in which this arm may exceed mean + c · std."""
+    """Raise the best of the few draws in which this arm may exceed mean + c · std."""
     q = math.exp(-0.5 * c * c) / (c * math.sqrt(2.0 * math.pi))
     gap = 1.0 / math.log1p(-q)
     i = 0.0  # a float, as for tiny q a gap may be infinite

@@ -1,7 +1,7 @@
 """The command line: `tsucb reproduce`, `tsucb simulate`, `tsucb data`, `tsucb evaluate`.
 
-Bad input is answered with one sentence and exit code 2. Nothing heavy is imported here, so that
-even an interrupt while the commands are still loading is answered by `main`.
+Bad input gets one sentence and exit code 2, an interrupt exit code 130. Nothing heavy is imported
+here, so that `main` also catches an interrupt while the commands are loading.
 """
 
 import os
@@ -15,7 +15,7 @@ def main() -> None:
     """Run the command of this process and leave with its exit code."""
     try:
         for stream in (sys.stdout, sys.stderr):
-            # A sign that the terminal cannot show becomes a question mark, and no error.
+            # Print a question mark for a character that the terminal cannot show.
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="replace")
         from tsucb.cli.commands import answer
@@ -25,13 +25,13 @@ def main() -> None:
         code = INTERRUPTED
     if code == INTERRUPTED:
         print("tsucb: interrupted", file=sys.stderr, flush=True)
-        # Running tasks cannot be stopped from outside their threads, and nothing waits for them.
+        # Threads with running tasks cannot be stopped, so do not wait for them.
         os._exit(INTERRUPTED)
     sys.exit(code)
 
 
 def __getattr__(name: str) -> Any:
-    """`answer`, loaded when it is asked for."""
+    """Load `answer` on first use."""
     if name == "answer":
         from tsucb.cli import commands
 

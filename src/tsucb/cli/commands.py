@@ -1,4 +1,4 @@
-"""All commands together, and what becomes of their errors."""
+"""All commands, and the exit codes and messages of their errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 import tsucb
 from tsucb.cli import INTERRUPTED
 
-# The line of each in the help. A command is loaded when it is called, as most load the compiler.
+# The line of each command in the help. Only the command that is called is loaded.
 COMMANDS = {
     "reproduce": "Reproduce an experiment of the paper and compare with its figures.",
     "simulate": "Play policies against an environment: print a summary, save a figure.",
@@ -23,13 +23,13 @@ COMMANDS = {
 
 
 def application(arguments: list[str]) -> typer.Typer:
-    """The command line, with the command that these arguments call."""
+    """Return the command line, with the command that these arguments call."""
     app = typer.Typer(
         name="tsucb",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # which would load for longer than all else
+        rich_markup_mode=None,  # rich takes longer to load than everything else
     )
     app.callback()(options)
     called = next((each for each in arguments if not each.startswith("-")), None)
@@ -46,7 +46,7 @@ def application(arguments: list[str]) -> typer.Typer:
 
 
 def print_version(wanted: bool) -> None:
-    """Print the version and leave."""
+    """Print the version and exit."""
     if wanted:
         print(f"tsucb {tsucb.__version__}")
         raise typer.Exit
@@ -63,7 +63,7 @@ def options(version: Version = False) -> None:
 
 
 def answer(arguments: list[str]) -> int:
-    """Run a command; return its exit code, having said what is wrong if anything is."""
+    """Run a command; print one sentence if it fails; return its exit code."""
     try:
         app = application(arguments)
         return int(app(arguments, prog_name="tsucb", standalone_mode=False) or 0)
@@ -74,25 +74,25 @@ def answer(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except typer.Abort as error:
-        # The parser takes the end of a file for the end of an interview.
+        # The parser turns an EOFError of ours into an Abort, as if a prompt had ended.
         if isinstance(error.__cause__, EOFError):
             return refuse(f"a file ended too early: {error.__cause__}")
         return INTERRUPTED
     except Exception as error:
-        # The parser's own errors; their class has moved between releases of typer and click.
+        # Errors of the parser have this method; their class differs between releases.
         if not hasattr(error, "format_message"):
             raise
         return refuse(error.format_message())
 
 
 def sentence(error: Exception) -> str:
-    """What went wrong, on one line."""
+    """Return the message of an error on one line."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split())
 
 
 def refuse(message: str) -> int:
-    """Say what was wrong; the exit code of bad input."""
+    """Print what was wrong; return the exit code of bad input."""
     print(f"tsucb: {message}", file=sys.stderr)
     return 2

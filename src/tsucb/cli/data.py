@@ -1,26 +1,19 @@
-"""`tsucb data`: what data there is, fetching it, and checking it."""
+"""`tsucb data`: list, download and check the datasets; make a news log."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tsucb.cli.news import make_news
+from tsucb.cli.options import DataOption
+from tsucb.paper import news
 from tsucb.paper.datasets import DATASETS, data_folders, fetch, find_dataset, load
 
 app = typer.Typer(help="The datasets of the deep bandit benchmark: list, get, check.")
 
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder with the datasets, searched before $TSUCB_DATA and the user's cache folder.",
-        show_default=False,
-    ),
-]
-
 
 @app.command("list")
-def list_datasets(data_dir: DataDir = None) -> None:
+def list_datasets(data_dir: DataOption = None) -> None:
     """Show the datasets, where each was found, and where they are looked for."""
     typer.echo(f"{'dataset':<11}{'rows':>9}{'features':>10}{'arms':>6}   where")
     for dataset in DATASETS.values():
@@ -36,7 +29,7 @@ def list_datasets(data_dir: DataDir = None) -> None:
 @app.command("get")
 def get_datasets(
     names: Annotated[list[str], typer.Argument(help="Datasets, or `all`.", metavar="NAME...")],
-    data_dir: DataDir = None,
+    data_dir: DataOption = None,
 ) -> None:
     """Download datasets from their public sources and verify their checksums."""
     for name in DATASETS if names == ["all"] else names:
@@ -49,7 +42,7 @@ def check_datasets(
     names: Annotated[
         list[str] | None, typer.Argument(help="Datasets; all that are present if none is named.")
     ] = None,
-    data_dir: DataDir = None,
+    data_dir: DataOption = None,
 ) -> None:
     """Read datasets and verify their rows, columns and labels."""
     present = [name for name, dataset in DATASETS.items() if find_dataset(dataset, data_dir)]
@@ -70,4 +63,13 @@ def check_datasets(
         raise typer.Exit(code=2)
 
 
-app.command("make-news")(make_news)
+@app.command("make-news")
+def make_news(
+    folder: Annotated[Path, typer.Argument(help="Where the files go.", metavar="DIR")],
+    days: Annotated[int, typer.Option(help="Files, one for each day.")] = 10,
+    lines: Annotated[int, typer.Option(help="Visits a day.")] = 1_500_000,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same log.")] = 0,
+    workers: Annotated[int | None, typer.Option(help="Days at once; default: one a core.")] = None,
+) -> None:
+    """Make a news click log in the form of Yahoo!'s R6B, with true click rates in truth.npz."""
+    news.make_news(folder, days=days, lines=lines, seed=seed, workers=workers, progress=typer.echo)

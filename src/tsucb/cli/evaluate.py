@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from tsucb.cli.options import SeedOption, listed
+from tsucb.cli.options import AgentsOption, MissingOption, SeedOption, grouped, split_list
 from tsucb.cli.simulate import ModelName, make_model
 from tsucb.evaluation import Comparison, compare, read_settings
 from tsucb.evaluation.compare import LOGGED, verdict
@@ -24,6 +25,71 @@ from tsucb.paper.news.events import news_events
 from tsucb.policies.names import named_policy, usual_ucb
 
 
+@dataclass
+class Columns:
+    """The columns of a table of events, and how its arms were logged."""
+
+    arm: Annotated[str, typer.Option(help="Column of the logged arm.")] = "arm"
+    reward: Annotated[str, typer.Option(help="Column of its reward.")] = "reward"
+    context: Annotated[
+        str | None, typer.Option(help="Columns of the context, comma-separated; default: all else.")
+    ] = None
+    available: Annotated[
+        str | None, typer.Option(help="Column of the arms that could be played, such as a|b|c.")
+    ] = None
+    propensity: Annotated[
+        str | None, typer.Option(help="Column of the probability with which the arm was logged.")
+    ] = None
+    uniform: Annotated[
+        bool, typer.Option("--uniform", help="Each available arm was logged equally often.")
+    ] = False
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the columns as the readers of tables take them.
+
+        Raise ValueError if it is not said how the arms were logged.
+        """
+        if self.uniform == (self.propensity is not None):
+            raise ValueError(
+                "how were the arms logged? say --uniform if each available arm was equally "
+                "likely, or --propensity COLUMN for the column with their probabilities"
+            )
+        values = dataclasses.asdict(self)
+        return values | {"contexts": split_list(values.pop("context"))}
+
+
+@dataclass
+class AgentOptions:
+    """What whole agents are compared by."""
+
+    agent: AgentsOption = None
+    missing: MissingOption = None
+    method: Annotated[str, typer.Option(help="With --agent: auto, replay or doubly-robust.")] = (
+        "auto"
+    )
+    report: Annotated[
+        Path | None, typer.Option(help="With --agent: write a page with tables and a figure.")
+    ] = None
+
+
+@dataclass
+class ReplayOptions:
+    """What a policy is replayed with."""
+
+    model: Annotated[
+        ModelName,
+        typer.Option(help="auto: adaptive-linear, as the agent's; nig-linear for the news log."),
+    ] = ModelName.auto
+    noise: Annotated[float, typer.Option(help="σ of contextual-linear and gaussian.")] = 1.0
+    intercept: Annotated[
+        bool, typer.Option("--intercept", help="Add a feature that is always 1 to the context.")
+    ] = False
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Malformed lines of a news log are an error.")
+    ] = False
+
+
+@grouped
 def evaluate(
     log: Annotated[
         Path,
@@ -32,13 +98,9 @@ def evaluate(
             "(R6B)."
         ),
     ],
-    agent: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="A TOML file with the settings of an agent; several are compared. An empty file "
-            "is the agent's defaults."
-        ),
-    ] = None,
+    agents: AgentOptions,
+    replaying: ReplayOptions,
+    columns: Columns,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -49,42 +111,7 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
-    model: Annotated[
-        ModelName,
-        typer.Option(help="auto: adaptive-linear, as the agent's; nig-linear for the news log."),
-    ] = ModelName.auto,
-    arm: Annotated[str, typer.Option(help="Column of the logged arm.")] = "arm",
-    reward: Annotated[str, typer.Option(help="Column of its reward.")] = "reward",
-    context: Annotated[
-        str | None, typer.Option(help="Columns of the context, comma-separated; default: all else.")
-    ] = None,
-    available: Annotated[
-        str | None, typer.Option(help="Column of the arms that could be played, such as a|b|c.")
-    ] = None,
-    propensity: Annotated[
-        str | None, typer.Option(help="Column of the probability with which the arm was logged.")
-    ] = None,
-    uniform: Annotated[
-        bool, typer.Option("--uniform", help="Each available arm was logged equally often.")
-    ] = False,
-    intercept: Annotated[
-        bool, typer.Option("--intercept", help="Add a feature that is always 1 to the context.")
-    ] = False,
-    noise: Annotated[float, typer.Option(help="σ of contextual-linear and gaussian.")] = 1.0,
     seed: SeedOption = 0,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Malformed lines of a news log are an error.")
-    ] = False,
-    missing: Annotated[
-        str | None,
-        typer.Option(help="With --agent: what decisions without a reward earned; or drop them."),
-    ] = None,
-    method: Annotated[
-        str, typer.Option(help="With --agent: auto, replay or doubly-robust.")
-    ] = "auto",
-    report: Annotated[
-        Path | None, typer.Option(help="With --agent: write a page with tables and a figure.")
-    ] = None,
     out: Annotated[Path | None, typer.Option(help="Also write the table to this CSV file.")] = None,
 ) -> None:
     """Estimate what agents and policies would have earned on logged data.
@@ -98,88 +125,43 @@ def evaluate(
     are distributed as if the policy had been live (Li et al. 2011). The lift is over the logging
     policy.
     """
-    import pandas as pd
-
     if not log.exists():
         raise ValueError(f"there is no file {log}")
-    decided = is_decision_log(log)
-    if decided and (uniform or propensity is not None or available is not None):
-        raise ValueError("a decision log knows its own probabilities; leave the columns away")
-    if agent or decided:
-        names = [name for text in policy or [] for name in listed(text) or ()]
-        agents = named_agents(agent or []) | {n: {"policy": named_policy(n)} for n in names}
-        columns: dict[str, Any] = {}
-        if not decided:
-            check_logging(uniform, propensity)
-            columns = {"arm": arm, "reward": reward, "contexts": listed(context)}
-            columns |= {"available": available, "propensity": propensity, "uniform": uniform}
-        method = method.replace("-", " ")
-        given = agents or {"default": {}}
-        result = compare(log, given, missing=missing, seed=seed, method=method, **columns)
-        print_comparison(result)
-        if out is not None:
-            write_whole(out, result.table().to_csv(index=False))
-        if report is not None:
-            report.parent.mkdir(parents=True, exist_ok=True)
-            result.report(report, f"Agents compared on {log.name}")
-            typer.echo(f"Page: {report}")
-        return
-    if missing is not None or report is not None or method != "auto":
+    names = [name for text in policy or [] for name in split_list(text) or ()]
+    if is_decision_log(log):
+        if columns.uniform or columns.propensity is not None or columns.available is not None:
+            raise ValueError("a decision log knows its own probabilities; leave the columns away")
+        table = compare_agents(log, agents, names, {}, seed)
+    elif agents.agent:
+        table = compare_agents(log, agents, names, columns.arguments(), seed)
+    elif agents.missing is not None or agents.report is not None or agents.method != "auto":
         raise ValueError("--missing, --method and --report are for --agent; name one")
-    names = [name for text in policy or ["TS-UCB(10)"] for name in listed(text) or ()]
-    if log.is_dir() or (log.suffix == ".gz" and not log.name.endswith(".csv.gz")):
-        parts = news_days(log, strict)
     else:
-        check_logging(uniform, propensity)
-        events = read_events(
-            log,
-            arm=arm,
-            reward=reward,
-            contexts=listed(context),
-            available=available,
-            propensity=propensity,
-            uniform=uniform,
-            intercept=intercept,
-        )
-        parts = iter([(log.name, events)])
-        if model is ModelName.auto:
-            model = ModelName.adaptive
-    rows = []
-    typer.echo(line("log", "policy", "rate", "95 % interval", "matched", "kept", "lift"))
-    for name, events in parts:
-        data, chosen = matching(events, model, noise)
-        ucb = usual_ucb(chosen, len(data.arm))
-        for rule in [named_policy(text, UCB=ucb) for text in names]:
-            found = replay(data, chosen, rule, seed=seed)
-            rows.append({"log": name, **dataclasses.asdict(found), "kept": found.kept.size})
-            typer.echo(
-                line(
-                    name,
-                    found.policy,
-                    f"{found.rate:.5f}",
-                    f"{found.low:.5f}–{found.high:.5f}",
-                    f"{found.matched:,}",
-                    f"{found.kept.size:,}",
-                    f"{found.lift:+.1%} ({found.lift_low:+.1%} to {found.lift_high:+.1%})"
-                    if found.lift == found.lift
-                    else "–",
-                )
-            )
+        table = replay_policies(log, names or ["TS-UCB(10)"], replaying, columns, seed)
     if out is not None:
-        write_whole(out, pd.DataFrame(rows).to_csv(index=False))
+        write_whole(out, table.to_csv(index=False))
 
 
-def check_logging(uniform: bool, propensity: str | None) -> None:
-    """Ask how the arms of a table were logged, unless that was said."""
-    if uniform == (propensity is not None):
-        raise ValueError(
-            "how were the arms logged? say --uniform if each available arm was equally "
-            "likely, or --propensity COLUMN for the column with their probabilities"
-        )
+def compare_agents(
+    log: Path, options: AgentOptions, policies: list[str], columns: dict[str, Any], seed: int
+) -> Any:
+    """Compare configurations on a log: print the tables, write the page; return the table."""
+    agents = read_agents(options.agent or [])
+    agents |= {name: {"policy": named_policy(name)} for name in policies}
+    method = options.method.replace("-", " ")
+    result = compare(
+        log, agents or {"default": {}}, missing=options.missing, seed=seed, method=method, **columns
+    )
+    print_comparison(result)
+    if options.report is not None:
+        options.report.parent.mkdir(parents=True, exist_ok=True)
+        result.report(options.report, f"Agents compared on {log.name}")
+        typer.echo(f"Page: {options.report}")
+    return result.table()
 
 
-def named_agents(files: list[Path]) -> dict[str, Any]:
-    """Settings from files, by the names of these."""
+def read_agents(files: list[Path]) -> dict[str, Any]:
+    """Return the settings in these files, by the names of the files."""
     agents: dict[str, Any] = {}
     for file in files:
         if file.stem in agents:
@@ -189,7 +171,7 @@ def named_agents(files: list[Path]) -> dict[str, Any]:
 
 
 def print_comparison(found: Comparison) -> None:
-    """The tables of a comparison in the terminal."""
+    """Print the tables of a comparison."""
     from rich.console import Console
     from rich.table import Table
 
@@ -219,8 +201,48 @@ def print_comparison(found: Comparison) -> None:
         console.print(sentence, soft_wrap=True)
 
 
+def replay_policies(
+    log: Path, policies: list[str], options: ReplayOptions, columns: Columns, seed: int
+) -> Any:
+    """Replay policies over a log, print a line for each, and return the table."""
+    import pandas as pd
+
+    name = options.model
+    if log.is_dir() or (log.suffix == ".gz" and not log.name.endswith(".csv.gz")):
+        parts = news_days(log, options.strict)
+    else:
+        events = read_events(log, **columns.arguments(), intercept=options.intercept)
+        parts = iter([(log.name, events)])
+        name = ModelName.adaptive if name is ModelName.auto else name
+    rows = []
+    print_line("log", "policy", "rate", "95 % interval", "matched", "kept", "lift")
+    for part, events in parts:
+        data, model = with_model(events, name, options.noise)
+        ucb = usual_ucb(model, len(data.arm))
+        for rule in [named_policy(text, UCB=ucb) for text in policies]:
+            found = replay(data, model, rule, seed=seed)
+            rows.append({"log": part, **dataclasses.asdict(found), "kept": found.kept.size})
+            lift = f"{found.lift:+.1%} ({found.lift_low:+.1%} to {found.lift_high:+.1%})"
+            print_line(
+                part,
+                found.policy,
+                f"{found.rate:.5f}",
+                f"{found.low:.5f}–{found.high:.5f}",
+                f"{found.matched:,}",
+                f"{found.kept.size:,}",
+                lift if found.lift == found.lift else "–",
+            )
+    return pd.DataFrame(rows)
+
+
+def print_line(*columns: str) -> None:
+    """Print one line of the table of replays, as soon as it is known."""
+    widths = (22, 12, 9, 18, 10, 10, 0)
+    typer.echo(" ".join(text.ljust(width) for text, width in zip(columns, widths, strict=True)))
+
+
 def news_days(path: Path, strict: bool) -> Iterator[tuple[str, LoggedData]]:
-    """The days of a news log, one after the other."""
+    """Yield the days of a news log."""
     for file in log_files(path) if path.is_dir() else [path]:
         day = read_day(file, strict=strict)
         for problem in day.problems:
@@ -228,8 +250,8 @@ def news_days(path: Path, strict: bool) -> Iterator[tuple[str, LoggedData]]:
         yield day.name + " (generated)" * day.generated, news_events(day)
 
 
-def matching(events: LoggedData, name: ModelName, noise: float) -> tuple[LoggedData, Any]:
-    """The model of a name, and the data as it reads them."""
+def with_model(events: LoggedData, name: ModelName, noise: float) -> tuple[LoggedData, Any]:
+    """Return the events with the contexts that the model of this name reads, and the model."""
     size, features = events.contexts.shape
     if name in (ModelName.bernoulli, ModelName.gaussian):
         events = events._replace(contexts=np.empty((size, 0)))
@@ -242,9 +264,3 @@ def matching(events: LoggedData, name: ModelName, noise: float) -> tuple[LoggedD
     rows = np.abs(events.contexts.reshape(size, -1)).max(axis=1, initial=0)
     check_events(rows <= model.largest, f"the context has a number beyond ±{model.largest:g}")
     return events, model
-
-
-def line(*columns: str) -> str:
-    """One line of the table in the terminal."""
-    widths = (22, 12, 9, 18, 10, 10, 0)
-    return " ".join(text.ljust(width) for text, width in zip(columns, widths, strict=True))

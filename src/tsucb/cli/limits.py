@@ -6,7 +6,7 @@ from tsucb.checks import whole_number
 
 
 def bounded(option: str, value: int, most: int, least: int = 1) -> int:
-    """The value of an option, or a sentence on what is wrong with it.
+    """Return the value of an option; raise ValueError if it is not from `least` to `most`.
 
     >>> bounded("runs", 10**12, most=10**6)
     Traceback (most recent call last):
@@ -19,7 +19,7 @@ def bounded(option: str, value: int, most: int, least: int = 1) -> int:
 
 
 def machine_memory() -> float:
-    """Bytes of memory of this machine; infinite where the system does not say."""
+    """Return the bytes of memory of this machine; infinity where the system does not say."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):  # Windows
@@ -27,7 +27,7 @@ def machine_memory() -> float:
 
 
 def check_memory(what: str, needed: float) -> None:
-    """Refuse what this machine cannot hold, before it is begun."""
+    """Raise ValueError if this machine cannot hold the bytes needed."""
     if needed > machine_memory():
         raise ValueError(
             f"{what} need about {needed / 2**30:,.0f} GiB of memory, and this machine has "

@@ -1,16 +1,67 @@
-"""Options that several commands have."""
+"""Options that several commands have, and groups of options as dataclasses."""
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 SeedOption = Annotated[int, typer.Option(help="Seed of all randomness.")]
+AgentsOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="A TOML file with the settings of an agent; may repeat. An empty file is the agent's "
+        "defaults."
+    ),
+]
+MissingOption = Annotated[
+    str | None,
+    typer.Option(help="What decisions without a reward earned; or drop them."),
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder with the datasets, searched before $TSUCB_DATA and the user's cache folder.",
+        show_default=False,
+    ),
+]
 
 
-def listed(text: str | None) -> tuple[str, ...] | None:
-    """The parts of a comma-separated list.
+def grouped(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a command in which every parameter that is a dataclass is replaced by its fields.
 
-    >>> listed("TS, TS-UCB(1)")
+    Typer then reads each field as an option of its own, and the function gets them grouped.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    options: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name in groups:
+            types = get_type_hints(groups[name], include_extras=True)
+            parts = list(inspect.signature(groups[name]).parameters.values())
+        else:
+            types, parts = hints, [parameter]
+        for part in parts:
+            options.append(part.replace(kind=part.KEYWORD_ONLY, annotation=types[part.name]))
+
+    def command(**values: Any) -> None:
+        for name, group in groups.items():
+            names = inspect.signature(group).parameters
+            values[name] = group(**{each: values.pop(each) for each in names})
+        function(**values)
+
+    command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    command.__annotations__ = {option.name: option.annotation for option in options}
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    return command
+
+
+def split_list(text: str | None) -> tuple[str, ...] | None:
+    """Return the parts of a comma-separated list; None of None.
+
+    >>> split_list("TS, TS-UCB(1)")
     ('TS', 'TS-UCB(1)')
     """
     if text is None:

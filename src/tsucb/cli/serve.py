@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tsucb.cli.options import grouped
 
-def serve(
+
+@dataclass
+class ServerOptions:
+    """Settings of the server that override its file and its environment variables."""
+
     data: Annotated[
         Path | None, typer.Option(help="Folder of the log and the keys; ./tsucb-data by default.")
-    ] = None,
-    host: Annotated[str | None, typer.Option(help="127.0.0.1 by default.")] = None,
-    port: Annotated[int | None, typer.Option(help="8000 by default.")] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(help="Settings in a TOML file.", envvar="TSUCB_SERVE_CONFIG"),
-    ] = None,
-    tls_certificate: Annotated[Path | None, typer.Option(help="For https, with --tls-key.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="For https.")] = None,
+    ] = None
+    host: Annotated[str | None, typer.Option(help="127.0.0.1 by default.")] = None
+    port: Annotated[int | None, typer.Option(help="8000 by default.")] = None
+    tls_certificate: Annotated[Path | None, typer.Option(help="For https, with --tls-key.")] = None
+    tls_key: Annotated[Path | None, typer.Option(help="For https.")] = None
     insecure: Annotated[
         bool | None,
         typer.Option("--insecure", help="Listen to other machines without TLS, behind a proxy."),
-    ] = None,
+    ] = None
     postgres: Annotated[
         str | None, typer.Option(help="A PostgreSQL database to keep the log in instead.")
+    ] = None
+
+
+@grouped
+def serve(
+    options: ServerOptions,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="Settings in a TOML file.", envvar="TSUCB_SERVE_CONFIG"),
     ] = None,
     backup: Annotated[
         Path | None,
@@ -60,16 +71,9 @@ def serve(
         raise ValueError(
             f"the service needs {error.name}; install it with pip install 'tsucb[serve]'"
         ) from None
-    options = {
-        "data": None if data is None else str(data),
-        "host": host,
-        "port": port,
-        "tls_certificate": None if tls_certificate is None else str(tls_certificate),
-        "tls_key": None if tls_key is None else str(tls_key),
-        "insecure": insecure,
-        "postgres": postgres,
-    }
-    settings = read_settings(config, environment(), options)
+    values = asdict(options).items()
+    overrides = {name: str(each) if isinstance(each, Path) else each for name, each in values}
+    settings = read_settings(config, environment(), overrides)
     set_up_logging(as_json=not at_terminal())
     try:
         if backup is not None:

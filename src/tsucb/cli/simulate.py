@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import io
 import math
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import tsucb
 from tsucb.cli.limits import bounded, check_memory
-from tsucb.cli.options import SeedOption, listed
+from tsucb.cli.options import (
+    AgentsOption,
+    DataOption,
+    MissingOption,
+    SeedOption,
+    grouped,
+    split_list,
+)
 from tsucb.files import write_whole
 from tsucb.numeric.statistics import NORMAL
 from tsucb.pages.drawing import new_figure, theme
 from tsucb.pages.figures import regret_curves
 from tsucb.paper import datasets
 from tsucb.policies.names import named_policy, usual_ucb
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class ModelName(StrEnum):
@@ -38,7 +49,77 @@ USUAL = "TS,TS-UCB(1),TS-UCB(100),Greedy,UCB"
 SYNTHETIC = ("bernoulli", "gaussian", "linear", "contextual-linear", "wheel")
 
 
+@dataclass
+class Size:
+    """The numbers of an environment."""
+
+    arms: Annotated[int, typer.Option(help="K, of a synthetic environment.")] = 10
+    features: Annotated[int, typer.Option(help="d, of a linear environment.")] = 10
+    noise: Annotated[float, typer.Option(help="σ of the rewards.")] = 1.0
+    delta: Annotated[float, typer.Option(help="Radius of the wheel.")] = 0.5
+    data_dir: DataOption = None
+
+    def environment(self, name: str) -> Any:
+        """Return the environment of a name, synthetic or a dataset, if the memory can hold it."""
+        bounded("arms", self.arms, most=1_000_000)
+        bounded("features", self.features, most=1_000_000)
+        if name in ("linear", "contextual-linear"):
+            matrices = self.arms if name == "contextual-linear" else 1
+            numbers = self.features * (2 * matrices * self.features + self.arms)
+            check_memory(f"{self.arms:,} arms with {self.features:,} features", 8.0 * numbers)
+        match name:
+            case "bernoulli":
+                return tsucb.KArmedBandit(self.arms, tsucb.BernoulliArms())
+            case "gaussian":
+                return tsucb.KArmedBandit(self.arms, tsucb.GaussianArms(self.noise))
+            case "linear":
+                return tsucb.LinearBandit(self.arms, self.features, self.noise)
+            case "contextual-linear":
+                return tsucb.ContextualLinearBandit(self.arms, self.features, self.noise)
+            case "wheel":
+                return tsucb.WheelBandit(self.delta)
+        if name not in datasets.DATASETS:
+            known = ", ".join([*SYNTHETIC, *datasets.DATASETS])
+            raise ValueError(f"unknown environment {name!r}; choose one of {known}")
+        return datasets.load(name, self.data_dir)
+
+
+@dataclass
+class Runs:
+    """How much is played."""
+
+    horizon: Annotated[int, typer.Option(help="Steps of a run.")] = 1000
+    runs: Annotated[int, typer.Option(help="Runs of every policy.")] = 20
+    seed: SeedOption = 0
+    workers: Annotated[int | None, typer.Option(help="Threads; default: one per core.")] = None
+
+    def __post_init__(self) -> None:
+        bounded("horizon", self.horizon, most=1_000_000_000)
+        bounded("runs", self.runs, most=1_000_000)
+        if self.workers is not None:
+            bounded("workers", self.workers, most=1_000)
+
+
+@dataclass
+class LikeLog:
+    """A log to fit an environment to, and the agents that play in it."""
+
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            help="A decision log, or a .csv or .parquet file with the columns arm and reward: "
+            "simulate what is fitted to it."
+        ),
+    ] = None
+    agent: AgentsOption = None
+    missing: MissingOption = None
+
+
+@grouped
 def simulate(
+    like: LikeLog,
+    size: Size,
+    runs: Runs,
     environment: Annotated[
         str | None,
         typer.Argument(
@@ -60,75 +141,52 @@ def simulate(
             show_default=False,
         ),
     ] = None,
-    like: Annotated[
-        Path | None,
-        typer.Option(
-            help="A decision log, or a .csv or .parquet file with the columns arm and reward: "
-            "simulate what is fitted to it."
-        ),
-    ] = None,
-    agent: Annotated[
-        list[Path] | None,
-        typer.Option(help="With --like: a TOML file with the settings of an agent; may repeat."),
-    ] = None,
-    missing: Annotated[
-        str | None,
-        typer.Option(help="With --like: what decisions without a reward earned; or drop them."),
-    ] = None,
-    arms: Annotated[int, typer.Option(help="K, of a synthetic environment.")] = 10,
-    features: Annotated[int, typer.Option(help="d, of a linear environment.")] = 10,
-    noise: Annotated[float, typer.Option(help="σ of the rewards.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Radius of the wheel.")] = 0.5,
-    data_dir: Annotated[Path | None, typer.Option(help="Where the datasets lie.")] = None,
-    horizon: Annotated[int, typer.Option(help="Steps of a run.")] = 1000,
-    runs: Annotated[int, typer.Option(help="Runs of every policy.")] = 20,
-    seed: SeedOption = 0,
-    workers: Annotated[int | None, typer.Option(help="Threads; default: one per core.")] = None,
     out: Annotated[
         Path, typer.Option(help="Figure of the regret over time: .png, .svg or .pdf.")
     ] = Path("regret.png"),
 ) -> None:
     """Play policies against an environment: print a summary, save a figure."""
     from rich.console import Console
-    from rich.table import Table
 
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"--out {out} must end in .png, .svg or .pdf")
-    if like is None and (agent or missing is not None):
+    if like.like is None and (like.agent or like.missing is not None):
         raise ValueError("--agent and --missing are for --like; name the log")
-    if like is not None and (environment is not None or model is not ModelName.auto):
+    if like.like is not None and (environment is not None or model is not ModelName.auto):
         raise ValueError("--like takes the place of an environment and its model; leave them away")
-    environment = environment or "contextual-linear"
-    bounded("arms", arms, most=1_000_000)
-    bounded("features", features, most=1_000_000)
-    bounded("horizon", horizon, most=1_000_000_000)
-    bounded("runs", runs, most=1_000_000)
-    if workers is not None:
-        bounded("workers", workers, most=1_000)
-    if like is not None:
-        rules = list(listed(policies) or ())
-        play_like(like, rules, agent or [], missing, horizon, runs, seed, workers, out)
-        return
-    if environment in SYNTHETIC[2:4]:
-        matrices = arms if environment == "contextual-linear" else 1
-        counts = f"{arms:,} arms with {features:,} features"
-        check_memory(counts, 8.0 * features * (2 * matrices * features + arms))
-    bandit = make_environment(environment, arms, features, noise, delta, data_dir)
-    learner = make_model(model, bandit, noise, horizon)
+    console = Console(highlight=False)
+    if like.like is not None:
+        names = split_list(policies) or ()
+        steps, curves = play_like(console, like, names, runs)
+    else:
+        name = environment or "contextual-linear"
+        bandit = size.environment(name)
+        learner = make_model(model, bandit, size.noise, runs.horizon)
+        rules = split_list(policies or USUAL) or ()
+        steps, curves = play_bandit(console, name, bandit, learner, rules, runs)
+    save_figure(steps, curves, out)
+    console.print(f"Figure: {out}", soft_wrap=True)
+
+
+def play_bandit(
+    console: Console, name: str, bandit: Any, model: Any, rules: tuple[str, ...], play: Runs
+) -> tuple[Any, dict[str, Any]]:
+    """Play policies against a bandit, print the table, and return checkpoints and regret curves."""
+    from rich.table import Table
+
     special = {
-        "UCB": usual_ucb(learner, horizon),
+        "UCB": usual_ucb(model, play.horizon),
         "UCB1": tsucb.UCB1(),
         "Bayes-UCB": tsucb.BayesUCB(),
     }
-    chosen = [named_policy(name, **special) for name in listed(policies or USUAL) or ()]
     result = tsucb.simulate(
-        bandit, learner, chosen, horizon=horizon, runs=runs, seed=seed, workers=workers
-    )
+        bandit, model, [named_policy(rule, **special) for rule in rules], horizon=play.horizon,
+        runs=play.runs, seed=play.seed, workers=play.workers,
+    )  # fmt: skip
     summary = result.summary(baseline="TS" if "TS" in result.policies else None)
-    console = Console(highlight=False)
     console.print(
-        f"{environment}, {bandit.arms} arms, {type(learner).__name__}: regret after "
-        f"{horizon:,} steps, {runs} runs, 95 % intervals"
+        f"{name}, {bandit.arms} arms, {type(model).__name__}: regret after "
+        f"{play.horizon:,} steps, {play.runs} runs, 95 % intervals"
     )
     table = Table("policy", "mean regret", "median", "% of TS")
     for policy, line in summary.iterrows():
@@ -140,40 +198,31 @@ def simulate(
             "{:.1f} ({:.1f} to {:.1f})".format(*percent) if "percent" in summary else "–",
         )
     console.print(table)
-    save_figure(result, out)
-    console.print(f"Figure: {out}", soft_wrap=True)
+    return result.checkpoints, dict(zip(result.policies, result.regret, strict=True))
 
 
 def play_like(
-    log: Path,
-    rules: list[str],
-    files: list[Path],
-    missing: str | None,
-    horizon: int,
-    runs: int,
-    seed: int,
-    workers: int | None,
-    out: Path,
-) -> None:
-    """Simulate something like a log."""
-    from rich.console import Console
+    console: Console, given: LikeLog, rules: tuple[str, ...], play: Runs
+) -> tuple[Any, dict[str, Any]]:
+    """Play agents against what is fitted to a log; return checkpoints and regret curves."""
     from rich.table import Table
 
-    from tsucb.cli.evaluate import named_agents
+    from tsucb.cli.evaluate import read_agents
     from tsucb.evaluation import simulate_like
     from tsucb.evaluation.like import RANDOM, WARNING
     from tsucb.logs import read_decisions
 
-    agents = named_agents(files) | {name: {"policy": named_policy(name)} for name in rules}
-    decisions = read_decisions(log, uniform=True).rewarded(missing)
+    assert given.like is not None
+    agents = read_agents(given.agent or [])
+    agents |= {name: {"policy": named_policy(name)} for name in rules}
+    decisions = read_decisions(given.like, uniform=True).rewarded(given.missing)
     found = simulate_like(
-        decisions, agents or {"default": {}}, horizon=horizon, runs=runs, seed=seed,
-        workers=workers,
+        decisions, agents or {"default": {}}, horizon=play.horizon, runs=play.runs, seed=play.seed,
+        workers=play.workers,
     )  # fmt: skip
-    console = Console(highlight=False)
     console.print(
-        f"like {log}: {len(decisions):,} decisions with rewards, {len(decisions.arms)} arms; "
-        f"regret after {horizon:,} decisions, {runs} runs"
+        f"like {given.like}: {len(decisions):,} decisions with rewards, {len(decisions.arms)} arms;"
+        f" regret after {play.horizon:,} decisions, {play.runs} runs"
     )
     table = Table("configuration", "mean regret", "% of random", "settled after")
     for _, line in found.table().iterrows():
@@ -187,40 +236,17 @@ def play_like(
         )
     console.print(table)
     console.print(
-        "Settled: from then on it loses less than a tenth of what random choice loses; so much "
-        "traffic it needs.",
+        "Settled: the decision from which on it loses less than a tenth of what random choice "
+        "loses, which is the traffic that it needs.",
         WARNING,
         sep="\n",
     )
     first = next(iter(found.simulations.values()))
-    curves = {name: each.regret[0] for name, each in found.simulations.items()}
-    draw_regret(first.checkpoints, curves, out)
-    console.print(f"Figure: {out}", soft_wrap=True)
-
-
-def make_environment(
-    name: str, arms: int, features: int, noise: float, delta: float, data_dir: Path | None
-) -> Any:
-    """The environment of a name, synthetic or a dataset."""
-    match name:
-        case "bernoulli":
-            return tsucb.KArmedBandit(arms, tsucb.BernoulliArms())
-        case "gaussian":
-            return tsucb.KArmedBandit(arms, tsucb.GaussianArms(noise))
-        case "linear":
-            return tsucb.LinearBandit(arms, features, noise)
-        case "contextual-linear":
-            return tsucb.ContextualLinearBandit(arms, features, noise)
-        case "wheel":
-            return tsucb.WheelBandit(delta)
-    if name not in datasets.DATASETS:
-        known = ", ".join([*SYNTHETIC, *datasets.DATASETS])
-        raise ValueError(f"unknown environment {name!r}; choose one of {known}")
-    return datasets.load(name, data_dir)
+    return first.checkpoints, {name: each.regret[0] for name, each in found.simulations.items()}
 
 
 def make_model(name: ModelName, environment: Any, noise: float, horizon: int) -> Any:
-    """The model of a name, in the environment's dimensions."""
+    """Return the model of a name, in the environment's dimensions."""
     features = getattr(environment, "features", 0) or (environment.context_shape or (0,))[-1]
     match name:
         case ModelName.auto if hasattr(environment, "prior"):
@@ -231,8 +257,6 @@ def make_model(name: ModelName, environment: Any, noise: float, horizon: int) ->
             return tsucb.AdaptiveLinear(features)
         case ModelName.auto | ModelName.nig:
             return tsucb.NIGLinear(features)
-        case ModelName.adaptive:
-            return tsucb.AdaptiveLinear(features)
         case ModelName.bernoulli:
             return tsucb.BernoulliArms()
         case ModelName.gaussian:
@@ -244,13 +268,8 @@ def make_model(name: ModelName, environment: Any, noise: float, horizon: int) ->
     return tsucb.NeuralLinear(features, training=tsucb.Training(memory=horizon))
 
 
-def save_figure(result: Any, out: Path) -> None:
-    """The regret curves as a file."""
-    draw_regret(result.checkpoints, dict(zip(result.policies, result.regret, strict=True)), out)
-
-
-def draw_regret(checkpoints: Any, curves: dict[str, Any], out: Path) -> None:
-    """The regret curves of policies as a file."""
+def save_figure(checkpoints: Any, curves: dict[str, Any], out: Path) -> None:
+    """Write the regret curves of policies to a file."""
     sink = io.BytesIO()
     with theme("light"):
         figure = new_figure(7, 4.5)

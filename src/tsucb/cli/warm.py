@@ -16,7 +16,7 @@ from tsucb.cli.limits import bounded
 from tsucb.files import cache_folder
 from tsucb.simulation.simulate import cores
 
-FEW, MANY = 5, 50  # features: linear models keep their numbers in two ways, by how many there are
+FEW, MANY = 5, 50  # features; linear models have one memory layout for few and one for many
 
 
 def warm(
@@ -38,7 +38,7 @@ def warm(
         raise ValueError(f"unknown model {only!r}; give one of {known}")
     count = cores() if workers is None else bounded("workers", workers, most=1_000)
     begin = time.perf_counter()
-    # What all agents share is compiled first, once.
+    # First compile once what all agents share.
     decide(tsucb.Agent(["a", "b"], FEW), FEW)
     with ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool:
         jobs = {pool.submit(compile_all, name): name for name in tasks}
@@ -49,7 +49,7 @@ def warm(
 
 
 def models() -> dict[str, Any]:
-    """The models that agents are made with, by name; linear ones in both of their layouts."""
+    """Return the models to compile by name; linear ones in both memory layouts."""
     found: dict[str, Any] = {}
     for d in (FEW, MANY):
         for model in (
@@ -63,14 +63,14 @@ def models() -> dict[str, Any]:
 
 
 def policies() -> Iterator[Any]:
-    """One policy of every kind that is compiled by itself, and the default with a floor."""
+    """Yield one policy of every kind that compiles on its own, and the default with a floor."""
     yield from (tsucb.TSUCB(10), tsucb.TSUCB(math.inf), tsucb.Thompson(), tsucb.Greedy())
     yield from (tsucb.IDS(10), tsucb.IDS(math.inf), tsucb.Random(), tsucb.BayesUCB())
     yield from (tsucb.UCB1(), tsucb.OFUL(), tsucb.Exploring(tsucb.TSUCB(10), 0.05))
 
 
 def compile_all(name: str) -> int:
-    """Let agents of one model and every policy decide and learn; the number of policies."""
+    """Let agents of one model and every policy decide and learn; return how many there were."""
     model, count = models()[name], 0
     for policy in policies():
         decide(tsucb.Agent(["a", "b"], model=model, policy=policy), *model.context_shape(1)[-1:])
@@ -79,7 +79,7 @@ def compile_all(name: str) -> int:
 
 
 def decide(agent: Any, features: int = 0) -> None:
-    """One decision and its reward."""
+    """Make one decision and reward it."""
     row = [1.0] * features
     per_arm = isinstance(agent.model, tsucb.Linear)
     context = {"a": row, "b": row} if per_arm else row if features else None

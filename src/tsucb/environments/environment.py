@@ -1,9 +1,10 @@
-"""What every environment shares: where contexts, mean rewards and noise come from.
+"""What all environments share: contexts, mean rewards and noise.
 
-Everything random at a step (context, available arms, noise) is drawn before the arm is chosen and
-whatever the arm is, so all policies that run on the same stream meet the same world.
+Everything random at a step (context, available arms, noise) is drawn before the arm is chosen, so
+all policies that run on the same stream meet the same world.
 """
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +18,10 @@ from tsucb.record import Record
 class World(NamedTuple):
     """One run of an environment: what was drawn for it, and the current step."""
 
-    parameters: Floats  # what is unknown to the policies, drawn once per run
+    parameters: Floats  # unknown to the policies, drawn once per run
     context: Floats  # of the current step, in the model's shape
     means: Floats  # (K,) mean reward of every arm at this step
-    available: Integers  # (K,) room for the indices of the arms that can be played
+    available: Integers  # (K,) space for the indices of the available arms
     noise: Floats  # (1,) this step's noise: standard normal, or uniform for Bernoulli rewards
 
 
@@ -41,7 +42,7 @@ def advance(
 
 @generic
 def reward(environment: Any, world: Any, arm: int) -> float:
-    """The noisy reward of an arm at the current step."""
+    """Return the noisy reward of an arm at the current step."""
     return float(environment.reward(world, arm))
 
 
@@ -63,6 +64,9 @@ class Environment(Record):
         """The shape of a step's context; () for none."""
         raise NotImplementedError(f"{type(self).__name__} must have a property context_shape")
 
+    def check_players(self, model: Any, policies: Iterable[Any]) -> None:
+        """Raise an error for a model or a policy that cannot play here; any can by default."""
+
     def begin(self, rng: np.random.Generator) -> Any:
         """Draw the unknown parameters of a new run."""
         return run(begin, self, rng)
@@ -75,13 +79,13 @@ class Environment(Record):
         return context, means, available
 
     def reward(self, world: Any, arm: int) -> float:
-        """The noisy reward of an arm at the current step."""
+        """Return the noisy reward of an arm at the current step."""
         return float(run(reward, self, world, arm))
 
 
 @compiled
 def draw_available(probability, world, rng):  # type: ignore[no-untyped-def]
-    """Each arm with the given probability, and at least one."""
+    """Draw the available arms: each with this probability, and at least one."""
     arms = world.available.size
     if probability >= 1.0:
         return world.available
@@ -96,7 +100,7 @@ def draw_available(probability, world, rng):  # type: ignore[no-untyped-def]
 
 @compiled
 def fill_normal(out, scale, rng):  # type: ignore[no-untyped-def]
-    """Independent normals with standard deviation `scale`."""
+    """Fill an array with independent normals of standard deviation `scale`."""
     state = burst(rng)
     for i in range(out.size):
         z, state = normal(state)

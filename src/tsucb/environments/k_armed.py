@@ -60,7 +60,7 @@ class KArmedBandit(Environment):
 
 @hook
 def draw_mean(prior: Any, rng: np.random.Generator) -> float:
-    """An arm's mean reward, from the prior."""
+    """Draw an arm's mean reward from the prior."""
 
 
 @implements(draw_mean, BernoulliArms)
@@ -80,7 +80,7 @@ def draw_mean_gaussian(prior, rng):  # type: ignore[no-untyped-def]
 
 @hook
 def draw_noise(prior: Any, rng: np.random.Generator) -> float:
-    """A step's noise."""
+    """Draw the noise of a step."""
 
 
 @implements(draw_noise, BernoulliArms, PoissonArms)
@@ -94,19 +94,19 @@ def draw_noise_gaussian(prior, rng):  # type: ignore[no-untyped-def]
 
 
 @hook
-def noisy(prior: Any, mean: float, noise: float) -> float:
-    """The reward that mean and noise make."""
+def noisy_reward(prior: Any, mean: float, noise: float) -> float:
+    """Return the reward of an arm with this mean and this noise."""
 
 
-@implements(noisy, BernoulliArms)
+@implements(noisy_reward, BernoulliArms)
 def noisy_bernoulli(prior, mean, noise):  # type: ignore[no-untyped-def]
     return 1.0 if noise < mean else 0.0
 
 
-@implements(noisy, PoissonArms)
+@implements(noisy_reward, PoissonArms)
 def noisy_poisson(prior, mean, noise):  # type: ignore[no-untyped-def]
-    """The count at which the distribution function of a Poisson reaches the noise."""
-    # For large means the sum would run long and underflow: there a normal is as good.
+    """Return the count at which a Poisson distribution function reaches the noise."""
+    # For large means the sum would be long and underflow, and a normal is as good.
     if mean > 500.0:
         return max(0.0, np.floor(mean + 0.5 + np.sqrt(mean) * normal_quantile(noise)))
     count, term = 0.0, np.exp(-mean)
@@ -118,7 +118,7 @@ def noisy_poisson(prior, mean, noise):  # type: ignore[no-untyped-def]
     return count
 
 
-@implements(noisy, GaussianArms)
+@implements(noisy_reward, GaussianArms)
 def noisy_gaussian(prior, mean, noise):  # type: ignore[no-untyped-def]
     return mean + noise
 
@@ -139,4 +139,4 @@ def advance_k_armed(environment, world, step, rng):  # type: ignore[no-untyped-d
 
 @implements(reward, KArmedBandit)
 def reward_k_armed(environment, world, arm):  # type: ignore[no-untyped-def]
-    return noisy(environment.prior, world.means[arm], world.noise[0])
+    return noisy_reward(environment.prior, world.means[arm], world.noise[0])

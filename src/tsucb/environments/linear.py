@@ -131,7 +131,7 @@ def advance_linear(environment, world, step, rng):  # type: ignore[no-untyped-de
 
 @compiled
 def draw_unit_arms(world, rng):  # type: ignore[no-untyped-def]
-    """Arm vectors uniform on the unit sphere, and their mean rewards."""
+    """Draw arm vectors uniform on the unit sphere, and set their mean rewards."""
     for a in range(world.means.size):
         x = world.context[a]
         fill_normal(x, 1.0, rng)
@@ -142,7 +142,7 @@ def draw_unit_arms(world, rng):  # type: ignore[no-untyped-def]
 @implements(begin, ContextualLinearBandit)
 def begin_contextual_linear(environment, rng):  # type: ignore[no-untyped-def]
     arms, d = environment.arms, environment.features
-    beta = np.empty((d, arms))  # the arm last, for the same reason as in the model
+    beta = np.empty((d, arms))  # with the arm last, for vector instructions
     for i in range(d):
         fill_normal(beta[i], math.sqrt(environment.prior_variance), rng)
     return World(beta, np.empty(d), np.empty(arms), np.arange(arms), np.zeros(1))
@@ -158,5 +158,5 @@ def advance_contextual_linear(environment, world, step, rng):  # type: ignore[no
 
 
 @implements(reward, LinearBandit, ContextualLinearBandit)
-def pay_both(environment, world, arm):  # type: ignore[no-untyped-def]
+def reward_linear(environment, world, arm):  # type: ignore[no-untyped-def]
     return world.means[arm] + world.noise[0]

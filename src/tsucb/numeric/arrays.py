@@ -35,7 +35,7 @@ def copy_to(target, source):  # type: ignore[no-untyped-def]
 
 @compiled
 def taken(values, places):  # type: ignore[no-untyped-def]
-    """values[places]."""
+    """Return values[places]."""
     out = np.empty(places.size, values.dtype)
     for i in range(places.size):
         out[i] = values[places[i]]
@@ -44,7 +44,7 @@ def taken(values, places):  # type: ignore[no-untyped-def]
 
 @compiled
 def rows_taken(values, places):  # type: ignore[no-untyped-def]
-    """values[places], of a matrix."""
+    """Return values[places] of a matrix."""
     out = np.empty((places.size, values.shape[1]))
     for i in range(places.size):
         for j in range(values.shape[1]):
@@ -54,7 +54,7 @@ def rows_taken(values, places):  # type: ignore[no-untyped-def]
 
 @compiled
 def filled(size, value):  # type: ignore[no-untyped-def]
-    """np.full(size, value)."""
+    """Return np.full(size, value)."""
     out = np.empty(size)
     for i in range(size):
         out[i] = value
@@ -63,7 +63,7 @@ def filled(size, value):  # type: ignore[no-untyped-def]
 
 @compiled
 def total(values):  # type: ignore[no-untyped-def]
-    """values.sum()."""
+    """Return values.sum()."""
     out = 0.0
     for i in range(values.size):
         out += values[i]
@@ -72,7 +72,7 @@ def total(values):  # type: ignore[no-untyped-def]
 
 @compiled
 def inner(one, other):  # type: ignore[no-untyped-def]
-    """(one * other).sum()."""
+    """Return (one * other).sum()."""
     out = 0.0
     for i in range(one.size):
         out += one[i] * other[i]
@@ -88,7 +88,7 @@ def add_multiple(target, factor, values):  # type: ignore[no-untyped-def]
 
 @compiled
 def largest_of(values):  # type: ignore[no-untyped-def]
-    """values.max()."""
+    """Return values.max()."""
     return values[place_of_largest(values)]
 
 
@@ -100,14 +100,6 @@ def place_of_largest(values):  # type: ignore[no-untyped-def]
         if values[i] > values[place]:
             place = i
     return place
-
-
-@compiled
-def copy_rows(target, source):  # type: ignore[no-untyped-def]
-    """target[:] = source, for matrices of the same shape."""
-    for i in range(target.shape[0]):
-        for j in range(target.shape[1]):
-            target[i, j] = source[i, j]
 
 
 @compiled

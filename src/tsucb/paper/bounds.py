@@ -1,6 +1,6 @@
-"""The confidence bounds of the paper's Section 3, and how often a mean escapes them.
+"""The confidence bounds of the paper's Section 3, and how often a mean is outside them.
 
-Lemma 1 says that at any step a mean lies above its upper bound, or below its lower one, with
+Lemma 1 says that at any step a mean lies above its upper bound, or below its lower bound, with
 probability at most T⁻³. Its proof covers any policy, and so do the two counts here.
 """
 
@@ -98,7 +98,7 @@ def update_ridge(model, state, context, arm, reward):  # type: ignore[no-untyped
 
 
 def theorem_1(arms: int, horizon: NDArray[np.float64]) -> NDArray[np.float64]:
-    """4 √(3 K T log T) + T⁻² + 3 √T + K, the bound on the Bayes regret of TS-UCB.
+    """Return 4 √(3 K T log T) + T⁻² + 3 √T + K, the bound on the Bayes regret of TS-UCB.
 
     >>> theorem_1(10, np.array([1e4])).round()
     array([6959.])
@@ -108,9 +108,9 @@ def theorem_1(arms: int, horizon: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def theorem_2(features: int, horizon: NDArray[np.float64]) -> NDArray[np.float64]:
-    """B + T⁻² + 12 √(2T), B = 8 √(T d log(1 + T/d)) (1 + √(6 log T + d log(1 + T/d))).
+    """Return the bound for arms of length 1, ‖θ‖ ≤ S = 1 and noise with r = 1.
 
-    This is the bound for arms of length 1, ‖θ‖ ≤ S = 1 and noise with r = 1.
+    It is B + T⁻² + 12 √(2T), B = 8 √(T d log(1 + T/d)) (1 + √(6 log T + d log(1 + T/d))).
 
     >>> theorem_2(2, np.array([1e4])).round()
     array([33074.])
@@ -122,7 +122,7 @@ def theorem_2(features: int, horizon: NDArray[np.float64]) -> NDArray[np.float64
 
 
 class Escapes(NamedTuple):
-    """Of how many replications, in how many the mean was once above or below its bounds.
+    """In how many of all replications the mean was ever above, and ever below, its bounds.
 
     `closest` is the largest distance from the estimate, in radii; 1 is the bound.
     """
@@ -133,15 +133,15 @@ class Escapes(NamedTuple):
     closest: float
 
 
-def _count(distances: NDArray[np.float64], replications: int) -> Escapes:
-    """From signed distances to the mean, in radii, one row per replication."""
+def count_escapes(distances: NDArray[np.float64], replications: int) -> Escapes:
+    """Count escapes from signed distances to the mean, in radii, one row per replication."""
     above, below = distances.max(axis=1), -distances.min(axis=1)
     closest = float(max(above.max(), below.max()))
     return Escapes(replications, int((above > 1).sum()), int((below > 1).sum()), closest)
 
 
 def k_armed_escapes(horizon: int, replications: int, rng: np.random.Generator) -> Escapes:
-    """How often a Bernoulli mean is ever outside average ± √(3 log T / n), n = 1, …, T.
+    """Count how often a Bernoulli mean is ever outside average ± √(3 log T / n), n = 1, …, T.
 
     The mean is Beta(1, 1). An arm's bounds at any step of any policy are those after some
     number n ≤ T of its rewards, so this counts at least as many escapes as any policy meets.
@@ -149,13 +149,13 @@ def k_armed_escapes(horizon: int, replications: int, rng: np.random.Generator) -
     mean = rng.random((replications, 1))
     n = np.arange(1, horizon + 1)
     average = np.cumsum(rng.random((replications, horizon)) < mean, axis=1) / n
-    return _count((mean - average) / np.sqrt(3 * np.log(horizon) / n), replications)
+    return count_escapes((mean - average) / np.sqrt(3 * np.log(horizon) / n), replications)
 
 
 def linear_escapes(
     features: int, horizon: int, replications: int, rng: np.random.Generator
 ) -> Escapes:
-    """How often θ is ever outside the ellipsoid ‖θ − θ̂‖_V ≤ √(d log(T²(1 + t))) + 1.
+    """Count how often θ is ever outside the ellipsoid ‖θ − θ̂‖_V ≤ √(d log(T²(1 + t))) + 1.
 
     θ ~ N(0, I/(16 d)), noise N(0, 1). Arms are all unit vectors, and the policy is Thompson
     sampling with the ridge posterior. Outside the ellipsoid some arm's mean is outside its
@@ -179,4 +179,4 @@ def linear_escapes(
         norm = np.sqrt(np.einsum("ri,rij,rj->r", error, V, error))
         radius = np.sqrt(d * np.log(horizon**2 * (1 + t))) + 1
         farthest[:, 0] = np.maximum(farthest[:, 0], norm / radius)
-    return _count(np.hstack([farthest, -farthest]), replications)
+    return count_escapes(np.hstack([farthest, -farthest]), replications)

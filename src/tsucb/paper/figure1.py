@@ -6,39 +6,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from tsucb.environments import ContextualLinearBandit
-from tsucb.pages.drawing import colour_key, heat_map, legend_above, new_figure
-from tsucb.pages.figures import regret_curves
+from tsucb.pages.drawing import colour_key, heat_map, new_figure
 from tsucb.pages.page import Figure
 from tsucb.paper.experiments.claims import Claim
-from tsucb.paper.experiments.experiment import (
-    Cell,
-    Experiment,
-    Task,
-    cell_seed,
-    relative_regret,
-)
+from tsucb.paper.experiments.experiment import Cell, Task, cell_seed, check_names
+from tsucb.paper.experiments.percentages import relative_regret
+from tsucb.paper.experiments.regret import TS, RegretExperiment, simulated_rows
 from tsucb.paper.figure1_claims import section_4_1_1
 from tsucb.policies import OFUL
-from tsucb.policies.names import named_policy, samples_of
-from tsucb.simulation import Simulation, simulate
+from tsucb.policies.names import samples_of
 
 if TYPE_CHECKING:
     import matplotlib.figure
     import pandas as pd
+    from matplotlib.axes import Axes
+
+    from tsucb.numeric.arrays import Floats
 
 ARMS = (3, 5, 10, 20, 60)
 NOISES = (0.05, 0.1, 0.5, 1.0, 2.0)
 INSTANCES = tuple((arms, noise) for arms in ARMS for noise in NOISES)
-POLICIES = ("TS", "TS-UCB(1)", "TS-UCB(100)", "Greedy", "UCB", "IDS(1000)")
+POLICIES = (TS, "TS-UCB(1)", "TS-UCB(100)", "Greedy", "UCB", "IDS(1000)")
 FEATURES = 10
-POINTS = 50  # of a regret curve
 
 
 def parse_cell(text: str) -> tuple[int, float]:
-    """A cell as typed on the command line, arms:noise.
+    """Return the cell that is written as arms:noise on the command line.
 
     >>> parse_cell("60:0.05")
     (60, 0.05)
@@ -53,7 +47,7 @@ def parse_cell(text: str) -> tuple[int, float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure1(Experiment):
+class Figure1(RegretExperiment):
     """Section 4.1 of the paper: K arms, d = 10, xᵀβₖ + N(0, σ²), T = 10,000.
 
     Parameters
@@ -70,6 +64,7 @@ class Figure1(Experiment):
     name: ClassVar[str] = "figure1"
     title: ClassVar[str] = "Figure 1: synthetic contextual bandits"
     axes: ClassVar[tuple[str, ...]] = ("arms", "noise")
+    ucb: ClassVar[Any] = OFUL(delta=1e-4, norm_bound=1.0)
     scales: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {"runs": 12, "policies": (*POLICIES[:-1], "IDS(100)")},
         "full": {"runs": 200, "policies": POLICIES},
@@ -84,52 +79,35 @@ class Figure1(Experiment):
                     f"{', '.join(map(str, ARMS))} arms and noise {', '.join(map(str, NOISES))}, "
                     "such as 60:0.05"
                 )
-        if not self.instances or len(set(self.instances)) < len(self.instances):
-            raise ValueError("name at least one cell, and none twice")
+        check_names("cell", self.instances)
         if self.prior not in ("code", "text"):
             raise ValueError(f"the prior is code or text, not {self.prior!r}")
         if self.horizon < 1:
             raise ValueError(f"horizon must be at least 1, but it is {self.horizon}")
-        for name in self.policies:
-            self.policy(name)
-
-    def policy(self, name: str) -> Any:
-        """The policy of a printed name; UCB is OFUL here."""
-        return named_policy(name, UCB=OFUL(delta=1e-4, norm_bound=1.0))
 
     def cells(self) -> Sequence[Cell]:
         return self.instances
 
     def run(self, cell: Cell, policy: str, runs: range) -> pd.DataFrame:
-        arms, noise = int(cell[0]), float(cell[1])
-        bandit = ContextualLinearBandit(
-            arms, FEATURES, noise, prior_variance=1 / FEATURES if self.prior == "code" else 1.0
+        variance = 1 / FEATURES if self.prior == "code" else 1.0
+        bandit = ContextualLinearBandit(int(cell[0]), FEATURES, float(cell[1]), variance)
+        seed = cell_seed(self.seed, *cell)
+        return simulated_rows(
+            bandit, bandit.model(), self.policy(policy), runs, horizon=self.horizon, seed=seed
         )
-        simulation = simulate(
-            bandit,
-            bandit.model(),
-            [self.policy(policy)],
-            horizon=self.horizon,
-            runs=runs,
-            seed=cell_seed(self.seed, *cell),
-            workers=1,
-            checkpoints=POINTS,
-            progress=False,
-        )
-        return curve_rows(simulation, runs)
 
     def steps(self, cell: Cell) -> int:
         return self.horizon
 
     def seconds(self, cell: Cell, policy: str) -> float:
-        """Of one run on one core, as measured: a fixed part per step, one per arm and draw."""
+        """Return the seconds of one run on one core: a time per step, per arm and per sample."""
         return 1e-6 * self.horizon * (1.5 + int(cell[0]) * (0.02 + 0.0018 * samples_of(policy)))
 
     def cost(self, task: Task) -> float:
         return len(task.runs) * self.seconds(task.cell, task.policy)
 
     def block(self, cell: Cell, policy: str) -> int:
-        """As many runs as take about ten seconds: little is lost when a task is."""
+        """Return the runs that take about ten seconds, so that little is lost with a task."""
         return max(1, min(20, round(10 / self.seconds(cell, policy))))
 
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
@@ -138,7 +116,7 @@ class Figure1(Experiment):
         return table
 
     def notes(self) -> list[str]:
-        notes = []
+        notes = super().notes()
         if self.runs != 200:
             notes.append(f"{self.runs} runs of every policy, where the paper has 200.")
         for name in self.policies:
@@ -150,53 +128,41 @@ class Figure1(Experiment):
             notes.append(
                 "The prior is that of the paper's text, N(0, I); its numbers come from N(0, I/d)."
             )
-        if "TS" not in self.policies:
-            notes.append("Percentages need TS, which was left out.")
         return notes
 
     def figures(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Figure]:
-        others = [p for p in self.policies if p != "TS"]
-        found = []
-        if "TS" in self.policies and others:
-            found.append(
-                Figure(
-                    "figure1",
-                    "Regret as a percentage of Thompson sampling’s",
-                    f"Mean over {self.runs} runs, each paired with the run of TS in the same "
-                    "world. Below 100 (blue) a policy loses less than TS, above (red, bold) more.",
-                    lambda narrow: draw_heat_maps(summary, others, narrow),
-                )
-            )
-            found.append(
-                Figure(
-                    "curves",
-                    "Regret over time",
-                    "Mean cumulative regret as a percentage of the total regret of TS; lines that "
-                    "leave a frame lose more than twice as much. K arms, noise σ."
-                    + (" Narrow screens see the corners of the grid." * (len(self.instances) > 6)),
-                    lambda narrow: draw_curves(rows, self, narrow),
-                )
-            )
-        return found
+        percentages = self.percentage_figure(
+            f"Mean over {self.runs} runs, each paired with the run of TS in the same world. Below "
+            "100 (blue) a policy loses less than TS, above (red, bold) more.",
+            lambda narrow: draw_heat_maps(summary, self.rivals, narrow),
+        )
+        curves = self.curve_figure(
+            rows,
+            "Mean cumulative regret as a percentage of the total regret of TS; lines that leave a "
+            "frame lose more than twice as much. K arms, noise σ.",
+            columns=len(NOISES),
+        )
+        return [*percentages, curves] if percentages else []
+
+    def curves(self, rows: pd.DataFrame, cell: Cell) -> dict[str, Floats]:
+        found = super().curves(rows, cell)
+        total = found[TS][:, -1].mean()
+        return {name: 100 / total * values for name, values in found.items()}
+
+    def draw_cell(self, panel: Axes, rows: pd.DataFrame, cell: Cell) -> None:
+        super().draw_cell(panel, rows, cell)
+        panel.set_title(f"K = {cell[0]}, σ = {cell[1]:g}")
+        panel.set_ylim(0, 200)
+        panel.set_xticks([0, self.horizon // 2], ["0", f"{self.horizon // 2:,}"])
 
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
-        return section_4_1_1(rows, self.instances, self.policies)
-
-
-def curve_rows(simulation: Simulation, runs: range) -> pd.DataFrame:
-    """One row per run of a simulation with one policy: its regret, and its curve."""
-    import pandas as pd
-
-    curves = simulation.regret[0]
-    return pd.DataFrame(
-        {"run": list(runs), "regret": curves[:, -1], "curve": list(curves.astype(np.float32))}
-    )
+        return section_4_1_1(rows, len(self.instances), self.policies)
 
 
 def draw_heat_maps(
     summary: pd.DataFrame, policies: list[str], narrow: bool
 ) -> matplotlib.figure.Figure:
-    """A grid of K × σ for each policy, and the colour scale."""
+    """Draw a grid of K × σ for each policy, and the colour scale."""
     columns = 1 if narrow else 3
     lines = -(-(len(policies) + 1) // columns)
     arms = list(dict.fromkeys(summary.arms))
@@ -218,38 +184,4 @@ def draw_heat_maps(
     key = panels[len(policies)].inset_axes((0.05, 0.4, 0.9, 0.3 if narrow else 0.12))
     colour_key(key)
     key.set_title("regret in % of TS", fontweight="normal", fontsize=9)
-    return figure
-
-
-def draw_curves(rows: pd.DataFrame, experiment: Figure1, narrow: bool) -> matplotlib.figure.Figure:
-    """Regret over time in every cell, relative to the final regret of TS."""
-    arms = sorted({k for k, _ in experiment.instances})
-    noises = sorted({s for _, s in experiment.instances})
-    if narrow:
-        arms = arms if len(arms) < 3 else [arms[0], arms[-1]]
-        noises = noises if len(noises) < 4 else [noises[0], noises[len(noises) // 2], noises[-1]]
-        arms, noises = noises, arms  # type: ignore[assignment]  # the longer axis downwards
-    figure = new_figure(4.2 if narrow else 10.5, 1.7 * len(arms) + 0.6)
-    panels = figure.subplots(len(arms), len(noises), sharex=True, sharey=True, squeeze=False)
-    for (i, j), panel in np.ndenumerate(panels):
-        cell = (noises[j], arms[i]) if narrow else (arms[i], noises[j])
-        here = rows[(rows.arms == cell[0]) & (rows.noise == cell[1])]
-        if here.empty:
-            panel.set_axis_off()
-            continue
-        scale = 100 / here.regret[here.policy == "TS"].mean()
-        curves = {
-            policy: scale * np.stack(here.curve[here.policy == policy].tolist())
-            for policy in experiment.policies
-        }
-        points = next(iter(curves.values())).shape[1]
-        steps = np.linspace(experiment.horizon / points, experiment.horizon, points)
-        regret_curves(steps, curves, panel, labels=False)
-        panel.set_title(f"K = {cell[0]}, σ = {cell[1]:g}")
-        panel.set_ylim(0, 200)
-        middle = experiment.horizon // 2
-        panel.set_xticks([0, middle], ["0", f"{middle:,}"])
-    figure.supxlabel("step", fontsize=9)
-    figure.supylabel("regret, % of TS’s total", fontsize=9)
-    legend_above(figure, panels[0, 0], narrow)
     return figure

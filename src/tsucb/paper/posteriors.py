@@ -17,10 +17,10 @@ from tsucb.pages.drawing import legend_above, panel_for_each
 from tsucb.pages.figures import style
 from tsucb.pages.page import Figure
 from tsucb.paper.experiments.claims import Check, Claim, Finding, check_claims
-from tsucb.paper.experiments.experiment import Cell, Task, cell_seed, relative_regret
-from tsucb.paper.figure1 import curve_rows
-from tsucb.paper.table2 import POINTS, RUNS, WHEEL, Table2, present
-from tsucb.simulation import simulate
+from tsucb.paper.experiments.experiment import Cell, Task, check_names
+from tsucb.paper.experiments.percentages import relative_regret
+from tsucb.paper.experiments.regret import TS, RegretExperiment, name_axes
+from tsucb.paper.table2 import RUNS, WHEEL, Table2, present
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -34,9 +34,10 @@ POSTERIORS: dict[str, Callable[..., Any]] = {
     "last-layer Laplace": LastLayerLaplace,
 }
 REFERENCE, ENSEMBLE, *_ = POSTERIORS
-TS, *RIVALS = POLICIES = ("TS", "TS-UCB(1)", "TS-UCB(100)")
+RIVALS = ("TS-UCB(1)", "TS-UCB(100)")
+POLICIES = (TS, *RIVALS)
 TOGETHER = 100  # runs of an ensemble that train at once; of one network, all
-QUICK = ("statlog",)  # small, and beside the wheel, which needs no data
+QUICK = ("statlog",)  # a small dataset beside the wheel, which needs no data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,20 +65,15 @@ class Posteriors(Table2):
 
     @classmethod
     def at(cls, scale: str, **chosen: Any) -> Self:
-        """As of every experiment; quick takes the wheel, and a small dataset if it is there."""
+        """Return the experiment at a scale; quick takes the wheel, and a small dataset if found."""
         if scale == "quick" and chosen.get("datasets") is None:
-            there = present(chosen.get("data_dir"))
-            chosen["datasets"] = (WHEEL, *(name for name in QUICK if name in there))
+            found = present(chosen.get("data_dir"))
+            chosen["datasets"] = (WHEEL, *(name for name in QUICK if name in found))
         return super().at(scale, **chosen)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in self.posteriors:
-            if name not in POSTERIORS:
-                known = ", ".join(POSTERIORS)
-                raise ValueError(f"unknown posterior {name!r}; the posteriors are {known}")
-        if not self.posteriors or len(set(self.posteriors)) < len(self.posteriors):
-            raise ValueError("name at least one posterior, and none twice")
+        check_names("posterior", self.posteriors, POSTERIORS)
         if self.batches < 1:
             raise ValueError(f"batches must be at least 1, not {self.batches}")
 
@@ -93,29 +89,15 @@ class Posteriors(Table2):
     def cost(self, task: Task) -> float:
         return super().cost(task) * (MEMBERS if task.cell[1] == ENSEMBLE else 1)
 
-    def run(self, cell: Cell, policy: str, runs: range) -> pd.DataFrame:
-        dataset, posterior = map(str, cell)
-        environment, horizon = self.environment(dataset), self.steps(cell)
-        features = environment.context_shape[0]
-        training = Training(memory=horizon, batches=self.batches)
-        simulation = simulate(
-            environment,
-            POSTERIORS[posterior](features, training=training),
-            [self.policy(policy)],
-            horizon=horizon,
-            runs=runs,
-            seed=cell_seed(self.seed, dataset),
-            workers=self.threads,
-            checkpoints=POINTS,
-            progress=False,
-        )
-        return curve_rows(simulation, runs)
+    def model(self, cell: Cell, features: int) -> Any:
+        training = Training(memory=self.steps(cell), batches=self.batches)
+        return POSTERIORS[str(cell[1])](features, training=training)
 
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
         return relative_regret(rows, list(self.axes))
 
     def notes(self) -> list[str]:
-        notes = []
+        notes = RegretExperiment.notes(self)
         if self.runs != RUNS or not self.comparable or self.batches != 100:
             notes.append(
                 f"Small: {self.runs} runs of {self.steps((self.datasets[0],)):,} steps with "
@@ -127,49 +109,34 @@ class Posteriors(Table2):
                 f"Without {', '.join(missing)}: not asked for, or not found; `tsucb data list` "
                 "shows where datasets belong."
             )
-        if TS not in self.policies:
-            notes.append("Percentages need TS, which was left out.")
         return notes
 
     def figures(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Figure]:
-        found = []
-        if TS in self.policies and len(self.policies) > 1:
-            found.append(
-                Figure(
-                    "posteriors",
-                    "Regret as a percentage of Thompson sampling’s, posterior by posterior",
-                    f"Mean over {self.runs} runs, each paired with the run of TS on the same rows "
-                    "and with the same posterior, with its 95 % interval.",
-                    lambda narrow: draw_percentages(summary, self, narrow),
-                )
-            )
-        return [*found, self.curves(rows)]
+        percentages = self.percentage_figure(
+            f"Mean over {self.runs} runs, each paired with the run of TS on the same rows and with "
+            "the same posterior, with its 95 % interval.",
+            lambda narrow: draw_percentages(summary, self, narrow),
+        )
+        return [*percentages, self.curve_figure(rows)]
 
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
+        groups = {name: [name] for name in POSTERIORS} | {"every posterior": list(POSTERIORS)}
         checks = [
             Check(
-                f"{policy} improves upon TS with {posterior}",
-                "yes" if posterior == REFERENCE else "not in the paper",
-                (TS, policy, posterior),
-                partial(improves, policy, [posterior]),
+                f"{policy} improves upon TS with {name}",
+                "yes" if name == REFERENCE else "not in the paper",
+                "95 % interval below 100 on some dataset, and above 100 on none",
+                (TS, policy, *group),
+                partial(improves, policy, group),
             )
-            for posterior in POSTERIORS
-            for policy in RIVALS
-        ]
-        checks += [
-            Check(
-                f"{policy} improves upon TS with every posterior",
-                "not in the paper",
-                (TS, policy, *POSTERIORS),
-                partial(improves, policy, list(POSTERIORS)),
-            )
+            for name, group in groups.items()
             for policy in RIVALS
         ]
         return check_claims(checks, summary, {*self.policies, *self.posteriors})
 
 
 def improves(policy: str, posteriors: list[str], summary: pd.DataFrame) -> Finding:
-    """Whether intervals lie below 100 somewhere, and above it nowhere.
+    """Check that intervals lie below 100 somewhere, and above 100 nowhere.
 
     >>> import pandas as pd
     >>> table = pd.DataFrame({"posterior": "p", "policy": "x", "percent_of_ts": [90.0, 97.0],
@@ -187,9 +154,9 @@ def improves(policy: str, posteriors: list[str], summary: pd.DataFrame) -> Findi
 def draw_percentages(
     summary: pd.DataFrame, experiment: Posteriors, narrow: bool
 ) -> matplotlib.figure.Figure:
-    """Every posterior's percentages with their intervals, a panel for each dataset."""
+    """Draw every posterior's percentages with their intervals, one panel per dataset."""
     figure, panels = panel_for_each(experiment.datasets, 2 if narrow else 4, narrow, 2.2)
-    rivals = [policy for policy in experiment.policies if policy != TS]
+    rivals = experiment.rivals
     for name, panel in zip(experiment.datasets, panels, strict=True):
         here: Any = summary[(summary.dataset == name) & (summary.policy != TS)]
         for row in here.itertuples():
@@ -203,13 +170,13 @@ def draw_percentages(
         panel.set_title(name)
     for policy in rivals:
         panels[0].plot([], [], **dot(policy), label=style(policy)["label"])
-    figure.supxlabel("regret in % of TS", fontsize=9)
+    name_axes(figure, "regret in % of TS")
     legend_above(figure, panels[0], narrow)
     return figure
 
 
 def dot(policy: str) -> dict[str, Any]:
-    """How a policy's mean is drawn: hollow where its line would be dashed, as colours are few."""
+    """Return the look of a policy's mean: hollow where its line would be dashed."""
     import matplotlib
 
     look = style(policy)

@@ -13,45 +13,38 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from tsucb.files import cache_folder
-from tsucb.pages.drawing import heat_map, legend_above, new_figure, panel_for_each
-from tsucb.pages.figures import regret_curves
+from tsucb.pages.drawing import heat_map, new_figure
 from tsucb.pages.page import Figure
 from tsucb.paper.experiments.claims import Claim
-from tsucb.paper.experiments.experiment import (
-    Cell,
-    Experiment,
-    Task,
-    cell_seed,
-    relative_regret,
-)
-from tsucb.paper.figure1 import curve_rows
+from tsucb.paper.experiments.experiment import Cell, Task, cell_seed
+from tsucb.paper.experiments.percentages import relative_regret
+from tsucb.paper.experiments.regret import RegretExperiment, simulated_rows
 from tsucb.paper.news import check_day, day_clicks, is_generated, log_files, make_news, read_day
 from tsucb.paper.news.bandit import NewsBandit
 from tsucb.paper.news.prepared import gzip_checksum
 from tsucb.paper.table1_claims import DAYS, OVERALL, PAPER, POLICIES, section_4_2_1
 from tsucb.policies import ChiSquaredUCB
-from tsucb.policies.names import named_policy, samples_of
-from tsucb.simulation import simulate
+from tsucb.policies.names import samples_of
 
 if TYPE_CHECKING:
     import matplotlib.figure
     import pandas as pd
+    from matplotlib.axes import Axes
 
-POINTS = 50  # of a regret curve
-# Without a log, small days are generated. They have a tenth of the lines of real ones, so a run
-# takes a larger share, to last about as long, and fewer impressions must do for a click model.
+# Generated days have a tenth of the lines of real ones. A run takes a larger share of them, to last
+# about as long, and an article needs fewer impressions for a click model.
 SMALL = {"lines": 200_000, "fraction": 0.1, "impressions": 1_000}
-PREPARING = Lock()  # tasks are threads; a day is read once
+PREPARING = Lock()  # tasks are threads, and a day is read once
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table1(Experiment):
+class Table1(RegretExperiment):
     """Section 4.2 of the paper: ten days of news, 136 binary features, ten articles at a time.
 
     Parameters
     ----------
     days : how many days of the log, from the first
-    fraction : share of a day's visits in a run, drawn anew for each
+    fraction : share of a day's visits in a run; every run draws its own
     impressions : articles displayed more often get a click model and can be arms
     log : folder of the log's files; without one, a log is generated
     lines : of a generated day
@@ -68,6 +61,7 @@ class Table1(Experiment):
     name: ClassVar[str] = "table1"
     title: ClassVar[str] = "Table 1: personalised news articles"
     axes: ClassVar[tuple[str, ...]] = ("day",)
+    ucb: ClassVar[Any] = ChiSquaredUCB()
     scales: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {"runs": 10, "days": 2, "policies": POLICIES},
         "full": {"runs": 20, "days": DAYS, "policies": POLICIES},
@@ -75,25 +69,19 @@ class Table1(Experiment):
 
     @classmethod
     def at(cls, scale: str, **chosen: Any) -> Self:
-        """As of every experiment; without a log, days are small."""
-        given = {name: value for name, value in chosen.items() if value is not None}
-        return super().at(scale, **({} if "log" in given else SMALL) | given)
+        """Return the experiment at a scale; without a log, its days are small."""
+        small = {} if chosen.get("log") is not None else SMALL
+        return super().at(scale, **small | {k: v for k, v in chosen.items() if v is not None})
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 1 <= self.days <= DAYS:
             raise ValueError(f"days must be 1 to {DAYS}, as in the paper, but it is {self.days}")
-        for policy in self.policies:
-            self.policy(policy)
         if self.log is not None:
             self.files()
 
-    def policy(self, name: str) -> Any:
-        """The policy of a printed name; UCB is the Bayesian one with a chi-squared quantile."""
-        return named_policy(name, UCB=ChiSquaredUCB())
-
     def settings(self) -> dict[str, Any]:
-        """What decides the numbers: files of the log are known by name, size and checksum."""
+        """Return what decides the numbers; files of the log count by name, size and checksum."""
         if self.log is None:
             log = f"generated, {self.lines} lines a day"
         else:
@@ -109,7 +97,7 @@ class Table1(Experiment):
         return self.log is None or any(map(is_generated, self.files()))
 
     def files(self) -> list[Path]:
-        """The files of the days, which are generated first where no log is given."""
+        """Return the files of the days; generate them first if no log is given."""
         if self.log is None:
             folder = cache_folder() / "news" / f"generated-{self.lines}-{self.seed}"
             if not folder.exists() or len(log_files(folder)) < self.days:
@@ -124,7 +112,7 @@ class Table1(Experiment):
         return files
 
     def bandit(self, day: int) -> NewsBandit:
-        """The bandit of a day, counted from 1."""
+        """Return the bandit of a day, counted from 1."""
         with PREPARING:
             return news_bandit(self.files()[day - 1], self.fraction, self.impressions)
 
@@ -135,8 +123,11 @@ class Table1(Experiment):
             check_day(path, strict=self.strict)
             day_clicks(path, impressions=self.impressions)
 
-        with ThreadPoolExecutor(self.workers()) as pool:
+        pool = ThreadPoolExecutor(self.workers())
+        try:
             list(pool.map(prepare_day, self.files()))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # do not wait after an interrupt
 
     def cells(self) -> Sequence[Cell]:
         return [(day,) for day in range(1, self.days + 1)]
@@ -148,23 +139,15 @@ class Table1(Experiment):
         return 5 if policy.startswith("IDS") else 10
 
     def cost(self, task: Task) -> float:
-        """Per run, an update of 136 × 136 numbers a step, and draws for ten arms."""
+        """Return the cost of updating 136 × 136 numbers a step, and of draws for ten arms."""
         return len(task.runs) * (1.0 + 0.007 * samples_of(task.policy))
 
     def run(self, cell: Cell, policy: str, runs: range) -> pd.DataFrame:
         bandit = self.bandit(int(cell[0]))
-        simulation = simulate(
-            bandit,
-            bandit.model(),
-            [self.policy(policy)],
-            horizon=bandit.steps,
-            runs=runs,
-            seed=cell_seed(self.seed, *cell),
-            workers=1,
-            checkpoints=POINTS,
-            progress=False,
+        seed = cell_seed(self.seed, *cell)
+        return simulated_rows(
+            bandit, bandit.model(), self.policy(policy), runs, horizon=bandit.steps, seed=seed
         )
-        return curve_rows(simulation, runs)
 
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
         import pandas as pd
@@ -182,7 +165,7 @@ class Table1(Experiment):
         return table
 
     def notes(self) -> list[str]:
-        notes = []
+        notes = super().notes()
         if self.generated:
             notes.append(
                 "GENERATED LOG. These clicks are not Yahoo!'s: the paper's numbers need the "
@@ -195,80 +178,47 @@ class Table1(Experiment):
             notes.append(
                 f"{self.runs} runs on each of {self.days} days; the paper has 20 on each of 10."
             )
-        if "TS" not in self.policies:
-            notes.append("Percentages need TS, which was left out.")
         return notes
 
     def heading(self, text: str) -> str:
-        """The heading of a panel, which says whether the log is generated."""
+        """Return the heading of a panel, which says whether the log is generated."""
         return text + " · generated log" * self.generated
 
+    def draw_cell(self, panel: Axes, rows: pd.DataFrame, cell: Cell) -> None:
+        super().draw_cell(panel, rows, cell)
+        panel.set_title(self.heading(f"day {cell[0]}"))
+
     def figures(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Figure]:
-        others = [p for p in self.policies if p != "TS"]
-        if "TS" not in self.policies or not others:
-            return []
         label = "Generated log. " * self.generated
-        return [
-            Figure(
-                "table1",
-                "Regret as a percentage of Thompson sampling’s",
-                f"{label}Mean over {self.runs} runs, each paired with the run of TS on the same "
-                "visits; below, the mean over the days, measured and as the paper prints it.",
-                lambda narrow: draw_table(summary, others, self, narrow),
-            ),
-            Figure(
-                "curves",
-                "Regret over the day",
-                f"{label}Mean cumulative regret, in clicks.",
-                lambda narrow: draw_curves(rows, self, narrow),
-            ),
-        ]
+        percentages = self.percentage_figure(
+            f"{label}Mean over {self.runs} runs, each paired with the run of TS on the same "
+            "visits; below, the mean over the days, measured and as the paper prints it.",
+            lambda narrow: draw_table(summary, self, narrow),
+        )
+        curves = self.curve_figure(rows, f"{label}Mean cumulative regret, in clicks.", columns=5)
+        return [*percentages, curves] if percentages else []
 
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
-        return section_4_2_1(summary, self.days, self.policies, self.generated)
+        return section_4_2_1(rows, self.policies, self.generated)
 
 
 @lru_cache(maxsize=DAYS)
 def news_bandit(path: Path, fraction: float, impressions: int) -> NewsBandit:
-    """The bandit of one file of the log."""
+    """Return the bandit of one file of the log."""
     return NewsBandit.of(read_day(path), day_clicks(path, impressions=impressions), fraction)
 
 
-def draw_table(
-    summary: pd.DataFrame, policies: list[str], experiment: Table1, narrow: bool
-) -> matplotlib.figure.Figure:
-    """The table: days downwards, policies across; then both overall lines."""
-    days = experiment.days
+def draw_table(summary: pd.DataFrame, experiment: Table1, narrow: bool) -> matplotlib.figure.Figure:
+    """Draw the table: days downwards, policies across; then both overall lines."""
+    days, policies = experiment.days, experiment.rivals
     figure = new_figure(4.2 if narrow else 8, 0.32 * days + 2)
     top, bottom = figure.subplots(2, 1, height_ratios=(days, 2), sharex=True)
     grid = summary.pivot(index="day", columns="policy", values="percent_of_ts")[policies]
     numbers = list(range(1, days + 1))
     short = [p.replace("(1000)", "") for p in policies] if narrow else policies
-    heat_map(
-        top,
-        grid.loc[numbers].to_numpy(dtype=float),
-        numbers,
-        short,
-        experiment.heading("day by day"),
-    )
+    values = grid.loc[numbers].to_numpy(dtype=float)
+    heat_map(top, values, numbers, short, experiment.heading("day by day"))
     printed = summary[summary.day == OVERALL].set_index("policy").paper_percent[policies]
     both = np.array([grid.loc[OVERALL].to_numpy(dtype=float), printed.to_numpy(dtype=float)])
     heat_map(bottom, both, ["measured", "paper"], short, "overall")
-    return figure
-
-
-def draw_curves(rows: pd.DataFrame, experiment: Table1, narrow: bool) -> matplotlib.figure.Figure:
-    """Regret over time, a panel for each day."""
-    days = range(1, experiment.days + 1)
-    figure, panels = panel_for_each(days, 2 if narrow else 5, narrow, 1.9)
-    for day, panel in zip(days, panels, strict=True):
-        here = rows[rows.day == day]
-        curves = {p: np.stack(here.curve[here.policy == p].tolist()) for p in experiment.policies}
-        horizon = experiment.steps((day,))
-        steps = np.linspace(horizon / POINTS, horizon, POINTS)
-        regret_curves(steps, curves, panel, labels=False)
-        panel.set_title(experiment.heading(f"day {day}"))
-    figure.supxlabel("step", fontsize=9)
-    figure.supylabel("regret", fontsize=9)
-    legend_above(figure, panels[0], narrow)
     return figure

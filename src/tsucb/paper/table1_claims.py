@@ -6,7 +6,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tsucb.paper.experiments.claims import Check, Claim, Finding, check_claims
+from tsucb.paper.experiments.claims import (
+    Check,
+    Checks,
+    Claim,
+    Finding,
+    both,
+    check_claims,
+    is_above,
+    is_below,
+    is_near,
+)
+from tsucb.paper.experiments.percentages import Interval, Percentages, count_below, interval
 from tsucb.policies.names import FIRST
 
 if TYPE_CHECKING:
@@ -26,122 +37,99 @@ PAPER = {
     "TS": (100.0,) * 11,
 }
 PAPER[FIRST] = PAPER["Greedy"]  # the paper does not say how its Greedy breaks ties
+NEAR, SIMILAR = 1.0, 15.0  # points: of the paper's figure, and of TS
+
+CHECKS: Checks[Percentages] = Checks()
 
 
-class Percentages:
-    """Regret in per cent of that of TS, by day and overall, with 95 % intervals.
-
-    Parameters
-    ----------
-    summary : columns day, policy, percent_of_ts, ci95_low, ci95_high
-    days : how many were measured
-    """
-
-    def __init__(self, summary: pd.DataFrame, days: int) -> None:
-        self.table = summary.set_index(["day", "policy"])
-        self.days = range(1, days + 1)
-
-    def of(self, policy: str, day: int | str = OVERALL) -> float:
-        """The percentage."""
-        return float(self.table.percent_of_ts[(day, policy)])
-
-    def low(self, policy: str, day: int | str = OVERALL) -> float:
-        """The lower end of its interval."""
-        return float(self.table.ci95_low[(day, policy)])
-
-    def high(self, policy: str, day: int | str = OVERALL) -> float:
-        """The upper end of its interval."""
-        return float(self.table.ci95_high[(day, policy)])
-
-    def half_width(self, policy: str) -> float:
-        """Of the interval of the overall percentage."""
-        return (self.high(policy) - self.low(policy)) / 2
-
-    def overall(self, policy: str) -> str:
-        """The overall percentage and its interval, in words."""
-        return f"{self.of(policy):.1f} ± {self.half_width(policy):.1f} %"
+def overall(p: Percentages, policy: str) -> Interval:
+    """Return the mean over all runs of all days, as the paper's last line has it."""
+    return interval(p.of(policy).reshape(1, -1))
 
 
+@CHECKS.add(
+    f"{HUNDRED} has the lowest regret on most days",
+    "7 of 10 days",
+    *POLICIES[1:],
+    rule="lowest on more than half of the days",
+)
 def lowest_on_most_days(p: Percentages) -> Finding:
-    others = [policy for policy in POLICIES if policy != HUNDRED]
-    count = sum(p.of(HUNDRED, day) < min(p.of(other, day) for other in others) for day in p.days)
-    return Finding(f"{count} of {len(p.days)} days", 2 * count > len(p.days))
+    count = count_below(p.margin(HUNDRED, [name for name in POLICIES if name != HUNDRED]), 0)
+    return Finding(f"{count} days", is_above(count.total // 2 + 1, count.low, count.high))
 
 
 def below_on_all_days(policy: str, p: Percentages) -> Finding:
-    count = sum(p.high(policy, day) < 100 for day in p.days)
-    return Finding(f"{count} of {len(p.days)} days, interval below 100", count == len(p.days))
+    """Check that the policy is below 100 % on every day."""
+    count = count_below(p.of(policy), 100)
+    return Finding(f"{count} days", is_above(count.total, count.low, count.high))
+
+
+for name in (ONE, HUNDRED, IDS):
+    CHECKS.add(
+        f"{name} outperforms TS on all days",
+        "10 of 10 days",
+        name,
+        rule="below 100 % on every day",
+    )(partial(below_on_all_days, name))
 
 
 def comes_to(policy: str, p: Percentages) -> Finding:
-    near = abs(p.of(policy) - PAPER[policy][DAYS]) <= max(1.0, p.half_width(policy))
-    return Finding(p.overall(policy), near)
+    """Check that the overall percentage is the paper's."""
+    found = overall(p, policy)
+    return Finding(str(found), is_near(PAPER[policy][DAYS], NEAR, found.low, found.high))
 
 
-def in_this_order(p: Percentages) -> Finding:
-    values = [p.of(policy) for policy in (HUNDRED, IDS, ONE)]
-    return Finding(" · ".join(f"{v:.1f}" for v in values), values == sorted(values))
+for name in (ONE, HUNDRED, IDS, GREEDY, UCB):
+    CHECKS.add(
+        f"Overall, the regret of {name} is this share of that of TS",
+        f"{PAPER[name][DAYS]} %",
+        name,
+        rule="within 1 point of the paper's figure",
+        exact=True,
+    )(partial(comes_to, name))
 
 
-def greedy_like_ts(p: Percentages) -> Finding:
-    return Finding(p.overall(GREEDY), 85 < p.of(GREEDY) < 115)
-
-
-def ucb_above_ts(p: Percentages) -> Finding:
-    return Finding(p.overall(UCB), p.low(UCB) > 100)
-
-
-CHECKS: tuple[Check[Percentages], ...] = (
-    Check(
-        f"{HUNDRED} has the lowest regret on most days",
-        "7 of 10 days",
-        POLICIES[1:],
-        lowest_on_most_days,
-    ),
-    *(
-        Check(
-            f"{policy} outperforms TS on all days",
-            "10 of 10 days",
-            (policy,),
-            partial(below_on_all_days, policy),
-        )
-        for policy in (ONE, HUNDRED, IDS)
-    ),
-    *(
-        Check(
-            f"Overall, the regret of {policy} is this share of that of TS",
-            f"{PAPER[policy][DAYS]} %",
-            (policy,),
-            partial(comes_to, policy),
-            exact=True,
-        )
-        for policy in (ONE, HUNDRED, IDS, GREEDY, UCB)
-    ),
-    Check(
-        f"{HUNDRED} slightly outperforms IDS, and IDS slightly {ONE}",
-        "88.2 · 88.6 · 89.9",
-        (HUNDRED, IDS, ONE),
-        in_this_order,
-    ),
-    Check(
-        "Greedy performs similarly to TS", "102.3 %, from 88.5 to 122.3", (GREEDY,), greedy_like_ts
-    ),
-    Check("UCB is clearly outperformed by TS", "117.1 %", (UCB,), ucb_above_ts),
+@CHECKS.add(
+    f"{HUNDRED} slightly outperforms IDS, and IDS slightly {ONE}",
+    "88.2 · 88.6 · 89.9",
+    HUNDRED,
+    IDS,
+    ONE,
+    rule="overall in this order",
 )
+def in_this_order(p: Percentages) -> Finding:
+    steps = [interval(p.difference(*pair).reshape(1, -1)) for pair in ((HUNDRED, IDS), (IDS, ONE))]
+    text = " · ".join(f"{overall(p, name).mean:.1f}" for name in (HUNDRED, IDS, ONE))
+    return Finding(text, both(*(is_below(0, step.low, step.high) for step in steps)))
 
 
-def labelled(find: Callable[[Percentages], Finding], p: Percentages) -> Finding:
-    """What was found, marked as found in a generated log."""
+@CHECKS.add(
+    "Greedy performs similarly to TS",
+    "102.3 %, from 88.5 to 122.3",
+    GREEDY,
+    rule=f"overall within {SIMILAR:.0f} points of 100 %",
+)
+def greedy_is_like_ts(p: Percentages) -> Finding:
+    greedy = overall(p, GREEDY)
+    return Finding(str(greedy), is_near(100, SIMILAR, greedy.low, greedy.high))
+
+
+@CHECKS.add("UCB is clearly outperformed by TS", "117.1 %", UCB, rule="overall above 100 %")
+def ucb_is_above_ts(p: Percentages) -> Finding:
+    ucb = overall(p, UCB)
+    return Finding(str(ucb), is_above(100, ucb.low, ucb.high))
+
+
+def label_generated(find: Callable[[Percentages], Finding], p: Percentages) -> Finding:
+    """Return the finding, marked as made in a generated log."""
     measured, agrees = find(p)
     return Finding(f"{measured} (generated log)", agrees)
 
 
-def section_4_2_1(
-    summary: pd.DataFrame, days: int, policies: tuple[str, ...], generated: bool
-) -> list[Claim]:
-    """Every sentence of Section 4.2.1 that these numbers can check, in the paper's order.
+def section_4_2_1(rows: pd.DataFrame, policies: tuple[str, ...], generated: bool) -> list[Claim]:
+    """Return every sentence of Section 4.2.1 that these numbers can check, in the paper's order.
 
-    A generated log can be asked about the order of the policies, not about the numbers.
+    A generated log can decide on the order of the policies, not on the paper's figures.
     """
 
     def doubt(check: Check[Percentages]) -> str:
@@ -149,5 +137,5 @@ def section_4_2_1(
 
     checks = (check._replace(needs=(TS, *check.needs)) for check in CHECKS)
     if generated:
-        checks = (check._replace(find=partial(labelled, check.find)) for check in checks)
-    return check_claims(checks, Percentages(summary, days), policies, doubt=doubt)
+        checks = (check._replace(find=partial(label_generated, check.find)) for check in checks)
+    return check_claims(checks, Percentages(rows, ["day"]), policies, doubt=doubt)

@@ -13,47 +13,35 @@ import numpy as np
 
 from tsucb.environments import WheelBandit
 from tsucb.models import NeuralLinear, Training
-from tsucb.pages.drawing import legend_above, panel_for_each
-from tsucb.pages.figures import regret_curves, style
+from tsucb.pages.drawing import panel_for_each
+from tsucb.pages.figures import style
 from tsucb.pages.page import Figure
 from tsucb.paper import datasets as benchmark
 from tsucb.paper.experiments.claims import Claim
-from tsucb.paper.experiments.experiment import (
-    Cell,
-    Experiment,
-    Task,
-    cell_seed,
-    relative_regret,
-)
-from tsucb.paper.figure1 import curve_rows
-from tsucb.paper.table2_claims import (
-    PAPER,
-    POLICIES,
-    Percentages,
-    paper_entry,
-    table_and_section_4_3_1,
-)
+from tsucb.paper.experiments.experiment import Cell, Task, cell_seed, check_names
+from tsucb.paper.experiments.percentages import relative_regret
+from tsucb.paper.experiments.regret import RegretExperiment, name_axes, simulated_rows
+from tsucb.paper.table2_claims import PAPER, POLICIES, paper_entry, table_and_section_4_3_1
 from tsucb.policies import ChiSquaredUCB
-from tsucb.policies.names import FIRST, named_policy, samples_of
-from tsucb.simulation import cores, simulate
+from tsucb.policies.names import FIRST, samples_of
+from tsucb.simulation import cores
 
 if TYPE_CHECKING:
     import matplotlib.figure
     import pandas as pd
 
 HORIZON = 10_000
-MOST_STEPS = 1_000_000  # every step stays in memory, to train on
+MOST_STEPS = 1_000_000  # networks train on every step, so all stay in memory
 FINANCIAL_HORIZON = 3_000  # the paper's, for the 3,713 rows of that dataset
 RUNS = 200
-POINTS = 50  # of a regret curve
 WHEEL = "wheel"
 MOST_ON_DEVICE = 8  # tasks that share an accelerator: each has a context of its own there
 
-LOADING = Lock()  # tasks are threads; a dataset is read once
+LOADING = Lock()  # so that threads read a dataset once
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table2(Experiment):
+class Table2(RegretExperiment):
     """Section 4.3 of the paper: `NeuralLinear` on real data, T = 10,000 (financial: 3,000).
 
     Parameters
@@ -61,7 +49,7 @@ class Table2(Experiment):
     datasets : names of datasets, or "wheel", which needs no data
     horizon : T; by default the paper's, which depends on the dataset
     data_dir : where to look for the datasets first
-    threads : that decide in each task; all cores by default
+    threads : how many threads a task decides with; all cores by default
     """
 
     datasets: tuple[str, ...] = tuple(PAPER)
@@ -73,6 +61,7 @@ class Table2(Experiment):
     title: ClassVar[str] = "Table 2: the deep bandit benchmark"
     axes: ClassVar[tuple[str, ...]] = ("dataset",)
     apart: ClassVar[bool] = True
+    ucb: ClassVar[Any] = ChiSquaredUCB()
     scales: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {"runs": 4, "horizon": 500, "policies": POLICIES},
         "full": {"runs": RUNS, "policies": POLICIES},
@@ -80,29 +69,18 @@ class Table2(Experiment):
 
     @classmethod
     def at(cls, scale: str, **chosen: Any) -> Self:
-        """As of every experiment; quick takes the datasets that are present, or the wheel."""
+        """Return the experiment at a scale; quick takes the datasets found, or the wheel."""
         if scale == "quick" and chosen.get("datasets") is None:
             chosen["datasets"] = present(chosen.get("data_dir")) or (WHEEL,)
         return super().at(scale, **chosen)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = (*PAPER, WHEEL)
-        for name in self.datasets:
-            if name not in known:
-                raise ValueError(f"unknown dataset {name!r}; the datasets are {', '.join(known)}")
-        if not self.datasets or len(set(self.datasets)) < len(self.datasets):
-            raise ValueError("name at least one dataset, and none twice")
+        check_names("dataset", self.datasets, (*PAPER, WHEEL))
         if self.horizon is not None and not 1 <= self.horizon <= MOST_STEPS:
             raise ValueError(
                 f"horizon must be at least 1, at most {MOST_STEPS:,}, not {self.horizon:,}"
             )
-        for policy in self.policies:
-            self.policy(policy)
-
-    def policy(self, name: str) -> Any:
-        """The policy of a printed name; UCB is the Bayesian one with a chi-squared quantile."""
-        return named_policy(name, UCB=ChiSquaredUCB())
 
     def cells(self) -> Sequence[Cell]:
         return [(name,) for name in self.datasets]
@@ -111,20 +89,20 @@ class Table2(Experiment):
         return self.horizon or (FINANCIAL_HORIZON if cell == ("financial",) else HORIZON)
 
     def block(self, cell: Cell, policy: str) -> int:
-        """All runs, whose networks train together."""
+        """Return all runs: their networks train together."""
         return self.runs
 
     def cost(self, task: Task) -> float:
-        """Training grows with the features, deciding with the draws."""
+        """Return a cost of training that grows with the features, and of deciding with samples."""
         features, arms = size(str(task.cell[0]))
         per_step = 1.0 + features / 100 + arms * samples_of(task.policy) / 10_000
         return len(task.runs) * self.steps(task.cell) * per_step
 
     def workers(self) -> int:
-        """Enough to keep an accelerator busy while cores decide; without one, a task per core."""
-        # To look for an accelerator must not take its memory.
+        """Return enough tasks to keep an accelerator busy; without one, a task per core."""
+        # Looking for an accelerator must not allocate its memory.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-        if needed_jax().default_backend() == "cpu":
+        if import_jax().default_backend() == "cpu":
             return cores()
         return max(1, min(cores() // 2, MOST_ON_DEVICE))
 
@@ -132,13 +110,17 @@ class Table2(Experiment):
         return replace(self, threads=max(1, cores() // workers))
 
     def environment(self, name: str) -> Any:
-        """The bandit of a dataset, read once."""
+        """Return the bandit of a dataset, which is read once."""
         with LOADING:
             return bandit(name, self.data_dir)
 
+    def model(self, cell: Cell, features: int) -> Any:
+        """Return the model of a cell, which can train on every step of a run."""
+        return NeuralLinear(features, training=Training(memory=self.steps(cell)))
+
     def prepare(self) -> None:
-        """See that JAX and the datasets are there and the horizon fits; tasks read them."""
-        needed_jax()
+        """Raise an error if JAX or a dataset is missing or the horizon exceeds the rows."""
+        import_jax()
         there = present(self.data_dir)
         for name in self.datasets:
             steps = self.steps((name,))
@@ -153,19 +135,13 @@ class Table2(Experiment):
 
     def run(self, cell: Cell, policy: str, runs: range) -> pd.DataFrame:
         environment = self.environment(str(cell[0]))
-        horizon = self.steps(cell)
-        simulation = simulate(
-            environment,
-            NeuralLinear(environment.context_shape[0], training=Training(memory=horizon)),
-            [self.policy(policy)],
-            horizon=horizon,
-            runs=runs,
-            seed=cell_seed(self.seed, *cell),
+        model = self.model(cell, environment.context_shape[0])
+        # All models of a dataset meet the same rows.
+        seed = cell_seed(self.seed, cell[0])
+        return simulated_rows(
+            environment, model, self.policy(policy), runs, horizon=self.steps(cell), seed=seed,
             workers=self.threads,
-            checkpoints=POINTS,
-            progress=False,
-        )
-        return curve_rows(simulation, runs)
+        )  # fmt: skip
 
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
         table = relative_regret(rows, ["dataset"])
@@ -183,7 +159,7 @@ class Table2(Experiment):
         return table
 
     def notes(self) -> list[str]:
-        notes = []
+        notes = super().notes()
         if self.runs != RUNS:
             notes.append(f"{self.runs} runs of every policy, where the paper has {RUNS}.")
         if not self.comparable:
@@ -203,8 +179,6 @@ class Table2(Experiment):
                 "Greedy breaks ties at random; the paper's must have taken the first arm, which on "
                 f"statlog and adult makes it far worse. Name {FIRST} among the policies to see."
             )
-        if "TS" not in self.policies:
-            notes.append("Percentages need TS, which was left out.")
         return notes
 
     @property
@@ -216,34 +190,19 @@ class Table2(Experiment):
         )
 
     def figures(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Figure]:
-        found = []
-        if "TS" in self.policies and len(self.policies) > 1:
-            found.append(
-                Figure(
-                    "table2",
-                    "Regret as a percentage of Thompson sampling’s",
-                    f"Mean over {self.runs} runs, each paired with the run of TS on the same rows, "
-                    "with its 95 % interval; grey bars are the paper's intervals.",
-                    lambda narrow: draw_table(summary, self, narrow),
-                )
-            )
-        return [*found, self.curves(rows)]
-
-    def curves(self, rows: pd.DataFrame) -> Figure:
-        """The figure of regret over time."""
-        return Figure(
-            "curves",
-            "Regret over time",
-            "Mean cumulative regret, with a band of 95 % for the mean.",
-            lambda narrow: draw_curves(rows, self, narrow),
+        percentages = self.percentage_figure(
+            f"Mean over {self.runs} runs, each paired with the run of TS on the same rows, with "
+            "its 95 % interval; grey bars are the paper's intervals.",
+            lambda narrow: draw_table(summary, self, narrow),
         )
+        return [*percentages, self.curve_figure(rows)]
 
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
-        return table_and_section_4_3_1(summary, self.datasets, self.policies, self.comparable)
+        return table_and_section_4_3_1(rows, self.datasets, self.policies, self.comparable)
 
 
-def needed_jax() -> Any:
-    """JAX, or a sentence that says how to get it."""
+def import_jax() -> Any:
+    """Return JAX; raise ValueError with the command that installs it if it is missing."""
     try:
         import jax
         import optax  # noqa: F401
@@ -255,14 +214,14 @@ def needed_jax() -> Any:
 
 
 def present(data_dir: str | None) -> tuple[str, ...]:
-    """The datasets that can be found."""
+    """Return the names of the datasets that can be found."""
     return tuple(
         name for name in PAPER if benchmark.find_dataset(benchmark.DATASETS[name], data_dir)
     )
 
 
 def size(name: str) -> tuple[int, int]:
-    """Features and arms of a dataset."""
+    """Return the features and arms of a dataset."""
     if name == WHEEL:
         wheel = WheelBandit()
         return wheel.context_shape[0], wheel.arms
@@ -272,44 +231,26 @@ def size(name: str) -> tuple[int, int]:
 
 @cache
 def bandit(name: str, data_dir: str | None) -> Any:
-    """The environment of a dataset."""
+    """Return the environment of a dataset."""
     return WheelBandit() if name == WHEEL else benchmark.load(name, data_dir)
 
 
 def draw_table(summary: pd.DataFrame, experiment: Table2, narrow: bool) -> matplotlib.figure.Figure:
-    """Every policy's percentage with its interval, beside the paper's interval."""
-    policies = [p for p in experiment.policies if p != "TS"]
-    percentages = Percentages(summary)
+    """Draw every policy's percentage with its interval, beside the paper's interval."""
+    table: Any = summary.set_index(["dataset", "policy"])
     figure, panels = panel_for_each(experiment.datasets, 2 if narrow else 4, narrow, 1.9)
     for name, panel in zip(experiment.datasets, panels, strict=True):
-        for place, policy in enumerate(policies):
+        for place, policy in enumerate(experiment.rivals):
             if (entry := paper_entry(name, policy)) and experiment.comparable:
                 percent, width = entry
                 panel.barh(place, 2 * width, 0.7, percent - width, color="#8a939c", alpha=0.5)
-            colour = style(policy)["color"]
-            panel.plot(percentages.interval(policy, name), [place, place], color=colour)
-            panel.plot(percentages.of(policy, name), place, "o", markersize=4, color=colour)
+            colour, ours = style(policy)["color"], table.loc[(name, policy)]
+            panel.plot([ours.ci95_low, ours.ci95_high], [place, place], color=colour)
+            panel.plot(ours.percent_of_ts, place, "o", markersize=4, color=colour)
         panel.use_sticky_edges = False  # leave a margin beside the bars
         panel.axvline(100, linewidth=0.8, linestyle=":", color=style("TS")["color"])
-        panel.set_yticks(range(len(policies)), policies)
+        panel.set_yticks(range(len(experiment.rivals)), experiment.rivals)
         panel.invert_yaxis()
         panel.set_title(name)
-    figure.supxlabel("regret in % of TS", fontsize=9)
-    return figure
-
-
-def draw_curves(rows: pd.DataFrame, experiment: Table2, narrow: bool) -> matplotlib.figure.Figure:
-    """Regret over time, a panel for each cell."""
-    cells = experiment.cells()
-    figure, panels = panel_for_each(cells, 2 if narrow else 4, narrow, 1.9)
-    for cell, panel in zip(cells, panels, strict=True):
-        here = rows[(rows[list(experiment.axes)] == list(cell)).all(axis=1)]
-        curves = {p: np.stack(here.curve[here.policy == p].tolist()) for p in experiment.policies}
-        horizon, points = experiment.steps(cell), next(iter(curves.values())).shape[1]
-        steps = np.linspace(horizon / points, horizon, points)
-        regret_curves(steps, curves, panel, labels=False)
-        panel.set_title(", ".join(map(str, cell)), fontsize=10 if len(cell) == 1 else 8)
-    figure.supxlabel("step", fontsize=9)
-    figure.supylabel("regret", fontsize=9)
-    legend_above(figure, panels[0], narrow)
+    name_axes(figure, "regret in % of TS")
     return figure

@@ -1,30 +1,24 @@
-"""Theorems 1 and 2: Bayes regret of TS-UCB against its bounds; Lemma 1: how often those fail."""
+"""Theorems 1 and 2: Bayes regret of TS-UCB against its bounds; Lemma 1: how often bounds fail."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb import sets
 from tsucb.environments import KArmedBandit, LinearBandit
 from tsucb.numeric.statistics import mean_interval
-from tsucb.pages.drawing import legend_above, new_figure
+from tsucb.pages.drawing import legend_above, panel_for_each
 from tsucb.pages.figures import style
 from tsucb.pages.page import Figure
-from tsucb.paper.bounds import (
-    RidgeLinear,
-    k_armed_escapes,
-    linear_escapes,
-    theorem_1,
-    theorem_2,
-)
+from tsucb.paper.bounds import RidgeLinear, k_armed_escapes, linear_escapes, theorem_1, theorem_2
 from tsucb.paper.experiments.claims import Claim
 from tsucb.paper.experiments.experiment import Cell, Experiment, Task, cell_seed
-from tsucb.paper.theorems_claims import LEMMAS, Evidence, section_3, titled
+from tsucb.paper.experiments.regret import name_axes
+from tsucb.paper.theorems_claims import LEMMAS, Evidence, capitalise, section_3
 from tsucb.policies import OFUL, HoeffdingUCB
 from tsucb.policies.names import named_policy, samples_of
 from tsucb.sets import Ball, SetBandit
@@ -35,17 +29,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ON_THE_BALL = "theorem 2, ball"
-THEOREMS = {
+THEOREMS = {  # the bound, and the letter of its size
     "theorem 1": (theorem_1, "K"),
     "theorem 2": (theorem_2, "d"),
     ON_THE_BALL: (theorem_2, "d"),
 }
 POLICIES = ("TS", "TS-UCB(1)", "TS-UCB(10)", "TS-UCB(100)", "UCB")
-ANY = "any"  # in place of a policy, where a statement is about all of them
+ANY = "any"  # stands for a policy where a statement is about all policies
 LINEAR_ARMS = 50
 ESCAPE_FEATURES = 3
 BATCH = 10_000  # replications of a lemma in one run
-DECADES_FITTED = 1.0  # growth exponents are of the last decade of steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +47,8 @@ class Theorems(Experiment):
 
     Theorem 1: K Bernoulli arms with Beta(1, 1) prior. Theorem 2: 50 random unit vectors in d
     dimensions, and all vectors of the unit ball; noise N(0, 1), θ ~ N(0, I/(16 d)), so that
-    ‖θ‖ ≤ 1 (and with it every assumption) holds but for one run in millions. TS-UCB needs no
-    horizon: a run of T steps also is a run of every shorter horizon.
+    ‖θ‖ ≤ 1 (and with it every assumption) holds in all but one run in millions. TS-UCB needs no
+    horizon, so a run of T steps is also a run of every shorter horizon.
 
     Parameters
     ----------
@@ -93,7 +86,7 @@ class Theorems(Experiment):
             self.policy(name, "theorem 1")
 
     def policy(self, name: str, theorem: str) -> Any:
-        """The policy of a printed name; UCB has the bounds of the theorem's section."""
+        """Return the policy of a printed name; UCB has the bounds of the theorem's section."""
         ucb = HoeffdingUCB(self.horizon) if theorem == "theorem 1" else OFUL()
         return named_policy(name, UCB=ucb)
 
@@ -119,7 +112,7 @@ class Theorems(Experiment):
         return self.horizon if cell[0] in THEOREMS else BATCH * int(cell[1])
 
     def seconds(self, cell: Cell, policy: str) -> float:
-        """Of one run on one core, as measured: a fixed part per step, one per arm and draw."""
+        """Return the seconds of one run on one core: a time per step, per arm and per sample."""
         kind, size = str(cell[0]), int(cell[1])
         if kind in LEMMAS:
             step = 0.02 if kind == LEMMAS[0] else 1.0
@@ -134,11 +127,11 @@ class Theorems(Experiment):
         return len(task.runs) * self.seconds(task.cell, task.policy)
 
     def block(self, cell: Cell, policy: str) -> int:
-        """As many runs as take about ten seconds."""
+        """Return the runs that take about ten seconds."""
         return max(1, min(20, round(10 / self.seconds(cell, policy))))
 
     def checkpoints(self) -> NDArray[np.int64]:
-        """The horizons: six in every decade from 100 to T."""
+        """Return the horizons: six in every decade from 100 to T."""
         count = round(6 * np.log10(self.horizon / 100)) + 1
         return np.unique(np.geomspace(100, self.horizon, count).round().astype(np.int64))
 
@@ -148,61 +141,48 @@ class Theorems(Experiment):
         kind, size = str(cell[0]), int(cell[1])
         seed = cell_seed(self.seed, *cell)
         if kind in LEMMAS:
-            counts = []
-            for run in runs:
-                rng = np.random.default_rng((seed, run))
-                if kind == LEMMAS[0]:
-                    escapes = k_armed_escapes(size, BATCH, rng)
-                else:
-                    escapes = linear_escapes(ESCAPE_FEATURES, size, BATCH, rng)
-                counts.append({"run": run, **escapes._asdict()})
-            return pd.DataFrame(counts)
-        environment: Any
-        model: Any
-        play: Any = simulate
+            return escape_rows(kind, size, runs, seed)
+        environment: Any = KArmedBandit(size)
         if kind == "theorem 1":
-            environment = KArmedBandit(size)
-            model = environment.prior
-        elif kind == ON_THE_BALL:
-            play = sets.simulate
-            environment = SetBandit(Ball(size), prior_variance=1 / (16 * size))
-            model = RidgeLinear(environment.model())
+            model: Any = environment.prior
         else:
-            environment = LinearBandit(LINEAR_ARMS, size, prior_variance=1 / (16 * size))
+            variance = 1 / (16 * size)
+            environment = LinearBandit(LINEAR_ARMS, size, prior_variance=variance)
+            if kind == ON_THE_BALL:
+                environment = SetBandit(Ball(size), prior_variance=variance)
             model = RidgeLinear(environment.model())
-        curves = play(
-            environment,
-            model,
-            [self.policy(policy, kind)],
-            horizon=self.horizon,
-            runs=runs,
-            seed=seed,
-            workers=1,
-            checkpoints=[int(t) for t in self.checkpoints()],
-            progress=False,
-        ).regret[0]
+        curves = simulate(
+            environment, model, [self.policy(policy, kind)], horizon=self.horizon, runs=runs,
+            seed=seed, workers=1, checkpoints=self.checkpoints().tolist(), progress=False,
+        ).regret[0]  # fmt: skip
         return pd.DataFrame({"run": list(runs), "regret": curves[:, -1], "curve": list(curves)})
 
     def curves(self, rows: pd.DataFrame, cell: Cell, policy: str) -> NDArray[np.float64]:
-        """Regret of every run at the checkpoints (runs, n)."""
+        """Return the regret of every run at the checkpoints (runs, n)."""
         kind, size = cell
         here = (rows.experiment == kind) & (rows["size"] == size) & (rows.policy == policy)
         return np.stack(rows.curve[here].tolist())
+
+    def settings_measured(
+        self, rows: pd.DataFrame
+    ) -> Iterator[tuple[list[Any], NDArray[np.float64], NDArray[np.float64]]]:
+        """Yield theorem, setting and policy; the curves; and the bound at the checkpoints."""
+        horizons = self.checkpoints().astype(float)
+        for cell in self.cells():
+            bound, letter = THEOREMS[str(cell[0])]
+            limits = bound(int(cell[1]), horizons)
+            for policy in self.policies:
+                setting = [cell[0], f"{letter} = {cell[1]}", policy]
+                yield setting, self.curves(rows, cell, policy), limits
 
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
         import pandas as pd
 
         table = []
-        horizons = self.checkpoints()
-        for cell in self.cells():
-            bound, letter = THEOREMS[str(cell[0])]
-            bounds = bound(int(cell[1]), horizons.astype(float))
-            for policy in self.policies:
-                curves = self.curves(rows, cell, policy)
-                for T, regrets, limit in zip(horizons, curves.T, bounds, strict=True):
-                    mean, _, low, high = mean_interval(regrets)
-                    setting = f"{letter} = {cell[1]}"
-                    table.append([cell[0], setting, policy, T, mean, low, high, limit])
+        for setting, curves, limits in self.settings_measured(rows):
+            for T, regrets, limit in zip(self.checkpoints(), curves.T, limits, strict=True):
+                mean, _, low, high = mean_interval(regrets)
+                table.append([*setting, T, mean, low, high, limit])
         names = "experiment,setting,policy,horizon,bayes_regret,ci95_low,ci95_high,bound"
         return pd.DataFrame(table, columns=names.split(","))
 
@@ -210,36 +190,31 @@ class Theorems(Experiment):
         return {"exponents": self.exponents(rows), "escapes": self.escapes(rows)}
 
     def exponents(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """The slope of log regret over log T in the last decade, of each policy and the bound.
+        """Return the slope of log regret over log T in the last decade, and that of the bound.
 
         The interval is the middle 95 % of 1,000 bootstrap samples of the runs.
         """
         import pandas as pd
 
         horizons = self.checkpoints().astype(float)
-        last = np.log10(horizons) >= np.log10(self.horizon) - DECADES_FITTED - 1e-9
+        last = np.log10(horizons) >= np.log10(self.horizon) - 1 - 1e-9
         x = np.log(horizons[last])
 
         def slope(regret: NDArray[np.float64]) -> NDArray[np.float64]:
             return np.asarray(np.polyfit(x, np.log(regret[..., last]).T, 1)[0])
 
         table = []
-        for cell in self.cells():
-            bound, letter = THEOREMS[str(cell[0])]
-            limit = float(slope(bound(int(cell[1]), horizons)))
-            for policy in self.policies:
-                curves = self.curves(rows, cell, policy)
-                rng = np.random.default_rng(self.seed)
-                resampled = curves[rng.integers(len(curves), size=(1000, len(curves)))].mean(axis=1)
-                low, high = np.quantile(slope(resampled), [0.025, 0.975])
-                exponent = float(slope(curves.mean(axis=0)))
-                setting = f"{letter} = {cell[1]}"
-                table.append([cell[0], setting, policy, exponent, low, high, limit])
+        for setting, curves, limits in self.settings_measured(rows):
+            rng = np.random.default_rng(self.seed)
+            resampled = curves[rng.integers(len(curves), size=(1000, len(curves)))].mean(axis=1)
+            low, high = np.quantile(slope(resampled), [0.025, 0.975])
+            exponent = float(slope(curves.mean(axis=0)))
+            table.append([*setting, exponent, low, high, float(slope(limits))])
         names = "experiment,setting,policy,exponent,ci95_low,ci95_high,exponent_of_bound"
         return pd.DataFrame(table, columns=names.split(","))
 
     def escapes(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """How often a mean was ever outside its bounds, and the most that is credible (95 %)."""
+        """Return how often a mean was outside its bounds, and the 95 % upper bound of that."""
         import pandas as pd
         from scipy.special import betaincinv
 
@@ -258,8 +233,8 @@ class Theorems(Experiment):
 
     def notes(self) -> list[str]:
         notes = [
-            "Bounds hold for TS-UCB; TS and UCB are shown for comparison. UCB of Theorem 1 is told "
-            f"the horizon {self.horizon:,}, all others know none."
+            "The bounds are about TS-UCB; TS and UCB are shown for comparison. UCB of Theorem 1 "
+            f"knows the horizon {self.horizon:,}; no other policy does."
         ]
         if self.horizon < 100_000:
             notes.append(f"Horizons up to {self.horizon:,}; --scale full goes to 100,000.")
@@ -282,37 +257,42 @@ class Theorems(Experiment):
         return section_3(evidence, self.policies)
 
 
+def escape_rows(lemma: str, horizon: int, runs: range, seed: int) -> pd.DataFrame:
+    """Return a row per run: how many of `BATCH` replications left the bounds of a lemma."""
+    import pandas as pd
+
+    rows = []
+    for run in runs:
+        rng = np.random.default_rng((seed, run))
+        if lemma == LEMMAS[0]:
+            escapes = k_armed_escapes(horizon, BATCH, rng)
+        else:
+            escapes = linear_escapes(ESCAPE_FEATURES, horizon, BATCH, rng)
+        rows.append({"run": run, **escapes._asdict()})
+    return pd.DataFrame(rows)
+
+
 def draw_regret(
     summary: pd.DataFrame, policies: Sequence[str], narrow: bool
 ) -> matplotlib.figure.Figure:
-    """Regret over the horizon on logarithmic axes, one panel per setting."""
+    """Draw regret over the horizon on logarithmic axes, one panel per setting."""
     settings = list(dict.fromkeys(zip(summary.experiment, summary.setting, strict=True)))
     columns = 2 if narrow else max(sum(e == name for e, _ in settings) for name in THEOREMS)
-    lines = -(-len(settings) // columns)
-    figure = new_figure(4.2 if narrow else 10.5, (2.1 if narrow else 2.8) * lines + 0.5)
-    panels = figure.subplots(lines, columns, sharex=True, squeeze=False).ravel()
-    for panel, (experiment, setting) in zip(panels, settings, strict=False):
+    figure, panels = panel_for_each(settings, columns, narrow, 2.1 if narrow else 2.8)
+    for panel, (experiment, setting) in zip(panels, settings, strict=True):
         here = summary[(summary.experiment == experiment) & (summary.setting == setting)]
         for policy in policies:
             line = here[here.policy == policy]
             look = style(policy)
             panel.plot(line.horizon, line.bayes_regret, **look)
-            panel.fill_between(
-                line.horizon,
-                line.ci95_low.clip(lower=0.01),
-                line.ci95_high,
-                color=look["color"],
-                alpha=0.15,
-                linewidth=0,
-            )
+            low, high = line.ci95_low.clip(lower=0.01), line.ci95_high
+            shade = {"color": look["color"], "alpha": 0.15, "linewidth": 0}
+            panel.fill_between(line.horizon, low, high, **shade)
         line = here[here.policy == policies[0]]
         look = style("bound") | {"linewidth": 2.5}
         panel.plot(line.horizon, line.bound, **look)
-        panel.set(xscale="log", yscale="log", title=f"{titled(experiment)}, {setting}")
+        panel.set(xscale="log", yscale="log", title=f"{capitalise(experiment)}, {setting}")
         panel.set_ylim(bottom=max(0.5, here.bayes_regret.min() / 2))
-    for panel in panels[len(settings) :]:
-        panel.set_visible(False)
-    figure.supxlabel("horizon T", fontsize=9)
-    figure.supylabel("Bayes regret", fontsize=9)
+    name_axes(figure, "horizon T", "Bayes regret")
     legend_above(figure, panels[0], narrow)
     return figure

@@ -102,7 +102,7 @@ def probabilities_ids(policy, belief):  # type: ignore[no-untyped-def]
 
 @hook
 def mixture(policy, regret, gain):  # type: ignore[no-untyped-def]
-    """The probability of every arm, given its regret and its gain."""
+    """Return the probability of every arm, given its regret and its gain."""
 
 
 @implements(mixture, IDS)
@@ -115,7 +115,7 @@ def exact_mixture(policy, regret, gain):  # type: ignore[no-untyped-def]
 
 @implements(mixture, GridIDS)
 def grid_mixture(policy, regret, gain):  # type: ignore[no-untyped-def]
-    """The best point on a grid of 11 for every pair, which narrows around it three times."""
+    """Return the best mixture of two arms on a grid of 11 points that is refined three times."""
     if not largest_of(gain) < np.inf:
         return best_mixture(regret, gain)
     arms = regret.size
@@ -147,7 +147,7 @@ def grid_mixture(policy, regret, gain):  # type: ignore[no-untyped-def]
 
 @compiled
 def best_mixture(regret, gain):  # type: ignore[no-untyped-def]
-    """The probabilities of the arms that minimise (expected regret)² / (expected gain).
+    """Return the probabilities of the arms that minimise (expected regret)² / (expected gain).
 
     One arm, several equal ones in equal parts, or arms i, j with probabilities q and 1 − q: the
     ratio (qΔᵢ + (1−q)Δⱼ)² / (qvᵢ + (1−q)vⱼ) is convex in q, and where its slope is zero,
@@ -176,7 +176,7 @@ def best_mixture(regret, gain):  # type: ignore[no-untyped-def]
 
 @compiled
 def best_pair(regret, gain, lowest):  # type: ignore[no-untyped-def]
-    """Two arms that together are better than the lowest ratio of one, and the first's probability.
+    """Return two arms whose mixture beats the lowest ratio of one, and the first's probability.
 
     The first is −1 if there are none.
     """
@@ -198,7 +198,7 @@ def best_pair(regret, gain, lowest):  # type: ignore[no-untyped-def]
 
 @compiled
 def unbeaten(regret, gain):  # type: ignore[no-untyped-def]
-    """The arms without another of less regret and more gain, which is better in any mixture.
+    """Return the arms to which no other is superior in both regret and gain.
 
     They come first; and how many they are.
     """

@@ -24,7 +24,7 @@ FIRST = Greedy(first=True).name
 
 
 def named_policy(name: str, **special: Policy) -> Policy:
-    """The policy of a printed name: TS, Greedy, Greedy(first), TS-UCB(m), … or a special one.
+    """Return the policy of a printed name: TS, Greedy, TS-UCB(m), … or a special one.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def named_policy(name: str, **special: Policy) -> Policy:
 
 
 def samples_of(name: str) -> int:
-    """The number of samples in a policy's name, 1 where there is none: for estimates of cost.
+    """Return the number of samples in a policy's name, 1 where there is none.
 
     >>> samples_of("IDS(1000)"), samples_of("TS-UCB(∞)"), samples_of("Greedy(first)")
     (1000, 1, 1)
@@ -77,7 +77,7 @@ def samples_of(name: str) -> int:
 
 
 def usual_ucb(model: Any, horizon: int) -> Policy:
-    """What the paper calls UCB for this kind of model.
+    """Return the policy that the paper calls UCB for this kind of model.
 
     Arms without features have the bound of Hoeffding, linear models that know their noise that of
     OFUL, and those that learn it the Bayesian one with a chi-squared quantile; one that forgets

@@ -50,14 +50,14 @@ def choose(policy: Any, belief: Any, rng: np.random.Generator) -> Choice:
 
 @generic
 def explored(policy: Any, place: int, arms: int, rng: np.random.Generator) -> int:
-    """The arm at this place of so many, or another, if the policy plays others now and then."""
+    """Return the place of the arm to play: `place`, or another if the policy has a floor."""
     own = getattr(policy, "explored", None)
     return place if own is None else int(own(place, arms, rng))
 
 
 @hook
 def probabilities(policy: Any, belief: Any) -> Floats:
-    """The probability with which the policy plays each arm, where there is a formula for it."""
+    """Return the probability of each arm, for policies with a formula."""
 
 
 class Policy(Record):
@@ -80,12 +80,12 @@ class Policy(Record):
         return type(self).__name__
 
     def choose(self, belief: Belief, rng: np.random.Generator) -> Choice:
-        """The arm to play, as an index into the arms of the belief, and its reason."""
+        """Return the arm to play, as an index into the arms of the belief, and its reason."""
         choice = run(choose, self, belief, rng)
         return Choice(int(choice.arm), float(choice.target), int(choice.favourite))
 
     def is_exact(self, belief: Belief) -> bool:
-        """Whether `probabilities(belief)` is computed by a formula, not from repeated choices."""
+        """Return whether `probabilities(belief)` is a formula, not counted from choices."""
         return (
             offers(probabilities, type(self))
             and self.needs_of(kind_of(belief))
@@ -94,17 +94,17 @@ class Policy(Record):
         )
 
     def needs_of(self, law: type) -> bool:
-        """Whether a law offers what the formula for the probabilities needs."""
+        """Return whether a law offers what the formula for the probabilities needs."""
         return True
 
     def suits(self, belief: Belief) -> bool:
-        """Whether the formula is as exact as it says for this belief, all of it being finite."""
+        """Return whether the formula is exact for this belief, whose numbers are finite."""
         return True
 
     def probabilities(
         self, belief: Belief, rng: np.random.Generator | None = None, repetitions: int = 10_000
     ) -> Floats:
-        """The probability with which `choose` plays each arm; they sum to one.
+        """Return the probability with which `choose` plays each arm; they sum to one.
 
         By a formula where there is one; `is_exact` tells. For `Thompson` and `TSUCB` and jointly
         normal arms by quasi-random points, to about 1e-3. For IDS with finitely many samples, and
@@ -132,13 +132,13 @@ class Policy(Record):
         return self.probabilities_with_errors(belief, rng, repetitions)[0]
 
     def estimated(self, belief: Belief) -> tuple[Floats, Floats] | None:
-        """Probabilities by a better method than repeating choices, and errors; None without one."""
+        """Return probabilities and errors by a better method than counting; None without one."""
         return None
 
     def probabilities_with_errors(
         self, belief: Belief, rng: np.random.Generator | None = None, repetitions: int = 10_000
     ) -> tuple[Floats, Floats]:
-        """`probabilities`, and the standard error of each; 0 where they are exact.
+        """Return `probabilities` and the standard error of each; 0 where they are exact.
 
         Parameters
         ----------
@@ -172,7 +172,7 @@ def never_another(policy, place, arms, rng):  # type: ignore[no-untyped-def]
 
 @compiled
 def count_choices(policy, belief, stream, repetitions):  # type: ignore[no-untyped-def]
-    """How often each arm is chosen."""
+    """Return how often each arm is chosen."""
     counts = np.zeros(belief.mean.size)
     for _ in range(repetitions):
         counts[choose(policy, belief, stream.rng).arm] += 1.0
@@ -181,7 +181,7 @@ def count_choices(policy, belief, stream, repetitions):  # type: ignore[no-untyp
 
 @compiled
 def winner(scores, sign, rng):  # type: ignore[no-untyped-def]
-    """The index of the largest sign · score; each of several equal ones with the same chance."""
+    """Return the index of the largest sign · score; ties are broken uniformly."""
     best, highest, ties = 0, sign * scores[0], 1
     for a in range(1, scores.size):
         score = sign * scores[a]
@@ -195,14 +195,14 @@ def winner(scores, sign, rng):  # type: ignore[no-untyped-def]
 
 @compiled
 def largest(scores, rng):  # type: ignore[no-untyped-def]
-    """The largest score's arm, as a choice with that score for its reason."""
+    """Return the largest score's arm, as a choice with that score for its reason."""
     arm = winner(scores, 1.0, rng)
     return Choice(arm, scores[arm], arm)
 
 
 @compiled
 def tied(scores, sign):  # type: ignore[no-untyped-def]
-    """The probability with which `winner` returns each index."""
+    """Return the probability with which `winner` returns each index."""
     chances, best, ties = np.zeros(scores.size), 0, 0
     for a in range(1, scores.size):
         if sign * scores[a] > sign * scores[best]:
@@ -217,7 +217,7 @@ def tied(scores, sign):  # type: ignore[no-untyped-def]
 
 @compiled
 def floored(chances, possible):  # type: ignore[no-untyped-def]
-    """The probabilities, at least RAREST where an arm may be chosen at all."""
+    """Return the probabilities, at least RAREST where an arm may be chosen at all."""
     for a in range(chances.size):
         if possible[a]:
             chances[a] = max(chances[a], RAREST)
@@ -233,7 +233,7 @@ SampleCount = Annotated[float, sample_count]
 
 
 def with_samples(name: str, samples: float) -> str:
-    """A policy's name with its number of samples.
+    """Return a policy's name with its number of samples.
 
     >>> with_samples("TS-UCB", 100), with_samples("IDS", math.inf)
     ('TS-UCB(100)', 'IDS(∞)')

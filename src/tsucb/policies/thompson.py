@@ -48,7 +48,7 @@ def choose_thompson(policy, belief, rng):  # type: ignore[no-untyped-def]
 
 
 def independent(policy: Any, belief: Any) -> bool:
-    """Whether the belief of a Numba type has independent arms."""
+    """Return whether the belief of a Numba type has independent arms."""
     return issubclass(class_of(belief), IndependentLaw)
 
 

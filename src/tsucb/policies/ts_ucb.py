@@ -71,7 +71,7 @@ def choose_ts_ucb(policy, belief, rng):  # type: ignore[no-untyped-def]
 
 @compiled
 def ratios(belief, f):  # type: ignore[no-untyped-def]
-    """Ψ(a) of every arm, of which the smallest is played."""
+    """Return Ψ(a) of every arm; the arm with the smallest is played."""
     estimate, radius = belief.estimate, belief.radius
     psi = np.empty(estimate.size)
     for a in range(estimate.size):

@@ -38,7 +38,7 @@ PHASE = 8.0  # radians that the oscillation may turn in one panel of 8 nodes: an
 
 
 def needs_expectation(policy: Any, belief: Any) -> bool:
-    """Whether f̃ is the expectation of the best: infinitely many samples, or a law with no more."""
+    """Return whether f̃ is E[max]: infinitely many samples, or a law that has no other."""
     samples = policy.types[policy.fields.index("samples")]
     return isinstance(samples, types.Float) or not independent(belief)
 
@@ -54,13 +54,13 @@ def probabilities_ts_ucb(policy, belief):  # type: ignore[no-untyped-def]
 
 
 def independent(belief: Any) -> bool:
-    """Whether the belief of a Numba type has independent arms."""
+    """Return whether the belief of a Numba type has independent arms."""
     return issubclass(class_of(belief), IndependentLaw)
 
 
 @compiled
 def ts_ucb_probabilities(belief, samples):  # type: ignore[no-untyped-def]
-    """P(arm is chosen) by TS-UCB with that many samples, for independent arms.
+    """Return P(arm is chosen) by TS-UCB with that many samples, for independent arms.
 
     Exact with infinitely many samples, to 1e-8 with one, and to 1e-6 with others.
 
@@ -99,13 +99,13 @@ def ts_ucb_probabilities(belief, samples):  # type: ignore[no-untyped-def]
 
 @compiled
 def winners(belief, f):  # type: ignore[no-untyped-def]
-    """The probability with which each arm is chosen at this f̃: who ties shares."""
+    """Return the probability with which each arm is chosen at this f̃; ties share it."""
     return tied(ratios(belief, f), -1.0)
 
 
 @compiled
 def may_win(belief):  # type: ignore[no-untyped-def]
-    """Positive for the arms that win for some f̃ that there may be."""
+    """Return a positive number for every arm that wins at some possible f̃."""
     lowest, ends = conceivable(belief)
     low, high = reward_at(belief, lowest)[0], reward_at(belief, largest_of(ends))[0]
     points = breakpoints(belief.estimate, belief.radius, low, high)
@@ -119,7 +119,7 @@ def may_win(belief):  # type: ignore[no-untyped-def]
 
 @compiled
 def breakpoints(estimate, radius, low, high):  # type: ignore[no-untyped-def]
-    """Where the winner changes as f̃ goes from `low` to `high`, both included.
+    """Return where the winner changes as f̃ goes from `low` to `high`, both included.
 
     Going up, the winner's radius grows: from each winner the next is the wider arm whose line
     crosses first. A certain arm (radius zero) wins below its estimate and nowhere else.
@@ -160,7 +160,7 @@ def breakpoints(estimate, radius, low, high):  # type: ignore[no-untyped-def]
 
 @compiled
 def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
-    """P(floor < f̃ ≤ point) for f̃ the average of m draws of the best arm's mean reward.
+    """Return P(floor < f̃ ≤ point) for f̃ the average of m draws of the best arm's mean reward.
 
     With φ the characteristic function of one draw, the average has φ(t/m)ᵐ, and
     P(f̃ ≤ x) = 1/2 − Σⱼ Im(φ(tⱼ/m)ᵐ e^(−i tⱼ x)) / (π (j + 1/2)) with tⱼ = (j + 1/2) 2π / period,
@@ -238,7 +238,7 @@ def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def faded(mass, nodes, middle, width):  # type: ignore[no-untyped-def]
-    """The masses times ψ: the last of them are those of the nodes, where it may be below 1."""
+    """Return the masses times ψ, which is 1 but at the last nodes."""
     out = mass.copy()
     if width < np.inf:
         for i in range(nodes.size):
@@ -248,7 +248,7 @@ def faded(mass, nodes, middle, width):  # type: ignore[no-untyped-def]
 
 @compiled
 def masses_so_far(belief, arms, high, nodes, weights, below, old_value, old_mass):  # type: ignore[no-untyped-def]
-    """Rewards and probabilities of the best arm at the nodes, after those of earlier stages.
+    """Return rewards and probabilities of the best arm at the nodes, after earlier stages'.
 
     `below` is the probability of all of them.
     """
@@ -306,7 +306,7 @@ def fourier_sum(value, has, had, samples, step, count, points, out):  # type: ig
 
 @compiled
 def power(mass, cosine, sine, samples):  # type: ignore[no-untyped-def]
-    """Real and imaginary part of (Σ mass (cosine + i sine))ᵐ."""
+    """Return real and imaginary part of (Σ mass (cosine + i sine))ᵐ."""
     real, imaginary = 0.0, 0.0
     for i in range(mass.size):
         real += mass[i] * cosine[i]

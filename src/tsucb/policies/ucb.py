@@ -133,7 +133,7 @@ class BayesUCB(UpperBound):
 
 @hook
 def bounds(policy, belief, rng):  # type: ignore[no-untyped-def]
-    """The upper confidence bound of every arm; `rng` is for laws without quantiles."""
+    """Return the upper confidence bound of every arm; `rng` is for laws without quantiles."""
 
 
 @implements(choose, UpperBound)
@@ -175,7 +175,7 @@ def bounds_chi_squared(policy, belief, rng):  # type: ignore[no-untyped-def]
 
 
 def has_quantiles(policy: Any, belief: Any, rng: Any) -> bool:
-    """Whether the law of a belief of this Numba type offers quantiles."""
+    """Return whether the law of a belief of this Numba type offers quantiles."""
     return offers(upper_quantiles, class_of(belief))
 
 
@@ -195,6 +195,6 @@ def bounds_bayes_sampled(policy, belief, rng):  # type: ignore[no-untyped-def]
 
 @compiled
 def tail_at(step, c):  # type: ignore[no-untyped-def]
-    """1/(t logᶜ t)."""
+    """Return 1/(t logᶜ t)."""
     t = max(step, 2)  # at t = 1 the level is 0 and every bound is minus infinity
     return min(0.5, 1 / (t * math.log(t) ** c))

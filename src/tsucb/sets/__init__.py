@@ -7,7 +7,7 @@ for how.
 from tsucb.sets.agent import SetAgent
 from tsucb.sets.arm_set import ArmSet
 from tsucb.sets.ball import Ball, Ellipsoid
-from tsucb.sets.bandit import SetBandit, simulate
+from tsucb.sets.bandit import SetBandit
 from tsucb.sets.box import Box
 from tsucb.sets.curve import Polynomial, Spline
 from tsucb.sets.polytope import Polytope
@@ -22,5 +22,4 @@ __all__ = [
     "SetAgent",
     "SetBandit",
     "Spline",
-    "simulate",
 ]

@@ -1,30 +1,21 @@
-"""A linear bandit whose arms are a set, and its simulation."""
+"""A linear bandit whose arms are a set, for `tsucb.simulate`."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Annotated, Any
+from collections.abc import Iterable
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from tsucb.checks import Positive, positive, whole_number
-from tsucb.compiler import compiled, held, offers
-from tsucb.environments.environment import fill_normal
+from tsucb.checks import Positive, positive
+from tsucb.compiler import implements, offers
+from tsucb.environments.environment import Environment, begin, fill_normal
 from tsucb.models.linear import Linear
 from tsucb.models.model import update
-from tsucb.numeric.arrays import inner
-from tsucb.record import Record
+from tsucb.numeric.arrays import Floats, inner
+from tsucb.record import derived
 from tsucb.sets.arm_set import ArmSet, features, support
 from tsucb.sets.rules import pick, theta
-from tsucb.simulation.result import Simulation
-from tsucb.simulation.simulate import (
-    checkpoint_steps,
-    cores,
-    named_policies,
-    reporting,
-    run_numbers,
-)
-from tsucb.streams import POLICY, WORLD, stream
+from tsucb.step import play_step
 
 
 def check_set(name: str, arms: Any) -> ArmSet:
@@ -36,12 +27,12 @@ def check_set(name: str, arms: Any) -> ArmSet:
     return arms
 
 
-class SetBandit(Record):
+class SetBandit(Environment):
     """An arm a of the set pays ⟨θ, a⟩ plus N(0, σ²).
 
     Parameters
     ----------
-    arms
+    arm_set
         `Ball`, `Ellipsoid`, `Box`, `Polytope`, `Polynomial` or `Spline`.
     noise
         σ.
@@ -49,120 +40,75 @@ class SetBandit(Record):
         θ ~ N(0, prior_variance · I); 1/d by default, so that |θ| is about 1.
 
     >>> import tsucb
-    >>> from tsucb.sets import Ball, SetBandit, simulate
+    >>> from tsucb.sets import Ball, SetBandit
     >>> bandit = SetBandit(Ball(3), noise=0.5)
     >>> policies = [tsucb.Thompson(), tsucb.TSUCB(10)]
-    >>> simulate(bandit, bandit.model(), policies, horizon=100, runs=2).regret.shape
+    >>> tsucb.simulate(bandit, bandit.model(), policies, horizon=100, runs=2).regret.shape
     (2, 2, 100)
     """
 
-    arms: Annotated[Any, check_set]
+    arm_set: Annotated[Any, check_set]
     noise: Positive = 1.0
     prior_variance: Any = None
+    dimension: int = derived()
+    coordinates: int = derived()
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
-        """Fill in the prior variance."""
-        variance = values["prior_variance"]
-        variance = 1 / values["arms"].dimension if variance is None else variance
+        """Fill in the prior variance, and the sizes that compiled code asks for."""
+        arms, variance = values["arm_set"], values["prior_variance"]
+        variance = 1 / arms.dimension if variance is None else variance
         values["prior_variance"] = positive("prior_variance", variance)
+        values |= {"dimension": int(arms.dimension), "coordinates": int(arms.coordinates)}
+
+    @property
+    def arms(self) -> int:
+        """1: the arms of a set share all that is learned, and are counted as one."""
+        return 1
+
+    @property
+    def context_shape(self) -> tuple[int, ...]:
+        """The features (1, d) of the arm that is played."""
+        return (1, self.dimension)
 
     def model(self) -> Linear:
-        """The model that knows the prior and the noise."""
-        return Linear(self.arms.dimension, self.noise, prior_covariance=self.prior_variance)
+        """Return the model that knows the prior and the noise."""
+        return Linear(self.dimension, self.noise, prior_covariance=self.prior_variance)
+
+    def check_players(self, model: Any, policies: Iterable[Any]) -> None:
+        """Raise an error for a model without a shared θ, or a policy that cannot play on sets."""
+        check_model(model, self.arm_set)
+        for policy in policies:
+            check_policy(policy)
 
 
-def simulate(
-    bandit: SetBandit,
-    model: Any,
-    policies: Sequence[Any] | Mapping[str, Any],
-    *,
-    horizon: int,
-    runs: int | Sequence[int],
-    seed: int = 0,
-    workers: int | None = None,
-    checkpoints: int | Sequence[int] = 100,
-    progress: bool | Callable[[int], None] = True,
-) -> Simulation:
-    """Play every policy against the bandit, as `tsucb.simulate` does where arms are finitely many.
+class SetWorld(NamedTuple):
+    """One run: θ, the largest mean reward, and room for an arm and its features."""
 
-    Regret is Σ (largest ⟨θ, a⟩ of the set − that of the arm played). In run r every policy meets
-    the same θ and the same noise; a run depends on `seed` and its number only.
-
-    Parameters
-    ----------
-    bandit
-        What pays.
-    model
-        `bandit.model()`, or another with one θ for all arms.
-    policies, horizon, runs, seed, workers, checkpoints, progress
-        As in `tsucb.simulate`.
-
-    >>> import tsucb
-    >>> from tsucb.sets import Box, SetBandit, simulate
-    >>> bandit = SetBandit(Box(low=[0, 0, 0], high=[1, 1, 1]))
-    >>> policies = [tsucb.OFUL(), tsucb.TSUCB(10)]
-    >>> result = simulate(bandit, bandit.model(), policies, horizon=300, runs=20)
-    >>> bool(result.summary(baseline="UCB").loc["TS-UCB(10)", "percent"] < 100)
-    True
-    """
-    if not isinstance(bandit, SetBandit):
-        raise TypeError(f"the bandit must be a SetBandit, not a {type(bandit).__name__}")
-    named, numbers = named_policies(policies), run_numbers(runs)
-    marks = checkpoint_steps(horizon, checkpoints)
-    seed = whole_number("seed", seed, least=0)
-    threads = cores() if workers is None else whole_number("workers", workers)
-    check_model(model, bandit.arms)
-    rules = [check_policy(policy) for policy in named.values()]
-    regret = np.full((len(named), len(numbers), marks.size), np.nan)
-    stop = np.zeros(1, dtype=np.bool_)
-
-    def whole(p: int, r: int) -> int:
-        streams = [held(stream(seed, numbers[r], purpose)) for purpose in (WORLD, POLICY)]
-        d = bandit.arms.dimension
-        room = np.empty(d), np.empty(bandit.arms.coordinates), np.empty((1, d))
-        state = model.start(1)
-        given = bandit, model, state, rules[p], horizon, marks, regret[p, r]
-        play(*given, *room, streams[0], streams[1], stop)
-        return int(horizon)
-
-    jobs = [(p, r) for r in range(len(numbers)) for p in range(len(named))]
-    pool = ThreadPoolExecutor(threads)
-    with reporting(progress, len(jobs) * int(horizon)) as report:
-        try:
-            for future in as_completed([pool.submit(whole, p, r) for p, r in jobs]):
-                report(future.result())
-        except BaseException:
-            stop[0] = True  # running kernels leave at their next step
-            raise
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-    return Simulation(tuple(named), numbers, marks, regret)
+    coefficients: Floats  # (d,)
+    best: Floats  # (1,)
+    point: Floats
+    row: Floats  # (1, d)
 
 
-@compiled
-def play(bandit, model, state, policy, horizon, checkpoints, curve, coefficients, point, row,  # type: ignore[no-untyped-def]
-         world_stream, policy_stream, stop):  # fmt: skip
-    """Play one run, and record its regret at the checkpoints.
+@implements(begin, SetBandit)
+def begin_on_set(environment, rng):  # type: ignore[no-untyped-def]
+    arms, d = environment.arm_set, environment.dimension
+    coefficients, best, point = np.empty(d), np.empty(1), np.empty(environment.coordinates)
+    fill_normal(coefficients, math.sqrt(environment.prior_variance), rng)
+    best[0] = support(arms, coefficients, point)
+    return SetWorld(coefficients, best, point, np.empty((1, d)))
 
-    There must be room for θ (d,), for a point of the set, and for its features (1, d).
-    """
-    world_rng, policy_rng, arms = world_stream.rng, policy_stream.rng, bandit.arms
-    fill_normal(coefficients, math.sqrt(bandit.prior_variance), world_rng)
-    best = support(arms, coefficients, point)
-    regret, mark = 0.0, 0
-    for t in range(1, horizon + 1):
-        noise = bandit.noise * world_rng.standard_normal()
-        pick(policy, arms, theta(model, state, t), policy_rng, point)
-        features(arms, point, row[0])
-        mean = inner(coefficients, row[0])
-        update(model, state, row, 0, mean + noise)
-        regret += best - mean
-        if mark < checkpoints.size and checkpoints[mark] == t:
-            curve[mark] = regret
-            mark += 1
-        if stop[0]:
-            break
+
+@implements(play_step, SetBandit)
+def play_step_on_set(environment, world, player, step, world_rng, policy_rng):  # type: ignore[no-untyped-def]
+    arms, model, state = environment.arm_set, player.model, player.state
+    noise = environment.noise * world_rng.standard_normal()
+    pick(player.policy, arms, theta(model, state, step), policy_rng, world.point)
+    features(arms, world.point, world.row[0])
+    mean = inner(world.coefficients, world.row[0])
+    update(model, state, world.row, 0, mean + noise)
+    return 0, world.best[0] - mean
 
 
 def check_model(model: Any, arms: ArmSet) -> None:

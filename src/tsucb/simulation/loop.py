@@ -1,15 +1,15 @@
-"""The loop: steps of one run, compiled or interpreted, from the same source."""
+"""The loop over the steps of one run; the same source runs compiled or interpreted."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.compiler import Plain, compiled, held, shared
+from tsucb.compiler import Plain, class_of, compiled, held, in_compiled_code, offers, shared
 from tsucb.environments.environment import advance, begin, reward
 from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers
-from tsucb.step import new_player, next_arm, runs_compiled
+from tsucb.step import new_player, next_arm, play_step, runs_compiled
 from tsucb.streams import POLICY, WORLD, stream
 
 
@@ -23,12 +23,8 @@ def play(environment, world, player, first, last, record, world_stream, policy_s
     world_rng, policy_rng = world_stream.rng, policy_stream.rng
     mark, played = np.searchsorted(record.checkpoints, first), last
     for t in range(first, last + 1):
-        context, means, available = advance(environment, world, t, world_rng)
-        choice = next_arm(player, context, available, t, policy_rng)
-        arm = available[choice.arm]
-        update(model, state, context, arm, reward(environment, world, arm))
-        player.chosen[arm] += 1
-        regret += largest_mean(means, available) - means[arm]
+        arm, lost = one_step(environment, world, player, t, world_rng, policy_rng)
+        regret += lost
         if record.arms.size > 0:
             record.arms[t - 1] = arm
         if mark < record.checkpoints.size and record.checkpoints[mark] == t:
@@ -41,19 +37,41 @@ def play(environment, world, player, first, last, record, world_stream, policy_s
     return played
 
 
-class Record(NamedTuple):
+def one_step(environment, world, player, step, world_rng, policy_rng):  # type: ignore[no-untyped-def]
+    """Play one step and learn from it; return the arm and its regret."""
+    context, means, available = advance(environment, world, step, world_rng)
+    choice = next_arm(player, context, available, step, policy_rng)
+    arm = available[choice.arm]
+    update(player.model, player.state, context, arm, reward(environment, world, arm))
+    player.chosen[arm] += 1
+    return arm, largest_mean(means, available) - means[arm]
+
+
+def step_of_its_own(environment, world, player, step, world_rng, policy_rng):  # type: ignore[no-untyped-def]
+    return play_step(environment, world, player, step, world_rng, policy_rng)
+
+
+in_compiled_code(
+    one_step,
+    lambda environment, *_: (
+        step_of_its_own if offers(play_step, class_of(environment)) else one_step
+    ),
+)
+
+
+class RunRecord(NamedTuple):
     """Arrays that a run writes into."""
 
     checkpoints: Integers  # (C,) the steps at which the regret is recorded
     curve: Floats  # (C,) the cumulative regret at these steps
-    arms: Integers  # (T,) the arm played at every step; (0,) if nobody asks
-    stop: NDArray[np.bool_]  # (1,) whether to leave after the current step
+    arms: Integers  # (T,) the arm played at every step; (0,) if that is not recorded
+    stop: NDArray[np.bool_]  # (1,) whether to stop after the current step
     regret: Floats  # (1,) the cumulative regret so far
 
 
 @shared
 def largest_mean(means, available):  # type: ignore[no-untyped-def]
-    """The mean reward of the best available arm."""
+    """Return the mean reward of the best available arm."""
     best = -np.inf
     for a in available:
         best = max(best, means[a])
@@ -61,13 +79,13 @@ def largest_mean(means, available):  # type: ignore[no-untyped-def]
 
 
 class Run:
-    """One run of one policy, as far as it has been played."""
+    """One run of one policy; `played` steps are done."""
 
     def __init__(self, environment: Any, model: Any, policy: Any, seed: int, run: int,
-                 record: Record) -> None:  # fmt: skip
+                 record: RunRecord) -> None:  # fmt: skip
         world_rng, policy_rng = stream(seed, run, WORLD), stream(seed, run, POLICY)
         self.problem = environment, begin(environment, world_rng)
-        # Whatever a model draws at the start is the same for all policies of a run.
+        # A model draws the same at the start for all policies of a run.
         self.player = new_player(model, policy, environment.arms, seed, run)
         fast = runs_compiled(model, policy, environment)
         self.loop: Any = play if fast else play.py_func  # type: ignore[attr-defined]

@@ -45,7 +45,7 @@ class Simulation:
 
     @property
     def runs(self) -> "pd.DataFrame":
-        """A tidy table: policy, run, step, regret."""
+        """The regret as a tidy table: policy, run, step, regret."""
         import pandas as pd
 
         index = pd.MultiIndex.from_product(
@@ -54,7 +54,7 @@ class Simulation:
         return pd.DataFrame({"regret": self.regret.ravel()}, index=index).reset_index()
 
     def final(self, policy: str) -> Floats:
-        """A policy's regret at the end of every run (R,)."""
+        """Return a policy's regret at the end of every run (R,)."""
         if policy not in self.policies:
             raise ValueError(
                 f"there is no policy {policy!r} here; there are {', '.join(self.policies)}"
@@ -63,7 +63,7 @@ class Simulation:
         return final
 
     def summary(self, baseline: str | None = None) -> "pd.DataFrame":
-        """Regret at the horizon: mean, standard error, 95 % interval and median per policy.
+        """Return the mean regret at the horizon per policy, with error, 95 % interval and median.
 
         With a baseline also the regret as a percentage of the baseline's: the mean over runs of
         100 · regret / (baseline's regret in the same run), and its 95 % interval.
@@ -88,7 +88,7 @@ class Simulation:
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("policy")
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Mean regret over time, with a band of 95 % for the mean."""
+        """Draw the mean regret over time, with a band of 95 % for the mean."""
         from tsucb.pages.figures import regret_curves
 
         return regret_curves(

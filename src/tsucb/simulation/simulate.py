@@ -1,15 +1,15 @@
 """Play policies against an environment, run by run.
 
-The loop (`tsucb.simulation.loop`) is written once. With environments, models and policies that
-have compiled implementations it runs compiled; with a class of your own, written in plain Python,
-the very same code is interpreted.
+The loop (`tsucb.simulation.loop`) is written once. It runs compiled if environment, model and
+policies have compiled implementations; with a class in plain Python the same code is interpreted.
 """
 
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -20,12 +20,13 @@ from tsucb.checks import whole_number
 from tsucb.environments.environment import Environment
 from tsucb.models.model import Model, trains
 from tsucb.numeric.arrays import Integers
-from tsucb.simulation.loop import Record, Run
+from tsucb.simulation.loop import Run, RunRecord
 from tsucb.simulation.result import Simulation
 from tsucb.step import initial_pulls, require_model, runs_compiled
 from tsucb.structure import side_by_side
 
 
+# The public entry of all experiments: a long description, and a keyword for every choice.
 def simulate(
     environment: Any,
     model: Any,
@@ -55,13 +56,13 @@ def simulate(
         `belief(state, context, arms, step=…, rng=…)` and `update(state, context, arm, reward)`.
     policies
         Policies, or a mapping of names to policies; each any object with `choose(belief, rng)`.
-        What is written in plain Python runs in the same loop, uncompiled: a hundred times slower.
+        Classes in plain Python run in the same loop, interpreted: a hundred times slower.
     horizon
         T, the number of steps of a run.
     runs
         R, the number of runs, or the numbers of the runs to play.
     seed
-        Changes everything random.
+        Seed of all randomness.
     workers
         Threads; all processor cores by default.
     checkpoints
@@ -69,7 +70,7 @@ def simulate(
     keep_arms
         Also record which arm was played at every step.
     progress
-        Show a bar on long work in a terminal, or call this with the steps played since last time.
+        Show a bar in a terminal, or call this function with the steps played since the last call.
 
     >>> import tsucb
     >>> bandit = tsucb.ContextualLinearBandit(arms=10, features=5)
@@ -85,57 +86,59 @@ def simulate(
     marks = checkpoint_steps(horizon, checkpoints)
     seed = whole_number("seed", seed, least=0)
     threads = cores() if workers is None else whole_number("workers", workers)
-    _check_match(environment, model, horizon)
+    _check_match(environment, model, named, horizon)
 
     regret = np.full((len(named), len(numbers), marks.size), np.nan)
     shape = (len(named), len(numbers), horizon if keep_arms else 0)
-    arms = np.zeros(shape, dtype=np.int64)
-    stop = np.zeros(1, dtype=np.bool_)
-    jobs = [(p, r) for r in range(len(numbers)) for p in range(len(named))]
-    with reporting(progress, len(jobs) * horizon) as report:
-        fast = all(runs_compiled(model, policy, environment) for policy in named.values())
-        if not fast:
-            threads = 1  # interpreted code holds the GIL: more threads would only be in the way
-        pool = ThreadPoolExecutor(threads)
-        rules = list(named.values())
-
-        def ready(p: int, r: int) -> Run:
-            record = Record(marks, regret[p, r], arms[p, r], stop, np.zeros(1))
-            return Run(environment, model, rules[p], seed, numbers[r], record)
-
-        def whole(p: int, r: int) -> int:
-            run = ready(p, r)
-            train = None
-            while run.play_until(horizon) and run.played < horizon and not stop[0]:
-                train = train or model.trainer([run.player.state])
-                train()
-            return horizon
-
-        try:
-            if fast and trains(model) and model.trains_together:
-                runs_together = [ready(p, r) for p, r in jobs]
-                _play_together(runs_together, model, horizon, threads, stop, report)
-            else:
-                futures: list[Future[int]] = [pool.submit(whole, p, r) for p, r in jobs]
-                for future in as_completed(futures):
-                    report(future.result())
-        except BaseException:
-            stop[0] = True  # running kernels leave at their next step
-            raise
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+    arms, stop = np.zeros(shape, dtype=np.int64), np.zeros(1, dtype=np.bool_)
+    starts = []  # of one run each: whoever plays it calls it, so that few states exist at a time
+    for r, number in enumerate(numbers):
+        for p, policy in enumerate(named.values()):
+            record = RunRecord(marks, regret[p, r], arms[p, r], stop, np.zeros(1))
+            starts.append(partial(Run, environment, model, policy, seed, number, record))
+    fast = all(runs_compiled(model, policy, environment) for policy in named.values())
+    with reporting(progress, len(starts) * horizon) as report:
+        if fast and trains(model) and model.trains_together:
+            _play_together([start() for start in starts], model, horizon, threads, stop, report)
+        else:
+            # Interpreted code holds the GIL, so several threads would only wait for each other.
+            _play_apart(starts, model, horizon, threads if fast else 1, stop, report)
     return Simulation(tuple(named), numbers, marks, regret, arms if keep_arms else None)
+
+
+def _play_apart(
+    starts: Sequence[Callable[[], Run]], model: Any, horizon: int, threads: int,
+    stop: NDArray[np.bool_], report: Callable[[int], None],
+) -> None:  # fmt: skip
+    """Play every run by itself, several at once."""
+
+    def play(start: Callable[[], Run]) -> int:
+        run, train = start(), None
+        while run.play_until(horizon) and run.played < horizon and not stop[0]:
+            train = train or model.trainer([run.player.state])
+            train()
+        return horizon
+
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for future in as_completed([pool.submit(play, start) for start in starts]):
+            report(future.result())
+    except BaseException:
+        stop[0] = True  # loops end at their next step, but do not wait for one that compiles
+        raise
+    finally:
+        pool.shutdown(wait=not stop[0], cancel_futures=True)
 
 
 def _play_together(
     runs: list[Run], model: Any, horizon: int, threads: int, stop: NDArray[np.bool_],
     report: Callable[[int], None],
 ) -> None:  # fmt: skip
-    """Play all runs side by side, in two groups: while the models of one train, the other plays."""
+    """Play all runs in two groups, of which one trains while the other plays."""
     count = min(2, threads, len(runs))
     groups = [runs[number::count] for number in range(count)]
     deciders = max(1, threads // count)  # threads of each group
-    reporting_in_turn = Lock()
+    one_report_at_a_time = Lock()
 
     def play_group(group: list[Run]) -> None:
         states = side_by_side([run.player.state for run in group])
@@ -147,9 +150,9 @@ def _play_together(
             while group[0].played < horizon and not stop[0]:
                 if group[0].played:
                     train()
-                # A share that a single thread would play needs no other thread to be woken.
+                # One share is played in this thread, which saves waking another.
                 for steps in (map if deciders == 1 else pool.map)(play_on, shares):
-                    with reporting_in_turn:
+                    with one_report_at_a_time:
                         report(steps)
 
     def play_on(share: list[Run]) -> int:
@@ -161,17 +164,17 @@ def _play_together(
             for future in as_completed(futures):
                 future.result()
         except BaseException:
-            stop[0] = True  # or leaving would wait for all other groups
+            stop[0] = True  # else leaving the pool would wait for the other group
             raise
 
 
 def cores() -> int:
-    """The processor cores that this process may use."""
+    """Return how many processor cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def named_policies(policies: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
-    """The policies by their names, or a sentence on what is wrong with them."""
+    """Return the policies by name; raise an error if there are none or two of one name."""
     if isinstance(policies, Mapping):
         named = {str(name): policy for name, policy in policies.items()}
     elif hasattr(policies, "choose"):
@@ -194,7 +197,7 @@ def named_policies(policies: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any
 
 
 def run_numbers(runs: int | Sequence[int]) -> tuple[int, ...]:
-    """The numbers of the runs to play."""
+    """Return the numbers of the runs to play."""
     numbers = tuple(range(runs)) if isinstance(runs, int | np.integer) else tuple(runs)
     if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
         raise ValueError(f"runs must be a positive number or distinct run numbers, not {runs}")
@@ -202,7 +205,7 @@ def run_numbers(runs: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def checkpoint_steps(horizon: int, checkpoints: int | Sequence[int]) -> Integers:
-    """The steps at which the regret is recorded."""
+    """Return the steps at which the regret is recorded."""
     horizon = whole_number("horizon", horizon)
     if isinstance(checkpoints, int | np.integer):
         if checkpoints < 1:
@@ -215,14 +218,16 @@ def checkpoint_steps(horizon: int, checkpoints: int | Sequence[int]) -> Integers
     return marks
 
 
-def _check_match(environment: Any, model: Any, horizon: int) -> None:
-    """Refuse a model that cannot read the environment's contexts, or a horizon too short for it."""
+def _check_match(environment: Any, model: Any, named: Mapping[str, Any], horizon: int) -> None:
+    """Raise an error if environment, model, policies and horizon do not fit together."""
     if isinstance(environment, type) or not hasattr(environment, "arms"):
         raise TypeError(
             "environment must be an instance, such as tsucb.ContextualLinearBandit(10, 5), not "
             f"{environment}"
         )
     require_model(model)
+    if isinstance(environment, Environment):
+        environment.check_players(model, named.values())
     pulls = initial_pulls(model) * environment.arms
     if horizon < pulls:
         raise ValueError(
@@ -248,7 +253,7 @@ def _check_match(environment: Any, model: Any, horizon: int) -> None:
 def reporting(
     progress: bool | Callable[[int], None], total: int
 ) -> Iterator[Callable[[int], None]]:
-    """A function to call with the steps played since last time."""
+    """Yield a function to call with the steps played since the last call."""
     if callable(progress):
         yield progress
         return

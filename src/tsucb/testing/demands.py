@@ -37,7 +37,7 @@ def check(function: Callable[P, None]) -> Callable[P, None]:
 
 
 def near(found: ArrayLike, expected: ArrayLike, error: ArrayLike, count: int) -> bool:
-    """Whether averages over so many draws are where they should be, up to chance.
+    """Return whether averages over so many draws are where they should be, up to chance.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def near(found: ArrayLike, expected: ArrayLike, error: ArrayLike, count: int) ->
 
 
 def same(first: Any, second: Any) -> bool:
-    """Whether two values of nested tuples have equal arrays."""
+    """Return whether two values of nested tuples have equal arrays."""
     pairs = list(zip(leaves(first), leaves(second), strict=True))
     return all(np.array_equal(one, two, equal_nan=one.dtype.kind == "f") for one, two in pairs)
 
@@ -62,5 +62,5 @@ def rounded(values: ArrayLike) -> str:
 
 
 def close(first: Floats, second: Floats, tolerance: float = 1e-8) -> bool:
-    """Whether two arrays agree but for rounding; infinities must be the same."""
+    """Return whether two arrays agree but for rounding; infinities must be the same."""
     return bool(np.allclose(first, second, rtol=tolerance, atol=tolerance * 1e-3))

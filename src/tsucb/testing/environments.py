@@ -60,7 +60,7 @@ def check_environment(environment: Any, steps: int = 500) -> None:
 
 
 def check_steps(environment: Any, arms: int, shape: Any, steps: int, name: str) -> None:
-    """Shapes, and rewards around their means."""
+    """Check shapes, and that rewards scatter around their means."""
     rng, picks = np.random.default_rng(1), np.random.default_rng(2)
     world = begin(environment, rng)
     surprises = np.empty(steps)
@@ -102,7 +102,7 @@ def check_steps(environment: Any, arms: int, shape: Any, steps: int, name: str) 
 
 
 def history(environment: Any, seed: int, steps: int, meddle: bool) -> list[Any]:
-    """All that happens in a world; with meddling, rewards are asked for twice and backwards."""
+    """Return all that happens in a world; with `meddling`, rewards are asked for twice."""
     rng, found = np.random.default_rng(seed), []
     world = begin(environment, rng)
     for t in range(1, steps + 1):
@@ -117,7 +117,7 @@ def history(environment: Any, seed: int, steps: int, meddle: bool) -> list[Any]:
 
 
 def check_pairing(environment: Any, arms: int, steps: int, name: str) -> None:
-    """The same stream, the same world."""
+    """Check that the same stream makes the same world."""
     first = history(environment, 3, steps, meddle=False)
     demand(
         first == history(environment, 3, steps, meddle=False),
@@ -164,7 +164,7 @@ def update_blind(model, state, context, arm, reward):  # type: ignore[no-untyped
 
 
 def check_loops(environment: Any, arms: int, shape: tuple[int, ...], steps: int, name: str) -> None:
-    """Compiled and interpreted."""
+    """Check that the compiled and the interpreted loop make the same world."""
     model = Blind(np.array(shape, dtype=np.int64))
     one, other = (
         simulate(

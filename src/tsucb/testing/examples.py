@@ -19,13 +19,13 @@ class LeastSquares:
     """A regression with scikit-learn's methods and without scikit-learn."""
 
     def fit(self, x: Floats, y: Floats) -> "LeastSquares":
-        """The coefficients, the constant last; a small ridge where rows are few."""
+        """Return the coefficients, the constant last; a small ridge where rows are few."""
         z = np.column_stack((x, np.ones(len(x))))
         self.beta = np.linalg.solve(z.T @ z + 1e-6 * np.eye(z.shape[1]), z.T @ y)
         return self
 
     def predict(self, x: Floats) -> Floats:
-        """What they give."""
+        """Return the predictions of the coefficients."""
         predicted: Floats = x @ self.beta[:-1] + self.beta[-1]
         return predicted
 
@@ -67,7 +67,7 @@ PER_ARM = ("mean", "std", "factor", "own", "alpha", "beta", "shape", "rate", "ce
 
 
 def example(cls: Callable[..., Any], **given: Any) -> Any:
-    """An instance of a class, with typical values for the parameters that it requires.
+    """Return an instance of a class, with typical values for the parameters that it requires.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def example(cls: Callable[..., Any], **given: Any) -> Any:
 
 
 def required(cls: Callable[..., Any]) -> list[str]:
-    """The names of the parameters without a default."""
+    """Return the names of the parameters without a default."""
     return [
         parameter.name
         for parameter in inspect.signature(cls).parameters.values()
@@ -104,7 +104,7 @@ def required(cls: Callable[..., Any]) -> list[str]:
 
 
 def belief_makers() -> dict[str, Callable[..., Belief]]:
-    """The functions of the package that make beliefs, one for each law, by their names."""
+    """Return the functions of the package that make beliefs, one for each law, by their names."""
     exported = {name: getattr(beliefs, name) for name in beliefs.__all__}
     return {
         name: thing
@@ -114,7 +114,7 @@ def belief_makers() -> dict[str, Callable[..., Belief]]:
 
 
 def example_beliefs(arms: int = 4) -> list[Belief]:
-    """A belief of every law of the package about the first so many of four arms."""
+    """Return a belief of every law of the package about the first so many of four arms."""
     evidence = {"pulls": np.array([1, 4, 9, 2]), "step": 17}
     found = []
     for make in belief_makers().values():

@@ -88,7 +88,7 @@ def check_law(belief: Belief, draws: int = 20_000) -> None:
 
 
 def drawn(belief: Belief, count: int) -> Floats:
-    """So many draws (count, n), from a stream of their own."""
+    """Return draws (count, n), from a stream of their own."""
     rng, out = np.random.default_rng(1), np.empty((count, belief.mean.size))
     for row in out:
         draw(belief, rng, row)
@@ -96,14 +96,14 @@ def drawn(belief: Belief, count: int) -> Floats:
 
 
 def wins(sample: Floats) -> Floats:
-    """For each draw the share of every arm in being best."""
+    """Return for each draw the share of every arm in being best."""
     best = sample == sample.max(axis=1, keepdims=True)
     shares: Floats = best / best.sum(axis=1, keepdims=True)
     return shares
 
 
 def check_moments(belief: Belief, sample: Floats, name: str) -> None:
-    """Mean and standard deviation."""
+    """Check mean and standard deviation."""
     mean, std, count = belief.mean, belief.std, len(sample)
     demand(
         near(sample.mean(axis=0), mean, std, count),
@@ -119,7 +119,7 @@ def check_moments(belief: Belief, sample: Floats, name: str) -> None:
 
 
 def check_quantiles(belief: Belief, sample: Floats, name: str) -> None:
-    """Exceeded with the probability asked for; by a law with atoms, as closely as it can be."""
+    """Check that quantiles are exceeded with their probability, as closely as atoms allow."""
     out = np.empty(belief.mean.size)
     for tail in TAILS:
         upper_quantiles(belief, tail, out)
@@ -133,7 +133,7 @@ def check_quantiles(belief: Belief, sample: Floats, name: str) -> None:
 
 
 def check_independent(belief: Belief, sample: Floats, name: str) -> None:
-    """The hooks that describe one arm at a time."""
+    """Check the hooks that describe one arm at a time."""
     count = len(sample)
     correlation = np.corrcoef(sample.T) - np.eye(sample.shape[1])
     demand(
@@ -155,7 +155,7 @@ def check_independent(belief: Belief, sample: Floats, name: str) -> None:
 
 
 def check_distribution(belief: Belief, arm: int, x: float, values: Floats, name: str) -> None:
-    """Distribution function, density, change of variables and lean, at one point."""
+    """Check distribution function, density, change of variables and lean at one point."""
     u = variable_at(belief, x)
     reward, slope = reward_at(belief, u)
     step = 1e-4 * window(belief, arm)[2]
@@ -195,7 +195,7 @@ def check_distribution(belief: Belief, arm: int, x: float, values: Floats, name:
 
 
 def check_regret_and_gain(belief: Belief, sample: Floats, name: str) -> None:
-    """E[max] − mean(a), and the variance of E[f(a) | which arm is best]."""
+    """Check regret and gain against draws."""
     regret, gain = regret_and_gain(belief)
     best, count = sample.max(axis=1), len(sample)
     demand(

@@ -104,11 +104,11 @@ class Interpreted:
         self.name = getattr(policy, "name", type(policy).__name__)
 
     def choose(self, belief: Belief, rng: np.random.Generator) -> Choice:
-        """What the policy chooses."""
+        """Return what the policy chooses."""
         return choose(self.policy, belief, rng)
 
     def explored(self, place: int, arms: int, rng: np.random.Generator) -> int:
-        """The arm at this place, or another if the policy has a floor."""
+        """Return the arm at this place, or another if the policy has a floor."""
         return explored(self.policy, place, arms, rng)
 
 
@@ -168,7 +168,7 @@ def demand_same(found: Integers, played: Integers, pair: str, who: str) -> None:
 
 
 def simulated(script: Script, model: Any, policy: Any) -> Integers:
-    """The arms that a simulation plays."""
+    """Return the arms that a simulation plays."""
     horizon = len(script.rewards)
     result = simulate(
         script, model, [policy], horizon=horizon, runs=1, seed=SEED, workers=1, keep_arms=True,
@@ -180,7 +180,7 @@ def simulated(script: Script, model: Any, policy: Any) -> Integers:
 
 
 def replayed(script: Script, played: Integers, model: Any, policy: Any) -> Integers:
-    """The arms that were played where replay picks them, −1 where it picks others."""
+    """Return the arms that were played where replay picks them, −1 where it picks others."""
     each = np.arange(played.size)
     sets, which = np.unique(script.offered, axis=0, return_inverse=True)
     log = LoggedData(
@@ -197,7 +197,7 @@ def replayed(script: Script, played: Integers, model: Any, policy: Any) -> Integ
 
 
 def decided(script: Script, model: Any, policy: Any) -> Integers:
-    """The arms that an agent decides for."""
+    """Return the arms that an agent decides for."""
     agent = Agent(range(script.arms), model=model, policy=policy, seed=SEED)
     found = np.empty(len(script.rewards), dtype=np.int64)
     for t in range(found.size):
@@ -206,7 +206,7 @@ def decided(script: Script, model: Any, policy: Any) -> Integers:
 
 
 def ask(agent: Agent, script: Script, t: int) -> int:
-    """What the agent decides at a step of the script, for which it is then rewarded."""
+    """Let the agent decide a step of the script, reward it, and return the arm."""
     offered = np.flatnonzero(script.offered[t])
     context = script.contexts[t] if script.contexts.size else None
     if context is not None and context.ndim == 2:

@@ -115,7 +115,7 @@ def observations(script: Script) -> list[tuple[Any, int, float]]:
 
 
 def learned(model: Any, script: Script, order: Any = slice(None)) -> Any:
-    """The state after all of the script, one observation after the other."""
+    """Return the state after all of the script, one observation after the other."""
     state = model.start(script.arms)
     steps = observations(script)
     for i in np.arange(len(steps))[order]:
@@ -127,7 +127,7 @@ def learned(model: Any, script: Script, order: Any = slice(None)) -> Any:
 
 
 def belief_about(model: Any, state: Any, script: Script, arms: Any = None, seed: int = 0) -> Belief:
-    """The belief at the script's first context."""
+    """Return the belief at the script's first context."""
     context = script.contexts[0] if script.contexts.size else None
     count = model.arms(state)
     if context is not None and context.ndim == 2:  # a row for every arm, also for new ones
@@ -139,13 +139,13 @@ def belief_about(model: Any, state: Any, script: Script, arms: Any = None, seed:
 
 
 def draws_beliefs(model: Any, state: Any, script: Script) -> bool:
-    """Whether part of the belief is drawn, so that it depends on the stream."""
+    """Return whether part of the belief is drawn, so that it depends on the stream."""
     one, other = (belief_about(model, state, script, seed=seed).std for seed in (1, 2))
     return not np.array_equal(one, other)
 
 
 def check_start(model: Any, arms: int, name: str) -> None:
-    """The state before any data."""
+    """Check the state before any data."""
     state = model.start(arms)
     demand(
         hasattr(state, "_fields") and list(leaves(state)),
@@ -160,7 +160,7 @@ def check_start(model: Any, arms: int, name: str) -> None:
 
 
 def check_saving(model: Any, state: Any, arms: int, name: str) -> None:
-    """The state as JSON and arrays, and back."""
+    """Check that a state survives saving."""
     arrays: Arrays = []
     try:
         packed = json.loads(json.dumps(pack(state, arrays)))
@@ -172,7 +172,7 @@ def check_saving(model: Any, state: Any, arms: int, name: str) -> None:
 
 
 def check_belief(model: Any, state: Any, script: Script, name: str) -> None:
-    """What the model says about all arms, and about some."""
+    """Check beliefs about all arms and about some."""
     before = copy.deepcopy(state)
     whole, arms = belief_about(model, state, script), script.arms
     demand(
@@ -205,7 +205,7 @@ def check_belief(model: Any, state: Any, script: Script, name: str) -> None:
 
 
 def check_learning(model: Any, state: Any, script: Script, name: str) -> None:
-    """Many at once, and what cannot be learned from."""
+    """Check learning from many rewards at once, and refusals."""
     if offers(update, type(model)):  # otherwise its own method may take one at a time
         contexts, pulled, values = zip(*observations(script), strict=True)
         x = None if contexts[0] is None else np.array(contexts)
@@ -228,7 +228,7 @@ def check_learning(model: Any, state: Any, script: Script, name: str) -> None:
 
 
 def check_order(model: Any, state: Any, script: Script, name: str) -> None:
-    """Any order of the same observations."""
+    """Check that the order of observations does not matter."""
     order = np.random.default_rng(5).permutation(len(script.rewards))
     other = learned(model, script, order)
     one, two = (belief_about(model, each, script) for each in (state, other))
@@ -241,7 +241,7 @@ def check_order(model: Any, state: Any, script: Script, name: str) -> None:
 
 
 def check_extension(model: Any, state: Any, script: Script, fixed_prior: bool, name: str) -> None:
-    """Arms that are added later."""
+    """Check arms that are added later."""
     before, arms = copy.deepcopy(state), script.arms
     grown = model.extend(copy.deepcopy(state), 2)
     demand(same(state, before), f"extend of {name} changes the state that it is given")
@@ -269,7 +269,7 @@ def check_extension(model: Any, state: Any, script: Script, fixed_prior: bool, n
 
 
 def check_forgetting(model: Any, state: Any, script: Script, name: str) -> None:
-    """Back to the prior, part by part."""
+    """Check that forgetting everything leads back to the prior."""
     wide = Forgetting(model, 0.5)
     faded = wide.start(script.arms)._replace(inner=as_floats(state))
     for part in range(1 if model.shares_parameters else script.arms):
@@ -284,12 +284,12 @@ def check_forgetting(model: Any, state: Any, script: Script, name: str) -> None:
 
 
 def as_floats(state: Any) -> Any:
-    """A copy of a state, with counts that can fade."""
+    """Return a copy of a state, with counts that can fade."""
     return fadable(copy.deepcopy(state))
 
 
 def check_loading(model: Any, policy: Any, script: Script, name: str) -> None:
-    """An agent, halfway into a file and back."""
+    """Check that an agent that is saved and loaded halfway decides as before."""
     half = len(script.rewards) // 2
     agent = Agent(range(script.arms), model=model, policy=policy, seed=1)
     for t in range(half):

@@ -68,12 +68,12 @@ def check_policy(
 
 
 def chosen(policy: Any, belief: Belief, seed: int) -> Choice:
-    """What the policy chooses on a new stream."""
+    """Return what the policy chooses on a new stream."""
     return choose(policy, belief, np.random.default_rng(seed))
 
 
 def check_choices(policy: Any, belief: Belief) -> None:
-    """Arms of the belief, with reasons, repeatable."""
+    """Check that choices are arms of the belief, with reasons, and repeatable."""
     what = f"{type(policy).__name__} on a belief of law {type(belief.law).__name__}"
     before = [np.copy(belief.mean), np.copy(belief.std)]
     for seed in range(20):
@@ -98,7 +98,7 @@ def check_choices(policy: Any, belief: Belief) -> None:
 
 
 def frequencies(policy: Any, belief: Belief) -> Floats:
-    """How often each arm is chosen on one stream."""
+    """Return how often each arm is chosen on one stream."""
     rng, counts = np.random.default_rng(1), np.zeros(belief.mean.size)
     for _ in range(CHOICES):
         counts[choose(policy, belief, rng).arm] += 1
@@ -106,7 +106,7 @@ def frequencies(policy: Any, belief: Belief) -> Floats:
 
 
 def check_ties(policy: Any, name: str) -> None:
-    """Four arms that nothing tells apart are played equally often."""
+    """Check that four equal arms are played equally often."""
     belief = GaussianBelief([1.0] * 4, [0.5] * 4, pulls=[5] * 4, step=21)
     counts = CHOICES * frequencies(policy, belief)
     expected = CHOICES / 4
@@ -119,7 +119,7 @@ def check_ties(policy: Any, name: str) -> None:
 
 
 def check_probabilities(policy: Policy, belief: Belief, exact: bool) -> None:
-    """They sum to one, and are those of the choices."""
+    """Check that probabilities sum to one and are those of the choices."""
     what = f"{type(policy).__name__} on a belief of law {type(belief.law).__name__}"
     found = policy.probabilities(belief, repetitions=CHOICES)
     demand(

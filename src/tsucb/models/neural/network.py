@@ -172,7 +172,7 @@ class NetworkModel(Model):
     initial_pulls: Natural = 2  # type: ignore[misc]
     networks: int = derived()  # N
     heads: int = derived()  # H
-    prior_scale: float = derived()
+    prior_scale: float = derived()  # 0 for models without it
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:

@@ -158,10 +158,10 @@ def compiled_steps(model: NetworkModel, arms: int) -> Steps:
             return (jax.tree.map(lambda w, u: w - speed * u, layers, change), state), None
 
         clip, moments = optimiser.init(unflatten(parameters, shapes))
-        moments = moments._replace(nu=unflatten(squares, shapes))
-        start = (unflatten(parameters, shapes), (clip, moments))
+        start = unflatten(parameters, shapes)
+        state = clip, moments._replace(nu=unflatten(squares, shapes))
         every = jnp.arange(rule.batches)
-        (layers, state), _ = lax.scan(step, start, (every, jax.vmap(sample)(every)))
+        (layers, state), _ = lax.scan(step, (start, state), (every, jax.vmap(sample)(every)))
         return flatten(layers, shapes), flatten(state[1].nu, shapes)
 
     def train_all(parameters: Any, squares: Any, prior: Any, *shared: Any) -> Any:

@@ -24,15 +24,15 @@ DATASETS = {
 __all__ = ["DATASETS", "Dataset", "data_folders", "fetch", "find_dataset", "load"]
 
 
-def named(name: str) -> Dataset:
-    """The dataset of a name, or an error that lists the names."""
+def find(name: str) -> Dataset:
+    """Return the dataset of a name; raise ValueError with all names if there is none."""
     if name not in DATASETS:
         raise ValueError(f"unknown dataset {name!r}; the datasets are {', '.join(DATASETS)}")
     return DATASETS[name]
 
 
 def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Any:
-    """The environment of a dataset, read from its files.
+    """Return the environment of a dataset, read from its files.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Any:
     ----------
     Riquelme, Tucker and Snoek (2018), Deep Bayesian Bandits Showdown, Appendix A.
     """
-    dataset = named(name)
+    dataset = find(name)
     folder = find_dataset(dataset, data_dir)
     if folder is None:
         folders = data_folders(data_dir)
@@ -63,6 +63,6 @@ def fetch(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[str
 
     They go to `data_dir`, else to where `TSUCB_DATA` points, else to the user's cache folder.
     """
-    dataset = named(name)
+    dataset = find(name)
     folder = find_dataset(dataset, data_dir) or data_folders(data_dir)[0] / name
     return [str(find_file(folder, file) or fetch_file(file, folder)) for file in dataset.files]

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
-from tsucb.paper.datasets.bandits import ClassificationBandit
+from tsucb.numeric.arrays import Integers
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
-from tsucb.paper.datasets.text import Text, one_hot, standardise
+from tsucb.paper.datasets.tables import read_table
 
 SOURCE = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult"
 FILES = (
@@ -24,34 +25,28 @@ FILES = (
         length=2_003_151,
     ),
 )
-NUMBERS = (0, 2, 4, 10, 11, 12)  # age, weight, years of education, gain, loss, hours
 OCCUPATION = 6
 
 
-def read(folder: Path) -> ClassificationBandit:
-    """Both parts together, without the rows that have a missing value ('?').
+def read_columns(folder: Path) -> tuple[pd.DataFrame, Integers]:
+    """Return both parts together, without the rows that have a missing value ('?').
 
     The labels of income end with a dot in the second part ('>50K.'). The benchmark takes them as
     words of their own, which makes 94 features of 92, and so does this.
     """
-    train, test = (
-        # adult.test opens with a comment line.
-        Text(folder, file, columns=15, header=header).read(numbers=NUMBERS)
-        for file, header in zip(FILES, (0, 1), strict=True)
-    )
-    columns = [np.concatenate(pair) for pair in zip(train, test, strict=True)]
-    missing = np.any([column == "?" for column in columns if column.dtype.kind == "U"], axis=0)
-    columns = [column[~missing] for column in columns]
-    occupations, labels = np.unique(columns.pop(OCCUPATION), return_inverse=True)
-    return ClassificationBandit(standardise(one_hot(columns)), labels, arms=occupations.size)
+    # adult.test opens with a comment line.
+    parts = [read_table(folder, file, skip=n) for n, file in enumerate(FILES)]
+    table = pd.concat(parts)
+    table = table[~(table == "?").any(axis=1)]
+    occupation = table.pop(table.columns[OCCUPATION]).to_numpy(str)
+    return table, np.unique(occupation, return_inverse=True)[1]
 
 
 ADULT = Dataset(
     name="adult",
-    title="UCI Adult",
     files=FILES,
     rows=45_222,
     features=94,
     arms=14,
-    read=read,
+    columns=read_columns,
 )

@@ -1,4 +1,4 @@
-"""Bandits made of a table of data: what all have in common, and that of a classification.
+"""Bandits made from a table of data.
 
 Every run meets the rows in an order of its own.
 
@@ -18,7 +18,7 @@ from tsucb.numeric.arrays import Floats, Integers
 class TableWorld(NamedTuple):
     """One run through a table: the order of its rows, and the current step."""
 
-    order: NDArray[np.int32]  # rows, in the order in which they come: settled up to this step
+    order: NDArray[np.int32]  # rows in the order of the run, final up to this step
     parameters: Floats  # drawn once per run
     context: Floats
     means: Floats  # (K,)
@@ -37,7 +37,7 @@ def matrix(name: str, rows: ArrayLike) -> Floats:
 
 
 class Table(Environment):
-    """What all tables share: a field `contexts` (rows, features)."""
+    """A bandit whose `contexts` (rows, features) are the rows of a table."""
 
     @property
     def contexts(self) -> Floats:
@@ -46,7 +46,7 @@ class Table(Environment):
 
     @property
     def rows(self) -> int:
-        """Rows of the table."""
+        """The number of rows."""
         return len(self.contexts)
 
     @property
@@ -103,7 +103,7 @@ class ClassificationBandit(Table):
 
 @compiled
 def new_world(rows, features, arms, parameters):  # type: ignore[no-untyped-def]
-    """The world of a run before its first step, with room for so many parameters."""
+    """Return the world of a run before its first step, with room for `parameters` numbers."""
     return TableWorld(
         np.arange(rows).astype(np.int32),
         np.zeros(parameters),
@@ -116,7 +116,7 @@ def new_world(rows, features, arms, parameters):  # type: ignore[no-untyped-def]
 
 @compiled
 def next_row(world, step, rng):  # type: ignore[no-untyped-def]
-    """One of the rows that have not come yet, each as likely: a shuffle, one swap per step."""
+    """Draw one of the rows that have not come yet: a shuffle with one swap per step."""
     rows = world.order.size
     if step > rows:
         raise ValueError("the run is longer than the table; shorten the horizon")

@@ -1,13 +1,15 @@
 """UCI US Census 1990: a person's occupation by the 67 other coded answers."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from tsucb.paper.datasets.bandits import ClassificationBandit
+from tsucb.numeric.arrays import Integers
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
-from tsucb.paper.datasets.text import Text, one_hot, standardise
+from tsucb.paper.datasets.tables import read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FILE = File(
     name="USCensus1990.data.txt",
@@ -21,25 +23,18 @@ FILE = File(
 ROWS = 15_317
 
 
-def read(folder: Path) -> ClassificationBandit:
-    """All answers one-hot, caseid left out; the label is dOccup; the first 15,317 rows."""
-    text = Text(folder, FILE, columns=69, header=1, limit=1 + ROWS)
-    names = text.content.split(b"\n", 1)[0].decode("utf-8", errors="replace").strip().split(",")
-    if "caseid" not in names or "dOccup" not in names:
-        raise ValueError(f"{text.path}, line 1: no column names with caseid and dOccup among them")
-    columns = dict(zip(names, text.read(numbers=range(69)), strict=True))
-    del columns["caseid"]
-    labels = text.labels(columns.pop("dOccup"), first=0, last=8)
-    answers = [column.astype(np.int64).astype(str) for column in columns.values()]
-    return ClassificationBandit(standardise(one_hot(answers)), labels, arms=9)
+def read_columns(folder: Path) -> "tuple[pd.DataFrame, Integers]":
+    """Return all answers but caseid, as words, and the label dOccup, of the first 15,317 rows."""
+    table = read_table(folder, FILE, names=True, lines=1 + ROWS).drop(columns="caseid")
+    labels = table.pop("dOccup").to_numpy()
+    return table.astype(str), labels
 
 
 CENSUS = Dataset(
     name="census",
-    title="UCI US Census 1990",
     files=(FILE,),
     rows=ROWS,
     features=385,
     arms=9,
-    read=read,
+    columns=read_columns,
 )

@@ -1,4 +1,4 @@
-"""Where the files of the datasets are, how to open them, and how to fetch them.
+"""Find, read, verify and download the files of the datasets.
 
 A dataset `NAME` lives in a subfolder `NAME` of a data folder, its files as their source publishes
 them, compressed with gzip or not.
@@ -18,17 +18,16 @@ from typing import IO, NamedTuple
 
 from tsucb.files import cache_folder, written_whole
 
-SLACK = 1 << 16  # bytes that any copy of a file may have more
+SLACK = 1 << 16  # bytes that a copy of a file may have more
 MOST_BYTES = 1 << 30  # of a download; the longest file, census, has a third of it
 
 
 class File(NamedTuple):
     """One file of a dataset, as its source publishes it.
 
-    `sha256` and `length` are of the content: uncompressed, and without the blank lines at its end,
-    which copies of the same file have or lack. `prefix` says that the file goes on beyond `length`
-    bytes and that only its beginning is verified; `convert` makes the file from what the source
-    publishes, where that is no text.
+    `sha256` and `length` are of the uncompressed content without blank lines at its end, which
+    some copies have. With `prefix`, only the first `length` bytes are read and verified. `convert`
+    makes the file from what the source publishes if that is not text.
     """
 
     name: str
@@ -40,7 +39,7 @@ class File(NamedTuple):
 
 
 def data_folders(data_dir: str | os.PathLike[str] | None = None) -> list[Path]:
-    """The folders searched for datasets, in order: the one given, `TSUCB_DATA`, the user's cache.
+    """Return the folders searched for datasets: `data_dir`, `TSUCB_DATA`, the user's cache.
 
     >>> data_folders("here")[0]
     PosixPath('here')
@@ -50,7 +49,7 @@ def data_folders(data_dir: str | os.PathLike[str] | None = None) -> list[Path]:
 
 
 def find_file(folder: Path, file: File) -> Path | None:
-    """The file in a dataset's folder, plain or with `.gz` added; `None` if neither is there."""
+    """Return the file in a dataset's folder, plain or with `.gz` added; None without either."""
     plain = file.name.removesuffix(".gz")
     for name in (plain, f"{plain}.gz"):
         if (folder / name).is_file():
@@ -59,7 +58,7 @@ def find_file(folder: Path, file: File) -> Path | None:
 
 
 def existing_file(folder: Path, file: File) -> Path:
-    """The file in a dataset's folder, or an error that names it."""
+    """Return the file in a dataset's folder; raise FileNotFoundError if it is missing."""
     path = find_file(folder, file)
     if path is None:
         raise FileNotFoundError(f"{folder} holds no {file.name}; its source is {file.url}")
@@ -67,10 +66,10 @@ def existing_file(folder: Path, file: File) -> Path:
 
 
 def read_content(file: File, path: Path) -> bytes:
-    """The content of a dataset's file, uncompressed; of one that goes on, the beginning.
+    """Return the content of a dataset's file, uncompressed; with `prefix` its beginning.
 
-    A file is read no further than the dataset is long, with room for other line ends, so that one
-    that is much longer, or expands to much more, is refused before it fills the memory.
+    A file that is much longer than the dataset, or expands to much more, is refused before it
+    fills the memory. Other line ends are allowed for.
     """
     most = 2 * file.length + SLACK
     try:
@@ -89,21 +88,21 @@ def read_content(file: File, path: Path) -> bytes:
 
 
 def is_genuine(file: File, content: bytes) -> bool:
-    """Whether the content is the file's, whatever its line ends and the blank lines at its end."""
+    """Return whether the checksum is right, whatever the line ends and blank lines at the end."""
     content = content.replace(b"\r\n", b"\n")
     content = content[: file.length] if file.prefix else content.rstrip()
     return len(content) == file.length and hashlib.sha256(content).hexdigest() == file.sha256
 
 
 def fetch_file(file: File, folder: Path) -> Path:
-    """Download a file into a folder, verify its checksum, and only then put it in place.
+    """Download a file into a folder; put it in place only if its checksum is right.
 
     Raises
     ------
     ConnectionError
-        It cannot be downloaded; the message says what to put where by hand.
+        The file cannot be downloaded; the message says how to get it by hand.
     ValueError
-        What was downloaded is not the file expected; nothing is left behind.
+        The downloaded file is not the one expected; nothing is left behind.
     """
     try:
         import pooch
@@ -123,7 +122,7 @@ def fetch_file(file: File, folder: Path) -> Path:
             raise ValueError(
                 f"what came from {file.url} is longer than {MOST_BYTES:,} bytes: {by_hand}"
             ) from None
-        except OSError as error:  # every error of requests is one
+        except OSError as error:  # the base class of all errors of requests
             answered = getattr(error, "response", None) is not None
             reason = str(error) if answered else type(error).__name__
             raise ConnectionError(f"cannot reach {file.url} ({reason}); {by_hand}") from None
@@ -149,23 +148,23 @@ def fetch_file(file: File, folder: Path) -> Path:
 
 
 class TooLong(Exception):
-    """More came than a file may have."""
+    """A download is longer than a file may be."""
 
 
 class Bounded:
-    """A file that takes no more than so many bytes."""
+    """A file that raises `TooLong` when more than `most` bytes are written."""
 
     def __init__(self, file: IO[bytes], most: int) -> None:
         self.file = file
         self.left = most
 
     def write(self, data: bytes) -> int:
-        """Write, unless that would be too much."""
+        """Write the data."""
         self.left -= len(data)
         if self.left < 0:
             raise TooLong
         return self.file.write(data)
 
     def flush(self) -> None:
-        """Hand on what is buffered."""
+        """Flush the file."""
         self.file.flush()

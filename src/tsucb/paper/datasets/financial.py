@@ -4,14 +4,12 @@ import math
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
-
 from tsucb.compiler import implements
 from tsucb.environments.environment import advance, begin, fill_normal, reward
 from tsucb.paper.datasets.bandits import Table, matrix, new_world, next_row
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
-from tsucb.paper.datasets.text import Text
+from tsucb.paper.datasets.tables import read_table
 
 FILE = File(
     name="raw_stock_contexts",
@@ -72,14 +70,12 @@ def reward_portfolios(environment, world, arm):  # type: ignore[no-untyped-def]
 
 
 def read(folder: Path) -> PortfolioBandit:
-    """The raw daily price differences of 21 stocks, below a header of their names."""
-    text = Text(folder, FILE, columns=21, separator=" ", header=1)
-    return PortfolioBandit(np.column_stack(text.read(numbers=range(21))))
+    """Return the raw daily price differences of 21 stocks, below a header of their names."""
+    return PortfolioBandit(read_table(folder, FILE, separator=" ", skip=1).to_numpy(float))
 
 
 FINANCIAL = Dataset(
     name="financial",
-    title="Stock returns, from the benchmark's authors",
     files=(FILE,),
     rows=3_713,
     features=21,

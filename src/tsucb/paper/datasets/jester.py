@@ -12,19 +12,18 @@ from tsucb.environments.environment import advance, begin, reward
 from tsucb.paper.datasets.bandits import Table, matrix, new_world, next_row, reward_mean
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
-from tsucb.paper.datasets.text import Text
+from tsucb.paper.datasets.tables import read_table
 
 JOKES = 40
 ARMS = 8
 NOT_RATED = 99
-MOST_BYTES = 1 << 27  # of the Excel file, which holds two and a half million numbers
+MOST_BYTES = 1 << 27  # of the Excel file
 
 
 def csv_from_archive(path: Path) -> bytes:
-    """The sheet of the source's zipped Excel file as CSV: hundredths, and no more digits.
+    """Return the sheet of the source's zipped Excel file as CSV, with two decimals.
 
-    The checksum is of the CSV, so this reads what nobody has verified: nothing is unpacked that is
-    larger than it should be.
+    The checksum is of the CSV, so the archive is not verified yet: check its size before unpacking.
     """
     try:
         import xlrd  # type: ignore[import-untyped]
@@ -117,16 +116,11 @@ implements(reward, JesterBandit)(reward_mean)
 
 
 def read(folder: Path) -> JesterBandit:
-    """The 40 jokes rated most, and the users who rated all of them.
+    """Return the 40 jokes rated most, and the users who rated all of them.
 
     The first column of the file counts a user's ratings; 99 means not rated.
     """
-    text = Text(folder, FILE, columns=101)
-    ratings = np.column_stack(text.read(numbers=range(101))[1:])
-    wrong = (np.abs(ratings) > 10) & (ratings != NOT_RATED)
-    if wrong.any():
-        row, joke = np.argwhere(wrong)[0]
-        raise text.error(row, f"joke {joke + 1} is rated {ratings[row, joke]:g}, not -10 to 10")
+    ratings = read_table(folder, FILE).to_numpy(float)[:, 1:]
     counts = (ratings != NOT_RATED).sum(axis=0)
     popular = np.sort(np.argsort(-counts, kind="stable")[:JOKES])
     ratings = ratings[:, popular]
@@ -135,7 +129,6 @@ def read(folder: Path) -> JesterBandit:
 
 JESTER = Dataset(
     name="jester",
-    title="Jester, part 1",
     files=(FILE,),
     rows=19_181,
     features=32,

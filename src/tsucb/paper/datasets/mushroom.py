@@ -10,7 +10,7 @@ from tsucb.environments.environment import advance, begin, reward
 from tsucb.paper.datasets.bandits import Table, matrix, new_world
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
-from tsucb.paper.datasets.text import Text, one_hot
+from tsucb.paper.datasets.tables import one_hot, read_table
 
 FILE = File(
     name="agaricus-lepiota.data",
@@ -80,19 +80,14 @@ def reward_mushroom(environment, world, arm):  # type: ignore[no-untyped-def]
 
 
 def read(folder: Path) -> MushroomBandit:
-    """One-hot attributes, not standardised; '?' (unknown) is a category of its own."""
-    text = Text(folder, FILE, columns=23)
-    label, *attributes = text.read(numbers=())
-    wrong = (label != "e") & (label != "p")
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise text.error(row, f"the class is '{label[row]}', neither e (edible) nor p (poisonous)")
-    return MushroomBandit(one_hot(attributes), edible=label == "e")
+    """Return one-hot attributes, not standardised; '?' (unknown) is a category of its own."""
+    table = read_table(folder, FILE)
+    label = table.pop(table.columns[0]).to_numpy(str)
+    return MushroomBandit(one_hot(table), edible=label == "e")
 
 
 MUSHROOM = Dataset(
     name="mushroom",
-    title="UCI Mushroom",
     files=(FILE,),
     rows=8_124,
     features=117,

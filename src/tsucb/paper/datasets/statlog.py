@@ -1,11 +1,15 @@
 """UCI Statlog (Shuttle), the training part: the state of a radiator by nine indicators."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tsucb.paper.datasets.bandits import ClassificationBandit
+from tsucb.numeric.arrays import Integers
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
-from tsucb.paper.datasets.text import Text, one_hot, standardise
+from tsucb.paper.datasets.tables import read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FILE = File(
     name="shuttle.trn",
@@ -16,20 +20,17 @@ FILE = File(
 )
 
 
-def read(folder: Path) -> ClassificationBandit:
-    """Nine standardised numbers; the label, 1 to 7, comes last."""
-    text = Text(folder, FILE, columns=10, separator=" ")
-    *indicators, label = text.read(numbers=range(10))
-    labels = text.labels(label, first=1, last=7)
-    return ClassificationBandit(standardise(one_hot(indicators)), labels, arms=7)
+def read_columns(folder: Path) -> "tuple[pd.DataFrame, Integers]":
+    """Return all numbers but the last, which is the label, 1 to 7."""
+    table = read_table(folder, FILE, separator=" ")
+    return table, table.pop(table.columns[-1]).to_numpy() - 1
 
 
 STATLOG = Dataset(
     name="statlog",
-    title="UCI Statlog (Shuttle)",
     files=(FILE,),
     rows=43_500,
     features=9,
     arms=7,
-    read=read,
+    columns=read_columns,
 )

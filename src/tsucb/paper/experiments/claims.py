@@ -1,29 +1,32 @@
-"""The sentences of a paper as a table of checks, and what a measurement makes of them."""
+"""The sentences of a paper as checks, and the verdict of a measurement on each.
+
+A verdict is True (yes), False (no) or None (cannot tell). It is None wherever the 95 % interval of
+what was measured leaves both answers open, so few runs never make a "yes".
+"""
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 Evidence = TypeVar("Evidence")
+Verdict: TypeAlias = bool | None
+WORDS = {True: "yes", False: "no", None: "cannot tell"}
 
 
 class Claim(NamedTuple):
-    """A sentence of the paper beside what was measured.
-
-    `agrees` is None where the measurement cannot decide (a policy left out, too few runs);
-    `measured` then says why.
-    """
+    """A sentence of the paper, its figure, what was measured, and the verdict by `rule`."""
 
     statement: str
     paper: str
     measured: str
-    agrees: bool | None
+    rule: str
+    agrees: Verdict
 
 
 class Finding(NamedTuple):
-    """What was measured, in words, and whether the paper's sentence holds; None: undecided."""
+    """What was measured, in words, and the verdict on the paper's sentence."""
 
     measured: str
-    agrees: bool | None
+    agrees: Verdict
 
 
 class Check(NamedTuple, Generic[Evidence]):
@@ -33,39 +36,81 @@ class Check(NamedTuple, Generic[Evidence]):
     ----------
     statement : the sentence
     paper : its figure, as printed
+    rule : when the verdict is yes, in words
     needs : policies, and whatever else must have been measured
-    find : from the evidence of the experiment to what was found
+    find : from the evidence of the experiment to a finding
     exact : whether the paper's figure itself must come out, and not an order or a sign
     """
 
     statement: str
     paper: str
+    rule: str
     needs: tuple[str, ...]
     find: Callable[[Evidence], Finding]
     exact: bool = False
 
 
-def no_doubt(check: "Check[Evidence]") -> str:
-    """Every check can be decided."""
-    return ""
+class Checks(list[Check[Evidence]], Generic[Evidence]):
+    """The checks of an experiment, in the paper's order."""
+
+    def add(
+        self, statement: str, paper: str, *needs: str, rule: str, exact: bool = False
+    ) -> Callable[[Callable[[Evidence], Finding]], Callable[[Evidence], Finding]]:
+        """Return a decorator that adds a check with the decorated function as its `find`."""
+
+        def append(find: Callable[[Evidence], Finding]) -> Callable[[Evidence], Finding]:
+            self.append(Check(statement, paper, rule, needs, find, exact))
+            return find
+
+        return append
+
+
+def is_below(bound: float, low: float, high: float) -> Verdict:
+    """Return whether the interval from `low` to `high` lies below the bound.
+
+    >>> is_below(100, 80, 90), is_below(100, 101, 105), is_below(100, 80, 105)
+    (True, False, None)
+    """
+    return True if high <= bound else False if low > bound else None
+
+
+def is_above(bound: float, low: float, high: float) -> Verdict:
+    """Return whether the interval lies above the bound."""
+    return is_below(-bound, -high, -low)
+
+
+def is_near(target: float, tolerance: float, low: float, high: float) -> Verdict:
+    """Return whether the interval lies within `target` ± `tolerance`.
+
+    >>> is_near(5.0, 1.0, 4.5, 5.5), is_near(5.0, 1.0, 2.0, 3.0), is_near(5.0, 1.0, 3.0, 5.0)
+    (True, False, None)
+    """
+    return both(is_above(target - tolerance, low, high), is_below(target + tolerance, low, high))
+
+
+def both(*verdicts: Verdict) -> Verdict:
+    """Return no if any verdict is no, else None if any is None, else yes."""
+    return False if False in verdicts else None if None in verdicts else True
 
 
 def check_claims(
-    checks: Iterable["Check[Evidence]"],
+    checks: Iterable[Check[Evidence]],
     evidence: Evidence,
     have: Collection[str],
     *,
-    doubt: Callable[["Check[Evidence]"], str] = no_doubt,
+    doubt: Callable[[Check[Evidence]], str] = lambda check: "",
 ) -> list[Claim]:
-    """Every check against the evidence, in the order given.
+    """Return the claim of every check, in the order of the checks.
 
     Parameters
     ----------
-    evidence : asked only by checks that have all they need
-    have : what was measured; a check that needs more stays undecided
-    doubt : why a check cannot be decided by these measurements, "" if it can
+    evidence : read only by checks that have all they need
+    have : what was measured; a check that needs more cannot tell
+    doubt : why these measurements cannot decide a check, "" if they can
 
-    >>> lower = Check("a is below b", "1 < 2", ("a", "b"), lambda m: Finding(str(m), m[0] < m[1]))
+    >>> def find(m):
+    ...     return Finding(str(m), m[0] < m[1])
+    >>> lower = Check("a is below b", "1 < 2", "a < b", ("a", "b"), find)
     >>> [claim.agrees for claim in check_claims([lower], (3, 2), {"a", "b"})]
     [False]
     >>> check_claims([lower], (3, 2), {"a"})[0].measured
@@ -77,7 +122,8 @@ def check_claims(
             finding = Finding(f"not measured: {', '.join(missing)}", None)
         else:
             finding = check.find(evidence)
-            if why := doubt(check):
-                finding = Finding(f"{finding.measured}; {why}", None)
-        claims.append(Claim(check.statement, check.paper, *finding))
+            if reason := doubt(check):
+                finding = Finding(f"{finding.measured}; {reason}", None)
+        measured, agrees = finding
+        claims.append(Claim(check.statement, check.paper, measured, check.rule, agrees))
     return claims

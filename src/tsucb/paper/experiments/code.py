@@ -1,4 +1,4 @@
-"""Which code measured something: results of two states of the package are never mixed unasked."""
+"""The identity of the code that measured something."""
 
 import hashlib
 from functools import cache
@@ -9,7 +9,7 @@ import tsucb
 
 @cache
 def code_identity() -> str:
-    """A hash of the package's sources; the version alone stays the same from edit to edit.
+    """Return a hash of the package's sources, which changes with every edit.
 
     >>> len(code_identity())
     16

@@ -1,9 +1,9 @@
-"""The folder of an experiment: what is finished stays finished, whatever happens next.
+"""The folder of an experiment, in which finished tasks survive every crash.
 
 Every file is written aside, flushed to the disk and renamed, so that after a crash each is either
-complete or absent. `settings.json` comes first and says what the folder is; each finished task
-then becomes one file under `tasks/`, whose name carries its checksum and which says inside which
-task of which code it is. To continue is to measure the tasks that have no file yet.
+complete or absent. `settings.json` comes first and says what the folder is. Each finished task is
+one file under `tasks/` with its checksum in the name, and the task and the code inside. Continuing
+an experiment means measuring the tasks without a file.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 import tsucb
 from tsucb.files import ASIDE, write_whole
@@ -23,10 +26,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DIGITS = 16  # of a checksum in a file's name
+MOST_SETTINGS = 1 << 20  # bytes of settings.json
 
 
 class Measured(NamedTuple):
-    """Everything in a folder: the rows, the seconds each task took, the codes that measured it."""
+    """The rows of all tasks, the seconds each task took, and the codes that measured them."""
 
     rows: pd.DataFrame
     times: pd.DataFrame
@@ -36,10 +40,10 @@ class Measured(NamedTuple):
 class Folder:
     """The results of one experiment on disk.
 
-    Opening it makes the folder, or checks that it holds this very experiment; a folder of other
-    settings, of something else, or in use by another process is refused and left untouched. So
-    is one that other code has begun to measure, unless `other_code` says to go on all the same; a
-    finished one can always be reported.
+    Opening makes the folder, or checks that it holds this very experiment. A folder with other
+    settings or other files, or in use by another process, is refused and left untouched. So is a
+    folder that other code has measured in part, unless `other_code` is true; a finished folder can
+    always be reported.
     """
 
     def __init__(self, path: Path, experiment: Experiment, *, other_code: bool = False) -> None:
@@ -72,11 +76,11 @@ class Folder:
             raise
 
     def _compare(self, found: Path, settings: dict[str, Any]) -> None:
-        """Refuse a folder of anything but this very experiment."""
-        try:
-            there = json.loads(found.read_text(encoding="utf-8"))
-        except ValueError:
-            there = None
+        """Raise ValueError if the folder holds anything but this very experiment."""
+        there = None
+        with suppress(ValueError, RecursionError):
+            if found.stat().st_size <= MOST_SETTINGS:
+                there = json.loads(found.read_text(encoding="utf-8"))
         if not isinstance(there, dict) or "experiment" not in there:
             raise ValueError(
                 f"{found} is not the settings of an experiment; give --out a new or empty folder"
@@ -96,7 +100,7 @@ class Folder:
             )
 
     def _is_unmeasured(self, found: Path, settings: dict[str, Any], other_code: bool) -> bool:
-        """Whether other code only began the folder; one that it half measured is refused."""
+        """Return whether no task is finished yet; raise if other code has measured a part."""
         code = json.loads(found.read_text(encoding="utf-8")).get("code")
         if code == settings["code"]:
             return False
@@ -110,7 +114,7 @@ class Folder:
         return left == every
 
     def _hold(self) -> int | None:
-        """Lock the folder for as long as this process lives."""
+        """Lock the folder until it is closed; return the handle."""
         try:
             import fcntl
         except ImportError:  # Windows: two processes would repeat each other's work, no worse
@@ -126,7 +130,7 @@ class Folder:
         return handle
 
     def close(self) -> None:
-        """Let another process have the folder."""
+        """Unlock the folder."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -136,7 +140,7 @@ class Folder:
         write_whole(self.path / name, content)
 
     def finished(self) -> dict[str, Path]:
-        """The files of finished tasks by key; one that its checksum does not fit is an error."""
+        """Return the files of finished tasks by key; raise ValueError if a checksum differs."""
         keys = {task.key for task in self.experiment.tasks()}
         found: dict[str, Path] = {}
         for path in sorted((self.path / "tasks").glob("*.parquet")):
@@ -153,19 +157,19 @@ class Folder:
         return found
 
     def _damage(self, path: Path, reason: str) -> ValueError:
+        """Return the error for a damaged file."""
         return ValueError(
             f"{path} is damaged ({reason}); delete it and start again: only it is repeated"
         )
 
     def pending(self) -> list[Task]:
-        """The tasks that are not finished."""
+        """Return the tasks that are not finished."""
         done = self.finished()
         return [task for task in self.experiment.tasks() if task.key not in done]
 
     def store(self, task: Task, rows: pd.DataFrame, seconds: float) -> None:
-        """Keep a finished task: its rows, what it is, and the seconds it took beside them."""
+        """Write the file of a finished task."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         if list(rows.run) != list(task.runs):
             raise ValueError(f"task {task.key} brought back other runs than it was asked for")
@@ -174,23 +178,21 @@ class Folder:
         table = table.replace_schema_metadata(
             (table.schema.metadata or {}) | {b"tsucb": json.dumps(about).encode()}
         )
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink)
-        content = sink.getvalue().to_pybytes()
+        content = parquet_bytes(table)
         self.write(f"tasks/{task.key}.{checksum_of(content)}.parquet", content)
 
     def _label(self, task: Task) -> list[Any]:
-        """What a task's file says of itself: all that could make it another's."""
+        """Return what a task's file says of itself."""
         return [self.experiment.name, self.experiment.seed, *json.loads(json.dumps(task))]
 
     def measured(self) -> Measured:
-        """All tasks in their order; a file that is not what its name says is an error."""
+        """Read all tasks in their order; raise ValueError for a file that is not the task's."""
         import pandas as pd
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         parts, seconds = [], []
-        codes: dict[str, None] = {}  # in the order in which they are met
+        codes: dict[str, None] = {}  # an ordered set
         axes, files = self.experiment.axes, self.finished()
         for task in self.experiment.tasks():
             path = files[task.key]
@@ -202,13 +204,15 @@ class Folder:
                     raise ValueError("it is another task's")
                 if list(part.run) != list(task.runs):
                     raise ValueError("its runs are not the task's")
-            except (pa.ArrowInvalid, OSError, LookupError, TypeError, ValueError) as error:
+                if "regret" in part and not np.isfinite(part.regret.to_numpy(float)).all():
+                    raise ValueError("a regret is not finite")
+                for place, (name, value) in enumerate(zip(axes, task.cell, strict=True)):
+                    part.insert(place, name, value)
+                part.insert(len(axes), "policy", task.policy)
+                seconds.append([*task.cell, *task[1:], float(about["seconds"])])
+            except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
                 raise self._damage(path, str(error)) from None
-            for position, (name, value) in enumerate([*zip(axes, task.cell, strict=True)]):
-                part.insert(position, name, value)
-            part.insert(len(axes), "policy", task.policy)
             parts.append(part)
-            seconds.append([*task.cell, *task[1:], float(about["seconds"])])
             codes[str(about["code"])] = None
         names = [*axes, "policy", "first_run", "stop_run", "seconds"]
         times = pd.DataFrame(seconds, columns=names)
@@ -216,5 +220,15 @@ class Folder:
 
 
 def checksum_of(content: bytes) -> str:
-    """The beginning of the content's SHA-256."""
+    """Return the first digits of the content's SHA-256."""
     return hashlib.sha256(content).hexdigest()[:DIGITS]
+
+
+def parquet_bytes(table: Any) -> bytes:
+    """Return an Arrow table as the bytes of a Parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return bytes(sink.getvalue().to_pybytes())

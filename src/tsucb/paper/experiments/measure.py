@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Finished(NamedTuple):
-    """What a task brings back."""
+    """The rows of a measured task, and the seconds it took."""
 
     rows: pd.DataFrame
     seconds: float
 
 
 def measure(experiment: Experiment, task: Task, code: str) -> Finished:
-    """Run one task, here or on a worker, which must have the same code of this package."""
+    """Run one task, here or on a worker; raise ValueError if the worker has other code."""
     if code_identity() != code:
         raise ValueError(
             f"a worker has other code of tsucb ({tsucb.__version__}, {code_identity()}) than this "
@@ -44,9 +44,9 @@ def measure(experiment: Experiment, task: Task, code: str) -> Finished:
 
 @contextmanager
 def executor(workers: int, cluster: str | None, apart: bool) -> Iterator[Executor]:
-    """Where tasks run: threads (the compiled loop releases the GIL), processes, or a Dask cluster.
+    """Return where tasks run: threads (compiled loops drop the GIL), processes, or a Dask cluster.
 
-    On an error or an interrupt, what has not started is called off.
+    On an error or an interrupt, tasks that have not started are cancelled.
     """
     if cluster is None and apart:
         with processes(workers) as pool:
@@ -68,7 +68,7 @@ def executor(workers: int, cluster: str | None, apart: bool) -> Iterator[Executo
                 "continues where this one stopped"
             ) from None
         except Exception as error:
-            if type(error).__name__ == "KilledWorker":  # its class is that of an optional package
+            if type(error).__name__ == "KilledWorker":  # a class of an optional package
                 raise ConnectionError(
                     f"every worker of {cluster} that took a certain task died; see what their logs "
                     "say (out of memory?), and the same command continues where this one stopped"
@@ -85,7 +85,7 @@ def executor(workers: int, cluster: str | None, apart: bool) -> Iterator[Executo
 
 
 def connect(address: str):  # type: ignore[no-untyped-def]  # distributed is optional
-    """A client of the Dask scheduler at the address."""
+    """Return a client of the Dask scheduler at the address."""
     import logging
 
     try:
@@ -94,7 +94,7 @@ def connect(address: str):  # type: ignore[no-untyped-def]  # distributed is opt
         raise ValueError(
             "--cluster needs Dask; install it with: pip install 'tsucb[cluster]'"
         ) from None
-    # Whatever goes wrong with the cluster is said here, in one sentence.
+    # Errors of the cluster are reported by this module, in one sentence.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     try:
         return distributed.Client(address, timeout=10, set_as_default=False)
@@ -133,11 +133,11 @@ def reproduce(
         closing(Folder(Path(out), experiment, other_code=other_code)) as folder,
     ):
         experiment.prepare()
-        pending = in_turn(experiment, folder.pending())
-        told = experiment if cluster else experiment.beside(at_once)
+        pending = ordered(experiment, folder.pending())
+        shared = experiment if cluster else experiment.beside(at_once)
         with Progress(experiment, pending, console) as progress:
             running: dict[Future[Finished], Task] = {
-                pool.submit(measure, told, task, code_identity()): task for task in pending
+                pool.submit(measure, shared, task, code_identity()): task for task in pending
             }
             for future in as_completed(running):
                 task = running.pop(future)
@@ -149,11 +149,10 @@ def reproduce(
         return write_results(folder)
 
 
-def in_turn(experiment: Experiment, pending: list[Task]) -> list[Task]:
-    """The longest first, so that no core is left waiting for one at the end.
+def ordered(experiment: Experiment, pending: list[Task]) -> list[Task]:
+    """Return the longest tasks first, so that cores end their work at about the same time.
 
-    Before that, where processes measure them, one of each cell: two that begin with the same cell
-    would both compile what the second could have found.
+    Processes begin with one task of each cell: two with the same cell would compile the same code.
     """
     order = sorted(pending, key=experiment.cost, reverse=True)
     if not experiment.apart:

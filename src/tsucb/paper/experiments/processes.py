@@ -1,7 +1,7 @@
 """Processes of this machine for tasks that train networks, each with a JAX of its own.
 
-In threads of one process such tasks would wait for each other: for Python's lock between two
-trainings, and on a processor for the only training at a time.
+Threads of one process would wait for each other: for Python's lock between two trainings, and on a
+CPU for the training of another task.
 """
 
 import multiprocessing
@@ -17,21 +17,21 @@ import llvmlite.binding
 
 from tsucb.compiler.cache import kernel_folder
 
-# What JAX in such a process reads when it is imported, unless the user has said otherwise.
-SURROUNDINGS = {
-    # A processor's networks are small: more threads on one would wait for each other most of the
-    # time. And so no digit depends on the number of cores.
+# Environment variables that JAX reads on import, unless the user has set them.
+VARIABLES = {
+    # The networks are small, so several threads would mostly wait for each other; and with one
+    # thread no digit depends on the number of cores.
     "NPROC": "1",
     # Several processes share one accelerator.
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-    # What one process has compiled, all others find.
+    # Let processes share what they compile.
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
 }
 
 
 @contextmanager
 def processes(workers: int) -> Iterator[Executor]:
-    """A pool of so many processes, which are ended when the work is not finished."""
+    """Yield a pool of processes; terminate them if the work is not finished."""
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), begin)
     try:
@@ -49,16 +49,16 @@ def processes(workers: int) -> Iterator[Executor]:
 
 
 def begin() -> None:
-    """What such a process does first."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
+    """Set up a process of the pool."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent terminates it
     Thread(target=end_with_parent, daemon=True).start()
     folder = kernel_folder(frozenset()) / f"xla-{llvmlite.binding.get_host_cpu_name()}"
-    for name, value in {**SURROUNDINGS, "JAX_COMPILATION_CACHE_DIR": str(folder)}.items():
+    for name, value in {**VARIABLES, "JAX_COMPILATION_CACHE_DIR": str(folder)}.items():
         os.environ.setdefault(name, value)
 
 
 def end_with_parent() -> None:
-    """End this process when its parent is gone, however that went."""
+    """End this process when its parent is gone, even if it was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

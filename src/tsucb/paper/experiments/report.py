@@ -1,4 +1,4 @@
-"""The results of an experiment as files: tables, figures, and one page with everything on it."""
+"""Write the results of an experiment: tables, figures, and one page with all of them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import tsucb
 from tsucb.pages.page import Embedded, drawings, embedded, picture, plain_table
 from tsucb.pages.render import render
-from tsucb.paper.experiments.claims import Claim
-from tsucb.paper.experiments.folder import Folder
+from tsucb.paper.experiments.claims import WORDS, Claim
+from tsucb.paper.experiments.folder import Folder, parquet_bytes
 from tsucb.paper.experiments.progress import duration
 
 if TYPE_CHECKING:
     import pandas as pd
 
-AGREEMENT = {True: ("yes", "✓"), False: ("no", "✗"), None: ("open", "–")}
+SIGNS = {True: "✓", False: "✗", None: "–"}
+CLASSES = {True: "yes", False: "no", None: "open"}  # of the page's style sheet
 
 
 class Result(NamedTuple):
@@ -28,31 +29,27 @@ class Result(NamedTuple):
 
 
 def verdict(claim: Claim) -> str:
-    """Whether measurement and paper agree, as it is printed.
+    """Return the verdict on a claim as it is printed.
 
-    >>> verdict(Claim("TS-UCB(1) halves regret", "50", "97", False))
+    >>> verdict(Claim("TS-UCB(1) halves regret", "50", "97", "at most 60", False))
     '✗ no'
     """
-    word, sign = AGREEMENT[claim.agrees]
-    return f"{sign} {word}"
+    return f"{SIGNS[claim.agrees]} {WORDS[claim.agrees]}"
 
 
 def write_results(folder: Folder) -> Result:
     """Write runs.parquet, the tables, the figures and report.html from the finished tasks."""
     import pandas as pd
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     experiment = folder.experiment
     rows, times, codes = folder.measured()
     summary = experiment.summary(rows)
     tables = {"summary": summary, **experiment.tables(rows)}
     claims = experiment.claims(rows, summary)
-    judged = pd.DataFrame([(*c[:3], AGREEMENT[c.agrees][0]) for c in claims], columns=Claim._fields)
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pandas(rows, preserve_index=False), sink)
-    folder.write("runs.parquet", sink.getvalue().to_pybytes())
-    for name, table in {**tables, "claims": judged, "times": times}.items():
+    verdicts = pd.DataFrame([(*c[:4], WORDS[c.agrees]) for c in claims], columns=Claim._fields)
+    folder.write("runs.parquet", parquet_bytes(pa.Table.from_pandas(rows, preserve_index=False)))
+    for name, table in {**tables, "claims": verdicts, "times": times}.items():
         folder.write(f"{name}.csv", table.to_csv(index=False, float_format="%.10g"))
     parts = []
     for figure in experiment.figures(rows, summary):
@@ -66,16 +63,12 @@ def write_results(folder: Folder) -> Result:
 
 
 def report(
-    folder: Folder,
-    tables: dict[str, pd.DataFrame],
-    claims: list[Claim],
-    figures: list[Embedded],
-    codes: tuple[str, ...],
-    seconds: float,
-) -> str:
+    folder: Folder, tables: dict[str, pd.DataFrame], claims: list[Claim], figures: list[Embedded],
+    codes: tuple[str, ...], seconds: float,
+) -> str:  # fmt: skip
     """Return the page with everything on it."""
     experiment = folder.experiment
-    judged = [c for c in claims if c.agrees is not None]
+    decided = [c for c in claims if c.agrees is not None]
     settings = json.loads((folder.path / "settings.json").read_text(encoding="utf-8"))
     mixed = [f"Measured by {len(codes)} states of the code of tsucb."] * (len(codes) > 1)
     return render(
@@ -83,11 +76,12 @@ def report(
         title=experiment.title,
         version=tsucb.__version__,
         codes=codes,
-        judged=len(judged),
-        agreed=sum(c.agrees is True for c in judged),
+        agreed=sum(c.agrees is True for c in decided),
+        denied=sum(c.agrees is False for c in decided),
         notes=[*mixed, *experiment.notes()],
         claims=[
-            [c.statement, c.paper, c.measured, (verdict(c), AGREEMENT[c.agrees][0])] for c in claims
+            [c.statement, c.paper, c.measured, (verdict(c), CLASSES[c.agrees]), c.rule]
+            for c in claims
         ],
         figures=figures,
         tables=[plain_table(name, table) for name, table in tables.items()],

@@ -37,7 +37,7 @@ class ClickModel(NamedTuple):
     weights: NDArray[np.float64]
 
     def rates(self, day: Day) -> NDArray[np.float64]:
-        """The click rate of every visit's user on every article: (N, A).
+        """Return the click rate of every visit's user on every article (N, A).
 
         Examples
         --------
@@ -73,7 +73,7 @@ class ClickModel(NamedTuple):
         return model
 
     def check(self) -> None:
-        """Raise an error that says what is wrong with shapes, types and values, if anything is."""
+        """Raise ValueError if a shape, a type or a value is wrong."""
         size = self.articles.size
         if self.articles.shape != (size,) or self.articles.dtype != np.int32:
             raise ValueError("articles are not whole numbers of 32 bits in a row")
@@ -89,7 +89,7 @@ class ClickModel(NamedTuple):
 
 
 def users(day: Day) -> "scipy.sparse.csr_array":
-    """The users of a day as a sparse binary matrix: (N, 136)."""
+    """Return the users of a day as a sparse binary matrix (N, 136)."""
     import scipy.sparse
 
     return scipy.sparse.csr_array(
@@ -140,10 +140,10 @@ def fit_clicks(day: Day, *, impressions: int = 5_000) -> ClickModel:
 
 
 def day_clicks(path: Path, *, impressions: int = 5_000) -> ClickModel:
-    """The fitted click model of a day, kept in the cache folder until the log changes."""
+    """Return the fitted click model of a day, which is cached until the log changes."""
     key = sha256(json.dumps(fingerprint(path)).encode()).hexdigest()[:12]
     cached = cache_file(path, f"-{impressions}-{key}.npz")
-    with suppress(ValueError, OSError):  # absent, or damaged since
+    with suppress(ValueError, OSError):  # missing or damaged
         return ClickModel.load(cached)
     model = fit_clicks(read_day(path), impressions=impressions)
     for stale in cached.parent.glob(cache_file(path, f"-{impressions}-*.npz").name):

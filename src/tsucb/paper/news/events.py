@@ -8,7 +8,7 @@ from tsucb.paper.news.day import Day
 
 
 def news_events(day: Day) -> LoggedData:
-    """A day of the news log as logged data: articles were displayed uniformly in their pool."""
+    """Return a day of the news log as logged data; articles were uniform in their pool."""
     articles = np.unique(np.concatenate(day.pools))
     return LoggedData(
         np.searchsorted(articles, day.article),

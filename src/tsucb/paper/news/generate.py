@@ -13,9 +13,10 @@ The world behind a log, all of it drawn from the seed:
 - Visits are spread evenly over the day; user and displayed article are uniform; each click is a
   Bernoulli draw from the click rate.
 
-Days 1 to n are the same whatever the number of days that are made.
+Day n is the same whatever the number of days.
 """
 
+import itertools
 import os
 import struct
 import zlib
@@ -23,7 +24,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from threading import Event
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,12 +50,10 @@ LEVEL = -3.4  # mean logit: a rate of 3.2 %
 SPREAD = 0.4  # standard deviation of an article's own logit
 TASTE = 0.5  # standard deviation of the part that depends on the user
 FIRST_ARTICLE = 550_008
-ID = np.frombuffer(b" id-", np.uint8)
-USER = np.frombuffer(b" |user", np.uint8)
 FIRST_DAY = datetime(2011, 10, 2, tzinfo=UTC)
 ROWS = 10_000  # lines made at a time
 MOST_LINES = 1_000_000_000  # a day
-POPULATION, SCHEDULE, ARTICLES, VISITS = range(4)  # what a stream of random numbers is for
+POPULATION, SCHEDULE, ARTICLES, VISITS = range(4)  # purposes of random streams
 TRUTH = "truth.npz"  # the true click model, beside the log
 
 
@@ -73,15 +73,6 @@ class World(NamedTuple):
     pool_ends: NDArray[np.int64]
 
 
-class Texts(NamedTuple):
-    """What is written of each user and of each slot's pool, as bytes laid end to end."""
-
-    user: NDArray[np.uint8]
-    user_ends: NDArray[np.int64]
-    pool: NDArray[np.uint8]
-    pool_ends: NDArray[np.int64]
-
-
 def make_news(
     folder: str | os.PathLike[str],
     *,
@@ -92,10 +83,10 @@ def make_news(
     workers: int | None = None,
     progress: Callable[[Path], None] = lambda path: None,
 ) -> list[Path]:
-    """Write a log of so many days and lines a day, and its true click model, to a folder.
+    """Write a log of some days, each of some lines, and its true click model to a folder.
 
-    Every file says in the comment of its gzip header that it is generated, and the folder gets
-    the truth as `truth.npz`. A file is there whole or not at all.
+    Every file says in the comment of its gzip header that it is generated; the true click model is
+    in `truth.npz`. A file is complete or absent.
 
     Parameters
     ----------
@@ -122,37 +113,67 @@ def make_news(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     ClickModel(world.articles, world.intercept, world.weights).save(folder / TRUTH)
-    texts = Texts(
-        *end_to_end(world.user_features + 1, world.user_ends, " {}"),
-        *end_to_end(world.articles[world.pool_articles], world.pool_ends, " |id-{}"),
-    )
-    longest = 64 + np.diff(texts.user_ends).max() + np.diff(texts.pool_ends).max()
+    user_texts = join_each(world.user_features + 1, world.user_ends, " {}")
+    pool_texts = join_each(world.articles[world.pool_articles], world.pool_ends, " |id-{}")
+
+    interrupted = Event()
 
     def write(day: int) -> Path:
         midnight = FIRST_DAY + timedelta(day)
         path = folder / f"{NAME}{midnight:%Y%m%d}.gz"
         comment = GENERATED + f", seed {seed}; this is not Yahoo!'s log".encode()
-        start = int(midnight.timestamp())
-        buffer = np.empty(ROWS * longest, np.uint8)
-        with written_whole(path) as file:
-            # gzip header (RFC 1952): a comment, no time stamp
-            file.write(b"\x1f\x8b\x08\x10\0\0\0\0\0\xff" + comment + b"\0")
-            packer = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
-            check = length = 0
-            rng = np.random.default_rng((seed, VISITS, day))
-            for begin in range(0, lines, ROWS):
-                end = min(begin + ROWS, lines)
-                size = write_lines(buffer, begin, end, lines, start, day * SLOTS, world, texts, rng)
-                text = buffer[:size].data
-                check = zlib.crc32(text, check)
-                length += len(text)
-                file.write(packer.compress(text))
-            file.write(packer.flush() + struct.pack("<II", check, length & 0xFFFFFFFF))
+        rng = np.random.default_rng((seed, VISITS, day))
+        with written_whole(path) as file, GzipWriter(file, comment, level) as packed:
+            for first in range(0, lines, ROWS):
+                if interrupted.is_set():
+                    raise KeyboardInterrupt
+                second = np.arange(first, min(first + ROWS, lines)) * 86_400 // lines
+                slot = day * SLOTS + second // SLOT
+                shown, user, click = draw_visits(slot, world, rng)
+                visits = zip(
+                    (int(midnight.timestamp()) + second).tolist(),
+                    world.articles[shown].tolist(),
+                    click.tolist(),
+                    user.tolist(),
+                    slot.tolist(),
+                    strict=True,
+                )
+                text = "".join(
+                    f"{time} id-{article} {clicked} |user{user_texts[who]}{pool_texts[where]}\n"
+                    for time, article, clicked, who, where in visits
+                )
+                packed.write(text.encode())
         progress(path)
         return path
 
     with ThreadPoolExecutor(cores() if workers is None else workers) as pool:
-        return list(pool.map(write, range(days)))
+        try:
+            return list(pool.map(write, range(days)))
+        except BaseException:
+            interrupted.set()  # every thread removes its unfinished file
+            raise
+
+
+class GzipWriter:
+    """Compresses into a file whose gzip header has a comment and no time stamp (RFC 1952)."""
+
+    def __init__(self, file: BinaryIO, comment: bytes, level: int) -> None:
+        self.file, self.packer = file, zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
+        self.checksum = self.length = 0
+        file.write(b"\x1f\x8b\x08\x10\0\0\0\0\0\xff" + comment + b"\0")
+
+    def write(self, text: bytes) -> None:
+        """Compress some text."""
+        self.checksum = zlib.crc32(text, self.checksum)
+        self.length += len(text)
+        self.file.write(self.packer.compress(text))
+
+    def __enter__(self) -> "GzipWriter":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        end = struct.pack("<II", self.checksum, self.length & 0xFFFFFFFF)
+        self.file.write(self.packer.flush() + end)
 
 
 def make_world(days: int, seed: int) -> World:
@@ -169,7 +190,7 @@ def make_world(days: int, seed: int) -> World:
     draws = rng.standard_normal((count, TOPICS + 2))
     topics = TASTE / np.sqrt(TOPICS) * draws[:, :TOPICS]
     return World(
-        # numbers grow with time, by steps of 17 on average
+        # Later articles have larger numbers, by 17 on average.
         articles=(FIRST_ARTICLE + 17 * np.arange(count) + 5 * draws[:, -1].clip(-1.6, 1.6)).astype(
             np.int32
         ),
@@ -183,21 +204,21 @@ def make_world(days: int, seed: int) -> World:
 
 
 def make_users(rng: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Draw the features of all users: flat, from 0, and the ends of each user's."""
+    """Draw the features of all users; return them flat, from 0, and where each user's end."""
     popularity = 0.8 * np.exp(-0.8 / ON * np.arange(FEATURES - 1))  # the sum is about ON
     odds = popularity / (1 - popularity) * np.exp(rng.standard_normal((SEGMENTS, FEATURES - 1)))
     chance = (odds / (1 + odds))[rng.integers(SEGMENTS, size=USERS)]
     chance[rng.random(USERS) < ALONE] = 0
     on = np.ones((USERS, FEATURES), bool)
     on[:, 1:] = rng.random(chance.shape) < chance
-    order = np.concatenate([[0], 1 + rng.permutation(FEATURES - 1)])  # that they are written in
+    order = np.concatenate([[0], 1 + rng.permutation(FEATURES - 1)])  # of writing
     user, place = np.nonzero(on[:, order])
     ends = np.searchsorted(user, np.arange(USERS + 1))
     return order[place].astype(np.uint8), ends
 
 
 def make_pools(days: int, rng: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Draw which articles each slot's pool has: flat, as numbers from 0, and the slots' ends."""
+    """Draw the pool of each slot; return articles flat, from 0, and where each slot's end."""
     rate = (SMALLEST + LARGEST) / (STAY[0] + STAY[1])  # arrivals a slot that keep the mean size
     leaves: dict[int, int] = {}  # article -> slot in which it leaves, in order of arrival
     pools: list[list[int]] = []
@@ -216,64 +237,22 @@ def make_pools(days: int, rng: np.random.Generator) -> tuple[NDArray[np.int32], 
     return np.concatenate([np.array(pool, np.int32) for pool in pools]), ends
 
 
-def end_to_end(
-    values: NDArray[np.integer], ends: NDArray[np.int64], form: str
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Each list `values[ends[i] : ends[i + 1]]` written as text, laid end to end, and the ends."""
-    words = {value: form.format(value).encode() for value in np.unique(values).tolist()}
-    written = [words[value] for value in values.tolist()]
-    sizes = np.cumsum([0] + [len(word) for word in written])
-    return np.frombuffer(b"".join(written), np.uint8), sizes[ends]
+def join_each(values: NDArray[np.integer], ends: NDArray[np.int64], form: str) -> list[str]:
+    """Write each list `values[ends[i] : ends[i + 1]]` as text, every value in this form."""
+    words = [form.format(value) for value in values.tolist()]
+    return ["".join(words[a:b]) for a, b in itertools.pairwise(ends.tolist())]
 
 
 @compiled
-def put_number(out: NDArray[np.uint8], at: int, value: int, digits: int) -> int:
-    """Write a number of so many digits; return where it ends."""
-    for i in range(digits - 1, -1, -1):
-        out[at + i] = 48 + value % 10
-        value //= 10
-    return at + digits
-
-
-@compiled
-def put(out: NDArray[np.uint8], at: int, text: NDArray[np.uint8], begin: int, end: int) -> int:
-    """Copy `text[begin:end]`; return where it ends."""
-    for i in range(end - begin):
-        out[at + i] = text[begin + i]
-    return at + end - begin
-
-
-@compiled
-def write_lines(
-    out: NDArray[np.uint8],
-    begin: int,
-    end: int,
-    lines: int,
-    midnight: int,
-    slot: int,
-    world: World,
-    texts: Texts,
-    rng: np.random.Generator,
-) -> int:
-    """Draw and write the visits numbered begin to end of a day; return the bytes written."""
-    at = 0
-    for line in range(begin, end):
-        second = line * 86_400 // lines
-        now = slot + second // SLOT
-        shown = world.pool_articles[rng.integers(world.pool_ends[now], world.pool_ends[now + 1])]
-        user = rng.integers(0, len(world.user_ends) - 1)
-        logit = world.intercept[shown]
-        for i in range(world.user_ends[user], world.user_ends[user + 1]):
-            logit += world.weights[shown, world.user_features[i]]
-        click = rng.random() < 1 / (1 + np.exp(-logit))
-        at = put_number(out, at, midnight + second, 10)
-        at = put(out, at, ID, 0, len(ID))
-        at = put_number(out, at, world.articles[shown], 6)
-        out[at] = 32
-        out[at + 1] = 49 if click else 48
-        at = put(out, at + 2, USER, 0, len(USER))
-        at = put(out, at, texts.user, texts.user_ends[user], texts.user_ends[user + 1])
-        at = put(out, at, texts.pool, texts.pool_ends[now], texts.pool_ends[now + 1])
-        out[at] = 10
-        at += 1
-    return at
+def draw_visits(slot, world, rng):  # type: ignore[no-untyped-def]
+    """Draw the visits in these slots: rows of the articles shown, users, and clicks."""
+    shown, user, click = np.empty((3, slot.size), np.int64)
+    for i in range(slot.size):
+        first, last = world.pool_ends[slot[i]], world.pool_ends[slot[i] + 1]
+        shown[i] = world.pool_articles[rng.integers(first, last)]
+        user[i] = rng.integers(0, len(world.user_ends) - 1)
+        logit = world.intercept[shown[i]]
+        for j in range(world.user_ends[user[i]], world.user_ends[user[i] + 1]):
+            logit += world.weights[shown[i], world.user_features[j]]
+        click[i] = rng.random() < 1 / (1 + np.exp(-logit))
+    return shown, user, click

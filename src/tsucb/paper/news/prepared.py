@@ -1,41 +1,27 @@
-"""Prepared copies of the days of a news log: each file is read once, then taken from a copy.
+"""Copies of the days of a news log: a file is parsed once, and its copy read from then on.
 
-A copy is a Parquet file in the user's cache folder, with a row for each visit. It is made anew when
-the log has changed since, and when it is damaged.
+A copy is a Parquet file in the user's cache folder, with a row for each visit. It is made again if
+the log has changed or the copy is damaged.
 """
 
 import json
 import os
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tsucb.files import cache_folder, written_whole
 from tsucb.paper.news.day import Day, Problem, day_name, is_generated
-from tsucb.paper.news.parser import (
-    GZIP,
-    KINDS,
-    TRUNCATED,
-    Faults,
-    Pools,
-    Visits,
-    empty_pools,
-    empty_visits,
-    grown,
-    parse,
-)
-from tsucb.paper.news.text import whole_lines
+from tsucb.paper.news.lines import Lines
+from tsucb.paper.news.parser import FINE, GZIP, KINDS, TRUNCATED, Block, Parser
 
-if TYPE_CHECKING:
-    import pyarrow
-
-VERSION = 2  # of the copies: raise it when their meaning changes
+VERSION = 2  # of the copies; raise it when their meaning changes
 
 
 def read_day(path: str | os.PathLike[str], *, strict: bool = False) -> Day:
-    """One day of the log, from its copy when the file has not changed since it was last read.
+    """Return one day of the log, from its copy if the file has not changed since.
 
     Malformed lines are skipped and counted in `problems`; with `strict` they are an error. A day
     without a good line is always an error.
@@ -54,7 +40,7 @@ def read_day(path: str | os.PathLike[str], *, strict: bool = False) -> Day:
 
 
 def check_day(path: Path, *, strict: bool = False) -> tuple[Problem, ...]:
-    """Prepare the copy of a day if there is none; what was malformed, or an error as above."""
+    """Prepare the copy of a day if there is none; return its problems, or raise as `read_day`."""
     copy = cache_file(path, ".parquet")
     source = fingerprint(path)
     about = description(copy)
@@ -72,13 +58,13 @@ def check_day(path: Path, *, strict: bool = False) -> tuple[Problem, ...]:
 
 
 def cache_file(path: Path, ending: str) -> Path:
-    """The file of the cache folder for something made of a day."""
+    """Return the path in the cache folder of a file made from a day."""
     place = sha256(str(path.resolve()).encode()).hexdigest()[:12]
     return cache_folder() / "news" / f"{day_name(path)}-{place}{ending}"
 
 
 def fingerprint(path: Path) -> list[Any]:
-    """What tells one state of a file from another: size, time of change, gzip's own checksum."""
+    """Return what tells one state of a file from another: size, time, gzip's own checksum."""
     try:
         status = path.stat()
         return [VERSION, status.st_size, status.st_mtime_ns, gzip_checksum(path)]
@@ -87,14 +73,14 @@ def fingerprint(path: Path) -> list[Any]:
 
 
 def gzip_checksum(path: Path) -> str:
-    """Checksum and length of the text, with which a gzip file ends."""
+    """Return the checksum and length of the text, with which a gzip file ends."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 8))
         return file.read().hex()
 
 
 def description(copy: Path) -> dict[str, Any]:
-    """What a copy says of its day; nothing if there is no such file or it is broken."""
+    """Return what a copy says of its day; nothing if it is missing or broken."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -106,7 +92,7 @@ def description(copy: Path) -> dict[str, Any]:
 
 
 def read_copy(copy: Path, name: str) -> Day:
-    """The day in a copy, whose pages must agree with their checksums."""
+    """Return the day in a copy; raise an error if a page does not agree with its checksum."""
     import pyarrow.parquet as pq
 
     table = pq.read_table(copy, page_checksum_verification=True)
@@ -129,7 +115,7 @@ def read_copy(copy: Path, name: str) -> Day:
 
 
 def prepare(path: Path, copy: Path, source: list[Any]) -> None:
-    """Stream a gzip file through the parser into a copy."""
+    """Parse a gzip file into a copy, block by block."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -140,69 +126,58 @@ def prepare(path: Path, copy: Path, source: list[Any]) -> None:
             ("click", pa.uint8()),
             ("pool", pa.int32()),
             ("features", pa.large_binary()),  # a byte for each feature that is on
-            ("new_pool", pa.large_list(pa.int32())),  # pools met since the block before, then null
+            ("new_pool", pa.large_list(pa.int32())),  # pools met first in this block, then null
         ]
     )
-    pools = empty_pools(1024)
-    faults = Faults(np.zeros(len(KINDS), np.int64), np.zeros(len(KINDS), np.int64))
-    lines = total = known = 0
+    parser, text = Parser(), Lines(path)
+    counts, first = np.zeros((2, len(KINDS)), np.int64)  # of each kind of problem; its first line
+    lines = visits = 0
     copy.parent.mkdir(parents=True, exist_ok=True)
     options: dict[str, Any] = {"compression": "zstd", "use_dictionary": False}
     with (
         written_whole(copy) as file,
         pq.ParquetWriter(file, schema, write_page_checksum=True, **options) as writer,
     ):
-        for text in whole_lines(path, faults):
-            visits = empty_visits(len(text))
-            begin = stored = used = 0
-            while True:
-                begin, stored, used, lines = parse(
-                    text, begin, stored, used, lines, visits, pools, faults
-                )
-                if begin == len(text):
-                    break
-                pools = grown(pools)
-            total += stored
-            writer.write_table(pa.table(columns(visits, stored, pools, known), schema=schema))
-            known = int(pools.size[0])
-        for kind in (TRUNCATED, GZIP):  # of the file's end: the line is known only now
-            faults.first[kind] = lines + 1
+        for block_text in text:
+            block = parser.parse(block_text)
+            writer.write_table(pa.table(columns(block), schema=schema))
+            visits += len(block.time)
+            for kind in np.unique(block.faults[block.faults != FINE]):
+                places = np.flatnonzero(block.faults == kind)
+                first[kind] = first[kind] or lines + 1 + places[0]
+                counts[kind] += places.size
+            lines += len(block.faults)
+        for kind, found in ((TRUNCATED, text.truncated), (GZIP, text.broken)):
+            counts[kind], first[kind] = found, lines + 1
         about = {
             "source": source,
-            "visits": total,
+            "visits": visits,
             "generated": is_generated(path),
             "problems": [
-                Problem(KINDS[kind], int(faults.lines[kind]), int(faults.first[kind]))
-                for kind in np.flatnonzero(faults.lines)
+                Problem(KINDS[kind], int(counts[kind]), int(first[kind]))
+                for kind in np.flatnonzero(counts)
             ],
         }
         writer.add_key_value_metadata({"tsucb": json.dumps(about)})
 
 
-def columns(visits: Visits, stored: int, pools: Pools, known: int) -> "dict[str, pyarrow.Array]":
-    """The filled part of the parser's arrays as the columns of a copy.
+def columns(block: Block) -> dict[str, Any]:
+    """Return the columns of a copy for a block of visits.
 
-    Every pool is first met at a visit, so those that are new in a block find room in its rows.
+    Every pool is met first at a visit, so the new pools of a block fit into its rows.
     """
     import pyarrow as pa
 
-    # A null takes no articles: its end is that of the one before.
-    ends = np.full(stored + 1, pools.ends[pools.size[0]])
-    ends[: pools.size[0] - known + 1] = pools.ends[known : pools.size[0] + 1]
-    ends -= pools.ends[known]
-    new = pools.articles[pools.ends[known] : pools.ends[pools.size[0]]]
-    filled = np.arange(stored) < pools.size[0] - known
+    rows = len(block.time)
+    features = pa.py_buffer(block.features.astype(np.uint8))
+    ends = pa.py_buffer(block.ends)
     return {
-        "time": visits.time[:stored],
-        "article": visits.article[:stored],
-        "click": visits.click[:stored],
-        "pool": visits.pool[:stored],
-        "features": pa.Array.from_buffers(
-            pa.large_binary(),
-            stored,
-            [None, pa.py_buffer(visits.ends), pa.py_buffer(visits.features)],
-        ),
-        "new_pool": pa.LargeListArray.from_arrays(
-            pa.array(ends), pa.array(new), mask=pa.array(~filled)
+        "time": block.time,
+        "article": block.article.astype(np.int32),
+        "click": block.click.astype(np.uint8),
+        "pool": block.pool.astype(np.int32),
+        "features": pa.Array.from_buffers(pa.large_binary(), rows, [None, ends, features]),
+        "new_pool": pa.array(
+            [*block.new_pools, *[None] * (rows - len(block.new_pools))], pa.large_list(pa.int32())
         ),
     }

@@ -1,0 +1,171 @@
+"""Regret in per cent of that of Thompson sampling, with intervals and counts of cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tsucb.numeric.arrays import Floats
+from tsucb.numeric.statistics import mean_interval, percent_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Interval(NamedTuple):
+    """A mean, and the ends of its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def half_width(self) -> float:
+        """Half of the distance between the ends."""
+        return (self.high - self.low) / 2
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f} ± {self.half_width:.1f} %"
+
+
+class Count(NamedTuple):
+    """In how many of `total` cells something holds: by the means, and the 95 % interval."""
+
+    number: int
+    low: int
+    high: int
+    total: int
+
+    def __str__(self) -> str:
+        return f"{self.number} of {self.total}, 95 % interval {self.low} to {self.high}"
+
+
+def interval(values: Floats) -> Interval:
+    """Return the mean of values (cells, runs) over independent cells and runs, and its interval.
+
+    >>> interval(np.array([[1.0, 2.0, 3.0]]))
+    Interval(mean=2.0, low=-0.48..., high=4.48...)
+    """
+    from scipy.stats import t
+
+    cells, runs = values.shape
+    mean = float(values.mean())
+    if runs < 2:
+        return Interval(mean, -np.inf, np.inf)
+    error = np.sqrt((values.var(axis=1, ddof=1) / runs).sum()) / cells
+    width = float(t.ppf(0.975, cells * (runs - 1)) * error)
+    return Interval(mean, mean - width, mean + width)
+
+
+def count_below(values: Floats, bound: float) -> Count:
+    """Return in how many cells the mean over the runs of values (cells, runs) is below the bound.
+
+    A cell's mean lies below the bound with the probability of Student's distribution around the
+    mean that was measured. The interval is that of the sum over the cells, which are independent.
+    """
+    from scipy.stats import t
+
+    cells, runs = values.shape
+    mean = values.mean(axis=1)
+    number = int((mean < bound).sum())
+    if runs < 2:
+        return Count(number, 0, cells, cells)
+    error = np.maximum(values.std(axis=1, ddof=1) / np.sqrt(runs), 1e-12)
+    law = np.ones(1)  # of the number of cells
+    for probability in t.cdf((bound - mean) / error, runs - 1):
+        law = np.convolve(law, [1 - probability, probability])
+    low, high = np.searchsorted(law.cumsum(), (0.025, 0.975))
+    return Count(number, int(low), int(min(high, cells)), cells)
+
+
+class Percentages:
+    """Regret in per cent of that of TS in every cell, each run paired with the run of TS.
+
+    Parameters
+    ----------
+    rows : columns `axes`, policy, run, regret
+    axes : the columns that make a cell
+    """
+
+    def __init__(self, rows: pd.DataFrame, axes: Sequence[str]) -> None:
+        self.rows = rows
+        self.axes = list(axes)
+
+    @cached_property
+    def regret(self) -> pd.DataFrame:
+        """One line per cell; a column per policy and run, sorted so that runs are paired."""
+        table = self.rows.pivot(index=self.axes, columns=["policy", "run"], values="regret")
+        return table.sort_index(axis=1)
+
+    @property
+    def cells(self) -> list[tuple[Any, ...]]:
+        """The cells, sorted; each a tuple."""
+        return [cell if isinstance(cell, tuple) else (cell,) for cell in self.regret.index]
+
+    def of(self, policy: str, **where: Any) -> Floats:
+        """Return the percentages (cells, runs), of the cells whose columns have these values."""
+        chosen = np.ones(len(self.regret), dtype=bool)
+        for name, value in where.items():
+            chosen &= self.regret.index.get_level_values(name) == value
+        ours, baseline = (self.regret[name].to_numpy()[chosen] for name in (policy, "TS"))
+        return percent_of(ours, baseline)
+
+    def interval(self, policy: str, **where: Any) -> Interval:
+        """Return the mean over these cells, and its 95 % interval."""
+        return interval(self.of(policy, **where))
+
+    def difference(self, policy: str, other: str, **where: Any) -> Floats:
+        """Return how many points the policy is above the other (cells, runs)."""
+        return np.asarray(self.of(policy, **where) - self.of(other, **where))
+
+    def excess(self, policy: str, other: str) -> Interval:
+        """Return by how many per cent the policy's regret exceeds the other's.
+
+        Like all of the paper's figures, it is the mean of the ratios of paired runs.
+        """
+        return interval(100 * (self.of(policy) / self.of(other) - 1))
+
+    def margin(self, policy: str, others: Sequence[str]) -> Floats:
+        """Return how many points the policy is above the best of the others, cell by cell."""
+        rivals = np.stack([self.of(other) for other in others])
+        best = rivals.mean(axis=2).argmin(axis=0)
+        return np.asarray(self.of(policy) - rivals[best, np.arange(best.size)])
+
+
+def relative_regret(rows: pd.DataFrame, cell: list[str], baseline: str = "TS") -> pd.DataFrame:
+    """Return the regret of every policy in every cell, and in per cent of the baseline's.
+
+    percent = 100 · mean over runs of Reg(policy)/Reg(baseline), each run paired with the
+    baseline's run of the same number (Section 4.1 of the paper), with Student's 95 % interval.
+
+    Parameters
+    ----------
+    rows : columns `cell`, policy, run, regret
+    cell : names of the columns that make a cell
+    baseline : the policy with 100 %; percentages are empty without it in `rows`, and in a cell
+        where it lost nothing in some run
+
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"day": 1, "policy": ["TS", "TS", "UCB", "UCB"],
+    ...                      "run": [0, 1, 0, 1], "regret": [2.0, 4.0, 1.0, 4.0]})
+    >>> relative_regret(rows, ["day"])[["policy", "regret_mean", "percent_of_ts"]]
+      policy  regret_mean  percent_of_ts
+    0     TS          3.0          100.0
+    1    UCB          2.5           75.0
+    """
+    import pandas as pd
+
+    key = [*cell, "run"]
+    base = rows.loc[rows.policy == baseline, [*key, "regret"]]
+    paired = rows.merge(base, on=key, how="left", suffixes=("", "_baseline"))
+    paired["percent"] = percent_of(paired.regret.to_numpy(), paired.regret_baseline.to_numpy())
+    table = []
+    for group, part in paired.groupby([*cell, "policy"], sort=False):
+        mean, error, *_ = mean_interval(part.regret.to_numpy())
+        percent, _, low, high = mean_interval(part.percent.to_numpy())
+        table.append([*group, len(part), mean, error, percent, low, high])
+    numbers = ["runs", "regret_mean", "regret_se", "percent_of_ts", "ci95_low", "ci95_high"]
+    return pd.DataFrame(table, columns=[*cell, "policy", *numbers])
