@@ -13,6 +13,7 @@ from tsucb.service.errors import TooLarge
 from tsucb.service.events import Decided, Rewarded
 from tsucb.service.export import log_rows
 from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop
+from tsucb.service.server import ServerSettings, look_through
 from tsucb.service.settings import LoopSettings
 from tsucb.service.sqlite import FILE, SqliteStore
 from tsucb.service.store import Change, Row, StoreError
@@ -221,7 +222,7 @@ def test_damage_is_noticed_and_named(tmp_path, clock):
     run(main)
 
 
-def test_repair_sets_aside_what_is_damaged(tmp_path, clock):
+def test_repair_sets_aside_what_is_damaged(tmp_path, clock, capsys):
     async def main():
         await some_history(tmp_path / "data", clock)
         store = SqliteStore(tmp_path / "data")
@@ -233,8 +234,15 @@ def test_repair_sets_aside_what_is_damaged(tmp_path, clock):
         with pytest.raises(StoreError, match=f"event {position} of loop 'drinks' is damaged"):
             async with running(store, clock):
                 pass
-        assert store.repair() == [f"event {position} of loop 'drinks' was set aside"]
-        assert not list(store.damage())
+        store.close()
+        settings = ServerSettings(data=str(tmp_path / "data"))
+        with pytest.raises(ValueError, match=f"event {position} of loop 'drinks' is damaged"):
+            look_through(settings, repair=False)
+        look_through(settings, repair=True)
+        assert f"event {position} of loop 'drinks' was set aside" in capsys.readouterr().out
+        look_through(settings, repair=False)
+        assert capsys.readouterr().out.endswith("the log is whole\n")
+        store = SqliteStore(tmp_path / "data")
         assert [each[0] for each in store.set_aside()] == [position]
         async with running(store, clock) as service:
             loop = service.loop("drinks")

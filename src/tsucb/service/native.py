@@ -152,8 +152,11 @@ class Native:
 @OPERATIONS.add("GET", "loops", ADMINISTER)
 async def list_loops(call: Call) -> Any:
     """List the loops."""
-    loops = list(call.service.loops.values())
-    return {"loops": [await call.service.look(loop, partial(summary, loop)) for loop in loops]}
+    found = []
+    for loop in list(call.service.loops.values()):
+        found.append(await call.service.look(loop, partial(summary, loop)))
+        await asyncio.sleep(0)  # of many loops, others are answered meanwhile
+    return {"loops": found}
 
 
 @OPERATIONS.add("POST", "loops", ADMINISTER, body=NewLoop, status=201)

@@ -213,7 +213,7 @@ class Service(Upkeep):
         """Change some settings of a loop, and documents about it; nothing if they are as given.
 
         Another model learns from the log first, in the background, and takes over when it knows all
-        that the log holds; or with `relearn` False it begins anew.
+        that the log holds; with `relearn` False it begins with nothing.
         """
         before = loop.next_settings or loop.settings
         try:
@@ -321,22 +321,16 @@ class Service(Upkeep):
             return before
         if loop.full:
             raise Overloaded(int(min(max(loop.due - self.clock(), 1), 60)))
-        offered = list(loop.arms) if arms is None else list(arms)
-        if arms is not None:
-            check_arms(offered)
-            new = loop.unknown(offered)
-            if new:
-                if not may_add:
-                    raise ValueError(f"there is no arm {new[0]!r}, and this key may not add it")
-                self._check_room(loop, new)
-                await self._append(loop, ArmsChanged(self.clock(), add=new))
+        offered = await self._offered(loop, arms, may_add)
         if is_list(loop, slots) and not loop.settings.is_warm(lists=True):
             await self.turns.in_background(partial(loop.settings.warm, lists=True))
         if self.turns.waiting(loop.number) > MOST_TURNS:
             raise Overloaded
+        features = list((arm_features or {}).values())
         for slot in slots if slots[0].features else ONE:
             whole = loop.with_slot(context, slot.features)
-            self._check_growth(loop, loop.width_after(whole, (arm_features or {}).values()))
+            if loop.numbers(loop.most_width(whole, features)) > SLOW:
+                self._check_growth(loop, loop.width_after(whole, features))
         picks = await self.look(
             loop, partial(fill, loop, context, offered, set(excluded), slots, arm_features)
         )
@@ -356,6 +350,18 @@ class Service(Upkeep):
         elif outcome.result == REPEATED:
             return await self._repeated(loop, event, outcome)
         return event
+
+    async def _offered(self, loop: Loop, arms: Sequence[str] | None, may_add: bool) -> list[str]:
+        """Return the arms to choose from, after adding those that are not known."""
+        if arms is None:
+            return list(loop.arms)
+        check_arms(arms)
+        if new := loop.unknown(arms):
+            if not may_add:
+                raise ValueError(f"there is no arm {new[0]!r}, and this key may not add it")
+            self._check_room(loop, new)
+            await self._append(loop, ArmsChanged(self.clock(), add=new))
+        return list(arms)
 
     def _new_id(self) -> str:
         """The time, then 52 random bits: new ids are neighbours in the index of a long log."""
@@ -402,7 +408,8 @@ class Service(Upkeep):
         self, loop: Loop, id: str, value: float, *, slot: str = "", key: str | None = None
     ) -> str:
         """Take a reward, and return once it is durable: what became of it."""
-        return (await self.rewards(loop, id, [(slot, value)], key=key))[0]
+        (found,) = await self.reward_all(loop, [GivenReward(id, slot, value, key)], strict=True)
+        return str(found)
 
     async def rewards(
         self, loop: Loop, id: str, values: Sequence[tuple[str, float]], *, key: str | None = None

@@ -14,6 +14,7 @@ from tsucb.service.keys import Keys
 from tsucb.service.ledger import Ledger
 from tsucb.service.loop import Loop
 from tsucb.service.relearning import Relearning
+from tsucb.service.spool import Entry
 from tsucb.service.store import AuditRecord, Change, Condense, Store, StoreError
 
 log = logging.getLogger("tsucb.service")
@@ -189,16 +190,17 @@ class Upkeep(Ledger):
         """Write the decisions that were made without the store."""
         if not len(self.unwritten):
             return
-        entries = await self.turns.read(self._not_written)
-        for first in range(0, len(entries), AT_ONCE):
-            await self._write(Change(), entries[first : first + AT_ONCE])
-        await asyncio.to_thread(self.unwritten.clear)
+        entries = self.unwritten.entries()
+        missing = await self.turns.read(self._missing, entries)
+        for first in range(0, len(missing), AT_ONCE):
+            await self._write(Change(), missing[first : first + AT_ONCE])
+        await asyncio.to_thread(self.unwritten.remove, entries)
 
-    def _not_written(self) -> list[tuple[int, Any]]:
-        """Return the kept decisions that the log does not have; those with keys it recognises."""
+    def _missing(self, entries: list[Entry]) -> list[Entry]:
+        """Return the decisions that the log does not have; those with keys it recognises itself."""
         return [
             (number, event)
-            for number, event in self.unwritten.entries()
+            for number, event in entries
             if event.key is not None or not self.store.about(number, event.id)
         ]
 
