@@ -2,7 +2,7 @@
 
     python benchmarks/service.py                  as fast as it goes
     python benchmarks/service.py --rate 1000      this many visits per second, answered or not
-    python benchmarks/service.py --overload       its capacity, then 1.5 and 3 times as many visits
+    python benchmarks/service.py --overload       its capacity, then 1, 1.5 and 3 times as much
     python benchmarks/service.py --rate 300 --beside   while another loop widens, exports, evaluates
 
 Starts `tsucb serve` in a process of its own, and loads it from this one over keep-alive
@@ -35,7 +35,7 @@ import uvloop
 from tsucb.service.client import Client, ServiceError
 
 ARMS, FEATURES = 10, 20
-MOST_CONNECTIONS = 2_000
+OPENED, MOST_CONNECTIONS = 400, 1_000  # connections before visitors come, and at most
 PATIENCE = 2.0  # seconds for the last visits to end
 CONFIG = """
 [loops.bench]
@@ -99,6 +99,7 @@ class Found:
     decide: list[float] = field(default_factory=list)
     reward: list[float] = field(default_factory=list)
     refused: list[float] = field(default_factory=list)
+    late: list[float] = field(default_factory=list)  # by how much this process began a visit late
     lost: int = 0
     offered: int = 0
     seconds: float = 0.0
@@ -128,6 +129,7 @@ class Load:
     async def visit(self, connection: Connection, due: float) -> None:
         """Decide, then reward; `due` is when the visit should have begun."""
         found = self.found
+        found.late.append(time.perf_counter() - due)
         status, body = await connection.post("decide", random.choice(self.contexts))
         done = time.perf_counter()
         if status == 429:
@@ -141,10 +143,11 @@ class Load:
 
     async def closed(self, seconds: float, clients: int) -> Found:
         """Let each client visit again and again, as fast as it is answered."""
-        end = time.perf_counter() + seconds
+        connections = [await self.connect() for _ in range(clients)]
+        before, begun = cpu(self.server.pid), time.perf_counter()
+        end = begun + seconds
 
-        async def visits() -> None:
-            connection = await self.connect()
+        async def visits(connection: Connection) -> None:
             while (now := time.perf_counter()) < end:
                 refused = len(self.found.refused)
                 await self.visit(connection, now)
@@ -152,11 +155,15 @@ class Load:
                     await asyncio.sleep(0.05)
             connection.transport.close()
 
-        await asyncio.gather(*(visits() for _ in range(clients)))
+        await asyncio.gather(*(visits(connection) for connection in connections))
+        self.found.seconds = time.perf_counter() - begun
+        self.found.used = cpu(self.server.pid) - before
         return self.found
 
     async def open(self, seconds: float, rate: float) -> Found:
         """Let visitors come at a rate, whatever becomes of them."""
+        self.idle.extend([await self.connect() for _ in range(OPENED)])
+        before = cpu(self.server.pid)
         begun, tasks = time.perf_counter(), set[asyncio.Task[None]]()
         end, rng = begun + seconds, random.Random(1)
         due = begun
@@ -182,6 +189,8 @@ class Load:
         if tasks:
             _, left = await asyncio.wait(tasks, timeout=PATIENCE)
             self.found.lost += len(left)
+        self.found.seconds = time.perf_counter() - begun
+        self.found.used = cpu(self.server.pid) - before
         return self.found
 
     async def _serve(self, connection: Connection, due: float) -> None:
@@ -195,10 +204,8 @@ class Load:
 
 def measured(server: Server, seconds: float, clients: int, rate: float | None) -> Found:
     """Load a server, and return what it did."""
-    before, begun = cpu(server.pid), time.perf_counter()
     load = Load(server)
     uvloop.run(load.closed(seconds, clients) if rate is None else load.open(seconds, rate))
-    load.found.seconds, load.found.used = time.perf_counter() - begun, cpu(server.pid) - before
     return load.found
 
 
@@ -280,6 +287,7 @@ def show(what: str, found: Found) -> float:
     line("decision", found.decide)
     line("reward", found.reward)
     line("refusal", found.refused)
+    line("of these, the client itself was late by", found.late)
     requests = len(found.decide) + len(found.reward) + len(found.refused)
     print(
         f"  refused {len(found.refused):,}, gave up {found.lost:,} of {found.offered:,}; "
@@ -304,11 +312,10 @@ def main() -> None:
         measured(server, 2.0, clients, None)
         with busy_beside(server) if options.beside else contextlib.nullcontext():
             found = measured(server, options.seconds, clients, options.rate)
-        capacity = show("capacity" if options.overload else "served", found)
-        for times in (1.5, 3.0) if options.overload else ():
+        capacity = show("as fast as it goes" if options.overload else "served", found)
+        for times in (1.0, 1.5, 3.0) if options.overload else ():
             found = measured(server, options.seconds, clients, times * capacity)
-            done = show(f"{times:g} times as many visits", found)
-            print(f"  {100 * done / capacity:.0f} % of capacity")
+            show(f"{times:g} times as many visits", found)
 
 
 def cpu(pid: int) -> float:

@@ -13,7 +13,7 @@ import scipy.sparse
 
 import tsucb
 from tsucb.agent import storage
-from tsucb.agent.hashing import HashingEncoder
+from tsucb.contexts.hashing import HashingEncoder
 from tsucb.models.hashed_linear import (
     CONSTANT,
     MEAN,
@@ -174,7 +174,7 @@ def test_it_learns():
 
 def test_hashes_are_the_same_in_every_process():
     code = (
-        "from tsucb.agent.hashing import HashingEncoder as E;"
+        "from tsucb.contexts.hashing import HashingEncoder as E;"
         "print(E(18, True).encode({'city': 'Rome', 'hour': 7, 'zip': None}).tolist())"
     )
     rows = [
@@ -291,7 +291,7 @@ def test_sparse_arrays_in_files(tmp_path):
     few[3, 4], few[7, 7], few[199, 99] = 5.0, -0.0, -1.0
     storage.write(tmp_path / "file", {}, [dense, few, np.zeros(30_000, np.float32)])
     assert (tmp_path / "file").stat().st_size < 161_000
-    assert (tmp_path / "file").read_bytes().startswith(b"tsucb 5\n")
+    assert (tmp_path / "file").read_bytes().startswith(f"tsucb {storage.VERSION}\n".encode())
     _, back = storage.read(tmp_path / "file")
     for one, two in zip([dense, few, np.zeros(30_000, np.float32)], back, strict=True):
         assert one.dtype == two.dtype

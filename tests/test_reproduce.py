@@ -662,7 +662,7 @@ def test_figure_1_from_end_to_end(tmp_path):
     assert len(result.summary) == 4
     for name in ("figure1.png", "figure1.svg", "curves.png", "curves.svg"):
         assert (tmp_path / name).stat().st_size > 10_000
-    assert "2 of the paper&#x27;s 25 cells" in (tmp_path / "report.html").read_text()
+    assert "2 of the paper&#39;s 25 cells" in (tmp_path / "report.html").read_text()
 
 
 # Theorems

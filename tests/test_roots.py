@@ -246,4 +246,4 @@ def test_many_decisions_are_those_one_by_one(arms, features, monkeypatch):
     with pytest.raises(tsucb.UnknownDecision):
         many.reward_many(again.ids, y)
     np.testing.assert_allclose(many.estimate(x[0]).std, one.estimate(x[0]).std, rtol=1e-12)
-    many._roster.state.check(200)
+    many._learner.known.state.check(200)

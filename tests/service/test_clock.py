@@ -1,12 +1,12 @@
 """Clocks that jump, and clocks that differ: no reward is lost by them."""
 
 import pytest
-from tsucb.service.limits import Rates
 
 from tests.service.conftest import Clock, run, running
 from tests.service.test_loop import ARMS, WAIT, learned, log_gives, made, pulls
 from tests.service.test_postgres import in_step, stores  # noqa: F401 (a fixture)
 from tsucb.service.clock import SteadyClock
+from tsucb.service.connections import Rates
 from tsucb.service.loop import LATE, TAKEN
 from tsucb.service.settings import LoopSettings
 

@@ -30,7 +30,7 @@ from tsucb.agent import merging, snapshot, storage
 from tsucb.agent.batch import DecisionBatch, decide_many
 from tsucb.agent.decision import ArmEstimates, Decision, Ranking, place_id
 from tsucb.agent.decision_log import DecisionLog
-from tsucb.agent.knowledge import Arm, Knowledge, known_name, plain_name
+from tsucb.agent.knowledge import Knowledge, known_name, plain_name
 from tsucb.agent.learner import Learner
 from tsucb.agent.machine import (
     CLOSED,
@@ -49,9 +49,9 @@ from tsucb.agent.open_decisions import (
     open_rows,
     same_key,
 )
-from tsucb.agent.readers import Context, laid_out_for, narrow_row, one_by_one
-from tsucb.agent.values import kind_of, shown
 from tsucb.checks import whole_number
+from tsucb.contexts.readers import Arm, Context, laid_out_for, narrow_row, one_by_one
+from tsucb.contexts.values import kind_of, shown
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.model import Model, check_finite
 from tsucb.numeric.arrays import Floats, Integers
@@ -309,7 +309,7 @@ class Agent:
         >>> import tsucb
         >>> agent = tsucb.Agent(["red", "blue"], features=["age"], seed=0)
         >>> list(agent.coefficients().loc["red"].index)
-        ['(constant)', 'age']
+        ['constant', 'age']
         """
         with self._guard.alone():
             return self._learner.coefficients()

@@ -31,16 +31,16 @@ from tsucb.agent.open_decisions import (
     open_rows,
     packed_table,
 )
-from tsucb.agent.values import listed, shown
 from tsucb.checks import flushed
 from tsucb.compiler import compiled
+from tsucb.contexts.readers import Arm
+from tsucb.contexts.values import listed, shown
 from tsucb.models.model import Model, learn_many, training_due, trains, update
 from tsucb.models.state import State
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.step import runs_compiled
 from tsucb.structure import copied, leaves
 
-Arm = str | int
 MOST_NUMBERS = 2**30  # of a state that grows with contexts: 8 GB
 
 

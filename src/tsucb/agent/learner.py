@@ -31,6 +31,7 @@ an arm and adds another of the same name forgets the rows of the first one itsel
                                                # called later, in another thread
     learner.to_bytes(); Learner.from_bytes(data); learner.digest()
     learner.describe(context); learner.coefficients(); learner.arms_summary()
+    learner.width_after(context, arms)         # columns of the model once this is learned
 
 `from_bytes` also takes what `Agent.to_bytes` or `Agent.save` wrote, and leaves out its open
 decisions.
@@ -45,7 +46,6 @@ import numpy as np
 
 from tsucb.agent.decision import Decision, Ranking
 from tsucb.agent.knowledge import (
-    Arm,
     Knowledge,
     Offer,
     check_unique,
@@ -65,8 +65,10 @@ from tsucb.agent.machine import (
     split_of,
 )
 from tsucb.agent.open_decisions import NOT_SPLIT, QUEUED, roomier_table
-from tsucb.agent.readers import (
+from tsucb.checks import SMALLEST, between, flushed, truth, whole_number, within
+from tsucb.contexts.readers import (
     NOBODY,
+    Arm,
     Context,
     Offered,
     Reader,
@@ -76,8 +78,7 @@ from tsucb.agent.readers import (
     narrow_row,
     wanted_width,
 )
-from tsucb.agent.values import shown
-from tsucb.checks import SMALLEST, between, flushed, truth, whole_number, within
+from tsucb.contexts.values import shown
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.hashed_linear import HashedLinear

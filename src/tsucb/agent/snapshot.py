@@ -11,10 +11,7 @@ import numpy as np
 
 from tsucb import models, policies
 from tsucb.agent import storage
-from tsucb.agent.encoding import Encoder
-from tsucb.agent.hashing import HashingEncoder
 from tsucb.agent.knowledge import (
-    Arm,
     Knowledge,
     blank_books,
     plain_name,
@@ -45,9 +42,11 @@ from tsucb.agent.open_decisions import (
     open_rows,
     packed_table,
 )
-from tsucb.agent.readers import AnyArmFeatures, AnyContext, Reader, make_reader
 from tsucb.agent.storage import MOST_COUNT, count_of, zeros
 from tsucb.checks import LARGEST, within
+from tsucb.contexts.encoding import Encoder
+from tsucb.contexts.hashing import HashingEncoder
+from tsucb.contexts.readers import AnyArmFeatures, AnyContext, Arm, Reader, make_reader
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hashed_linear import HashedLinear
 from tsucb.models.hybrid_linear import HybridLinear

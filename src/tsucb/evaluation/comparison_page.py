@@ -7,8 +7,7 @@ from pathlib import Path
 from tsucb.evaluation.compare import LOGGED, REPLAY, Comparison, cumulative, verdict
 from tsucb.files import write_whole
 from tsucb.logs.estimators import interval
-from tsucb.pages.charts import Chart, Line, Point, lines, plain
-from tsucb.pages.drawing import thinned
+from tsucb.pages.charts import Chart, Line, Point, lines, plain, thinned
 from tsucb.pages.render import render
 
 KINDS = {"better": "yes", "worse": "no", "cannot tell": "open", "the log cannot say": "open"}
@@ -56,7 +55,7 @@ def extra_chart(found: Comparison) -> Chart | None:
             Point(
                 float(i + 1), float(total[i]), float(total[i] - band[i]), float(total[i] + band[i])
             )
-            for i in thinned(logged.size).tolist()
+            for i in thinned(logged.size)
         ]
         series.append(Line(name, points))
     return lines(

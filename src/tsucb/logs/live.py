@@ -19,8 +19,7 @@ from tsucb.logs.decisions import ripe
 from tsucb.logs.estimators import Estimate, difference, interval
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.statistics import NORMAL
-from tsucb.pages.charts import Chart, Line, Point, dots, lines, plain, shares
-from tsucb.pages.drawing import thinned
+from tsucb.pages.charts import Chart, Line, Point, dots, lines, plain, shares, thinned
 from tsucb.pages.render import render
 
 if TYPE_CHECKING:
@@ -267,7 +266,7 @@ class Live:
         delays = np.sort(np.maximum(self.delays(), 1e-3))
         points = [
             Point(math.log10(delays[i]), 100 * (i + 1) / self.arm.size)
-            for i in thinned(delays.size).tolist()
+            for i in thinned(delays.size)
         ]
         return lines(
             [Line("rewards", points)], "share of rewards that had come, by delay", zero=True,

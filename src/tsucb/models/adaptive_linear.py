@@ -1,49 +1,85 @@
-"""One vector of coefficients per arm, and a prior that fits itself to the data."""
+"""One vector of coefficients per arm, and a prior that fits itself to the data.
 
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+In standardised coordinates x̃ⱼ = (xⱼ − centreⱼ) / spreadⱼ, for arm k:
+
+    reward = βₖᵀ(1, x̃) + noise,                noise ~ N(0, σₖ²)
+    βₖ | b ~ N(b, diag(τ₀², τ²r₁, …, τ²r_d))   what an arm has of its own
+    b      ~ N(0, diag(V,   ω²r₁, …, ω²r_d))   what the arms have in common (rewards centred)
+
+This is the model of `tsucb.models.empirical_bayes` with θ = b and uₖ = βₖ − b. In its notation,
+whitened by E^½, the common part has the posterior N(b̂, V̂), V̂⁻¹ = Ω⁻¹ + Σₖ (I − Wₖ),
+b̂ = V̂ Σₖ Wₖ gₖ, and arm k
+
+    N(Wₖ(gₖ + b̂),  Wₖ + Wₖ V̂ Wₖ)                                                        (1)
+
+which is the exact marginal posterior of βₖ; an arm never tried has N(b̂, I + V̂) (Lindley and Smith
+1972). Its root is Lₖ⁻ᵀ R with I + Lₖ⁻¹ V̂ Lₖ⁻ᵀ = R Rᵀ, both factors upper triangular.
+
+Two things protect from lock-in, that is from an arm that is not played any more because of what
+*other* arms taught about scale. Every arm has one vote, γₖ/(γₖ + 10), on the common variances,
+however often it was played: an arm "do nothing" that always pays 0 does not drive noise and prior
+variance to 0. And an arm's noise is at least what all arms' residuals together say, so a few equal
+rewards of an arm do not make it certain.
+
+References: Tipping (2001), "Sparse Bayesian learning and the relevance vector machine" (the rⱼ);
+Smyth (2004), "Linear models and empirical Bayes methods" (an arm's noise shrunk to all); and those
+of `tsucb.models.empirical_bayes`.
+"""
+
+from typing import NamedTuple
 
 import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.checks import Natural
-from tsucb.compiler import compiled, implements
+from tsucb.compiler import implements
 from tsucb.models.empirical_bayes import (
+    GRAIN,
     GREATEST,
     LEAST,
-    LEAST_ARM_NOISE,
+    LEAST_NOISE,
+    LEVEL,
+    MORE,
     NOISE,
-    PASSES,
+    NOISE_WORTH,
     SLOPES,
-    SMALL,
+    ArmRegressions,
     LinearLearned,
-    blank,
-    refresh,
+    Scales,
+    activate,
+    add_products,
+    arm_factors,
+    count_down,
+    drop_anchor,
+    near,
+    relative,
+    returned,
+    reward_votes,
+    shared_posterior,
+    stepped,
+    survey,
 )
-from tsucb.models.model import (
-    Model,
-    believe,
-    believe_predicted,
-    forget,
-    training_due,
-    update,
-)
+from tsucb.models.model import believe, believe_predicted, forget, update
 from tsucb.models.regressions import (
     Regressions,
     evidence,
     learn,
     predict,
     predict_many,
-    relative,
-    set_spread,
     widen,
 )
-from tsucb.models.state import Places, array, nested
-from tsucb.numeric.arrays import Floats, Integers, copy_to, largest_of
+from tsucb.models.state import array, fade_arm, nested
+from tsucb.numeric.arrays import Floats, Integers, largest_of
+from tsucb.numeric.stacks import gram, lower_roots, product, transposed
 
-SETTLED = 30  # steps of the numbers after which they depend on the sums alone
-GRAIN = 2.0**-36  # of the rewards' spread: arms that differ by less are equal
+VOTE = 10.0  # an arm with this many determined directions has half a vote
+ARM_NOISE_WORTH = 4.0  # observations that the common noise is worth for one arm's noise
+RELEVANCE_WORTH = 5.0  # directions that "all features matter alike" is worth for one feature
+LEAST_ARM_NOISE = 1e-6  # of the common noise
+RELEVANCE_RANGE = 1e4
+SMALL = 16  # coefficients: with fewer, a refresh takes two steps
+MORE_IF_LARGE = 0.6  # with more, it comes when there are 1.6 times as many rewards
 
 
 class AdaptiveState(LinearLearned):
@@ -61,32 +97,23 @@ class AdaptiveState(LinearLearned):
         """How often each arm was played."""
         return self.regressions.pulls
 
-    def merged(self, other: Any, base: Any) -> Self:
-        """Return the state with the sums of both; posteriors are left to `settle`."""
-        moved, before = (
-            state.shifted(self.anchor)._replace(regressions=self.regressions)
-            for state in (other, base)
-        )
-        result = super().merged(moved, before)
-        result.pulls[:] = self.pulls + other.pulls - base.pulls
-        if (result.weights < 0).any():
-            raise ValueError("the base has seen more than what was learned from it")
-        return result
 
-    def shifted(self, anchor: Floats) -> Self:
-        """Return the state with the same sums, relative to another anchor."""
-        result = self.copy()
-        if self.started[0]:
-            y, x = self.anchor[0] - anchor[0], self.anchor[1:] - anchor[1:]
-            result.square[:] += 2 * y * self.moments[:, 0, -1] + y * y * self.weights
-            result.moments[:, :, -1] += y * self.moments[:, :, 0]
-            result.moments[:, 1:] += x[:, None] * result.moments[:, :1]
-            result.moments[:, :, 1:-1] += x * result.moments[:, :, :1]
-            result.anchor[:] = anchor
-        return result
+class Posteriors(NamedTuple):
+    """The posteriors (1), whitened by E^½: of n arms with rewards, and one without at the end."""
+
+    tried: Integers  # (n,) the arms with rewards
+    scale: Floats  # (p,) E^½ in units of the rewards
+    variance: Floats  # (K,) of the noise, in their units, too
+    common: Floats  # (p,) b̂
+    covariance: Floats  # (p, p) V̂
+    moment: Floats  # (n + 1, p) gₖ
+    inverse: Floats  # (n + 1, p, p) Lₖ⁻¹
+    own: Floats  # (n + 1, p, p) Wₖ
+    mean: Floats  # (n + 1, p)
+    root: Floats  # (n + 1, p, p)
 
 
-class AdaptiveLinear(Model):
+class AdaptiveLinear(ArmRegressions):
     """Linear rewards with nothing to set: no prior, no scaling, no constant, no noise.
 
     Arm k pays βₖᵀ(1, x) plus normal noise. Centre and scale of every feature, level and spread of
@@ -113,25 +140,22 @@ class AdaptiveLinear(Model):
 
     features: Natural
 
-    def sizes(self) -> dict[str, int]:
-        """Return p = d + 1 for everything but columns, which have the reward, too."""
-        p = self.features + 1
-        return {"coefficient": p, "own": p, "row": p, "column": p + 1}
+    @property
+    def steps(self) -> int:
+        """Two steps with few coefficients: no delay of one refresh."""
+        return 2 if self.features < SMALL else 1
+
+    @property
+    def solves_last(self) -> bool:
+        """Posteriors and the step after them share one factorisation per arm, which is the cost."""
+        return False
 
     def prior(self, state: AdaptiveState, rng: np.random.Generator | None = None) -> None:
         """Give every arm N(0, 1), in units that have no meaning yet, in place."""
+        p = self.features + 1
         state.active[0] = True
-        state.slopes[0] = state.common[0] = SLOPES / (self.features + 1)
-        self.settle(state)
-
-    def settle(self, state: AdaptiveState) -> None:
-        """Put the posteriors in place that follow from sums and prior."""
-        if state.started[0]:
-            refreshed(state, 1, False)
-        else:
-            root = np.zeros((self.features + 1, self.features + 1))
-            root[0, 0] = 1.0
-            state.regressions.set_posteriors(0.0, root)
+        state.slopes[0] = state.common[0] = SLOPES / p
+        state.regressions.set_posteriors(0.0, np.diag(np.eye(1, p)[0]))
 
     def extend(self, state: AdaptiveState, arms: int) -> AdaptiveState:
         """Return a state with further arms at the end, which start where the others are."""
@@ -144,55 +168,15 @@ class AdaptiveLinear(Model):
         """Return the model for contexts with more features."""
         return AdaptiveLinear(features)
 
-    def places(self, wide: "AdaptiveLinear", features: Integers | None) -> Places:
-        """Return where constant, features and reward are in a state of the wide model."""
-        new = np.append(0, 1 + (np.arange(self.features) if features is None else features))
-        both = np.arange(new.size), new
-        column = np.append(both[0], self.features + 1), np.append(new, wide.features + 1)
-        return {"coefficient": both, "own": both, "row": both, "column": column}
-
-    def merged(
-        self, first: AdaptiveState, second: AdaptiveState, base: AdaptiveState
-    ) -> AdaptiveState:
-        """Return the state of both histories; scales, noise and prior are learned from scratch."""
-        if not first.started[0]:
-            first, second = second, first
-        result: AdaptiveState = super().merged(first, second, base)
-        if result.started[0]:
-            result.known[0] = False  # the numbers begin at the guess
-            refreshed(result, SETTLED, True)
-        return result
-
-    def trainer(self, states: Sequence[AdaptiveState]) -> Callable[[], None]:
-        """What learns the prior anew from all that these states have seen."""
-
-        def train() -> None:
-            for state in states:
-                refreshed(state, PASSES if self.features < SMALL else 1, True)
-
-        return train
-
     def predictions(
         self, state: AdaptiveState, contexts: Floats, arms: Integers
     ) -> tuple[Floats, Floats]:
-        """Moments of the arms' rewards at many contexts, relative to the anchor."""
+        """Return the moments of the arms' rewards at many contexts, relative to the anchor."""
         anchor = state.anchor
         z = np.empty((len(contexts), anchor.size))
         z[:, 0] = 1.0
         np.subtract(contexts, anchor[1:], out=z[:, 1:])
         return predict_many(state.regressions, z, arms)
-
-    def coefficients(self, state: AdaptiveState, arm: int) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of the reward at x = 0, and of every coefficient."""
-        means, roots = state.regressions.by_arm()
-        mean, root, anchor = means[arm].copy(), roots[arm].copy(), state.anchor
-        mean[0] += anchor[0] - anchor[1:] @ mean[1:]
-        root[0] -= anchor[1:] @ root[1:]
-        return mean, np.sqrt((root**2).sum(axis=1))
-
-    def parameter_names(self, features: Sequence[str]) -> Sequence[str]:
-        """The reward at x = 0, then the features."""
-        return ["constant", *features]
 
     def check_state(self, state: AdaptiveState, rewards: int) -> None:
         """Raise ValueError also for weights of more rewards than there were."""
@@ -200,18 +184,146 @@ class AdaptiveLinear(Model):
         if (state.weights > rewards).any():
             raise ValueError("moments have more weight than there were rewards")
 
+    def rewards_until_due(self, weight: float, more: float = MORE) -> float:
+        """Return after how many more rewards to refresh again: later with many coefficients."""
+        more = MORE if self.features < SMALL else MORE_IF_LARGE
+        return super().rewards_until_due(weight, more)
 
-def refreshed(state: AdaptiveState, passes: int, learning: bool) -> None:
-    """Learn the prior again, or not, and put the posteriors in place."""
-    posteriors = blank(*state.moments.shape[:2])
-    refresh(state, posteriors, passes, learning)
-    state.regressions.set_posteriors(posteriors.mean, posteriors.root)
-    state.regressions.information[:] = posteriors.information
+    def scales(self, state: AdaptiveState) -> Scales:
+        """Return the scales of all that was seen; also note which features have varied."""
+        p = self.features + 1
+        totals = state.moments[:, 0, :p].sum(axis=0)
+        squares = np.einsum("kii->i", state.moments[:, :, :p])
+        scales = survey(totals, squares, reward_votes(state))
+        state.active[:] = scales.inverse > 0.0
+        return scales
+
+    def guess(self, state: AdaptiveState, scales: Scales) -> None:
+        """Set all variances to the guess, in place."""
+        state.noise[0], state.levels[0] = NOISE, LEVEL
+        state.slopes[0] = state.common[0] = SLOPES / max(state.active[1:].sum(), 1)
+        state.arm_noise[:] = state.relevance[:] = 1.0
+
+    def solve(self, state: AdaptiveState, scales: Scales) -> Posteriors:
+        """Return the posteriors (1) that follow from sums and variances."""
+        p, tried = self.features + 1, np.flatnonzero(state.weights)
+        slopes, common = state.slopes[0], state.common[0]
+        scale = np.sqrt(slopes * scales.spread * state.relevance * state.active)
+        scale[0] = np.sqrt(state.levels[0] * scales.spread)
+        variance = state.arm_noise * (state.noise[0] * scales.spread)
+        moments = np.zeros((tried.size + 1, p, p + 1))
+        moments[:-1] = state.moments[tried]
+        noise = np.append(variance[tried], 1.0)[:, None, None]
+        inverse, whole = arm_factors(moments, scales, p - 1, scale, noise)
+        own, moment = gram(inverse), whole[:, :, p]
+        ratio = np.full(p, np.sqrt(common / slopes))  # Ω^½ in coordinates whitened by E^½
+        ratio[0] = np.sqrt(1.0 / state.levels[0])
+        information = np.outer(ratio, ratio) * (np.eye(p) - own).sum(axis=0)
+        right = ratio * np.einsum("kij,kj->i", own, moment)
+        # From the end, so that the root V̂^½, its transpose, is lower triangular.
+        mean, root = shared_posterior(information[::-1, ::-1], right[::-1])
+        mean, root = ratio * mean[::-1], root[::-1, ::-1] * ratio
+        return Posteriors(
+            tried=tried,
+            scale=scale,
+            variance=variance,
+            common=mean,
+            covariance=gram(root),
+            moment=moment,
+            inverse=inverse,
+            own=own,
+            mean=np.einsum("kij,kj->ki", own, moment + mean),
+            root=upper_roots(inverse, root.T),
+        )
+
+    def improve(self, state: AdaptiveState, scales: Scales, found: Posteriors) -> None:
+        """Let noise, variances and relevance take a step, in place."""
+        tried, mean, level = found.tried, found.mean[:-1], scales.level
+        both = np.einsum("kij,kij->ki", found.root[:-1], found.root[:-1])  # diagonals of W + W V̂ W
+        cross = np.einsum("ij,kij->ki", found.covariance, found.own[:-1])  # and of V̂ W
+        squared = (mean - found.common) ** 2
+        determined = 1.0 - found.covariance.diagonal() - both + 2.0 * cross
+        count = state.weights[tried]
+        left = np.maximum(count - (1.0 + cross - both).sum(axis=1), 0.0)
+        square = state.square[tried] - level * (2.0 * state.moments[tried, 0, -1] - count * level)
+        explained = (mean * (found.common - found.moment[:-1] - mean)).sum(axis=1)
+        residual = np.maximum(square + found.variance[tried] * explained, 0.0) / scales.spread
+        step_noise(state, tried, residual, left)
+        step_prior(state, found, squared, determined)
+
+    def install(self, state: AdaptiveState, scales: Scales, found: Posteriors) -> None:
+        """Put posteriors in place, in coordinates relative to the anchor."""
+        scale = found.scale[:, None]
+        mean = returned(found.mean[:, :, None] * scale, scales, self.features)[:, :, 0]
+        mean[:, 0] += scales.level
+        root = returned(found.root * scale, scales, self.features)
+        information = -2.0 * np.log(np.einsum("kii->ki", found.inverse)).sum(axis=1)
+        arms, place = state.regressions, np.full(state.weights.size, -1)
+        place[found.tried] = np.arange(
+            found.tried.size
+        )  # arms without rewards have the last posterior
+        arms.set_posteriors(mean[place], root[place])
+        arms.information[:] = np.maximum(information, 0.0)[place]
+        state.variance[:] = found.variance
+
+
+def upper_roots(inverse: Floats, root: Floats) -> Floats:
+    """Return the roots Lₖ⁻ᵀ R of (1), given Lₖ⁻¹ and V̂^½."""
+    part = gram(transposed(product(inverse, root)))
+    part += np.eye(len(root))
+    return product(transposed(inverse), lower_roots(part[:, ::-1, ::-1])[:, ::-1, ::-1])
+
+
+def step_noise(state: AdaptiveState, tried: Integers, residual: Floats, left: Floats) -> None:
+    """Move the noise to its fixed point: by the votes, of all arms together, and of each arm.
+
+    Given are, of every arm with rewards, the squared error of its fit over V, and how many rewards
+    the fit has left to tell of the noise.
+    """
+    vote, prior = 1.0 / (left + VOTE), NOISE_WORTH * NOISE
+    by_vote = (prior + (vote * residual).sum()) / (NOISE_WORTH + (vote * left).sum())
+    of_all = (prior + residual.sum()) / (NOISE_WORTH + left.sum())
+    noise = max(near(by_vote, state.noise[0]), LEAST_NOISE)
+    own = (residual + ARM_NOISE_WORTH * noise) / (left + ARM_NOISE_WORTH)
+    state.noise[0] = noise
+    state.arm_noise[:] = max(1.0, of_all / noise)
+    state.arm_noise[tried] = np.maximum(np.maximum(own, of_all) / noise, LEAST_ARM_NOISE)
+
+
+def step_prior(
+    state: AdaptiveState, found: Posteriors, squared: Floats, determined: Floats
+) -> None:
+    """Move τ₀², τ², ω² and the relevance of the features to their fixed point.
+
+    Given are, of every arm with rewards and every coefficient, the squared mean of βₖ − b, and how
+    well it is determined.
+    """
+    by_slope, known = squared.sum(axis=0), np.maximum(determined.sum(axis=0), 0.0)
+    state.levels[0] = stepped(state.levels[0], by_slope[0], known[0], LEVEL)
+    slopes = np.flatnonzero(state.active)[1:]
+    guess, before, prior = SLOPES / max(slopes.size, 1), state.slopes[0], state.common[0]
+    free = np.maximum(determined[:, slopes].sum(axis=1), 0.0)
+    vote = 1.0 / (free + VOTE)
+    voted = (vote * squared[:, slopes].sum(axis=1)).sum()
+    state.slopes[0] = stepped(before, voted, (vote * free).sum(), guess)
+    if not slopes.size:
+        return
+    # The common part of each slope, in units of its prior ω²/τ², and how well it is determined.
+    common = found.common[slopes] ** 2 * before / prior
+    clear = np.maximum(1.0 - found.covariance.diagonal()[slopes] * before / prior, 0.0)
+    vote = 1.0 / (clear.sum() + VOTE)
+    state.common[0] = stepped(prior, vote * common.sum(), vote * clear.sum(), guess)
+    top = by_slope[slopes] * before / state.slopes[0] + common * prior / state.common[0]
+    relevance = (top * state.relevance[slopes] + RELEVANCE_WORTH) / (
+        known[slopes] + clear + RELEVANCE_WORTH
+    )
+    relevance = np.minimum(np.maximum(relevance, 1.0 / RELEVANCE_RANGE), RELEVANCE_RANGE)
+    state.relevance[slopes] = relevance
 
 
 @implements(believe, AdaptiveLinear)
 def believe_adaptive(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
-    mean, std = predict(state.regressions, relative(state.anchor, context), arms)
+    mean, std = predict(state.regressions, relative(state.anchor, context, 0.0)[:-1], arms)
     return believe_predicted(model, state, mean, std, arms, step, rng)
 
 
@@ -237,51 +349,16 @@ def believe_predicted_adaptive(model, state, mean, std, arms, step, rng):  # typ
 
 @implements(update, AdaptiveLinear)
 def update_adaptive(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
-    anchor = state.anchor
-    if not state.started[0]:
-        state.started[0] = True
-        anchor[0] = reward
-        copy_to(anchor[1:], context)
-    z, y = relative(anchor, context), reward - anchor[0]
-    add_to_sums(state, arm, z, y)
-    state.due[0] -= 1.0
-    if not state.known[0] and y != 0.0:  # the first different reward gives all its scale
-        state.due[0] = 0.0
+    drop_anchor(state, reward, context)
+    full = relative(state.anchor, context, reward)
+    z, y = full[:-1], full[-1]
+    add_products(state.moments[arm], full, 1.0)
+    state.square[arm] += y * y
+    count_down(state, y)
     for j in range(1, z.size):
         if z[j] != 0.0 and not state.active[j]:
-            activate(state, j, z[j])
+            activate(state, j, state.slopes[0] + state.common[0], z[j])
     learn(state.regressions, arm, z, y, state.variance[arm])
-
-
-@implements(training_due, AdaptiveLinear)
-def refresh_due(model, state):  # type: ignore[no-untyped-def]
-    return state.due[0] <= 0.0
-
-
-@compiled
-def add_to_sums(state, arm, z, y):  # type: ignore[no-untyped-def]
-    """Add one observation to the sums, skipping features that are zero."""
-    moments, p = state.moments, z.size
-    for i in range(p):
-        if z[i] != 0.0:
-            zi = z[i]
-            for j in range(p):
-                moments[arm, i, j] += zi * z[j]
-            moments[arm, i, p] += zi * y
-    state.square[arm] += y * y
-
-
-@compiled
-def activate(state, j, z):  # type: ignore[no-untyped-def]
-    """Give the coefficients of a feature that varies for the first time their prior.
-
-    No reward so far says anything about them, so they are independent of all others. The spread of
-    the feature is not known yet; the size of its first step serves until the next refresh.
-    """
-    state.active[j] = True
-    std = np.sqrt(state.spread[0] * (state.slopes[0] + state.common[0])) / abs(z)
-    for k in range(state.square.size):
-        set_spread(state.regressions, k, j, std)
 
 
 @implements(forget, AdaptiveLinear)
@@ -290,8 +367,7 @@ def forget_adaptive(model, state, part, weight):  # type: ignore[no-untyped-def]
 
     Until the next refresh, where that is exact, the covariance is divided by the weight.
     """
-    state.moments[part] *= weight
-    state.square[part] *= weight
+    fade_arm(state, part, weight)
     state.regressions.information[part] *= weight
     state.regressions.pulls[part] *= weight
     widen(state.regressions, part, 1.0 / np.sqrt(weight))

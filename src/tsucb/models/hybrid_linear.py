@@ -1,7 +1,38 @@
-"""Arms with features: coefficients that all arms share, and an effect of every arm's own."""
+"""Arms with features: coefficients that all arms share, and an effect of every arm's own.
 
-from collections.abc import Callable, Sequence
-from typing import Any
+With x the context and z the features of an arm, both standardised by what was seen, and
+φ = (1, x, z, x⊗z), v = (1, x) the first part of φ, arm k pays
+
+    reward = θᵀφ + uₖᵀv + noise,       noise ~ N(0, σ²)
+    θ  ~ N(0, diag(V, ω_c², …, ω_a², …, ω_×², …))     shared by all arms (rewards centred)
+    uₖ ~ N(0, diag(τ₀², τ², …))                       the arm's own
+
+Given θ the arms are independent, and the uₖ can be integrated out. With Sₖ = Σ vφᵀ, Yₖ = Σ vy and
+E the own prior covariance, and (not whitened) Wₖ = (Σ vvᵀ + σ²E⁻¹)⁻¹, an observation (φ, v, y) of
+arm k tells of θ just what the observation
+
+    φ − Sₖᵀ Wₖ v,   y − Yₖᵀ Wₖ v,   with noise variance σ² (1 + vᵀ Wₖ v)                      (1)
+
+would tell of it alone: one rank-one update, whatever the number of arms. And all of them together
+tell what the reduced sums Σ φφᵀ − Σₖ Sₖᵀ Wₖ Sₖ tell. An arm that leaves stays in them with the Wₖ
+that it had (`gone`): what it taught of θ is kept, what was its own is not.
+
+The rest is as `tsucb.models.empirical_bayes` has it; the sums have the reward as a last column,
+φ⁺ = (φ, y), so that one matrix holds all of them.
+
+Where rewards fade, with γ each time, all sums do alike. So a common factor is enough (`faded`, f):
+the true sums are f times those stored, covariances those stored over f. What (1) subtracts is the
+same for both; and a new observation counts in stored units as one of weight 1/f, that is of noise
+variance f σ². An arm without rewards has nothing to forget: its root is stored as it is. A refresh
+multiplies f out, and is exact.
+
+References: Li, Chu, Langford and Schapire (2010), "A contextual-bandit approach to personalized
+news article recommendation" (hybrid models, and the reduced sums); Henderson (1975), "Best linear
+unbiased estimation and prediction under a selection model".
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -9,21 +40,94 @@ from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.hybrid_gaussian import HybridGaussian
 from tsucb.checks import Natural, Switch
 from tsucb.compiler import compiled, implements
-from tsucb.models.empirical_bayes import BALANCE, LEVEL
-from tsucb.models.hybrid_prior import ARM, CONTEXT, CROSSED, HybridState, refresh
-from tsucb.models.model import Model, believe, forget, training_due, update
-from tsucb.models.regressions import learn
-from tsucb.models.state import Places
-from tsucb.numeric.arrays import Floats, Integers, copy_rows, copy_to, filled, taken
+from tsucb.models.empirical_bayes import (
+    BALANCE,
+    GRAIN,
+    GREATEST,
+    LEAST,
+    LEAST_NOISE,
+    LEVEL,
+    NOISE,
+    NOISE_WORTH,
+    SLOPES,
+    LearnedPrior,
+    LinearLearned,
+    Scales,
+    add_products,
+    arm_factors,
+    check_products,
+    count_down,
+    drop_anchor,
+    near,
+    returned,
+    reward_votes,
+    shared_posterior,
+    shift_by,
+    standardised,
+    stepped,
+    survey,
+)
+from tsucb.models.model import believe, forget, training_due, update
+from tsucb.models.regressions import Shared, learn
+from tsucb.models.state import Places, array, counts, nested, sums
+from tsucb.numeric.arrays import Floats, Integers, filled, taken
+from tsucb.numeric.stacks import gram, product, transposed
 
-GRAIN = 2.0**-36  # of the rewards' spread: arms that differ by less are equal
-SETTLED = 30  # steps of the numbers after which they depend on the sums alone
-SMALL = 40  # coefficients: up to so many, a refresh takes two steps
-HALF = 0.5  # when so much is left of what was known at the last refresh, the next is due
+# Blocks of shared coefficients, with a variance each: those of the context's features, of the
+# arms', and of their products. The constant, and features that have not varied, are in none.
+CONTEXT, ARM, CROSSED = range(3)
+NONE = 3
+
+OWN_SLOPES = LEVEL  # the guess for an arm's own slopes, all together: small, see `LEVEL`
+SMALL = 40  # coefficients: up to this many, posteriors follow from the last step of the variances
+HALF = 0.5  # when this much is left of what was known at the last refresh, the next is due
 MOST_CROSSED = 1_000  # products of features of the context and of arms; with more there are none
 
 
-class HybridLinear(Model):
+class HybridState(LinearLearned):
+    """The posterior of the shared coefficients θ, of every arm's own, and what they are made from.
+
+    `theta` is a single regression on φ, relative to the anchor. Sums are of the arms that are
+    present, but for `gram`, of all rewards, and `gone` and `votes`, of the arms that left.
+    """
+
+    gram: Floats = sums("column", "column", symmetric=True)  # Σ φ⁺φ⁺ᵀ over all rewards
+    gone: Floats = sums("column", "column", symmetric=True)  # Σₖ Sₖᵀ Wₖ Sₖ
+    votes: Floats = sums(3)  # Σ n/(n+1), Σ y/(n+1), Σ y²/(n+1)
+    shared: Floats = array(3, start=SLOPES, least=LEAST, most=GREATEST)  # ω² of every block
+    # The noise variance with which is learned until the next refresh.
+    variance: Floats = array(start=NOISE, least=1e-100)
+    faded: Floats = array(start=1.0, least=LEAST, most=1.0)  # what is left since the last refresh
+    unknown: Floats = array("own", "own")  # the root of an arm's own effect before its rewards
+    own: Floats = array("arm", "own", "own")  # given θ, an arm's own has covariance own ownᵀ
+    pulls: Integers = counts("arm")
+    theta: Shared = nested(Shared)
+
+    def check(self, rewards: int) -> None:
+        """Raise ValueError also for sums of products that no data has."""
+        super().check(rewards)
+        for matrix in (self.gram, self.gone):
+            check_products(matrix)
+        weight = max(self.gram[0, 0], self.weights.max(initial=0.0))
+        if weight * self.faded[0] > rewards:
+            raise ValueError("moments have more weight than there were rewards")
+
+
+class Posteriors(NamedTuple):
+    """The posteriors, whitened, of θ and of n arms with rewards."""
+
+    noise: float  # σ², in units of the rewards
+    scale: Floats  # (P,) Ω^½
+    own_scale: Floats  # (q,) E^½
+    block: Integers  # (P,) of every coefficient
+    mean: Floats  # (P,) of θ
+    root: Floats  # (P, P) B
+    inverse: Floats  # (n, q, q) Lₖ⁻¹
+    sums: Floats  # (n, q, P + 1) Lₖ⁻¹ E^½ Sₖ⁺ / σ²
+    residual: float  # what the rewards are worth in their own covariance, that is Σ y² − …
+
+
+class HybridLinear(LearnedPrior):
     """Arms described by features, with nothing to set: what is learned of one tells of the others.
 
     An arm with features z pays in the context x
@@ -32,7 +136,7 @@ class HybridLinear(Model):
 
     with θ shared by all arms and u the arm's own, which starts at 0 and grows with its data. Centre
     and scale of every feature, level and noise of the rewards, and how much is shared and how much
-    is the arms' own are learned by empirical Bayes (`tsucb.models.hybrid_prior` derives it), so
+    is the arms' own are learned by empirical Bayes (`tsucb.models.hybrid_linear` derives it), so
     decisions do not change when features or rewards are shifted or rescaled.
 
     The context of a step is a matrix with one row (x, z) per arm, x being the same in all of them.
@@ -96,18 +200,9 @@ class HybridLinear(Model):
     def prior(self, state: HybridState, rng: np.random.Generator | None = None) -> None:
         """Put the beliefs in place that there are in units that have no meaning yet."""
         state.active[0] = True
-        state.slopes[0] = LEVEL
-        self.settle(state)
-
-    def settle(self, state: HybridState) -> None:
-        """Put the posteriors in place that follow from sums and prior."""
-        if state.started[0]:
-            refresh(state, self.context, False)
-        else:
-            root = np.zeros((self.coefficient_count, self.coefficient_count))
-            root[0, 0] = 1.0
-            state.theta.set_posteriors(0.0, root)
-            state.unknown[0, 0] = state.own[:, 0, 0] = np.sqrt(LEVEL)
+        state.slopes[0] = OWN_SLOPES
+        state.unknown[0, 0] = state.own[:, 0, 0] = np.sqrt(LEVEL)
+        state.theta.set_posteriors(0.0, np.diag(np.eye(1, self.coefficient_count)[0]))
 
     def extend(self, state: HybridState, arms: int) -> HybridState:
         """Return a state with further arms at the end, of which only the features are known."""
@@ -117,8 +212,14 @@ class HybridLinear(Model):
 
     def release(self, state: HybridState, arms: Integers) -> None:
         """Let some arms go, in place: what they taught of all arms stays, their own effect goes."""
-        if state.started[0] and len(arms):
-            let_go(state, np.asarray(arms, dtype=np.int64))
+        moments, count = state.moments[arms], state.weights[arms]
+        lines = product(transposed(state.own[arms]), moments)  # Wₖ = own ownᵀ / σ²
+        state.gone[:] += gram(lines.reshape(-1, lines.shape[2])) / state.variance
+        vote = 1.0 / (state.faded * count + BALANCE)
+        totals = count, moments[:, 0, -1], state.square[arms]
+        state.votes[:] += [(vote * total).sum() for total in totals]
+        state.moments[arms], state.own[arms] = 0.0, state.unknown
+        state.square[arms], state.pulls[arms] = 0.0, 0
 
     def widened(self, features: tuple[int, int]) -> "HybridLinear":
         """The model for contexts and arms with more features: so many of the context and of arms.
@@ -170,61 +271,6 @@ class HybridLinear(Model):
             place += [first + i * wide.features + j for i in rows[:c].tolist() for j in z]
         return np.array(keep), np.array(place)
 
-    def merged(self, first: HybridState, second: HybridState, base: HybridState) -> HybridState:
-        """Return the state of both histories; scales, noise and prior are learned from scratch."""
-        if not first.started[0]:
-            first, second = second, first
-        moved, before = (self._shifted(state, first.anchor) for state in (second, base))
-        theta = first.theta  # which is computed from the sums
-        result = first.merged(moved._replace(theta=theta), before._replace(theta=theta))
-        result.theta.pulls[:] += second.theta.pulls - base.theta.pulls
-        if (result.weights < 0).any() or result.gram[0, 0] < 0:
-            raise ValueError("the base has seen more than what was learned from it")
-        if result.started[0]:
-            result.known[0] = False  # the numbers begin at the guess
-            for _ in range(SETTLED):
-                refresh(result, self.context, True)
-        self.settle(result)
-        return result
-
-    def trainer(self, states: Sequence[HybridState]) -> Callable[[], None]:
-        """What learns the prior anew from all that these states have seen."""
-
-        def train() -> None:
-            for state in states:
-                refresh(state, self.context, True)
-                if self.coefficient_count <= SMALL:  # what was learned of the numbers counts now
-                    refresh(state, self.context, False)
-
-        return train
-
-    def _shifted(self, state: HybridState, anchor: Floats) -> HybridState:
-        """Return the state with the same sums, relative to another anchor."""
-        result = state.copy()
-        if not state.started[0]:
-            return result
-        shift, q = self._shift(state.anchor - anchor), self.own_count
-        y, (n, first, _) = state.anchor[0] - anchor[0], state.votes
-        result.anchor[:] = anchor
-        result.gram[:], result.gone[:] = (shift @ x @ shift.T for x in (state.gram, state.gone))
-        result.votes[1:] += y * n, 2 * y * first + y * y * n
-        result.square[:] += 2 * y * state.moments[:, 0, -1] + y * y * state.weights
-        result.moments[:] = np.einsum("ij,kjl,ml->kim", shift[:q, :q], state.moments, shift)
-        return result
-
-    def _shift(self, offset: Floats) -> Floats:
-        """Return the matrix that maps φ⁺ to that relative to an anchor lower by `offset`."""
-        size, c, d = self.coefficient_count, self.context, self.context + self.features
-        matrix = np.eye(size + 1)
-        matrix[size, 0] = offset[0]
-        matrix[1 : d + 1, 0] = offset[1:]
-        place = d + 1
-        for i in range(1, c + 1) if self.crossed else ():
-            for j in range(c + 1, d + 1):
-                matrix[place, [i, j, 0]] = offset[j], offset[i], offset[i] * offset[j]
-                place += 1
-        return matrix
-
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """A row for every arm: the context's features, then the arm's."""
         return (arms, self.context + self.features)
@@ -241,42 +287,122 @@ class HybridLinear(Model):
         ]
         return ["constant", *features, *(products if self.crossed else [])]
 
+    @property
+    def solves_last(self) -> bool:
+        """Whether posteriors follow from the last step at once, and not from the one before it."""
+        return bool(self.coefficient_count <= SMALL)
 
-@compiled
-def let_go(state, arms):  # type: ignore[no-untyped-def]
-    """Move the sums of some arms, with the weights they have now, to those of the arms gone."""
-    q, size = state.moments.shape[1:]
-    line, left = np.empty(size), state.faded[0]
-    for n in range(arms.size):
-        k = arms[n]
-        moments, root = state.moments[k], state.own[k]
-        if moments[0, 0] == 0.0:
-            continue
-        for l in range(q):  # W = Σ over the columns of the root, over the noise
-            for j in range(size):
-                line[j] = 0.0
-            for i in range(q):
-                for j in range(size):
-                    line[j] += root[i, l] * moments[i, j]
-            for i in range(size):
-                factor = line[i] / state.variance[0]
-                for j in range(size):
-                    state.gone[i, j] += factor * line[j]
-        vote = 1.0 / (left * moments[0, 0] + BALANCE)
-        state.votes[0] += vote * moments[0, 0]
-        state.votes[1] += vote * moments[0, size - 1]
-        state.votes[2] += vote * state.square[k]
-        for i in range(q):
-            for j in range(size):
-                moments[i, j] = 0.0
-        copy_rows(root, state.unknown)
-        state.square[k] = 0.0
-        state.pulls[k] = 0
+    def moved(self, state: HybridState, anchor: Floats) -> HybridState:
+        """Return the state with the same sums, relative to another anchor."""
+        result: HybridState = super().moved(state, anchor)
+        if state.started[0]:
+            shift, (n, total, _) = shift_by(state.anchor - anchor), state.votes
+            y = -shift.level
+            for name in ("gram", "gone"):
+                getattr(result, name)[:] = self._both_ways(getattr(state, name), shift)
+            result.votes[1:] += y * n, 2 * y * total + y * y * n
+        return result
+
+    def _both_ways(self, gram: Floats, scales: Scales) -> Floats:
+        """Return sums Σ φ⁺φ⁺ᵀ as those of standardised features and rewards."""
+        return standardised(standardised(gram, scales, self.context).T, scales, self.context)
+
+    def scales(self, state: HybridState) -> Scales:
+        """Return the scales of all that was seen, after multiplying out what has faded."""
+        for each in (state.gram, state.gone, state.votes, state.moments, state.square):
+            each *= state.faded[0]
+        state.faded[0] = 1.0
+        row = state.anchor.size
+        votes = state.votes + reward_votes(state)
+        return survey(state.gram[0, :row], state.gram.diagonal()[:row], votes)
+
+    def blocks(self, scales: Scales) -> Integers:
+        """Return the block of every coefficient."""
+        varies, c, row = scales.inverse > 0.0, self.context, scales.inverse.size
+        block = np.full(self.coefficient_count, NONE)
+        block[1 : c + 1][varies[1 : c + 1]] = CONTEXT
+        block[c + 1 : row][varies[c + 1 :]] = ARM
+        if self.crossed:
+            block[row:][np.outer(varies[1 : c + 1], varies[c + 1 :]).ravel()] = CROSSED
+        return block
+
+    def guesses(self, scales: Scales) -> tuple[Floats, float]:
+        """Return the guesses of `shared` and of `slopes`."""
+        counts = np.maximum(np.bincount(self.blocks(scales), minlength=4)[:3], 1)
+        return SLOPES / counts, OWN_SLOPES / counts[CONTEXT]
+
+    def guess(self, state: HybridState, scales: Scales) -> None:
+        """Set all variances to the guess, in place."""
+        state.noise[0], state.levels[0] = NOISE, LEVEL
+        state.shared[:], state.slopes[0] = self.guesses(scales)
+
+    def solve(self, state: HybridState, scales: Scales) -> Posteriors:
+        """Return the posteriors that follow from sums and variances."""
+        block, q, spread = self.blocks(scales), self.own_count, scales.spread
+        noise = state.noise[0] * spread
+        scale = np.sqrt(np.append(state.shared, 0.0)[block] * spread)
+        scale[0] = np.sqrt(spread)
+        own_scale = np.sqrt(np.where(block[:q] < NONE, state.slopes, 0.0) * spread)
+        own_scale[0] = np.sqrt(state.levels[0] * spread)
+        moments = state.moments[np.flatnonzero(state.weights)]
+        inverse, whole = arm_factors(moments, scales, self.context, own_scale, noise)
+        whole = product(inverse, whole)
+        reduced = self._both_ways(state.gram - state.gone, scales) / noise
+        reduced -= gram(whole.reshape(-1, whole.shape[2]))
+        right = scale * reduced[:-1, -1]
+        mean, root = shared_posterior(scale[:, None] * reduced[:-1, :-1] * scale, right)
+        residual = max(reduced[-1, -1] - (right * mean).sum(), 0.0)
+        return Posteriors(noise, scale, own_scale, block, mean, root, inverse, whole, residual)
+
+    def improve(self, state: HybridState, scales: Scales, found: Posteriors) -> None:
+        """Let noise and variances take a step, in place."""
+        shared, slopes = self.guesses(scales)
+        # What the rewards are worth in their own covariance is their number, at the right scale.
+        noise = (found.residual * state.noise[0] + NOISE_WORTH * NOISE) / (
+            scales.weight + NOISE_WORTH
+        )
+        squared, determined = own_effects(found)
+        columns = found.block[: squared.size] == CONTEXT
+        own = squared[columns].sum(), determined[columns].sum()
+        state.levels[0] = stepped(state.levels[0], squared[0], determined[0], LEVEL)
+        state.slopes[0] = stepped(state.slopes[0], *own, slopes)
+        determined = np.maximum(1.0 - (found.root**2).sum(axis=0), 0.0)
+        for block, guess in enumerate(shared):
+            here = found.block == block
+            both = (found.mean[here] ** 2).sum(), determined[here].sum()
+            state.shared[block] = stepped(state.shared[block], *both, guess)
+        state.noise[0] = max(near(noise, state.noise[0]), LEAST_NOISE)
+
+    def install(self, state: HybridState, scales: Scales, found: Posteriors) -> None:
+        """Put posteriors in place, in coordinates relative to the anchor."""
+        both = found.scale[:, None] * np.column_stack((found.mean, found.root.T))
+        both = returned(both, scales, self.context)
+        both[0, 0] += scales.level
+        state.theta.set_posteriors(both[:, 0], both[:, 1:])
+        state.theta.information[0] = max(-2.0 * np.log(found.root.diagonal()).sum(), 0.0)
+        back = returned(np.diag(found.own_scale), scales, self.context)
+        state.unknown[:] = state.own[:] = back
+        state.own[np.flatnonzero(state.weights)] = back @ transposed(found.inverse)
+        state.variance[0] = found.noise
+        state.active[:] = found.block < NONE
+        state.active[0] = True
+
+
+def own_effects(found: Posteriors) -> tuple[Floats, Floats]:
+    """Return squared means and determined directions of the uₖ, by coefficient, over all arms."""
+    size, turned = found.mean.size, transposed(found.inverse)
+    shared = found.sums[:, :, :size] * found.scale
+    left = found.sums[:, :, size] - np.einsum("kij,j->ki", shared, found.mean)
+    effect = np.einsum("kij,kj->ki", turned, left)
+    spread = product(shared.reshape(-1, size), found.root.T).reshape(shared.shape)
+    about = product(turned, spread)
+    variance = (found.inverse**2).sum(axis=1) + (about**2).sum(axis=2)
+    return (effect**2).sum(axis=0), np.maximum(1.0 - variance, 0.0).sum(axis=0)
 
 
 @compiled
 def expanded(model, anchor, context, k, phi):  # type: ignore[no-untyped-def]
-    """φ of an arm's row, relative to the anchor."""
+    """Fill in φ of an arm's row, relative to the anchor."""
     c, d = model.context, anchor.size - 1
     phi[0] = 1.0
     for j in range(d):
@@ -291,10 +417,10 @@ def expanded(model, anchor, context, k, phi):  # type: ignore[no-untyped-def]
 
 @compiled
 def reduce(state, k, noise, phi, v, weights):  # type: ignore[no-untyped-def]
-    """What φ comes to once the arm's own effect is integrated out, in place; see (1) of the prior.
+    """Integrate out the arm's own effect, in place: turn φ into φ − Sₖᵀ Wₖ v, see (1).
 
-    `v` takes rootᵀv of the arm, and `weights` Wₖv. Returns what its rewards so far say, and the
-    variance that its own effect has given θ.
+    `v` takes rootᵀv of the arm, and `weights` Wₖv. Return Yₖᵀ Wₖ v, and the variance σ² vᵀ Wₖ v
+    that the arm's own effect has given θ.
     """
     q, size = v.size, phi.size
     root, sums = state.own, state.moments
@@ -305,7 +431,7 @@ def reduce(state, k, noise, phi, v, weights):  # type: ignore[no-untyped-def]
             component += root[k, i, l] * phi[i]
         v[l] = component
         variance += component * component
-    said = 0.0
+    told = 0.0
     if sums[k, 0, 0] > 0.0:
         for i in range(q):
             weight = 0.0
@@ -313,10 +439,10 @@ def reduce(state, k, noise, phi, v, weights):  # type: ignore[no-untyped-def]
                 weight += root[k, i, l] * v[l]
             weights[i] = weight / noise
         for i in range(q):
-            said += weights[i] * sums[k, i, size]
+            told += weights[i] * sums[k, i, size]
             for j in range(size):
                 phi[j] -= weights[i] * sums[k, i, j]
-    return said, variance
+    return told, variance
 
 
 @implements(believe, HybridLinear)
@@ -338,8 +464,8 @@ def believe_hybrid(model, state, context, arms, step, rng):  # type: ignore[no-u
         for j in range(first_arm, size):
             if phi[j] != 0.0 and not state.active[j]:
                 unseen += state.shared[ARM if j < first_crossed else CROSSED]
-        said, variance = reduce(state, k, noise, phi, v, weights)
-        expected, shared = said, 0.0
+        told, variance = reduce(state, k, noise, phi, v, weights)
+        expected, shared = told, 0.0
         for i in range(size):
             x = phi[i]
             if x != 0.0:
@@ -362,41 +488,28 @@ def believe_hybrid(model, state, context, arms, step, rng):  # type: ignore[no-u
 
 @implements(update, HybridLinear)
 def update_hybrid(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
-    anchor = state.anchor
-    if not state.started[0]:
-        state.started[0] = True
-        anchor[0] = reward
-        copy_to(anchor[1:], context[arm])
-    size, q, y = state.active.size, state.own.shape[1], reward - anchor[0]
+    drop_anchor(state, reward, context[arm])
+    size, q, y = state.active.size, state.own.shape[1], reward - state.anchor[0]
     full, v, weights = np.empty(size + 1), np.empty(q), np.empty(q)
     phi = full[:size]
-    expanded(model, anchor, context, arm, phi)
+    expanded(model, state.anchor, context, arm, phi)
     full[size] = y
-    state.due[0] -= 1.0
-    if not state.known[0] and y != 0.0:  # the first different reward gives all its scale
-        state.due[0] = 0.0
+    count_down(state, y)
     for j in range(1, size):
         if phi[j] != 0.0 and not state.active[j]:
-            activate(model, state, j, phi[j])
-    left = state.faded[0]  # see the top of `tsucb.models.hybrid_prior`
+            activate_shared(model, state, j, phi[j])
+    left = state.faded[0]  # see the top of this file
     noise = left * state.variance[0]
     if state.moments[arm, 0, 0] == 0.0:
         for i in range(q):
             for l in range(q):
                 state.own[arm, i, l] *= np.sqrt(left)
     remaining = phi.copy()
-    said, variance = reduce(state, arm, state.variance[0], remaining, v, weights)
-    learn(state.theta, 0, remaining, y - said, noise + variance)
+    told, variance = reduce(state, arm, state.variance[0], remaining, v, weights)
+    learn(state.theta, 0, remaining, y - told, noise + variance)
     shrink_own(state.own[arm], v, noise, variance)
-    for i in range(size + 1):
-        if full[i] != 0.0:
-            weighed = full[i] / left
-            for j in range(size + 1):
-                state.gram[i, j] += weighed * full[j]
-    for i in range(q):
-        weighed = full[i] / left
-        for j in range(size + 1):
-            state.moments[arm, i, j] += weighed * full[j]
+    add_products(state.moments[arm], full, 1.0 / left)
+    add_products(state.gram, full, 1.0 / left)
     state.square[arm] += y * y / left
     state.pulls[arm] += 1
 
@@ -434,11 +547,8 @@ def shrink_own(root, v, noise, spread):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def activate(model, state, j, x):  # type: ignore[no-untyped-def]
-    """A feature varies for the first time, between refreshes: its coefficients get the prior.
-
-    See `tsucb.models.adaptive_linear.activate`.
-    """
+def activate_shared(model, state, j, x):  # type: ignore[no-untyped-def]
+    """Give coefficients of a feature that varies for the first time their prior; see `activate`."""
     state.active[j] = True
     spread, left = state.spread[0], state.faded[0]
     block = CONTEXT if j <= model.context else (ARM if j < state.anchor.size else CROSSED)

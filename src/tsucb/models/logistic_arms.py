@@ -22,8 +22,7 @@ clicks).
 """
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -31,18 +30,22 @@ from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.logit_normal import LogitNormal, moments
 from tsucb.checks import Natural, Switch
 from tsucb.compiler import implements
-from tsucb.models.empirical_bayes import Learned
-from tsucb.models.model import Model, believe, forget, training_due, update
-from tsucb.models.regressions import (
-    Regressions,
-    evidence,
-    learn,
-    predict,
+from tsucb.models.empirical_bayes import (
+    ArmRegressions,
+    Learned,
+    Scales,
+    activate,
+    add_products,
+    arm_factors,
+    drop_anchor,
     relative,
-    widen,
+    returned,
+    survey,
 )
-from tsucb.models.state import array, nested, sums
-from tsucb.numeric.arrays import Floats, Integers, copy_to
+from tsucb.models.model import believe, forget, update
+from tsucb.models.regressions import Regressions, evidence, learn, predict, widen
+from tsucb.models.state import array, fade_arm, nested, sums
+from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.logistic import after_click, most_likely_after_click
 
 # The guess before there is evidence, and what it is worth in arms.
@@ -54,6 +57,7 @@ LEVEL_WORTH = 0.1  # of the guess of b, in arms
 
 FIRST, MORE = 8, 0.5  # rewards until the prior is learned first; then with 1.5 times as many
 STEPS = 3  # of the EM algorithm, each time
+NO_SCALES = survey(np.zeros(1), np.zeros(1), ())
 
 
 def click_rate(name: str, value: float) -> float:
@@ -87,7 +91,15 @@ class LogisticState(Learned):
             raise ValueError("totals must be of no more contexts than there were rewards")
 
 
-class LogisticArms(Model):
+class Posteriors(NamedTuple):
+    """The posteriors of the log-odds' coefficients, whitened by the prior's standard deviations."""
+
+    scale: Floats  # (p,) E^½
+    mean: Floats  # (K, p)
+    inverse: Floats  # (K, p, p) Lₖ⁻¹: the covariances are Lₖ⁻ᵀ Lₖ⁻¹
+
+
+class LogisticArms(ArmRegressions):
     """Clicks (rewards of 0 and 1, or between): one logistic regression per arm, on the context.
 
     Beliefs about click rates have normal logits (`LogitNormalBelief`): they are positive, skewed
@@ -119,57 +131,74 @@ class LogisticArms(Model):
     laplace: Switch = False
 
     @property
-    def guess(self) -> float:
+    def common(self) -> float:
         """The log-odds of the guessed rate."""
         return math.log(self.rate / (1 - self.rate))
 
-    def sizes(self) -> dict[str, int]:
-        """Return p = d + 1 for everything but columns, which have the reward, too."""
-        p = self.features + 1
-        return {"coefficient": p, "own": p, "row": p, "column": p + 1}
+    @property
+    def steps(self) -> int:
+        """Three steps of the EM algorithm."""
+        return STEPS
 
     def prior(self, state: LogisticState, rng: np.random.Generator | None = None) -> None:
         """Let every arm be clicked at the guessed rate, roughly."""
-        state.active[0] = True
-        state.level[0], state.levels[0] = self.guess, LEVELS
-        state.slopes[0], state.due[0] = SLOPES / max(self.features, 1), FIRST
-        self.settle(state)
+        p = self.features + 1
+        state.active[0], state.due[0] = True, FIRST
+        self.guess(state, NO_SCALES)
+        # Nothing is known of the features' scales yet.
+        mean, std = self.common * np.eye(1, p)[0], LEVEL_FIRST * np.eye(1, p)[0]
+        state.regressions.set_posteriors(mean, np.diag(std))
 
     def settle(self, state: LogisticState) -> None:
-        """Put the posteriors in place that follow from sums and prior."""
+        """Put the posteriors in place that follow from the sums and the prior as it is."""
         if state.totals[0] >= FIRST:
-            put_in_place(state)
-            return
-        # Nothing is known of the features' scales yet.
-        root = np.zeros((self.features + 1, self.features + 1))
-        root[0, 0] = LEVEL_FIRST
-        tried = state.pulls > 0
-        means, roots = state.regressions.by_arm()
-        means[~tried], roots[~tried] = np.append(self.guess, np.zeros(self.features)), root
+            super().settle(state)
 
-    def trainer(self, states: Sequence[LogisticState]) -> Callable[[], None]:
-        """What learns the prior anew from all that these states have seen."""
+    def rewards_until_due(self, weight: float, more: float = MORE) -> float:
+        """Return after how many more rewards to learn the prior again."""
+        return max(FIRST, math.ceil(more * weight))
 
-        def train() -> None:
-            for state in states:
-                for _ in range(STEPS):
-                    learn_prior(state, self.guess)
-                put_in_place(state)
-                state.due[0] = max(FIRST, math.ceil(MORE * state.totals[0]))
+    def scales(self, state: LogisticState) -> Scales:
+        """Return the scales of all contexts; also note which features have varied."""
+        scales = survey(state.totals, state.squares, (1.0, 0.0, 0.0))._replace(known=True)
+        state.active[:] = scales.inverse > 0.0
+        return scales
 
-        return train
+    def guess(self, state: LogisticState, scales: Scales) -> None:
+        """Set b, τ₀² and τ² to the guess, in place."""
+        state.level[0], state.levels[0] = self.common, LEVELS
+        state.slopes[0] = SLOPES / max(self.features, 1)
 
-    def coefficients(self, state: LogisticState, arm: int) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of the log-odds at x = 0, and of every coefficient."""
-        means, roots = state.regressions.by_arm()
-        mean, root, anchor = means[arm].copy(), roots[arm].copy(), state.anchor[1:]
-        mean[0] -= anchor @ mean[1:]
-        root[0] -= anchor @ root[1:]
-        return mean, np.sqrt((root**2).sum(axis=1))
+    def solve(self, state: LogisticState, scales: Scales) -> Posteriors:
+        """Return the posteriors that follow from sums and prior."""
+        p = self.features + 1
+        scale = np.sqrt(np.append(state.levels, np.full(p - 1, state.slopes)) * state.active)
+        inverse, whole = arm_factors(state.moments, scales, p - 1, scale, 1.0)
+        moment = whole[:, :, p]
+        moment[:, 0] += state.level / scale[0]
+        mean = np.einsum("kji,kj->ki", inverse, np.einsum("kij,kj->ki", inverse, moment))
+        return Posteriors(scale, mean, inverse)
 
-    def parameter_names(self, features: Sequence[str]) -> Sequence[str]:
-        """The log-odds at x = 0, then the features."""
-        return ["constant", *features]
+    def improve(self, state: LogisticState, scales: Scales, found: Posteriors) -> None:
+        """Take a step of the EM algorithm for b, τ₀² and τ², from the arms that were tried."""
+        tried, d = state.pulls > 0, self.features
+        count = int(tried.sum())
+        mean = (found.mean * found.scale)[tried]
+        variance = ((found.inverse**2).sum(axis=1) * found.scale**2)[tried]
+        state.level[0] = (mean[:, 0].sum() + LEVEL_WORTH * self.common) / (count + LEVEL_WORTH)
+        level = ((mean[:, 0] - state.level) ** 2 + variance[:, 0]).sum()
+        state.levels[0] = (level + WORTH * LEVELS) / (count + WORTH)
+        if d:
+            slopes = (mean[:, 1:] ** 2 + variance[:, 1:]).sum() / d
+            state.slopes[0] = (slopes + WORTH * SLOPES / d) / (count + WORTH)
+
+    def install(self, state: LogisticState, scales: Scales, found: Posteriors) -> None:
+        """Put posteriors in place, in coordinates relative to the anchor."""
+        both = np.concatenate((found.mean[:, :, None], found.inverse.swapaxes(1, 2)), axis=2)
+        both = returned(both * found.scale[:, None], scales, self.features)
+        state.regressions.set_posteriors(both[:, :, 0], both[:, :, 1:])
+        information = -2.0 * np.log(np.einsum("kii->ki", found.inverse)).sum(axis=1)
+        state.regressions.information[:] = np.maximum(information, 0.0)
 
     def check_rewards(self, rewards: Floats) -> Floats:
         """Return the rewards; raise ValueError if one is not from 0 to 1."""
@@ -178,62 +207,10 @@ class LogisticArms(Model):
         return rewards
 
 
-def standardising(state: LogisticState) -> Floats:
-    """A with z̃ = A z: the constant, and features of mean 0 and variance 1 as far as is known."""
-    seen = max(state.totals[0], 1.0)
-    centre = state.totals / seen
-    variance = state.squares[1:] / seen - centre[1:] ** 2
-    scale = np.where(variance > 1e-300, 1 / np.sqrt(np.maximum(variance, 1e-300)), 1.0)
-    A = np.diag(np.append(1.0, scale))
-    A[1:, 0] = -scale * centre[1:]
-    return A
-
-
-def posteriors(state: LogisticState) -> tuple[Floats, Floats, Floats]:
-    """Mean (K, p), covariance root (K, p, p) and information (K,) in standardised coordinates."""
-    A = standardising(state)
-    p = len(A)
-    scale = np.sqrt(np.append(state.levels, np.full(p - 1, state.slopes)))
-    # In units of the prior, precisions are I + (positive semidefinite): nothing can go wrong.
-    turn = scale[:, None] * A
-    whole = np.eye(p) + turn @ state.moments[:, :, :p] @ turn.T
-    prior = np.append(state.level / scale[0], np.zeros(p - 1))
-    lower = np.linalg.cholesky(whole)
-    inverse = np.linalg.inv(lower)
-    moment = state.moments[:, :, p] @ turn.T + prior
-    mean = np.einsum("kji,kj->ki", inverse, np.einsum("kij,kj->ki", inverse, moment))
-    root = scale[:, None] * inverse.transpose(0, 2, 1)
-    information = 2 * np.log(np.einsum("kii->ki", lower)).sum(axis=1)
-    return mean * scale, root, np.maximum(information, 0.0)
-
-
-def put_in_place(state: LogisticState) -> None:
-    """Put the posteriors that prior and sums lead to in place."""
-    A = standardising(state)
-    mean, root, information = posteriors(state)
-    state.regressions.set_posteriors(mean @ A, A.T @ root)
-    state.regressions.information[:] = information
-
-
-def learn_prior(state: LogisticState, guess: float) -> None:
-    """One step of the EM algorithm for b, τ₀² and τ², from the arms that were tried."""
-    tried = state.pulls > 0
-    count, d = int(tried.sum()), state.anchor.size - 1
-    mean, root, _ = posteriors(state)
-    variance = (root**2).sum(axis=2)[tried]
-    mean = mean[tried]
-    state.level[0] = (mean[:, 0].sum() + LEVEL_WORTH * guess) / (count + LEVEL_WORTH)
-    level = ((mean[:, 0] - state.level) ** 2 + variance[:, 0]).sum()
-    state.levels[0] = (level + WORTH * LEVELS) / (count + WORTH)
-    if d:
-        slopes = (mean[:, 1:] ** 2 + variance[:, 1:]).sum() / d
-        state.slopes[0] = (slopes + WORTH * SLOPES / d) / (count + WORTH)
-
-
 @implements(believe, LogisticArms)
 def believe_logistic(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     anchor = state.anchor
-    centre, scale = predict(state.regressions, relative(anchor, context), arms)
+    centre, scale = predict(state.regressions, relative(anchor, context, 0.0)[:-1], arms)
     mean, std = moments(centre, scale)
     pulls, information = evidence(state.regressions, arms)
     return Belief(
@@ -243,10 +220,13 @@ def believe_logistic(model, state, context, arms, step, rng):  # type: ignore[no
 
 @implements(update, LogisticArms)
 def update_logistic(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
-    if not state.started[0]:
-        state.started[0] = True
-        copy_to(state.anchor[1:], context)
-    z = relative(state.anchor, context)
+    drop_anchor(state, 0.0, context)
+    full = relative(state.anchor, context, 0.0)
+    z = full[:-1]
+    if state.known[0]:
+        for j in range(1, z.size):
+            if z[j] != 0.0 and not state.active[j]:
+                activate(state, j, state.slopes[0], z[j])
     centres, scales = predict(state.regressions, z, np.array([arm]))
     centre, scale = centres[0], scales[0]
     if model.laplace:
@@ -258,18 +238,11 @@ def update_logistic(model, state, context, arm, reward):  # type: ignore[no-unty
     variance = scale * scale * (1.0 - part) / part
     learn(state.regressions, arm, z, value, variance)
     state.due[0] -= 1.0
-    p = z.size
-    for i in range(p):
+    full[z.size] = value
+    add_products(state.moments[arm], full, 1.0 / variance)
+    for i in range(z.size):
         state.totals[i] += z[i]
         state.squares[i] += z[i] * z[i]
-        state.moments[arm, i, p] += z[i] * value / variance
-        for j in range(p):
-            state.moments[arm, i, j] += z[i] * z[j] / variance
-
-
-@implements(training_due, LogisticArms)
-def prior_due(model, state):  # type: ignore[no-untyped-def]
-    return state.due[0] <= 0.0
 
 
 @implements(forget, LogisticArms)
@@ -284,11 +257,10 @@ def forget_logistic(model, state, part, weight):  # type: ignore[no-untyped-def]
     # Mean and variance of the features stay, and count for fewer contexts.
     kept = weight * arms.pulls[part]
     left = max(seen - arms.pulls[part] + kept, kept) / seen
+    fade_arm(state, part, weight)
     for i in range(state.totals.size):
         state.totals[i] *= left
         state.squares[i] *= left
-        for j in range(state.totals.size + 1):
-            state.moments[part, i, j] *= weight
     arms.information[part] *= weight
     arms.pulls[part] *= weight
     widen(arms, part, 1.0 / np.sqrt(weight))

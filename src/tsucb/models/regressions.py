@@ -412,16 +412,6 @@ def learn_rows(state, arm, context, reward, noise_variance):  # type: ignore[no-
 
 
 @compiled
-def relative(anchor, context):  # type: ignore[no-untyped-def]
-    """z = (1, x − x₀): a context with a constant, relative to the anchor, the first context."""
-    z = np.empty(anchor.size)
-    z[0] = 1.0
-    for j in range(1, z.size):
-        z[j] = context[j - 1] - anchor[j]
-    return z
-
-
-@compiled
 def evidence(state, arms):  # type: ignore[no-untyped-def]
     """Pulls and information of the given arms; the state's own arrays where it is all of them."""
     if everyone(arms, state.pulls.size):

@@ -103,14 +103,6 @@ def place_of_largest(values):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def copy_rows(target, source):  # type: ignore[no-untyped-def]
-    """target[:] = source, for matrices of the same shape."""
-    for i in range(target.shape[0]):
-        for j in range(target.shape[1]):
-            target[i, j] = source[i, j]
-
-
-@compiled
 def quantiles(table, share, out):  # type: ignore[no-untyped-def]
     """The quantile of every column, as NumPy has it: between two entries in proportion."""
     rows = table.shape[0]

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 SIDE = 1000.0
 COLOURS = 8
+POINTS = 400  # of a line
 
 
 class Point(NamedTuple):
@@ -212,3 +213,13 @@ def round_numbers(low: float, high: float, most: int) -> list[float]:
     step = next(step * f for f in (1, 2, 5, 10, 20) if (high - low) / (step * f) <= most)
     first = math.ceil(low / step)
     return [round(n * step, 12) for n in range(first, math.floor(high / step) + 1)]
+
+
+def thinned(size: int) -> list[int]:
+    """Return the numbers of at most 400 of this many points, evenly spread, both ends included.
+
+    >>> thinned(3), len(thinned(10_000))
+    ([0, 1, 2], 400)
+    """
+    count = min(size, POINTS)
+    return sorted({round(i * (size - 1) / max(count - 1, 1)) for i in range(count)})

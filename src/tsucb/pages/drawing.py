@@ -19,11 +19,6 @@ PALETTES = {
     "dark": {"paper": "#15181c", "ink": "#e4e7ea", "line": "#454c54"},
 }
 
-# Eight that colour-blind readers can tell apart, on white and on black.
-COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#8C6BB1"]
-DASHES = ["-", "--", "-.", ":"]
-POINTS = 400  # of a line
-
 
 @contextmanager
 def theme(name: str) -> Iterator[None]:
@@ -150,22 +145,3 @@ def legend_above(figure: Figure, axes: Axes, narrow: bool) -> None:
     """The legend of one panel, which holds for all, above the figure."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=3 if narrow else 6)
-
-
-def line_look(number: int) -> dict[str, Any]:
-    """Colour and dashes of the n-th line."""
-    return {
-        "color": COLOURS[number % len(COLOURS)],
-        "linestyle": DASHES[number // len(COLOURS) % len(DASHES)],
-    }
-
-
-def panel(narrow: bool, height: float = 3.6) -> tuple[Figure, Axes]:
-    """A figure with one panel."""
-    figure = new_figure(4.6 if narrow else 10.5, height)
-    return figure, figure.subplots()
-
-
-def thinned(size: int) -> Any:
-    """The numbers of at most so many points of a line."""
-    return np.unique(np.linspace(0, size - 1, min(size, POINTS)).round().astype(np.int64))

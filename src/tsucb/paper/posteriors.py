@@ -90,9 +90,8 @@ class Posteriors(Table2):
         return super().cost(task) * (MEMBERS if task.cell[1] == ENSEMBLE else 1)
 
     def model(self, cell: Cell, features: int) -> Any:
-        make = POSTERIORS[str(cell[1])]
         training = Training(memory=self.steps(cell), batches=self.batches)
-        return make(features, training=training)
+        return POSTERIORS[str(cell[1])](features, training=training)
 
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
         return relative_regret(rows, list(self.axes))

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.agent.values import Cell, Column, cell_of, is_code, listed, missing_in, values_of
 from tsucb.checks import LARGEST
+from tsucb.contexts.values import Cell, cell_of, is_code, listed, values_of
 from tsucb.numeric.arrays import Floats
 
 SMALLEST_BLOCK = 16  # columns, once there are more than numbers
@@ -414,82 +414,6 @@ class Vocabulary:
         last = self.most_columns + SMALLEST_BLOCK
         wider = max(width + width // 2, SMALLEST_BLOCK)
         return min(wider, last) if width < last else wider
-
-    # Many contexts
-
-    def encode_columns(
-        self, columns: dict[str, Column], rows: int, positional: bool, tally: ColumnCounts
-    ) -> tuple[Floats, "Vocabulary", ColumnCounts]:
-        """Return the vectors of a table's rows, and vocabulary and tally after them."""
-        self._check_form(list(columns), positional)
-        self._check_count(len(columns))
-        if not rows:
-            return np.zeros((0, self.width)), self, tally
-        known, left_out = self._left_out(columns)
-        known = known.copied()
-        for name in left_out:
-            del columns[name]
-        known._begin(columns, positional)
-        known._make_all(columns)
-        matrix, tally = known._fill(columns, rows, known.grown(tally, len(self.columns)))
-        return matrix, known, tally
-
-    def _make_all(self, columns: Mapping[str, Column]) -> None:
-        """Make the columns that rows need, in the order in which rows would have made them."""
-        needs: list[tuple[int, int, Feature, Cell]] = []  # row, place in it, feature, value
-        for place, (name, column) in enumerate(columns.items()):
-            feature = self._feature(name)
-            kinds: list[tuple[Cell, NDArray[np.bool_]]]
-            kinds = [(0.0, column.present), (None, missing_in(column))]
-            for cell, where in kinds:
-                if where.any():
-                    needs.append((int(where.argmax()), place, feature, cell))
-            codes, firsts = np.unique(column.codes, return_index=True)
-            for code, first in zip(codes.tolist(), firsts.tolist(), strict=True):
-                if code >= 0 and column.labels[code] not in feature.labels:
-                    needs.append((first, place, feature, column.labels[code]))
-        for feature in self.features.values():
-            if feature.name not in columns:
-                needs.append((0, len(columns), feature, None))
-        needs.sort(key=lambda need: need[:2])
-        first_row = sum(need[0] == 0 for need in needs)
-        for part in (needs[:first_row], needs[first_row:]):
-            for _, _, feature, cell in part:
-                self._make(feature, cell)
-            self._widen()
-
-    def _fill(
-        self, columns: Mapping[str, Column], rows: int, tally: ColumnCounts
-    ) -> tuple[Floats, ColumnCounts]:
-        """Return the vectors of rows whose columns there are, and the tally after them."""
-        matrix = np.zeros((rows, self.width))
-        learned, totals, absent = tally
-        totals, absent = totals.copy(), absent.copy()
-        nothing = Column(np.zeros(rows), np.zeros(rows, bool), np.full(rows, -1), ())
-        numbers: list[tuple[int, Floats, Floats]] = []
-        for feature in self.features.values():
-            column = columns.get(feature.name, nothing)
-            if column.labels:
-                labels = feature.labels
-                places = np.array([labels.column(label) for label in column.labels])
-                known = np.flatnonzero(column.codes >= 0)
-                matrix[known, places[column.codes[known]]] = 1.0
-            missing = missing_in(column)
-            if missing.any():
-                matrix[missing, feature.missing] = 1.0
-            if feature.number is not None:
-                # Added one after the other, as single contexts are, for the same sums to the bit.
-                sums = np.add.accumulate(np.concatenate([[totals[feature.number]], column.numbers]))
-                seen = learned - absent[feature.number] + np.cumsum(column.present)
-                means = sums[:-1] / np.maximum(seen - column.present, 1)
-                filled = np.where(column.present, column.numbers, means)
-                numbers.append((feature.number, sums, filled))
-                absent[feature.number] += rows - int(column.present.sum())
-        totals += matrix.sum(axis=0)
-        for number, sums, filled in numbers:
-            matrix[:, number] = filled
-            totals[number] = sums[-1]
-        return matrix, ColumnCounts(learned + rows, totals, absent)
 
     # Storage
 

@@ -1,14 +1,14 @@
 """Turn contexts as applications have them into vectors; columns are learned as they come."""
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable
 from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.agent.values import column_of, feature_name, kind_of, named, numbered, shown, unique
-from tsucb.agent.vocabulary import ColumnCounts, Vocabulary, check_state
+from tsucb.contexts.values import feature_name, rows_of, shown
+from tsucb.contexts.vocabulary import ColumnCounts, Vocabulary, check_state
 from tsucb.numeric.arrays import Floats
 
 
@@ -146,39 +146,15 @@ class Encoder:
 
     def read_table(self, table: Any) -> Encoded:
         """Return what `encode_table` does, learning nothing yet."""
-        if hasattr(table, "toarray"):
-            table = table.toarray()
-        if isinstance(table, Mapping) or hasattr(table, "columns"):
-            names = list(table.columns if hasattr(table, "columns") else table)
-            values = named(names, [table[name] for name in unique(names)])
-            return self._read_columns(values, positional=False)
-        if isinstance(table, np.ndarray):
-            if table.ndim != 2 or table.shape[1] == 0:
-                raise ValueError(f"a table has rows and columns, but its shape is {table.shape}")
-            return self._read_columns(numbered(table.T), positional=True)
-        if not isinstance(table, Iterable) or isinstance(table, str | bytes | Set):
-            raise TypeError(f"a table is a data frame, a matrix or a list, not a {kind_of(table)}")
         before, vectors = self.learned, []
         vocabulary, tally = before
-        for context in table:
+        for context in rows_of(table):
             vector, vocabulary, tally = vocabulary.encode(context, tally, learn=True)
             vectors.append(vector)
         matrix = np.zeros((len(vectors), vocabulary.width))
         for row, vector in zip(matrix, vectors, strict=True):
             row[: vector.size] = vector
         return Encoded(matrix, before, (vocabulary, tally))
-
-    def _read_columns(self, values: Mapping[str, Any], positional: bool) -> Encoded:
-        columns = {
-            name: column_of(name, column, name in self.categories)
-            for name, column in values.items()
-        }
-        lengths = {column.codes.size for column in columns.values()}
-        if len(lengths) > 1:
-            raise ValueError(f"the columns of a table must be equally long, not {sorted(lengths)}")
-        rows, before = lengths.pop() if lengths else 0, self.learned
-        matrix, *after = before[0].encode_columns(columns, rows, positional, before[1])
-        return Encoded(matrix, before, (after[0], after[1]))
 
     def joined(self, other: "Encoder", base: "Encoder") -> tuple["Encoder", NDArray[np.int64]]:
         """Return an encoder that knows what this one and another learned since they were one.
