@@ -59,7 +59,7 @@ def record(model, state, policy, log, clicks, stream):  # type: ignore[no-untype
         while a < arms.size - 1 and u >= log.chances[t, a]:
             u -= log.chances[t, a]
             a += 1
-        learn(model, state, log, t, a, belief.mean, clicks)  # type: ignore[no-untyped-call]
+        learn(model, state, log, t, a, belief.mean, clicks)
 
 
 @compiled
@@ -71,7 +71,7 @@ def record_floored(model, state, policy, log, clicks, stream):  # type: ignore[n
         choice: Any = choose(policy, belief, stream.rng)
         log.chances[t] = policy.epsilon / arms.size
         log.chances[t, choice.favourite] += 1 - policy.epsilon
-        learn(model, state, log, t, choice.arm, belief.mean, clicks)  # type: ignore[no-untyped-call]
+        learn(model, state, log, t, choice.arm, belief.mean, clicks)
 
 
 @compiled
