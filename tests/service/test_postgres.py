@@ -386,6 +386,34 @@ def test_what_is_kept_while_others_are_written_stays(schema, stores, clock, monk
     run(main)
 
 
+def test_two_servers_that_cannot_know_of_each_other_decide_for_one_request(
+    schema, stores, clock, tmp_path
+):
+    """Both decisions were acknowledged, so both are in the log, and take their rewards."""
+
+    async def main():
+        first, second = stores(schema, schema)
+        async with (
+            running(first, clock, folder=str(tmp_path)) as one,
+            running(second, clock) as two,
+        ):
+            one._ticking.cancel()
+            await one.create("drinks", LoopSettings(), ["tea", "milk"])
+            await in_step(two)
+            one.journal.failed = True  # as if the database were away
+            kept = await one.decide(one.loop("drinks"), {"n": 0}, key="k")
+            made = await two.decide(two.loop("drinks"), {"n": 0}, key="k")
+            await in_step(one, two)
+            assert set(one.loop("drinks").waiting) == {kept.id, made.id}
+            for event in (kept, made):
+                assert await two.reward(two.loop("drinks"), event.id, 1.0) == TAKEN
+            assert await one.decide(one.loop("drinks"), {"n": 0}, key="k") == made
+            await in_step(one, two)
+            assert one.loop("drinks").digest() == two.loop("drinks").digest()
+
+    run(main)
+
+
 def test_a_paused_server_stops_nobody(schema, stores, clock):
     """It holds a lock in the middle of a transaction, and never goes on."""
 

@@ -7,6 +7,8 @@ from collections import defaultdict
 from itertools import islice
 from typing import Any
 
+import msgspec
+
 from tsucb.service import events
 from tsucb.service.events import Compacted, Condensed, Configured, Passed
 from tsucb.service.journal import Overloaded
@@ -197,12 +199,19 @@ class Upkeep(Ledger):
         await asyncio.to_thread(self.unwritten.remove, entries)
 
     def _missing(self, entries: list[Entry]) -> list[Entry]:
-        """Return the decisions that the log does not have; those with keys it recognises itself."""
-        return [
-            (number, event)
-            for number, event in entries
-            if event.key is not None or not self.store.about(number, event.id)
-        ]
+        """Return the decisions that the log does not have; blocks.
+
+        Where another server decided for a repeat of the request, both decisions were acknowledged:
+        this one is written without the key, which is the other's.
+        """
+        found = []
+        for number, event in entries:
+            if event in [events.decode(row.body) for row in self.store.about(number, event.id)]:
+                continue
+            if event.key is not None and self.store.keyed(number, f"d{event.key}") is not None:
+                event = msgspec.structs.replace(event, key=None)
+            found.append((number, event))
+        return found
 
     def _lose(self, error: StoreError) -> None:
         """Go on from what is known, where the store is that of several servers."""
