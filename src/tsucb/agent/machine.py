@@ -651,7 +651,10 @@ def runs_by_address(model: Any, state: Any, policy: Any = None) -> bool:
 
 def split_of(model: Any) -> int:
     """Return how many columns of a row are the context's; `NOT_SPLIT` if arms have no features."""
-    return int(getattr(without_forgetting(model), "context", NOT_SPLIT))
+    inner = without_forgetting(model)
+    if len(inner.context_shape(1)) < 2:  # one context for all arms
+        return NOT_SPLIT
+    return int(getattr(inner, "context", NOT_SPLIT))
 
 
 # Which function a machine has under a name, and which of its memory it is bound to.
