@@ -45,6 +45,7 @@ from tsucb.checks import LARGEST, SMALLEST, flushed
 from tsucb.compiler import class_of, compiled, held, hook, implements, in_compiled_code, offers
 from tsucb.compiler.memory import Kept, keepable
 from tsucb.models.forgetting import without_forgetting
+from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.model import believe, training_due, update
 from tsucb.numeric.arrays import Floats, Integers, taken
 from tsucb.policies.policy import Choice, choose, explored
@@ -668,7 +669,8 @@ def runs_by_address(model: Any, state: Any, policy: Any = None) -> bool:
 
 def split_of(model: Any) -> int:
     """Return how many columns of a row are the context's; `NOT_SPLIT` if arms have no features."""
-    return int(getattr(without_forgetting(model), "context", NOT_SPLIT))
+    plain = without_forgetting(model)
+    return plain.context if isinstance(plain, HybridLinear) else NOT_SPLIT
 
 
 class Machine:
