@@ -30,12 +30,13 @@ from tsucb.agent import merging, snapshot, storage
 from tsucb.agent.batch import DecisionBatch, decide_many
 from tsucb.agent.decision import ArmEstimates, Decision, Ranking, place_id
 from tsucb.agent.decision_log import DecisionLog
-from tsucb.agent.knowledge import Knowledge, known_name, plain_name
+from tsucb.agent.knowledge import Knowledge, Offer, known_name, plain_name
 from tsucb.agent.learner import Learner
 from tsucb.agent.machine import (
     BY_ID,
     CLOSED,
     DECISIONS,
+    NO_ROOM,
     NOT_FINITE,
     NOT_OPEN,
     OBSERVED,
@@ -354,52 +355,66 @@ class Agent:
             known = learner.known
             if known.machine is None:
                 known = learner.prepared()
-            if reading is None or (arms is None and learner.fits(reading)):
-                decision = self._choose_any(known, x, reading, now)
+            offer = known.everyone
+            if reading is not None and (arms is not None or not learner.fits(reading)):
+                if not learner.reader.is_current(reading):
+                    reading = learner.reader.read(context, offered)
+                known, offer, values = learner.placed(reading, arms, offered)
+                x = values.tobytes()
+            if learner.coming or known.machine.is_plain:
+                decision = self._choose_in_steps(known, offer, x, reading, now)
             else:
-                decision = self._choose_offered(context, arms, offered, reading, now)
+                decision = self._choose_at_once(known, offer, x, reading, now)
         if self._log is not None:
             self._log.decided(decision, _told(context, arms))
         return decision
 
-    def _choose_any(self, known: Knowledge, x: bytes, reading: Any, now: float) -> Decision:
-        """Choose among all arms for a context as wide as the model, in one call."""
-        learner, offer, machine = self._learner, known.everyone, known.machine
-        if not offer.names:
+    def _choose_at_once(
+        self, known: Knowledge, offer: Offer, x: bytes, reading: Any, now: float
+    ) -> Decision:
+        """Choose an arm and open the decision in one call of compiled code."""
+        learner, names = self._learner, offer.names
+        if not names:
             raise ValueError("no arm is available; add one, or list at least one")
+        before, learner.known = learner.known, known
         if reading is not None:
             learner.reader.accept(reading)
         try:
+            machine = known.machine
             place, id, seen = machine.decide(x, offer.columns, now, True)
             if place < 0:
                 if place == NOT_FINITE:
-                    check_finite(np.frombuffer(x), learner.model.largest)
+                    check_finite(np.frombuffer(x), known.model.largest)
                 machine = learner.make_room(1, len(x) // 8 + 1)
                 place, id, seen = machine.decide(x, offer.columns, now, True)
         except Exception:
+            learner.known = before
             if reading is not None:
                 learner.reader.reject(reading)
             raise
-        names, policy = offer.names, learner.policy
-        return Decision(id, names[place], offer, policy, seen, machine.belief, now)
+        return Decision(id, names[place], offer, learner.policy, seen, None, now)
 
-    def _choose_offered(
-        self, context: Any, arms: Any, offered: Any, reading: Any, now: float
+    def _choose_in_steps(
+        self, known: Knowledge, offer: Offer, x: bytes, reading: Any, now: float
     ) -> Decision:
-        """Choose among some arms, or for a context that needs a wider model or is read again."""
+        """Choose an arm, admit it if it is new, and open the decision."""
         learner = self._learner
-        if not learner.reader.is_current(reading):
-            reading = learner.reader.read(context, offered)
-        known, offer, values = learner.placed(reading, arms, offered)
-        x = values.tobytes()
         place, decision = learner.chosen(known, offer, x)
         learner.adopt(reading, known)
         if learner.coming:
             learner.use(learner.known, decision.arm, int(offer.columns[place]))
-        machine = learner.make_room(1, values.size + 1)
-        decision.id = decision_id(*machine.open_one(x, offer.columns, place, now))
+        decision.id = self._opened("open_one", 1, x, offer.columns, place, now)
         decision.time = now
         return decision
+
+    def _opened(self, function: str, rows: int, x: bytes, *arguments: Any) -> str:
+        """Open decisions by a function of the machine, making room for them; return their id."""
+        machine = self._learner.known.machine
+        number, checksum = getattr(machine, function)(x, *arguments)
+        if number == NO_ROOM:
+            machine = self._learner.make_room(rows, len(x) // 8 + rows)
+            number, checksum = getattr(machine, function)(x, *arguments)
+        return decision_id(number, checksum)
 
     def rank(self, context: Context, k: int, arms: Any = None) -> Ranking:
         """Choose a list of k different arms, the one to be shown first first.
@@ -435,9 +450,8 @@ class Agent:
             if learner.coming:
                 for name, place in zip(ranking.arms, ranking.places, strict=True):
                     learner.use(learner.known, name, int(offer.columns[place]))
-            machine = learner.make_room(length, values.size + length)
-            number, checksum = machine.open_list(x, offer.columns, places, now)
-        ranking.id, ranking.time = decision_id(number, checksum), now
+            ranking.id = self._opened("open_list", length, x, offer.columns, places, now)
+        ranking.time = now
         if self._log is not None:
             told = _told(context, arms)
             for place in range(length):
@@ -476,7 +490,6 @@ class Agent:
             if not learner.reader.is_current(reading):
                 reading = learner.reader.read_many(contexts, offered)
             known, offer, values = learner.placed(reading, arms, offered)
-            known.machine = learner.machine_for(known)
             matrix = np.ascontiguousarray(values.reshape(len(values), math.prod(values.shape[1:])))
             decisions, aside = decide_many(known, learner.policy, matrix, offer, now)
             learner.adopt(reading, known)
@@ -493,12 +506,10 @@ class Agent:
             for place in np.unique(places).tolist():
                 learner.use(learner.known, offer.names[place], int(offer.columns[place]))
         rows = values[np.arange(len(values)), places] if learner.reader.per_arm else values
-        count = min(len(rows), self.max_open)
-        machine = learner.make_room(count, rows.size + count)
-        machine.open_many(
-            *aside, decisions.checksums, np.ascontiguousarray(rows), offer.columns, places,
-            decisions.time,
-        )  # fmt: skip
+        count, rows = min(len(rows), self.max_open), np.ascontiguousarray(rows)
+        given = *aside, decisions.checksums, rows, offer.columns, places, decisions.time
+        if not learner.known.machine.open_many(*given):
+            learner.make_room(count, rows.size + count).open_many(*given)
 
     def estimate(self, context: Context = None, arms: Any = None) -> ArmEstimates:
         """Return what the agent believes of every arm in this context, and would choose next.
@@ -582,11 +593,10 @@ class Agent:
             if not learner.reader.is_current(reading):
                 reading = self._read_one(context, arm, features)
             known, column = learner.column_of(learner.widened(reading), arm)
-            x = laid_out_for(reading, known.model)
+            x = laid_out_for(reading, known.model).tobytes()
             learner.adopt(reading, known)
-            machine = learner.make_room(1, x.size + 1)
-            number, checksum = machine.open_one(x.tobytes(), np.array([column]), 0, now)
-            self._open.name(id, int(number), int(checksum))
+            made = self._opened("open_one", 1, x, np.array([column]), 0, now)
+            self._open.name(id, made)
 
     def _read_one(self, context: Context, arm: Arm, features: Any) -> Any:
         """Read the context of one arm, which must be known or may come."""

@@ -64,7 +64,7 @@ from tsucb.agent.machine import (
     make_machine,
     split_of,
 )
-from tsucb.agent.open_decisions import NOT_SPLIT, QUEUED, roomier_table
+from tsucb.agent.open_decisions import NOT_SPLIT, QUEUED, has_room, roomier_table
 from tsucb.checks import SMALLEST, between, flushed, truth, whole_number, within
 from tsucb.contexts.readers import (
     NOBODY,
@@ -419,6 +419,7 @@ class Learner:
         The knowledge is as wide as the context and has columns for new arms; nothing has changed.
         """
         known, offer = self._offer(self.widened(reading), arms, offered)
+        known.machine = self.machine_for(known)
         return known, offer, laid_out_for(reading, known.model)
 
     def widened(self, reading: Reading) -> Knowledge:
@@ -427,12 +428,12 @@ class Learner:
         width = wanted_width(reading, known.model) if reading.encoded else None
         return known if width is None else known.widened(width)
 
-    def adopt(self, reading: Reading, known: Knowledge) -> Machine:
-        """Accept what was read and placed; return the machine for it."""
-        self.reader.accept(reading)
+    def adopt(self, reading: Reading | None, known: Knowledge) -> None:
+        """Accept what was read and placed."""
+        if reading is not None:
+            self.reader.accept(reading)
         self.known = known
-        machine: Machine = self.prepared().machine
-        return machine
+        self.prepared()
 
     def width_after(self, context: Context, arms: Any = None) -> int:
         """Return how many columns the model will have once it has learned a context; learn nothing.
@@ -448,7 +449,7 @@ class Learner:
     def make_room(self, rows: int, numbers: int) -> Machine:
         """Make room for this many more open decisions; return the machine for it."""
         known = self.prepared()
-        if not known.machine.has_room(rows, numbers):
+        if not has_room(known.table, rows, numbers):
             self.known = known.changed(table=roomier_table(known.table, rows, numbers))
         machine: Machine = self.prepared().machine
         return machine

@@ -31,7 +31,6 @@ from tsucb.agent.open_decisions import (
     OpenTable,
     add_row,
     close_row,
-    decision_id,
     drop_oldest,
     find_row,
     has_room,
@@ -242,9 +241,9 @@ def padded(values, split, row):  # type: ignore[no-untyped-def]
         rest = values.size - 1 - first
     for j in range(row.size):
         row[j] = 0.0
-    for j in range(first):
+    for j in range(min(first, row.size)):  # never beyond the row, whatever it was given
         row[j] = without_tiny(values[at + j])
-    for j in range(rest):
+    for j in range(min(rest, row.size - split)):
         row[split + j] = without_tiny(values[1 + first + j])
 
 
@@ -398,9 +397,11 @@ def _open_list(accounts, context, columns, places, now):  # type: ignore[no-unty
 
 @compiled
 def _open_many(accounts, counts, checksum, chosen, checksums, rows, columns, places, now):  # type: ignore[no-untyped-def]
-    """Take over counts and open decisions made at once, as many as may be open; there is room."""
+    """Take over counts and open decisions made at once, if there is room for those that may be."""
     books, n = accounts.books, places.size
     first = books.counts[DECISIONS] + 1
+    if not has_room(accounts.table, min(n, accounts.table.sizes[LIMIT]), rows.size + n):
+        return False
     take_counts(books, counts, checksum, chosen)
     for i in range(max(n - accounts.table.sizes[LIMIT], 0), n):
         add_row(
@@ -408,6 +409,7 @@ def _open_many(accounts, counts, checksum, chosen, checksums, rows, columns, pla
             accounts.split,
         )  # fmt: skip
     drop_oldest(accounts.table)
+    return True
 
 
 @compiled
@@ -423,11 +425,6 @@ def _close(accounts, rows):  # type: ignore[no-untyped-def]
     for i in range(rows.size):
         close_row(accounts.table, rows[i])
     accounts.books.counts[CLOSED] += rows.size
-
-
-@compiled
-def _has_room(accounts, rows, numbers):  # type: ignore[no-untyped-def]
-    return has_room(accounts.table, rows, numbers)
 
 
 @compiled
@@ -645,7 +642,6 @@ FUNCTIONS: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
     ),
     "adopt": (_adopt, "accounts", (INT, INT)),
     "close": (_close, "accounts", (COLUMNS,)),
-    "has_room": (_has_room, "accounts", (INT, INT)),
     "count": (_count, "accounts", (INT,)),
     "decide": (_decide, "deciding", (LENT_BYTES, COLUMNS, FLOAT, BOOL)),
     "decide long": (_decide_long, "deciding", (LENT_BYTES, COLUMNS, FLOAT, BOOL)),
@@ -679,6 +675,7 @@ class Machine:
     `belief` is that of the last decision, which only `PlainMachine` keeps.
     """
 
+    is_plain = False  # whether decisions are made by plain Python
     belief: Belief | None = None
 
     def __init__(self, policy: Any, known: Any, rng: np.random.Generator) -> None:
@@ -713,6 +710,8 @@ class PlainMachine(Machine):
     `learn` is compiled where the model is, else it is None: then learn into a copy.
     """
 
+    is_plain = True
+
     def _bind(self, policy: Any, model: Any, state: Any, rng: np.random.Generator) -> None:
         self.policy, self.model, self.state, self.rng = Watched(policy), model, state, rng
         if runs_by_address(model, state):
@@ -742,17 +741,13 @@ class PlainMachine(Machine):
         return int(choice.arm)
 
     def decide(self, context: bytes, columns: Integers, now: float, opens: bool) -> Decided:
-        """Do what `_decide` does."""
+        """Do what `_decide` does without opening the decision."""
         values, counts = np.frombuffer(context), self.books.counts
         if problem := self._problem(values):
             return problem, "", b""
-        if opens and not self.has_room(1, values.size + 1):
-            return NO_ROOM, "", b""
         step = int(counts[DECISIONS] + counts[OBSERVATIONS]) + 1
-        arm, id = self.choice(values, columns, step, self.seen), ""
-        if opens:
-            id = decision_id(*map(int, self.open_one(context, columns, arm, now)))
-        return arm, id, self.seen[: 4 * columns.size + 2].tobytes()
+        arm = self.choice(values, columns, step, self.seen)
+        return arm, "", self.seen[: 4 * columns.size + 2].tobytes()
 
     def rank(self, context: bytes, columns: Integers, places: Integers, seen: Floats) -> int:
         """Do what `_rank` does, one decision after the other."""

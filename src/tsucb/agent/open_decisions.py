@@ -131,11 +131,12 @@ class OpenDecisions:
         find_rows(self.table, numbers, checksums, rows)
         return rows
 
-    def name(self, id: str, number: int, checksum: int) -> None:
+    def name(self, id: str, made: str) -> None:
         """Let a decision that was just opened be found under an id given by others."""
         if len(self.given) > 2 * len(self) + LEAST_ROWS:  # forget those that are closed
             self.given = {id: key for id, key in self.given.items() if self.find(id)[0] >= 0}
-        self.given[id] = number, checksum
+        numbers, checksums = parsed_ids([made])
+        self.given[id] = int(numbers[0]), int(checksums[0])
 
     def ids(self, rows: Integers) -> list[str]:
         """Return the ids of the decisions or lists in rows."""
