@@ -1,4 +1,4 @@
-"""What it costs that `AdaptiveLinear` learns its prior: beside `NIGLinear`, whose prior is fixed.
+"""The cost of learning a prior: `AdaptiveLinear` beside `NIGLinear`, whose prior is fixed.
 
 `python benchmarks/adaptive.py` prints a decision with its update on average over 10,000 steps,
 refreshes included, as ratios in the same process; and the slowest reward of an agent with 20 arms
@@ -16,7 +16,7 @@ ARMS = 10
 
 
 def seconds(model: tsucb.Model, features: int) -> float:
-    """Processor time of one run."""
+    """Return the processor time of one run."""
     bandit = tsucb.ContextualLinearBandit(ARMS, features, noise=0.5)
     begin = time.process_time()
     tsucb.simulate(
@@ -26,7 +26,7 @@ def seconds(model: tsucb.Model, features: int) -> float:
 
 
 def slowest_reward(arms: int, features: int, rewards: int) -> float:
-    """The longest time, by the clock, that an agent took for one reward."""
+    """Return the longest time, by the clock, that an agent took for one reward."""
     rng = np.random.default_rng(0)
     agent = tsucb.Agent(range(arms), features, policy=tsucb.TSUCB(1), seed=0)
     slowest = 0.0

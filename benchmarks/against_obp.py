@@ -16,7 +16,7 @@ import numpy as np
 
 
 def make_log(seed: int = 0, size: int = 2_000, arms: int = 5) -> dict[str, Any]:
-    """A log with all propensities, a policy to evaluate, and predictions that are a little off."""
+    """Return a log with all propensities, a policy to evaluate, and slightly wrong predictions."""
     rng = np.random.default_rng(seed)
     means = rng.random((size, arms))
     scores = np.exp(2 * means)
@@ -34,7 +34,7 @@ def make_log(seed: int = 0, size: int = 2_000, arms: int = 5) -> dict[str, Any]:
 
 
 def stand_ins() -> None:
-    """For what its package imports and its estimators do not use."""
+    """Replace modules that the package imports but its estimators do not use."""
     for name in ("torch", "seaborn", "pyieoe"):
         if find_spec(name) is None:
             module, empty = MagicMock(), type("Empty", (), {})

@@ -32,7 +32,7 @@ for policy in getattr(libraries, sys.argv[1])():
 
 
 def fastest(step: Callable[[int], None], steps: int, stretches: int = 7) -> float:
-    """Microseconds of CPU time per step, in the fastest stretch."""
+    """Return the microseconds of CPU time per step, in the fastest stretch."""
     times = []
     for _ in range(stretches):
         begin = time.process_time()
@@ -42,7 +42,7 @@ def fastest(step: Callable[[int], None], steps: int, stretches: int = 7) -> floa
     return 1e6 * min(times)
 
 
-# What the agent is asked with, at K = 10 and d = 10.
+# The settings of the agent, at K = 10 and d = 10.
 OURS: dict[str, dict[str, Any]] = {
     "nothing set": {},
     "TS-UCB(1)": {"policy": tsucb.TSUCB(1)},
@@ -52,7 +52,7 @@ OURS: dict[str, dict[str, Any]] = {
 
 
 def decision_time(arms: int, features: int, steps: int, **settings: Any) -> float:
-    """One `choose` with its `reward`, on the problem that the peers get."""
+    """Time one `choose` with its `reward`, on the problem that the peers get."""
     rng = np.random.default_rng(0)
     coefficients = rng.standard_normal((features, arms))
     contexts = rng.standard_normal((steps, features)) / (features * 0.5)
@@ -69,7 +69,7 @@ def decision_time(arms: int, features: int, steps: int, **settings: Any) -> floa
 
 
 def peer_times(folder: Path) -> dict[str, float]:
-    """Microseconds of every policy of the peers whose environments are there."""
+    """Return the microseconds of every policy of the peers that are installed."""
     rows = {}
     for library in PEERS:
         python = folder / library / "bin" / "python"

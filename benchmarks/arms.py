@@ -41,7 +41,7 @@ LIKED = {
 
 
 class Articles:
-    """Rewards are linear in a reader's features, with coefficients of every article's own.
+    """Rewards linear in a reader's features, with coefficients for every article.
 
     Reading level and general interest count for all articles (0.8 and 0.5), the interest in a
     category for its articles (1.2), and each article differs a little (0.1) in all of them; the
@@ -62,7 +62,7 @@ class Articles:
     def regret(
         self, choose: Callable[[Any], int], learn: Callable[[Any, int, float], None]
     ) -> float:
-        """Of what is chosen, all rounds together."""
+        """Return the regret of the choices, over all rounds."""
         total = 0.0
         for x, noise in zip(self.contexts, self.noise, strict=True):
             means = self.theta @ x
@@ -74,7 +74,7 @@ class Articles:
 
 
 def articles_tsucb(seed: int) -> float:
-    """The agent with nothing set: readers and articles as dictionaries."""
+    """Play the agent with nothing set: readers and articles as dictionaries."""
     import tsucb
 
     problem = Articles(seed)
@@ -94,7 +94,7 @@ def articles_tsucb(seed: int) -> float:
 
 
 def articles_bayesianbandits(seed: int) -> float:
-    """Its hybrid model as the notebook builds it: shared, crossed by hand, and one per article."""
+    """Play the notebook's hybrid model: shared, crossed by hand, and one per article."""
     problem = Articles(seed)
     count = len(problem.categories)
     mine = np.array([[c == name for name in FEATURES[2:]] for c in problem.categories], float)
@@ -118,14 +118,14 @@ def articles_bayesianbandits(seed: int) -> float:
 
 
 def visits(seed: int, rounds: int = 5000) -> Iterator[tuple[str, str]]:
-    """Who comes, and when."""
+    """Yield the user and the time of every visit."""
     rng = np.random.default_rng(seed)
     for _ in range(rounds):
         yield ("Tom", "Anna")[rng.integers(2)], ("morning", "afternoon")[rng.integers(2)]
 
 
 def news_tsucb(seed: int) -> float:
-    """The agent with nothing set: the topic is the article's only feature."""
+    """Play the agent with nothing set: the topic is the article's only feature."""
     import tsucb
 
     agent, clicks = tsucb.Agent(seed=seed), []
@@ -138,7 +138,7 @@ def news_tsucb(seed: int) -> float:
 
 
 def news_crossed(seed: int) -> float:
-    """The same, told that user and time matter together."""
+    """Play the agent with user and time crossed."""
     import tsucb
 
     agent, clicks = tsucb.Agent(seed=seed), []
@@ -151,7 +151,7 @@ def news_crossed(seed: int) -> float:
 
 
 def news_vowpalwabbit(seed: int) -> float:
-    """As in its tutorial: epsilon 0.2, features of users crossed with those of articles."""
+    """Play as in the tutorial: epsilon 0.2, features of users crossed with those of articles."""
     learner = import_module("vowpalwabbit").Workspace(
         f"--cb_explore_adf -q UA --quiet --epsilon 0.2 --random_seed {seed + 1}"
     )
@@ -197,8 +197,8 @@ def regret_of_visits(seed: int, adding: bool, rounds: int = 1500) -> float:
 
 
 def play_pairs(runs: int) -> None:
-    """Everything with pairs of categories and without."""
-    from tsucb.agent import readers
+    """Play everything with pairs of categories and without."""
+    from tsucb.contexts import readers
 
     usual = readers.MOST_PAIRED
     for name, play in (
@@ -213,7 +213,7 @@ def play_pairs(runs: int) -> None:
 
 
 def summary(scores: list[float]) -> str:
-    """The mean, and its standard error."""
+    """Return the mean and its standard error."""
     spread = np.std(scores, ddof=1) / np.sqrt(len(scores)) if len(scores) > 1 else 0.0
     return f"{np.mean(scores):.4g} ± {spread:.2g}"
 
@@ -222,7 +222,7 @@ def summary(scores: list[float]) -> str:
 
 
 def least(call: Callable[[], Any], rounds: int, each: int = 1) -> float:
-    """Microseconds of CPU time for each of so many in a call: the least of 25 measurements."""
+    """Return the microseconds of CPU time per decision in a call: the least of 25 measurements."""
     times = []
     for _ in range(25):
         begin = time.process_time()
@@ -233,7 +233,7 @@ def least(call: Callable[[], Any], rounds: int, each: int = 1) -> float:
 
 
 def growth() -> dict[str, list[tuple[int, float]]]:
-    """What each size costs."""
+    """Time every size."""
     import tsucb
 
     rng = np.random.default_rng(0)
@@ -273,7 +273,7 @@ def growth() -> dict[str, list[tuple[int, float]]]:
 
 
 def draw(found: dict[str, list[tuple[int, float]]], folder: Path) -> None:
-    """One line per size, for light and for dark pages."""
+    """Draw one line per size, for light and for dark pages."""
     from matplotlib.figure import Figure
 
     from tsucb.pages.drawing import theme

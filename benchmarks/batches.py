@@ -34,7 +34,7 @@ Batch = tuple[Callable[[Any], Any], Callable[[Any, Any, Any], Any]]
 
 
 def tsucb_rule(rule: str, by_ids: bool = False) -> Callable[[int, int], Batch]:
-    """This library's agent with the model that the others have."""
+    """Return this library's agent with the model of the other libraries."""
 
     def make(arms: int, features: int) -> Batch:
         import tsucb
@@ -58,7 +58,7 @@ def tsucb_rule(rule: str, by_ids: bool = False) -> Callable[[int, int], Batch]:
 
 
 def mabwiser_rule(rule: str) -> Callable[[int, int], Batch]:
-    """MABWiser, given a fit of one row for each arm before."""
+    """Return MABWiser, fitted with one row for each arm."""
 
     def make(arms: int, features: int) -> Batch:
         from mabwiser.mab import MAB, LearningPolicy  # type: ignore[import-not-found]
@@ -72,7 +72,7 @@ def mabwiser_rule(rule: str) -> Callable[[int, int], Batch]:
 
 
 def bayesianbandits_rule(arms: int, features: int) -> Batch:
-    """The agent of bayesianbandits, with Thompson sampling; it learns arm by arm."""
+    """Return the agent of bayesianbandits with Thompson sampling, which learns arm by arm."""
     import bayesianbandits as bb  # type: ignore[import-not-found]
 
     learners = [bb.Arm(k, learner=bb.NormalRegressor(alpha=1.0, beta=1.0)) for k in range(arms)]
@@ -120,7 +120,7 @@ def serve(name: str) -> None:
 
 
 def ask(process: "subprocess.Popen[str]", size: tuple[int, int, int]) -> list[float]:
-    """One measurement."""
+    """Ask a process for one measurement."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(json.dumps(size) + "\n")
@@ -129,7 +129,7 @@ def ask(process: "subprocess.Popen[str]", size: tuple[int, int, int]) -> list[fl
 
 
 def main() -> None:
-    """Take turns, and print two tables."""
+    """Time the libraries in turn, and print two tables."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--rounds", type=int, default=5)

@@ -84,7 +84,7 @@ def reward_clicks(environment, world, arm):  # type: ignore[no-untyped-def]
 def covered(
     model: Any, state: Any, beta: NDArray[Any], rng: np.random.Generator
 ) -> dict[str, float]:
-    """Shares of intervals that cover the true rate, at 50 new contexts."""
+    """Return the shares of intervals that cover the true rate, at 50 new contexts."""
     shares: dict[str, list[float]] = {}
     lower, upper = np.empty(ARMS), np.empty(ARMS)
     most = state.pulls == state.pulls.max()
@@ -104,7 +104,7 @@ def covered(
 
 
 def played(name: str, policy: Any, run: int, horizon: int) -> dict[str, float]:
-    """One run."""
+    """Play one run; return its regret, time and coverage."""
     model = MODELS[name]
     environment = Clicks(ARMS, FEATURES)
     nothing, stop = np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.bool_)

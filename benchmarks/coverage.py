@@ -9,7 +9,7 @@ time of each decision.
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,50 +24,62 @@ from tsucb.policies.names import named_policy
 from tsucb.policies.policy import choose, probabilities
 
 FEATURES, NOISE = 3, 0.3
-# All contexts, evenly: the mean over these points errs by less than a tenth of an interval's width.
+# Contexts in even spacing: the error of the mean over them is below a tenth of an interval's width.
 EVENLY = norm.ppf(qmc.Sobol(FEATURES, rng=np.random.default_rng(0)).random_base2(13))
 
 
 @compiled
 def paid(mean: Any, noise: Any, clicks: Any) -> Any:
-    """A normal reward, or a click with this chance."""
+    """Draw a normal reward, or a click with this probability."""
     if clicks:
         return 1.0 if noise < mean else 0.0
     return mean + noise
 
 
+class Events(NamedTuple):
+    """The N events of a log: what they are drawn from, and what is recorded of them."""
+
+    contexts: Floats  # (N, d)
+    means: Floats  # (N, K)
+    noise: Floats  # (N,)
+    arm: Integers  # (N,)
+    reward: Floats  # (N,)
+    chances: Floats  # (N, K)
+    guess: Floats  # (N, K) posterior means
+
+
 @compiled
-def record(  # type: ignore[no-untyped-def]
-    model, state, policy, contexts, means, noise, arm, reward, chances, guess, clicks, stream
-):
+def record(model, state, policy, log, clicks, stream):  # type: ignore[no-untyped-def]
     """Let a policy choose, by its formula for the probabilities, and learn."""
-    arms = np.arange(means.shape[1])
-    for t in range(len(contexts)):
-        belief = believe(model, state, contexts[t], arms, t + 1, stream.rng)
-        chances[t] = probabilities(policy, belief)
+    arms = np.arange(log.means.shape[1])
+    for t in range(len(log.contexts)):
+        belief = believe(model, state, log.contexts[t], arms, t + 1, stream.rng)
+        log.chances[t] = probabilities(policy, belief)
         u, a = stream.rng.random(), 0
-        while a < arms.size - 1 and u >= chances[t, a]:
-            u -= chances[t, a]
+        while a < arms.size - 1 and u >= log.chances[t, a]:
+            u -= log.chances[t, a]
             a += 1
-        arm[t], guess[t] = a, belief.mean
-        reward[t] = paid(means[t, a], noise[t], clicks)
-        update(model, state, contexts[t], a, reward[t])
+        learn(model, state, log, t, a, belief.mean, clicks)
 
 
 @compiled
-def record_floored(  # type: ignore[no-untyped-def]
-    model, state, policy, contexts, means, noise, arm, reward, chances, guess, clicks, stream
-):
+def record_floored(model, state, policy, log, clicks, stream):  # type: ignore[no-untyped-def]
     """Let a policy with a floor choose and learn; its probabilities are those given its draw."""
-    arms = np.arange(means.shape[1])
-    for t in range(len(contexts)):
-        belief = believe(model, state, contexts[t], arms, t + 1, stream.rng)
+    arms = np.arange(log.means.shape[1])
+    for t in range(len(log.contexts)):
+        belief = believe(model, state, log.contexts[t], arms, t + 1, stream.rng)
         choice: Any = choose(policy, belief, stream.rng)
-        chances[t] = policy.epsilon / arms.size
-        chances[t, choice.favourite] += 1 - policy.epsilon
-        arm[t], guess[t] = choice.arm, belief.mean
-        reward[t] = paid(means[t, choice.arm], noise[t], clicks)
-        update(model, state, contexts[t], choice.arm, reward[t])
+        log.chances[t] = policy.epsilon / arms.size
+        log.chances[t, choice.favourite] += 1 - policy.epsilon
+        learn(model, state, log, t, choice.arm, belief.mean, clicks)
+
+
+@compiled
+def learn(model: Any, state: Any, log: Any, t: Any, arm: Any, mean: Any, clicks: Any) -> None:
+    """Record an event and its reward, and learn from it."""
+    log.arm[t], log.guess[t] = arm, mean
+    log.reward[t] = paid(log.means[t, arm], log.noise[t], clicks)
+    update(model, state, log.contexts[t], arm, log.reward[t])
 
 
 class Log:
@@ -91,19 +103,12 @@ class Log:
         self.reward: Floats = np.empty(size)
         self.chances: Floats = np.empty((size, arms))
         self.guess: Floats = np.empty((size, arms))
-        given = (
-            self.contexts,
-            means,
-            noise,
-            self.arm,
-            self.reward,
-            self.chances,
-            self.guess,
-            clicks,
-        )
+        recorded = (self.arm, self.reward, self.chances, self.guess)
+        events = Events(self.contexts, means, noise, *recorded)
         policy: Any = named_policy(logger.replace("cautious ", ""))
         loop: Any = record_floored if "+" in logger else record
-        loop(model, model.start(arms), policy, *given, held(np.random.default_rng([seed, 1])))
+        stream = held(np.random.default_rng([seed, 1]))
+        loop(model, model.start(arms), policy, events, clicks, stream)
         # What the other policies know.
         x = rng.normal(size=(60, FEATURES))
         known = np.empty((arms, FEATURES))
@@ -128,7 +133,7 @@ class Log:
 
 
 def estimate(log: Log, target: Floats) -> dict[str, estimators.Estimate]:
-    """What all estimators say."""
+    """Return what all estimators say."""
     played = log.chances[np.arange(log.arm.size), log.arm]
     return {
         "IPS": estimators.inverse_propensity(log.arm, log.reward, log.chances, target),

@@ -87,7 +87,7 @@ def fused_ts_ucb(arms, d, noise, horizon, world, mind):  # type: ignore[no-untyp
 
 @numba.njit(nogil=True)
 def bare_normals(count, rng):  # type: ignore[no-untyped-def]
-    """Nothing but the drawing of normals."""
+    """Draw normals, and do nothing else."""
     total = 0.0
     for _ in range(count):
         total += rng.standard_normal()
@@ -96,7 +96,7 @@ def bare_normals(count, rng):  # type: ignore[no-untyped-def]
 
 @numba.njit(fastmath=True, nogil=True)
 def bare_reading(numbers, times):  # type: ignore[no-untyped-def]
-    """Nothing but the reading of an array, several times."""
+    """Read an array several times, and do nothing else."""
     total = 0.0
     for _ in range(times):
         for i in range(numbers.size):
@@ -106,7 +106,7 @@ def bare_reading(numbers, times):  # type: ignore[no-untyped-def]
 
 
 def fastest(work: Callable[[], Any], repeat: int = 5) -> float:
-    """The shortest of several times by the clock, in seconds: the others were disturbed."""
+    """Return the shortest of several times by the clock, in seconds, as the least disturbed."""
     work()
     times = []
     for _ in range(repeat):
@@ -133,7 +133,7 @@ def simulated(
 
 
 def played(**settings: Any) -> Callable[[], None]:
-    """Decisions of a live agent with their rewards, one by one."""
+    """Let a live agent decide and learn, one decision at a time."""
     rng = np.random.default_rng(0)
     contexts = rng.standard_normal((AGENT_STEPS, FEATURES))
     agent = tsucb.Agent(range(10), FEATURES, seed=0, **settings)
@@ -149,7 +149,7 @@ def played(**settings: Any) -> Callable[[], None]:
 
 
 def works() -> dict[str, Work]:
-    """What is timed, by the name it has in the history."""
+    """Return what is timed, by its name in the history."""
     world, mind, rng = (np.random.default_rng(seed) for seed in range(3))
     found: dict[str, Work] = {}
 

@@ -29,13 +29,13 @@ ARMS, STEPS, ROUNDS, REPEATS = (10, 60), 60, 3, 20
 
 @compiled
 def repeat(policy: Any, belief: Any, rng: np.random.Generator) -> None:
-    """The same decision several times, so that the call from Python does not count."""
+    """Repeat a decision, so that the call from Python does not count."""
     for _ in range(REPEATS):
         choose(policy, belief, rng)
 
 
 def beliefs(arms: int) -> list[Belief]:
-    """The beliefs that TS-UCB(1) meets in the first steps of a run."""
+    """Return the beliefs that TS-UCB(1) meets in the first steps of a run."""
     bandit = tsucb.ContextualLinearBandit(arms, features=10, noise=0.5)
     rng = np.random.default_rng(1)
     world, model = bandit.begin(rng), bandit.model()

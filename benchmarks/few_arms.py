@@ -64,7 +64,7 @@ PLAN: tuple[tuple[int, int, tuple[Any, ...]], ...] = (
 
 
 def measure(arms: int, runs: int, policy: Any) -> dict[str, Any]:
-    """One row: what the policy's regret is like over the runs."""
+    """Play a policy; return the row of its regret over the runs."""
     result = tsucb.simulate(
         tsucb.KArmedBandit(arms), tsucb.BernoulliArms(), [policy], horizon=HORIZON, runs=runs,
         seed=SEED, workers=1, checkpoints=10, progress=False,
@@ -73,7 +73,7 @@ def measure(arms: int, runs: int, policy: Any) -> dict[str, Any]:
 
 
 def row(arms: int, policy: str, regret: np.ndarray) -> dict[str, Any]:
-    """What the regret (runs, 10 checkpoints) of a policy is like."""
+    """Return the row of a policy's regret (runs, 10 checkpoints)."""
     final, last = np.sort(regret[:, -1]), regret[:, -1] - regret[:, -2]
     mean, _, low, high = mean_interval(final)
     return {
@@ -93,7 +93,7 @@ def row(arms: int, policy: str, regret: np.ndarray) -> dict[str, Any]:
 
 
 def main(path: Path) -> None:
-    """Measure what the file does not have yet."""
+    """Measure what is not in the file yet."""
     rows: list[Any] = pd.read_csv(path).to_dict("records") if path.exists() else []
     done = {(row["arms"], row["policy"]) for row in rows}
     for arms, runs, policies in PLAN:
@@ -110,7 +110,7 @@ def main(path: Path) -> None:
 def wait(
     policy: Any, successes: float, pulls: float, wrong_mean: float, limit: int, stream: Any
 ) -> int:
-    """Steps until the second arm is played, while the first succeeds at a given rate."""
+    """Count the steps until the second arm is played, while the first succeeds at a fixed rate."""
     alpha, beta = np.empty(2), np.empty(2)
     first_pulls, first_successes = 10.0, 10.0 * wrong_mean
     for step in range(limit):
@@ -129,7 +129,7 @@ def wait(
 
 @compiled
 def make(alpha: Any, beta: Any, estimate: Any, radius: Any) -> Any:
-    """A belief of two Betas with the paper's estimates and radii."""
+    """Return a belief of two Betas with the paper's estimates and radii."""
     pulls, none = np.zeros(2, np.int64), np.zeros(2)
     law = tsucb.beliefs.Beta(alpha, beta)
     mean = alpha / (alpha + beta)
@@ -137,7 +137,7 @@ def make(alpha: Any, beta: Any, estimate: Any, radius: Any) -> Any:
 
 
 def waits() -> None:
-    """How long an arm that failed in 3 of 4 or 6 of 8 pulls waits beside one that pays 0.6."""
+    """Print how long an arm with few successes waits beside one that pays 0.6."""
     stream = held(np.random.default_rng(0))
     for successes, pulls in ((1, 4), (2, 8), (3, 12)):
         for policy in (tsucb.Thompson(), tsucb.TSUCB(1), tsucb.TSUCB(10), tsucb.TSUCB(100)):

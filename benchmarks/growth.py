@@ -20,7 +20,7 @@ DATASET, POLICY = "statlog", "TS"
 
 
 def seconds(runs: int, horizon: int, data_dir: str | None) -> tuple[float, float]:
-    """Seconds on the clock and of processor time that one task takes."""
+    """Return the seconds of one task, by the clock and of processor time."""
     experiment = Table2.at(
         "full", datasets=(DATASET,), policies=(POLICY,), runs=runs, horizon=horizon,
         data_dir=data_dir,

@@ -17,16 +17,16 @@ from tsucb.numeric.arrays import Floats
 from tsucb.numeric.statistics import mean_interval
 
 ARMS, FEATURES, BEFORE, AFTER, RUNS = 10, 10, 2_000, 2_000, 100
-WINDOW, LEVEL = 25, 0.1  # the regret is averaged over so many decisions, and held to this
+WINDOW, LEVEL = 25, 0.1  # decisions that the regret is averaged over, and its bound
 
 
 def one_run(learned: bool, common: float, seed: int) -> tuple[Floats, Floats]:
-    """Regret, and pulls of the new arm so far, after each decision since it came."""
+    """Return regret, and pulls of the new arm, after each decision since it was added."""
     rng = np.random.default_rng(seed)
     own = np.sqrt(1 - common)
     shared = np.sqrt(common) * rng.normal(size=FEATURES + 1)
     beta = (shared + own * rng.normal(size=(ARMS + 1, FEATURES + 1))) / np.sqrt(FEATURES + 1)
-    # In units that people have; the fixed prior gets them standardised.
+    # In raw units; the fixed prior gets them standardised.
     units = 10.0 ** rng.uniform(-2, 3, size=FEATURES)
     model = None if learned else tsucb.NIGLinear(FEATURES + 1)
     agent = tsucb.Agent(range(ARMS), model=model, policy=tsucb.TSUCB(10), seed=seed)
@@ -47,14 +47,14 @@ def one_run(learned: bool, common: float, seed: int) -> tuple[Floats, Floats]:
 
 
 def settled(regret: Floats) -> int:
-    """The first decision from which on the mean regret of the next few stays below the level."""
+    """Return the first decision from which on the averaged regret stays below the level."""
     smooth = np.convolve(regret, np.ones(WINDOW) / WINDOW, mode="valid")
     above = np.flatnonzero(smooth > LEVEL)
     return int(above[-1]) + 1 if above.size else 0
 
 
 def main(path: Path) -> None:
-    """All runs; one row for each pair of a prior and a share."""
+    """Play all runs; write one row for each pair of a prior and a share."""
     rows = []
     for common in (0.0, 0.5, 0.9):
         for learned in (True, False):

@@ -26,7 +26,7 @@ CITIES = 10
 
 
 def regret(seed: int, decide: Callable[[], Sequence[int]], learn: Callable[[Any], None]) -> float:
-    """Of a year, in dollars; `decide` has all cities' prices, `learn` gets what they earned."""
+    """Return the regret of a year in dollars; `decide` sets prices, `learn` gets the earnings."""
     rng = np.random.default_rng(seed)
     sold = rng.uniform(50, 100, (CITIES, 1)) + rng.uniform(-2, -0.1, (CITIES, 1)) * PRICES
     earned = np.array(PRICES) * np.maximum(sold, 0)
@@ -40,7 +40,7 @@ def regret(seed: int, decide: Callable[[], Sequence[int]], learn: Callable[[Any]
 
 
 def tsucb(seed: int) -> float:
-    """An agent with nothing set, that is told the names of the cities."""
+    """Play an agent with nothing set, with the names of the cities as contexts."""
     agent = import_module("tsucb").Agent(PRICES, seed=seed)
     cities = [{"city": f"city {number}"} for number in range(CITIES)]
     ids: list[Any] = []
@@ -54,7 +54,7 @@ def tsucb(seed: int) -> float:
 
 
 def bayesianbandits(seed: int) -> float:
-    """Its agent as in the notebook: a common level of about 1,000, and one of every city."""
+    """Play the notebook's agent: a common level of about 1,000, and one for every city."""
     library = import_module("bayesianbandits")
     prior = np.array([1000.0] + [0.0] * CITIES)
     regressor = library.NormalInverseGammaRegressor

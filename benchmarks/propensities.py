@@ -45,7 +45,7 @@ def one_log(share: float, seed: int) -> dict[str, float]:
     terms = weight * np.array(reward)
     value, error = float(terms.mean()), float(terms.std(ddof=1)) / DECISIONS**0.5
     truth = float(np.mean(means))
-    # Without a floor some probabilities are 1 to the last digit but their sum is not quite.
+    # Without a floor some probabilities round to 1, and their sum is not exactly 1.
     known /= known.sum(axis=1, keepdims=True)
     ours = inverse_propensity(arm, reward, known, target)
     robust = doubly_robust(arm, reward, known, target, np.array(guess))
@@ -68,7 +68,7 @@ def one_log(share: float, seed: int) -> dict[str, float]:
 
 
 def main(path: Path) -> None:
-    """All logs; one row each."""
+    """Make all logs; write one row for each."""
     rows = []
     for share in (0.0, 0.02, 0.05):
         rows += [one_log(share, seed) for seed in range(LOGS)]

@@ -1,8 +1,8 @@
 """Timing on machines that are busy with other things, and a history to compare with.
 
-Works are timed in rounds, each of them once in every round, in processor time. What counts is the
-ratio of two works in the same round, which the speed of the machine in that minute cancels out of;
-of all rounds the median counts, which a disturbed one does not move.
+Calls are timed in rounds, each once in every round, in processor time. The result is the ratio of
+two calls in the same round, which does not depend on the speed of the machine at that minute. The
+median over the rounds does not depend on single disturbed rounds.
 """
 
 import json
@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.output import processor
 from tsucb.files import write_whole
 
-SMALL = 0.03  # a change of less is not worth a word
+SMALL = 0.03  # smaller changes are not reported
 
 
 class Work(NamedTuple):
-    """What is timed: a call, how many decisions it makes, and the name of what it is divided by."""
+    """A call to time, how many decisions it makes, and the name of the work to compare it with."""
 
     call: Callable[[], Any]
     decisions: int
@@ -42,8 +43,8 @@ class Figure(NamedTuple):
     margin: float
 
     def __str__(self) -> str:
-        told = f"{self.microseconds:9.2f} µs"
-        return told if math.isnan(self.ratio) else f"{told} {self.ratio:6.2f} ± {self.margin:.2f}"
+        time = f"{self.microseconds:9.2f} µs"
+        return time if math.isnan(self.ratio) else f"{time} {self.ratio:6.2f} ± {self.margin:.2f}"
 
 
 def figures(works: Mapping[str, Work], rounds: int = 21) -> dict[str, Figure]:
@@ -61,7 +62,7 @@ def figures(works: Mapping[str, Work], rounds: int = 21) -> dict[str, Figure]:
 
 
 def figure(times: Any, reference: Any = None) -> Figure:
-    """The figure of a work from its seconds in every round, and those of another."""
+    """Return the figure of a work from its seconds in every round, and those of another work."""
     microseconds = 1e6 * float(np.median(times))
     if reference is None:
         return Figure(microseconds, math.nan, math.nan)
@@ -70,14 +71,9 @@ def figure(times: Any, reference: Any = None) -> Figure:
 
 
 def machine() -> dict[str, str]:
-    """The processor, and the versions of all that makes code fast or slow."""
-    name = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [x for x in cpuinfo.read_text().splitlines() if x.startswith("model name")]
-        name = names[0].split(":")[1].strip() if names else name
+    """Return the processor, and the versions of what makes code fast or slow."""
     packages = {package: version(package) for package in ("numba", "llvmlite", "numpy")}
-    return {"processor": name, "python": platform.python_version(), **packages}
+    return {"processor": processor(), "python": platform.python_version(), **packages}
 
 
 class History:
@@ -87,7 +83,7 @@ class History:
         self.path = path
 
     def last(self, where: Mapping[str, str]) -> dict[str, Figure]:
-        """The figures of the last run on such a machine; none if there was none."""
+        """Return the figures of the last run on such a machine; none without a run."""
         lines = self.path.read_text().splitlines() if self.path.exists() else []
         for line in reversed(lines):
             run = json.loads(line)
@@ -104,7 +100,7 @@ class History:
 
 
 def change(now: Figure, before: Figure | None) -> str:
-    """How a ratio differs from that of an earlier run, and whether that is more than noise."""
+    """Return how a ratio differs from an earlier run, and whether that is more than noise."""
     if before is None or math.isnan(now.ratio) or math.isnan(before.ratio):
         return ""
     share = now.ratio / before.ratio - 1

@@ -39,13 +39,13 @@ from tsucb.service.sqlite import FILE, SqliteStore
 
 LOOP = "long"
 VISITS_PER_SECOND, WAIT, REWARDED = 1_000, 60.0, 0.7
-AT_ONCE = 500  # visits that are on their way to the disk together
-POOL, FRESH = 1_000, 100_000  # decisions made anew, and how often
+AT_ONCE = 500  # visits that are written together
+POOL, FRESH = 1_000, 100_000  # decisions that are repeated, and how often
 LINES = 20  # of the report
 
 
 async def fill(folder: Path, events: int, arms: int, features: int) -> None:
-    """Write a log of so many events, reporting on the way; then wait to be killed."""
+    """Write a log of this many events, with progress; then wait to be killed."""
     # The clock ends two minutes ago, so that all waits are over when the log is served.
     start = time.time() - 120 - events / (1 + REWARDED) / VISITS_PER_SECOND
     now, rng = [start], random.Random(0)
@@ -95,7 +95,7 @@ async def fill(folder: Path, events: int, arms: int, features: int) -> None:
 
 
 def filled(folder: Path, options: argparse.Namespace) -> None:
-    """Have a process fill the log, show what it says, and kill it."""
+    """Let a process fill the log, print its output, and kill it."""
     command = [sys.executable, __file__, "--fill", "--data", str(folder)]
     for name in ("events", "arms", "features"):
         command += [f"--{name}", str(getattr(options, name))]
@@ -142,19 +142,19 @@ class Served:
         self.key = json.loads((folder / "keys.json").read_text())["server"]
 
     def get(self, path: str) -> Any:
-        """What it answers."""
+        """Return the answer to a request."""
         request = urllib.request.Request(f"{self.url}/v1/loops/{LOOP}{path}")
         request.add_header("Authorization", f"Bearer {self.key}")
         with urllib.request.urlopen(request) as answer:
             return json.load(answer)
 
     def memory(self) -> float:
-        """In megabytes."""
+        """Return the memory of the server in megabytes."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
     def kill(self) -> None:
-        """Without warning."""
+        """Kill the server without warning."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 

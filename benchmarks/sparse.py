@@ -92,47 +92,25 @@ PLAYERS: dict[str, tuple[str, Callable[[str, int, int], Player], str]] = {
 }
 
 
-def folder_of(name: str) -> Path:
-    """Where the files of a dataset are."""
-    from tsucb.paper import datasets
+def adult() -> tuple[list[Any], Any]:
+    """Return words and numbers as they are in the file; the occupation is the label."""
+    from benchmarks.defaults.problems import read_columns
 
-    folder = datasets.find_dataset(datasets.DATASETS[name])
-    if folder is None:
-        datasets.load(name)  # says in a sentence what is missing and where it belongs
-    assert folder is not None
-    return folder
+    table, labels = read_columns("adult")
+    table.columns = [f"x{k}" for k in range(15) if k != 6]
+    return table.to_dict("records"), labels
 
 
-def adult() -> tuple[list[dict[str, Any]], Any]:
-    """Words and numbers as they are in the file; the occupation is the label."""
-    import pandas as pd
+def census() -> tuple[list[Any], Any]:
+    """Return 67 coded answers, as words, and the occupation."""
+    from benchmarks.defaults.problems import read_columns
 
-    from benchmarks.defaults.problems import text
-
-    folder, words = folder_of("adult"), {"keep_default_na": False}
-    parts = [text(folder, "adult.data", **words), text(folder, "adult.test", skiprows=1, **words)]
-    frame = pd.concat(parts, ignore_index=True)
-    frame = frame[~(frame == "?").any(axis=1)]
-    labels = np.unique(frame.pop(frame.columns[6]).to_numpy(str), return_inverse=True)[1]
-    return [{f"x{k}": v for k, v in row.items()} for row in frame.to_dict("records")], labels
-
-
-def census() -> tuple[list[dict[str, Any]], Any]:
-    """67 coded answers, as words."""
-    from benchmarks.defaults.problems import text
-    from tsucb.paper import datasets
-
-    rows = datasets.DATASETS["census"].rows
-    frame = text(folder_of("census"), "USCensus1990.data.txt", header=0, nrows=rows).drop(
-        columns="caseid"
-    )
-    labels = frame.pop("dOccup").to_numpy(np.int64)
-    frame = frame.astype(str)
-    return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")], labels
+    table, labels = read_columns("census")
+    return table.to_dict("records"), labels
 
 
 def made() -> tuple[list[dict[str, Any]], Any]:
-    """13 features of 50 categories; the label depends on two of them together."""
+    """Return 13 features of 50 categories; the label depends on two of them together."""
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 50, (20_000, 13))
     labels = (codes[:, 0] // 10 + 5 * (codes[:, 1] % 2)) % 10
@@ -162,7 +140,7 @@ def one_run(name: str, stream: Path, seed: int) -> dict[str, Any]:
 
 
 def play(options: argparse.Namespace) -> None:
-    """Everybody, each run in a process of its own, so that a library runs where it is installed."""
+    """Play every run in its own process, so that a library runs where it is installed."""
     import pandas as pd
 
     from benchmarks.defaults.workers import python_of
@@ -196,7 +174,7 @@ def play(options: argparse.Namespace) -> None:
 
 
 def covered(noise: float, rewards: int, features: int, repeated: bool, seed: int) -> list[float]:
-    """Coverage; error and width, relative to those of the exact posterior."""
+    """Return coverage, and error and width relative to those of the exact posterior."""
     import tsucb
 
     rng, levels = np.random.default_rng(seed), 4
@@ -228,7 +206,7 @@ def covered(noise: float, rewards: int, features: int, repeated: bool, seed: int
 
 
 def coverage(options: argparse.Namespace) -> None:
-    """The signal's variance is 1; columns are apart, or always come together."""
+    """Print coverage for a signal of variance 1, with columns apart or always together."""
     import pandas as pd
 
     rows = []

@@ -1,4 +1,4 @@
-"""How long everything takes the first time: an empty cache, a filled one, and the command line.
+"""The time of a first decision with an empty and with a filled cache, and of the command line.
 
 `python benchmarks/start.py` prints seconds of processor time, which other programs on the machine
 disturb less than the clock; each line is a process of its own, or a call in one. Python's own
@@ -36,7 +36,7 @@ for policy in (tsucb.Thompson(), tsucb.Greedy(), tsucb.OFUL(), tsucb.BayesUCB(),
 
 
 def spent(command: list[str], cache: str) -> tuple[str, float]:
-    """What a command prints, and the processor time of its process."""
+    """Return what a command prints, and the processor time of its process."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, env=os.environ | {"TSUCB_CACHE": cache}

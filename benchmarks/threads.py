@@ -37,7 +37,7 @@ def many(agent: tsucb.Agent, contexts: Any) -> None:
 def seconds(
     kind: Callable[..., Any], play: Callable[..., None], agents: list[tsucb.Agent], contexts: Any
 ) -> float:
-    """The time from when all workers are ready until the last of them is done."""
+    """Return the time from when all workers are ready until the last is done."""
     made: Any = threading if kind is threading.Thread else FORK
     gate = made.Barrier(len(agents) + 1)
 
@@ -60,7 +60,7 @@ def seconds(
 
 
 def unlocked(agent: tsucb.Agent, contexts: Any) -> float:
-    """The share of the processor time of `choose` that other threads can run beside."""
+    """Return the share of the time of `choose` during which other threads can run."""
     one_by_one(agent, contexts)
     known = agent._learner.known
     machine: Any = known.machine
@@ -101,7 +101,7 @@ def main() -> None:
         for play in (one_by_one, many):
             for name, kind in kinds:
                 ratios, alone = [], 0.0
-                for _ in range(options.rounds):  # in turn, for the machine's speed varies
+                for _ in range(options.rounds):  # in turn, as the machine's speed varies
                     agents = [copy.copy(agent) for _ in range(options.workers)]
                     alone = seconds(kind, play, agents[:1], contexts)
                     together = seconds(kind, play, agents, contexts)

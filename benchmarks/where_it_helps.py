@@ -12,7 +12,7 @@ import pandas as pd
 import tsucb
 
 HORIZON = 10_000
-PROBLEMS: dict[str, tuple[Any, Any, Any]] = {  # environment, model, the UCB that suits it
+PROBLEMS: dict[str, tuple[Any, Any, Any]] = {  # environment, model, and the UCB for it
     f"contextual linear, K = {arms}, σ = {noise:g}": (
         bandit := tsucb.ContextualLinearBandit(arms=arms, features=10, noise=noise),
         bandit.model(),

@@ -7,6 +7,7 @@ methods of that name. `::: tsucb.TSUCB.choose` works too.
 import importlib
 import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 MARK = re.compile(r"^::: (\S+)$", re.MULTILINE)
@@ -27,14 +28,22 @@ def document(name: str) -> str:
     thing = find(name)
     short = name.rpartition(".")[2]
     parts = [f"## {short}", signature(name, thing), prose(inspect.getdoc(thing) or "")]
-    if inspect.isclass(thing):
-        for member, value in vars(thing).items():
-            if documented(thing, member):
+    for owner in owners(thing) if inspect.isclass(thing) else ():
+        for member, value in vars(owner).items():
+            if documented(owner, member):
                 call = value if inspect.isfunction(value) else None
                 parts.append(f"### {short}.{member}")
                 parts.append(signature(f"{short.lower()}.{member}", call) if call else "")
                 parts.append(prose(inspect.getdoc(value) or ""))
     return "\n\n".join(part for part in parts if part)
+
+
+def owners(thing: type) -> list[type]:
+    """Return the class, and those of its bases in this package that have no entry of their own."""
+    pages = "\n".join(page.read_text() for page in Path(__file__).parent.glob("reference/*.md"))
+    entries = [find(name) for name in MARK.findall(pages)]
+    ours = [base for base in thing.__mro__[1:] if base.__module__.split(".")[0] == "tsucb"]
+    return [thing, *(base for base in ours if base not in entries)]
 
 
 def find(name: str) -> Any:

@@ -19,14 +19,9 @@ RESULTS = DOCS / "results"
 sys.path.insert(0, str(DOCS.parent))  # benchmarks are run from the repository, not installed
 
 from benchmarks.defaults import report as defaults_report  # noqa: E402
+from benchmarks.output import markdown_table as markdown  # noqa: E402
 
 MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
-
-
-def markdown(header: list[str], rows: list[list[str]], text_columns: int = 1) -> str:
-    """A Markdown table; the first columns are text, the others numbers."""
-    lines = [header, ["---"] * text_columns + ["--:"] * (len(header) - text_columns), *rows]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def choosing() -> str:

@@ -109,12 +109,12 @@ def write(folder: Path, name: str, compress: bool = False) -> Path:
 @pytest.mark.parametrize("compress", [False, True])
 @pytest.mark.parametrize("name", DATASETS)
 def test_small_files_are_read(tmp_path: Path, name: str, compress: bool) -> None:
-    environment = DATASETS[name].read(write(tmp_path, name, compress))
+    environment = DATASETS[name].environment(write(tmp_path, name, compress))
     assert (environment.rows, environment.features, environment.arms) == SHAPES[name]
 
 
 def test_mushroom_is_one_hot_and_knows_what_is_edible(tmp_path: Path) -> None:
-    environment = DATASETS["mushroom"].read(write(tmp_path, "mushroom"))
+    environment = DATASETS["mushroom"].environment(write(tmp_path, "mushroom"))
     assert environment.edible.tolist() == [False, True, True]
     assert (environment.contexts.sum(axis=1) == 22).all()
     # The last attribute has two values, '?' and 'k', in this order.
@@ -122,7 +122,7 @@ def test_mushroom_is_one_hot_and_knows_what_is_edible(tmp_path: Path) -> None:
 
 
 def test_classification_data_are_standardised(tmp_path: Path) -> None:
-    environment = DATASETS["statlog"].read(write(tmp_path, "statlog"))
+    environment = DATASETS["statlog"].environment(write(tmp_path, "statlog"))
     assert environment.labels.tolist() == [i % 7 for i in range(14)]
     spread = environment.contexts.std(axis=0)
     np.testing.assert_allclose(environment.contexts.mean(axis=0), 0, atol=1e-12)
@@ -130,19 +130,19 @@ def test_classification_data_are_standardised(tmp_path: Path) -> None:
 
 
 def test_adult_drops_missing_values_and_keeps_dotted_incomes_apart(tmp_path: Path) -> None:
-    environment = DATASETS["adult"].read(write(tmp_path, "adult"))
+    environment = DATASETS["adult"].environment(write(tmp_path, "adult"))
     assert environment.labels.tolist() == [1, 0, 1]  # Craft-repair, Sales
     # 6 numbers, 6 columns of one word, 2 countries, and the incomes <=50K and >50K.
     assert environment.features == 6 + 6 + 2 + 2
 
 
 def test_jester_keeps_users_who_rated_the_most_rated_jokes(tmp_path: Path) -> None:
-    environment = DATASETS["jester"].read(write(tmp_path, "jester"))
+    environment = DATASETS["jester"].environment(write(tmp_path, "jester"))
     assert environment.ratings[:, 0].tolist() == [1.5, -9.95]
 
 
 def test_financial_contexts_are_raw(tmp_path: Path) -> None:
-    environment = DATASETS["financial"].read(write(tmp_path, "financial"))
+    environment = DATASETS["financial"].environment(write(tmp_path, "financial"))
     np.testing.assert_allclose(environment.contexts[3], 0.3 + np.arange(21))
 
 
@@ -210,7 +210,7 @@ def test_a_broken_gzip_file_is_an_error(tmp_path: Path, damage) -> None:  # type
     path = folder / "covtype.data.gz"
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match=r"covtype.data.gz is no whole gzip file"):
-        DATASETS["covertype"].read(folder)
+        DATASETS["covertype"].environment(folder)
 
 
 def test_a_shortened_dataset_is_refused(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_census_reads_the_first_rows_of_a_longer_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tsucb.paper.datasets.census.ROWS", 12)
-    assert DATASETS["census"].read(write(tmp_path, "census")).rows == 12
+    assert DATASETS["census"].environment(write(tmp_path, "census")).rows == 12
 
 
 def test_missing_dataset_says_how_to_get_it(
@@ -284,8 +284,9 @@ def test_one_hot_and_standardise_agree_with_pandas() -> None:
 
     rng = np.random.default_rng(0)
     numbers, words = rng.normal(size=50), rng.choice(["a", "b", "c"], size=50)
-    expected = pd.get_dummies(pd.DataFrame({"n": numbers, "w": words}), dtype=float)
-    found = one_hot([numbers, words])
+    table = pd.DataFrame({"n": numbers, "w": words})
+    expected = pd.get_dummies(table, dtype=float)
+    found = one_hot(table)
     np.testing.assert_array_equal(found, expected.to_numpy())
     np.testing.assert_allclose(
         standardise(found), ((expected - expected.mean()) / expected.std(ddof=0)).to_numpy()

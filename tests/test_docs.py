@@ -1,13 +1,14 @@
 """The documentation runs, its links lead somewhere, and its tables are those of the results."""
 
 import importlib.util
+import inspect
 import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 import pytest
 from typer.testing import CliRunner
@@ -176,3 +177,43 @@ def test_spelling() -> None:
     command = [sys.executable, "-m", "codespell_lib", "--ignore-words-list", "ue,nd,ot", *texts]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ)
     assert done.returncode == 0, done.stdout
+
+
+def exported_classes() -> dict[str, type]:
+    """The classes that users import from the package or from its agent."""
+    found = {name: getattr(tsucb, name) for name in tsucb.__all__}
+    found |= {f"agent.{name}": getattr(tsucb.agent, name) for name in tsucb.agent.__all__}
+    return {name: thing for name, thing in found.items() if isinstance(thing, type)}
+
+
+def public_methods(cls: type) -> list[tuple[type, str]]:
+    """The public methods and properties of a class, with the class of ours that first has each."""
+    ours = [base for base in cls.__mro__ if base.__module__.split(".")[0] == "tsucb"]
+    found: dict[str, type] = {}
+    for base in reversed(ours):
+        for name in vars(base):
+            found.setdefault(name, base)
+    kinds = (FunctionType, property, classmethod, staticmethod)
+    return [
+        (owner, name) for name, owner in found.items()
+        if isinstance(vars(owner)[name], kinds) and not name.startswith(("_", "check_"))
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(exported_classes()))
+def test_the_reference_has_every_public_method(name: str) -> None:
+    hooks = load(DOCS / "hooks.py")
+    text = "\n".join(page.read_text() for page in sorted((DOCS / "reference").glob("*.md")))
+    entries = [hooks.find(mark) for mark in hooks.MARK.findall(text)]
+    cls = exported_classes()[name]
+    assert cls in entries, f"{name} is in no page of the reference"
+    shown = {*hooks.owners(cls), *(entry for entry in entries if isinstance(entry, type))}
+    for owner, method in public_methods(cls):
+        assert hooks.documented(owner, method), f"{owner.__name__}.{method} has no docstring"
+        assert owner in shown, f"{owner.__name__}.{method} is in no page of the reference"
+
+
+def test_every_method_of_the_agent_has_an_example() -> None:
+    for name, value in vars(tsucb.Agent).items():
+        if not name.startswith("_") and not isinstance(value, property):
+            assert ">>>" in (inspect.getdoc(value) or ""), name

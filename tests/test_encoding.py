@@ -20,8 +20,8 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsucb.agent.encoding import Encoder
 from tsucb.checks import LARGEST
+from tsucb.contexts.encoding import Encoder
 
 same = np.testing.assert_array_equal
 

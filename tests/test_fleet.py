@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import tsucb
-from tsucb.agent.encoding import Encoder
+from tsucb.contexts.encoding import Encoder
 
 ARMS = ["red", "green", "blue"]
 

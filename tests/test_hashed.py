@@ -13,7 +13,7 @@ import scipy.sparse
 
 import tsucb
 from tsucb.agent import storage
-from tsucb.agent.hashing import HashingEncoder
+from tsucb.contexts.hashing import HashingEncoder
 from tsucb.models.hashed_linear import (
     CONSTANT,
     MEAN,
@@ -174,7 +174,7 @@ def test_it_learns():
 
 def test_hashes_are_the_same_in_every_process():
     code = (
-        "from tsucb.agent.hashing import HashingEncoder as E;"
+        "from tsucb.contexts.hashing import HashingEncoder as E;"
         "print(E(18, True).encode({'city': 'Rome', 'hour': 7, 'zip': None}).tolist())"
     )
     rows = [

@@ -21,7 +21,7 @@ LAYERS = [
     ("pages",),
     ("beliefs",),
     ("models", "policies"),
-    ("environments",),
+    ("environments", "contexts"),
     ("step",),
     ("simulation", "logs"),
     ("agent", "sets"),

@@ -68,7 +68,6 @@ def test_what_decides():
         lambda a, r: a.estimate(BAD),
         lambda a, r: a.estimate(NEW, ["z"]),
         lambda a, r: a.propose(NEW, ["z"]),
-        lambda a, r: a.propose_list(NEW, 9),
         lambda a, r: a.record("x", NEW, "z"),
         lambda a, r: a.record("x", BAD, "a"),
         lambda a, r: a.record("x", NEW, "a", {"f": 1.0}),

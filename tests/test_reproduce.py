@@ -31,7 +31,7 @@ from tsucb.paper.experiments import (
     check_claims,
     reproduce,
 )
-from tsucb.paper.experiments.claims import WORDS, both, is_above, is_below, is_near
+from tsucb.paper.experiments.claims import WORDS, Rule, both, is_above, is_below, is_near
 from tsucb.paper.experiments.code import code_identity
 from tsucb.paper.experiments.folder import ASIDE, Folder, checksum_of
 from tsucb.paper.experiments.percentages import (
@@ -500,9 +500,9 @@ def test_a_check_without_what_it_needs_or_with_a_doubt_is_undecided():
         return Finding(f"{evidence:.1f}", evidence > 1)
 
     checks = [
-        Check("a is more", "> 1", "above 1", ("a",), find),
-        Check("b is more", "> 1", "above 1", ("a", "b", "c"), find),
-        Check("a is 2.5", "2.5", "above 1", ("a",), find, exact=True),
+        Check("a is more", "> 1", Rule("above 1", ("a",), find)),
+        Check("b is more", "> 1", Rule("above 1", ("a", "b", "c"), find)),
+        Check("a is 2.5", "2.5", Rule("above 1", ("a",), find), exact=True),
     ]
     claims = check_claims(checks, 2.0, {"a"}, doubt=lambda check: "too short" * check.exact)
     assert claims == [
@@ -515,8 +515,8 @@ def test_a_check_without_what_it_needs_or_with_a_doubt_is_undecided():
 def test_the_results_in_the_documentation_are_of_these_claims():
     folder = Path(__file__).parents[1] / "docs" / "results"
     written = pd.read_csv(folder / "figure1-claims.csv")
-    for column in ("statement", "paper", "rule"):
-        assert list(written[column]) == [getattr(check, column) for check in CHECKS]
+    columns = [(check.statement, check.paper, check.rule.words) for check in CHECKS]
+    assert list(zip(written.statement, written.paper, written.rule, strict=True)) == columns
     written = pd.read_csv(folder / "theorems-claims.csv")
     frames = [pd.read_csv(folder / f"theorems{x}.csv") for x in ("", "-exponents", "-escapes")]
     claims = section_3(Evidence(*frames, 100_000), Theorems.at("full").policies)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tsucb
-from tsucb.agent.open_decisions import decision_id, decision_ids, parsed, parsed_ids
+from tsucb.agent.open_decisions import decision_id, decision_ids, parsed_ids
 from tsucb.models.regressions import (
     Lanes,
     Rows,
@@ -191,7 +191,6 @@ def test_the_ids_of_many_decisions():
         pairs = list(zip(numbers.tolist(), checksums[:count].tolist(), strict=True))
         ids = [decision_id(*pair) for pair in pairs]
         assert decision_ids(numbers, checksums[:count]) == ids
-        assert [parsed(id) for id in ids] == pairs
         assert [known.tolist() for known in parsed_ids(ids)] == [
             numbers.tolist(),
             checksums[:count].tolist(),
@@ -204,7 +203,6 @@ def test_the_ids_of_many_decisions():
     "\u0667-a", "7-a\n8-b", "\ud800",
 ])  # fmt: skip
 def test_what_is_no_id_of_a_decision(other):
-    assert parsed(other) is None
     numbers, checksums = parsed_ids(["12-ab", other, "0-0", "13-0"])
     assert numbers.tolist() == [12, 0, 0, 13]
     assert checksums.tolist() == [0xAB, 0, 0, 0]

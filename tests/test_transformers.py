@@ -9,7 +9,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from tsucb.agent.transformers import CHECKED_ROWS, fast_row, learned_from, table_of
+from tsucb.contexts.transformers import CHECKED_ROWS, fast_row, learned_from, table_of
 
 sklearn = pytest.importorskip("sklearn")
 from sklearn.compose import ColumnTransformer, make_column_selector  # noqa: E402

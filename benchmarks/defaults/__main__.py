@@ -2,10 +2,10 @@
 
 Seven datasets as bandits, with raw and with standardised features and with rescaled rewards; this
 library's agent beside other libraries at their tutorials' settings, on the same contexts and
-rewards. Writes `defaults.csv` (every run), `defaults.md` (tables) and figures. What is finished is
-kept, one file a run under `cells/`, so that an interrupted run goes on where it was; after a
-change to this library, play it anew with `--again ours`. `--report --docs` makes the page of the
-documentation, with its table and figures, of what is finished.
+rewards. Writes `defaults.csv` (every run), `defaults.md` (tables) and figures. Finished runs are
+files under `cells/`, so that an interrupted benchmark continues; after a change to this library,
+play it again with `--again ours`. `--report --docs` writes the tables and figures of the finished
+runs into the documentation.
 
 Seeds 0 to 9 are for reporting and nothing is chosen by them; develop with seeds from 1000 on.
 """
@@ -34,11 +34,11 @@ from benchmarks.defaults.scores import CONSTANT
 from benchmarks.defaults.workers import Worker, python_of
 
 DOCS = Path(__file__).parents[2] / "docs"
-DATASETS = list(problems.READERS)
+DATASETS = ["mushroom", "statlog", "covertype", "adult", "census", "jester", "financial"]
 STEPS, SEEDS = [3_000, 10_000], list(range(10))
 QUICK_DATASETS, QUICK_STEPS, QUICK_SEEDS = ["statlog", "mushroom"], [500], [1000]
-# The other libraries would take days for everything. They get so many seeds, and rescaled rewards
-# on these datasets, unless --thorough is given.
+# The other libraries would take days for everything. Without --thorough they get this many seeds,
+# and rescaled rewards on these datasets only.
 LIBRARY_SEEDS, RESCALED = 5, ("mushroom", "statlog", "jester")
 MODEL_SEEDS = 2  # of this library's slow models, on raw features
 MILLISECONDS = 20.0  # a decision of another library may take, on average
@@ -53,7 +53,7 @@ Run = tuple[int, str, str, str, Contestant]  # seed, dataset, features, rewards
 
 
 def one_of(names: str, known: Sequence[str], what: str) -> list[str]:
-    """Comma-separated names, each of them known."""
+    """Return comma-separated names as a list; raise ValueError if one is not known."""
     found = [name.strip() for name in names.split(",") if name.strip()]
     if unknown := [name for name in found if name not in known] or (not found and [names]):
         raise ValueError(f"unknown {what} {unknown[0]!r}; choose from {', '.join(known)}")
@@ -61,14 +61,14 @@ def one_of(names: str, known: Sequence[str], what: str) -> list[str]:
 
 
 def contestants_of(names: str) -> list[Contestant]:
-    """Contestants by name or by group, in the order of the tables."""
+    """Return contestants by name or by group, in the order of the tables."""
     found = set(one_of(names, [*GROUPS, *NAMED], "contestant"))
     chosen = {c.name for group in found & set(GROUPS) for c in GROUPS[group]} | found
     return [c for c in CONTESTANTS if c.name in chosen]
 
 
 def numbers(text: str, what: str, least: int) -> list[int]:
-    """Whole numbers and ranges of them: `0-4,7`."""
+    """Return the numbers in a list of whole numbers and ranges, such as `0-4,7`."""
     out: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -89,14 +89,14 @@ def plan(
     contestants: Sequence[Contestant],
     thorough: bool = False,
 ) -> Iterator[Run]:
-    """Every run, seed by seed, so that a run that is stopped has all problems in it."""
+    """Yield every run, seed by seed, so that a stopped benchmark has played all problems."""
     for count, seed in enumerate(seeds):
         for dataset in datasets:
             for features, rewards in [v for v in problems.VARIANTS if v[1] in scales]:
                 for contestant in contestants:
                     prepared = (features, rewards) == (problems.STANDARDISED, "as is")
                     if contestant.role == GRID:
-                        # A fixed prior is tuned where it can be: it is a line of reference.
+                        # A fixed prior is a reference, tuned on prepared data.
                         wanted = prepared
                     elif contestant.role == MODEL:
                         wanted = features == problems.RAW and count < MODEL_SEEDS
@@ -110,7 +110,7 @@ def plan(
 
 
 class Benchmark:
-    """Plays what is not finished yet."""
+    """Plays the runs that are not finished."""
 
     def __init__(self, out: Path, steps: list[int], milliseconds: float, read: Read) -> None:
         self.out, self.steps, self.milliseconds = out, steps, milliseconds
@@ -120,7 +120,7 @@ class Benchmark:
         self.stream: tuple[Any, ...] = ()
 
     def worker(self, library: str) -> Worker | None:
-        """The process of a library; None if it cannot be installed."""
+        """Return the process of a library; None if it cannot be installed."""
         if library not in self.workers:
             python, reason = python_of(library)
             self.workers[library] = None if python is None else Worker(python, library)
@@ -129,7 +129,7 @@ class Benchmark:
         return self.workers[library]
 
     def prepare(self, folder: Path, dataset: str, features: str, seed: int) -> Path:
-        """The files of a stream, kept until another one is asked for."""
+        """Write the files of a stream, which stay until the next stream; return their path."""
         wanted, base = (dataset, features, seed), folder / "stream"
         if self.stream != wanted:
             drawn = problems.draw(self.read(dataset), features, seed, max(self.steps))
@@ -152,7 +152,7 @@ class Benchmark:
         rewards: str,
         contestant: Contestant,
     ) -> None:
-        """Play one run to the longest number of steps that is not finished, and keep all totals."""
+        """Play one run to the longest number of steps that is not finished, and save all totals."""
         ours = {n: Cell(dataset, features, rewards, n, contestant.name, seed) for n in self.steps}
         missing = [n for n, cell in ours.items() if cells.load(self.out, cell) is None]
         worker = self.worker(contestant.library) if missing else None
@@ -181,7 +181,7 @@ class Benchmark:
             )
 
     def slow(self, cell: Cell) -> bool:
-        """Whether another seed has told, at so many steps or fewer, that it takes too long."""
+        """Return whether a run with another seed and no more steps was too slow."""
         found = [
             other
             for n in self.steps
@@ -191,7 +191,7 @@ class Benchmark:
         return any(other["note"].startswith(CUT) for other in found)
 
     def take(self, left: SimpleQueue[tuple[int, Run]], total: int, core: int | None) -> None:
-        """Play the next run until none is left, on one core if it is given, and say how far."""
+        """Play runs until none is left, pinned to a core if one is given, and print progress."""
         if core is not None and hasattr(os, "sched_setaffinity"):
             cores = sorted(os.sched_getaffinity(0))
             os.sched_setaffinity(0, {cores[core % len(cores)]})  # of this thread and its workers
@@ -217,7 +217,7 @@ class Benchmark:
                 self.stop()
 
     def stop(self) -> None:
-        """End all workers; what they are playing is not kept."""
+        """End all workers, without saving their current runs."""
         self.stopped = True
         for worker in list(self.workers.values()):
             if worker is not None:
@@ -225,14 +225,14 @@ class Benchmark:
 
 
 def play_all(runs: Sequence[Run], make: Callable[[], Benchmark], processes: int) -> None:
-    """Play so many runs at once; each of the processes takes the next run that nobody has."""
+    """Play all runs with several processes, each of which takes the next run that is left."""
     left: SimpleQueue[tuple[int, Run]] = SimpleQueue()
     for numbered in enumerate(runs, start=1):
         left.put(numbered)
     players = [make() for _ in range(processes)]
     with ThreadPoolExecutor(processes) as pool:
         try:
-            # Threads are enough: they wait for the processes of the libraries.
+            # Threads suffice, as they wait for the processes of the libraries.
             found = [
                 pool.submit(player.take, left, len(runs), core if processes > 1 else None)
                 for core, player in enumerate(players)
@@ -248,7 +248,7 @@ def play_all(runs: Sequence[Run], make: Callable[[], Benchmark], processes: int)
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """What the command line asks for; one sentence and exit status 2 if it makes no sense."""
+    """Read the command line; print one sentence and exit with 2 if it makes no sense."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.defaults",
         description=__doc__,
@@ -285,40 +285,37 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--report", action="store_true", help="play nothing; write the tables of what is finished")
     add("--docs", action="store_true", help="write them into the documentation too")
     options = parser.parse_args(arguments)
-    quick = options.quick
     try:
-        options.contestants = contestants_of(options.contestants)
-        options.again = contestants_of(options.again) if options.again else []
-        options.datasets = (
-            one_of(options.datasets, DATASETS, "dataset")
-            if options.datasets
-            else (QUICK_DATASETS if quick else DATASETS)
-        )
-        scales = list(problems.SCALES)
-        options.rewards = one_of(options.rewards, scales, "scale") if options.rewards else scales
-        options.steps = (
-            numbers(options.steps, "steps", 1)
-            if options.steps
-            else (QUICK_STEPS if quick else STEPS)
-        )
-        options.seeds = (
-            numbers(options.seeds, "seeds", 0)
-            if options.seeds
-            else (QUICK_SEEDS if quick else SEEDS)
-        )
-        if not options.milliseconds > 0:
-            raise ValueError(f"milliseconds must be positive, not {options.milliseconds:g}")
-        if options.processes < 1:
-            raise ValueError(f"processes must be at least 1, not {options.processes}")
-        if options.out.exists() and not options.out.is_dir():
-            raise ValueError(f"{options.out} is a file; give --out a folder")
+        check_options(options)
     except ValueError as error:
-        complain(error)
+        exit_with(error)
     return options
 
 
-def complain(error: Exception) -> None:
-    """Say what is wrong in one sentence, and leave."""
+def check_options(options: argparse.Namespace) -> None:
+    """Replace the texts of options by their values; raise ValueError if one makes no sense."""
+    quick = options.quick
+    datasets = QUICK_DATASETS if quick else DATASETS
+    steps, seeds = (QUICK_STEPS, QUICK_SEEDS) if quick else (STEPS, SEEDS)
+    scales = list(problems.SCALES)
+    options.contestants = contestants_of(options.contestants)
+    options.again = contestants_of(options.again) if options.again else []
+    if options.datasets:
+        datasets = one_of(options.datasets, DATASETS, "dataset")
+    options.datasets = datasets
+    options.rewards = one_of(options.rewards, scales, "scale") if options.rewards else scales
+    options.steps = numbers(options.steps, "steps", 1) if options.steps else steps
+    options.seeds = numbers(options.seeds, "seeds", 0) if options.seeds else seeds
+    if not options.milliseconds > 0:
+        raise ValueError(f"milliseconds must be positive, not {options.milliseconds:g}")
+    if options.processes < 1:
+        raise ValueError(f"processes must be at least 1, not {options.processes}")
+    if options.out.exists() and not options.out.is_dir():
+        raise ValueError(f"{options.out} is a file; give --out a folder")
+
+
+def exit_with(error: Exception) -> None:
+    """Print what is wrong in one sentence, and exit."""
     print(f"error: {error}", file=sys.stderr)
     sys.exit(2)
 
@@ -331,9 +328,9 @@ def main(arguments: Sequence[str] | None = None, read: Read = problems.read) -> 
     try:
         options.out.mkdir(parents=True, exist_ok=True)
         for dataset in [] if options.report else options.datasets:
-            read(dataset)  # what is missing is said before anything is played
+            read(dataset)  # raises an error for missing files before anything is played
     except (OSError, ValueError) as error:
-        complain(error)
+        exit_with(error)
     if not options.report:
         runs = list(
             plan(

@@ -1,16 +1,16 @@
-"""One run of one contestant is one cell: a file that is whole or not there."""
+"""A cell is one run of one contestant: a file that is complete or absent."""
 
 import json
-import os
-import secrets
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tsucb.files import write_whole
 
 SLUGS = {"×": "times-", "÷": "by-", "+": "plus-", "∞": "inf", "ε": "epsilon", " ": "-"}
 
 
 class Cell(NamedTuple):
-    """What was played."""
+    """A run of a contestant on a problem."""
 
     dataset: str
     features: str
@@ -20,14 +20,14 @@ class Cell(NamedTuple):
     seed: int
 
     def path(self, out: Path) -> Path:
-        """Its file in a folder of results."""
+        """Return the file of the cell in a folder of results."""
         problem = slug(f"{self.features} {self.rewards}")
         name = f"{slug(self.contestant)}-{self.steps}-{self.seed}.json"
         return out / "cells" / self.dataset / problem / name
 
 
 def slug(name: str) -> str:
-    """A name as part of a file's name.
+    """Return a name that can be part of a file's name.
 
     >>> slug("VW ε-greedy"), slug("standardised ÷100"), slug("TS-UCB(∞)")
     ('VW-epsilon-greedy', 'standardised-by-100', 'TS-UCB(inf)')
@@ -38,16 +38,14 @@ def slug(name: str) -> str:
 
 
 def save(out: Path, cell: Cell, **result: Any) -> None:
-    """Write a finished cell aside and rename it."""
+    """Write the file of a finished cell."""
     path = cell.path(out)
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(f".{secrets.token_hex(8)}.part")
-    aside.write_text(json.dumps(cell._asdict() | result, ensure_ascii=False))
-    os.replace(aside, path)
+    write_whole(path, json.dumps(cell._asdict() | result, ensure_ascii=False))
 
 
 def load(out: Path, cell: Cell) -> dict[str, Any] | None:
-    """A finished cell; None if it is not finished, or its file is not what it should be."""
+    """Return a finished cell; None if its file is missing or is another cell's."""
     try:
         found = json.loads(cell.path(out).read_text())
     except (OSError, ValueError):
@@ -57,18 +55,18 @@ def load(out: Path, cell: Cell) -> dict[str, Any] | None:
 
 
 def seeds(out: Path, cell: Cell) -> list[dict[str, Any]]:
-    """The finished cells that differ from this one in nothing but rewards' scale and seed."""
+    """Return the finished cells that differ from this one only in rewards' scale and seed."""
     problem = f"{cell.dataset}/{slug(cell.features)}-*"
     return read(out, f"{problem}/{slug(cell.contestant)}-{cell.steps}-*.json")
 
 
 def finished(out: Path) -> list[dict[str, Any]]:
-    """All finished cells of a folder."""
+    """Return all finished cells of a folder."""
     return read(out, "*/*/*.json")
 
 
 def read(out: Path, pattern: str) -> list[dict[str, Any]]:
-    """The cells whose files match, without those that are not what they should be."""
+    """Return the cells whose files match; leave out files that cannot be read."""
     found = []
     for path in sorted((out / "cells").glob(pattern)):
         try:

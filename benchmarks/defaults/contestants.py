@@ -1,5 +1,5 @@
 # mypy: disable-error-code="import-not-found,import-untyped"
-"""Everybody who plays: `choose(x)` gives an arm, `learn(x, arm, reward)` takes its reward.
+"""All contestants: `choose(x)` returns an arm, `learn(x, arm, reward)` learns its reward.
 
 Each library is called as its own tutorial calls it, with the settings that stand there; where the
 tutorial sets nothing, neither does this. A library is imported only in its own environment, hence
@@ -25,10 +25,10 @@ class Learner(Protocol):
     """A bandit at work."""
 
     def choose(self, x: Floats) -> int:
-        """The arm to play for a context (d,)."""
+        """Return the arm to play for a context (d,)."""
 
     def learn(self, x: Floats, arm: int, reward: float) -> None:
-        """Take the reward of the arm just chosen."""
+        """Learn the reward of the arm just chosen."""
 
 
 class Contestant(NamedTuple):
@@ -51,7 +51,7 @@ LIBRARY = "library"  # other libraries
 
 
 class Tsucb:
-    """This library's agent; nothing set but what is given."""
+    """This library's agent, with defaults for all other settings."""
 
     def __init__(self, arms: int, features: int, seed: int, **options: Any) -> None:
         import tsucb
@@ -304,12 +304,12 @@ class Coba:
 
 
 def made(cls: Callable[..., Learner], **options: Any) -> Callable[[int, int, int], Learner]:
-    """A learner with these options, still to be told arms, features and seed."""
+    """Return a function that makes a learner with these options from arms, features and seed."""
     return lambda arms, features, seed: cls(arms, features, seed, **options)
 
 
 def boosting(tsucb: Any, features: int, shared: bool) -> Any:
-    """Histogram gradient boosting, few rounds of it: a decision takes as long as it has trees."""
+    """Return gradient boosting with few rounds, as the time of a decision grows with the trees."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     estimator = HistGradientBoostingRegressor(max_iter=30)

@@ -1,13 +1,11 @@
 """The figure: every problem a dot, every contestant a row."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.defaults.problems import VARIANTS
 from benchmarks.defaults.scores import CONSTANT, MAIN, OURS, Key, Scores
-from tsucb.pages.drawing import theme
 
 # Okabe and Ito's colours, which colour-blind readers tell apart, and markers for print in grey.
 LOOKS = dict(
@@ -17,26 +15,17 @@ LOOKS = dict(
         strict=True,
     )
 )
-LEFT, RIGHT = 20.0, 115.0  # per cent; what lies outside is drawn at the edge
-
-
-def write(scores: Scores, steps: list[int], out: Path) -> None:
-    """Draw for light and dark pages, wide and for phones."""
-    for name in ("light", "dark"):
-        with theme(name):
-            for form, narrow in (("defaults", False), ("defaults-narrow", True)):
-                options: Any = {"transparent": True, "metadata": {"Date": None}}
-                draw(scores, steps, narrow).savefig(out / f"{form}-{name}.svg", **options)
+LEFT, RIGHT = 20.0, 115.0  # per cent; points outside are drawn at the edge
 
 
 def mean(scores: Scores, name: str) -> float:
-    """The mean of a contestant over the problems that it played with rewards as they are."""
+    """Return the mean of a contestant over the problems with rewards as they are."""
     found = [each[name].percent for p, each in scores.items() if name in each and p[2] == "as is"]
     return float(np.mean(found)) if found else np.nan
 
 
 def draw(scores: Scores, steps: list[int], narrow: bool) -> Any:
-    """A panel for each number of steps; rows from the best mean down to the worst."""
+    """Draw a panel for each number of steps; rows from the best mean down to the worst."""
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -90,7 +79,7 @@ def draw(scores: Scores, steps: list[int], narrow: bool) -> Any:
 
 
 def dot(axes: Any, row: int, percent: float, problem: Key) -> None:
-    """A problem; an arrow at the edge if it lies outside."""
+    """Draw a problem as a dot, or as an arrow at the edge if it lies outside."""
     variant = (problem[1], problem[2])
     colour, marker = LOOKS[variant]
     inside = LEFT <= percent <= RIGHT
@@ -112,6 +101,6 @@ def dot(axes: Any, row: int, percent: float, problem: Key) -> None:
 
 
 def label(variant: tuple[str, str]) -> str:
-    """A variant in the legend."""
+    """Return the name of a variant in the legend."""
     features, rewards = variant
     return f"{features} features" if rewards == "as is" else f"rewards {rewards}"

@@ -21,9 +21,9 @@ import numpy as np
 
 from benchmarks.defaults.contestants import NAMED, Contestant, Floats
 
-GRACE = 5.0  # seconds more, for what is imported or compiled at the first steps
+GRACE = 5.0  # seconds more, for imports and compiling at the first steps
 MEMORY = 12 * 2**30
-CUT = "too slow"  # how the note of a run begins that was cut off
+CUT = "too slow"  # beginning of the note of a run that was cut off
 
 
 def run(
@@ -36,15 +36,15 @@ def run(
     seed: int,
     milliseconds: float = math.inf,
 ) -> dict[str, Any]:
-    """Play a stream: the totals after so many steps, None where it did not get there, and why.
+    """Play a stream; return the totals after these numbers of steps, and why one is missing.
 
-    A run is cut off as soon as it takes more CPU time than so many milliseconds a decision. The
-    learner is told factor · reward + shift, and the totals are of the rewards themselves.
+    A run is cut off as soon as it takes more CPU time than `milliseconds` a decision. The learner
+    gets factor · reward + shift, and the totals are of the rewards themselves.
     """
     factor, shift = scale
-    told = factor * rewards + shift
+    given = factor * rewards + shift
     out: dict[str, Any] = {"totals": {}, "seconds": 0.0, "note": ""}
-    if contestant.binary and not np.isin(told, (0, 1)).all():
+    if contestant.binary and not np.isin(given, (0, 1)).all():
         return out | {"note": "takes rewards 0 and 1 only"}
     begin, t = time.process_time(), 0
     try:
@@ -52,7 +52,7 @@ def run(
         total = 0.0
         for t in range(max(steps)):
             arm = learner.choose(contexts[t])
-            learner.learn(contexts[t], arm, float(told[t, arm]))
+            learner.learn(contexts[t], arm, float(given[t, arm]))
             total += float(rewards[t, arm])
             elapsed = time.process_time() - begin
             if t + 1 in steps:
@@ -60,14 +60,14 @@ def run(
             if elapsed > GRACE + 1e-3 * milliseconds * (t + 1):
                 out["note"] = f"{CUT}: more than {milliseconds:g} ms a decision"
                 break
-    except Exception as error:  # whatever a library raises is its result
-        said = " ".join(str(error).split())[:120]
-        out["note"] = f"failed at step {t + 1:,}: {type(error).__name__}: {said}"
+    except Exception as error:  # an error of a library is its result
+        reason = " ".join(str(error).split())[:120]
+        out["note"] = f"failed at step {t + 1:,}: {type(error).__name__}: {reason}"
     return out | {"seconds": round(time.process_time() - begin, 3)}
 
 
 def version_of(library: str) -> str:
-    """The version installed here; of this library, which changes, also a hash of its sources."""
+    """Return the installed version; of this library also a hash of its sources."""
     if library == "tsucb":
         import tsucb
 
@@ -82,7 +82,7 @@ def version_of(library: str) -> str:
 
 
 def answer(line: str) -> dict[str, Any]:
-    """Play what a line asks for."""
+    """Play the run that a line of JSON describes."""
     asked = json.loads(line)
     contexts, rewards = (
         np.load(f"{asked['stream']}.{part}.npy", mmap_mode="r") for part in ("contexts", "rewards")
@@ -99,7 +99,7 @@ def answer(line: str) -> dict[str, Any]:
 
 
 def main(library: str, lines: TextIO, answers: TextIO) -> None:
-    """Answer every line; the library's own warnings are not for the reader of the answers."""
+    """Answer every line; suppress the library's warnings."""
     warnings.simplefilter("ignore")
     print(json.dumps({"version": version_of(library)}), file=answers, flush=True)
     for line in lines:
@@ -108,7 +108,7 @@ def main(library: str, lines: TextIO, answers: TextIO) -> None:
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    # What a library prints must not come between the answers.
+    # Send what a library prints to the error output, apart from the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     main(sys.argv[1], sys.stdin, answers)

@@ -1,6 +1,7 @@
 """Write down who collected how much: a CSV, Markdown tables, and a figure."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from benchmarks.defaults.scores import (
     ratio,
     references,
 )
+from benchmarks.output import markdown_table, save_pictures
 from tsucb.files import write_whole
 
 TARGETS = {"library": 98.0, "grid": 97.0}  # per cent of the best one's reward, on every problem
@@ -42,9 +44,9 @@ def write(
     seeds: Sequence[int],
     into: Path | None = None,
 ) -> str:
-    """Write the table, the figures and, as text, the sections of what is finished; the text.
+    """Write the table, the figures and the sections of what is finished; return the sections.
 
-    They go to the folder of the cells or `into` another.
+    The files go to the folder of the cells, or `into` another.
     """
     table = frame(out, datasets, steps, seeds)
     into = into or out
@@ -52,7 +54,7 @@ def write(
     write_whole(into / "defaults.csv", table.to_csv(index=False, float_format="%.10g"))
     scores = percentages(by_problem(table))
     if scores:
-        figure.write(scores, list(steps), into)
+        save_pictures(partial(figure.draw, scores, list(steps)), into, "defaults")
     text = "\n".join(f"## {heading(make)}\n\n{make(table)}" for make in SECTIONS.values())
     if into == out:
         write_whole(out / "defaults.md", text)
@@ -60,14 +62,14 @@ def write(
 
 
 def read(folder: Path) -> pd.DataFrame:
-    """The table that `write` has written."""
+    """Read the table that `write` has written."""
     words = {"version": str, "note": str}
     return pd.read_csv(
         folder / "defaults.csv", dtype=words, keep_default_na=False, na_values={"total": [""]}
     )
 
 
-# The sections: each is made of the table of all runs, and its first line is its heading.
+# Every section is made from the table of all runs; the first line of its docstring is its heading.
 
 
 def summary(table: pd.DataFrame) -> str:
@@ -75,7 +77,7 @@ def summary(table: pd.DataFrame) -> str:
     parts = []
     for n, runs in lengths(as_is(by_problem(table))):
         scores = percentages(runs)
-        rows: list[tuple[float, str]] = []
+        rows: list[tuple[float, list[str]]] = []
         for name in [*MAIN, CONSTANT]:
             mine = {p: found[name] for p, found in scores.items() if name in found}
             if not mine:
@@ -91,13 +93,10 @@ def summary(table: pd.DataFrame) -> str:
                 f"{len(mine)} of {len(scores)}",
                 f"{min(seeds)}" if min(seeds) == max(seeds) else f"{min(seeds)} to {max(seeds)}",
             ]
-            rows.append((mean, f"| {' | '.join(cells)} |"))
-        lines = [
-            f"| {n:,} steps | mean, % | {OURS} is ahead by | worst problem, % | problems | seeds |",
-            "|---|--:|--:|---|--:|--:|",
-            *(text for _, text in sorted(rows, reverse=True)),
-        ]
-        parts.append("\n".join(lines) + "\n")
+            rows.append((mean, cells))
+        header = [f"{n:,} steps", "mean, %", f"{OURS} is ahead by", "worst problem, %"]
+        ordered = [cells for _, cells in sorted(rows, reverse=True)]
+        parts.append(markdown_table([*header, "problems", "seeds"], ordered, "tnntnn"))
     return "\n".join(parts)
 
 
@@ -208,17 +207,16 @@ def policies(table: pd.DataFrame) -> str:
             if percents:
                 ordered = np.sort(percents)
                 tail = ordered[: max(1, round(len(ordered) / 20))].mean()
-                rows += [
-                    f"| {n:,} | {name} | {ordered.mean():.1f} | {tail:.1f} | {ordered[0]:.1f} "
-                    f"| {len(ordered)} |"
-                ]
-    head = ["| steps | policy | mean, % | worst twentieth of runs, % | worst run, % | runs |"]
-    return "\n".join([*head, "|--:|---|--:|--:|--:|--:|", *rows]) + "\n"
+                numbers = (ordered.mean(), tail, ordered[0])
+                texts = [f"{number:.1f}" for number in numbers]
+                rows += [[f"{n:,}", name, *texts, f"{len(ordered)}"]]
+    head = ["steps", "policy", "mean, %", "worst twentieth of runs, %", "worst run, %", "runs"]
+    return markdown_table(head, rows, "ntnnnn")
 
 
 def fixed(table: pd.DataFrame) -> str:
     """Beside the best of five fixed priors."""
-    lines = [f"| steps | dataset | best fixed prior | {OURS}, % of it |", "|--:|---|---|--:|"]
+    rows = []
     for n, runs in lengths(as_is(by_problem(table))):
         priors = grid(runs)
         for dataset in dict.fromkeys(problem[0] for problem in priors):
@@ -226,34 +224,35 @@ def fixed(table: pd.DataFrame) -> str:
             best = next(iter(mine.values()))[0]
             # The same with raw as with standardised features, unless something is wrong.
             texts = dict.fromkeys(str(found) for _, found in mine.values())
-            lines += [f"| {n:,} | {dataset} | {best} | {' or '.join(texts)} |"]
-    return "\n".join(lines) + "\n"
+            rows += [[f"{n:,}", dataset, best, " or ".join(texts)]]
+    header = ["steps", "dataset", "best fixed prior", f"{OURS}, % of it"]
+    return markdown_table(header, rows, "nttn")
 
 
 def models(table: pd.DataFrame) -> str:
     """Other models of this library, in per cent of the default."""
-    lines = ["| steps | problem | " + " | ".join(MODELS) + " |", "|--:|---|" + "--:|" * len(MODELS)]
+    rows = []
     for n, runs in lengths(as_is(by_problem(table))):
         for problem, totals in runs.items():
             there = {m: totals[m] for m in MODELS if m in totals and OURS in totals}
             mine = [ratio(there[m], totals[OURS]) if m in there else None for m in MODELS]
             if any(mine):
-                texts = [str(each or "–") for each in mine]
-                lines += [f"| {n:,} | {title(problem)} | {' | '.join(texts)} |"]
-    return "\n".join(lines) + "\n"
+                rows += [[f"{n:,}", title(problem), *(str(each or "–") for each in mine)]]
+    return markdown_table(["steps", "problem", *MODELS], rows, "nt" + "n" * len(MODELS))
 
 
 def settings(table: pd.DataFrame) -> str:
     """Settings."""
     versions = table[table.version != ""].groupby("contestant", sort=False).version.unique()
-    lines = ["| contestant | settings | version |", "|---|---|---|"]
-    for c in CONTESTANTS:
-        if c.name in versions.index:
-            lines += [f"| {c.name} | `{c.setting}` | {', '.join(versions[c.name])} |"]
-    mixed = [c.name for c in CONTESTANTS if len(versions.get(c.name, [])) > 1]
-    if mixed:
-        lines += ["", f"**Measured with several versions, play them anew: {', '.join(mixed)}.**"]
-    return "\n".join(lines) + "\n"
+    rows = [
+        [c.name, f"`{c.setting}`", ", ".join(versions[c.name])]
+        for c in CONTESTANTS
+        if c.name in versions.index
+    ]
+    text = markdown_table(["contestant", "settings", "version"], rows, 3)
+    if mixed := [c.name for c in CONTESTANTS if len(versions.get(c.name, [])) > 1]:
+        text += f"\n**Measured with several versions, play them again: {', '.join(mixed)}.**\n"
+    return text
 
 
 def missing(table: pd.DataFrame) -> str:
@@ -285,46 +284,43 @@ SECTIONS: dict[str, Callable[[pd.DataFrame], str]] = {
 
 
 def heading(section: Callable[[pd.DataFrame], str]) -> str:
-    """The first line of a section's description."""
+    """Return the first line of a section's docstring."""
     return str(section.__doc__).splitlines()[0].rstrip(".")
 
 
 def as_is(runs: Runs) -> Runs:
-    """The problems whose rewards are told as they are."""
+    """Return the problems whose rewards are not rescaled."""
     return {problem: totals for problem, totals in runs.items() if problem[2] == "as is"}
 
 
 def lengths(runs: Runs) -> Iterator[tuple[int, Runs]]:
-    """The problems of every number of steps."""
+    """Yield every number of steps with its problems."""
     for n in sorted({problem[3] for problem in runs}):
         yield n, {problem: totals for problem, totals in runs.items() if problem[3] == n}
 
 
 def title(problem: Key) -> str:
-    """A problem in words."""
+    """Return a problem in words."""
     dataset, features, rewards, _ = problem
     return f"{dataset}, {features}" + ("" if rewards == "as is" else f", {rewards}")
 
 
 def whole(every: Runs, names: Sequence[str]) -> str:
-    """Everybody's percentage on every problem; the best library is 100, in bold type."""
+    """Return all percentages on every problem; the best library is 100, in bold type."""
     parts = []
     for n, runs in lengths(every):
         scores, best = percentages(runs), references(runs)
         present = [name for name in names if any(name in found for found in scores.values())]
-        lines = [f"| {n:,} steps | {' | '.join(present)} |", "|---|" + "--:|" * len(present)]
+        rows = []
         for problem, found in scores.items():
-            texts = [str(found[name]) if name in found else "–" for name in present]
-            texts = [
-                f"**{text}**" if name == best[problem] else text
-                for name, text in zip(present, texts, strict=True)
-            ]
-            lines += [f"| {title(problem)} | {' | '.join(texts)} |"]
+            texts = {name: str(found[name]) if name in found else "–" for name in present}
+            texts[best[problem]] = f"**{texts[best[problem]]}**"
+            rows += [[title(problem), *(texts[name] for name in present)]]
         if scores:
-            parts.append("\n".join(lines) + "\n")
+            parts.append(markdown_table([f"{n:,} steps", *present], rows))
     return "\n".join(parts)
 
 
 def verdict(reached: bool, words: str) -> str:
-    """A target, reached or missed."""
+    """Return a target in words, reached or missed."""
     return f"- {'reached' if reached else '**missed**'}: {words}"

@@ -52,7 +52,7 @@ Scores = dict[Key, dict[str, Ratio]]
 def frame(
     out: Path, datasets: Sequence[str], steps: Sequence[int], seeds: Sequence[int]
 ) -> pd.DataFrame:
-    """The finished runs that were asked for, one line each, in the order of the tables."""
+    """Return the finished runs of these datasets, steps and seeds, in the order of the tables."""
     rows = [
         cell
         for cell in cells.finished(out)
@@ -75,7 +75,7 @@ def frame(
 
 
 def by_problem(table: pd.DataFrame) -> dict[Key, Totals]:
-    """The totals of each contestant on each problem, by seed."""
+    """Return the totals of each contestant on each problem, by seed."""
     runs: dict[Key, Totals] = {}
     for key, group in table.dropna(subset="total").groupby([*PROBLEM, "contestant"], sort=False):
         *problem, contestant = key
@@ -84,10 +84,10 @@ def by_problem(table: pd.DataFrame) -> dict[Key, Totals]:
 
 
 def best_of(totals: Totals, names: Sequence[str]) -> str | None:
-    """Who has the largest mean on the seeds that all have.
+    """Return who has the largest mean on the seeds that all have.
 
-    Those with less than half of the seeds of the most complete are left out: they were cut off.
-    The best of several means is a little lucky; what is compared with it is not favoured.
+    Contestants with less than half of the seeds of the most complete are left out: they were cut
+    off. The best of several means is a little lucky, which does not favour what is compared.
     """
     present = {name: totals[name] for name in names if name in totals}
     most = max((len(t) for t in present.values()), default=0)
@@ -100,7 +100,7 @@ def best_of(totals: Totals, names: Sequence[str]) -> str | None:
 
 
 def ratio(mine: "pd.Series[Any]", other: "pd.Series[Any]") -> Ratio | None:
-    """Σ mine / Σ other over the seeds that both have, in per cent.
+    """Return Σ mine / Σ other over the seeds that both have, in per cent.
 
     The interval is that of a ratio of means of pairs: the residuals mine − ratio · other have mean
     zero, and their standard error over the mean of the other is the ratio's (delta method).
@@ -118,7 +118,7 @@ def ratio(mine: "pd.Series[Any]", other: "pd.Series[Any]") -> Ratio | None:
 
 
 def references(runs: dict[Key, Totals]) -> dict[Key, str]:
-    """The best library on each problem that has one whose total is positive.
+    """Return the best library on each problem where its total is positive.
 
     Where no library was measured at all, the best of our own policies takes its place.
     """
@@ -128,7 +128,7 @@ def references(runs: dict[Key, Totals]) -> dict[Key, str]:
 
 
 def percentages(runs: dict[Key, Totals]) -> Scores:
-    """Everybody's reward in per cent of the best library's, problem by problem."""
+    """Return all rewards in per cent of the best library's, problem by problem."""
     out: Scores = {}
     for problem, best in references(runs).items():
         totals = runs[problem]
@@ -138,7 +138,7 @@ def percentages(runs: dict[Key, Totals]) -> Scores:
 
 
 def lead(runs: dict[Key, Totals], name: str) -> Ratio | None:
-    """How far we are ahead of another on average over the problems that both played.
+    """Return how far we are ahead of another on average over the problems that both played.
 
     The unit is one per cent of the best library's reward. The streams of one seed and dataset are
     the same in all its problems: they are averaged before the standard error over the seeds is
@@ -168,7 +168,7 @@ def lead(runs: dict[Key, Totals], name: str) -> Ratio | None:
 
 
 def grid(runs: dict[Key, Totals]) -> dict[Key, tuple[str, Ratio]]:
-    """The best fixed prior, and our reward in per cent of it, problem by problem.
+    """Return the best fixed prior, and our reward in per cent of its, problem by problem.
 
     The fixed priors are tuned on standardised features and rewards as they are; the same decisions
     are possible on the other variants of the dataset.

@@ -1,4 +1,4 @@
-"""The processes that play: one for each library, in the library's own environment."""
+"""Processes that play runs: one for each library, in the library's own environment."""
 
 import json
 import os
@@ -23,31 +23,31 @@ class Worker:
 
     def start(self) -> None:
         """Start the process and learn the library's version."""
-        # A file, not a pipe: nobody reads a library's warnings while it plays.
-        self.complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        # A file, as nobody would empty a pipe of warnings during a run.
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(
             [str(self.python), "-m", "benchmarks.defaults.play", self.library],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self.complaints,
+            stderr=self.errors,
             text=True,
             cwd=ROOT,
             env=os.environ | ONE_CORE,
             preexec_fn=pin_to_one_core,
-            start_new_session=True,  # an interrupt is for whoever asks, not for who plays
+            start_new_session=True,  # an interrupt goes to the parent only
         )
         self.version = str(self.read().get("version", "unknown"))
 
     def read(self) -> dict[str, Any]:
-        """The next answer; a note of what was said last if the process has ended."""
+        """Return the next answer, or the last line of the errors if the process has ended."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if line:
             return dict(json.loads(line))
         self.process.wait()
-        self.complaints.seek(0)
-        said = [x.strip() for x in self.complaints.read().splitlines() if x.strip()]
-        reason = said[-1][:120] if said else f"exit status {self.process.returncode}"
+        self.errors.seek(0)
+        lines = [x.strip() for x in self.errors.read().splitlines() if x.strip()]
+        reason = lines[-1][:120] if lines else f"exit status {self.process.returncode}"
         return {"totals": {}, "seconds": 0.0, "note": f"ended: {reason}"}
 
     def ask(self, **question: Any) -> dict[str, Any]:
@@ -58,18 +58,18 @@ class Worker:
             assert self.process.stdin is not None
             print(json.dumps(question), file=self.process.stdin, flush=True)
         except BrokenPipeError:
-            pass  # it has just ended; reading says why
+            pass  # the process has just ended, and read() says why
         return self.read()
 
     def stop(self) -> None:
         """End the process."""
         self.process.kill()
         self.process.communicate()
-        self.complaints.close()
+        self.errors.close()
 
 
 def python_of(library: str) -> tuple[Path | None, str]:
-    """The interpreter of a library's environment, installed if need be; or None, and why.
+    """Return the interpreter of a library's environment, installed on first use; or None and why.
 
     A library that this interpreter has already is not installed again.
     """

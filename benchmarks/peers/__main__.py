@@ -1,7 +1,7 @@
 """Measure `tsucb` beside other bandit libraries: `python -m benchmarks.peers --out DIR`.
 
-Each library is installed from the package index into an environment of its own and measured in
-a process of its own, on one core. One that cannot be installed or takes too long is reported.
+Each library is installed from the package index into its own environment and measured in its own
+process, on one core. A library that cannot be installed or takes too long is reported.
 Writes `peers.csv` (all numbers), `peers.md` (tables, machine, versions) and the figure.
 """
 
@@ -19,13 +19,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from benchmarks.output import processor
 from benchmarks.peers import report
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENTS = Path(sys.prefix) / "peers"
 
-# What is installed of each library. Open Bandit Pipeline refuses current Python by its
-# declared requirements; its linear policies need only these two packages, and run.
+# The packages to install for each library. The requirements of Open Bandit Pipeline exclude current
+# Python, but its linear policies need only these two packages, and run.
 PACKAGES: dict[str, list[list[str]]] = {
     "mabwiser": [["mabwiser"]],
     "contextualbandits": [["contextualbandits"]],
@@ -44,7 +45,7 @@ ONE_CORE = dict.fromkeys(
 
 
 def install(library: str) -> tuple[Path | None, str]:
-    """The interpreter of a library's environment, made if need be; or None, and the reason."""
+    """Return the interpreter of a library's environment, made on first use; or None and why."""
     if library == "tsucb":
         return Path(sys.executable), ""
     folder = ENVIRONMENTS / library
@@ -70,14 +71,14 @@ def install(library: str) -> tuple[Path | None, str]:
 
 
 def version(library: str, python: Path) -> str:
-    """The version of the library installed in that environment."""
+    """Return the version of the library installed in that environment."""
     code = f"from importlib.metadata import version; print(version({library!r}))"
     done = subprocess.run([str(python), "-c", code], capture_output=True, text=True)
     return done.stdout.strip()
 
 
 def measure(library: str, python: Path, seconds: float) -> tuple[list[dict[str, Any]], str]:
-    """Run a library's measurements: what it printed, and what went wrong."""
+    """Run a library's measurements; return its rows, and what went wrong."""
     command = [str(python), "-m", "benchmarks.peers.measure", library]
     with subprocess.Popen(
         command,
@@ -110,13 +111,8 @@ def pin_to_one_core() -> None:
 
 
 def machine() -> str:
-    """The processor, the system and the interpreter, in one line."""
-    name = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [x for x in cpuinfo.read_text().splitlines() if x.startswith("model name")]
-        name = names[0].split(":")[1].strip() if names else name
-    return f"{name}, one core, {platform.system()}, Python {platform.python_version()}"
+    """Return the processor, the system and the interpreter, in one line."""
+    return f"{processor()}, one core, {platform.system()}, Python {platform.python_version()}"
 
 
 def main() -> None:
@@ -142,7 +138,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     remarks: dict[str, str] = {}
     versions: dict[str, str] = {}
-    # This library last: it has most to measure and to compile, and gets the time that is left.
+    # This library comes last: it has most to measure and to compile, and gets the time left.
     for left, name in zip(
         range(len(names), 0, -1), sorted(names, key=lambda name: name == "tsucb"), strict=True
     ):

@@ -150,6 +150,7 @@ def river() -> list[Policy]:
     return [Policy("LinUCBDisjoint", LINUCB, make)]
 
 
+# Long, as its four explorers share the workspace and the parsing of examples.
 def vowpalwabbit() -> list[Policy]:
     """Vowpal Wabbit: no posterior; four explorers, through the fastest of its Python calls.
 

@@ -19,19 +19,19 @@ GROWTH = (
     [(arms, 20) for arms in (10, 100, 1_000, 10_000)],
     [(10, features) for features in (10, 30, 100, 300, 1_000)],
 )
-SLOW = 0.05  # seconds a decision: what is slower is not tried at a larger size
+SLOW = 0.05  # seconds a decision; slower policies are not tried at larger sizes
 REGRET = (10, 10, 1_000)  # K, d, T
 RUNS = 50  # at most, of the regret
 SECONDS = 1.0  # spent on one time
 REGRET_SECONDS = 10.0  # spent on one policy's regret
-STRETCHES = 10  # a time is that of the fastest of so many, which other load disturbs least
+STRETCHES = 10  # of which the fastest counts, as the least disturbed
 MEMORY = 12 * 2**30
 
 
 def microseconds(policy: Policy | Loop, arms: int, features: int) -> tuple[float, int]:
-    """CPU time of one decision with its update, and how many decisions were timed."""
-    stretch = started(policy, arms, features)
-    # A loop starts anew with each stretch, which must be long enough to make up for it.
+    """Return the CPU time of one decision with its update, and how many were timed."""
+    stretch = player(policy, arms, features)
+    # A loop starts again with each stretch, which must be long enough for that not to matter.
     done, length, times = 0, 128 if isinstance(policy, Loop) else 1, [0.0]
     while len(times) < STRETCHES and length * sum(times) < SECONDS:
         if length * times[-1] < SECONDS / (2 * STRETCHES):  # too short to be timed
@@ -43,8 +43,8 @@ def microseconds(policy: Policy | Loop, arms: int, features: int) -> tuple[float
     return 1e6 * min(times), done
 
 
-def started(policy: Policy | Loop, arms: int, features: int) -> Callable[[range], object]:
-    """A policy that has seen every arm, ready to play further steps."""
+def player(policy: Policy | Loop, arms: int, features: int) -> Callable[[range], object]:
+    """Return a function that plays further steps of a policy that has pulled every arm."""
     if isinstance(policy, Loop):
         policy.play(arms, features, 10)  # compile
         return lambda steps: policy.play(arms, features, len(steps))
@@ -56,7 +56,7 @@ def started(policy: Policy | Loop, arms: int, features: int) -> Callable[[range]
 
 
 def regrets(policy: Policy) -> list[float]:
-    """The total regret of run 0, 1, 2, … as far as the time goes; the first is never cut."""
+    """Return the total regret of runs 0, 1, 2, … until the time is up, of at least one run."""
     arms, features, steps = REGRET
     stop = time.perf_counter() + REGRET_SECONDS
     totals: list[float] = []
@@ -71,7 +71,7 @@ def regrets(policy: Policy) -> list[float]:
 def timed(
     policy: Policy | Loop, sizes: list[tuple[int, int]], series: str
 ) -> Iterator[dict[str, Any]]:
-    """The times of a policy at growing sizes, until it is too slow or fails."""
+    """Yield the times of a policy at growing sizes, until it is too slow or fails."""
     note = ""
     for arms, features in sizes:
         value, count = math.nan, 0
@@ -87,7 +87,7 @@ def timed(
 
 
 def results(policies: list[Policy | Loop]) -> Iterator[dict[str, Any]]:
-    """Everything that is measured of a library, what matters most first."""
+    """Yield everything that is measured of a library, the most important first."""
     for size in SIZES:
         for policy in policies:
             for row in timed(policy, [size], "speed"):

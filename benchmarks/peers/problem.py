@@ -16,11 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 NOISE = 0.5  # the paper's σ
-PREPARED = 2_000_000  # at most so many numbers are drawn beforehand; a longer run goes round again
+PREPARED = 2_000_000  # the most numbers drawn beforehand; a longer run repeats them
 
 
 class Problem(NamedTuple):
-    """Everything a library can meet, drawn beforehand so that no library pays for it."""
+    """Contexts and rewards, drawn beforehand so that drawing takes no library's time."""
 
     contexts: np.ndarray  # (steps, d)
     means: np.ndarray  # (steps, K): the mean reward of each arm
@@ -38,7 +38,7 @@ class Problem(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """One library's policy at work, driven through the calls its own documentation shows."""
+    """One library's policy, called as its documentation shows."""
 
     choose: Callable[[int], int]  # step → arm
     update: Callable[[int, int, float], object]  # step, arm, reward
@@ -46,7 +46,7 @@ class Learner(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """A policy that a library offers."""
+    """A policy of a library."""
 
     name: str
     kind: str  # the column it is compared in: "Thompson sampling", "LinUCB", "TS-UCB", "other"
@@ -74,7 +74,7 @@ def draw(arms: int, features: int, steps: int, seed: int) -> Problem:
 
 
 def play(learner: Learner, problem: Problem, steps: range) -> list[int]:
-    """Let the learner decide these steps: the arms it chose."""
+    """Let the learner play these steps; return the arms it chose."""
     rewards = problem.rewards
     choose, update, arms = learner.choose, learner.update, []
     for step in steps:
@@ -86,9 +86,9 @@ def play(learner: Learner, problem: Problem, steps: range) -> list[int]:
 
 
 def pull_each_arm_once(learner: Learner, problem: Problem, seconds: float = math.inf) -> list[int]:
-    """Pull arm t at step t, for every arm: several libraries cannot start otherwise.
+    """Pull arm t at step t, for every arm, as several libraries need that to start.
 
-    When only speed matters, stop after so many seconds and leave the other arms unseen.
+    Stop after `seconds`, where only speed matters, and leave the other arms out.
     """
     arms = range(problem.arms)
     rewards = np.array([problem.rewards[arm][arm] for arm in arms])
@@ -103,6 +103,6 @@ def pull_each_arm_once(learner: Learner, problem: Problem, seconds: float = math
 
 
 def regret(problem: Problem, arms: list[int]) -> float:
-    """Σ_t (best mean − mean of the arm chosen), over the first steps of the problem."""
+    """Return Σ_t (best mean − mean of the arm chosen), over the first steps of the problem."""
     means = problem.means[: len(arms)]
     return float(np.sum(means.max(axis=1) - means[np.arange(len(arms)), arms]))

@@ -1,14 +1,15 @@
 """Write the measurements down: a CSV, Markdown tables, and a figure."""
 
-import os
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
-from tsucb.pages.drawing import theme
+from benchmarks.output import markdown_table, save_pictures
+from tsucb.files import write_whole
+from tsucb.numeric.statistics import mean_interval
 
 Rows = list[dict[str, Any]]
 
@@ -40,24 +41,13 @@ def write(rows: Rows, about: About, out: Path) -> None:
     """Write `peers.csv`, `peers.md` and the figure, for light and dark pages, into a folder."""
     out.mkdir(parents=True, exist_ok=True)
     table = summarise(rows)
-    replace(out / "peers.csv", table.to_csv(index=False, float_format="%.6g"))
-    replace(out / "peers.md", markdown(table, about))
-    for name in ("light", "dark"):
-        with theme(name):
-            for form, narrow in (("growth", False), ("growth-narrow", True)):
-                options: Any = {"transparent": True, "metadata": {"Date": None}}
-                draw_growth(table, narrow).savefig(out / f"{form}-{name}.svg", **options)
-
-
-def replace(path: Path, text: str) -> None:
-    """Write a file aside and rename it."""
-    aside = path.with_suffix(path.suffix + ".part")
-    aside.write_text(text)
-    os.replace(aside, path)
+    write_whole(out / "peers.csv", table.to_csv(index=False, float_format="%.6g"))
+    write_whole(out / "peers.md", markdown(table, about))
+    save_pictures(partial(draw_growth, table), out, "growth")
 
 
 def summarise(rows: Rows) -> pd.DataFrame:
-    """One line a result; regret over the runs as a mean, and in per cent of the reference's."""
+    """Return one line per result; regret as a mean, and in per cent of the reference's."""
     totals = {
         (row["library"], row["policy"]): np.array(row["totals"])
         for row in rows
@@ -81,55 +71,46 @@ def summarise(rows: Rows) -> pd.DataFrame:
 
 
 def interval(values: np.ndarray) -> dict[str, float]:
-    """The mean with its 95 % interval."""
-    half = (
-        stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-        if len(values) > 1
-        else np.nan
-    )
-    mean = float(values.mean())
-    return {
-        "value": mean,
-        "ci95_low": mean - half,
-        "ci95_high": mean + half,
-        "count": len(values),
-    }
+    """Return the mean with its 95 % interval."""
+    mean, _, low, high = mean_interval(values)
+    return {"value": mean, "ci95_low": low, "ci95_high": high, "count": len(values)}
 
 
 def markdown(table: pd.DataFrame, about: About) -> str:
-    """The tables of the documentation."""
+    """Return the tables of the documentation."""
     lines = [f"Machine: {about.machine}. The whole run took {about.minutes:.0f} minutes.", ""]
     lines += ["Versions: " + ", ".join(f"{k} {v}" for k, v in about.versions.items()) + ".", ""]
     lines += [f"- **{name}**: {remark}." for name, remark in about.remarks.items()]
     speed = table[table.measure == "speed"]
     sizes = list(dict.fromkeys(zip(speed.arms, speed.features, strict=True)))
     lines += ["", "Microseconds of CPU time for one decision with its update:", ""]
-    lines += ["| library | policy | " + " | ".join(f"K = {k}, d = {d}" for k, d in sizes) + " |"]
-    lines += ["|---|---|" + "--:|" * len(sizes)]
-    for (library, policy), group in speed.groupby(["library", "policy"], sort=False):
-        cells = [cell(group[(group.arms == k) & (group.features == d)]) for k, d in sizes]
-        lines += [f"| {library} | {policy} | " + " | ".join(cells) + " |"]
+    rows = [
+        [*key, *(cell(group[(group.arms == k) & (group.features == d)]) for k, d in sizes)]
+        for key, group in speed.groupby(["library", "policy"], sort=False)
+    ]
+    header = ["library", "policy", *(f"K = {k}, d = {d}" for k, d in sizes)]
+    lines += [markdown_table(header, rows, 2)]
     regret = table[table.measure == "regret, % of TS"]
     if len(regret):
-        lines += ["", "Regret in per cent of exact Thompson sampling's, on the same runs:", ""]
-        lines += [
-            "| library | policy | regret, % | 95 % interval | runs |",
-            "|---|---|--:|--:|--:|",
-        ]
-        for r in regret.itertuples():
-            span = f"{r.ci95_low:.0f} to {r.ci95_high:.0f}"
-            lines += [f"| {r.library} | {r.policy} | {r.value:.0f} | {span} | {r.count} |"]
+        lines += ["Regret in per cent of exact Thompson sampling's, on the same runs:", ""]
+        rows = [
+            [r.library, r.policy, f"{r.value:.0f}", f"{r.ci95_low:.0f} to {r.ci95_high:.0f}",
+             f"{r.count}"]
+            for r in regret.itertuples()
+        ]  # fmt: skip
+        header = ["library", "policy", "regret, %", "95 % interval", "runs"]
+        lines += [markdown_table(header, rows, 2)]
     notes = table[(table.note != "") & table.value.isna()].drop_duplicates(
         ["library", "policy", "note"]
     )
     if len(notes):
-        lines += ["", "Not measured:", ""]
+        lines += ["Not measured:", ""]
         lines += [f"- {r.library}, {r.policy}: {r.note}" for r in notes.itertuples()]
     return "\n".join(lines) + "\n"
 
 
 def cell(group: pd.DataFrame) -> str:
-    """A time with three digits, or a dash."""
+    """Return a time with three digits, or a dash."""
     if group.empty or group.value.isna().all():
         return "–"
     value = float(group.value.iloc[0])
@@ -137,7 +118,7 @@ def cell(group: pd.DataFrame) -> str:
 
 
 def draw_growth(table: pd.DataFrame, narrow: bool) -> Any:
-    """Time against K and against d, on logarithmic scales; narrow for phones."""
+    """Draw time over K and over d, on logarithmic scales; narrow for phones."""
     from matplotlib.figure import Figure
 
     rows = {
@@ -160,7 +141,7 @@ def draw_growth(table: pd.DataFrame, narrow: bool) -> Any:
                     **look(str(library), str(policy)),
                 )
             axes.set(xscale="log", yscale="log", xlabel=f"{size} {letter}")
-            if series.empty:  # all libraries were cut off before
+            if series.empty:  # every library was cut off earlier
                 continue
             axes.set_title(f"{fixed} = {series[other].iloc[0]}", fontweight="normal")
         for axes in grid if narrow else grid[:1]:
@@ -171,7 +152,7 @@ def draw_growth(table: pd.DataFrame, narrow: bool) -> Any:
 
 
 def look(library: str, policy: str) -> dict[str, Any]:
-    """Colour, marker and line of a library's policy."""
+    """Return colour, marker and line of a library's policy."""
     colour, marker = LOOKS[library]
     inside = policy.startswith("simulate")
     return {

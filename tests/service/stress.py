@@ -224,7 +224,9 @@ class Load:
                         rewards[reward["key"]] = value
                     if rng.random() < 0.1:  # a client that lost its answer
                         again = await self.call(http, loop, "decide", body, rng)
-                        assert (again["id"], again["arm"]) == (found["id"], found["arm"])
+                        # A server that is cut off cannot know what another one answered.
+                        assert len(self.servers) > 1 or again == found
+                        report.decisions[loop][again["id"]] = again["arm"]
                         await self.call(http, loop, "reward", reward, rng)
 
     async def watch(self) -> None:
@@ -426,8 +428,9 @@ def learned(folder: Path, postgres: str | None, report: Report) -> None:
         found = {id: open.slots[0].total for id, open in sums.waiting.items()}
         for id, rewards in report.rewards["sums"].items():
             assert found[id] == sum(rewards.values())
-        assert firsts.counts.learned == len(report.rewards["firsts"])
-        assert int(firsts.arms_summary()["pulls"].sum()) == len(report.rewards["firsts"])
+        counts = firsts.counts
+        assert counts.rewards == counts.learned - counts.defaults == len(report.rewards["firsts"])
+        assert int(firsts.arms_summary()["pulls"].sum()) == counts.learned
         for loop in (sums, firsts):
             assert service.replayed(loop).digest() == loop.digest()
     finally:

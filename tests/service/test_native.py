@@ -190,6 +190,14 @@ def test_loops_are_made_listed_and_deleted_with_the_key_of_the_server(drinks):
         made = http.post("/v1/loops", json={"name": "news", "settings": {"exploration": 0.2}})
         assert made.status_code == 201
         assert http.post("/v1/loops", json={"name": "news"}).status_code == 409
+        once = {"Idempotency-Key": "k"}
+        both = [http.post("/v1/loops", json={"name": "twice"}, headers=once) for _ in range(2)]
+        assert [each.status_code for each in both] == [201, 201]
+        first, last = (each.json()["keys"]["decide"] for each in both)
+        keys = drinks.service.keys
+        assert keys.holder(first, drinks.service.clock()) is None
+        assert keys.holder(last, drinks.service.clock()).loop == "twice"
+        assert http.delete("/v1/loops/twice").status_code == 204
         assert http.post("/v1/loops", json={"name": "a/b"}).status_code == 400
         names = [loop["name"] for loop in http.get("/v1/loops").json()["loops"]]
         assert names == [LOOP, "news"]

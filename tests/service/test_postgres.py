@@ -16,6 +16,7 @@ from tsucb.service.errors import Conflict
 from tsucb.service.loop import LATE, TAKEN
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
+from tsucb.service.spool import Spool
 from tsucb.service.store import StoreError
 
 
@@ -310,7 +311,7 @@ def test_decisions_made_without_the_database_survive_a_stop(
             await asyncio.to_thread(mortal_database.stop)
             made = [await service.decide(loop, {"n": n}, key=f"k{n}") for n in range(20)]
             with (tmp_path / "unwritten").open("ab") as file:
-                file.write(b"a kill in the middle of the next")
+                file.write(b"[17, a kill in the middle of the next")
         store.close()
         await asyncio.to_thread(mortal_database.start)
         (store,) = stores(address)
@@ -350,6 +351,65 @@ def test_a_decision_whose_acknowledgement_was_lost_is_written_once(
             decided = [each.id for each in log if isinstance(each, events.Decided)]
             assert decided == [first.id, later.id]
             assert set(loop.waiting) == set(decided)
+
+    run(main)
+
+
+def test_what_is_kept_while_others_are_written_stays(schema, stores, clock, monkeypatch, tmp_path):
+    async def main():
+        (store,) = stores(schema)
+        async with running(store, clock, folder=str(tmp_path)) as service:
+            service._ticking.cancel()
+            await service.create("drinks", LoopSettings(), ["tea", "milk"])
+            loop = service.loop("drinks")
+            service.journal.failed = True
+            first = await service.decide(loop, {"n": 0})
+            missing = service._missing
+
+            def slow(entries):  # the database is lost again for a moment
+                service.journal.failed = True
+                deciding = service.decide(loop, {"n": 1}, key="k")
+                kept.append(asyncio.run_coroutine_threadsafe(deciding, requests).result())
+                service.journal.failed = False
+                return missing(entries)
+
+            kept, requests = [], asyncio.get_running_loop()
+            with monkeypatch.context() as patch:
+                patch.setattr(service, "_missing", slow)
+                await service.tick()
+            assert (len(service.unwritten), list(loop.waiting)) == (1, [first.id])
+            assert len(Spool(tmp_path)) == 1
+            await service.tick()
+            assert (len(service.unwritten), len(loop.waiting)) == (0, 2)
+            assert await service.decide(loop, {"n": 1}, key="k") == kept[0]
+
+    run(main)
+
+
+def test_two_servers_that_cannot_know_of_each_other_decide_for_one_request(
+    schema, stores, clock, tmp_path
+):
+    """Both decisions were acknowledged, so both are in the log, and take their rewards."""
+
+    async def main():
+        first, second = stores(schema, schema)
+        async with (
+            running(first, clock, folder=str(tmp_path)) as one,
+            running(second, clock) as two,
+        ):
+            one._ticking.cancel()
+            await one.create("drinks", LoopSettings(), ["tea", "milk"])
+            await in_step(two)
+            one.journal.failed = True  # as if the database were away
+            kept = await one.decide(one.loop("drinks"), {"n": 0}, key="k")
+            made = await two.decide(two.loop("drinks"), {"n": 0}, key="k")
+            await in_step(one, two)
+            assert set(one.loop("drinks").waiting) == {kept.id, made.id}
+            for event in (kept, made):
+                assert await two.reward(two.loop("drinks"), event.id, 1.0) == TAKEN
+            assert await one.decide(one.loop("drinks"), {"n": 0}, key="k") == made
+            await in_step(one, two)
+            assert one.loop("drinks").digest() == two.loop("drinks").digest()
 
     run(main)
 

@@ -7,7 +7,7 @@ from typing import Any
 from river.bandit.base import ContextualPolicy
 
 from tsucb.agent import Agent
-from tsucb.agent.knowledge import Arm
+from tsucb.contexts.readers import Arm
 
 
 class AgentPolicy(ContextualPolicy):

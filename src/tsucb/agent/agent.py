@@ -30,13 +30,14 @@ from tsucb.agent import merging, snapshot, storage
 from tsucb.agent.batch import DecisionBatch, decide_many
 from tsucb.agent.decision import ArmEstimates, Decision, Ranking, place_id
 from tsucb.agent.decision_log import DecisionLog
-from tsucb.agent.knowledge import Arm, Knowledge, known_name, plain_name
+from tsucb.agent.knowledge import Knowledge, known_name, plain_name
 from tsucb.agent.learner import Learner
 from tsucb.agent.machine import (
+    BY_ID,
     CLOSED,
     DECISIONS,
-    NO_ROOM,
     NOT_FINITE,
+    NOT_OPEN,
     OBSERVED,
 )
 from tsucb.agent.open_decisions import (
@@ -49,9 +50,9 @@ from tsucb.agent.open_decisions import (
     open_rows,
     same_key,
 )
-from tsucb.agent.readers import Context, laid_out_for, narrow_row, one_by_one
-from tsucb.agent.values import kind_of, shown
 from tsucb.checks import whole_number
+from tsucb.contexts.readers import NOBODY, Arm, Context, laid_out_for, narrow_row, one_by_one
+from tsucb.contexts.values import kind_of, shown
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.model import Model, check_finite
 from tsucb.numeric.arrays import Floats, Integers
@@ -335,66 +336,69 @@ class Agent:
         >>> agent.choose({"age": 31}, ["red"]).arm
         'red'
         """
-        learner = self._learner
+        learner, offered, reading = self._learner, NOBODY, None
         # The common case by itself: all arms, and a vector that needs no reading.
         shape = learner.reader.ready if arms is None else None
-        if type(context) is not _ARRAY or context.dtype is not _FLOAT or context.shape != shape:
-            decision = self._choose(context, arms)
-        else:
+        if type(context) is _ARRAY and context.dtype is _FLOAT and context.shape == shape:
             x = context.tobytes()
-            now = self._clock()
-            if type(now) is not float or now - now != 0.0:
-                now = check_time(now)
-            with self._guard.alone():
-                known = learner.known
-                machine = known.machine
-                if machine is None:
-                    known = learner.prepared()
-                    machine = known.machine
-                offer = known.everyone
-                if not offer.names:
-                    raise ValueError("no arm is available; add one, or list at least one")
-                place, id, seen = machine.decide(x, offer.columns, now, True)
-                if place < 0:
-                    place, id, seen = self._decide_again(place, x, now)
-                policy, belief = learner.policy, machine.belief
-            decision = Decision(id, offer.names[place], offer, policy, seen, belief, now)
+        else:
+            offered = learner.offered(arms)
+            reading = learner.reader.read(context, offered)
+            x = reading.x.tobytes()
+            if len(x) != 8 * learner.known.width or learner.known.machine is None:
+                learner.compile_ahead(reading)
+        now = self._clock()
+        if type(now) is not float or now - now != 0.0:
+            now = check_time(now)
+        with self._guard.alone():
+            known = learner.known
+            if known.machine is None:
+                known = learner.prepared()
+            if reading is None or (arms is None and learner.fits(reading)):
+                decision = self._choose_any(known, x, reading, now)
+            else:
+                decision = self._choose_offered(context, arms, offered, reading, now)
         if self._log is not None:
             self._log.decided(decision, _told(context, arms))
         return decision
 
-    def _decide_again(self, problem: int, x: bytes, now: float) -> tuple[int, str, bytes]:
-        """Decide after removing what kept it from deciding, or say what is wrong."""
-        learner = self._learner
-        if problem == NOT_FINITE:
-            check_finite(np.frombuffer(x), learner.model.largest)
-        machine = learner.make_room(1, len(x) // 8 + 1)
-        result: tuple[int, str, bytes] = machine.decide(
-            x, learner.known.everyone.columns, now, True
-        )
-        return result
+    def _choose_any(self, known: Knowledge, x: bytes, reading: Any, now: float) -> Decision:
+        """Choose among all arms for a context as wide as the model, in one call."""
+        learner, offer, machine = self._learner, known.everyone, known.machine
+        if not offer.names:
+            raise ValueError("no arm is available; add one, or list at least one")
+        if reading is not None:
+            learner.reader.accept(reading)
+        try:
+            place, id, seen = machine.decide(x, offer.columns, now, True)
+            if place < 0:
+                if place == NOT_FINITE:
+                    check_finite(np.frombuffer(x), learner.model.largest)
+                machine = learner.make_room(1, len(x) // 8 + 1)
+                place, id, seen = machine.decide(x, offer.columns, now, True)
+        except Exception:
+            if reading is not None:
+                learner.reader.reject(reading)
+            raise
+        names, policy = offer.names, learner.policy
+        return Decision(id, names[place], offer, policy, seen, machine.belief, now)
 
-    def _choose(self, context: Context, arms: Any) -> Decision:
-        """Choose an arm for a context that has to be read."""
+    def _choose_offered(
+        self, context: Any, arms: Any, offered: Any, reading: Any, now: float
+    ) -> Decision:
+        """Choose among some arms, or for a context that needs a wider model or is read again."""
         learner = self._learner
-        offered = learner.offered(arms)
-        reading = learner.reader.read(context, offered)
-        learner.compile_ahead(reading)
-        now = self._now()
-        with self._guard.alone():
-            if not learner.reader.is_current(reading):
-                reading = learner.reader.read(context, offered)
-            known, offer, values = learner.placed(reading, arms, offered)
-            x = values.tobytes()
-            place, decision = learner.chosen(known, offer, x)
-            machine = learner.adopt(reading, known)
-            if learner.coming:
-                learner.use(learner.known, decision.arm, int(offer.columns[place]))
-            number, checksum = machine.open_one(x, offer.columns, place, now)
-            if number == NO_ROOM:
-                machine = learner.make_room(1, values.size + 1)
-                number, checksum = machine.open_one(x, offer.columns, place, now)
-        decision.id, decision.time = decision_id(number, checksum), now
+        if not learner.reader.is_current(reading):
+            reading = learner.reader.read(context, offered)
+        known, offer, values = learner.placed(reading, arms, offered)
+        x = values.tobytes()
+        place, decision = learner.chosen(known, offer, x)
+        learner.adopt(reading, known)
+        if learner.coming:
+            learner.use(learner.known, decision.arm, int(offer.columns[place]))
+        machine = learner.make_room(1, values.size + 1)
+        decision.id = decision_id(*machine.open_one(x, offer.columns, place, now))
+        decision.time = now
         return decision
 
     def rank(self, context: Context, k: int, arms: Any = None) -> Ranking:
@@ -546,24 +550,6 @@ class Agent:
         decision.time = now
         return decision
 
-    def propose_list(self, context: Context, k: int, arms: Any = None) -> Ranking:
-        """Choose a list of k arms as `rank` does; as with `propose`, nothing is remembered.
-
-        Each place can be recorded as a decision of its own: `decision(place)` says how it was
-        filled.
-
-        >>> import tsucb
-        >>> agent = tsucb.Agent(["red", "blue", "green"], seed=0)
-        >>> ranking = agent.propose_list({"age": 31}, 2)
-        >>> len(ranking.arms), agent.open_decisions
-        (2, 0)
-        """
-        now = self._now()
-        with self._guard.alone():
-            ranking = self._learner.rank(context, k, arms)
-        ranking.time = now
-        return ranking
-
     def record(
         self, id: str, context: Context, arm: Arm, features: Any = None, *,
         time: float | None = None,
@@ -634,28 +620,27 @@ class Agent:
         several = type(reward) is not float and isinstance(reward, _SEVERAL)
         value: Any = reward if several else learner.check_reward(reward)
         with self._guard.alone():
-            if learner.known.machine is None:
-                learner.prepared()
-            row, column, place = self._open.find(id)
-            if row < 0:
-                row, column, place = self._found(id)
-            if place != SINGLE:
-                return self._reward_list(id, row, reward)
-            if several:
-                raise TypeError(
-                    f"decision {shown(id)} is of one arm; give one reward, not {shown(reward)}"
-                )
-            if learner.coming:
-                column = self._returned(row, column)
-            machine, learned = learner.known.machine, column >= 0
+            machine = learner.known.machine or learner.prepared().machine
+            plain = not (several or learner.coming or self._open.given or machine.learn is None)
+            code = NOT_OPEN
+            if plain and type(id) is str and id.isascii():  # the common case, in one call
+                code = machine.learn(id.encode() + b"\n", 0, BY_ID, value)
+                if code > 0:
+                    learner.catch_up()
+            learned = code >= 0
             if not learned:
-                machine.close(np.array([row]))
-            elif machine.learn is None:
-                machine.settle(np.array([row]), np.array([value]))
+                row, column, place = self._found(id)
+                if place != SINGLE:
+                    return self._reward_list(id, row, reward)
+                if several:
+                    raise TypeError(
+                        f"decision {shown(id)} is of one arm; give one reward, not {shown(reward)}"
+                    )
+                if learner.coming:
+                    column = self._returned(row, column)
+                learned = column >= 0
+                learner.known.machine.settle(np.array([row]), np.array([value]))
                 learner.catch_up()
-            elif machine.learn(b"", column, row, value):
-                learner.catch_up()
-            if self._open.given:
                 self._open.given.pop(id, None)
         if self._log is not None:
             self._log.rewarded(id, value, self._now())
@@ -770,8 +755,8 @@ class Agent:
         """
         if isinstance(ids, str | bytes):
             raise TypeError(f"give a list of ids, not {shown(ids)}; reward takes one")
-        learner, batch = self._learner, isinstance(ids, DecisionBatch)
-        values, told = learner.check_rewards(rewards), ids if batch else list[Any](ids)
+        learner, told = self._learner, ids if isinstance(ids, DecisionBatch) else list(ids)
+        values = learner.check_rewards(rewards)
         if values.size != len(told):
             raise ValueError(f"{len(told)} ids and {values.size} rewards do not match")
         with self._guard.alone():
@@ -788,17 +773,19 @@ class Agent:
             learner.catch_up()
         if self._log is not None:
             now = self._now()
-            for id, value in zip(_ids_of(told), values.tolist(), strict=True):
+            names = told.ids if isinstance(told, DecisionBatch) else told
+            for id, value in zip(names, values.tolist(), strict=True):
                 self._log.rewarded(id, value, now)
         return learned
 
     def _check_rows(self, rows: Integers, told: Any) -> None:
         """Raise unless rows are open decisions of one arm each, none of them twice."""
+        names = told.ids if isinstance(told, DecisionBatch) else told
         if (rows < 0).any():
-            self._refuse(_ids_of(told)[int(np.argmax(rows < 0))])
+            self._refuse(names[int(np.argmax(rows < 0))])
         lists = self._open.table.places[rows] != SINGLE
         if lists.any():
-            id = _ids_of(told)[int(np.argmax(lists))]
+            id = names[int(np.argmax(lists))]
             raise TypeError(f"{shown(id)} is a list; give its rewards to reward")
         if np.unique(rows).size < rows.size:
             raise UnknownDecision("a decision is twice among the ids; give each once")
@@ -818,15 +805,6 @@ class Agent:
             self._open.given.pop(id, None)
         if self._log is not None:
             self._log.expired([id], None, self._now())
-
-    def check_reward(self, reward: float) -> float:
-        """Return a reward as a float that the model can learn from; raise otherwise.
-
-        >>> import tsucb
-        >>> tsucb.Agent(["red", "blue"], seed=0).check_reward(1)
-        1.0
-        """
-        return self._learner.check_reward(reward)
 
     def expire(self, older_than: float | timedelta, reward: float | None = None) -> int:
         """Close the decisions older than this many seconds, and return how many there were.
@@ -1009,7 +987,7 @@ class Agent:
         ('red', 'blue')
         """
         with self._guard.writing():  # so that an older state never takes the place of a newer one
-            storage.write(path, *self.hold().parts())
+            storage.write(path, *self._hold().parts())
 
     def to_bytes(self) -> bytes:
         """Return what `save` writes to a file, for applications that keep it elsewhere.
@@ -1019,19 +997,10 @@ class Agent:
         >>> tsucb.Agent.from_bytes(agent.to_bytes()).arms
         ('red', 'blue')
         """
-        return self.hold().to_bytes()
+        return self._hold().to_bytes()
 
-    def hold(self) -> snapshot.Held:
-        """Return what is known now, from which `to_bytes` and `digest` make theirs later.
-
-        An application that must not wait calls `agent.hold()` where it learns, and `to_bytes()` of
-        what it got in another thread.
-
-        >>> import tsucb
-        >>> agent = tsucb.Agent(["red", "blue"], seed=0)
-        >>> agent.hold().digest() == agent.digest()
-        True
-        """
+    def _hold(self) -> snapshot.Held:
+        """Return what is known now, to be written down without the lock."""
         with self._guard.lock:
             return snapshot.held(self._learner, self._open)
 
@@ -1067,7 +1036,7 @@ class Agent:
         >>> one.digest() == two.digest()
         True
         """
-        return self.hold().digest()
+        return self._hold().digest()
 
     @classmethod
     def load(
@@ -1107,17 +1076,6 @@ class Agent:
         agent._log = _opened_log(log)
         return agent
 
-    def compact(self) -> None:
-        """Lay out what is known as a loaded agent has it: without the room made for arms to come.
-
-        From then on this agent and one loaded from what it saved learn the same to the last bit.
-
-        >>> import tsucb
-        >>> tsucb.Agent(seed=0).compact()
-        """
-        with self._guard.alone():
-            self._learner.compact()
-
     def reseed(self, seed: int | None = None, *, ids: bool = True) -> None:
         """Draw differently from now on: for a copy, so that two agents do not explore in step.
 
@@ -1149,7 +1107,7 @@ class Agent:
     def __reduce__(self) -> tuple[Any, ...]:
         learner = self._learner
         given = learner.model, learner.policy, learner.reader.transformer
-        return _remade, (type(self), *self.hold().parts(), given, self._clock)
+        return _remade, (type(self), *self._hold().parts(), given, self._clock)
 
     def _now(self) -> float:
         return check_time(self._clock())
@@ -1184,10 +1142,6 @@ def _opened_log(log: Any) -> Any:
 def _told(context: Context, arms: Any) -> Context:
     """Return what a log keeps of a context: with the features of the arms, if they have any."""
     return {"context": context, "arms": arms} if isinstance(arms, Mapping) else context
-
-
-def _ids_of(told: Any) -> Any:
-    return told.ids if isinstance(told, DecisionBatch) else told
 
 
 def _history(

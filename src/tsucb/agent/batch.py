@@ -14,13 +14,12 @@ import numpy as np
 from tsucb.agent.decision import Decision
 from tsucb.agent.knowledge import Knowledge, Offer
 from tsucb.agent.machine import (
-    ARGUMENTS,
     CHECKSUMS,
     COLUMNS,
     DECISIONS,
+    FUNCTIONS,
     MATRIX,
     OBSERVATIONS,
-    Machine,
     PlainMachine,
     hashed,
     laid_out,
@@ -67,16 +66,7 @@ class SeenMoments:
 class DecisionBatch(Sequence[Decision]):
     """Several decisions made at once: arrays, and a sequence of `Decision`.
 
-    Attributes
-    ----------
-    arms
-        (N,) the names of the arms to play.
-    ids
-        The ids under which to report their rewards, a list; written when they are first asked for.
-    probabilities
-        (N,) with which each arm was chosen, as `Decision.probability`; NaN where it is not known.
-    time
-        When they were made.
+    `time` is when they were made.
     """
 
     def __init__(
@@ -234,19 +224,14 @@ def _decide_compiled(
         given = np.ascontiguousarray(contexts[part]), columns, places[part], checksums[part]
         if predicts:
             piece = model.predictions(known.state, flushed_rows(given[0]), columns)
-            _call(machine, "_choose_rows", _choose_rows)(*given, *aside, seen[part], *piece)
+            machine.choose_rows(*given, *aside, seen[part], *piece)
             moments.pieces += [piece] if kept else []
             favourites[part] = seen[part][:, 1]
         else:
             room = seen[part] if kept else seen[: part.stop - begin]
-            _call(machine, "_decide_rows", _decide_rows)(*given, *aside, room)
+            machine.decide_rows(*given, *aside, room)
             favourites[part] = favourites_of(room)
     return (moments if predicts else seen) if kept else None
-
-
-def _call(machine: Machine, name: str, function: Any) -> Any:
-    found = machine.__dict__.get(name)
-    return found or machine.bound(name, function, machine.deciding)
 
 
 def flushed_rows(rows: Floats) -> Floats:
@@ -276,7 +261,7 @@ def count_aside(books, words, column, counts, checksum, chosen):  # type: ignore
 def _decide_rows(deciding, contexts, columns, places, checksums, counts, checksum, chosen, seen):  # type: ignore[no-untyped-def]
     """Decide for one context after the other."""
     learning = deciding.learning
-    books = learning.record.books
+    books = learning.accounts.books
     for i in range(places.size):
         values = contexts[i]
         step = counts[DECISIONS] + counts[OBSERVATIONS] + 1
@@ -294,7 +279,7 @@ def _choose_rows(  # type: ignore[no-untyped-def]
 ):
     """Do the same where the moments of all arms are known for every context."""
     learning, policy, rng = deciding.learning, deciding.policy, deciding.stream.rng
-    books, model, state = learning.record.books, learning.model, learning.state
+    books, model, state = learning.accounts.books, learning.model, learning.state
     # No counting of references to the rows of these.
     contexts, columns, reasons = borrowed(contexts), borrowed(columns), borrowed(reasons)
     mean, std = borrowed(mean), borrowed(std)
@@ -309,5 +294,5 @@ def _choose_rows(  # type: ignore[no-untyped-def]
 
 
 _GIVEN = (MATRIX, COLUMNS, COLUMNS, CHECKSUMS, COLUMNS, CHECKSUMS, COLUMNS)
-ARGUMENTS[_decide_rows] = (*_GIVEN, MATRIX)
-ARGUMENTS[_choose_rows] = (*_GIVEN, MATRIX, MATRIX, MATRIX)
+FUNCTIONS["decide_rows"] = (_decide_rows, "deciding", (*_GIVEN, MATRIX))
+FUNCTIONS["choose_rows"] = (_choose_rows, "deciding", (*_GIVEN, MATRIX, MATRIX, MATRIX))

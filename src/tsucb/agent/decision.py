@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tsucb.agent.knowledge import Arm, Offer
+from tsucb.agent.knowledge import Offer
 from tsucb.beliefs.belief import Belief
+from tsucb.contexts.readers import Arm
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.ts_ucb import TSUCB

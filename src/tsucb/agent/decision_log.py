@@ -1,4 +1,4 @@
-"""Writes the log of an agent's decisions and rewards, which `tsucb.logs` reads."""
+"""Write the log of an agent's decisions and rewards, which `tsucb.logs` reads."""
 
 import contextlib
 import io
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tsucb.agent.readers import one_by_one
-from tsucb.agent.values import values_of
 from tsucb.checks import whole_number
+from tsucb.contexts.readers import one_by_one
+from tsucb.contexts.values import values_of
 from tsucb.files import write_whole
 from tsucb.logs.decision_log import FINISHED, JOURNAL, Row
 
@@ -42,7 +42,7 @@ class DecisionLog:
     target
         The path of a folder, made if it is not there; or a function, called with every row.
     rows_per_file
-        So many rows become one Parquet file.
+        This many rows become one Parquet file.
 
     >>> import tsucb
     >>> rows = []
@@ -67,7 +67,7 @@ class DecisionLog:
         # A signal handler may decide in the middle of a write, and a fork may copy a lock that is
         # held by a thread that the child does not have.
         self._lock, self._process = threading.RLock(), os.getpid()
-        self._journal: _Journal | None = None
+        self._journal: LogJournal | None = None
         self._rows: list[Row] = []
         if callable(target):
             self._call = target
@@ -97,36 +97,44 @@ class DecisionLog:
         self._write([reward_row(id, reward, now, True) for id in ids])
 
     def close(self) -> None:
-        """Make a Parquet file of what is still in the journal. The log can be written to again."""
+        """Make a Parquet file of what is still in the journal. The log can be written to again.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     DecisionLog(folder).close()
+        """
         with self._lock:
             self._finish()
 
     def _write(self, rows: list[Row]) -> None:
+        """Write rows; count those as lost that could not be written, with a warning."""
+        written = 0
         try:
             if self._call is not None:
                 for row in rows:
                     self._call(row)
+                    written += 1
                 return
             lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
             if self._process != os.getpid():
                 self._lock, self._process = threading.RLock(), os.getpid()
             with self._lock:
                 if self._journal is None or self._journal.owner != os.getpid():
-                    self._journal, self._rows = _Journal(self._new_path()), []
+                    self._journal, self._rows = LogJournal(self._new_path()), []
                 self._journal.write(lines)
                 self._rows += rows
-                if len(self._rows) >= self.rows_per_file:
-                    self._finish()
         except Exception as error:
-            self.lost += len(rows)
-            warnings.warn(
-                f"{len(rows)} rows of the decision log could not be written: {error}",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+            self.lost += len(rows) - written
+            _warn(f"{len(rows) - written} rows of the decision log could not be written: {error}")
+            return
+        try:
+            if len(self._rows) >= self.rows_per_file:
+                self.close()
+        except Exception as error:  # the journal stays and holds the same
+            _warn(f"a journal of the decision log could not be made a Parquet file: {error}")
 
     def _new_path(self) -> Path:
-        """The name of a journal of this process's own; names sort by time."""
+        """Return the name of a journal of this process's own; names sort by time."""
         assert self.folder is not None
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
         return self.folder / f"{stamp}-{os.getpid()}-{secrets.token_hex(4)}{JOURNAL}"
@@ -142,7 +150,7 @@ class DecisionLog:
         journal.path.unlink()
 
 
-class _Journal:
+class LogJournal:
     """A file that lines are appended to, each there whole or not at all while the process lives."""
 
     def __init__(self, path: Path) -> None:
@@ -163,8 +171,12 @@ class _Journal:
         self.size += len(lines)
 
 
+def _warn(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=5)
+
+
 def decision_row(decision: "Decision", context: Any) -> Row:
-    """A decision as a row of the log."""
+    """Return a decision as a row of the log."""
     seen = decision.explain()
     try:
         chances: list[float] | None = list(decision.probabilities.values())
@@ -188,12 +200,12 @@ def decision_row(decision: "Decision", context: Any) -> Row:
 
 
 def reward_row(id: str, reward: float | None, now: float, expired: bool) -> Row:
-    """A reward as a row of the log."""
+    """Return a reward as a row of the log."""
     return {"kind": "reward", "id": id, "time": float(now), "reward": reward, "expired": expired}
 
 
 def as_json(context: Any) -> str | None:
-    """A context as JSON: a mapping of names to values, a list of numbers, or None.
+    """Return a context as JSON: a mapping of names to values, a list of numbers, or None.
 
     >>> import numpy as np
     >>> as_json({"age": np.int64(31), "city": "Rome"}), as_json(np.array([0.5, 1.0])), as_json(None)
@@ -211,7 +223,7 @@ def as_json(context: Any) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON does not know, as something it does."""
+    """Return what JSON does not know as something it does."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
@@ -222,14 +234,14 @@ def _plain(value: Any) -> Any:
 
 
 def as_parquet(rows: list[Row]) -> bytes:
-    """Rows of both kinds as a Parquet file."""
+    """Return rows of both kinds as a Parquet file."""
     sink = io.BytesIO()
     write_parquet([rows], sink)
     return sink.getvalue()
 
 
 def write_parquet(groups: Iterable[list[Row]], sink: Any) -> None:
-    """Write rows of both kinds as a Parquet file, group by group, so that one is in memory."""
+    """Write rows of both kinds as a Parquet file, with one group of them in memory at a time."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

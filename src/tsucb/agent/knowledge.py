@@ -31,16 +31,16 @@ from tsucb.agent.open_decisions import (
     open_rows,
     packed_table,
 )
-from tsucb.agent.values import listed, shown
 from tsucb.checks import flushed
 from tsucb.compiler import compiled
+from tsucb.contexts.readers import Arm
+from tsucb.contexts.values import listed, shown
 from tsucb.models.model import Model, learn_many, training_due, trains, update
 from tsucb.models.state import State
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.step import runs_compiled
 from tsucb.structure import copied, leaves
 
-Arm = str | int
 MOST_NUMBERS = 2**30  # of a state that grows with contexts: 8 GB
 
 
@@ -71,7 +71,7 @@ class Knowledge:
 
     # Slots are found faster.
     __slots__ = ("_everyone", "arms", "books", "departed", "free", "machine", "model",
-                 "names", "state", "table", "wanted")  # fmt: skip
+                 "names", "state", "table", "wanted", "width")  # fmt: skip
 
     def __init__(
         self, model: Model, state: Any, arms: Mapping[Arm, int], books: Books, table: OpenTable,
@@ -81,6 +81,7 @@ class Knowledge:
         self.books, self.table = books, table
         self.free, self.departed = dict.fromkeys(free), list(departed)
         self._everyone: Offer | None = None
+        self.width = sum(model.context_shape(1)[-1:])  # of a row
         self.names: list[Any] = [None] * books.chosen.size  # of the arm in every column
         for name, column in self.arms.items():
             self.names[column] = name
@@ -103,7 +104,7 @@ class Knowledge:
     @property
     def everyone(self) -> Offer:
         """All arms."""
-        if self._everyone is None or len(self._everyone.names) != len(self.arms):
+        if self._everyone is None:
             self._everyone = self.offer(self.arms)
         return self._everyone
 
@@ -179,6 +180,7 @@ class Knowledge:
         self.free.pop(column, None)
         self.names[column] = name
         self.arms[name] = column
+        self._everyone = None
 
     def with_room(self, arms: int) -> "Knowledge":
         """Return another with at least this many free columns, and half as many columns again."""

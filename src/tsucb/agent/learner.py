@@ -31,6 +31,7 @@ an arm and adds another of the same name forgets the rows of the first one itsel
                                                # called later, in another thread
     learner.to_bytes(); Learner.from_bytes(data); learner.digest()
     learner.describe(context); learner.coefficients(); learner.arms_summary()
+    learner.width_after(context, arms)         # columns of the model once this is learned
 
 `from_bytes` also takes what `Agent.to_bytes` or `Agent.save` wrote, and leaves out its open
 decisions.
@@ -45,7 +46,6 @@ import numpy as np
 
 from tsucb.agent.decision import Decision, Ranking
 from tsucb.agent.knowledge import (
-    Arm,
     Knowledge,
     Offer,
     check_unique,
@@ -65,8 +65,10 @@ from tsucb.agent.machine import (
     split_of,
 )
 from tsucb.agent.open_decisions import NOT_SPLIT, QUEUED, roomier_table
-from tsucb.agent.readers import (
+from tsucb.checks import SMALLEST, between, flushed, truth, whole_number, within
+from tsucb.contexts.readers import (
     NOBODY,
+    Arm,
     Context,
     Offered,
     Reader,
@@ -76,8 +78,7 @@ from tsucb.agent.readers import (
     narrow_row,
     wanted_width,
 )
-from tsucb.agent.values import shown
-from tsucb.checks import SMALLEST, between, flushed, truth, whole_number, within
+from tsucb.contexts.values import shown
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.hashed_linear import HashedLinear
@@ -452,15 +453,21 @@ class Learner:
         machine: Machine = self.prepared().machine
         return machine
 
+    def fits(self, reading: Reading) -> bool:
+        """Return whether a context is as wide as the model, and nothing was learned since."""
+        wide = reading.z is None and reading.x.shape == (self.known.width,)
+        return wide and self.reader.is_current(reading)
+
     def compile_ahead(self, reading: Reading) -> None:
         """Compile what a wider model needs, so that nobody waits for it while the agent is locked.
 
         Which code that is depends on the kinds of arrays in a state, not on how large they are.
         """
         known = self.known
+        if reading.z is None and reading.x.shape[-1] <= known.width and known.machine is not None:
+            return
         width = wanted_width(reading, known.model) if reading.encoded else None
-        first = known.machine is None and not known.books.counts.any()
-        if width is None and not first:
+        if width is None and (known.machine is not None or known.books.counts.any()):
             return
         model = known.model if width is None else known.model.widened(width)
         two = model.start(2)

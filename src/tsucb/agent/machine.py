@@ -45,6 +45,7 @@ from tsucb.checks import LARGEST, SMALLEST, flushed
 from tsucb.compiler import class_of, compiled, held, hook, implements, in_compiled_code, offers
 from tsucb.compiler.memory import Kept, keepable
 from tsucb.models.forgetting import without_forgetting
+from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.model import believe, training_due, update
 from tsucb.numeric.arrays import Floats, Integers, taken
 from tsucb.policies.policy import Choice, choose, explored
@@ -57,8 +58,8 @@ DECISIONS, OBSERVATIONS, CLOSED, DUE = range(4)
 # training is due or rewards are queued, and the table is full. Nothing has happened then.
 NOT_FINITE, NOT_OPEN, NOT_READY, NO_ROOM = -1, -2, -3, -4
 # What `learn` is given instead of a row of the table: a decision counted before, an observation
-# that was no decision, and nothing but the queue.
-COUNTED, OBSERVED, ONLY_QUEUE = -1, -2, -3
+# that was no decision, nothing but the queue, and the id of an open decision.
+COUNTED, OBSERVED, ONLY_QUEUE, BY_ID = -1, -2, -3, -4
 FINISHED, TO_TRAIN, TO_LEARN = range(3)
 MOST_AT_ONCE = 1_000  # rewards in one call, while which other threads may wait for the interpreter
 
@@ -87,7 +88,7 @@ class Books(NamedTuple):
 PER_COLUMN = ("tokens", "chosen", "pulls", "totals")
 
 
-class Record(NamedTuple):
+class Accounts(NamedTuple):
     """The counts, the open decisions, and what says how a row of them is laid out.
 
     `split` is the number of columns of the context where arms have features, else `NOT_SPLIT`.
@@ -101,12 +102,12 @@ class Record(NamedTuple):
 
 
 class Learning(NamedTuple):
-    """What learns: a model, its state, a record, and room for a context."""
+    """What learns: a model, its state, accounts, and room for a context."""
 
     model: Any
     state: Any
     room: Floats
-    record: Kept
+    accounts: Kept
 
 
 class Deciding(NamedTuple):
@@ -299,28 +300,28 @@ def count_decision(books, words, column):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def is_ready(record):  # type: ignore[no-untyped-def]
+def is_ready(accounts):  # type: ignore[no-untyped-def]
     """Return whether neither training is due nor a reward queued."""
-    return record.books.counts[DUE] == 0 and record.table.sizes[QUEUED] == 0
+    return accounts.books.counts[DUE] == 0 and accounts.table.sizes[QUEUED] == 0
 
 
 @compiled
-def own_row(record, values, columns, place):  # type: ignore[no-untyped-def]
+def own_row(accounts, values, columns, place):  # type: ignore[no-untyped-def]
     """Return the part of a decision's context that is learned from with the reward of one arm."""
-    if not record.per_arm:
+    if not accounts.per_arm:
         return values
     width = values.size // columns.size
     return values[place * width : (place + 1) * width]
 
 
 @compiled
-def open_one(record, values, words, columns, place, now):  # type: ignore[no-untyped-def]
+def open_one(accounts, values, words, columns, place, now):  # type: ignore[no-untyped-def]
     """Count a decision and open it; there is room."""
-    books, table = record.books, record.table
+    books, table = accounts.books, accounts.table
     count_decision(books, words, columns[place])
     add_row(
         table, books.counts[DECISIONS], books.checksum[0], now, columns[place], SINGLE,
-        own_row(record, values, columns, place), record.split,
+        own_row(accounts, values, columns, place), accounts.split,
     )  # fmt: skip
     drop_oldest(table)
 
@@ -329,35 +330,41 @@ keeping_gil = functools.partial(compiled, nogil=False)  # to give it up takes a 
 
 
 @keeping_gil
-def _open_one(record, context, columns, place, now):  # type: ignore[no-untyped-def]
+def _open_one(accounts, context, columns, place, now):  # type: ignore[no-untyped-def]
     """Open a decision that plain Python made; return its number and checksum."""
-    values, books = np.frombuffer(context, np.float64), record.books
-    if not has_room(record.table, 1, values.size + 1):
+    values, books = np.frombuffer(context, np.float64), accounts.books
+    if not has_room(accounts.table, 1, values.size + 1):
         return NO_ROOM, np.uint64(0)
-    open_one(record, values, np.frombuffer(context, np.uint64), columns, place, now)
+    open_one(accounts, values, np.frombuffer(context, np.uint64), columns, place, now)
     return books.counts[DECISIONS], books.checksum[0]
 
 
-@keeping_gil
-def _find(record, id):  # type: ignore[no-untyped-def]
-    """Return the row of an id that ends with a newline, the arm's column, and its place."""
-    table, text = record.table, np.frombuffer(id, np.uint8)
-    if not is_ready(record):
-        return NOT_READY, 0, 0
+@compiled
+def find_id(accounts, text):  # type: ignore[no-untyped-def]
+    """Return the row of an id that ends with a newline, or NOT_OPEN or NOT_READY."""
+    if not is_ready(accounts):
+        return NOT_READY
     number, checksum, end = read_id(text, 0)
-    row = find_row(table, number, checksum) if number > 0 and end == text.size else -1
-    return (row, table.arms[row], table.places[row]) if row >= 0 else (NOT_OPEN, 0, 0)
+    row = find_row(accounts.table, number, checksum) if number > 0 and end == text.size else -1
+    return row if row >= 0 else NOT_OPEN
+
+
+@keeping_gil
+def _find(accounts, id):  # type: ignore[no-untyped-def]
+    """Return the row of an id that ends with a newline, the arm's column, and its place."""
+    table, row = accounts.table, find_id(accounts, np.frombuffer(id, np.uint8))
+    return (row, table.arms[row], table.places[row]) if row >= 0 else (row, 0, 0)
 
 
 @compiled
-def _settle(record, rows, rewards):  # type: ignore[no-untyped-def]
+def _settle(accounts, rows, rewards):  # type: ignore[no-untyped-def]
     """Queue the rewards of open rows; close those with NaN, and those whose arm has left."""
-    table, sizes = record.table, record.table.sizes
+    table, sizes = accounts.table, accounts.table.sizes
     for i in range(rows.size):
         row = rows[i]
         if np.isnan(rewards[i]) or table.arms[row] < 0:
             close_row(table, row)
-            record.books.counts[CLOSED] += 1
+            accounts.books.counts[CLOSED] += 1
         else:
             table.queue[sizes[QUEUED]], table.rewards[sizes[QUEUED]] = row, rewards[i]
             sizes[QUEUED] += 1
@@ -372,62 +379,62 @@ def take_counts(books, counts, checksum, chosen):  # type: ignore[no-untyped-def
 
 
 @compiled
-def _open_list(record, context, columns, places, now):  # type: ignore[no-untyped-def]
+def _open_list(accounts, context, columns, places, now):  # type: ignore[no-untyped-def]
     """Count the places of a list and open them, all under the last number; return its id."""
     values, words = np.frombuffer(context, np.float64), np.frombuffer(context, np.uint64)
-    books = record.books
-    if not has_room(record.table, places.size, values.size + places.size):
+    books = accounts.books
+    if not has_room(accounts.table, places.size, values.size + places.size):
         return NO_ROOM, np.uint64(0)
     for n in range(places.size):
         count_decision(books, words, columns[places[n]])
     for n in range(places.size):
         add_row(
-            record.table, books.counts[DECISIONS], books.checksum[0], now, columns[places[n]],
-            n + 1, own_row(record, values, columns, places[n]), record.split,
+            accounts.table, books.counts[DECISIONS], books.checksum[0], now, columns[places[n]],
+            n + 1, own_row(accounts, values, columns, places[n]), accounts.split,
         )  # fmt: skip
-    drop_oldest(record.table)
+    drop_oldest(accounts.table)
     return books.counts[DECISIONS], books.checksum[0]
 
 
 @compiled
-def _open_many(record, counts, checksum, chosen, checksums, rows, columns, places, now):  # type: ignore[no-untyped-def]
+def _open_many(accounts, counts, checksum, chosen, checksums, rows, columns, places, now):  # type: ignore[no-untyped-def]
     """Take over counts and open decisions made at once, as many as may be open; there is room."""
-    books, n = record.books, places.size
+    books, n = accounts.books, places.size
     first = books.counts[DECISIONS] + 1
     take_counts(books, counts, checksum, chosen)
-    for i in range(max(n - record.table.sizes[LIMIT], 0), n):
+    for i in range(max(n - accounts.table.sizes[LIMIT], 0), n):
         add_row(
-            record.table, first + i, checksums[i], now, columns[places[i]], SINGLE, rows[i],
-            record.split,
+            accounts.table, first + i, checksums[i], now, columns[places[i]], SINGLE, rows[i],
+            accounts.split,
         )  # fmt: skip
-    drop_oldest(record.table)
+    drop_oldest(accounts.table)
 
 
 @compiled
-def _adopt(record, row, column):  # type: ignore[no-untyped-def]
+def _adopt(accounts, row, column):  # type: ignore[no-untyped-def]
     """Let a decision whose arm had left be one for the arm that now has this column."""
-    record.table.arms[row] = column
-    record.books.chosen[column] += 1
+    accounts.table.arms[row] = column
+    accounts.books.chosen[column] += 1
 
 
 @compiled
-def _close(record, rows):  # type: ignore[no-untyped-def]
+def _close(accounts, rows):  # type: ignore[no-untyped-def]
     """Close rows without learning anything."""
     for i in range(rows.size):
-        close_row(record.table, rows[i])
-    record.books.counts[CLOSED] += rows.size
+        close_row(accounts.table, rows[i])
+    accounts.books.counts[CLOSED] += rows.size
 
 
 @compiled
-def _has_room(record, rows, numbers):  # type: ignore[no-untyped-def]
-    return has_room(record.table, rows, numbers)
+def _has_room(accounts, rows, numbers):  # type: ignore[no-untyped-def]
+    return has_room(accounts.table, rows, numbers)
 
 
 @compiled
-def _count(record, column):  # type: ignore[no-untyped-def]
+def _count(accounts, column):  # type: ignore[no-untyped-def]
     """Count a decision that somebody else keeps."""
-    record.books.chosen[column] += 1
-    record.books.counts[DECISIONS] += 1
+    accounts.books.chosen[column] += 1
+    accounts.books.counts[DECISIONS] += 1
 
 
 # Deciding and learning
@@ -448,14 +455,14 @@ def _decide(deciding, numbers, columns, now, opens):  # type: ignore[no-untyped-
     saw, see `tsucb.agent.seen`.
     """
     learning = deciding.learning
-    record, letters = learning.record, deciding.letters
-    values, books = np.frombuffer(numbers, np.float64), record.books
+    accounts, letters = learning.accounts, deciding.letters
+    values, books = np.frombuffer(numbers, np.float64), accounts.books
     problem = 0
-    if not is_ready(record):
+    if not is_ready(accounts):
         problem = NOT_READY
     elif not all_finite(values, deciding.largest):
         problem = NOT_FINITE
-    elif opens and not has_room(record.table, 1, values.size + 1):
+    elif opens and not has_room(accounts.table, 1, values.size + 1):
         problem = NO_ROOM
     if problem < 0:
         return problem, text_from(letters, letters.size), bytes_of(deciding.seen, 0)
@@ -466,7 +473,7 @@ def _decide(deciding, numbers, columns, now, opens):  # type: ignore[no-untyped-
     first = letters.size
     if opens:
         words = np.frombuffer(numbers, np.uint64)
-        open_one(record, values, words, columns, choice.arm, now)
+        open_one(accounts, values, words, columns, choice.arm, now)
         first = write_id(letters, letters.size, books.counts[DECISIONS], books.checksum[0])
     return choice.arm, text_from(letters, first), bytes_of(deciding.seen, 4 * columns.size + 2)
 
@@ -480,10 +487,16 @@ def _decide_long(deciding, numbers, columns, now, opens):  # type: ignore[no-unt
 def _learn(learning, numbers, column, row, reward):  # type: ignore[no-untyped-def]
     """Learn the reward of a row of the table, or of the numbers given, then those queued.
 
-    Returns FINISHED; or TO_TRAIN or TO_LEARN if training is due or rewards are left.
+    `row` may be one of the codes above; for BY_ID, `numbers` are the letters of an id and a
+    newline. Returns FINISHED; TO_TRAIN or TO_LEARN if training is due or rewards are left; NOT_OPEN
+    if the id is not that of one decision for an arm that there is.
     """
-    record, left, i = learning.record, MOST_AT_ONCE, 0
-    books, table, sizes = record.books, record.table, record.table.sizes
+    accounts, left, i = learning.accounts, MOST_AT_ONCE, 0
+    books, table, sizes = accounts.books, accounts.table, accounts.table.sizes
+    if row == BY_ID:
+        row = find_id(accounts, np.frombuffer(numbers, np.uint8))
+        if row < 0 or table.places[row] != SINGLE or table.arms[row] < 0:
+            return NOT_OPEN
     if row >= 0:
         table.queue[sizes[QUEUED]], table.rewards[sizes[QUEUED]] = row, reward
         sizes[QUEUED] += 1
@@ -491,12 +504,12 @@ def _learn(learning, numbers, column, row, reward):  # type: ignore[no-untyped-d
     while given or sizes[LEARNED] < sizes[QUEUED]:
         if given:
             k, y = column, reward
-            padded(np.frombuffer(numbers, np.float64), record.split, row_of(learning.room, k))
+            padded(np.frombuffer(numbers, np.float64), accounts.split, row_of(learning.room, k))
         else:
             i = table.queue[sizes[LEARNED]]
             k, y = table.arms[i], table.rewards[sizes[LEARNED]]
             values = table.values[table.starts[i] : table.starts[i] + table.lengths[i]]
-            padded(values, record.split, row_of(learning.room, k))
+            padded(values, accounts.split, row_of(learning.room, k))
         update(learning.model, learning.state, learning.room, k, y)
         books.pulls[k] += 1
         books.totals[k] += y
@@ -532,8 +545,8 @@ def _rank(deciding, numbers, columns, places, seen):  # type: ignore[no-untyped-
     Each place counts as a decision for the next one; afterwards everything is counted back.
     """
     learning = deciding.learning
-    books, values = learning.record.books, np.frombuffer(numbers, np.float64)
-    if not is_ready(learning.record):
+    books, values = learning.accounts.books, np.frombuffer(numbers, np.float64)
+    if not is_ready(learning.accounts):
         return NOT_READY
     if not all_finite(values, deciding.largest):
         return NOT_FINITE
@@ -550,7 +563,7 @@ def _rank(deciding, numbers, columns, places, seen):  # type: ignore[no-untyped-
 def fill_places(deciding, values, words, columns, places, seen):  # type: ignore[no-untyped-def]
     """Choose an arm for every place among those that are left, and count it as a decision."""
     learning = deciding.learning
-    books, model, state = learning.record.books, learning.model, learning.state
+    books, model, state = learning.accounts.books, learning.model, learning.state
     context, rng = laid_out(values, learning.room, columns), deciding.stream.rng
     rest = np.arange(columns.size)
     n = first_places(deciding, columns, words, rest, places, seen)
@@ -572,7 +585,7 @@ def fill_places(deciding, values, words, columns, places, seen):  # type: ignore
 @compiled
 def first_places(deciding, columns, words, rest, places, seen):  # type: ignore[no-untyped-def]
     """Fill places with arms that lack their first pulls; return how many."""
-    books, n = deciding.learning.record.books, 0
+    books, n = deciding.learning.accounts.books, 0
     while n < places.size and deciding.first_pulls > 0:
         left = taken(columns, rest[: columns.size - n])
         player = player_of(deciding, books.chosen)
@@ -619,29 +632,34 @@ MATRIX = types.Array(types.float64, 2, "C")
 CHECKSUMS = types.Array(types.uint64, 1, "C")
 INT, FLOAT, BOOL = types.int64, types.float64, types.boolean
 
-# The types of what the functions above take after the memory that they are bound to.
-ARGUMENTS: dict[Any, tuple[Any, ...]] = {
-    _open_one: (LENT_BYTES, COLUMNS, INT, FLOAT),
-    _find: (LENT_BYTES,),
-    _settle: (COLUMNS, NUMBERS),
-    _open_list: (LENT_BYTES, COLUMNS, COLUMNS, FLOAT),
-    _open_many: (COLUMNS, CHECKSUMS, COLUMNS, CHECKSUMS, MATRIX, COLUMNS, COLUMNS, FLOAT),
-    _adopt: (INT, INT),
-    _close: (COLUMNS,),
-    _has_room: (INT, INT),
-    _count: (INT,),
-    _decide: (LENT_BYTES, COLUMNS, FLOAT, BOOL),
-    _decide_long: (LENT_BYTES, COLUMNS, FLOAT, BOOL),
-    _learn: (LENT_BYTES, INT, INT, FLOAT),
-    _learn_long: (LENT_BYTES, INT, INT, FLOAT),
-    _rank: (LENT_BYTES, COLUMNS, COLUMNS, MATRIX),
-}
+# Of every function of a machine: which of its memory comes first, and the types of the rest. Where
+# a decision takes long, other threads may run meanwhile.
+FUNCTIONS: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
+    "open_one": (_open_one, "accounts", (LENT_BYTES, COLUMNS, INT, FLOAT)),
+    "find": (_find, "accounts", (LENT_BYTES,)),
+    "settle": (_settle, "accounts", (COLUMNS, NUMBERS)),
+    "open_list": (_open_list, "accounts", (LENT_BYTES, COLUMNS, COLUMNS, FLOAT)),
+    "open_many": (
+        _open_many, "accounts",
+        (COLUMNS, CHECKSUMS, COLUMNS, CHECKSUMS, MATRIX, COLUMNS, COLUMNS, FLOAT),
+    ),
+    "adopt": (_adopt, "accounts", (INT, INT)),
+    "close": (_close, "accounts", (COLUMNS,)),
+    "has_room": (_has_room, "accounts", (INT, INT)),
+    "count": (_count, "accounts", (INT,)),
+    "decide": (_decide, "deciding", (LENT_BYTES, COLUMNS, FLOAT, BOOL)),
+    "decide long": (_decide_long, "deciding", (LENT_BYTES, COLUMNS, FLOAT, BOOL)),
+    "learn": (_learn, "learning", (LENT_BYTES, INT, INT, FLOAT)),
+    "learn long": (_learn_long, "learning", (LENT_BYTES, INT, INT, FLOAT)),
+    "rank": (_rank, "deciding", (LENT_BYTES, COLUMNS, COLUMNS, MATRIX)),
+}  # fmt: skip
 
 
 @functools.cache
-def machine_code(function: Any, kind: Any) -> Any:
+def machine_code(name: str, kind: Any) -> Any:
     """Return the machine code of a function for memory of this type, compiled if need be."""
-    return function.compile((kind, *ARGUMENTS[function]))
+    function, _, arguments = FUNCTIONS[name]
+    return function.compile((kind, *arguments))
 
 
 def runs_by_address(model: Any, state: Any, policy: Any = None) -> bool:
@@ -651,41 +669,22 @@ def runs_by_address(model: Any, state: Any, policy: Any = None) -> bool:
 
 def split_of(model: Any) -> int:
     """Return how many columns of a row are the context's; `NOT_SPLIT` if arms have no features."""
-    return int(getattr(without_forgetting(model), "context", NOT_SPLIT))
-
-
-# Which function a machine has under a name, and which of its memory it is bound to.
-FUNCTIONS: dict[str, tuple[Any, str]] = {
-    "open_one": (_open_one, "record"),
-    "find": (_find, "record"),
-    "settle": (_settle, "record"),
-    "open_list": (_open_list, "record"),
-    "open_many": (_open_many, "record"),
-    "adopt": (_adopt, "record"),
-    "close": (_close, "record"),
-    "has_room": (_has_room, "record"),
-    "count": (_count, "record"),
-    "decide": (_decide, "deciding"),
-    "learn": (_learn, "learning"),
-    "rank": (_rank, "deciding"),
-}
-LONG_FUNCTIONS = {"decide": _decide_long, "learn": _learn_long}
+    inner = without_forgetting(model)
+    return int(inner.context) if isinstance(inner, HybridLinear) else NOT_SPLIT
 
 
 class Machine:
     """The functions above, bound to what an agent knows; each is compiled at its first call.
 
-    `compiled`: whether decisions are made by compiled code. `belief` is that of the last decision,
-    which only `PlainMachine` keeps.
+    `belief` is that of the last decision, which only `PlainMachine` keeps.
     """
 
-    compiled = True
     belief: Belief | None = None
 
     def __init__(self, policy: Any, known: Any, rng: np.random.Generator) -> None:
         model, state, books = known.model, known.state, known.books
         per_arm = len(model.context_shape(1)) == 2
-        self.record = Kept(Record(books, known.table, split_of(model), per_arm))
+        self.accounts = Kept(Accounts(books, known.table, split_of(model), per_arm))
         self.room = np.zeros(model.context_shape(model.arms(state)) or (0,))
         self.largest = float(getattr(model, "largest", LARGEST))
         self.seen = np.empty(4 * books.chosen.size + 2)  # of a decision among all arms
@@ -695,21 +694,16 @@ class Machine:
     def _bind(self, policy: Any, model: Any, state: Any, rng: np.random.Generator) -> None:
         letters = np.empty(LONGEST_ID, dtype=np.uint8)
         rest = policy, initial_pulls(model), held(rng), self.seen, self.largest, letters
-        self.learning = Kept(Learning(model, state, self.room, self.record))
+        self.learning = Kept(Learning(model, state, self.room, self.accounts))
         self.deciding = Kept(Deciding(self.learning, *rest))
 
     def __getattr__(self, name: str) -> Any:
         if name not in FUNCTIONS:
             raise AttributeError(name)
-        function, memory = FUNCTIONS[name]
-        if self.long and name in LONG_FUNCTIONS:
-            function = LONG_FUNCTIONS[name]
-        return self.bound(name, function, getattr(self, memory))
-
-    def bound(self, name: str, function: Any, memory: Kept) -> MethodType:
-        """Return a function bound to memory, and remember it under a name."""
-        method = MethodType(machine_code(function, memory.kind), memory.address)
-        setattr(self, name, method)
+        code = f"{name} long" if self.long and f"{name} long" in FUNCTIONS else name
+        memory: Kept = getattr(self, FUNCTIONS[code][1])
+        method = MethodType(machine_code(code, memory.kind), memory.address)
+        setattr(self, name, method)  # found at once from now on
         return method
 
 
@@ -719,16 +713,14 @@ class PlainMachine(Machine):
     `learn` is compiled where the model is, else it is None: then learn into a copy.
     """
 
-    compiled = False
-
     def _bind(self, policy: Any, model: Any, state: Any, rng: np.random.Generator) -> None:
         self.policy, self.model, self.state, self.rng = Watched(policy), model, state, rng
         if runs_by_address(model, state):
-            self.learning = Kept(Learning(model, state, self.room, self.record))
+            self.learning = Kept(Learning(model, state, self.room, self.accounts))
         else:
             self.learn = None
-        self.books: Books = self.record.values.books
-        self.table: OpenTable = self.record.values.table
+        self.books: Books = self.accounts.values.books
+        self.table: OpenTable = self.accounts.values.table
 
     @property
     def belief(self) -> Belief | None:  # type: ignore[override]
@@ -772,7 +764,7 @@ class PlainMachine(Machine):
         self.books = books._replace(chosen=books.chosen.copy())  # decisions are counted aside
         try:
             for n in range(places.size):
-                if self.record.values.per_arm:
+                if self.accounts.values.per_arm:
                     rows = values.reshape(columns.size, -1)[left].ravel()
                 place = self.choice(rows, columns[left], step + n, seen[n])
                 places[n] = left.pop(place)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tsucb.agent.encoding import Encoder
-from tsucb.agent.knowledge import Arm, Knowledge, known_name, plain_name
+from tsucb.agent.knowledge import Knowledge, known_name, plain_name
 from tsucb.agent.learner import Learner
 from tsucb.agent.machine import DUE, PER_COLUMN, Books
 from tsucb.agent.open_decisions import (
@@ -23,9 +22,10 @@ from tsucb.agent.open_decisions import (
     packed_table,
 )
 from tsucb.agent.open_decisions import ROWS as OPEN_ROWS
-from tsucb.agent.readers import AnyArmFeatures, AnyContext, Reader
 from tsucb.agent.snapshot import check_knowledge
-from tsucb.agent.values import shown
+from tsucb.contexts.encoding import Encoder
+from tsucb.contexts.readers import AnyArmFeatures, AnyContext, Arm, Reader
+from tsucb.contexts.values import shown
 from tsucb.models.forgetting import without_forgetting
 from tsucb.structure import pack_object
 

@@ -333,12 +333,6 @@ def decision_ids(numbers: Integers, checksums: Checksums) -> list[str]:
     return letters[first:].tobytes().decode("ascii").split("\n")[:-1]
 
 
-def parsed(id: str) -> tuple[int, int] | None:
-    """Return the number and the checksum in an id; None if `decision_id` did not make it."""
-    numbers, checksums = parsed_ids([id])
-    return (int(numbers[0]), int(checksums[0])) if numbers[0] else None
-
-
 def parsed_ids(ids: Sequence[str]) -> tuple[Integers, Checksums]:
     """Return the numbers and the checksums in ids; 0 where `decision_id` did not make them."""
     lines = b"".join(_line(id) for id in ids)

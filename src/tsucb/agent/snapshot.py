@@ -11,10 +11,7 @@ import numpy as np
 
 from tsucb import models, policies
 from tsucb.agent import storage
-from tsucb.agent.encoding import Encoder
-from tsucb.agent.hashing import HashingEncoder
 from tsucb.agent.knowledge import (
-    Arm,
     Knowledge,
     blank_books,
     plain_name,
@@ -45,9 +42,11 @@ from tsucb.agent.open_decisions import (
     open_rows,
     packed_table,
 )
-from tsucb.agent.readers import AnyArmFeatures, AnyContext, Reader, make_reader
 from tsucb.agent.storage import MOST_COUNT, count_of, zeros
 from tsucb.checks import LARGEST, within
+from tsucb.contexts.encoding import Encoder
+from tsucb.contexts.hashing import HashingEncoder
+from tsucb.contexts.readers import AnyArmFeatures, AnyContext, Arm, Reader, make_reader
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hashed_linear import HashedLinear
 from tsucb.models.hybrid_linear import HybridLinear
@@ -223,10 +222,9 @@ def assembled(
 ) -> Restored:
     """Do what `restored` does, but raise one of `MISFITS` for what does not fit."""
     settings = values["settings"]
-    if settings.keys() != SETTINGS or not all(
-        type(settings[name]) is bool
-        for name in ("streaming", "transformer", "keep_beliefs", "coming")
-    ):
+    flags = {"streaming", "transformer", "keep_beliefs", "coming"}
+    known_settings = settings.keys() == flags | {"features", "max_open", "most_arms"}
+    if not known_settings or not all(type(settings[name]) is bool for name in flags):
         raise ValueError("other settings than an agent has")
     if settings["transformer"] != (transformer is not None):
         verb = "with" if settings["transformer"] else "without"
@@ -259,11 +257,6 @@ def assembled(
     learner = Learner.of(reader, known, policy, rng, coming, positive(settings["most_arms"]),
                          settings["keep_beliefs"])  # fmt: skip
     return learner, given_ids(values["given"], known), max_open
-
-
-SETTINGS = {
-    "features", "streaming", "transformer", "max_open", "keep_beliefs", "most_arms", "coming",
-}  # fmt: skip
 
 
 def positive(value: Any) -> int:

@@ -263,14 +263,14 @@ class Live:
 
     def delay_chart(self) -> Chart | None:
         """Draw how late rewards come."""
-        delays = np.sort(np.maximum(self.delays(), 1e-3))
+        delays, label = np.sort(np.maximum(self.delays(), 1e-3)), "rewards come, % of decisions"
         points = [
             Point(math.log10(delays[i]), 100 * (i + 1) / self.arm.size)
             for i in thinned(delays.size)
         ]
         return lines(
-            [Line("rewards", points)], "share of rewards that had come, by delay", zero=True,
-            x_label="time since the decision", y_label="rewards come, % of decisions",
+            [Line(label, points)], "share of rewards that had come, by delay", zero=True,
+            x_label="time since the decision", y_label=label,
             text=lambda x, _: _span(10.0**x),
         )  # fmt: skip
 

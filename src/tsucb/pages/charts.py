@@ -1,8 +1,8 @@
 """Charts as shapes in a square of 1,000 by 1,000, which the template stretches to the page.
 
 A page holds them as SVG without a picture library: text keeps its size on any width, colours come
-from the style sheet, light or dark. A page of four charts takes 2 ms; with matplotlib, which draws
-the figures of the experiments, each chart in light and dark, narrow and wide takes 2 s.
+from the style sheet, light or dark. The report on 2,500 decisions takes 0.04 s and 34 kB; with
+matplotlib, which draws the figures of the experiments, it took 2.5 s and 1.3 MB.
 """
 
 import math
@@ -155,7 +155,8 @@ def lines(
             shapes.append(Shape("band", colour, frame.through(way) + "Z"))
         if points:
             shapes.append(Shape("line", colour, frame.through([(p.x, p.y) for p in points])))
-    names = [line.name for line in series] if len(series) > 1 else []
+    names = [line.name for line in series]
+    names = [] if names == [y_label] else names  # which says it already
     return Chart(what, shapes, frame.across(text), frame.upwards(), x_label, y_label, names)
 
 

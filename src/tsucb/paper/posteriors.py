@@ -16,7 +16,7 @@ from tsucb.models import BootstrappedHeads, DeepEnsemble, LastLayerLaplace, Neur
 from tsucb.pages.drawing import legend_above, panel_for_each
 from tsucb.pages.figures import style
 from tsucb.pages.page import Figure
-from tsucb.paper.experiments.claims import Check, Claim, Finding, check_claims
+from tsucb.paper.experiments.claims import Check, Claim, Finding, Rule, check_claims
 from tsucb.paper.experiments.experiment import Cell, Task, check_names
 from tsucb.paper.experiments.percentages import relative_regret
 from tsucb.paper.experiments.regret import TS, RegretExperiment, name_axes
@@ -90,9 +90,8 @@ class Posteriors(Table2):
         return super().cost(task) * (MEMBERS if task.cell[1] == ENSEMBLE else 1)
 
     def model(self, cell: Cell, features: int) -> Any:
-        make = POSTERIORS[str(cell[1])]
         training = Training(memory=self.steps(cell), batches=self.batches)
-        return make(features, training=training)
+        return POSTERIORS[str(cell[1])](features, training=training)
 
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
         return relative_regret(rows, list(self.axes))
@@ -126,9 +125,11 @@ class Posteriors(Table2):
             Check(
                 f"{policy} improves upon TS with {name}",
                 "yes" if name == REFERENCE else "not in the paper",
-                "95 % interval below 100 on some dataset, and above 100 on none",
-                (TS, policy, *group),
-                partial(improves, policy, group),
+                Rule(
+                    "95 % interval below 100 on some dataset, and above 100 on none",
+                    (TS, policy, *group),
+                    partial(improves, policy, group),
+                ),
             )
             for name, group in groups.items()
             for policy in RIVALS

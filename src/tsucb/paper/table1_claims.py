@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tsucb.paper.experiments.claims import (
-    Check,
-    Checks,
-    Claim,
-    Finding,
-    both,
-    check_claims,
-    is_above,
-    is_below,
-    is_near,
-)
-from tsucb.paper.experiments.percentages import Interval, Percentages, count_below, interval
+from tsucb.paper.experiments.claims import Check, Claim, Finding, Rule, both, check_claims
+from tsucb.paper.experiments.percentages import Interval, Percentages, interval
+from tsucb.paper.experiments.rules import above, is_lower, lower_in, near
 from tsucb.policies.names import FIRST
 
 if TYPE_CHECKING:
@@ -39,91 +28,56 @@ PAPER = {
 PAPER[FIRST] = PAPER["Greedy"]  # the paper does not say how its Greedy breaks ties
 NEAR, SIMILAR = 1.0, 15.0  # points: of the paper's figure, and of TS
 
-CHECKS: Checks[Percentages] = Checks()
+
+class Days(Percentages):
+    """Percentages of TS by day; a mean over several days is over all of their runs."""
+
+    def interval(self, policy: str, **where: Any) -> Interval:
+        return interval(self.of(policy, **where).reshape(1, -1))
 
 
-def overall(p: Percentages, policy: str) -> Interval:
-    """Return the mean over all runs of all days, as the paper's last line has it."""
-    return interval(p.of(policy).reshape(1, -1))
-
-
-@CHECKS.add(
-    f"{HUNDRED} has the lowest regret on most days",
-    "7 of 10 days",
-    *POLICIES[1:],
-    rule="lowest on more than half of the days",
-)
-def lowest_on_most_days(p: Percentages) -> Finding:
-    count = count_below(p.margin(HUNDRED, [name for name in POLICIES if name != HUNDRED]), 0)
-    return Finding(f"{count} days", is_above(count.total // 2 + 1, count.low, count.high))
-
-
-def below_on_all_days(policy: str, p: Percentages) -> Finding:
-    """Check that the policy is below 100 % on every day."""
-    count = count_below(p.of(policy), 100)
-    return Finding(f"{count} days", is_above(count.total, count.low, count.high))
-
-
-for name in (ONE, HUNDRED, IDS):
-    CHECKS.add(
-        f"{name} outperforms TS on all days",
-        "10 of 10 days",
-        name,
-        rule="below 100 % on every day",
-    )(partial(below_on_all_days, name))
-
-
-def comes_to(policy: str, p: Percentages) -> Finding:
-    """Check that the overall percentage is the paper's."""
-    found = overall(p, policy)
-    return Finding(str(found), is_near(PAPER[policy][DAYS], NEAR, found.low, found.high))
-
-
-for name in (ONE, HUNDRED, IDS, GREEDY, UCB):
-    CHECKS.add(
-        f"Overall, the regret of {name} is this share of that of TS",
-        f"{PAPER[name][DAYS]} %",
-        name,
-        rule="within 1 point of the paper's figure",
-        exact=True,
-    )(partial(comes_to, name))
-
-
-@CHECKS.add(
-    f"{HUNDRED} slightly outperforms IDS, and IDS slightly {ONE}",
-    "88.2 · 88.6 · 89.9",
-    HUNDRED,
-    IDS,
-    ONE,
-    rule="overall in this order",
-)
 def in_this_order(p: Percentages) -> Finding:
     steps = [interval(p.difference(*pair).reshape(1, -1)) for pair in ((HUNDRED, IDS), (IDS, ONE))]
-    text = " · ".join(f"{overall(p, name).mean:.1f}" for name in (HUNDRED, IDS, ONE))
-    return Finding(text, both(*(is_below(0, step.low, step.high) for step in steps)))
+    text = " · ".join(f"{p.interval(name).mean:.1f}" for name in (HUNDRED, IDS, ONE))
+    return Finding(text, both(*map(is_lower, steps)))
 
 
-@CHECKS.add(
-    "Greedy performs similarly to TS",
-    "102.3 %, from 88.5 to 122.3",
-    GREEDY,
-    rule=f"overall within {SIMILAR:.0f} points of 100 %",
-)
-def greedy_is_like_ts(p: Percentages) -> Finding:
-    greedy = overall(p, GREEDY)
-    return Finding(str(greedy), is_near(100, SIMILAR, greedy.low, greedy.high))
-
-
-@CHECKS.add("UCB is clearly outperformed by TS", "117.1 %", UCB, rule="overall above 100 %")
-def ucb_is_above_ts(p: Percentages) -> Finding:
-    ucb = overall(p, UCB)
-    return Finding(str(ucb), is_above(100, ucb.low, ucb.high))
-
-
-def label_generated(find: Callable[[Percentages], Finding], p: Percentages) -> Finding:
-    """Return the finding, marked as made in a generated log."""
-    measured, agrees = find(p)
-    return Finding(f"{measured} (generated log)", agrees)
+def checks(days: int) -> list[Check[Percentages]]:
+    """Return the sentences of Section 4.2.1 for a log of some days."""
+    others = [name for name in POLICIES if name != HUNDRED]
+    return [
+        Check(
+            f"{HUNDRED} has the lowest regret on most days",
+            "7 of 10 days",
+            lower_in(None, "days", HUNDRED, others),
+        ),
+        *(
+            Check(
+                f"{name} outperforms TS on all days", "10 of 10 days", lower_in(days, "days", name)
+            )
+            for name in (ONE, HUNDRED, IDS)
+        ),
+        *(
+            Check(
+                f"Overall, the regret of {name} is this share of that of TS",
+                f"{PAPER[name][DAYS]} %",
+                near(name, PAPER[name][DAYS], NEAR),
+                exact=True,
+            )
+            for name in (ONE, HUNDRED, IDS, GREEDY, UCB)
+        ),
+        Check(
+            f"{HUNDRED} slightly outperforms IDS, and IDS slightly {ONE}",
+            "88.2 · 88.6 · 89.9",
+            Rule("overall in this order", (HUNDRED, IDS, ONE), in_this_order),
+        ),
+        Check(
+            "Greedy performs similarly to TS",
+            "102.3 %, from 88.5 to 122.3",
+            near(GREEDY, 100, SIMILAR),
+        ),
+        Check("UCB is clearly outperformed by TS", "117.1 %", above(UCB)),
+    ]
 
 
 def section_4_2_1(rows: pd.DataFrame, policies: tuple[str, ...], generated: bool) -> list[Claim]:
@@ -135,7 +89,7 @@ def section_4_2_1(rows: pd.DataFrame, policies: tuple[str, ...], generated: bool
     def doubt(check: Check[Percentages]) -> str:
         return "needs the licensed log" if generated and check.exact else ""
 
-    checks = (check._replace(needs=(TS, *check.needs)) for check in CHECKS)
-    if generated:
-        checks = (check._replace(find=partial(label_generated, check.find)) for check in checks)
-    return check_claims(checks, Percentages(rows, ["day"]), policies, doubt=doubt)
+    evidence: Percentages = Days(rows, ["day"])
+    found = check_claims(checks(rows.day.nunique()), evidence, policies, also=(TS,), doubt=doubt)
+    label = " (generated log)" * generated
+    return [claim._replace(measured=claim.measured + label) for claim in found]

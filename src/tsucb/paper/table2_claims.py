@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tsucb.numeric.arrays import Floats
 from tsucb.paper.experiments.claims import (
     Check,
-    Checks,
     Claim,
     Finding,
+    Rule,
     Verdict,
     both,
     check_claims,
     is_above,
-    is_below,
     is_near,
 )
 from tsucb.paper.experiments.percentages import Percentages, count_below, interval
+from tsucb.paper.experiments.rules import above, counted, is_lower, lower_in
 from tsucb.policies.names import FIRST
 
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ SEVEN = tuple(PAPER)
 SIX = tuple(name for name in PAPER if name != "mushroom")
 ENOUGH = 30  # of the 35 entries
 NEAR = 3.0  # percentage points
-
-SENTENCES: Checks[Percentages] = Checks()
 
 
 def paper_entry(dataset: str, policy: str) -> tuple[float, float] | None:
@@ -79,46 +78,10 @@ def entry_comes_out(dataset: str, policy: str, p: Percentages) -> Finding:
     return Finding(measured, entry_agrees(dataset, policy, p))
 
 
-@SENTENCES.add(
-    "Entries of the table whose intervals overlap",
-    "",
-    *POLICIES[1:],
-    *SEVEN,
-    rule=f"at least {ENOUGH} of the 35 entries agree",
-)
 def most_entries_come_out(p: Percentages) -> Finding:
     found = [entry_agrees(name, policy, p) for name in SEVEN for policy in POLICIES[1:]]
     yes, no = found.count(True), found.count(False)
     return Finding(f"{yes} of {len(found)}", is_above(ENOUGH, yes, len(found) - no))
-
-
-def below_on_six(policy: str, p: Percentages) -> Finding:
-    """Check that the policy is below 100 % on every dataset but mushroom."""
-    count = count_below(np.vstack([p.of(policy, dataset=name) for name in SIX]), 100)
-    return Finding(f"{count} datasets", is_above(len(SIX), count.low, count.high))
-
-
-for policy in (ONE, HUNDRED):
-    SENTENCES.add(
-        f"{policy} improves upon TS on every dataset except possibly mushroom",
-        "6 of 6",
-        policy,
-        *SIX,
-        rule="below 100 % on all six",
-    )(partial(below_on_six, policy))
-
-
-@SENTENCES.add(
-    f"{HUNDRED} always outperforms {ONE}",
-    "7 of 7 datasets",
-    ONE,
-    HUNDRED,
-    *SEVEN,
-    rule="less regret on all seven datasets",
-)
-def better_with_more_samples(p: Percentages) -> Finding:
-    count = count_below(p.difference(HUNDRED, ONE), 0)
-    return Finding(f"{count} datasets", is_above(len(SEVEN), count.low, count.high))
 
 
 def ids_exceeds_by(policy: str, paper: float, p: Percentages) -> Finding:
@@ -133,66 +96,94 @@ def ids_exceeds_by(policy: str, paper: float, p: Percentages) -> Finding:
     return Finding(f"{mean:.2f} %", is_near(paper, NEAR, mean - width, mean + width))
 
 
-for policy, figure in ((HUNDRED, 4.1), (ONE, 0.02)):
-    SENTENCES.add(
-        f"On average, the regret of IDS is higher than that of {policy}",
-        f"{figure} %",
-        IDS,
-        policy,
-        *SEVEN,
-        rule=f"within {NEAR:.0f} points of the paper's figure",
-    )(partial(ids_exceeds_by, policy, figure))
-
-
 def greedy_is_lowest(dataset: str, p: Percentages) -> Finding:
     """Check that Greedy has the least regret on a dataset."""
     means = {name: p.interval(name, dataset=dataset).mean for name in POLICIES}
     best = min(means, key=means.__getitem__)
     rival = min((name for name in POLICIES if name != GREEDY), key=means.__getitem__)
     margin = interval(p.difference(GREEDY, rival, dataset=dataset))
-    return Finding(f"lowest: {best}", is_below(0, margin.low, margin.high))
+    return Finding(f"lowest: {best}", is_lower(margin))
 
 
-for dataset in ("census", "covertype", "jester"):
-    SENTENCES.add(
-        f"Greedy outperforms all others on {dataset}",
-        "lowest: Greedy",
-        *POLICIES[1:],
-        dataset,
-        rule="less regret than the best other policy",
-    )(partial(greedy_is_lowest, dataset))
-
-
-def greedy_is_poor(dataset: str, p: Percentages) -> Finding:
-    """Check that Greedy is above 100 % on a dataset."""
-    found = p.interval(GREEDY, dataset=dataset)
-    return Finding(f"{found.mean:.1f} %", is_above(100, found.low, found.high))
-
-
-for dataset in ("mushroom", "statlog"):
-    SENTENCES.add(
-        f"Greedy is poor on {dataset}",
-        f"{PAPER[dataset][GREEDY][0]} %",
-        GREEDY,
-        dataset,
-        rule="above 100 %",
-    )(partial(greedy_is_poor, dataset))
-
-
-@SENTENCES.add(
-    "UCB is consistently outperformed by TS and TS-UCB",
-    "7 of 7 datasets",
-    ONE,
-    HUNDRED,
-    UCB,
-    *SEVEN,
-    rule="above 100 %, and above both TS-UCB, on all seven datasets",
-)
 def ucb_is_outperformed(p: Percentages) -> Finding:
-    counts = [count_below(-p.difference(UCB, name), 0) for name in (TS, ONE, HUNDRED)]
+    counts = [count_below(p.difference(name, UCB), 0) for name in (TS, ONE, HUNDRED)]
     verdicts = (is_above(len(SEVEN), count.low, count.high) for count in counts)
     number = min(count.number for count in counts)
     return Finding(f"{number} of {len(SEVEN)} datasets", both(*verdicts))
+
+
+def six(policy: str, p: Percentages) -> Floats:
+    """Return the percentages on every dataset but mushroom."""
+    return np.vstack([p.of(policy, dataset=name) for name in SIX])
+
+
+SENTENCES: list[Check[Percentages]] = [
+    Check(
+        "Entries of the table whose intervals overlap",
+        "",
+        Rule(
+            f"at least {ENOUGH} of the 35 entries agree",
+            (*POLICIES[1:], *SEVEN),
+            most_entries_come_out,
+        ),
+    ),
+    *(
+        Check(
+            f"{policy} improves upon TS on every dataset except possibly mushroom",
+            "6 of 6",
+            counted(
+                "below 100 % on all six", (policy, *SIX), "datasets", 6, partial(six, policy), 100
+            ),
+        )
+        for policy in (ONE, HUNDRED)
+    ),
+    Check(
+        f"{HUNDRED} always outperforms {ONE}",
+        "7 of 7 datasets",
+        lower_in(7, "datasets", HUNDRED, (ONE,))._replace(needs=(ONE, HUNDRED, *SEVEN)),
+    ),
+    *(
+        Check(
+            f"On average, the regret of IDS is higher than that of {policy}",
+            f"{figure} %",
+            Rule(
+                f"within {NEAR:.0f} points of the paper's figure",
+                (IDS, policy, *SEVEN),
+                partial(ids_exceeds_by, policy, figure),
+            ),
+        )
+        for policy, figure in ((HUNDRED, 4.1), (ONE, 0.02))
+    ),
+    *(
+        Check(
+            f"Greedy outperforms all others on {dataset}",
+            "lowest: Greedy",
+            Rule(
+                "less regret than the best other policy",
+                (*POLICIES[1:], dataset),
+                partial(greedy_is_lowest, dataset),
+            ),
+        )
+        for dataset in ("census", "covertype", "jester")
+    ),
+    *(
+        Check(
+            f"Greedy is poor on {dataset}",
+            f"{PAPER[dataset][GREEDY][0]} %",
+            above(GREEDY, dataset=dataset)._replace(needs=(GREEDY, dataset)),
+        )
+        for dataset in ("mushroom", "statlog")
+    ),
+    Check(
+        "UCB is consistently outperformed by TS and TS-UCB",
+        "7 of 7 datasets",
+        Rule(
+            "more regret than TS and both TS-UCB on all seven datasets",
+            (ONE, HUNDRED, UCB, *SEVEN),
+            ucb_is_outperformed,
+        ),
+    ),
+]
 
 
 def entries(datasets: Sequence[str], policies: Sequence[str]) -> list[Check[Percentages]]:
@@ -201,9 +192,11 @@ def entries(datasets: Sequence[str], policies: Sequence[str]) -> list[Check[Perc
         Check(
             f"{dataset}, {policy}: regret in per cent of that of TS",
             f"{entry[0]} ± {entry[1]}",
-            "the 95 % intervals overlap, and ours is at most twice as wide as the paper's",
-            (policy, dataset),
-            partial(entry_comes_out, dataset, policy),
+            Rule(
+                "the 95 % intervals overlap, and ours is at most twice as wide as the paper's",
+                (policy, dataset),
+                partial(entry_comes_out, dataset, policy),
+            ),
             exact=True,
         )
         for dataset in datasets
@@ -228,9 +221,5 @@ def table_and_section_4_3_1(
         return "" if comparable else "other horizons than the paper's"
 
     checks = [*entries(datasets, policies), *SENTENCES]
-    return check_claims(
-        [check._replace(needs=(TS, *check.needs)) for check in checks],
-        Percentages(rows, ["dataset"]),
-        {*policies, *datasets},
-        doubt=doubt,
-    )
+    evidence = Percentages(rows, ["dataset"])
+    return check_claims(checks, evidence, {*policies, *datasets}, also=(TS,), doubt=doubt)

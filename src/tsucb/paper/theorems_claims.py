@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tsucb.paper.experiments.claims import Checks, Claim, Finding, Verdict, check_claims
+from tsucb.paper.experiments.claims import Check, Claim, Finding, Rule, Verdict, check_claims
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,38 +91,44 @@ def rarely_escapes(lemma: str, side: str, e: Evidence) -> Finding:
     )
 
 
-def checks(e: Evidence, policies: Sequence[str]) -> Checks[Evidence]:
+def checks(e: Evidence, policies: Sequence[str]) -> list[Check[Evidence]]:
     """Return the statements about the policies measured, and those about any policy."""
     ours = [policy for policy in policies if policy.startswith(OURS)]
-    found: Checks[Evidence] = Checks()
+    found: list[Check[Evidence]] = []
     for theorem, form in FORMS.items():
         if theorem not in set(e.summary.experiment):
             continue
-        for policy in ours:
-            found.add(
+        words = "the 95 % interval is below the bound at every horizon"
+        found += [
+            Check(
                 f"{capitalise(theorem)}: the Bayes regret of {policy} is below the bound at every "
                 "horizon",
                 "below 100 % of it",
-                policy,
-                rule="the 95 % interval is below the bound at every horizon",
-            )(partial(below_the_bound, theorem, policy))
+                Rule(words, (policy,), partial(below_the_bound, theorem, policy)),
+            )
+            for policy in ours
+        ]
         bound = e.exponents[e.exponents.experiment == theorem].exponent_of_bound
         exponent = exponents_of_ours(theorem, e).exponent_of_bound.iloc[0] if ours else bound.max()
-        found.add(
-            f"{capitalise(theorem)}: the regret of TS-UCB grows no faster than {form}",
-            f"T to the power {exponent:.2f} in the last decade",
-            ANY_OF_OURS,
-            rule="every 95 % interval of an exponent is below that of the bound",
-        )(partial(grows_no_faster, theorem))
+        words = "every 95 % interval of an exponent is below that of the bound"
+        found.append(
+            Check(
+                f"{capitalise(theorem)}: the regret of TS-UCB grows no faster than {form}",
+                f"T to the power {exponent:.2f} in the last decade",
+                Rule(words, (ANY_OF_OURS,), partial(grows_no_faster, theorem)),
+            )
+        )
     for lemma in LEMMAS:
         for side, sign in (("above", "U"), ("below", "L")):
-            T = e.escapes.horizon.max()
-            found.add(
-                f"{capitalise(lemma)}: a mean lies {side} its bound {sign}(A) with probability "
-                "at most T⁻³",
-                f"{float(T) ** -3:.1e} at T = {T}",
-                rule="the 95 % upper bound of the frequency is at most T⁻³ for every T",
-            )(partial(rarely_escapes, lemma, side))
+            T, words = e.escapes.horizon.max(), "the 95 % upper bound is at most T⁻³ for every T"
+            found.append(
+                Check(
+                    f"{capitalise(lemma)}: a mean lies {side} its bound {sign}(A) with probability "
+                    "at most T⁻³",
+                    f"{float(T) ** -3:.1e} at T = {T}",
+                    Rule(words, (), partial(rarely_escapes, lemma, side)),
+                )
+            )
     return found
 
 

@@ -1,6 +1,6 @@
 """The decision service: agents behind HTTP, from one log of events.
 
-    request ──▶ http ──▶ native or personalizer ──▶ Service ──propose──▶ Loop (an Agent) ──▶ event
+    request ──▶ http ──▶ native or personalizer ──▶ Service ──propose─▶ Loop (a Learner) ──▶ event
                                                        ▲                                      │
                                      answer ◀──────────┤                                      ▼
                                                        └── fold ◀── position ◀── Journal ──▶ Store
@@ -9,16 +9,18 @@ A *loop* is a named decision problem. What it knows is a *fold* of its *events* 
 changed, arms added, decided, rewarded, activated, time passed. Nothing but `Loop.fold` changes a
 loop, and it folds only what the store has made durable; so memory is never ahead of the log, an
 answer is never ahead of the disk, and the log alone gives the same state again, to the last bit.
-Deciding is looking: `Loop.propose` asks the agent and changes nothing.
+Deciding is looking: `Loop.propose` asks the learner and changes nothing.
 
 | module | what it is |
 |---|---|
 | `settings` | how a loop is configured |
 | `events` | what can happen to a loop, and its form in the log |
-| `loop`, `state` | the fold: drives a `tsucb.Agent`, waits for rewards, counts; and what it knows |
+| `loop`, `state` | the fold: waits for rewards, tells learner and tally; and what it knows |
 | `relearning` | the same fold for another model |
 | `tally` | what the page shows over time, kept by the fold |
-| `store`, `sqlite`, `postgres`, `backup` | where events, snapshots, keys and the audit trail are |
+| `store`, `sqlite`, `postgres` | one SQL schema and one `write` for events, erasures, keys, audit |
+| `spool` | decisions made while the database is away |
+| `clock` | time that never goes back |
 | `journal` | group commit: many requests, one flush to the disk |
 | `ledger` | the log and the loops it has led to: writing, folding, making a loop anew |
 | `upkeep` | what happens without being asked: waits end, snapshots, other servers, retention |
@@ -32,6 +34,10 @@ Deciding is looking: `Loop.propose` asks the agent and changes nothing.
 | `export`, `evaluations` | the log as the library's tools read it, by one more fold |
 | `client` | the Python client of the native protocol |
 | `demo` | simulated visitors |
+
+Whatever changes is one `Change`, written in one transaction: events, erasures, keys, documents and
+the audit trail. Events that erase, and changes of the model, make every server build the loop from
+the log again while the old one decides.
 
 The clock is an argument everywhere. Time in a loop is the time of its events: before an event is
 folded, every wait that ended by then ends; when no event comes, the service writes that time

@@ -1,8 +1,8 @@
 """The application that uvicorn calls.
 
 Paths are split as they come over the wire and only then decoded, so that an id may contain a
-slash. No framework stands between the server and the protocols: of those measured, the leanest adds
-15 µs to a request and the usual ones 100 µs, and a decision takes 30 µs.
+slash. No framework stands between the server and the protocols: a request of 1.4 kB takes 47 µs of
+the processor with uvicorn and msgspec alone, 68 with Starlette, 190 with FastAPI.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""How an apprentice would do if it were let."""
+"""What an apprentice would earn with its own choices."""
 
 import math
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ class Gain(NamedTuple):
 
 
 def gain(log: Iterable[AnyEvent]) -> Gain | None:
-    """From the last decisions of an apprentice; None if there are too few.
+    """Return the gain over the last decisions of an apprentice; None if there are too few.
 
     Its log cannot say what arms would have earned that were not played: this is the model's own
     belief at every decision about its favourite and about the baseline. Beliefs at neighbouring

@@ -59,18 +59,18 @@ def log_rows(settings: LoopSettings, log: Iterable[AnyEvent], now: float) -> Ite
 
 
 def row_id(id: str, slot: str) -> str:
-    """The id of a pick."""
+    """Return the id of a pick."""
     return f"{id} {slot}" if slot else id
 
 
 def decision_rows(event: Decided) -> Iterator[Row]:
-    """The picks of a decision."""
+    """Yield the picks of a decision as rows."""
     for pick in event.picks:
         yield decision_row(event, pick, row_id(event.id, pick.slot))
 
 
 def decision_row(event: Decided, pick: Any, id: str) -> Row:
-    """A pick as a row."""
+    """Return a pick as a row."""
     seen = Explanation.of(tuple(pick.arms), pick.arm, event.policy, event.target_name, pick.seen)
     context: Any = event.context
     if pick.features:
@@ -162,7 +162,7 @@ def compared(loop: Loop, table: "pd.DataFrame", agents: dict[str, dict[str, Any]
 
 
 def clean(rows: list[dict[Any, Any]]) -> list[dict[str, Any]]:
-    """Rows as JSON has them: none where a number is missing."""
+    """Return rows as JSON has them: null where a number is missing."""
     return [
         {
             str(name): None

@@ -71,6 +71,11 @@ class Request(NamedTuple):
         """The parameters after the question mark, by name."""
         return dict(parse_qsl(self.query_string.decode("latin-1"), keep_blank_values=True))
 
+    @property
+    def key(self) -> str | None:
+        """The Idempotency-Key, by which a repeat of an administrative request is recognised."""
+        return self.header(b"idempotency-key") or None
+
     def header(self, name: bytes) -> str:
         """Return the value of a header, empty if there is none."""
         return self.headers.get(name, b"").decode("latin-1")

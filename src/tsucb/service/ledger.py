@@ -191,14 +191,12 @@ class Ledger:
         """Write a change with events of loops, fold these, and say what became of each."""
         rows = [events.row(number, event) for number, event in pairs]
         happened = [event for _, event in pairs]
-        if self._compare:
-            assert [events.decode(row.body) for row in rows] == happened, happened
-        outcomes, erased = await self.journal.write(change._replace(rows=rows), happened)
-        return outcomes, erased
+        return await self.journal.write(change._replace(rows=rows), happened)
 
     async def _append(self, loop: Loop, *happened: AnyEvent) -> list[Outcome]:
         """Write events of a loop."""
-        outcomes, _ = await self._write(Change(), [(loop.number, event) for event in happened])
+        rows = [events.row(loop.number, event) for event in happened]
+        outcomes, _ = await self.journal.write(Change(rows), happened)
         if GONE in outcomes:
             raise NotFound(f"there is no loop {loop.name!r}")
         return outcomes
@@ -220,6 +218,8 @@ class Ledger:
         self.position = max(self.position, delivery.until)
         outcomes: list[Outcome | asyncio.Future[Outcome]] = []
         for place, number, event in delivery.entries:
+            if self._compare:
+                assert events.decode(events.encode(event)) == event, event
             if place.fresh:
                 outcomes.append(self._fold(place.position, number, event))
             else:
@@ -237,15 +237,15 @@ class Ledger:
             return taken
         try:
             event = events.decode(body) if event is None else event
-        except ValueError as error:
+            if loop is not None and body and isinstance(event, Decided):  # decided elsewhere
+                width = loop.width_after(event.context, (event.arm_features or {}).values())
+                loop.growing = loop.growing or loop.numbers(width) > SLOW
+        except Exception as error:
             return taken if loop is None else self._refused(loop, position, error)
         if loop is None:
             if not isinstance(event, Configured) or not event.name:
                 return taken
             loop = self._put(Loop(event.name, number, self._seed))  # made elsewhere
-        if body and isinstance(event, Decided):  # decided elsewhere
-            width = loop.width_after(event.context, (event.arm_features or {}).values())
-            loop.growing = loop.growing or loop.numbers(width) > SLOW
         for tail in self._tails.get(number, ()):
             tail.append((position, event))
         if isinstance(event, Forgot) or is_relearning(event):

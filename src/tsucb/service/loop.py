@@ -89,6 +89,7 @@ class Loop:
         self.stale = False  # whether another that is being made will take its place
         self.next_settings: LoopSettings | None = None  # that the other will have
         self.waiting: dict[str, OpenDecision] = {}
+        self._sized: tuple[Any, int, bool] = None, 0, False  # model, arms, whether that is slow
         self.growing = False  # whether a decision on its way to the log makes the model a slow one
         self._deadlines: list[tuple[float, int, str]] = []
 
@@ -202,7 +203,18 @@ class Loop:
     @property
     def is_slow(self) -> bool:
         """Whether to fold or to decide may take more than some milliseconds."""
-        return self.growing or self.numbers(self.width) > SLOW
+        if self.growing or self.learner is None:
+            return self.growing
+        now = self.learner.model, len(self.arms)
+        if self._sized[0] is not now[0] or self._sized[1] != now[1]:  # else as it was
+            self._sized = *now, self.numbers(self.width) > SLOW
+        return self._sized[2]
+
+    def most_width(self, context: Features | None, arm_features: Sequence[Features]) -> int:
+        """Return how many columns the model could have after a decision, without reading it."""
+        # A feature has one new column at most, and there is room made for half as many again.
+        longest = max(map(len, arm_features), default=0)
+        return 32 + 3 * (self.width + len(context or ()) + longest) // 2
 
     def width_after(self, context: Features | None, arm_features: Iterable[Features] = ()) -> int:
         """Return how many columns the model will have after a decision in this context."""
@@ -261,7 +273,7 @@ class Loop:
         elif isinstance(event, Configured):
             self._configured(event, position, learned)
         elif isinstance(event, Reset):
-            self._start_anew()
+            self._reset_learner()
         elif isinstance(event, Imported):
             self._imported(event)
         elif isinstance(event, Compacted):
@@ -281,7 +293,7 @@ class Loop:
         if self.learner is None:
             first = self.settings.arms_come and self._listener is None
             if first or not (alike or event.relearn):
-                self._start_anew()
+                self._reset_learner()
         elif alike:
             self.learner.follow(self.rule)
         elif event.relearn:
@@ -290,7 +302,7 @@ class Loop:
             self._take_over(learned)
             self.relearned.append(position)
         else:
-            self._start_anew()
+            self._reset_learner()
 
     def _take_over(self, learned: "Loop") -> None:
         """Know what another loop learned; what waits here goes on waiting."""
@@ -305,7 +317,7 @@ class Loop:
             for slot in open.slots:
                 slot.row = rows.get(slot.name)
 
-    def _start_anew(self) -> None:
+    def _reset_learner(self) -> None:
         self.waiting, self._deadlines = {}, []
         self.learner = None
         if self._listener is None and (self.arms or self.settings.arms_come):

@@ -152,8 +152,11 @@ class Native:
 @OPERATIONS.add("GET", "loops", ADMINISTER)
 async def list_loops(call: Call) -> Any:
     """List the loops."""
-    loops = list(call.service.loops.values())
-    return {"loops": [await call.service.look(loop, partial(summary, loop)) for loop in loops]}
+    found = []
+    for loop in list(call.service.loops.values()):
+        found.append(await call.service.look(loop, partial(summary, loop)))
+        await asyncio.sleep(0)  # of many loops, others are answered meanwhile
+    return {"loops": found}
 
 
 @OPERATIONS.add("POST", "loops", ADMINISTER, body=NewLoop, status=201)
@@ -161,7 +164,8 @@ async def create(call: Call) -> Any:
     """Create a loop."""
     new: NewLoop = call.body
     settings = changed(LoopSettings(), new.settings)
-    keys = await call.service.create(new.name, settings, new.arms, call.holder.name)
+    who, key = call.holder.name, call.request.key
+    keys = await call.service.create(new.name, settings, new.arms, who, key)
     return {"name": new.name, "keys": keys}
 
 
@@ -324,14 +328,17 @@ async def configure(call: Call) -> Any:
     relearn = call.request.query.get("relearn", "true")
     if relearn not in ("true", "false"):
         raise ValueError(f"relearn is true or false, not {relearn[:40]!r}")
-    changes, name = call.body, call.holder.name
-    return as_json(await call.service.configure(call.loop, changes, name, relearn == "true"))
+    settings = await call.service.configure(
+        call.loop, call.body, call.holder.name, relearn == "true", key=call.request.key
+    )
+    return as_json(settings)
 
 
 @OPERATIONS.add("POST", f"{ALL}/arms", ADMINISTER, body=ArmChanges)
 async def change_arms(call: Call) -> Any:
     """Add and remove arms."""
-    await call.service.change_arms(call.loop, call.body.add, call.body.remove, call.holder.name)
+    add, remove, who = call.body.add, call.body.remove, call.holder.name
+    await call.service.change_arms(call.loop, add, remove, who, key=call.request.key)
     return await arms(call)
 
 
@@ -341,13 +348,14 @@ async def forget(call: Call) -> Any:
     ids, person = call.body.ids, call.body.person
     if not ids and person is None:
         raise ValueError("give the ids of decisions, or a person")
-    return {"events": await call.service.forget(call.loop, ids, person, call.holder.name)}
+    who, key = call.holder.name, call.request.key
+    return {"events": await call.service.forget(call.loop, ids, person, who, key)}
 
 
 @OPERATIONS.add("POST", f"{ALL}/reset", ADMINISTER, status=204)
 async def reset(call: Call) -> None:
     """Forget what was learned."""
-    await call.service.reset(call.loop, call.holder.name)
+    await call.service.reset(call.loop, call.holder.name, call.request.key)
 
 
 @OPERATIONS.add("DELETE", ALL, ADMINISTER, status=204)

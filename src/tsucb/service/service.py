@@ -87,7 +87,7 @@ class Service(Upkeep):
         check_arms(arms)
         await self.turns.in_background(settings.warm)
         async with self._busy[0]:
-            if await self._is_repeat(key):  # whose keys were lost with the answer
+            if await self._is_repeat("create", name, key):  # whose keys were lost with the answer
                 loop = self.loop(name)
                 return {r: await self.issue_key(loop, r, who, grace=0.0) for r in ROLES}
             if name in self.loops:
@@ -111,7 +111,7 @@ class Service(Upkeep):
         change = Change(
             create=[loop],
             keys=[record for each in issued for record in each.saved],
-            audit=[AuditRecord(now, who, "create", name, detail, key)],
+            audit=[AuditRecord(now, who, "create", name, detail, scoped("create", name, key))],
         )
         return change, pairs, issued
 
@@ -169,7 +169,7 @@ class Service(Upkeep):
 
     async def delete(self, name: str, who: str, key: str | None = None) -> None:
         """Delete a loop with everything that was ever written about it."""
-        if await self._is_repeat(key):
+        if await self._is_repeat("delete", name, key):
             return
         loop = self.loop(name)
         async with self._busy[loop.number]:
@@ -189,19 +189,21 @@ class Service(Upkeep):
         self.keys.take([issued])
         return issued.key
 
-    async def _is_repeat(self, key: str | None) -> bool:
-        """Return whether an administrative request with this key was done before."""
+    async def _is_repeat(self, action: str, name: str, key: str | None) -> bool:
+        """Return whether this was done to a loop before, for a request with this key."""
         check_text("a key", key)
-        return key is not None and await self.turns.read(self.store.audited, key) is not None
+        found = scoped(action, name, key)
+        return found is not None and await self.turns.read(self.store.audited, found) is not None
 
     async def _administer(
         self, loop: Loop, who: str, action: str, detail: str, key: str | None,
         *happened: AnyEvent, **parts: Any,
     ) -> int:  # fmt: skip
         """Write what an administrative call changes; return how many events it erased."""
-        if await self._is_repeat(key):
+        if await self._is_repeat(action, loop.name, key):
             return 0
-        audit = AuditRecord(self.clock(), who, action, loop.name, detail[:2_000], key)
+        once = scoped(action, loop.name, key)
+        audit = AuditRecord(self.clock(), who, action, loop.name, detail[:2_000], once)
         pairs = [(loop.number, event) for event in happened]
         _, erased = await self._write(Change(audit=[audit], **parts), pairs)
         return erased
@@ -213,7 +215,7 @@ class Service(Upkeep):
         """Change some settings of a loop, and documents about it; nothing if they are as given.
 
         Another model learns from the log first, in the background, and takes over when it knows all
-        that the log holds; or with `relearn` False it begins anew.
+        that the log holds; with `relearn` False it begins with nothing.
         """
         before = loop.next_settings or loop.settings
         try:
@@ -237,7 +239,7 @@ class Service(Upkeep):
     ) -> None:  # fmt: skip
         """Add arms to a loop, and remove some."""
         check_arms(add)
-        if await self._is_repeat(key):
+        if await self._is_repeat("arms", loop.name, key):
             return
         for arm in remove:
             if arm not in loop.arms:
@@ -321,22 +323,16 @@ class Service(Upkeep):
             return before
         if loop.full:
             raise Overloaded(int(min(max(loop.due - self.clock(), 1), 60)))
-        offered = list(loop.arms) if arms is None else list(arms)
-        if arms is not None:
-            check_arms(offered)
-            new = loop.unknown(offered)
-            if new:
-                if not may_add:
-                    raise ValueError(f"there is no arm {new[0]!r}, and this key may not add it")
-                self._check_room(loop, new)
-                await self._append(loop, ArmsChanged(self.clock(), add=new))
+        offered = await self._offered(loop, arms, may_add)
         if is_list(loop, slots) and not loop.settings.is_warm(lists=True):
             await self.turns.in_background(partial(loop.settings.warm, lists=True))
         if self.turns.waiting(loop.number) > MOST_TURNS:
             raise Overloaded
+        features = list((arm_features or {}).values())
         for slot in slots if slots[0].features else ONE:
             whole = loop.with_slot(context, slot.features)
-            self._check_growth(loop, loop.width_after(whole, (arm_features or {}).values()))
+            if loop.numbers(loop.most_width(whole, features)) > SLOW:
+                self._check_growth(loop, loop.width_after(whole, features))
         picks = await self.look(
             loop, partial(fill, loop, context, offered, set(excluded), slots, arm_features)
         )
@@ -356,6 +352,18 @@ class Service(Upkeep):
         elif outcome.result == REPEATED:
             return await self._repeated(loop, event, outcome)
         return event
+
+    async def _offered(self, loop: Loop, arms: Sequence[str] | None, may_add: bool) -> list[str]:
+        """Return the arms to choose from, after adding those that are not known."""
+        if arms is None:
+            return list(loop.arms)
+        check_arms(arms)
+        if new := loop.unknown(arms):
+            if not may_add:
+                raise ValueError(f"there is no arm {new[0]!r}, and this key may not add it")
+            self._check_room(loop, new)
+            await self._append(loop, ArmsChanged(self.clock(), add=new))
+        return list(arms)
 
     def _new_id(self) -> str:
         """The time, then 52 random bits: new ids are neighbours in the index of a long log."""
@@ -402,7 +410,8 @@ class Service(Upkeep):
         self, loop: Loop, id: str, value: float, *, slot: str = "", key: str | None = None
     ) -> str:
         """Take a reward, and return once it is durable: what became of it."""
-        return (await self.rewards(loop, id, [(slot, value)], key=key))[0]
+        (found,) = await self.reward_all(loop, [GivenReward(id, slot, value, key)], strict=True)
+        return str(found)
 
     async def rewards(
         self, loop: Loop, id: str, values: Sequence[tuple[str, float]], *, key: str | None = None
@@ -516,7 +525,7 @@ class Service(Upkeep):
 
     async def clear(self, loop: Loop, who: str, key: str | None = None) -> None:
         """Delete the log of a loop; its settings and what it learned stay."""
-        if await self._is_repeat(key):
+        if await self._is_repeat("clear", loop.name, key):
             return
         number = loop.number
         async with self._busy[number]:
@@ -537,6 +546,11 @@ class Service(Upkeep):
             condense = Condense(number, position, body, count, position)
             await self._administer(loop, who, "clear", "", key, Forgot(now), condense=condense)
             await self._rebuilt(loop)
+
+
+def scoped(action: str, name: str, key: str | None) -> str | None:
+    """Return the key of a request as the audit trail has it: one for each action and loop."""
+    return None if key is None else f"{action} {name} {key}"
 
 
 def record_of(loop: Loop) -> LoopRecord:

@@ -29,9 +29,9 @@ def fill(
     slots: Sequence[Wanted],
     arm_features: dict[str, Features] | None,
 ) -> list[Pick]:
-    """An arm for every slot, none twice.
+    """Choose an arm for every slot, none twice.
 
-    Slots that are all alike are one list of the agent's. Those with features, exclusions or a
+    Slots that are all alike are one list of the learner's. Those with features, exclusions or a
     baseline of their own are filled one after the other, by the same rule: each from what is left.
     """
     if is_list(loop, slots):
@@ -63,13 +63,13 @@ def fill(
 
 
 def is_list(loop: Loop, slots: Sequence[Wanted]) -> bool:
-    """Whether the slots are the places of one list, from which an arm may be left out."""
+    """Return whether the slots are the places of one list."""
     plain = all(slot == Wanted(slot.name) for slot in slots)
     return plain and len(slots) > 1 and loop.settings.mode == "online"
 
 
 def ranked_arms(offered: Sequence[str], pick: Pick) -> list[str]:
-    """All arms: the chosen one first, then those it was chosen from; others keep their places."""
+    """Return all arms: the chosen one first, then its rivals; others keep their places."""
     means = np.frombuffer(pick.seen)[2 : 2 + len(pick.arms)]
     order = sorted(range(len(pick.arms)), key=lambda i: (pick.arms[i] != pick.arm, -means[i]))
     ranked = iter([pick.arms[i] for i in order])

@@ -1,7 +1,7 @@
 """Decisions made while the database is away, kept on this machine's disk until it is back."""
 
 import os
-import struct
+import threading
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +14,6 @@ from tsucb.service.store import StoreError
 
 FILE = "unwritten"
 MOST = 10_000  # decisions
-HEAD = struct.Struct("<II")  # length and checksum of a record
 
 Entry = tuple[int, Decided]  # the number of the loop, and the decision
 
@@ -32,6 +31,7 @@ class Spool:
         self.path = None if folder is None else Path(folder) / FILE
         self._entries: dict[tuple[int, str], Decided] = {}
         self._keys: dict[tuple[int, str], Decided] = {}
+        self._lock = threading.Lock()  # the journal adds, upkeep removes
         if self.path is not None and self.path.exists():
             self._remember(read(self.path.read_bytes()))
 
@@ -57,25 +57,35 @@ class Spool:
         """Keep decisions; they are on the disk when this returns. Blocks."""
         if self.path is None or len(self) + len(entries) > MOST:
             raise StoreError("the store cannot be reached; try again later")
-        records = [events.encode(event) for _, event in entries]
-        data = b"".join(
-            record(msgspec.msgpack.encode((loop, body)))
-            for (loop, _), body in zip(entries, records, strict=True)
-        )
+        with self._lock:
+            self._write(entries, "ab")
+            self._remember(entries)
+
+    def _write(self, entries: list[Entry], mode: str) -> None:
+        assert self.path is not None
         try:
-            with open(self.path, "ab", opener=private) as file:
-                file.write(data)
+            with open(self.path, mode, opener=private) as file:
+                file.write(b"".join(line(loop, events.encode(event)) for loop, event in entries))
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             raise StoreError(f"{self.path} could not be written: {error}") from error
-        self._remember(entries)
 
-    def clear(self) -> None:
-        """Forget all decisions: they are in the log."""
-        self._entries, self._keys = {}, {}
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
+    def remove(self, entries: list[Entry]) -> None:
+        """Forget decisions that are in the log; others may have been added meanwhile. Blocks."""
+        with self._lock:
+            for loop, event in entries:
+                self._entries.pop((loop, event.id), None)
+                self._keys.pop((loop, event.key or ""), None)
+            if self.path is not None and self._entries:
+                whole, self.path = self.path, self.path.with_suffix(".part")
+                try:
+                    self._write(self.entries(), "wb")
+                    self.path.replace(whole)
+                finally:
+                    self.path = whole
+            elif self.path is not None:
+                self.path.unlink(missing_ok=True)
 
 
 def private(path: str, flags: int) -> int:
@@ -83,23 +93,22 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def record(body: bytes) -> bytes:
-    """Return a body with its length and checksum."""
-    return HEAD.pack(len(body), zlib.crc32(body)) + body
+def line(loop: int, body: bytes) -> bytes:
+    """Return a decision as a line of JSON, with its checksum."""
+    return msgspec.json.encode((loop, body, zlib.crc32(body))) + b"\n"
 
 
 def read(data: bytes) -> list[Entry]:
     """Return the decisions of a file, up to the first that is not whole."""
     found: list[Entry] = []
-    place = 0
-    while place + HEAD.size <= len(data):
-        length, total = HEAD.unpack_from(data, place)
-        body = data[place + HEAD.size : place + HEAD.size + length]
-        if len(body) < length or zlib.crc32(body) != total:
+    for text in data.split(b"\n")[:-1]:
+        try:
+            loop, body, total = msgspec.json.decode(text, type=tuple[int, bytes, int])
+        except msgspec.MsgspecError:
             break
-        loop, encoded = msgspec.msgpack.decode(body, type=tuple[int, bytes])
-        event = events.decode(encoded)
+        if zlib.crc32(body) != total:
+            break
+        event = events.decode(body)
         assert isinstance(event, Decided)
         found.append((loop, event))
-        place += HEAD.size + length
     return found

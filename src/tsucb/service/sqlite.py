@@ -1,6 +1,7 @@
 """The store of a single machine: one SQLite file, in WAL mode, flushed at every commit."""
 
 import contextlib
+import json
 import os
 import threading
 from collections.abc import Sequence
@@ -20,6 +21,11 @@ except ImportError:  # Windows
 # Up to 3.51.2 a checkpoint at the wrong moment could undo committed writes of a WAL.
 LEAST_VERSION = 3_051_003
 FILE, LOCK = "events.sqlite", "lock"
+KNOWN = (
+    "SELECT event.key, loop, position FROM json_each(?) given JOIN tsucb_events event "
+    "ON event.key = given.value"
+)
+INSERT = f"INSERT INTO tsucb_events ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # of many rows
 PAGES = 4_000  # of the WAL, before it is folded into the file
 
 
@@ -81,11 +87,13 @@ class SqliteStore(Store):
         return connection
 
     def _execute(self, name: str, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        connection = self._connections[name]
+        run = connection.executemany if query is INSERT else connection.execute
         try:
-            return self._connections[name].execute(query, tuple(values)).fetchall()
+            return run(query, tuple(values)).fetchall()
         except apsw.ConstraintError as error:
             raise Conflict(f"it is there already: {error}") from error
-        except apsw.Error as error:
+        except (apsw.Error, UnicodeDecodeError) as error:  # the latter from damaged texts
             done = "read" if name == "reader" else "written"
             raise StoreError(f"the log could not be {done}: {error}") from error
 
@@ -101,24 +109,28 @@ class SqliteStore(Store):
     def _append(self, execute: Execute, rows: Sequence[Row]) -> list[Place]:
         if self._last < 0:
             self._last = int(execute(self.LAST)[0][0])
-        missing = {row.loop for row in rows} - self._numbers
-        for number in missing:
+        for number in {row.loop for row in rows} - self._numbers:
             query = "SELECT number FROM tsucb_loops WHERE number = ? AND name IS NOT NULL"
             self._numbers.update(found for (found,) in execute(query, (number,)))
-        places, last = [], self._last
+        keys = [row.key for row in rows if row.key is not None]
+        known: dict[tuple[str, int], int] = {}
+        if keys:
+            found = execute(KNOWN, (json.dumps(keys),))
+            known = {(key, loop): position for key, loop, position in found}
+        places, values, last = [], [], self._last
         for row in rows:
             if row.loop not in self._numbers:
                 places.append(Place(0, False))
-                continue
-            if row.key is not None:
-                query = "SELECT position FROM tsucb_events WHERE key = ? AND loop = ?"
-                if known := execute(query, (row.key, row.loop)):
-                    places.append(Place(known[0][0], False))
-                    continue
-            last += 1
-            query = f"INSERT INTO tsucb_events ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
-            execute(query, (last, *row, checksum(row) + last))
-            places.append(Place(last, True))
+            elif row.key is not None and (row.key, row.loop) in known:
+                places.append(Place(known[row.key, row.loop], False))
+            else:
+                last += 1
+                places.append(Place(last, True))
+                values.append((last, *row, checksum(row) + last))
+                if row.key is not None:
+                    known[row.key, row.loop] = last
+        if values:
+            execute(INSERT, values)
         self._last = last
         return places
 

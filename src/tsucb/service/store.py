@@ -202,12 +202,8 @@ CREATE TABLE tsucb_aside (
   position bigint PRIMARY KEY, loop bigint NOT NULL, body bytea NOT NULL, reason text NOT NULL
 );
 CREATE TABLE tsucb_snapshots (
-  loop bigint NOT NULL, position bigint NOT NULL, body bytea NOT NULL, checksum bigint NOT NULL,
-  PRIMARY KEY (loop, position)
-);
-CREATE TABLE tsucb_pieces (
-  loop bigint NOT NULL, position bigint NOT NULL, number bigint NOT NULL, body bytea NOT NULL,
-  PRIMARY KEY (loop, position, number)
+  loop bigint NOT NULL, position bigint NOT NULL, piece bigint NOT NULL, body bytea NOT NULL,
+  PRIMARY KEY (loop, position, piece)
 );
 CREATE TABLE tsucb_keys (
   hash bytea PRIMARY KEY, loop bigint NOT NULL, role text NOT NULL,
@@ -230,6 +226,8 @@ COUNT = (
     "WHERE loop = ? AND position <= ? AND position >= first"
 )
 
+DROP_SNAPSHOTS = "DELETE FROM tsucb_snapshots WHERE loop = ?"
+WHOLE = -1  # the piece of a snapshot that holds the checksum of the others
 FIRST = "SELECT first FROM tsucb_loops WHERE number = ?"
 # Keys of events after which another model learns from the log begin with this letter.
 MODEL = "m"
@@ -374,7 +372,7 @@ class Store:
             execute(query, (change.aside.reason, *event))
             execute("DELETE FROM tsucb_events WHERE position = ? AND loop = ?", event)
         if change.condense is None or change.rows:  # old events leave later snapshots right
-            self._delete_snapshots(execute, loop)
+            execute(DROP_SNAPSHOTS, (loop,))
         return erased
 
     def _forget(self, execute: Execute, forget: Forget) -> list[tuple[Any, ...]]:
@@ -400,11 +398,6 @@ class Store:
         execute(query, (body, total, position))
         execute("UPDATE tsucb_loops SET first = ? WHERE number = ?", (position, loop))
 
-    @staticmethod
-    def _delete_snapshots(execute: Execute, loop: int) -> None:
-        for table in ("snapshots", "pieces"):
-            execute(f"DELETE FROM tsucb_{table} WHERE loop = ?", (loop,))
-
     def sweep(self, only: int | None = None) -> None:
         """Delete what no reader sees any more, of one loop or of all.
 
@@ -423,7 +416,7 @@ class Store:
                 with self._transaction("keeper") as execute:
                     deleted = len(execute(query, (loop, first, CHUNK)))
                     if first == REMOVED:
-                        self._delete_snapshots(execute, loop)
+                        execute(DROP_SNAPSHOTS, (loop,))
         self._scrub()
 
     # Events
@@ -510,56 +503,46 @@ class Store:
     def save_snapshot(self, loop: int, snapshot: Snapshot, alone: bool = False) -> None:
         """Keep a snapshot, and of older ones only the newest; none if it is to be `alone`.
 
-        It is written in pieces, between which events are appended, and is there once its last
-        piece is.
+        It is written in pieces, between which events are appended. The last is the checksum of all:
+        only with that it is a snapshot.
         """
         (position, body), kept = snapshot, 1 if alone else KEPT_SNAPSHOTS
-        end = max(len(body) - 1, 0) // PIECE * PIECE
+        pieces = [(first, body[first : first + PIECE]) for first in range(0, len(body), PIECE)]
         with self._locks["snapshot"]:
-            with self._transaction("keeper") as execute:
-                self._drop_snapshot(execute, loop, position)
-            for first in range(0, end, PIECE):
-                piece = loop, position, first, body[first : first + PIECE]
+            self._drop_snapshot(loop, position)
+            for number, piece in (*pieces, (WHOLE, b"%d" % zlib.crc32(body))):
                 with self._transaction("keeper") as execute:
-                    execute("INSERT INTO tsucb_pieces VALUES (?, ?, ?, ?)", piece)
-            with self._transaction("keeper") as execute:
-                values = loop, position, body[end:], zlib.crc32(body)
-                execute("INSERT INTO tsucb_snapshots VALUES (?, ?, ?, ?)", values)
-            positions = [each for each, _, _ in self._snapshot_ends(loop)]
-            query = "SELECT DISTINCT position FROM tsucb_pieces WHERE loop = ?"
-            unfinished = {each for (each,) in self._rows(query, loop)} - set(positions)
-            for old in {*positions[kept:], *unfinished}:
-                with self._transaction("keeper") as execute:
-                    self._drop_snapshot(execute, loop, old)
+                    query = "INSERT INTO tsucb_snapshots VALUES (?, ?, ?, ?)"
+                    execute(query, (loop, position, number, piece))
+            whole, query = 0, "SELECT position, min(piece) FROM tsucb_snapshots WHERE loop = ?"
+            for each, first in self._rows(
+                f"{query} GROUP BY position ORDER BY position DESC", loop
+            ):
+                whole += first == WHOLE
+                if whole > kept or first != WHOLE:  # an older one, or one that was never finished
+                    self._drop_snapshot(loop, each)
 
-    @staticmethod
-    def _drop_snapshot(execute: Execute, loop: int, position: int) -> None:
-        for table in ("snapshots", "pieces"):
-            query = f"DELETE FROM tsucb_{table} WHERE loop = ? AND position = ?"
+    def _drop_snapshot(self, loop: int, position: int) -> None:
+        with self._transaction("keeper") as execute:
+            query = "DELETE FROM tsucb_snapshots WHERE loop = ? AND position = ?"
             execute(query, (loop, position))
-
-    def _snapshot_ends(self, loop: int) -> list[tuple[Any, ...]]:
-        query = (
-            "SELECT position, body, checksum FROM tsucb_snapshots WHERE loop = ? "
-            "ORDER BY position DESC"
-        )
-        return self._rows(query, loop)
 
     def snapshots(self, loop: int) -> list[Snapshot]:
         """Return the snapshots of a loop that are whole, the newest first."""
         return [snapshot for snapshot, whole in self._all_snapshots(loop) if whole]
 
     def _all_snapshots(self, loop: int) -> Iterator[tuple[Snapshot, bool]]:
-        for position, end, total in self._snapshot_ends(loop):
-            query = "SELECT body FROM tsucb_pieces WHERE loop = ? AND position = ? ORDER BY number"
-            pieces = [body for (body,) in self._rows(query, loop, position)]
-            body = b"".join([*pieces, end])
-            yield Snapshot(position, body), zlib.crc32(body) == total
+        query = "SELECT position, body FROM tsucb_snapshots WHERE loop = ? AND piece = ?"
+        for position, total in self._rows(f"{query} ORDER BY position DESC", loop, WHOLE):
+            query = "SELECT body FROM tsucb_snapshots WHERE loop = ? AND position = ? AND piece > ?"
+            rows = self._rows(f"{query} ORDER BY piece", loop, position, WHOLE)
+            body = b"".join(piece for (piece,) in rows)
+            yield Snapshot(position, body), b"%d" % zlib.crc32(body) == total
 
     def drop_snapshots(self, loop: int) -> None:
         """Delete the snapshots of a loop."""
         with self._transaction() as execute:
-            self._delete_snapshots(execute, loop)
+            execute(DROP_SNAPSHOTS, (loop,))
 
     # Loops, keys, documents, the audit trail
 

@@ -54,12 +54,12 @@ class Span(msgspec.Struct, array_like=True):
             self.arms = {OTHERS: sum(self.arms.values()) - sum(kept.values()), **kept}
 
     def interval(self) -> tuple[float, float, float]:
-        """How much more than choosing at random a decision earned, and its 95 % interval."""
+        """Return how much more a decision earned than choosing at random, and its 95 % interval."""
         return interval(self.rewards, self.lift, self.lift_squares)
 
 
 def interval(count: int, total: float, squares: float) -> tuple[float, float, float]:
-    """The mean of so many numbers with its 95 % interval; NaN where there are too few.
+    """Return the mean of `count` numbers with its 95 % interval; NaN where there are too few.
 
     >>> interval(100, 50.0, 50.0)
     (0.5, 0.40..., 0.59...)
@@ -82,7 +82,7 @@ class Tally(msgspec.Struct, array_like=True):
     spans: list[Span] = []
 
     def at(self, time: float) -> Span:
-        """The span of a time: a new one, or one that was there."""
+        """Return the span of a time: a new one, or one that was there."""
         start = math.floor(time / self.length) * self.length
         if self.spans and self.spans[-1].start >= start:
             place = bisect.bisect_right(self.spans, start, key=lambda span: span.start)
@@ -123,16 +123,16 @@ class Tally(msgspec.Struct, array_like=True):
             span.imitated_total += reward
 
     def copied(self) -> "Tally":
-        """Another that counts by itself."""
+        """Return a copy that counts by itself."""
         spans = [msgspec.structs.replace(span, arms=dict(span.arms)) for span in self.spans]
         return Tally(self.length, spans)
 
     def until(self, time: float) -> list[Span]:
-        """The spans that ended by a time."""
+        """Return the spans that ended by a time."""
         return [span for span in self.spans if span.start + self.length <= time]
 
     def whole(self, until: float = math.inf) -> Span:
-        """Everything together, or what ended by a time."""
+        """Return everything together, or what ended by a time."""
         everything = Span(self.spans[0].start if self.spans else 0.0, arms={})
         for span in self.until(until):
             everything.add(span)

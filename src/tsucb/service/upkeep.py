@@ -7,6 +7,8 @@ from collections import defaultdict
 from itertools import islice
 from typing import Any
 
+import msgspec
+
 from tsucb.service import events
 from tsucb.service.events import Compacted, Condensed, Configured, Passed
 from tsucb.service.journal import Overloaded
@@ -14,6 +16,7 @@ from tsucb.service.keys import Keys
 from tsucb.service.ledger import Ledger
 from tsucb.service.loop import Loop
 from tsucb.service.relearning import Relearning
+from tsucb.service.spool import Entry
 from tsucb.service.store import AuditRecord, Change, Condense, Store, StoreError
 
 log = logging.getLogger("tsucb.service")
@@ -189,18 +192,26 @@ class Upkeep(Ledger):
         """Write the decisions that were made without the store."""
         if not len(self.unwritten):
             return
-        entries = await self.turns.read(self._not_written)
-        for first in range(0, len(entries), AT_ONCE):
-            await self._write(Change(), entries[first : first + AT_ONCE])
-        await asyncio.to_thread(self.unwritten.clear)
+        entries = self.unwritten.entries()
+        missing = await self.turns.read(self._missing, entries)
+        for first in range(0, len(missing), AT_ONCE):
+            await self._write(Change(), missing[first : first + AT_ONCE])
+        await asyncio.to_thread(self.unwritten.remove, entries)
 
-    def _not_written(self) -> list[tuple[int, Any]]:
-        """Return the kept decisions that the log does not have; those with keys it recognises."""
-        return [
-            (number, event)
-            for number, event in self.unwritten.entries()
-            if event.key is not None or not self.store.about(number, event.id)
-        ]
+    def _missing(self, entries: list[Entry]) -> list[Entry]:
+        """Return the decisions that the log does not have; blocks.
+
+        Where another server decided for a repeat of the request, both decisions were acknowledged:
+        this one is written without the key, which is the other's.
+        """
+        found = []
+        for number, event in entries:
+            if event in [events.decode(row.body) for row in self.store.about(number, event.id)]:
+                continue
+            if event.key is not None and self.store.keyed(number, f"d{event.key}") is not None:
+                event = msgspec.structs.replace(event, key=None)
+            found.append((number, event))
+        return found
 
     def _lose(self, error: StoreError) -> None:
         """Go on from what is known, where the store is that of several servers."""

@@ -109,6 +109,14 @@ def bootstrap_weights(rows: Any, heads: Any, key: Any) -> Any:
     return 2.0 * (x >> 31).astype(jnp.float32)
 
 
+def append(history: Any, places: Any, new: Any) -> Any:
+    """Return the history with new rows at these places."""
+    return tuple(
+        old.at[places, *(slice(length) for length in part.shape[1:])].set(part)
+        for old, part in zip(history, new, strict=True)
+    )
+
+
 class Steps(NamedTuple):
     """The compiled steps of a training."""
 
@@ -130,6 +138,7 @@ def compiled_steps(model: NetworkModel, arms: int) -> Steps:
         errors = predictions(layers, rows, chosen, heads, arms) - targets
         return (weights * errors**2).sum() / (size * heads)
 
+    # Ten parameters: `mapped` takes an argument for each array, shared by the networks or not.
     def train(
         parameters: Any, squares: Any, prior: Any, number: Any, key: Any, words: Any, done: Any,
         history: Any, count: Any, spread: Any,
@@ -168,13 +177,6 @@ def compiled_steps(model: NetworkModel, arms: int) -> Steps:
         """Train all networks of a state."""
         given = parameters, squares, prior, jnp.arange(len(parameters))
         return mapped(train, (0,) * 4 + (None,) * len(shared))(*given, *shared)
-
-    def append(history: Any, places: Any, new: Any) -> Any:
-        """Return the history with new rows at these places."""
-        return tuple(
-            old.at[places, *(slice(length) for length in part.shape[1:])].set(part)
-            for old, part in zip(history, new, strict=True)
-        )
 
     return Steps(
         jit(jax.vmap(append, in_axes=(0, None, 0)), donate_argnums=0),

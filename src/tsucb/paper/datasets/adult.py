@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tsucb.paper.datasets.bandits import ClassificationBandit
+from tsucb.numeric.arrays import Integers
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
-from tsucb.paper.datasets.tables import one_hot, read_table, standardise
+from tsucb.paper.datasets.tables import read_table
 
 SOURCE = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult"
 FILES = (
@@ -28,7 +28,7 @@ FILES = (
 OCCUPATION = 6
 
 
-def read(folder: Path) -> ClassificationBandit:
+def read_columns(folder: Path) -> tuple[pd.DataFrame, Integers]:
     """Return both parts together, without the rows that have a missing value ('?').
 
     The labels of income end with a dot in the second part ('>50K.'). The benchmark takes them as
@@ -39,9 +39,7 @@ def read(folder: Path) -> ClassificationBandit:
     table = pd.concat(parts)
     table = table[~(table == "?").any(axis=1)]
     occupation = table.pop(table.columns[OCCUPATION]).to_numpy(str)
-    occupations, labels = np.unique(occupation, return_inverse=True)
-    columns = [table[name].to_numpy() for name in table]
-    return ClassificationBandit(standardise(one_hot(columns)), labels, arms=occupations.size)
+    return table, np.unique(occupation, return_inverse=True)[1]
 
 
 ADULT = Dataset(
@@ -50,5 +48,5 @@ ADULT = Dataset(
     rows=45_222,
     features=94,
     arms=14,
-    read=read,
+    columns=read_columns,
 )

@@ -1,11 +1,15 @@
 """UCI US Census 1990: a person's occupation by the 67 other coded answers."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tsucb.paper.datasets.bandits import ClassificationBandit
+from tsucb.numeric.arrays import Integers
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
-from tsucb.paper.datasets.tables import one_hot, read_table, standardise
+from tsucb.paper.datasets.tables import read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FILE = File(
     name="USCensus1990.data.txt",
@@ -19,12 +23,11 @@ FILE = File(
 ROWS = 15_317
 
 
-def read(folder: Path) -> ClassificationBandit:
-    """Return all answers but caseid one-hot, with the label dOccup, of the first 15,317 rows."""
+def read_columns(folder: Path) -> "tuple[pd.DataFrame, Integers]":
+    """Return all answers but caseid, as words, and the label dOccup, of the first 15,317 rows."""
     table = read_table(folder, FILE, names=True, lines=1 + ROWS).drop(columns="caseid")
     labels = table.pop("dOccup").to_numpy()
-    answers = [table[name].to_numpy(str) for name in table]
-    return ClassificationBandit(standardise(one_hot(answers)), labels, arms=9)
+    return table.astype(str), labels
 
 
 CENSUS = Dataset(
@@ -33,5 +36,5 @@ CENSUS = Dataset(
     rows=ROWS,
     features=385,
     arms=9,
-    read=read,
+    columns=read_columns,
 )

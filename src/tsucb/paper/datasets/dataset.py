@@ -3,8 +3,10 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tsucb.numeric.arrays import Integers
+from tsucb.paper.datasets.bandits import ClassificationBandit
 from tsucb.paper.datasets.files import (
     File,
     data_folders,
@@ -13,13 +15,18 @@ from tsucb.paper.datasets.files import (
     is_genuine,
     read_content,
 )
+from tsucb.paper.datasets.tables import one_hot, standardise
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Dataset(NamedTuple):
     """A dataset of the deep bandit benchmark (Riquelme, Tucker and Snoek 2018).
 
-    `rows`, `features` and `arms` are what the whole, unaltered files give; `read` makes the
-    environment from a folder that holds the files.
+    `rows`, `features` and `arms` are those of the whole, unaltered files. `read` makes the
+    environment from a folder with the files. A classification has `columns` instead, which returns
+    the raw columns (numbers and words) and the labels (from 0) in a folder.
     """
 
     name: str
@@ -27,7 +34,8 @@ class Dataset(NamedTuple):
     rows: int
     features: int
     arms: int
-    read: Callable[[Path], Any]
+    read: Callable[[Path], Any] | None = None
+    columns: "Callable[[Path], tuple[pd.DataFrame, Integers]] | None" = None
 
     def load(self, folder: Path) -> Any:
         """Read the files in a folder; raise ValueError unless their checksums are right."""
@@ -38,10 +46,18 @@ class Dataset(NamedTuple):
                     f"{path} is not the file of dataset {self.name} (its checksum differs): "
                     f"truncated or altered; delete it and run `tsucb data get {self.name}`"
                 )
-        environment = self.read(folder)
+        environment = self.environment(folder)
         found = (environment.rows, environment.features, environment.arms)
         assert found == (self.rows, self.features, self.arms), found
         return environment
+
+    def environment(self, folder: Path) -> Any:
+        """Read the files in a folder without verifying them."""
+        if self.columns is None:
+            assert self.read is not None
+            return self.read(folder)
+        table, labels = self.columns(folder)
+        return ClassificationBandit(standardise(one_hot(table)), labels)
 
 
 def find_dataset(dataset: Dataset, data_dir: str | os.PathLike[str] | None = None) -> Path | None:

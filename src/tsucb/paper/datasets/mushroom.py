@@ -81,8 +81,9 @@ def reward_mushroom(environment, world, arm):  # type: ignore[no-untyped-def]
 
 def read(folder: Path) -> MushroomBandit:
     """Return one-hot attributes, not standardised; '?' (unknown) is a category of its own."""
-    label, *attributes = read_table(folder, FILE).to_numpy(str).T
-    return MushroomBandit(one_hot(attributes), edible=label == "e")
+    table = read_table(folder, FILE)
+    label = table.pop(table.columns[0]).to_numpy(str)
+    return MushroomBandit(one_hot(table), edible=label == "e")
 
 
 MUSHROOM = Dataset(

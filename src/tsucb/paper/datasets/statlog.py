@@ -1,11 +1,15 @@
 """UCI Statlog (Shuttle), the training part: the state of a radiator by nine indicators."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tsucb.paper.datasets.bandits import ClassificationBandit
+from tsucb.numeric.arrays import Integers
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
-from tsucb.paper.datasets.tables import read_table, standardise
+from tsucb.paper.datasets.tables import read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FILE = File(
     name="shuttle.trn",
@@ -16,10 +20,10 @@ FILE = File(
 )
 
 
-def read(folder: Path) -> ClassificationBandit:
-    """Return the bandit of nine standardised numbers; the label, 1 to 7, comes last."""
-    table = read_table(folder, FILE, separator=" ").to_numpy(float)
-    return ClassificationBandit(standardise(table[:, :-1]), table[:, -1] - 1, arms=7)
+def read_columns(folder: Path) -> "tuple[pd.DataFrame, Integers]":
+    """Return all numbers but the last, which is the label, 1 to 7."""
+    table = read_table(folder, FILE, separator=" ")
+    return table, table.pop(table.columns[-1]).to_numpy() - 1
 
 
 STATLOG = Dataset(
@@ -28,5 +32,5 @@ STATLOG = Dataset(
     rows=43_500,
     features=9,
     arms=7,
-    read=read,
+    columns=read_columns,
 )

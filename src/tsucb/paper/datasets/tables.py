@@ -3,12 +3,10 @@
 `Dataset.load` has verified the checksum of every file before, so nothing here checks the contents.
 """
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tsucb.numeric.arrays import Floats
 from tsucb.paper.datasets.files import File, existing_file, read_content
@@ -46,13 +44,15 @@ def read_table(
     return table
 
 
-def one_hot(columns: Iterable[NDArray[Any]]) -> Floats:
+def one_hot(table: "pd.DataFrame") -> Floats:
     """Return numbers as they are and a 0-1 column for each word, (rows, features) in shape.
 
-    >>> one_hot([np.array([0.5, 2.0]), np.array(["yes", "no"])])
+    >>> import pandas as pd
+    >>> one_hot(pd.DataFrame({"size": [0.5, 2.0], "known": ["yes", "no"]}))
     array([[0.5, 0. , 1. ],
            [2. , 1. , 0. ]])
     """
+    columns = [table[name].to_numpy() for name in table]
     return np.column_stack(
         [
             column if column.dtype.kind in "if" else column[:, None] == np.unique(column)

@@ -29,40 +29,31 @@ class Finding(NamedTuple):
     agrees: Verdict
 
 
-class Check(NamedTuple, Generic[Evidence]):
-    """A sentence of the paper, and how to check it.
+class Rule(NamedTuple, Generic[Evidence]):
+    """How to decide on a sentence.
 
     Parameters
     ----------
-    statement : the sentence
-    paper : its figure, as printed
-    rule : when the verdict is yes, in words
+    words : when the verdict is yes
     needs : policies, and whatever else must have been measured
     find : from the evidence of the experiment to a finding
-    exact : whether the paper's figure itself must come out, and not an order or a sign
+    """
+
+    words: str
+    needs: tuple[str, ...]
+    find: Callable[[Evidence], Finding]
+
+
+class Check(NamedTuple, Generic[Evidence]):
+    """A sentence of the paper, its figure as printed, and the rule of the verdict.
+
+    `exact` says that the paper's figure itself must come out, and not an order or a sign.
     """
 
     statement: str
     paper: str
-    rule: str
-    needs: tuple[str, ...]
-    find: Callable[[Evidence], Finding]
+    rule: Rule[Evidence]
     exact: bool = False
-
-
-class Checks(list[Check[Evidence]], Generic[Evidence]):
-    """The checks of an experiment, in the paper's order."""
-
-    def add(
-        self, statement: str, paper: str, *needs: str, rule: str, exact: bool = False
-    ) -> Callable[[Callable[[Evidence], Finding]], Callable[[Evidence], Finding]]:
-        """Return a decorator that adds a check with the decorated function as its `find`."""
-
-        def append(find: Callable[[Evidence], Finding]) -> Callable[[Evidence], Finding]:
-            self.append(Check(statement, paper, rule, needs, find, exact))
-            return find
-
-        return append
 
 
 def is_below(bound: float, low: float, high: float) -> Verdict:
@@ -98,6 +89,7 @@ def check_claims(
     evidence: Evidence,
     have: Collection[str],
     *,
+    also: tuple[str, ...] = (),
     doubt: Callable[[Check[Evidence]], str] = lambda check: "",
 ) -> list[Claim]:
     """Return the claim of every check, in the order of the checks.
@@ -106,11 +98,12 @@ def check_claims(
     ----------
     evidence : read only by checks that have all they need
     have : what was measured; a check that needs more cannot tell
+    also : what every check needs beside the needs of its rule
     doubt : why these measurements cannot decide a check, "" if they can
 
     >>> def find(m):
     ...     return Finding(str(m), m[0] < m[1])
-    >>> lower = Check("a is below b", "1 < 2", "a < b", ("a", "b"), find)
+    >>> lower = Check("a is below b", "1 < 2", Rule("a < b", ("a", "b"), find))
     >>> [claim.agrees for claim in check_claims([lower], (3, 2), {"a", "b"})]
     [False]
     >>> check_claims([lower], (3, 2), {"a"})[0].measured
@@ -118,12 +111,13 @@ def check_claims(
     """
     claims = []
     for check in checks:
-        if missing := [name for name in check.needs if name not in have]:
+        rule = check.rule
+        if missing := [name for name in (*also, *rule.needs) if name not in have]:
             finding = Finding(f"not measured: {', '.join(missing)}", None)
         else:
-            finding = check.find(evidence)
+            finding = rule.find(evidence)
             if reason := doubt(check):
                 finding = Finding(f"{finding.measured}; {reason}", None)
         measured, agrees = finding
-        claims.append(Claim(check.statement, check.paper, measured, check.rule, agrees))
+        claims.append(Claim(check.statement, check.paper, measured, rule.words, agrees))
     return claims

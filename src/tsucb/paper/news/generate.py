@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from tsucb.checks import whole_number
 from tsucb.compiler import compiled
 from tsucb.files import written_whole
+from tsucb.numeric.arrays import Integers
 from tsucb.paper.news.clicks import ClickModel
 from tsucb.paper.news.day import FEATURES, GENERATED, NAME
 from tsucb.simulation import cores
@@ -129,20 +130,9 @@ def make_news(
                     raise KeyboardInterrupt
                 second = np.arange(first, min(first + ROWS, lines)) * 86_400 // lines
                 slot = day * SLOTS + second // SLOT
-                shown, user, click = draw_visits(slot, world, rng)
-                visits = zip(
-                    (int(midnight.timestamp()) + second).tolist(),
-                    world.articles[shown].tolist(),
-                    click.tolist(),
-                    user.tolist(),
-                    slot.tolist(),
-                    strict=True,
-                )
-                text = "".join(
-                    f"{time} id-{article} {clicked} |user{user_texts[who]}{pool_texts[where]}\n"
-                    for time, article, clicked, who, where in visits
-                )
-                packed.write(text.encode())
+                time = int(midnight.timestamp()) + second
+                visits = Visits(time, slot, *draw_visits(slot, world, rng))
+                packed.write(visit_lines(visits, world.articles, user_texts, pool_texts))
         progress(path)
         return path
 
@@ -152,6 +142,28 @@ def make_news(
         except BaseException:
             interrupted.set()  # every thread removes its unfinished file
             raise
+
+
+class Visits(NamedTuple):
+    """Visits of a day: time, slot, row of the article shown, user, and whether they clicked."""
+
+    time: Integers
+    slot: Integers
+    shown: Integers
+    user: Integers
+    click: Integers
+
+
+def visit_lines(
+    visits: Visits, articles: NDArray[np.int32], user_texts: list[str], pool_texts: list[str]
+) -> bytes:
+    """Return the lines of visits in the form of the log."""
+    rows = zip(*(column.tolist() for column in visits), strict=True)
+    names = articles.tolist()
+    return "".join(
+        f"{time} id-{names[shown]} {click} |user{user_texts[user]}{pool_texts[slot]}\n"
+        for time, slot, shown, user, click in rows
+    ).encode()
 
 
 class GzipWriter:

@@ -45,7 +45,6 @@ class Block(NamedTuple):
     pool: Integers  # (N,) numbers of pools, over all blocks
     features: Integers  # flat, from 0
     ends: Integers  # (N + 1,)
-    new_pools: list[tuple[int, ...]]  # the pools met first in this block, in their order
     faults: Integers  # (lines,) the kind of every line, `FINE` for a visit
 
 
@@ -78,7 +77,6 @@ class Parser:
         pool_faults = np.where(wrong[which] != FINE, wrong[which], np.where(shown, FINE, DISPLAYED))
         faults[rows] = np.where(faults[rows] == FINE, pool_faults, faults[rows])
         good = faults[rows] == FINE
-        known = len(self.numbers)
         used, first = np.unique(which[good], return_index=True)
         for code in used[np.argsort(first)]:
             self.numbers.setdefault(members[code], len(self.numbers))
@@ -90,7 +88,6 @@ class Parser:
             number[which[good]],
             on[good[place]] - 1,
             np.append(0, counts[good].cumsum()),
-            list(self.numbers)[known:],
             faults,
         )
 

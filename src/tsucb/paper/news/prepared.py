@@ -1,11 +1,13 @@
 """Copies of the days of a news log: a file is parsed once, and its copy read from then on.
 
-A copy is a Parquet file in the user's cache folder, with a row for each visit. It is made again if
-the log has changed or the copy is damaged.
+A copy is an `.npz` file in the user's cache folder. It is made again if the log has changed or the
+copy is damaged.
 """
 
 import json
 import os
+import zipfile
+import zlib
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,8 @@ from tsucb.paper.news.day import Day, Problem, day_name, is_generated
 from tsucb.paper.news.lines import Lines
 from tsucb.paper.news.parser import FINE, GZIP, KINDS, TRUNCATED, Block, Parser
 
-VERSION = 2  # of the copies; raise it when their meaning changes
+VERSION = 3  # of the copies; raise it when their meaning changes
+DAMAGE = (OSError, EOFError, KeyError, ValueError, TypeError, zlib.error, zipfile.BadZipFile)
 
 
 def read_day(path: str | os.PathLike[str], *, strict: bool = False) -> Day:
@@ -26,14 +29,12 @@ def read_day(path: str | os.PathLike[str], *, strict: bool = False) -> Day:
     Malformed lines are skipped and counted in `problems`; with `strict` they are an error. A day
     without a good line is always an error.
     """
-    import pyarrow as pa
-
     path = Path(path)
     check_day(path, strict=strict)
-    copy = cache_file(path, ".parquet")
+    copy = cache_file(path, "-day.npz")
     try:
         return read_copy(copy, day_name(path))
-    except (OSError, pa.ArrowInvalid):  # damaged since it was made
+    except DAMAGE:
         copy.unlink(missing_ok=True)
         check_day(path, strict=strict)
         return read_copy(copy, day_name(path))
@@ -41,7 +42,7 @@ def read_day(path: str | os.PathLike[str], *, strict: bool = False) -> Day:
 
 def check_day(path: Path, *, strict: bool = False) -> tuple[Problem, ...]:
     """Prepare the copy of a day if there is none; return its problems, or raise as `read_day`."""
-    copy = cache_file(path, ".parquet")
+    copy = cache_file(path, "-day.npz")
     source = fingerprint(path)
     about = description(copy)
     if about.get("source") != source:
@@ -81,103 +82,70 @@ def gzip_checksum(path: Path) -> str:
 
 def description(copy: Path) -> dict[str, Any]:
     """Return what a copy says of its day; nothing if it is missing or broken."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
-        about = json.loads(pq.read_metadata(copy).metadata[b"tsucb"])
-    except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError):
+        with np.load(copy) as file:
+            about = json.loads(str(file["about"]))
+    except DAMAGE:
         return {}
     return about if isinstance(about, dict) else {}
 
 
 def read_copy(copy: Path, name: str) -> Day:
-    """Return the day in a copy; raise an error if a page does not agree with its checksum."""
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(copy, page_checksum_verification=True)
+    """Return the day in a copy; raise an error if the copy is damaged."""
     about = description(copy)
-    _, offsets, values = table["features"].combine_chunks().buffers()
-    pools = table["new_pool"].combine_chunks().drop_null()
-    articles, ends = pools.flatten().to_numpy(), pools.offsets.to_numpy()
-    return Day(
-        name=name,
-        time=table["time"].to_numpy(),
-        article=table["article"].to_numpy(),
-        click=table["click"].to_numpy(),
-        features=np.frombuffer(values, np.uint8),
-        ends=np.frombuffer(offsets, np.int64, len(table) + 1),
-        pool=table["pool"].to_numpy(),
-        pools=tuple(np.split(articles, ends[1:-1] - ends[0])),
-        problems=tuple(Problem(*problem) for problem in about["problems"]),
-        generated=about["generated"],
-    )
+    with np.load(copy) as file:
+        arrays = {field: file[field] for field in ("time", "article", "click", "features", "ends")}
+        pools = np.split(file["pool_articles"], file["pool_ends"][1:-1])
+        return Day(
+            name=name,
+            pool=file["pool"],
+            pools=tuple(pools),
+            problems=tuple(Problem(*problem) for problem in about["problems"]),
+            generated=about["generated"],
+            **arrays,
+        )
 
 
 def prepare(path: Path, copy: Path, source: list[Any]) -> None:
-    """Parse a gzip file into a copy, block by block."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    schema = pa.schema(
-        [
-            ("time", pa.int64()),
-            ("article", pa.int32()),
-            ("click", pa.uint8()),
-            ("pool", pa.int32()),
-            ("features", pa.large_binary()),  # a byte for each feature that is on
-            ("new_pool", pa.large_list(pa.int32())),  # pools met first in this block, then null
-        ]
-    )
+    """Parse a gzip file, block by block, into a copy."""
     parser, text = Parser(), Lines(path)
+    blocks: list[Block] = []
     counts, first = np.zeros((2, len(KINDS)), np.int64)  # of each kind of problem; its first line
-    lines = visits = 0
+    lines = 0
+    for block_text in text:
+        block = parser.parse(block_text)
+        for kind in np.unique(block.faults[block.faults != FINE]):
+            places = np.flatnonzero(block.faults == kind)
+            first[kind] = first[kind] or lines + 1 + places[0]
+            counts[kind] += places.size
+        lines += len(block.faults)
+        blocks.append(block)
+    for kind, found in ((TRUNCATED, text.truncated), (GZIP, text.broken)):
+        counts[kind], first[kind] = found, lines + 1
+    problems = [
+        Problem(KINDS[kind], int(counts[kind]), int(first[kind])) for kind in np.flatnonzero(counts)
+    ]
+    arrays = joined(blocks, list(parser.numbers))
+    about = {"source": source, "visits": len(arrays["time"]), "generated": is_generated(path)}
     copy.parent.mkdir(parents=True, exist_ok=True)
-    options: dict[str, Any] = {"compression": "zstd", "use_dictionary": False}
-    with (
-        written_whole(copy) as file,
-        pq.ParquetWriter(file, schema, write_page_checksum=True, **options) as writer,
-    ):
-        for block_text in text:
-            block = parser.parse(block_text)
-            writer.write_table(pa.table(columns(block), schema=schema))
-            visits += len(block.time)
-            for kind in np.unique(block.faults[block.faults != FINE]):
-                places = np.flatnonzero(block.faults == kind)
-                first[kind] = first[kind] or lines + 1 + places[0]
-                counts[kind] += places.size
-            lines += len(block.faults)
-        for kind, found in ((TRUNCATED, text.truncated), (GZIP, text.broken)):
-            counts[kind], first[kind] = found, lines + 1
-        about = {
-            "source": source,
-            "visits": visits,
-            "generated": is_generated(path),
-            "problems": [
-                Problem(KINDS[kind], int(counts[kind]), int(first[kind]))
-                for kind in np.flatnonzero(counts)
-            ],
-        }
-        writer.add_key_value_metadata({"tsucb": json.dumps(about)})
+    with written_whole(copy) as file:
+        np.savez_compressed(file, about=json.dumps(about | {"problems": problems}), **arrays)
 
 
-def columns(block: Block) -> dict[str, Any]:
-    """Return the columns of a copy for a block of visits.
+def joined(blocks: list[Block], pools: list[tuple[int, ...]]) -> dict[str, Any]:
+    """Return the arrays of a day: its blocks one after the other, and its pools."""
 
-    Every pool is met first at a visit, so the new pools of a block fit into its rows.
-    """
-    import pyarrow as pa
+    def join(field: str, kind: type) -> Any:
+        return np.concatenate([getattr(block, field) for block in blocks]).astype(kind)
 
-    rows = len(block.time)
-    features = pa.py_buffer(block.features.astype(np.uint8))
-    ends = pa.py_buffer(block.ends)
+    sizes = np.concatenate([np.diff(block.ends) for block in blocks])
     return {
-        "time": block.time,
-        "article": block.article.astype(np.int32),
-        "click": block.click.astype(np.uint8),
-        "pool": block.pool.astype(np.int32),
-        "features": pa.Array.from_buffers(pa.large_binary(), rows, [None, ends, features]),
-        "new_pool": pa.array(
-            [*block.new_pools, *[None] * (rows - len(block.new_pools))], pa.large_list(pa.int32())
-        ),
+        "time": join("time", np.int64),
+        "article": join("article", np.int32),
+        "click": join("click", np.uint8),
+        "features": join("features", np.uint8),
+        "ends": np.append(0, sizes.cumsum()),
+        "pool": join("pool", np.int32),
+        "pool_articles": np.array([each for pool in pools for each in pool], np.int32),
+        "pool_ends": np.cumsum([0, *(len(pool) for pool in pools)]),
     }

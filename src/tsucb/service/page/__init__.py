@@ -111,7 +111,8 @@ class Page:
             raise HttpProblem(503, "NotReady", "the service is starting; try again soon")
         if word == "metrics":
             allowed(holder, READ, None)
-            return Answer(200, self.metrics.text(), b"text/plain; version=0.0.4; charset=utf-8")
+            text = await self.service.turns.in_background(self.metrics.text)
+            return Answer(200, text, b"text/plain; version=0.0.4; charset=utf-8")
         if word == "openapi.json":
             return json_answer(self._document)
         if word in ("login", "logout"):
@@ -249,7 +250,7 @@ class Page:
     def _loop_page(
         self, loop: Loop, view: LoopView, holder: Holder, more: dict[str, Any]
     ) -> Answer:
-        """Render the page of a loop; takes some 50 ms."""
+        """Render the page of a loop; blocks."""
         from tsucb.logs.live import Live
 
         events = list(self.service.newest(loop, RECENT))

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.agent.values import values_of
 from tsucb.checks import LARGEST, within
+from tsucb.contexts.values import values_of
 from tsucb.numeric.arrays import Floats
 
 if TYPE_CHECKING:

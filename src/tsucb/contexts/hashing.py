@@ -1,16 +1,16 @@
 """Turn contexts as applications have them into rows of hashed columns, for `HashedLinear`."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
-from tsucb.agent.encoding import Encoded, coded_features
-from tsucb.agent.values import array_of, cell_of, kind_of, objects_of, unique, values_of
 from tsucb.checks import LARGEST, within
 from tsucb.compiler import compiled
+from tsucb.contexts.encoding import Encoded, coded_features
+from tsucb.contexts.values import cell_of, rows_of, values_of
 from tsucb.models.hashed_linear import MOST_ROW
 from tsucb.models.state import MOST
 from tsucb.numeric.arrays import Floats, Integers
@@ -33,7 +33,7 @@ class HashingEncoder:
     them together weigh as much as all features do. Hashes are the same in every process. A row of a
     sparse matrix (of SciPy) is taken as it is: nothing in it is hashed, scaled or crossed.
 
-    It has the methods of `tsucb.agent.encoding.Encoder`: `read` changes nothing, `accept` learns.
+    It has the methods of `tsucb.contexts.encoding.Encoder`: `read` changes nothing.
 
     Parameters
     ----------
@@ -66,17 +66,12 @@ class HashingEncoder:
         """Return the row of a context, learning nothing yet."""
         before = self.learned
         row, moments = self._row(context, before[0])
-        return Encoded(row, before, (moments, max(before[1], row.size)))
-
-    def accept(self, encoded: Encoded) -> None:
-        """Learn what was read, in one assignment; nothing was learned since it was read."""
-        self.learned = encoded.after
+        return row, before, (moments, max(before[1], row.size))
 
     def encode(self, context: Any) -> Floats:
         """Return the row of a context, after learning what its numbers tell of their scale."""
-        encoded = self.read(context)
-        self.accept(encoded)
-        return encoded.numbers
+        row, _, self.learned = self.read(context)
+        return row
 
     def peek(self, context: Any) -> Floats:
         """Return the same row, learning nothing."""
@@ -84,26 +79,21 @@ class HashingEncoder:
 
     def encode_table(self, table: Any) -> Floats:
         """Return the rows of many contexts: as `encode` for one after the other."""
-        encoded = self.read_table(table)
-        self.accept(encoded)
-        return encoded.numbers
+        matrix, _, self.learned = self.read_table(table)
+        return matrix
 
     def read_table(self, table: Any) -> Encoded:
         """Return what `encode_table` does, learning nothing yet."""
-        if isinstance(table, Mapping) or hasattr(table, "columns"):
-            table = _records(table)
-        if isinstance(table, str | bytes) or not isinstance(table, Iterable):
-            raise TypeError(f"a table is a data frame, a matrix or a list, not a {kind_of(table)}")
         before, rows = self.learned, []
         moments = before[0]
-        for context in table:
+        for context in table if hasattr(table, "tocsr") else rows_of(table):
             row, moments = self._row(context, moments)
             rows.append(row)
         width = max([before[1], *(row.size for row in rows)])
         matrix = np.zeros((len(rows), width))
         for line, row in zip(matrix, rows, strict=True):
             line[: row.size] = row
-        return Encoded(matrix, before, (moments, width))
+        return matrix, before, (moments, width)
 
     def describe(self, context: Any) -> list[tuple[str, float]]:
         """Return the features that have columns, and their values where these are not 0."""
@@ -226,18 +216,6 @@ class HashingEncoder:
             learned[name] = count, mean, squares
         encoder.learned = learned, width
         return encoder
-
-
-def _records(table: Any) -> list[dict[str, Any]]:
-    """Return the rows of a table as dictionaries."""
-    names = list(getattr(table, "columns", table))
-    columns = []
-    for name in unique(names):
-        values = table[name]  # not an array of a list: it would make strings of numbers
-        columns.append(objects_of(array_of(values)) if hasattr(values, "__array__") else values)
-    if len({len(column) for column in columns}) > 1:
-        raise ValueError("the columns of a table must be equally long")
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _with(moments: Moments, x: float) -> Moments:

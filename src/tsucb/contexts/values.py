@@ -2,35 +2,21 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from itertools import islice
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tsucb.checks import LARGEST
-from tsucb.numeric.arrays import Floats
 
 LONGEST_SHOWN = 80  # letters of a value in a message
 Cell = float | str | None  # what a value was read as: a number, a category, missing
-
-
-class Column(NamedTuple):
-    """One feature in all rows of a table.
-
-    numbers: 0 where the value is none; present: where it is a number; codes: the number of its
-    category in `labels`, -1 where it is none.
-    """
-
-    numbers: Floats
-    present: NDArray[np.bool_]
-    codes: NDArray[np.int64]
-    labels: Sequence[str]
 
 
 def values_of(context: Any) -> tuple[dict[str, Any], bool]:
@@ -160,41 +146,6 @@ def wrong_kind(name: str, value: Any) -> str:
     )
 
 
-def column_of(name: str, values: Any, coded: bool) -> Column:
-    """Read a column of a table as `cell_of` reads every value."""
-    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
-        raise TypeError(
-            f"the column {shown(name)} of a table must be a list, not a {kind_of(values)}"
-        )
-    # Not an array of a list: it would make strings of numbers.
-    table = array_of(values) if hasattr(values, "__array__") else None
-    numeric = table is not None and table.ndim == 1 and table.dtype.kind in "fiub"
-    if table is not None and numeric and not coded:
-        with np.errstate(over="ignore"):
-            numbers = table.astype(np.float64)
-        present = ~np.isnan(numbers)
-        numbers[~present] = 0.0
-        beyond = np.abs(numbers) > LARGEST
-        if beyond.any():
-            raise ValueError(too_large(name, float(numbers[beyond][0])))
-        return Column(numbers, present, np.full(numbers.size, -1), ())
-    objects = list(values) if table is None else objects_of(table)
-    # Read what is equal once, where equal is the same: 1 and True are not.
-    if numeric or set(map(type, objects)) <= {str, float, type(None)}:
-        places = {value: place for place, value in enumerate(dict.fromkeys(objects))}
-        index = np.fromiter(map(places.__getitem__, objects), np.int64, len(objects))
-        objects = list(places)
-    else:
-        index = np.arange(len(objects))
-    cells = [cell_of(name, value, coded) for value in objects]
-    labels: dict[str, int] = {}
-    codes = [labels.setdefault(x, len(labels)) if type(x) is str else -1 for x in cells]
-    numbers = np.array([x if type(x) is float else 0.0 for x in cells], dtype=np.float64)
-    present = np.array([type(x) is float for x in cells], dtype=np.bool_)
-    places_of_codes = np.array(codes, dtype=np.int64)[index]
-    return Column(numbers[index], present[index], places_of_codes, list(labels))
-
-
 def array_of(values: Any) -> NDArray[Any]:
     """Return values as an array; masked entries are None."""
     if isinstance(values, np.ma.MaskedArray):
@@ -209,15 +160,39 @@ def objects_of(table: NDArray[Any]) -> list[Any]:
     return list(table) if table.ndim != 1 or table.dtype.kind in "mM" else table.tolist()
 
 
+def rows_of(table: Any) -> list[Any]:
+    """Return the contexts of a data frame, a mapping of names to columns, a matrix or a list."""
+    if hasattr(table, "toarray"):
+        table = table.toarray()
+    if isinstance(table, Mapping) or hasattr(table, "columns"):
+        names = unique(list(getattr(table, "columns", table)))
+        columns = [_entries(name, table[name]) for name in names]
+        lengths = sorted({len(column) for column in columns})
+        if len(lengths) > 1:
+            raise ValueError(f"the columns of a table must be equally long, not {lengths}")
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    if isinstance(table, np.ndarray) and (table.ndim != 2 or table.shape[1] == 0):
+        raise ValueError(f"a table has rows and columns, but its shape is {table.shape}")
+    if not isinstance(table, Iterable) or isinstance(table, str | bytes | Set):
+        raise TypeError(f"a table is a data frame, a matrix or a list, not a {kind_of(table)}")
+    return list(table)
+
+
+def _entries(name: Any, values: Any) -> list[Any]:
+    """Return a column of a table as a list. Not as an array: it would make strings of numbers."""
+    if hasattr(values, "__array__"):
+        return objects_of(array_of(values))
+    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
+        raise TypeError(
+            f"the column {shown(name)} of a table must be a list, not a {kind_of(values)}"
+        )
+    return list(values)
+
+
 def is_code(label: str) -> bool:
     """Return whether a category may have come as an integer."""
     digits = label.removeprefix("-").isdecimal() and len(label) < 20
     return digits and str(int(label)) == label
-
-
-def missing_in(column: Column) -> NDArray[np.bool_]:
-    """Return the rows in which a feature is missing."""
-    return ~column.present & (column.codes < 0)
 
 
 def listed(names: Iterable[Any]) -> str:

@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsucb.agent.encoding import Encoded, Encoder
-from tsucb.agent.hashing import HashingEncoder
-from tsucb.agent.transformers import fast_row, learned_from, table_of
-from tsucb.agent.values import cell_of, listed, shown, values_of
 from tsucb.checks import within
+from tsucb.contexts.encoding import Encoded, Encoder
+from tsucb.contexts.hashing import HashingEncoder
+from tsucb.contexts.transformers import fast_row, learned_from, table_of
+from tsucb.contexts.values import cell_of, listed, shown, values_of
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hashed_linear import HashedLinear
 from tsucb.models.hybrid_linear import HybridLinear
@@ -114,21 +114,35 @@ class Reader:
 
     def read_history(self, contexts: Any, features: Any, count: int) -> Reading:
         """Return one row per observation, each of one arm."""
-        raise NotImplementedError
+        if contexts is not None:
+            return self.read_many(contexts, NOBODY)
+        return Reading(np.tile(self.read(None, NOBODY).x, (count, 1)))
 
     def columns(self, table: Any, arm: str, reward: str, features: Sequence[str]) -> Any:
-        """Return contexts, arms, features of arms and rewards of a table."""
-        raise NotImplementedError
+        """Return contexts, arms, features of arms (None here) and rewards of a table."""
+        others = [name for name in check_columns(table, arm, reward) if name not in (arm, reward)]
+        return self._contexts(table, others), column(table, arm), None, column(table, reward)
+
+    def _contexts(self, table: Any, names: list[str]) -> Any:
+        """Return the contexts in some columns of a table."""
+        return records(table, names)
 
     def is_current(self, reading: Reading) -> bool:
         """Return whether nothing was learned since a context was read."""
-        pairs = zip(reading.encoded, self.encoders, strict=False)
-        return all(encoded.before is encoder.learned for encoded, encoder in pairs)
+        for (_, before, _), encoder in zip(reading.encoded, self.encoders, strict=False):
+            if before is not encoder.learned:
+                return False
+        return True
 
     def accept(self, reading: Reading) -> None:
         """Learn what was read."""
-        for encoded, encoder in zip(reading.encoded, self.encoders, strict=False):
-            encoder.accept(encoded)
+        for (_, _, after), encoder in zip(reading.encoded, self.encoders, strict=False):
+            encoder.learned = after
+
+    def reject(self, reading: Reading) -> None:
+        """Forget what was learned last, for a decision that was refused after all."""
+        for (_, before, _), encoder in zip(reading.encoded, self.encoders, strict=False):
+            encoder.learned = before
 
     def describe(self, context: Context) -> list[tuple[str, float]]:
         """Return the features of a context that are not 0, with their values; learn nothing."""
@@ -166,13 +180,10 @@ class NoContext(Reader):
 
     def read_history(self, contexts: Any, features: Any, count: int) -> Reading:
         """Return rows without numbers."""
-        self.read(contexts, NOBODY)
-        return Reading(np.zeros((count, 0)))
+        return Reading(np.tile(self.read(contexts, NOBODY).x, (count, 1)))
 
-    def columns(self, table: Any, arm: str, reward: str, features: Sequence[str]) -> Any:
-        """Return no contexts, the arms, no features and the rewards of a table."""
-        check_columns(table, arm, reward)
-        return None, column(table, arm), None, column(table, reward)
+    def _contexts(self, table: Any, names: list[str]) -> Any:
+        return None
 
 
 class Vectors(Reader):
@@ -204,10 +215,6 @@ class Vectors(Reader):
         self._refuse_features(arms)
         return Reading(self.matrix(contexts))
 
-    def read_history(self, contexts: Any, features: Any, count: int) -> Reading:
-        """Return one row per observation."""
-        return Reading(self.vector(None) if contexts is None else self.matrix(contexts))
-
     def matrix(self, contexts: Any) -> Floats:
         """Return several contexts (a list, matrix or table) as a new, finite matrix."""
         if isinstance(contexts, Mapping | str) or not hasattr(contexts, "__len__"):
@@ -219,7 +226,7 @@ class Vectors(Reader):
 
     def _rows(self, contexts: Any) -> Any:
         if hasattr(contexts, "columns"):
-            return self._features(contexts)
+            return self._contexts(contexts)
         if isinstance(contexts, np.ndarray):
             return contexts
         return [self._by_name(context) for context in contexts]
@@ -246,12 +253,7 @@ class Vectors(Reader):
         check_finite(matrix, self.largest)
         return matrix
 
-    def columns(self, table: Any, arm: str, reward: str, features: Sequence[str]) -> Any:
-        """Return contexts, arms, no features and rewards of a table."""
-        check_columns(table, arm, reward)
-        return self._features(table), column(table, arm), None, column(table, reward)
-
-    def _features(self, table: Any) -> Any:
+    def _contexts(self, table: Any, others: Any = ()) -> Any:
         """Return the columns of the features, side by side."""
         names, present = self._needed_names(), getattr(table, "columns", table)
         absent = [name for name in names if name not in present]
@@ -306,10 +308,9 @@ class Transformed(Vectors):
         known: dict[str, Any] = vars(self.transformer)
         return known
 
-    def accept(self, reading: Any) -> None:
-        """Learn what was read, in one assignment."""
-        for encoded in reading.encoded:
-            self.transformer.__dict__ = encoded.after
+    @learned.setter
+    def learned(self, known: dict[str, Any]) -> None:
+        self.transformer.__dict__ = known
 
     def read(self, context: Context, arms: Offered, learn: bool = True) -> Reading:
         """Return the vector that the transformer makes of a context."""
@@ -333,17 +334,13 @@ class Transformed(Vectors):
         self._refuse_features(arms)
         return self._read_rows(contexts)
 
-    def read_history(self, contexts: Any, features: Any, count: int) -> Reading:
-        """Return one row per observation."""
-        return Reading(self.vector(None)) if contexts is None else self._read_rows(contexts)
-
     def _read_rows(self, contexts: Any) -> Reading:
         if not self.streaming:
             return Reading(self.matrix(contexts))
         before = self.learned
         matrix, after = learned_from(self.transformer, self._table(contexts))
         checked = self.checked(matrix, len(contexts))
-        return Reading(checked, None, (Encoded(checked, before, after),))
+        return Reading(checked, None, ((checked, before, after),))
 
     def _table(self, contexts: Any) -> Any:
         fitted_to = getattr(self.transformer, "feature_names_in_", None)
@@ -355,11 +352,8 @@ class Transformed(Vectors):
         rows = self.transformer.transform(self._table(contexts))
         return rows.toarray() if hasattr(rows, "toarray") else rows
 
-    def columns(self, table: Any, arm: str, reward: str, features: Sequence[str]) -> Any:
-        """Return contexts, arms, no features and rewards of a table."""
-        present = check_columns(table, arm, reward)
-        others = [name for name in present if name not in (arm, reward)]
-        return records(table, others), column(table, arm), None, column(table, reward)
+    def _contexts(self, table: Any, others: Any = ()) -> Any:
+        return records(table, others)
 
 
 class AnyContext(Reader):
@@ -384,14 +378,15 @@ class AnyContext(Reader):
 
     def read(self, context: Context, arms: Offered, learn: bool = True) -> Reading:
         """Return a context as a vector; None is a context without features."""
-        self._refuse_features(arms)
+        if arms.features is not None:
+            self._refuse_features(arms)
         if context is None:
             return Reading(np.zeros(0))
-        (encoder,) = self.encoders
+        encoder = self.encoders[0]
         if not learn:
             return Reading(encoder.peek(context))
         encoded = encoder.read(context)
-        return Reading(encoded.numbers, None, (encoded,))
+        return Reading(encoded[0], None, (encoded,))
 
     def read_many(self, contexts: Any, arms: Offered) -> Reading:
         """Return contexts as a matrix, one row each."""
@@ -399,19 +394,10 @@ class AnyContext(Reader):
         if hasattr(contexts, "__len__") and all(context is None for context in contexts):
             return Reading(np.zeros((len(contexts), 0)))
         encoded = self.encoders[0].read_table(contexts)
-        return Reading(encoded.numbers, None, (encoded,))
+        return Reading(encoded[0], None, (encoded,))
 
-    def read_history(self, contexts: Any, features: Any, count: int) -> Reading:
-        """Return one row per observation."""
-        return Reading(np.zeros((count, 0))) if contexts is None else self.read_many(
-            contexts, NOBODY
-        )  # fmt: skip
-
-    def columns(self, table: Any, arm: str, reward: str, features: Sequence[str]) -> Any:
-        """Return contexts, arms, no features and rewards of a table."""
-        present = check_columns(table, arm, reward)
-        others = {name: table[name] for name in present if name not in (arm, reward)}
-        return others or None, column(table, arm), None, column(table, reward)
+    def _contexts(self, table: Any, names: list[str]) -> Any:
+        return {name: table[name] for name in names} or None
 
     def describe(self, context: Context) -> list[tuple[str, float]]:
         """Return what the encoder makes of a context, learning nothing."""
@@ -457,6 +443,10 @@ class ArmVectors(Vectors):
         if features is not None:
             raise TypeError(f"{self.model_name} knows no features of arms beside a context")
         return Reading(self.vector(context))
+
+    def read_history(self, contexts: Any, features: Any, count: int) -> Reading:
+        """Return the vectors of the arms of several observations."""
+        return Reading(self.vector(None) if contexts is None else self.matrix(contexts))
 
     def read_many(self, contexts: Any, arms: Offered) -> Reading:
         """Return the vectors of the arms in several contexts."""
@@ -609,7 +599,7 @@ class AnyArmFeatures(ArmFeatures):
         for row, vector in zip(z, vectors, strict=True):
             row[: vector.size] = vector[: row.size]
         x = x[: len(after[0].columns)]
-        encoded = (Encoded(x, own, after), Encoded(z, others, later)) if learn else ()
+        encoded = ((x, own, after), (z, others, later)) if learn else ()
         return Reading(x, z, encoded)
 
     def read_many(self, contexts: Any, arms: Offered) -> Reading:
@@ -627,10 +617,10 @@ class AnyArmFeatures(ArmFeatures):
         readings = []
         for context, offered in pairs:
             readings.append(self.read(context, offered, True, now))
-            now = (readings[-1].encoded[0].after, readings[-1].encoded[1].after)
+            now = (readings[-1].encoded[0][2], readings[-1].encoded[1][2])
         reading = stacked_readings(readings, arms)
-        ends = [Encoded(reading.x, *each) for each in zip(start, now, strict=True)]
-        return reading._replace(encoded=tuple(ends))
+        ends = tuple((reading.x, *each) for each in zip(start, now, strict=True))
+        return reading._replace(encoded=ends)
 
     def describe(self, context: Context) -> list[tuple[str, float]]:
         """Return what the encoder of contexts makes of one, learning nothing."""

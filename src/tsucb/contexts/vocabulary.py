@@ -7,13 +7,13 @@ those that come after it, and whoever owns them puts them in place of the old on
 import warnings
 from array import array
 from collections.abc import Iterable, Mapping, Set
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.agent.values import Cell, Column, cell_of, is_code, listed, missing_in, values_of
 from tsucb.checks import LARGEST
+from tsucb.contexts.values import Cell, cell_of, is_code, listed, values_of
 from tsucb.numeric.arrays import Floats
 
 SMALLEST_BLOCK = 16  # columns, once there are more than numbers
@@ -24,16 +24,10 @@ _KINDS = ("number", "category", "missing", "other")
 MOST_FEATURES = 1_000  # of one context
 
 
-class ColumnCounts(NamedTuple):
-    """Counts of the contexts learned from.
-
-    contexts: how many; totals: the sum of every column, without what was filled in; absent: in how
-    many contexts each column that is a number was missing. Both are as long as vectors are.
-    """
-
-    contexts: int = 0
-    totals: Floats = np.zeros(0)
-    absent: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+# Of the contexts learned from: how many; the sum of every column, without what was filled in; in
+# how many contexts each column that is a number was missing. Arrays are as long as vectors are.
+ColumnCounts: TypeAlias = tuple[int, Floats, NDArray[np.int64]]
+NO_COUNTS: ColumnCounts = 0, np.zeros(0), np.zeros(0, dtype=np.int64)
 
 
 class Labels(dict[str | int, int]):
@@ -129,11 +123,11 @@ class Vocabulary:
 
     def grown(self, tally: ColumnCounts, used: int) -> ColumnCounts:
         """Return the tally of a vocabulary that used this many columns, for this wider one."""
-        more = self.width - tally.totals.size
-        totals = np.concatenate([tally.totals, np.zeros(more)])
-        absent = np.concatenate([tally.absent, np.zeros(more, dtype=np.int64)])
-        absent[used : len(self.columns)] = tally.contexts  # new columns were in no context so far
-        return ColumnCounts(tally.contexts, totals, absent)
+        contexts, totals, absent = tally
+        more = np.zeros(self.width - totals.size)
+        absent = np.concatenate([absent, more.astype(np.int64)])
+        absent[used : len(self.columns)] = contexts  # new columns were in no context so far
+        return contexts, np.concatenate([totals, more]), absent
 
     # One context
 
@@ -163,7 +157,7 @@ class Vocabulary:
                 seen = contexts - absent[number]
                 vector[number] = totals[number] / seen if seen else 0.0
                 absent[number] += 1
-        return vector, known, ColumnCounts(contexts + 1, totals, absent) if learn else tally
+        return vector, known, (contexts + 1, totals, absent) if learn else tally
 
     def _known(self, context: dict[Any, Any], unknown: list[int]) -> Any:
         """Return the row of a dictionary that needs no new column; None for any other."""
@@ -415,82 +409,6 @@ class Vocabulary:
         wider = max(width + width // 2, SMALLEST_BLOCK)
         return min(wider, last) if width < last else wider
 
-    # Many contexts
-
-    def encode_columns(
-        self, columns: dict[str, Column], rows: int, positional: bool, tally: ColumnCounts
-    ) -> tuple[Floats, "Vocabulary", ColumnCounts]:
-        """Return the vectors of a table's rows, and vocabulary and tally after them."""
-        self._check_form(list(columns), positional)
-        self._check_count(len(columns))
-        if not rows:
-            return np.zeros((0, self.width)), self, tally
-        known, left_out = self._left_out(columns)
-        known = known.copied()
-        for name in left_out:
-            del columns[name]
-        known._begin(columns, positional)
-        known._make_all(columns)
-        matrix, tally = known._fill(columns, rows, known.grown(tally, len(self.columns)))
-        return matrix, known, tally
-
-    def _make_all(self, columns: Mapping[str, Column]) -> None:
-        """Make the columns that rows need, in the order in which rows would have made them."""
-        needs: list[tuple[int, int, Feature, Cell]] = []  # row, place in it, feature, value
-        for place, (name, column) in enumerate(columns.items()):
-            feature = self._feature(name)
-            kinds: list[tuple[Cell, NDArray[np.bool_]]]
-            kinds = [(0.0, column.present), (None, missing_in(column))]
-            for cell, where in kinds:
-                if where.any():
-                    needs.append((int(where.argmax()), place, feature, cell))
-            codes, firsts = np.unique(column.codes, return_index=True)
-            for code, first in zip(codes.tolist(), firsts.tolist(), strict=True):
-                if code >= 0 and column.labels[code] not in feature.labels:
-                    needs.append((first, place, feature, column.labels[code]))
-        for feature in self.features.values():
-            if feature.name not in columns:
-                needs.append((0, len(columns), feature, None))
-        needs.sort(key=lambda need: need[:2])
-        first_row = sum(need[0] == 0 for need in needs)
-        for part in (needs[:first_row], needs[first_row:]):
-            for _, _, feature, cell in part:
-                self._make(feature, cell)
-            self._widen()
-
-    def _fill(
-        self, columns: Mapping[str, Column], rows: int, tally: ColumnCounts
-    ) -> tuple[Floats, ColumnCounts]:
-        """Return the vectors of rows whose columns there are, and the tally after them."""
-        matrix = np.zeros((rows, self.width))
-        learned, totals, absent = tally
-        totals, absent = totals.copy(), absent.copy()
-        nothing = Column(np.zeros(rows), np.zeros(rows, bool), np.full(rows, -1), ())
-        numbers: list[tuple[int, Floats, Floats]] = []
-        for feature in self.features.values():
-            column = columns.get(feature.name, nothing)
-            if column.labels:
-                labels = feature.labels
-                places = np.array([labels.column(label) for label in column.labels])
-                known = np.flatnonzero(column.codes >= 0)
-                matrix[known, places[column.codes[known]]] = 1.0
-            missing = missing_in(column)
-            if missing.any():
-                matrix[missing, feature.missing] = 1.0
-            if feature.number is not None:
-                # Added one after the other, as single contexts are, for the same sums to the bit.
-                sums = np.add.accumulate(np.concatenate([[totals[feature.number]], column.numbers]))
-                seen = learned - absent[feature.number] + np.cumsum(column.present)
-                means = sums[:-1] / np.maximum(seen - column.present, 1)
-                filled = np.where(column.present, column.numbers, means)
-                numbers.append((feature.number, sums, filled))
-                absent[feature.number] += rows - int(column.present.sum())
-        totals += matrix.sum(axis=0)
-        for number, sums, filled in numbers:
-            matrix[:, number] = filled
-            totals[number] = sums[-1]
-        return matrix, ColumnCounts(learned + rows, totals, absent)
-
     # Storage
 
     def packed(self, tally: ColumnCounts) -> dict[str, Any]:
@@ -528,7 +446,7 @@ class Vocabulary:
                 absent[feature.number] = gaps
         if self.positional and not self.categories.intersection(self.features):
             self.shape = (len(self.features),)
-        return self, ColumnCounts(state["learned"], totals, absent)
+        return self, (state["learned"], totals, absent)
 
 
 def check_state(state: Any) -> None:

@@ -1,14 +1,14 @@
 """Turn contexts as applications have them into vectors; columns are learned as they come."""
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.agent.values import column_of, feature_name, kind_of, named, numbered, shown, unique
-from tsucb.agent.vocabulary import ColumnCounts, Vocabulary, check_state
+from tsucb.contexts.values import feature_name, rows_of, shown
+from tsucb.contexts.vocabulary import NO_COUNTS, Vocabulary, check_state
 from tsucb.numeric.arrays import Floats
 
 
@@ -19,15 +19,9 @@ def coded_features(categories: Iterable[str]) -> frozenset[str]:
     return frozenset(feature_name(name) for name in categories)
 
 
-class Encoded(NamedTuple):
-    """A vector, or a matrix with a row for each of several contexts.
-
-    `before` and `after` are what the encoder has learned: when it read, and with what was read.
-    """
-
-    numbers: Floats
-    before: Any
-    after: Any
+# A vector, or a matrix with a row for each of several contexts, and what the encoder has learned:
+# when it read, and with what was read.
+Encoded: TypeAlias = tuple[Floats, Any, Any]
 
 
 class Encoder:
@@ -39,8 +33,8 @@ class Encoder:
     that centres its features sees 0. Features and categories that first come late get new columns,
     which were 0 in all contexts before. Column j of a vector always means the same.
 
-    `read` changes nothing: what it has learned counts once it is given to `accept`, which `encode`
-    does at once. A context that is refused changes nothing.
+    `read` changes nothing: what it has learned counts once it is assigned to `learned`, which
+    `encode` does at once. A context that is refused changes nothing.
 
     Parameters
     ----------
@@ -73,7 +67,7 @@ class Encoder:
                 f"most_columns must be a whole number of at least 1, not {shown(most)}"
             )
         self.most_columns = int(most)
-        self.learned = Vocabulary(self.categories, self.most_columns), ColumnCounts()
+        self.learned = Vocabulary(self.categories, self.most_columns), NO_COUNTS
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -103,18 +97,13 @@ class Encoder:
     def read(self, context: Any) -> Encoded:
         """Return the vector of a context, with the columns that it needs, learning nothing yet."""
         before = self.learned
-        vector, *after = before[0].encode(context, before[1], learn=True)
-        return Encoded(vector, before, (after[0], after[1]))
-
-    def accept(self, encoded: Encoded) -> None:
-        """Learn what was read, in one assignment; nothing was learned since it was read."""
-        self.learned = encoded.after
+        vector, vocabulary, counts = before[0].encode(context, before[1], True)
+        return vector, before, (vocabulary, counts)
 
     def encode(self, context: Any) -> Floats:
         """Return the vector of a context, after learning the columns that it needs."""
-        encoded = self.read(context)
-        self.accept(encoded)
-        return encoded.numbers
+        vector, _, self.learned = self.read(context)
+        return vector
 
     def peek(self, context: Any) -> Floats:
         """Return the vector of a context, learning nothing; what has no column is left out."""
@@ -140,45 +129,20 @@ class Encoder:
                [30.,  0.,  1.,  1.],
                [40.,  1.,  0.,  0.]])
         """
-        encoded = self.read_table(table)
-        self.accept(encoded)
-        return encoded.numbers
+        matrix, _, self.learned = self.read_table(table)
+        return matrix
 
     def read_table(self, table: Any) -> Encoded:
         """Return what `encode_table` does, learning nothing yet."""
-        if hasattr(table, "toarray"):
-            table = table.toarray()
-        if isinstance(table, Mapping) or hasattr(table, "columns"):
-            names = list(table.columns if hasattr(table, "columns") else table)
-            values = named(names, [table[name] for name in unique(names)])
-            return self._read_columns(values, positional=False)
-        if isinstance(table, np.ndarray):
-            if table.ndim != 2 or table.shape[1] == 0:
-                raise ValueError(f"a table has rows and columns, but its shape is {table.shape}")
-            return self._read_columns(numbered(table.T), positional=True)
-        if not isinstance(table, Iterable) or isinstance(table, str | bytes | Set):
-            raise TypeError(f"a table is a data frame, a matrix or a list, not a {kind_of(table)}")
         before, vectors = self.learned, []
         vocabulary, tally = before
-        for context in table:
+        for context in rows_of(table):
             vector, vocabulary, tally = vocabulary.encode(context, tally, learn=True)
             vectors.append(vector)
         matrix = np.zeros((len(vectors), vocabulary.width))
         for row, vector in zip(matrix, vectors, strict=True):
             row[: vector.size] = vector
-        return Encoded(matrix, before, (vocabulary, tally))
-
-    def _read_columns(self, values: Mapping[str, Any], positional: bool) -> Encoded:
-        columns = {
-            name: column_of(name, column, name in self.categories)
-            for name, column in values.items()
-        }
-        lengths = {column.codes.size for column in columns.values()}
-        if len(lengths) > 1:
-            raise ValueError(f"the columns of a table must be equally long, not {sorted(lengths)}")
-        rows, before = lengths.pop() if lengths else 0, self.learned
-        matrix, *after = before[0].encode_columns(columns, rows, positional, before[1])
-        return Encoded(matrix, before, (after[0], after[1]))
+        return matrix, before, (vocabulary, tally)
 
     def joined(self, other: "Encoder", base: "Encoder") -> tuple["Encoder", NDArray[np.int64]]:
         """Return an encoder that knows what this one and another learned since they were one.
@@ -200,7 +164,7 @@ class Encoder:
             totals[at] += sign * sums[:used]
             absent += sign * all_missing
         absent[len(vocabulary.columns) :] = 0
-        result.learned = vocabulary, ColumnCounts(learned, totals, absent)
+        result.learned = vocabulary, (learned, totals, absent)
         return result, vocabulary.places_of(other.vocabulary)
 
     # Storage
