@@ -373,12 +373,19 @@ def test_what_is_kept_while_others_are_written_stays(schema, stores, clock, monk
                 service.journal.failed = False
                 return missing(entries)
 
+            def lose(change):
+                raise StoreError("the database is gone")
+
             kept, requests = [], asyncio.get_running_loop()
             with monkeypatch.context() as patch:
                 patch.setattr(service, "_missing", slow)
                 await service.tick()
             assert (len(service.unwritten), list(loop.waiting)) == (1, [first.id])
             assert len(Spool(tmp_path)) == 1
+            with monkeypatch.context() as patch:  # and is lost while the only one is written
+                patch.setattr(store, "write", lose)
+                await service.tick()
+            assert (len(service.unwritten), len(Spool(tmp_path))) == (1, 1)
             await service.tick()
             assert (len(service.unwritten), len(loop.waiting)) == (0, 2)
             assert await service.decide(loop, {"n": 1}, key="k") == kept[0]
