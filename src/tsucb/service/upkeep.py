@@ -11,7 +11,7 @@ import msgspec
 
 from tsucb.service import events
 from tsucb.service.events import Compacted, Condensed, Configured, Passed
-from tsucb.service.journal import KEPT, Overloaded
+from tsucb.service.journal import Overloaded
 from tsucb.service.keys import Keys
 from tsucb.service.ledger import Ledger
 from tsucb.service.loop import Loop
@@ -196,7 +196,7 @@ class Upkeep(Ledger):
         missing = await self.turns.read(self._missing, entries)
         for first in range(0, len(missing), AT_ONCE):
             outcomes, _ = await self._write(Change(), missing[first : first + AT_ONCE])
-            if KEPT in outcomes:  # the store is lost again
+            if any(outcome.kept is not None for outcome in outcomes):  # the store is lost again
                 return
         await asyncio.to_thread(self.unwritten.remove, entries)
 
