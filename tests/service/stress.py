@@ -185,6 +185,7 @@ class Load:
     ) -> dict[str, Any]:
         """Send a request to any server until one answers."""
         headers = {"authorization": f"Bearer {self.keys[loop]['decide']}"}
+        began = time.monotonic()
         while True:
             number = rng.randrange(len(self.servers))
             server = self.servers[number]
@@ -197,8 +198,9 @@ class Load:
                     found: dict[str, Any] = answer.json()
                     return found
                 assert answer.status_code in (404, 429, 503), answer.text
-                # Another server may not have heard of the decision yet.
-                assert answer.status_code != 404 or len(self.servers) > 1, answer.text
+                # Another server may not have heard of the decision yet, but will.
+                patience = PATIENCE if len(self.servers) > 1 else 0.0
+                assert answer.status_code != 404 or time.monotonic() - began < patience, answer.text
             except httpx.HTTPError:
                 pass
             await asyncio.sleep(0.05 * rng.random())
@@ -350,7 +352,10 @@ async def run(scene: Scene, faults: list[Fault], seconds: float, end: float) -> 
             before = report.count
             await fault(scene, rng, seconds)
             report.faults += 1
-            await until(lambda before=before: report.count > before)  # type: ignore[misc]
+            await until(lambda before=before: report.count > before or any(t.done() for t in tasks))  # type: ignore[misc]
+            for task in tasks:
+                if task.done():
+                    task.result()  # which says what went wrong
             await asyncio.sleep(rng.random())
             if report.faults % 10 == 0:
                 print(f"{report.faults} faults, {report.count:,} rewards", flush=True)

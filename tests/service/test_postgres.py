@@ -344,12 +344,17 @@ def test_a_decision_whose_acknowledgement_was_lost_is_written_once(
             first = await service.decide(loop, {"n": 0})
             monkeypatch.setattr(store, "write", write)
             later = await service.decide(loop, {"n": 1}, id="visit")
-            assert len(service.unwritten) == 2
+            # A repeat that comes while the first request still waits for the database.
+            same = await asyncio.gather(
+                *(service.decide(loop, {"n": n}, key="k") for n in range(5))
+            )
+            assert same == [same[0]] * 5
+            assert len(service.unwritten) == 3
             await service.tick()
             assert len(service.unwritten) == 0
             log = [events.decode(row.body) for row in store.read(0, loop.number)]
             decided = [each.id for each in log if isinstance(each, events.Decided)]
-            assert decided == [first.id, later.id]
+            assert decided == [first.id, later.id, same[0].id]
             assert set(loop.waiting) == set(decided)
 
     run(main)
@@ -373,12 +378,19 @@ def test_what_is_kept_while_others_are_written_stays(schema, stores, clock, monk
                 service.journal.failed = False
                 return missing(entries)
 
+            def lose(change):
+                raise StoreError("the database is gone")
+
             kept, requests = [], asyncio.get_running_loop()
             with monkeypatch.context() as patch:
                 patch.setattr(service, "_missing", slow)
                 await service.tick()
             assert (len(service.unwritten), list(loop.waiting)) == (1, [first.id])
             assert len(Spool(tmp_path)) == 1
+            with monkeypatch.context() as patch:  # and is lost while the only one is written
+                patch.setattr(store, "write", lose)
+                await service.tick()
+            assert (len(service.unwritten), len(Spool(tmp_path))) == (1, 1)
             await service.tick()
             assert (len(service.unwritten), len(loop.waiting)) == (0, 2)
             assert await service.decide(loop, {"n": 1}, key="k") == kept[0]

@@ -22,15 +22,18 @@ class Overloaded(Exception):
 
 
 class Outcome(NamedTuple):
-    """What became of an event: a word, its position in the log, and whether it is new there."""
+    """What became of an event: a word, its position in the log, and whether it is new there.
+
+    `kept` is a decision that is on this machine's disk, and not in the log yet.
+    """
 
     result: str
     position: int = 0
     fresh: bool = False
+    kept: Decided | None = None
 
 
 Outcomes = Sequence["Outcome | asyncio.Future[Outcome]"]  # futures of what a thread folds
-KEPT = Outcome("kept")  # a decision that is on this machine's disk, and not in the log yet
 
 
 class Submission(NamedTuple):
@@ -171,12 +174,13 @@ class Journal:
                 entries.append((each.change.rows[0].loop, first))
             else:
                 rest.append(each)
+        outcomes = []
         try:
-            self._spool.add(entries)
+            outcomes = [Outcome("kept", kept=event) for event in self._spool.add(entries)]
         except StoreError:
             kept, rest = [], batch
         self._loop.call_soon_threadsafe(self._refuse, rest, error)
-        self._loop.call_soon_threadsafe(self._settle, kept, [KEPT] * len(kept))
+        self._loop.call_soon_threadsafe(self._settle, kept, outcomes)
 
     def _done(self, batch: list[Submission], written: Written, news: Any, until: int) -> None:
         wrote = batch[0].change is not None

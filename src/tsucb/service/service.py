@@ -26,7 +26,7 @@ from tsucb.service.events import (
     Reset,
     Rewarded,
 )
-from tsucb.service.journal import KEPT, Outcome, Overloaded
+from tsucb.service.journal import Outcome, Overloaded
 from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, ROLES, SERVER, Issued
 from tsucb.service.loop import MOST_NUMBERS, REPEATED, SLOW, Loop
 from tsucb.service.relearning import model_of
@@ -347,9 +347,10 @@ class Service(Upkeep):
             arm_features, ranking,
         )  # fmt: skip
         (outcome,) = await self._append(loop, event)
-        if outcome is KEPT:
+        if outcome.kept is not None:
             self._lose(StoreError("a decision could not be written"))
-        elif outcome.result == REPEATED:
+            return outcome.kept
+        if outcome.result == REPEATED:
             return await self._repeated(loop, event, outcome)
         return event
 

@@ -53,13 +53,23 @@ class Spool:
         """Return all decisions, in the order in which they were made."""
         return [(loop, event) for (loop, _), event in self._entries.items()]
 
-    def add(self, entries: list[Entry]) -> None:
-        """Keep decisions; they are on the disk when this returns. Blocks."""
+    def add(self, entries: list[Entry]) -> list[Decided]:
+        """Keep decisions, on the disk when this returns; return them. Blocks.
+
+        In the place of one that repeats the request of another there is that one.
+        """
         if self.path is None or len(self) + len(entries) > MOST:
             raise StoreError("the store cannot be reached; try again later")
         with self._lock:
-            self._write(entries, "ab")
-            self._remember(entries)
+            keys, fresh, found = dict(self._keys), list[Entry](), list[Decided]()
+            for loop, event in entries:
+                known = event if event.key is None else keys.setdefault((loop, event.key), event)
+                if known is event:
+                    fresh.append((loop, event))
+                found.append(known)
+            self._write(fresh, "ab")
+            self._remember(fresh)
+            return found
 
     def _write(self, entries: list[Entry], mode: str) -> None:
         assert self.path is not None

@@ -195,7 +195,9 @@ class Upkeep(Ledger):
         entries = self.unwritten.entries()
         missing = await self.turns.read(self._missing, entries)
         for first in range(0, len(missing), AT_ONCE):
-            await self._write(Change(), missing[first : first + AT_ONCE])
+            outcomes, _ = await self._write(Change(), missing[first : first + AT_ONCE])
+            if any(outcome.kept is not None for outcome in outcomes):  # the store is lost again
+                return
         await asyncio.to_thread(self.unwritten.remove, entries)
 
     def _missing(self, entries: list[Entry]) -> list[Entry]:
