@@ -76,7 +76,7 @@ from tsucb.numeric.stacks import gram, lower_roots, product, transposed
 VOTE = 10.0  # an arm with this many determined directions has half a vote
 ARM_NOISE_WORTH = 4.0  # observations that the common noise is worth for one arm's noise
 RELEVANCE_WORTH = 5.0  # directions that "all features matter alike" is worth for one feature
-LEAST_ARM_NOISE, MOST_ARM_NOISE = 1e-6, 1e15  # of the common noise
+LEAST_ARM_NOISE = 1e-6  # of the common noise
 RELEVANCE_RANGE = 1e4
 SMALL = 16  # coefficients: with fewer, a refresh takes two steps
 MORE_IF_LARGE = 0.6  # with more, it comes when there are 1.6 times as many rewards
@@ -87,9 +87,7 @@ class AdaptiveState(LinearLearned):
 
     common: Floats = array(start=SLOPES, least=LEAST, most=GREATEST)  # ω²
     relevance: Floats = array("coefficient", start=1.0, least=1e-5, most=1e5)  # rⱼ
-    arm_noise: Floats = array(
-        "arm", start=1.0, least=LEAST_ARM_NOISE, most=MOST_ARM_NOISE
-    )  # σₖ² / σ²
+    arm_noise: Floats = array("arm", start=1.0, least=LEAST_ARM_NOISE / 2, most=1e15)  # σₖ² / σ²
     # The noise variance with which each arm learns until the next refresh.
     variance: Floats = array("arm", start=NOISE, least=1e-100)
     regressions: Regressions = nested(Regressions)
@@ -98,12 +96,6 @@ class AdaptiveState(LinearLearned):
     def pulls(self) -> Integers:
         """How often each arm was played."""
         return self.regressions.pulls
-
-    def check(self, rewards: int) -> None:
-        """Raise ValueError also for weights of more rewards than there were."""
-        super().check(rewards)
-        if (self.weights > rewards * (1 + 1e-9)).any():
-            raise ValueError("moments have more weight than there were rewards")
 
 
 class Posteriors(NamedTuple):
@@ -185,6 +177,12 @@ class AdaptiveLinear(ArmRegressions):
         z[:, 0] = 1.0
         np.subtract(contexts, anchor[1:], out=z[:, 1:])
         return predict_many(state.regressions, z, arms)
+
+    def check_state(self, state: AdaptiveState, rewards: int) -> None:
+        """Raise ValueError also for weights of more rewards than there were."""
+        super().check_state(state, rewards)
+        if (state.weights > rewards).any():
+            raise ValueError("moments have more weight than there were rewards")
 
     def rewards_until_due(self, weight: float, more: float = MORE) -> float:
         """Return after how many more rewards to refresh again: later with many coefficients."""
@@ -290,7 +288,6 @@ def step_noise(state: AdaptiveState, tried: Integers, residual: Floats, left: Fl
     state.noise[0] = noise
     state.arm_noise[:] = max(1.0, of_all / noise)
     state.arm_noise[tried] = np.maximum(np.maximum(own, of_all) / noise, LEAST_ARM_NOISE)
-    np.minimum(state.arm_noise, MOST_ARM_NOISE, out=state.arm_noise)
 
 
 def step_prior(
@@ -355,7 +352,7 @@ def update_adaptive(model, state, context, arm, reward):  # type: ignore[no-unty
     drop_anchor(state, reward, context)
     full = relative(state.anchor, context, reward)
     z, y = full[:-1], full[-1]
-    add_products(state.moments[arm], full)
+    add_products(state.moments[arm], full, 1.0)
     state.square[arm] += y * y
     count_down(state, y)
     for j in range(1, z.size):

@@ -52,12 +52,12 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from tsucb.checks import LARGEST, SMALLEST
+from tsucb.checks import LARGEST, flushed
 from tsucb.compiler import compiled, implements
 from tsucb.models.model import Model, training_due
 from tsucb.models.regressions import set_spread
 from tsucb.models.state import MOST_REWARDS, Places, State, array, sums
-from tsucb.numeric.arrays import Flags, Floats, Integers
+from tsucb.numeric.arrays import Flags, Floats, Integers, copy_to
 from tsucb.numeric.stacks import inverse_roots
 
 # The guess before there is evidence, as shares of the variance V of the rewards.
@@ -75,8 +75,6 @@ STEP = 10.0  # a variance changes at most by this factor per step
 LEAST_NOISE = 1e-8  # of V: rewards that are an exact function of the context
 LEAST, GREATEST = 1e-15, 1e9  # of any variance of coefficients, as a share of V
 ROUNDING = 1e-14  # a variance below this share of the mean square is rounding
-NO_VARIANCE = 1e-64  # of a feature; what varies less counts as constant
-JUMP = 1e4  # when V has changed by this factor, a refresh takes SETTLED steps
 GRAIN = 2.0**-36  # of the rewards' spread: arms that differ by less are equal
 
 # When to refresh.
@@ -109,7 +107,7 @@ class Learned(State):
         return self.moments[:, 0, 0]
 
     def merged(self, other: Any, base: Any) -> Self:
-        """Return the state with the sums of both; the model then settles its posteriors."""
+        """Return the state with the sums of both; its posteriors are to be computed from them."""
         mine = {name: part for name, part in self._asdict().items() if isinstance(part, State)}
         result = super().merged(other._replace(**mine), base._replace(**mine))
         for name in mine:
@@ -117,13 +115,14 @@ class Learned(State):
             pulls[0] += pulls[1] - pulls[2]
             if (pulls[0] < 0).any() or (result.weights < 0).any():
                 raise ValueError("the base has seen more than what was learned from it")
-        mend_products(result.moments[:, :, : result.moments.shape[1]])
         return result
 
     def check(self, rewards: int) -> None:
         """Raise ValueError also for sums of products that no data has."""
         super().check(rewards)
-        check_products("moments", self.moments[:, :, : self.moments.shape[1]])
+        check_products(self.moments[:, :, : self.moments.shape[1]])
+        if (flushed(self.anchor) != self.anchor).any():
+            raise ValueError("anchor must not be closer to 0 than the smallest feature is")
 
 
 class LinearLearned(Learned):
@@ -133,22 +132,12 @@ class LinearLearned(Learned):
     noise: Floats = array(start=NOISE, least=LEAST_NOISE / 2, most=GREATEST)  # σ²
 
 
-def mend_products(matrices: Floats) -> None:
-    """Make sums Σ v vᵀ symmetric, and those of squares not negative, which rounding can do."""
-    matrices[:] = (matrices + matrices.swapaxes(-1, -2)) / 2
-    diagonal = np.einsum("...ii->...i", matrices)
-    np.maximum(diagonal, 0.0, out=diagonal)
-
-
-def check_products(name: str, matrices: Floats) -> None:
-    """Raise ValueError for sums Σ v vᵀ that are not symmetric, or have negative diagonals."""
-    diagonal = np.einsum("...ii->...i", matrices)
-    if (diagonal < 0).any():
-        raise ValueError(f"{name} must not have negative sums of squares")
-    root = np.sqrt(diagonal)
-    apart = np.abs(matrices - matrices.swapaxes(-1, -2))
-    if (apart > 1e-9 * root[..., None] * root[..., None, :]).any():
-        raise ValueError(f"{name} must be symmetric")
+def check_products(matrices: Floats) -> None:
+    """Raise ValueError for matrices Σ v vᵀ that are not symmetric, or have negative diagonals."""
+    if not np.allclose(matrices, matrices.swapaxes(-1, -2), rtol=1e-9, atol=0):
+        raise ValueError("moments must be symmetric")
+    if (np.einsum("...ii->...i", matrices) < 0).any():
+        raise ValueError("moments must have diagonals that are not negative")
 
 
 class Scales(NamedTuple):
@@ -174,7 +163,7 @@ def survey(totals: Floats, squares: Floats, votes: Any) -> Scales:
     centre[0] = 0.0
     mean_square = squares / weight
     variance = mean_square - centre * centre
-    varies = variance > np.maximum(ROUNDING * mean_square, NO_VARIANCE)
+    varies = variance > ROUNDING * mean_square
     inverse = np.where(varies, 1.0 / np.sqrt(np.where(varies, variance, 1.0)), 0.0)
     return Scales(level, centre, inverse, spread if known else 1.0, bool(known), weight)
 
@@ -258,8 +247,7 @@ def near(new: float, old: float) -> float:
 
 def stepped(old: float, squared: float, determined: float, guess: float) -> float:
     """Return a variance after the step (3), given squared means in its units, and their number."""
-    new = near((squared * old + WORTH * guess) / (max(determined, 0.0) + WORTH), old)
-    return min(max(new, LEAST), GREATEST)
+    return near((squared * old + WORTH * guess) / (max(determined, 0.0) + WORTH), old)
 
 
 class LearnedPrior(Model):
@@ -289,8 +277,6 @@ class LearnedPrior(Model):
         scales = self.scales(state)
         if not (scales.known and state.known[0]):
             self.guess(state, scales)
-        elif steps and not 1.0 / JUMP < scales.spread / state.spread[0] < JUMP:
-            steps = SETTLED
         state.spread[0], state.known[0] = scales.spread, scales.known
         found = self.solve(state, scales)
         for number in range(steps if scales.known else 0):
@@ -391,19 +377,12 @@ def refresh_due(model, state):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def significant(x):  # type: ignore[no-untyped-def]
-    """Return the number, or 0 if it is closer to 0 than the smallest that counts."""
-    return x if abs(x) >= SMALLEST else 0.0
-
-
-@compiled
 def drop_anchor(state, reward, row):  # type: ignore[no-untyped-def]
     """Make the first reward and row of features the anchor, in place."""
     if not state.started[0]:
         state.started[0] = True
-        state.anchor[0] = significant(reward)
-        for j in range(1, state.anchor.size):
-            state.anchor[j] = significant(row[j - 1])
+        state.anchor[0] = reward
+        copy_to(state.anchor[1:], row)
 
 
 @compiled
@@ -420,17 +399,17 @@ def relative(anchor, context, reward):  # type: ignore[no-untyped-def]
     full = np.empty(anchor.size + 1)
     full[0] = 1.0
     for j in range(1, anchor.size):
-        full[j] = significant(context[j - 1] - anchor[j])
-    full[anchor.size] = significant(reward - anchor[0])
+        full[j] = context[j - 1] - anchor[j]
+    full[anchor.size] = reward - anchor[0]
     return full
 
 
 @compiled
-def add_products(sums, full):  # type: ignore[no-untyped-def]
-    """Add φ⁺φ⁺ᵀ to sums that have some of its first rows, skipping what is zero."""
+def add_products(sums, full, weight):  # type: ignore[no-untyped-def]
+    """Add weight · φ⁺φ⁺ᵀ to sums that have some of its first rows, skipping what is zero."""
     for i in range(sums.shape[0]):
         if full[i] != 0.0:
-            factor = full[i]
+            factor = weight * full[i]
             for j in range(full.size):
                 sums[i, j] += factor * full[j]
 

@@ -32,7 +32,7 @@ unbiased estimation and prediction under a selection model".
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,13 +58,11 @@ from tsucb.models.empirical_bayes import (
     check_products,
     count_down,
     drop_anchor,
-    mend_products,
     near,
     returned,
     reward_votes,
     shared_posterior,
     shift_by,
-    significant,
     standardised,
     stepped,
     survey,
@@ -93,8 +91,8 @@ class HybridState(LinearLearned):
     present, but for `gram`, of all rewards, and `gone` and `votes`, of the arms that left.
     """
 
-    gram: Floats = sums("column", "column")  # Σ φ⁺φ⁺ᵀ over all rewards
-    gone: Floats = sums("column", "column")  # Σₖ Sₖᵀ Wₖ Sₖ
+    gram: Floats = sums("column", "column", symmetric=True)  # Σ φ⁺φ⁺ᵀ over all rewards
+    gone: Floats = sums("column", "column", symmetric=True)  # Σₖ Sₖᵀ Wₖ Sₖ
     votes: Floats = sums(3)  # Σ n/(n+1), Σ y/(n+1), Σ y²/(n+1)
     shared: Floats = array(3, start=SLOPES, least=LEAST, most=GREATEST)  # ω² of every block
     # The noise variance with which is learned until the next refresh.
@@ -105,20 +103,13 @@ class HybridState(LinearLearned):
     pulls: Integers = counts("arm")
     theta: Shared = nested(Shared)
 
-    def merged(self, other: Any, base: Any) -> Self:
-        """Return the state with the sums of both; the model then settles its posteriors."""
-        result = super().merged(other, base)
-        mend_products(result.gram)
-        mend_products(result.gone)
-        return result
-
     def check(self, rewards: int) -> None:
         """Raise ValueError also for sums of products that no data has."""
         super().check(rewards)
-        check_products("gram", self.gram)
-        check_products("gone", self.gone)
+        for matrix in (self.gram, self.gone):
+            check_products(matrix)
         weight = max(self.gram[0, 0], self.weights.max(initial=0.0))
-        if weight * self.faded[0] > rewards * (1 + 1e-9):
+        if weight * self.faded[0] > rewards:
             raise ValueError("moments have more weight than there were rewards")
 
 
@@ -177,7 +168,6 @@ class HybridLinear(LearnedPrior):
     state = HybridState
     shares_parameters = True
     merges = True
-    largest = 1e20  # squares of products of features must stay finite
 
     features: Natural
     context: Natural = 0
@@ -416,7 +406,7 @@ def expanded(model, anchor, context, k, phi):  # type: ignore[no-untyped-def]
     c, d = model.context, anchor.size - 1
     phi[0] = 1.0
     for j in range(d):
-        phi[1 + j] = significant(context[k, j] - anchor[1 + j])
+        phi[1 + j] = context[k, j] - anchor[1 + j]
     if model.crossed:
         place = d + 1
         for i in range(1, c + 1):
@@ -499,8 +489,7 @@ def believe_hybrid(model, state, context, arms, step, rng):  # type: ignore[no-u
 @implements(update, HybridLinear)
 def update_hybrid(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     drop_anchor(state, reward, context[arm])
-    size, q = state.active.size, state.own.shape[1]
-    y = significant(reward - state.anchor[0])
+    size, q, y = state.active.size, state.own.shape[1], reward - state.anchor[0]
     full, v, weights = np.empty(size + 1), np.empty(q), np.empty(q)
     phi = full[:size]
     expanded(model, state.anchor, context, arm, phi)
@@ -519,10 +508,8 @@ def update_hybrid(model, state, context, arm, reward):  # type: ignore[no-untype
     told, variance = reduce(state, arm, state.variance[0], remaining, v, weights)
     learn(state.theta, 0, remaining, y - told, noise + variance)
     shrink_own(state.own[arm], v, noise, variance)
-    for j in range(size + 1):
-        full[j] /= np.sqrt(left)
-    add_products(state.moments[arm], full)
-    add_products(state.gram, full)
+    add_products(state.moments[arm], full, 1.0 / left)
+    add_products(state.gram, full, 1.0 / left)
     state.square[arm] += y * y / left
     state.pulls[arm] += 1
 

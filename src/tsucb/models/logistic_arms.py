@@ -57,7 +57,6 @@ LEVEL_WORTH = 0.1  # of the guess of b, in arms
 
 FIRST, MORE = 8, 0.5  # rewards until the prior is learned first; then with 1.5 times as many
 STEPS = 3  # of the EM algorithm, each time
-MOST_LEVEL, MOST_VARIANCE = 1e3, 1e6  # of log-odds
 NO_SCALES = survey(np.zeros(1), np.zeros(1), ())
 
 
@@ -75,7 +74,7 @@ class LogisticState(Learned):
     contexts.
     """
 
-    level: Floats = array(least=-MOST_LEVEL, most=MOST_LEVEL)  # b
+    level: Floats = array(least=-1e6, most=1e6)  # b
     totals: Floats = sums("coefficient")  # Σ z
     squares: Floats = sums("coefficient", least=0.0)  # Σ z²
     regressions: Regressions = nested(Regressions)
@@ -126,7 +125,6 @@ class LogisticArms(ArmRegressions):
     """
 
     state = LogisticState
-    largest = 1e20
 
     features: Natural
     rate: Annotated[float, click_rate] = 0.05
@@ -187,14 +185,12 @@ class LogisticArms(ArmRegressions):
         count = int(tried.sum())
         mean = (found.mean * found.scale)[tried]
         variance = ((found.inverse**2).sum(axis=1) * found.scale**2)[tried]
-        level = (mean[:, 0].sum() + LEVEL_WORTH * self.common) / (count + LEVEL_WORTH)
-        state.level[0] = min(max(level, -MOST_LEVEL), MOST_LEVEL)
-        levels = ((mean[:, 0] - state.level) ** 2 + variance[:, 0]).sum()
-        state.levels[0] = min((levels + WORTH * LEVELS) / (count + WORTH), MOST_VARIANCE)
+        state.level[0] = (mean[:, 0].sum() + LEVEL_WORTH * self.common) / (count + LEVEL_WORTH)
+        level = ((mean[:, 0] - state.level) ** 2 + variance[:, 0]).sum()
+        state.levels[0] = (level + WORTH * LEVELS) / (count + WORTH)
         if d:
             slopes = (mean[:, 1:] ** 2 + variance[:, 1:]).sum() / d
-            slopes = (slopes + WORTH * SLOPES / d) / (count + WORTH)
-            state.slopes[0] = min(slopes, MOST_VARIANCE)
+            state.slopes[0] = (slopes + WORTH * SLOPES / d) / (count + WORTH)
 
     def install(self, state: LogisticState, scales: Scales, found: Posteriors) -> None:
         """Put posteriors in place, in coordinates relative to the anchor."""
@@ -242,13 +238,11 @@ def update_logistic(model, state, context, arm, reward):  # type: ignore[no-unty
     variance = scale * scale * (1.0 - part) / part
     learn(state.regressions, arm, z, value, variance)
     state.due[0] -= 1.0
+    full[z.size] = value
+    add_products(state.moments[arm], full, 1.0 / variance)
     for i in range(z.size):
         state.totals[i] += z[i]
         state.squares[i] += z[i] * z[i]
-    full[z.size] = value
-    for i in range(full.size):
-        full[i] /= np.sqrt(variance)
-    add_products(state.moments[arm], full)
 
 
 @implements(forget, LogisticArms)

@@ -68,7 +68,7 @@ def after_click(centre, scale, reward):  # type: ignore[no-untyped-def]
     if scale < NARROW:
         chance = logistic(centre)
         seen = chance * (1.0 - chance) * scale * scale
-        return scale * (reward - chance) / (1.0 + seen), max(seen / (1.0 + seen), LEAST)
+        return scale * (reward - chance) / (1.0 + seen), seen / (1.0 + seen)
     step, count = mesh_of(scale)
     total, first, second = 0.0, 0.0, 0.0
     for n in range(-count, count + 1):
