@@ -9,6 +9,7 @@ import numpy as np
 
 from tsucb.compiler import implements
 from tsucb.environments.environment import advance, begin, reward
+from tsucb.extras import require
 from tsucb.paper.datasets.bandits import Table, matrix, new_world, next_row, reward_mean
 from tsucb.paper.datasets.dataset import Dataset
 from tsucb.paper.datasets.files import File
@@ -25,13 +26,8 @@ def csv_from_archive(path: Path) -> bytes:
 
     The checksum is of the CSV, so the archive is not verified yet: check its size before unpacking.
     """
-    try:
-        import xlrd  # type: ignore[import-untyped]
-    except ImportError:
-        raise ValueError(
-            "jester comes as an Excel file, which needs xlrd; "
-            "install it with: pip install 'tsucb[data]'"
-        ) from None
+    require("paper", "xlrd")  # jester comes as an Excel file
+    import xlrd  # type: ignore[import-untyped]
 
     try:
         with zipfile.ZipFile(path) as files:
