@@ -8,11 +8,12 @@ import sys
 import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import tsucb
-from tsucb.compiler.notice import Notice
+from tsucb.compiler.notice import FUNCTION, PASS, Notice
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -169,13 +170,15 @@ def test_a_compilation_of_more_than_a_second_is_announced_once(
 ) -> None:
     stream, clock = io.StringIO(), Clock()
     notice = Notice(stream, clock)
+    function, step = (SimpleNamespace(kind=kind) for kind in (FUNCTION, PASS))
     for _ in range(3):  # functions one after the other, each with one inside it
-        notice.on_start(None)
+        notice.on_start(function)
         clock.now += seconds / 2
-        notice.on_start(None)
-        notice.on_end(None)
+        for inner in (function, step):
+            notice.on_start(inner)
+            notice.on_end(inner)
         clock.now += seconds / 2 if not silent else 0.0
-        notice.on_end(None)
+        notice.on_end(function)
     text = stream.getvalue()
     assert (text == "") is silent
     assert text.count("tsucb compiles for this machine") == (not silent)

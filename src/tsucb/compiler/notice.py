@@ -8,6 +8,7 @@ from typing import TextIO
 
 from numba.core import event
 
+FUNCTION, PASS = "numba:compile", "numba:run_pass"  # a function has many passes
 PATIENCE = 1.0  # seconds of compiling before anything is said
 
 
@@ -29,11 +30,17 @@ class Notice(event.Listener):
         self.announced = False
 
     def on_start(self, event: event.Event) -> None:
-        """Count a function, and show the count after a second of compiling."""
-        if self.depth == 0:
-            self.began = self.clock()
-        self.depth += 1
-        self.functions += 1
+        """Count a function, and show the count from the first second of compiling on."""
+        if event.kind == FUNCTION:
+            if self.depth == 0:
+                self.began = self.clock()
+            self.depth += 1
+            self.functions += 1
+        if self.depth:
+            self.show()
+
+    def show(self) -> None:
+        """Print the sentence if it was not printed yet, and the count."""
         elapsed = self.spent + self.clock() - self.began
         if elapsed < PATIENCE:
             return
@@ -45,6 +52,8 @@ class Notice(event.Listener):
 
     def on_end(self, event: event.Event) -> None:
         """Clear the count when the outermost function is compiled."""
+        if event.kind != FUNCTION:
+            return
         self.depth -= 1
         if self.depth == 0:
             self.spent += self.clock() - self.began
@@ -57,4 +66,6 @@ def announce_compilation() -> None:
     """Have this process tell a terminal about compiling; workers and pipes stay silent."""
     terminal = sys.stderr is not None and sys.stderr.isatty()
     if terminal and multiprocessing.parent_process() is None:
-        event.register("numba:compile", Notice(sys.stderr))
+        notice = Notice(sys.stderr)
+        event.register(FUNCTION, notice)
+        event.register(PASS, notice)
