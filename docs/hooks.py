@@ -1,7 +1,7 @@
 """Write the reference pages from docstrings, when mkdocs builds the site.
 
-A line `::: tsucb.TSUCB` in a page, or the line that `docs/tables.py` makes of it, is replaced by the
-signature, the docstring and the public methods of that name. `::: tsucb.TSUCB.choose` works too.
+A line `::: tsucb.TSUCB` in a page, or the line that `docs/tables.py` makes of it, is replaced by
+the signature, the docstring and the public methods of that name. Methods can be named, too.
 """
 
 import inspect

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from benchmarks.output import markdown_table
 
 import tsucb
+from benchmarks.output import markdown_table
 from tsucb.cli.commands import COMMANDS, application
 from tsucb.service import openapi
 

@@ -1,7 +1,7 @@
 """Run the code of the documentation and write down what it prints: `python docs/outputs.py`.
 
-A ```` ```text ```` block right after `<!-- output -->` is what the Python block above it prints; in a
-notebook the output of every cell is kept. A test checks that both are what the code prints now.
+A block of text right after `<!-- output -->` is what the Python block above it prints; a notebook
+keeps the output of every cell. A test checks that both are what the code prints now.
 """
 
 import contextlib

@@ -19,9 +19,10 @@ DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"
 sys.path[:0] = [str(DOCS), str(DOCS.parent)]  # run from the repository, not installed
 
+from interfaces import command_line, fill_entries, http_api  # noqa: E402
+
 from benchmarks.defaults import report as defaults_report  # noqa: E402
 from benchmarks.output import markdown_table as markdown  # noqa: E402
-from interfaces import command_line, fill_entries, http_api  # noqa: E402
 
 MARK = re.compile(r"(<!-- (?:table: (\S+) -->\n|figure: (\S+) -->)).*?(<!-- end -->)", re.DOTALL)
 
