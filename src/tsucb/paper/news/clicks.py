@@ -7,17 +7,15 @@ import zlib
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from tsucb.files import written_whole
 from tsucb.paper.news.day import FEATURES, Day
 from tsucb.paper.news.prepared import cache_file, fingerprint, read_day
-
-if TYPE_CHECKING:
-    import scipy.sparse
 
 LARGEST = 1 << 30  # bytes of a click model: those of a log have a few million
 
@@ -90,8 +88,6 @@ class ClickModel(NamedTuple):
 
 def users(day: Day) -> "scipy.sparse.csr_array":
     """Return the users of a day as a sparse binary matrix (N, 136)."""
-    import scipy.sparse
-
     return scipy.sparse.csr_array(
         (np.ones(len(day.features)), day.features.astype(np.int32), day.ends),
         shape=(len(day), FEATURES),
