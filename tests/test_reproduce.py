@@ -26,14 +26,12 @@ from tsucb.paper.experiments import (
     Claim,
     Experiment,
     Figure,
-    Finding,
     Task,
     check_claims,
     reproduce,
 )
-from tsucb.paper.experiments.claims import WORDS, Rule, both, is_above, is_below, is_near
-from tsucb.paper.experiments.code import code_identity
-from tsucb.paper.experiments.folder import ASIDE, Folder, checksum_of
+from tsucb.paper.experiments.claims import WORDS, both, is_above, is_below, is_near
+from tsucb.paper.experiments.folder import ASIDE, Folder, checksum_of, code_identity
 from tsucb.paper.experiments.percentages import (
     Percentages,
     count_below,
@@ -497,12 +495,12 @@ def test_the_usual_ucb_of_a_model_is_the_papers():
 
 def test_a_check_without_what_it_needs_or_with_a_doubt_is_undecided():
     def find(evidence):
-        return Finding(f"{evidence:.1f}", evidence > 1)
+        return f"{evidence:.1f}", evidence > 1
 
     checks = [
-        Check("a is more", "> 1", Rule("above 1", ("a",), find)),
-        Check("b is more", "> 1", Rule("above 1", ("a", "b", "c"), find)),
-        Check("a is 2.5", "2.5", Rule("above 1", ("a",), find), exact=True),
+        Check("a is more", "> 1", "above 1", ("a",), find),
+        Check("b is more", "> 1", "above 1", ("a", "b", "c"), find),
+        Check("a is 2.5", "2.5", "above 1", ("a",), find, exact=True),
     ]
     claims = check_claims(checks, 2.0, {"a"}, doubt=lambda check: "too short" * check.exact)
     assert claims == [

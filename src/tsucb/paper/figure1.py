@@ -13,7 +13,7 @@ from tsucb.numeric.arrays import Floats
 from tsucb.pages.drawing import colour_key, heat_map, new_figure
 from tsucb.pages.page import Figure
 from tsucb.paper.experiments.claims import Claim
-from tsucb.paper.experiments.experiment import Cell, Task, cell_seed, check_names
+from tsucb.paper.experiments.experiment import Cell, cell_seed, check_names
 from tsucb.paper.experiments.percentages import relative_regret
 from tsucb.paper.experiments.regret import TS, RegretExperiment, simulated_rows
 from tsucb.paper.figure1_claims import section_4_1_1
@@ -102,13 +102,6 @@ class Figure1(RegretExperiment):
     def seconds(self, cell: Cell, policy: str) -> float:
         """Return the seconds of one run on one core: a time per step, per arm and per sample."""
         return 1e-6 * self.horizon * (1.5 + int(cell[0]) * (0.02 + 0.0018 * samples_of(policy)))
-
-    def cost(self, task: Task) -> float:
-        return len(task.runs) * self.seconds(task.cell, task.policy)
-
-    def block(self, cell: Cell, policy: str) -> int:
-        """Return the runs that take about ten seconds, so that little is lost with a task."""
-        return max(1, min(20, round(10 / self.seconds(cell, policy))))
 
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
         table = relative_regret(rows, ["arms", "noise"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from tsucb.paper.experiments.claims import Check, Claim, Finding, Rule, both, check_claims
+from tsucb.paper.experiments.claims import Check, Claim, Finding, both, check_claims
 from tsucb.paper.experiments.percentages import Interval, Percentages, interval
 from tsucb.paper.experiments.rules import above, is_lower, lower_in, near
 from tsucb.policies.names import FIRST
@@ -38,44 +38,36 @@ class Days(Percentages):
 def in_this_order(p: Percentages) -> Finding:
     steps = [interval(p.difference(*pair).reshape(1, -1)) for pair in ((HUNDRED, IDS), (IDS, ONE))]
     text = " · ".join(f"{p.interval(name).mean:.1f}" for name in (HUNDRED, IDS, ONE))
-    return Finding(text, both(*map(is_lower, steps)))
+    return text, both(*map(is_lower, steps))
 
 
 def checks(days: int) -> list[Check[Percentages]]:
     """Return the sentences of Section 4.2.1 for a log of some days."""
     others = [name for name in POLICIES if name != HUNDRED]
+    lowest = f"{HUNDRED} has the lowest regret on most days"
+    share = "Overall, the regret of {} is this share of that of TS"
     return [
-        Check(
-            f"{HUNDRED} has the lowest regret on most days",
-            "7 of 10 days",
-            lower_in(None, "days", HUNDRED, others),
-        ),
+        lower_in(lowest, "7 of 10 days", None, "days", HUNDRED, others),
         *(
-            Check(
-                f"{name} outperforms TS on all days", "10 of 10 days", lower_in(days, "days", name)
-            )
+            lower_in(f"{name} outperforms TS on all days", "10 of 10 days", days, "days", name)
             for name in (ONE, HUNDRED, IDS)
         ),
         *(
-            Check(
-                f"Overall, the regret of {name} is this share of that of TS",
-                f"{PAPER[name][DAYS]} %",
-                near(name, PAPER[name][DAYS], NEAR),
-                exact=True,
-            )
+            near(share.format(name), f"{figure} %", name, figure, NEAR, exact=True)
             for name in (ONE, HUNDRED, IDS, GREEDY, UCB)
+            for figure in (PAPER[name][DAYS],)
         ),
         Check(
             f"{HUNDRED} slightly outperforms IDS, and IDS slightly {ONE}",
             "88.2 · 88.6 · 89.9",
-            Rule("overall in this order", (HUNDRED, IDS, ONE), in_this_order),
+            "overall in this order",
+            (HUNDRED, IDS, ONE),
+            in_this_order,
         ),
-        Check(
-            "Greedy performs similarly to TS",
-            "102.3 %, from 88.5 to 122.3",
-            near(GREEDY, 100, SIMILAR),
+        near(
+            "Greedy performs similarly to TS", "102.3 %, from 88.5 to 122.3", GREEDY, 100, SIMILAR
         ),
-        Check("UCB is clearly outperformed by TS", "117.1 %", above(UCB)),
+        above("UCB is clearly outperformed by TS", "117.1 %", UCB),
     ]
 
 

@@ -19,7 +19,7 @@ from tsucb.pages.figures import style
 from tsucb.pages.page import Figure
 from tsucb.paper import datasets as benchmark
 from tsucb.paper.experiments.claims import Claim
-from tsucb.paper.experiments.experiment import Cell, Task, cell_seed, check_names
+from tsucb.paper.experiments.experiment import Cell, cell_seed, check_names
 from tsucb.paper.experiments.percentages import relative_regret
 from tsucb.paper.experiments.regret import RegretExperiment, name_axes, simulated_rows
 from tsucb.paper.table2_claims import PAPER, POLICIES, paper_entry, table_and_section_4_3_1
@@ -92,11 +92,11 @@ class Table2(RegretExperiment):
         """Return all runs: their networks train together."""
         return self.runs
 
-    def cost(self, task: Task) -> float:
-        """Return a cost of training that grows with the features, and of deciding with samples."""
-        features, arms = size(str(task.cell[0]))
-        per_step = 1.0 + features / 100 + arms * samples_of(task.policy) / 10_000
-        return len(task.runs) * self.steps(task.cell) * per_step
+    def seconds(self, cell: Cell, policy: str) -> float:
+        """Return a time of training that grows with the features, and of deciding with samples."""
+        features, arms = size(str(cell[0]))
+        per_step = 1.0 + features / 100 + arms * samples_of(policy) / 10_000
+        return self.steps(cell) * per_step
 
     def workers(self) -> int:
         """Return enough tasks to keep an accelerator busy; without one, a task per core."""

@@ -13,7 +13,6 @@ from tsucb.paper.experiments.claims import (
     Check,
     Claim,
     Finding,
-    Rule,
     Verdict,
     both,
     check_claims,
@@ -21,7 +20,7 @@ from tsucb.paper.experiments.claims import (
     is_near,
 )
 from tsucb.paper.experiments.percentages import Percentages, count_below, interval
-from tsucb.paper.experiments.rules import above, counted, is_lower, lower_in
+from tsucb.paper.experiments.rules import above, counting, is_lower, lower_in
 from tsucb.policies.names import FIRST
 
 POLICIES = ("TS", "TS-UCB(1)", "TS-UCB(100)", "IDS(1000)", "Greedy", "UCB")
@@ -72,13 +71,13 @@ def entry_comes_out(dataset: str, policy: str, p: Percentages) -> Finding:
     if dataset == "mushroom":
         ours, theirs = (np.median(p.regret[name].loc[dataset]) for name in (policy, TS))
         measured += f"; of medians {100 * ours / theirs:.1f}"
-    return Finding(measured, entry_agrees(dataset, policy, p))
+    return measured, entry_agrees(dataset, policy, p)
 
 
 def most_entries_come_out(p: Percentages) -> Finding:
     found = [entry_agrees(name, policy, p) for name in SEVEN for policy in POLICIES[1:]]
     yes, no = found.count(True), found.count(False)
-    return Finding(f"{yes} of {len(found)}", is_above(ENOUGH, yes, len(found) - no))
+    return f"{yes} of {len(found)}", is_above(ENOUGH, yes, len(found) - no)
 
 
 def ids_exceeds_by(policy: str, paper: float, p: Percentages) -> Finding:
@@ -90,7 +89,7 @@ def ids_exceeds_by(policy: str, paper: float, p: Percentages) -> Finding:
         errors.append(np.hypot(ours.half_width / ours.mean, theirs.half_width / theirs.mean))
     mean = 100 * (float(np.mean(ratios)) - 1)
     width = 100 * float(np.linalg.norm(np.multiply(ratios, errors))) / len(SEVEN)
-    return Finding(f"{mean:.2f} %", is_near(paper, NEAR, mean - width, mean + width))
+    return f"{mean:.2f} %", is_near(paper, NEAR, mean - width, mean + width)
 
 
 def greedy_is_lowest(dataset: str, p: Percentages) -> Finding:
@@ -99,14 +98,14 @@ def greedy_is_lowest(dataset: str, p: Percentages) -> Finding:
     best = min(means, key=means.__getitem__)
     rival = min((name for name in POLICIES if name != GREEDY), key=means.__getitem__)
     margin = interval(p.difference(GREEDY, rival, dataset=dataset))
-    return Finding(f"lowest: {best}", is_lower(margin))
+    return f"lowest: {best}", is_lower(margin)
 
 
 def ucb_is_outperformed(p: Percentages) -> Finding:
     counts = [count_below(p.difference(name, UCB), 0) for name in (TS, ONE, HUNDRED)]
     verdicts = (is_above(len(SEVEN), count.low, count.high) for count in counts)
     number = min(count.number for count in counts)
-    return Finding(f"{number} of {len(SEVEN)} datasets", both(*verdicts))
+    return f"{number} of {len(SEVEN)} datasets", both(*verdicts)
 
 
 def six(policy: str, p: Percentages) -> Floats:
@@ -118,36 +117,30 @@ SENTENCES: list[Check[Percentages]] = [
     Check(
         "Entries of the table whose intervals overlap",
         "",
-        Rule(
-            f"at least {ENOUGH} of the 35 entries agree",
-            (*POLICIES[1:], *SEVEN),
-            most_entries_come_out,
-        ),
+        f"at least {ENOUGH} of the 35 entries agree",
+        (*POLICIES[1:], *SEVEN),
+        most_entries_come_out,
     ),
     *(
         Check(
             f"{policy} improves upon TS on every dataset except possibly mushroom",
             "6 of 6",
-            counted(
-                "below 100 % on all six", (policy, *SIX), "datasets", 6, partial(six, policy), 100
-            ),
+            "below 100 % on all six",
+            (policy, *SIX),
+            counting("datasets", 6, partial(six, policy), 100),
         )
         for policy in (ONE, HUNDRED)
     ),
-    Check(
-        f"{HUNDRED} always outperforms {ONE}",
-        "7 of 7 datasets",
-        lower_in(7, "datasets", HUNDRED, (ONE,))._replace(needs=(ONE, HUNDRED, *SEVEN)),
-    ),
+    lower_in(
+        f"{HUNDRED} always outperforms {ONE}", "7 of 7 datasets", 7, "datasets", HUNDRED, (ONE,)
+    )._replace(needs=(ONE, HUNDRED, *SEVEN)),
     *(
         Check(
             f"On average, the regret of IDS is higher than that of {policy}",
             f"{figure} %",
-            Rule(
-                f"within {NEAR:.0f} points of the paper's figure",
-                (IDS, policy, *SEVEN),
-                partial(ids_exceeds_by, policy, figure),
-            ),
+            f"within {NEAR:.0f} points of the paper's figure",
+            (IDS, policy, *SEVEN),
+            partial(ids_exceeds_by, policy, figure),
         )
         for policy, figure in ((HUNDRED, 4.1), (ONE, 0.02))
     ),
@@ -155,30 +148,27 @@ SENTENCES: list[Check[Percentages]] = [
         Check(
             f"Greedy outperforms all others on {dataset}",
             "lowest: Greedy",
-            Rule(
-                "less regret than the best other policy",
-                (*POLICIES[1:], dataset),
-                partial(greedy_is_lowest, dataset),
-            ),
+            "less regret than the best other policy",
+            (*POLICIES[1:], dataset),
+            partial(greedy_is_lowest, dataset),
         )
         for dataset in ("census", "covertype", "jester")
     ),
     *(
-        Check(
+        above(
             f"Greedy is poor on {dataset}",
             f"{PAPER[dataset][GREEDY][0]} %",
-            above(GREEDY, dataset=dataset)._replace(needs=(GREEDY, dataset)),
-        )
+            GREEDY,
+            dataset=dataset,
+        )._replace(needs=(GREEDY, dataset))
         for dataset in ("mushroom", "statlog")
     ),
     Check(
         "UCB is consistently outperformed by TS and TS-UCB",
         "7 of 7 datasets",
-        Rule(
-            "more regret than TS and both TS-UCB on all seven datasets",
-            (ONE, HUNDRED, UCB, *SEVEN),
-            ucb_is_outperformed,
-        ),
+        "more regret than TS and both TS-UCB on all seven datasets",
+        (ONE, HUNDRED, UCB, *SEVEN),
+        ucb_is_outperformed,
     ),
 ]
 
@@ -189,11 +179,9 @@ def entries(datasets: Sequence[str], policies: Sequence[str]) -> list[Check[Perc
         Check(
             f"{dataset}, {policy}: regret in per cent of that of TS",
             f"{entry[0]} ± {entry[1]}",
-            Rule(
-                "the 95 % intervals overlap, and ours is at most twice as wide as the paper's",
-                (policy, dataset),
-                partial(entry_comes_out, dataset, policy),
-            ),
+            "the 95 % intervals overlap, and ours is at most twice as wide as the paper's",
+            (policy, dataset),
+            partial(entry_comes_out, dataset, policy),
             exact=True,
         )
         for dataset in datasets

@@ -124,13 +124,6 @@ class Theorems(Experiment):
             step = 1.5 + arms * (0.05 + 0.05 * samples_of(policy))
         return 1e-6 * step * self.steps(cell)
 
-    def cost(self, task: Task) -> float:
-        return len(task.runs) * self.seconds(task.cell, task.policy)
-
-    def block(self, cell: Cell, policy: str) -> int:
-        """Return the runs that take about ten seconds."""
-        return max(1, min(20, round(10 / self.seconds(cell, policy))))
-
     def checkpoints(self) -> NDArray[np.int64]:
         """Return the horizons: six in every decade from 100 to T."""
         count = round(6 * np.log10(self.horizon / 100)) + 1

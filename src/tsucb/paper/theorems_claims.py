@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import pandas as pd
 from scipy.special import betaincinv
 
-from tsucb.paper.experiments.claims import Check, Claim, Finding, Rule, Verdict, check_claims
+from tsucb.paper.experiments.claims import Check, Claim, Finding, Verdict, check_claims
 
 FORMS = {
     "theorem 1": "O(√(K T log T))",
@@ -50,7 +50,7 @@ def below_the_bound(theorem: str, policy: str, e: Evidence) -> Finding:
     here = e.summary[(e.summary.experiment == theorem) & (e.summary.policy == policy)]
     percent = float((100 * here.ci95_high / here.bound).max())
     verdict = all_below(here.ci95_low, here.ci95_high, here.bound)
-    return Finding(f"at most {percent:.1f} % of it (upper end of 95 %)", verdict)
+    return f"at most {percent:.1f} % of it (upper end of 95 %)", verdict
 
 
 def exponents_of_ours(theorem: str, e: Evidence) -> pd.DataFrame:
@@ -71,8 +71,8 @@ def grows_no_faster(theorem: str, e: Evidence) -> Finding:
         f"{worst.ci95_high:.2f} ({worst.policy}, {worst.setting})"
     )
     if e.horizon < LONG and verdict is False:
-        return Finding(f"{text}; too short a horizon to tell", None)
-    return Finding(text, verdict)
+        return f"{text}; too short a horizon to tell", None
+    return text, verdict
 
 
 def rarely_escapes(lemma: str, side: str, e: Evidence) -> Finding:
@@ -81,57 +81,56 @@ def rarely_escapes(lemma: str, side: str, e: Evidence) -> Finding:
     count, n = here.escapes.clip(lower=1), here.replications
     low = betaincinv(count, n - count + 1, 0.05).where(here.escapes > 0, 0.0)  # Clopper, Pearson
     longest = here.iloc[-1]
-    return Finding(
+    text = (
         f"{longest.escapes} of {longest.replications:,} runs, so at most "
-        f"{longest.upper95:.1e}; the farthest was {longest.closest:.2f} radii away",
-        all_below(low, here.upper95, here.bound),
+        f"{longest.upper95:.1e}; the farthest was {longest.closest:.2f} radii away"
+    )
+    return text, all_below(low, here.upper95, here.bound)
+
+
+def regret_checks(
+    theorem: str, form: str, e: Evidence, policies: Sequence[str]
+) -> Iterator[Check[Evidence]]:
+    """Yield the statements of a theorem about the policies measured."""
+    ours = [policy for policy in policies if policy.startswith(OURS)]
+    for policy in ours:
+        yield Check(
+            f"{capitalise(theorem)}: the Bayes regret of {policy} is below the bound at every "
+            "horizon",
+            "below 100 % of it",
+            "the 95 % interval is below the bound at every horizon",
+            (policy,),
+            partial(below_the_bound, theorem, policy),
+        )
+    bound = e.exponents[e.exponents.experiment == theorem].exponent_of_bound
+    exponent = exponents_of_ours(theorem, e).exponent_of_bound.iloc[0] if ours else bound.max()
+    yield Check(
+        f"{capitalise(theorem)}: the regret of TS-UCB grows no faster than {form}",
+        f"T to the power {exponent:.2f} in the last decade",
+        "every 95 % interval of an exponent is below that of the bound",
+        (ANY_OF_OURS,),
+        partial(grows_no_faster, theorem),
     )
 
 
-def checks(e: Evidence, policies: Sequence[str]) -> list[Check[Evidence]]:
-    """Return the statements about the policies measured, and those about any policy."""
-    ours = [policy for policy in policies if policy.startswith(OURS)]
-    found: list[Check[Evidence]] = []
-    for theorem, form in FORMS.items():
-        if theorem not in set(e.summary.experiment):
-            continue
-        words = "the 95 % interval is below the bound at every horizon"
-        found += [
-            Check(
-                f"{capitalise(theorem)}: the Bayes regret of {policy} is below the bound at every "
-                "horizon",
-                "below 100 % of it",
-                Rule(words, (policy,), partial(below_the_bound, theorem, policy)),
-            )
-            for policy in ours
-        ]
-        bound = e.exponents[e.exponents.experiment == theorem].exponent_of_bound
-        exponent = exponents_of_ours(theorem, e).exponent_of_bound.iloc[0] if ours else bound.max()
-        words = "every 95 % interval of an exponent is below that of the bound"
-        found.append(
-            Check(
-                f"{capitalise(theorem)}: the regret of TS-UCB grows no faster than {form}",
-                f"T to the power {exponent:.2f} in the last decade",
-                Rule(words, (ANY_OF_OURS,), partial(grows_no_faster, theorem)),
-            )
-        )
-    for lemma in LEMMAS:
-        for side, sign in (("above", "U"), ("below", "L")):
-            T, words = e.escapes.horizon.max(), "the 95 % upper bound is at most T⁻³ for every T"
-            found.append(
-                Check(
-                    f"{capitalise(lemma)}: a mean lies {side} its bound {sign}(A) with probability "
-                    "at most T⁻³",
-                    f"{float(T) ** -3:.1e} at T = {T}",
-                    Rule(words, (), partial(rarely_escapes, lemma, side)),
-                )
-            )
-    return found
+def escape_check(lemma: str, side: str, e: Evidence) -> Check[Evidence]:
+    """Return the statement of a lemma about the mean on one side of its bounds."""
+    T, sign = e.escapes.horizon.max(), {"above": "U", "below": "L"}[side]
+    return Check(
+        f"{capitalise(lemma)}: a mean lies {side} its bound {sign}(A) with probability at most T⁻³",
+        f"{float(T) ** -3:.1e} at T = {T}",
+        "the 95 % upper bound is at most T⁻³ for every T",
+        (),
+        partial(rarely_escapes, lemma, side),
+    )
 
 
 def section_3(e: Evidence, policies: Sequence[str]) -> list[Claim]:
     """Return every statement of Section 3 that these numbers can check."""
+    measured = [(name, form) for name, form in FORMS.items() if name in set(e.summary.experiment)]
+    about_regret = [c for theorem in measured for c in regret_checks(*theorem, e, policies)]
+    escapes = [escape_check(lemma, side, e) for lemma in LEMMAS for side in ("above", "below")]
     have = {*policies}
     if any(policy.startswith(OURS) for policy in policies):
         have.add(ANY_OF_OURS)
-    return check_claims(checks(e, policies), e, have)
+    return check_claims([*about_regret, *escapes], e, have)

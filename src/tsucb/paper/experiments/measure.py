@@ -14,9 +14,8 @@ from rich.console import Console
 
 import tsucb
 from tsucb.checks import whole_number
-from tsucb.paper.experiments.code import code_identity
 from tsucb.paper.experiments.experiment import Experiment, Task
-from tsucb.paper.experiments.folder import Folder
+from tsucb.paper.experiments.folder import Folder, code_identity
 from tsucb.paper.experiments.processes import processes
 from tsucb.paper.experiments.progress import Progress
 from tsucb.paper.experiments.report import Result, write_results
