@@ -1,7 +1,5 @@
 """Table 1 as the paper prints it, and the sentences of Section 4.2.1 beside what was measured."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Table 2 as the paper prints it, and the sentences of Section 4.3.1 beside what was measured."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

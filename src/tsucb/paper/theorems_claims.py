@@ -1,7 +1,5 @@
 """Theorems 1 and 2 and Lemma 1 of the paper, each beside what was measured."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple

@@ -6,8 +6,6 @@ run of the grid is determined by the settings alone, so blocks of runs give the 
 order, on any machine, and again after a crash.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from abc import ABC, abstractmethod

@@ -6,8 +6,6 @@ one file under `tasks/` with its checksum in the name, and the task and the code
 an experiment means measuring the tasks without a file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

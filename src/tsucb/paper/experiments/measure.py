@@ -1,7 +1,5 @@
 """Measure an experiment: on the cores of this machine, or on a Dask cluster, with one loop."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed

@@ -1,7 +1,5 @@
 """Regret in per cent of that of Thompson sampling, with intervals and counts of cells."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
