@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tsucb.paper.table2_claims import PAPER
+from tsucb.paper.table2 import PAPER
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"

@@ -39,10 +39,8 @@ from tsucb.paper.experiments.percentages import (
     relative_regret,
 )
 from tsucb.paper.experiments.progress import Progress
-from tsucb.paper.figure1 import INSTANCES, POLICIES, Figure1, parse_cell
-from tsucb.paper.figure1_claims import CHECKS, section_4_1_1
-from tsucb.paper.theorems import Theorems
-from tsucb.paper.theorems_claims import Evidence, section_3
+from tsucb.paper.figure1 import CHECKS, INSTANCES, POLICIES, Figure1, parse_cell
+from tsucb.paper.theorems import Evidence, Theorems, section_3
 from tsucb.policies.names import named_policy, usual_ucb
 
 measured: list[tuple[Any, ...]] = []  # the tasks that Dice has measured
@@ -590,6 +588,12 @@ def invented_rows(percent: dict[str, float], runs: int = 3) -> pd.DataFrame:
                 for p, x in percent.items()
             ]
     return pd.DataFrame(rows)
+
+
+def section_4_1_1(rows, cells, policies):
+    """The claims of Figure 1 for the first cells."""
+    experiment = Figure1(runs=2, policies=policies, instances=INSTANCES[:cells])
+    return experiment.claims(rows, rows)
 
 
 def test_claims_of_section_4_1_1_agree_where_they_should():
