@@ -10,6 +10,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 
 from tsucb.environments import WheelBandit
 from tsucb.models import NeuralLinear, Training
@@ -28,7 +29,6 @@ from tsucb.simulation import cores
 
 if TYPE_CHECKING:
     import matplotlib.figure
-    import pandas as pd
 
 HORIZON = 10_000
 MOST_STEPS = 1_000_000  # networks train on every step, so all stay in memory

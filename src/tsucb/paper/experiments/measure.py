@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import pandas as pd
+from rich.console import Console
 
 import tsucb
 from tsucb.checks import whole_number
@@ -17,10 +20,6 @@ from tsucb.paper.experiments.folder import Folder
 from tsucb.paper.experiments.processes import processes
 from tsucb.paper.experiments.progress import Progress
 from tsucb.paper.experiments.report import Result, write_results
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from rich.console import Console
 
 
 class Finished(NamedTuple):
