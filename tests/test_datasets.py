@@ -358,7 +358,7 @@ def test_no_network_says_what_to_do_by_hand(tmp_path: Path, server: str) -> None
 def test_jester_is_made_from_the_zipped_excel_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    xlrd = pytest.importorskip("xlrd", reason="reads the Excel file: pip install 'tsucb[data]'")
+    xlrd = pytest.importorskip("xlrd", reason="reads the Excel file: pip install 'tsucb[paper]'")
 
     class Sheet:
         nrows = 2
@@ -384,7 +384,7 @@ def test_jester_is_made_from_the_zipped_excel_file(
 def test_what_jester_sends_is_not_unpacked_if_it_is_too_large(
     tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    xlrd = pytest.importorskip("xlrd", reason="reads the Excel file: pip install 'tsucb[data]'")
+    xlrd = pytest.importorskip("xlrd", reason="reads the Excel file: pip install 'tsucb[paper]'")
     monkeypatch.setattr(xlrd, "open_workbook", None)  # is never called
     monkeypatch.setattr(sources, "MOST_BYTES", 1 << 20)
     file = sources.JESTER_FILE._replace(url=f"{server}/bomb.zip")

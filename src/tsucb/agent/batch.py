@@ -30,6 +30,7 @@ from tsucb.agent.seen import next_arm_seen, write_reason
 from tsucb.checks import SMALLEST, flushed
 from tsucb.compiler import compiled, offers
 from tsucb.compiler.memory import borrowed
+from tsucb.extras import require
 from tsucb.models.model import predicted_belief
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.exploring import Exploring
@@ -136,6 +137,7 @@ class DecisionBatch(Sequence[Decision]):
         >>> list(agent.choose_many([[1.0], [2.0]]).table())
         ['id', 'arm', 'probability']
         """
+        require("tables", "pandas")
         import pandas as pd
 
         columns = {"id": self.ids, "arm": self.arms, "probability": self.probabilities}

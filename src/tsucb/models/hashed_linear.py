@@ -78,8 +78,8 @@ class HashedLinear(Model):
 
     An agent with this model reads dictionaries and rows of tables as they come: every category, and
     every number, standardised by what was seen, has the column that its hash says, out of 2^bits.
-    Coefficients are independent a posteriori, which is an approximation: `docs/sparse.md` says when
-    it fails. Noise and prior are learned.
+    Coefficients are independent a posteriori, which is an approximation: the page on sparse
+    contexts says when it fails. Noise and prior are learned.
 
     Parameters
     ----------

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from tsucb.environments import WheelBandit
+from tsucb.extras import require
 from tsucb.models import NeuralLinear, Training
 from tsucb.numeric.arrays import Floats
 from tsucb.pages.drawing import panel_for_each
@@ -259,14 +260,10 @@ class Table2(RegretExperiment):
 
 
 def import_jax() -> Any:
-    """Return JAX; raise ValueError with the command that installs it if it is missing."""
-    try:
-        import jax
-        import optax  # noqa: F401
-    except ImportError:
-        raise ValueError(
-            "this trains networks with JAX and optax; install them with: pip install 'tsucb[deep]'"
-        ) from None
+    """Return JAX; raise MissingExtra with the command that installs it if it is missing."""
+    require("deep", "jax", "optax")
+    import jax
+
     return jax
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tsucb.extras import require
 from tsucb.paper.datasets.bandits import (
     ClassificationBandit,
     JesterBandit,
@@ -136,13 +137,8 @@ def csv_from_archive(path: Path) -> bytes:
 
     The checksum is of the CSV, so the archive is not verified yet: check its size before unpacking.
     """
-    try:
-        import xlrd  # type: ignore[import-untyped]
-    except ImportError:
-        raise ValueError(
-            "jester comes as an Excel file, which needs xlrd; "
-            "install it with: pip install 'tsucb[data]'"
-        ) from None
+    require("paper", "xlrd")  # jester comes as an Excel file
+    import xlrd  # type: ignore[import-untyped]
 
     try:
         with zipfile.ZipFile(path) as files:

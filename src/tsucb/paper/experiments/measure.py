@@ -12,6 +12,7 @@ from rich.console import Console
 
 import tsucb
 from tsucb.checks import whole_number
+from tsucb.extras import require
 from tsucb.paper.experiments.experiment import Experiment, Task
 from tsucb.paper.experiments.folder import Folder, code_identity
 from tsucb.paper.experiments.processes import processes
@@ -84,12 +85,9 @@ def connect(address: str):  # type: ignore[no-untyped-def]  # distributed is opt
     """Return a client of the Dask scheduler at the address."""
     import logging
 
-    try:
-        import distributed
-    except ImportError:
-        raise ValueError(
-            "--cluster needs Dask; install it with: pip install 'tsucb[cluster]'"
-        ) from None
+    require("cluster", "distributed")
+    import distributed
+
     # Errors of the cluster are reported by this module, in one sentence.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     try:

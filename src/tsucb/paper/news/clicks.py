@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tsucb.extras import require
 from tsucb.files import written_whole
 from tsucb.paper.news.day import FEATURES, Day
 from tsucb.paper.news.prepared import cache_file, fingerprint, read_day
@@ -97,12 +98,8 @@ def fit_clicks(day: Day, *, impressions: int = 5_000) -> ClickModel:
     ----------
     Baek and Farias (2023), Section 4.2.
     """
-    try:
-        from sklearn.linear_model import LogisticRegression
-    except ImportError:
-        raise ValueError(
-            "fitting click models needs scikit-learn; install it with: pip install 'tsucb[news]'"
-        ) from None
+    require("paper", "sklearn")
+    from sklearn.linear_model import LogisticRegression
 
     articles, count = np.unique(day.article, return_counts=True)
     articles = articles[count > impressions]
