@@ -47,7 +47,15 @@ from tsucb.testing import (
     example,
 )
 from tsucb.testing.examples import belief_makers, example_beliefs
-from tsucb.testing.loops import LOOPS, Interpreted, Script, decided, replayed, script_for, simulated
+from tsucb.testing.loops import (
+    LOOPS,
+    Interpreted,
+    Script,
+    arms_decided,
+    arms_replayed,
+    arms_simulated,
+    script_for,
+)
 
 
 def with_jax(model: Any) -> Any:
@@ -218,7 +226,9 @@ def test_a_subclass_of_a_policy_runs_compiled_unless_it_chooses_itself() -> None
     assert runs_compiled(model, Louder(1))
     assert not runs_compiled(model, Contrary(1))
     script = script_for(model, 4, 60, [0.0, 1.0])
-    parent, child = (simulated(script, model, policy) for policy in (tsucb.TSUCB(1), Louder(1)))
+    parent, child = (
+        arms_simulated(script, model, policy) for policy in (tsucb.TSUCB(1), Louder(1))
+    )
     np.testing.assert_array_equal(parent, child)
     belief = tsucb.GaussianBelief([0.0, 0.5], [1.0, 1.0])
     assert {tsucb.policies.choose(Contrary(1), belief, rng(i)).arm for i in range(20)} == {0}
@@ -388,11 +398,11 @@ def test_all_three_loops_train(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(tsucb.NeuralLinear, "trainer", trainer)
     script, policy = script_for(model, 4, 60, [0.0, 1.0]), Interpreted(tsucb.Greedy())
-    played = simulated(script, model, policy)
+    played = arms_simulated(script, model, policy)
     assert trained == 2  # at the end of a simulation there is nothing left to learn for
-    replayed(script, played, model, policy)
+    arms_replayed(script, played, model, policy)
     assert trained == 2 + 3
-    decided(script, model, policy)
+    arms_decided(script, model, policy)
     assert trained == 2 + 3 + 3
 
 
@@ -404,11 +414,14 @@ def test_all_three_loops_forget() -> None:
     script = Script(np.empty((steps, 0)), rewards, np.ones((steps, 2), dtype=np.bool_))
     policy = Interpreted(tsucb.Thompson())
     for learner in (model, tsucb.Forgetting(model, 0.8)):
-        played = simulated(script, learner, policy)
+        played = arms_simulated(script, learner, policy)
         # Without forgetting, arm 0 still averages 2.5 at the end, ten deviations above arm 1.
         late = played[60:].mean()
         assert late > 0.8 if isinstance(learner, tsucb.Forgetting) else late < 0.2
-        for other in (replayed(script, played, learner, policy), decided(script, learner, policy)):
+        for other in (
+            arms_replayed(script, played, learner, policy),
+            arms_decided(script, learner, policy),
+        ):
             np.testing.assert_array_equal(other, played)
 
 

@@ -85,7 +85,7 @@ def reward_script(environment, world, arm):  # type: ignore[no-untyped-def]
 
 
 def script_for(model: Any, arms: int, steps: int, rewards: Sequence[float]) -> Script:
-    """Random contexts of the model's shape, rewards of those given, and seven in ten arms."""
+    """Return a script of random contexts, rewards out of `rewards`, and seven in ten arms."""
     rng = np.random.default_rng(11)
     shape = model.context_shape(arms) or (0,)
     offered = rng.random((steps, arms)) < 0.7
@@ -144,17 +144,17 @@ def check_same_arms(
     script = script_for(model, arms, steps, rewards)
     pair = f"{type(model).__name__} with {getattr(policy, 'name', type(policy).__name__)}"
     plain = Interpreted(policy)
-    played = simulated(script, model, plain)
-    demand_same(replayed(script, played, model, plain), played, pair, "replay")
-    demand_same(decided(script, model, plain), played, pair, "the agent")
+    played = arms_simulated(script, model, plain)
+    demand_same(arms_replayed(script, played, model, plain), played, pair, "replay")
+    demand_same(arms_decided(script, model, plain), played, pair, "the agent")
     if not runs_compiled(model, policy):
         return
     if "simulate" in compiled:
-        demand_same(simulated(script, model, policy), played, pair, "the compiled simulation")
+        demand_same(arms_simulated(script, model, policy), played, pair, "the compiled simulation")
     if "replay" in compiled:
-        demand_same(replayed(script, played, model, policy), played, pair, "compiled replay")
+        demand_same(arms_replayed(script, played, model, policy), played, pair, "compiled replay")
     if "agent" in compiled:
-        demand_same(decided(script, model, policy), played, pair, "the compiled agent")
+        demand_same(arms_decided(script, model, policy), played, pair, "the compiled agent")
 
 
 def demand_same(found: Integers, played: Integers, pair: str, who: str) -> None:
@@ -167,7 +167,7 @@ def demand_same(found: Integers, played: Integers, pair: str, who: str) -> None:
     )
 
 
-def simulated(script: Script, model: Any, policy: Any) -> Integers:
+def arms_simulated(script: Script, model: Any, policy: Any) -> Integers:
     """Return the arms that a simulation plays."""
     horizon = len(script.rewards)
     result = simulate(
@@ -179,7 +179,7 @@ def simulated(script: Script, model: Any, policy: Any) -> Integers:
     return arms
 
 
-def replayed(script: Script, played: Integers, model: Any, policy: Any) -> Integers:
+def arms_replayed(script: Script, played: Integers, model: Any, policy: Any) -> Integers:
     """Return the arms that were played where replay picks them, −1 where it picks others."""
     each = np.arange(played.size)
     sets, which = np.unique(script.offered, axis=0, return_inverse=True)
@@ -196,7 +196,7 @@ def replayed(script: Script, played: Integers, model: Any, policy: Any) -> Integ
     return found
 
 
-def decided(script: Script, model: Any, policy: Any) -> Integers:
+def arms_decided(script: Script, model: Any, policy: Any) -> Integers:
     """Return the arms that an agent decides for."""
     agent = Agent(range(script.arms), model=model, policy=policy, seed=SEED)
     found = np.empty(len(script.rewards), dtype=np.int64)
