@@ -51,10 +51,10 @@ from tsucb.testing.loops import (
     LOOPS,
     Interpreted,
     Script,
-    arms_decided,
-    arms_replayed,
-    arms_simulated,
+    decided,
+    replayed,
     script_for,
+    simulated,
 )
 
 
@@ -226,9 +226,7 @@ def test_a_subclass_of_a_policy_runs_compiled_unless_it_chooses_itself() -> None
     assert runs_compiled(model, Louder(1))
     assert not runs_compiled(model, Contrary(1))
     script = script_for(model, 4, 60, [0.0, 1.0])
-    parent, child = (
-        arms_simulated(script, model, policy) for policy in (tsucb.TSUCB(1), Louder(1))
-    )
+    parent, child = (simulated(script, model, policy) for policy in (tsucb.TSUCB(1), Louder(1)))
     np.testing.assert_array_equal(parent, child)
     belief = tsucb.GaussianBelief([0.0, 0.5], [1.0, 1.0])
     assert {tsucb.policies.choose(Contrary(1), belief, rng(i)).arm for i in range(20)} == {0}
@@ -398,11 +396,11 @@ def test_all_three_loops_train(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(tsucb.NeuralLinear, "trainer", trainer)
     script, policy = script_for(model, 4, 60, [0.0, 1.0]), Interpreted(tsucb.Greedy())
-    played = arms_simulated(script, model, policy)
+    played = simulated(script, model, policy)
     assert trained == 2  # at the end of a simulation there is nothing left to learn for
-    arms_replayed(script, played, model, policy)
+    replayed(script, played, model, policy)
     assert trained == 2 + 3
-    arms_decided(script, model, policy)
+    decided(script, model, policy)
     assert trained == 2 + 3 + 3
 
 
@@ -414,13 +412,13 @@ def test_all_three_loops_forget() -> None:
     script = Script(np.empty((steps, 0)), rewards, np.ones((steps, 2), dtype=np.bool_))
     policy = Interpreted(tsucb.Thompson())
     for learner in (model, tsucb.Forgetting(model, 0.8)):
-        played = arms_simulated(script, learner, policy)
+        played = simulated(script, learner, policy)
         # Without forgetting, arm 0 still averages 2.5 at the end, ten deviations above arm 1.
         late = played[60:].mean()
         assert late > 0.8 if isinstance(learner, tsucb.Forgetting) else late < 0.2
         for other in (
-            arms_replayed(script, played, learner, policy),
-            arms_decided(script, learner, policy),
+            replayed(script, played, learner, policy),
+            decided(script, learner, policy),
         ):
             np.testing.assert_array_equal(other, played)
 

@@ -144,17 +144,17 @@ def check_same_arms(
     script = script_for(model, arms, steps, rewards)
     pair = f"{type(model).__name__} with {getattr(policy, 'name', type(policy).__name__)}"
     plain = Interpreted(policy)
-    played = arms_simulated(script, model, plain)
-    demand_same(arms_replayed(script, played, model, plain), played, pair, "replay")
-    demand_same(arms_decided(script, model, plain), played, pair, "the agent")
+    played = simulated(script, model, plain)
+    demand_same(replayed(script, played, model, plain), played, pair, "replay")
+    demand_same(decided(script, model, plain), played, pair, "the agent")
     if not runs_compiled(model, policy):
         return
     if "simulate" in compiled:
-        demand_same(arms_simulated(script, model, policy), played, pair, "the compiled simulation")
+        demand_same(simulated(script, model, policy), played, pair, "the compiled simulation")
     if "replay" in compiled:
-        demand_same(arms_replayed(script, played, model, policy), played, pair, "compiled replay")
+        demand_same(replayed(script, played, model, policy), played, pair, "compiled replay")
     if "agent" in compiled:
-        demand_same(arms_decided(script, model, policy), played, pair, "the compiled agent")
+        demand_same(decided(script, model, policy), played, pair, "the compiled agent")
 
 
 def demand_same(found: Integers, played: Integers, pair: str, who: str) -> None:
@@ -167,7 +167,7 @@ def demand_same(found: Integers, played: Integers, pair: str, who: str) -> None:
     )
 
 
-def arms_simulated(script: Script, model: Any, policy: Any) -> Integers:
+def simulated(script: Script, model: Any, policy: Any) -> Integers:
     """Return the arms that a simulation plays."""
     horizon = len(script.rewards)
     result = simulate(
@@ -179,7 +179,7 @@ def arms_simulated(script: Script, model: Any, policy: Any) -> Integers:
     return arms
 
 
-def arms_replayed(script: Script, played: Integers, model: Any, policy: Any) -> Integers:
+def replayed(script: Script, played: Integers, model: Any, policy: Any) -> Integers:
     """Return the arms that were played where replay picks them, −1 where it picks others."""
     each = np.arange(played.size)
     sets, which = np.unique(script.offered, axis=0, return_inverse=True)
@@ -196,7 +196,7 @@ def arms_replayed(script: Script, played: Integers, model: Any, policy: Any) -> 
     return found
 
 
-def arms_decided(script: Script, model: Any, policy: Any) -> Integers:
+def decided(script: Script, model: Any, policy: Any) -> Integers:
     """Return the arms that an agent decides for."""
     agent = Agent(range(script.arms), model=model, policy=policy, seed=SEED)
     found = np.empty(len(script.rewards), dtype=np.int64)
