@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tsucb.paper.table2_claims import PAPER
+from tsucb.paper.table2 import PAPER
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"
@@ -134,10 +134,8 @@ def theorems_claims() -> str:
 def claims_table(name: str) -> str:
     """The claims that an experiment checked."""
     claims = pd.read_csv(RESULTS / name)
-    columns = ["statement", "paper", "measured", "agrees"]
-    header = ["the paper says", "its figure", "measured", "agrees"]
-    if "rule" in claims:  # results that were measured before do not have it
-        columns, header = [*columns, "rule"], [*header, "yes if"]
+    columns = ["statement", "paper", "measured", "agrees", "rule"]
+    header = ["the paper says", "its figure", "measured", "agrees", "yes if"]
     return markdown(header, claims[columns].to_numpy().tolist(), len(header))
 
 

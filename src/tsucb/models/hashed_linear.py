@@ -29,7 +29,7 @@ from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.checks import Count, Natural, Switch
 from tsucb.compiler import compiled, implements
-from tsucb.models.model import Model, believe, update
+from tsucb.models.model import Model, belief, update
 from tsucb.models.state import MOST_REWARDS, State, array, counts
 from tsucb.numeric.arrays import Floats, Integers, taken
 
@@ -166,8 +166,8 @@ def column_of(number, columns):  # type: ignore[no-untyped-def]
     return int(number) if 0.0 <= number < columns else 0
 
 
-@implements(believe, HashedLinear)
-def believe_hashed(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(belief, HashedLinear)
+def belief_of_hashed(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     noise, prior = outlook(state, context)
     columns, n = state.columns, arms.size
     mean, std = np.empty(n), np.empty(n)

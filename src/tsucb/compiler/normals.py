@@ -32,9 +32,12 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tsucb.compiler import compiled
-from tsucb.numeric.bursts import FIRST_FACTOR, SECOND_FACTOR, STEP
-from tsucb.numeric.eights import spread_out
+from tsucb.compiler.dispatch import compiled
+from tsucb.compiler.vectors import spread_out
+
+# Of SplitMix64: from one state to the next, and what it multiplies by.
+STEP = 0x9E3779B97F4A7C15
+FIRST_FACTOR, SECOND_FACTOR = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 AT_ONCE = 16
 LANES = AT_ONCE // 2
