@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help reproduce test lint types unit lowest lean dist stress sanitize audit bench bench-peers bench-defaults docs figures pages node-clients stress-serve clean
+.PHONY: help reproduce test lint types unit coverage lowest lean dist stress sanitize audit bench bench-peers bench-defaults docs figures pages node-clients stress-serve clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -36,11 +36,15 @@ types: .venv/test ## type checker, strict
 unit: .venv/test ## the tests
 	@$(BIN)/python -m pytest -n auto
 
+coverage: .venv/test ## which lines the tests run, by module (compiled functions count as run when they are called in Python)
+	@$(PIP) install pytest-cov
+	@$(BIN)/python -m pytest -n auto --cov=tsucb --cov-report=term $(ARGS)
+
 lowest: ## the tests with the lowest dependencies, in a virtual environment of their own (PYTHON=python3.13 for another version)
 	@$(PYTHON) -m venv .venv/lowest
 	@.venv/lowest/bin/python -m pip --quiet install uv
 	@.venv/lowest/bin/uv pip install --quiet --python .venv/lowest --resolution lowest-direct --editable '.[test]'
-	@TSUCB_CACHE=$(CURDIR)/.venv/lowest/cache .venv/lowest/bin/python -m pytest -n auto $(ARGS)
+	@TSUCB_CACHE=$(CURDIR)/.venv/lowest/cache .venv/lowest/bin/python -m pytest -n auto -W ignore::DeprecationWarning $(ARGS)
 
 lean: ## the size of a plain installation, and the time of its import
 	@rm -rf .venv/lean && $(PYTHON) -m venv .venv/lean
