@@ -581,6 +581,12 @@ def posterior_ratio(posterior: str, dataset: str, policy: str) -> float:
     return float(table.percent_of_ts[posterior, dataset, policy]) / 100
 
 
+def growth(larger: tuple[int, int], smaller: tuple[int, int]) -> float:
+    """Return how many times as long a task of Table 2 takes, by runs and steps."""
+    times = pd.read_csv(RESULTS / "table2-growth.csv").set_index(["runs", "horizon"]).seconds
+    return float(times[larger] / times[smaller])
+
+
 FIGURES: dict[str, Callable[[], str]] = {
     "grid-tsucb1": lambda: f"{share_of_ts('TS-UCB(1)')[0]:.0f} %",
     "grid-tsucb1-range": lambda: "{1:.0f} to {2:.0f} %".format(*share_of_ts("TS-UCB(1)")),
@@ -598,6 +604,8 @@ FIGURES: dict[str, Callable[[], str]] = {
     "ensemble-mushroom": lambda: (
         f"{posterior_ratio('deep ensemble', 'mushroom', 'TS-UCB(100)'):.1f} times"
     ),
+    "growth-runs": lambda: f"{growth((400, 10_000), (50, 10_000)):.1f} times",
+    "growth-steps": lambda: f"{growth((200, 10_000), (200, 2_500)):.1f} times",
     "peers-ts": lambda: peers("coba", "LinTSLearner"),
 }
 
