@@ -441,6 +441,19 @@ def sparse_coverage() -> str:
     return markdown(header, rows, 1)
 
 
+def fixed_factor() -> str:
+    """Regret of a UCB with a fixed factor, in per cent of TS's, with intervals."""
+    table = pd.read_csv(RESULTS / "fixed-factor.csv")
+    table["text"] = [
+        f"{r.percent:.0f} ({r.percent_low:.0f} to {r.percent_high:.0f})" for r in table.itertuples()
+    ]
+    problems = list(dict.fromkeys(zip(table.arms, table.noise, strict=True)))
+    texts = table.set_index(["policy", "arms", "noise"]).text
+    rows = [[p, *(texts[(p, *each)] for each in problems)] for p in dict.fromkeys(table.policy)]
+    head = [f"{arms} arms, noise {noise:g}" for arms, noise in problems]
+    return markdown(["regret in % of TS", *head], rows)
+
+
 def batches() -> str:
     """Microseconds of a row of a batch, beside the batch calls of others."""
     table = pd.read_csv(RESULTS / "batches.csv", dtype={"commit": str})
@@ -517,6 +530,7 @@ TABLES: dict[str, Callable[[], str]] = {
         clicks,
         sparse,
         sparse_coverage,
+        fixed_factor,
         batches,
         start,
         engine,
