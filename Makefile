@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help reproduce test lint types unit stress sanitize audit bench bench-peers bench-defaults docs figures node-clients stress-serve clean
+.PHONY: help reproduce test lint types unit test-public stress sanitize audit bench bench-peers bench-defaults docs figures node-clients stress-serve clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -35,6 +35,9 @@ types: .venv/test ## type checker, strict
 
 unit: .venv/test ## the tests
 	@$(BIN)/python -m pytest -n auto
+
+test-public: .venv/test ## the tests with Numba's own compiler, without the accelerator (slow)
+	@TSUCB_COMPILER=public TSUCB_CACHE=$(CURDIR)/.venv/public $(BIN)/python -m pytest -n auto
 
 stress: .venv/test ## 100,000 interrupts and 100,000 forged files against the agent (half an hour)
 	@$(BIN)/python tests/interrupts.py 100000
