@@ -43,7 +43,7 @@ from tsucb.compiler.memory import Kept, keepable
 from tsucb.compiler.text import LENT_BYTES, bytes_of, text_from
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hybrid_linear import HybridLinear
-from tsucb.models.model import believe, training_due, update
+from tsucb.models.model import belief, training_due, update
 from tsucb.numeric.arrays import Floats, Integers, taken
 from tsucb.policies.policy import Choice, choose, explored
 from tsucb.step import Player, initial_pulls, runs_compiled
@@ -506,15 +506,15 @@ def fill_places(deciding, values, words, columns, places, seen):  # type: ignore
     n = first_places(deciding, columns, words, rest, places, seen)
     if n < places.size:
         step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
-        whole = believe(model, state, context, columns, step, rng)
+        whole = belief(model, state, context, columns, step, rng)
     while n < places.size:
         step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
         if n == 0:
-            belief = whole
+            present = whole
         else:
             left = rest[: columns.size - n]
-            belief = belief_of_rest(whole, left, model, state, context, columns, step, rng)
-        choice = choose_seen(deciding.policy, belief, rng, seen[n])
+            present = belief_of_rest(whole, left, model, state, context, columns, step, rng)
+        choice = choose_seen(deciding.policy, present, rng, seen[n])
         fill_place(n, choice.arm, columns, words, books, rest, places)
         n += 1
 
@@ -558,7 +558,7 @@ def rest_of_belief(whole, left, model, state, context, columns, step, rng):  # t
 
 @implements(belief_of_rest, Law)
 def rest_believed_again(whole, left, model, state, context, columns, step, rng):  # type: ignore[no-untyped-def]
-    return believe(model, state, context, taken(columns, left), step, rng)
+    return belief(model, state, context, taken(columns, left), step, rng)
 
 
 # Machines
