@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help reproduce test lint types unit coverage lowest lean dist stress sanitize audit bench bench-peers bench-defaults docs figures pages node-clients stress-serve clean
+.PHONY: help reproduce test lint types unit test-public coverage lowest lean dist stress sanitize audit bench bench-peers bench-defaults docs figures pages node-clients stress-serve clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -56,6 +56,9 @@ lean: ## the size of a plain installation, and the time of its import
 dist: .venv/test ## the wheel and the archive, checked, into dist/
 	@$(BIN)/python -m build --no-isolation
 	@$(BIN)/python -m twine check --strict dist/*
+
+test-public: .venv/test ## the tests with Numba's own compiler, without the accelerator (slow)
+	@TSUCB_COMPILER=public TSUCB_CACHE=$(CURDIR)/.venv/public $(BIN)/python -m pytest -n auto
 
 stress: .venv/test ## 100,000 interrupts and 100,000 forged files against the agent (half an hour)
 	@$(BIN)/python tests/interrupts.py 100000
