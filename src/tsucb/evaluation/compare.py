@@ -1,14 +1,11 @@
-"""Would another agent have done better on this log? Whole configurations, compared.
+"""Compare whole configurations of agents on a log: would another agent have done better?
 
-Two ways, the same for all configurations of a comparison. *Replay*, where the log tried every arm
-often enough: the configuration plays through the log and learns from the decisions at which it
-picks what was logged, as if it had been live for so many decisions. *Doubly robust* otherwise: at
-every decision the configuration knows all rewards that had come by then, whatever arm was played,
-and is asked what it would choose. That is the value of its choices given this knowledge, not of a
-life of its own; what it would have learned from its own choices cannot be read off another's log.
+By *replay*, where the log tried every arm often enough: the configuration plays through the log
+and learns from the decisions at which it picks what was logged. Otherwise *doubly robust*: at every
+decision the configuration is asked what it would choose. What it would have learned from its own
+choices cannot be read off another's log. `ABOUT` says what the intervals of each are about.
 """
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,10 +18,10 @@ from tsucb.checks import whole_number
 from tsucb.evaluation.candidates import Candidate, candidate, predictions, reads_arms
 from tsucb.evaluation.settings import Settings, read_settings
 from tsucb.logs.decisions import Decisions, from_decision_log, from_table, read_decisions
-from tsucb.logs.estimators import Estimate, difference, doubly_robust
-from tsucb.logs.replay import replay, untried
+from tsucb.logs.estimators import Estimate, difference, doubly_robust, misfit
+from tsucb.logs.replay import LIVES, Lives, life_interval, life_width, play_lives, untried
 from tsucb.numeric.arrays import Floats
-from tsucb.numeric.statistics import NORMAL, mean_interval
+from tsucb.numeric.statistics import mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +29,14 @@ if TYPE_CHECKING:
 REPLAY, ROBUST = "replay", "doubly robust"
 LOGGED = "as logged"
 LEAST_REPLAYED = 500  # decisions that replay must be expected to keep
+ABOUT = {
+    REPLAY: "Intervals are about the mean reward of a life in which a configuration makes as many "
+    "decisions as were kept and learns from these alone, over other visitors and other luck; from "
+    f"{LIVES} replays of the log and of resampled logs.",
+    ROBUST: "Intervals are about what a configuration would choose at the decisions of this log, "
+    "knowing all rewards that had come by then, whichever arm was played; not about a life of its "
+    "own.",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,8 +147,8 @@ def compare(
     method
         "replay", "doubly robust", or "auto": replay if it can be expected to keep 500 decisions.
     rewards_between
-        The least and the largest possible reward, for bounds where there is no interval; 0 and 1
-        where the log has no other rewards.
+        The least and the largest possible reward, with which doubly robust estimates have intervals
+        also where few decisions carry them; 0 and 1 where the log has no other rewards.
     draws
         How often a configuration is asked at every decision what it would choose, as many policies
         choose at random.
@@ -177,6 +182,10 @@ def compare(
     decisions = as_decisions(log, columns).rewarded(missing)
     if len(decisions) < 2:
         raise ValueError("a log of one decision says nothing; give a longer one")
+    if decisions.probabilities is not None:
+        wrong = misfit(decisions.arm, decisions.probabilities, decisions.arms)
+        if wrong:
+            raise ValueError(wrong)
     if method == REPLAY and any(map(reads_arms, settings.values())):
         raise ValueError("a replay does not read features of arms; compare by 'doubly robust'")
     if method == "auto" and decisions.arm_features is not None:
@@ -187,8 +196,6 @@ def compare(
         method = REPLAY if replayed >= LEAST_REPLAYED and whole else ROBUST
     if method == REPLAY:
         return by_replay(decisions, settings, seed)
-    if rewards_between is None and np.isin(decisions.reward, (0.0, 1.0)).all():
-        rewards_between = (0.0, 1.0)
     return by_estimates(decisions, settings, draws, seed, rewards_between)
 
 
@@ -244,46 +251,38 @@ def by_estimates(
 
 
 def by_replay(decisions: Decisions, settings: Mapping[str, Settings], seed: int) -> Comparison:
-    """The comparison by replay."""
+    """Compare by replay of several lives; differences are paired by the log of each life."""
     n, reward = len(decisions), decisions.reward
-    values = {LOGGED: logged_estimate(reward)}
-    terms, kept = {LOGGED: reward}, {}
+    values, terms = {LOGGED: logged_estimate(reward)}, {LOGGED: reward}
+    kept: dict[str, int] = {}
     differences: dict[tuple[str, str], Estimate] = {}
+    lives: dict[str, Lives] = {}
     for name, each in settings.items():
         played = Candidate(each, decisions, seed)
-        found = replay(played.events, played.model, played.policy, seed=seed)
-        size = found.kept.size
-        kept[name] = size
-        error = (found.high - found.low) / (2 * NORMAL)
-        values[name] = Estimate(
-            found.rate, error, found.low, found.high, float(size), n, 0.0, n / size
-        )
-        # To first order the rate is the mean of these; differences of them are paired.
-        influence = np.full(n, found.rate)
-        influence[found.kept] += (reward[found.kept] - found.rate) * n / size
-        for other, before in terms.items():
-            differences[name, other] = paired(influence, before, size)
-        terms[name] = influence
+        found = play_lives(played.events, played.model, played.policy, seed)
+        size = float(np.mean([life.size for life in found.kept]))
+        kept[name] = round(size)
+        low, high = life_interval(found, reward)
+        rate, error = float(found.rates.mean()), float(found.rates.std(ddof=1))
+        values[name] = Estimate(rate, error, low, high, size, n, 0.0, n / size)
+        against = {LOGGED: found.logged} | {other: lives[other].rates for other in lives}
+        for other, rates in against.items():
+            extra, apart = rate - values[other].value, found.rates - rates
+            width, error = life_width(apart), float(apart.std(ddof=1))
+            differences[name, other] = Estimate(extra, error, extra - width, extra + width, size, n)
+        lives[name], terms[name] = found, contributions(found, reward)
     return Comparison(n, REPLAY, values, differences, terms, decisions.time, kept)
 
 
-def paired(first: Floats, second: Floats, size: int) -> Estimate:
-    """The mean of a difference, decision by decision."""
-    value, error, low, high = mean_interval(first - second)
-    return Estimate(value, error, low, high, float(size), first.size)
+def contributions(found: Lives, reward: Floats) -> Floats:
+    """Return what every decision of a log adds to the mean over lives, to first order."""
+    terms: Floats = np.full(reward.size, found.rates.mean())
+    for rate, kept in zip(found.rates, found.kept, strict=True):
+        np.add.at(terms, kept, (reward[kept] - rate) * reward.size / kept.size / found.rates.size)
+    return terms
 
 
 def logged_estimate(reward: Floats) -> Estimate:
     """What the log itself earned."""
     value, error, low, high = mean_interval(reward)
     return Estimate(value, error, low, high, float(reward.size), reward.size)
-
-
-def cumulative(first: Floats, second: Floats) -> tuple[Floats, Floats]:
-    """What the first earned more than the second up to every decision, and half a 95 % band."""
-    extra = first - second
-    mean = np.cumsum(extra) / np.arange(1, extra.size + 1)
-    spread = np.sqrt(np.maximum(np.cumsum(extra**2) - np.arange(1, extra.size + 1) * mean**2, 0.0))
-    total: Floats = np.cumsum(extra)
-    band: Floats = NORMAL * spread
-    return total, np.where(np.arange(extra.size) < 30, math.nan, band)
