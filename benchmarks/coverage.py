@@ -288,4 +288,4 @@ def main(path: Path, logs: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 200)
+    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 120)

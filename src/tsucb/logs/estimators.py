@@ -28,6 +28,9 @@ Range = tuple[float, float]
 # This many decisions must carry an estimate for Student's t: of rewards with bounds, of rewards
 # without, and where only the propensities of the arms played are known.
 WITH_BOUNDS, WITHOUT_BOUNDS, ONE_PROPENSITY = 12.0, 8.0, 64.0
+FAILED = (
+    0.1  # if Σ (weight · reward)² is a smaller share of what is expected, clicks failed to come
+)
 LARGEST_WEIGHT = 1e9  # a larger weight is treated as an arm that the log never tried
 # The gap of a log is not mentioned if it can move the value by at most this share of the error.
 NEGLIGIBLE = 0.05
@@ -392,7 +395,7 @@ class _Log:
         size = float(np.abs(weight).sum()) ** 2 / squares if squares > 0 else 0.0
         between = self._range(between)
         least, most = between or (float(self.reward.min()), float(self.reward.max()))
-        error, carriers = self.error(terms, guess, weighted)
+        error, carriers = self.error(terms, guess, weighted, bounds=between is not None)
         found = Estimate(mean, error, math.nan, math.nan, size, self.n, missing, largest)
         nothing = found._replace(value=math.nan, effective_size=0.0)
         if self.misfit:
@@ -423,28 +426,33 @@ class _Log:
         high += weighted.more * most - weighted.less * least
         return found._replace(low=low, high=high, bounded=bool(found.reason))
 
-    def error(self, terms: Floats, guess: Floats, weighted: _Weighted) -> tuple[float, float]:
+    def error(
+        self, terms: Floats, guess: Floats, weighted: _Weighted, *, bounds: bool
+    ) -> tuple[float, float]:
         """Return the standard error of the mean of the terms, and how many decisions carry it.
 
         Decisions that carry a sum are (Σ squares)² / Σ fourth powers: few if the tails are heavy.
-        The error is at least what the weights and the spread of rewards within arms let expect, as
-        what is rare may not have come.
+        Without bounds the error is at least what the weights and the spread of rewards within arms
+        let expect, as what is rare may not have come.
         """
-        errors = self.reward - guess[self.rows, self.arm]
-        errors -= (np.bincount(self.arm, errors) / np.maximum(np.bincount(self.arm), 1))[self.arm]
-        direct = (weighted.mass * guess).sum(axis=1)
-        expected = self.n * direct.var() + (errors**2).mean() * weighted.second
         came = (terms - terms.mean()) ** 2
         squares, fourth = float(came.sum()), float((came**2).sum())
         carriers = squares**2 / fourth if fourth > 0 else math.inf
-        return math.sqrt(max(float(expected), squares) / (self.n * (self.n - 1))), carriers
+        if not bounds:
+            errors = self.reward - guess[self.rows, self.arm]
+            counts = np.maximum(np.bincount(self.arm), 1)
+            errors -= (np.bincount(self.arm, errors) / counts)[self.arm]
+            direct = (weighted.mass * guess).sum(axis=1)
+            expected = self.n * direct.var() + (errors**2).mean() * weighted.second
+            squares = max(squares, float(expected))
+        return math.sqrt(squares / (self.n * (self.n - 1))), carriers
 
     def carriers(self, weighted: _Weighted, between: Range | None) -> float:
         """Return how many decisions carry the estimate.
 
         By the weights, which are known before the rewards. And no more than rewards differ from the
         usual one; if they have bounds, than those that count among the weighted: with clicks, the
-        clicks and the decisions without one.
+        clicks and the decisions without one. None if clicks failed to come where weights are large.
         """
         if weighted.second == 0:
             return math.inf
@@ -452,12 +460,15 @@ class _Log:
         if between is None:
             usual = float(np.median(self.reward))
             return min(by_weight, float(np.count_nonzero(self.reward != usual)))
-        counts = []
-        for distance in (self.reward - between[0], between[1] - self.reward):
-            for sizes, most in ((distance, by_weight / self.n), (weighted.weight * distance, 1.0)):
-                fourth = float((sizes**4).sum())
-                counts.append(most * float((sizes**2).sum()) ** 2 / fourth if fourth > 0 else 0.0)
-        return min(by_weight, *counts)
+        counts = [by_weight]
+        for distance in ((self.reward - between[0]) ** 2, (between[1] - self.reward) ** 2):
+            weighty = weighted.weight**2 * distance
+            seen, usual = float(weighty.sum()), float(distance.mean())
+            if seen <= FAILED * usual * weighted.second:
+                return 0.0
+            counts.append(by_weight * usual**2 / float((distance**2).mean()))
+            counts.append(seen**2 / float((weighty**2).sum()))
+        return min(counts)
 
     def bet(self, guess: Floats, weighted: _Weighted, between: Range) -> Range:
         """Return the interval by betting on the doubly robust terms."""
