@@ -350,7 +350,7 @@ def coverage() -> str:
     """Coverage of the intervals that are given, in per cent, and how often they are."""
     results = pd.read_csv(RESULTS / "coverage.csv", keep_default_na=False, na_values=[""])
     results = results[results.target.isin(["greedy", "soft", "uniform"])]
-    estimators = ("IPS", "self-normalised", "doubly robust")
+    estimators = ("IPS", "self-normalised", "doubly robust", "IPS, one propensity")
     rows = []
     for (arms, size, rewards, logger), group in results.groupby(
         ["arms", "size", "rewards", "logger"], sort=False

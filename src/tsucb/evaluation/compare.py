@@ -63,7 +63,7 @@ class Comparison:
     kept: dict[str, int]
 
     def table(self) -> "pd.DataFrame":
-        """One row per configuration: its value, and the difference to what was logged."""
+        """Return one row per configuration: its value, and the difference to what was logged."""
         import pandas as pd
 
         rows = []
@@ -84,7 +84,7 @@ class Comparison:
         return pd.DataFrame(rows)
 
     def pairs(self) -> "pd.DataFrame":
-        """One row per pair: how much more the first earns than the second, paired by decision."""
+        """Return one row per pair: how much more the first earns than the second."""
         import pandas as pd
 
         rows = [
@@ -95,7 +95,7 @@ class Comparison:
         return pd.DataFrame(rows)
 
     def reasons(self) -> list[str]:
-        """A sentence for each value, and each difference of two values, that has no interval."""
+        """Return a sentence for each value, and each difference, that has no interval."""
         found = [f"{name}: {each.reason}." for name, each in self.values.items() if each.reason]
         for (first, second), each in self.differences.items():
             if each.reason and self.values[first].trusted and self.values[second].trusted:
@@ -110,7 +110,7 @@ class Comparison:
 
 
 def verdict(found: Estimate) -> str:
-    """What a difference says.
+    """Return what a difference says.
 
     >>> verdict(Estimate(0.2, 0.05, 0.1, 0.3, 100, 200)), verdict(Estimate(0.1, 1, -1, 2, 9, 90))
     ('better', 'cannot tell')
@@ -169,16 +169,7 @@ def compare(
     ('replay', True)
     """
     whole_number("draws", draws)
-    if method not in ("auto", REPLAY, ROBUST):
-        raise ValueError(f"method is auto, {REPLAY!r} or {ROBUST!r}, not {method!r}")
-    if not isinstance(agents, Mapping) or not agents:
-        raise ValueError("give the agents to compare: a mapping of names to settings")
-    if LOGGED in agents:
-        raise ValueError(f"{LOGGED!r} is the name of what the log holds; give another")
-    settings = {
-        str(name): dict(each) if isinstance(each, Mapping) else read_settings(each)
-        for name, each in agents.items()
-    }
+    settings = agent_settings(agents)
     decisions = as_decisions(log, columns).rewarded(missing)
     if len(decisions) < 2:
         raise ValueError("a log of one decision says nothing; give a longer one")
@@ -186,21 +177,41 @@ def compare(
         wrong = misfit(decisions.arm, decisions.probabilities, decisions.arms)
         if wrong:
             raise ValueError(wrong)
-    if method == REPLAY and any(map(reads_arms, settings.values())):
-        raise ValueError("a replay does not read features of arms; compare by 'doubly robust'")
-    if method == "auto" and decisions.arm_features is not None:
-        method = ROBUST
-    if method == "auto":
-        replayed = len(decisions) * float(decisions.propensity.min())
-        whole = untried(decisions.propensity, decisions.offered.sum(axis=1)) == 0.0
-        method = REPLAY if replayed >= LEAST_REPLAYED and whole else ROBUST
-    if method == REPLAY:
+    if method_for(decisions, settings, method) == REPLAY:
         return by_replay(decisions, settings, seed)
     return by_estimates(decisions, settings, draws, seed, rewards_between)
 
 
+def agent_settings(
+    agents: Mapping[str, Settings | str | os.PathLike[str]],
+) -> dict[str, dict[str, Any]]:
+    """Return the settings of every agent, read from its file if it is a path."""
+    if not isinstance(agents, Mapping) or not agents:
+        raise ValueError("give the agents to compare: a mapping of names to settings")
+    if LOGGED in agents:
+        raise ValueError(f"{LOGGED!r} is the name of what the log holds; give another")
+    return {
+        str(name): dict(each) if isinstance(each, Mapping) else read_settings(each)
+        for name, each in agents.items()
+    }
+
+
+def method_for(decisions: Decisions, settings: Mapping[str, Settings], method: str) -> str:
+    """Return the method to compare by: the one asked for, or the one that suits the log."""
+    if method not in ("auto", REPLAY, ROBUST):
+        raise ValueError(f"method is auto, {REPLAY!r} or {ROBUST!r}, not {method!r}")
+    if method == REPLAY and any(map(reads_arms, settings.values())):
+        raise ValueError("a replay does not read features of arms; compare by 'doubly robust'")
+    if method != "auto":
+        return method
+    replayed = len(decisions) * float(decisions.propensity.min())
+    whole = untried(decisions.propensity, decisions.offered.sum(axis=1)) == 0.0
+    plain = decisions.arm_features is None
+    return REPLAY if plain and whole and replayed >= LEAST_REPLAYED else ROBUST
+
+
 def as_decisions(log: Any, columns: dict[str, Any]) -> Decisions:
-    """Decisions from whatever holds them."""
+    """Return decisions from a path, a data frame or decisions."""
     if isinstance(log, Decisions):
         if columns:
             raise TypeError(f"decisions have no columns to name, such as {next(iter(columns))}")
@@ -225,7 +236,7 @@ def by_estimates(
     seed: int,
     between: tuple[float, float] | None,
 ) -> Comparison:
-    """The comparison by doubly robust estimates."""
+    """Compare by doubly robust estimates."""
     arm, reward = decisions.arm, decisions.reward
     whole = decisions.probabilities
     propensity = decisions.propensity if whole is None else whole
@@ -283,6 +294,6 @@ def contributions(found: Lives, reward: Floats) -> Floats:
 
 
 def logged_estimate(reward: Floats) -> Estimate:
-    """What the log itself earned."""
+    """Return what the log itself earned."""
     value, error, low, high = mean_interval(reward)
     return Estimate(value, error, low, high, float(reward.size), reward.size)

@@ -1,4 +1,4 @@
-"""What another policy would have earned, from a log that kept the probability of every choice.
+"""Estimate what another policy would have earned, from a log with propensities.
 
 The log holds the arm played, its reward, and its propensity: the probability with which it was
 chosen, or better those of all arms. An agent with a floor (`Agent(exploration=0.05)`) knows them
@@ -47,10 +47,10 @@ class Estimate(NamedTuple):
     value : the estimate; NaN where the log cannot give it
     error : its standard error
     low, high : its 95 % interval; bounds where `bounded`; NaN where neither is possible
-    effective_size : (Σw)²/Σw², so many decisions of the policy itself would tell as much; 0 if none
+    effective_size : (Σw)²/Σw², decisions of the policy itself that would tell as much; 0 if none
     events : n, decisions in the log
     uncovered : the share of the policy's decisions that the log cannot speak about
-    largest_weight : of a decision; one decision counts for so many
+    largest_weight : of a decision: as many decisions as it counts for
     bounded : whether low and high are bounds for what the log cannot speak about
     reason : why there is no value or no interval, in a sentence; "" if there are both
 
@@ -92,7 +92,7 @@ def inverse_propensity(
     *,
     rewards_between: Range | None = None,
 ) -> Estimate:
-    """The mean of target(arm)/propensity · reward (Horvitz and Thompson 1952).
+    """Return the mean of target(arm)/propensity · reward (Horvitz and Thompson 1952).
 
     Parameters
     ----------
@@ -102,11 +102,12 @@ def inverse_propensity(
         The probability with which it was chosen (N,), or better those of all arms (N, K): then
         what the log cannot speak about is known exactly. With the first it is judged by the mean of
         the weights, more decisions are asked for, and intervals on logs of policies that became
-        sure of themselves may still be too narrow.
+        sure of themselves are too narrow.
     target
         (N, K) the probability with which the policy evaluated would have chosen each arm.
     rewards_between
-        The least and the largest possible reward, for bounds where the log has gaps.
+        The least and the largest possible reward; 0 and 1 if all rewards are. With it there is an
+        interval also where few decisions carry the estimate, and bounds where the log has gaps.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -131,7 +132,7 @@ def self_normalised(
     *,
     rewards_between: Range | None = None,
 ) -> Estimate:
-    """Σ weight · reward / Σ weight: the weighted mean, which moves with the rewards' zero.
+    """Return Σ weight · reward / Σ weight, the weighted mean, which moves with the rewards' zero.
 
     Slightly biased, and often much less variable than `inverse_propensity`, whose parameters it
     has. Where the log has gaps, it is the mean over what the log can speak about.
@@ -159,7 +160,7 @@ def doubly_robust(
     *,
     rewards_between: Range | None = None,
 ) -> Estimate:
-    """The reward predicted for the policy, corrected by the weighted errors of the prediction.
+    """Return the reward predicted for the policy, corrected by the weighted errors.
 
     The mean of Σₐ target(a) predicted(a) + target(arm)/propensity · (reward − predicted(arm)).
     Unbiased whatever is predicted; the better the prediction, the narrower the interval. A
@@ -235,10 +236,10 @@ def difference(
     *,
     rewards_between: Range | None = None,
 ) -> Estimate:
-    """How much more one policy earns than another, paired by decision, doubly robust.
+    """Return how much more one policy earns than another, paired by decision, doubly robust.
 
-    Where both choose alike, nothing need be known, so it often has an answer where the values of
-    the two have none. And where they hardly differ, it has bounds, if `rewards_between` is given.
+    Where both choose alike, nothing need be known, so a difference is often known better than
+    either value.
 
     Parameters
     ----------
@@ -541,14 +542,14 @@ def misfit(arm: Integers, chances: Floats, names: Any = None) -> str:
 
 
 def _missing(share: float) -> str:
-    """What the log cannot speak about, in words."""
+    """Return the share that the log cannot speak about, in words."""
     return f"the log cannot speak about {100 * share:.1f} % of what the policy would do"
 
 
 def target_probabilities(
     policy: Any, model: Model, state: Any, contexts: ArrayLike, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """What a policy would choose at every context of a log, and the rewards its model predicts.
+    """Return what a policy would choose at every context, and what its model predicts.
 
     Parameters
     ----------
@@ -572,7 +573,7 @@ def target_probabilities(
 
 
 def interval(found: Estimate, sign: bool = False, digits: int = 4) -> str:
-    """A value with its interval, bounds, or nothing.
+    """Return a value with its interval, its bounds, or a dash, as text.
 
     >>> interval(Estimate(0.125, 0.01, 0.1, 0.15, 90, 100)), interval(Estimate(*[math.nan] * 5, 9))
     ('0.125 (0.1 to 0.15)', '–')

@@ -222,7 +222,7 @@ def life_interval(found: Lives, reward: Floats) -> tuple[float, float]:
 
 
 def untried(propensity: Floats, offered: Integers) -> float:
-    """The share of offered arms that the log could not have played; 0 if that may be chance.
+    """Return the share of offered arms that the log could not have played; 0 if by chance.
 
     1/propensity has the number of arms that could be played for its mean.
 
@@ -239,7 +239,7 @@ def untried(propensity: Floats, offered: Integers) -> float:
 
 @compiled
 def go_through(log, player, floor, first, last, kept, counts, policy_stream, keep_stream):  # type: ignore[no-untyped-def]
-    """Events first … last − 1, or until the model wants to train; the next event, and if it does.
+    """Play events first … last − 1, or until training is due; return the next event, and if so.
 
     counts[0] of them matched so far, counts[1] were kept.
     """
