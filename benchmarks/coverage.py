@@ -220,6 +220,7 @@ def workflow_rows(arms: int, size: int, logs: int) -> Iterator[Row]:
     for seed in range(logs):
         log, means = click_log(arms, size, seed, 0.05)
         found = compare(log, AGENTS, draws=4)
+        assert log.probabilities is not None
         truth = {"as logged": float((log.probabilities * means).sum(axis=1).mean())}
         for name, settings in AGENTS.items():
             target = Candidate(settings, log, 0).choices(4)
@@ -239,7 +240,7 @@ def comparison_rows(key: Row, found: Comparison, truth: dict[str, float]) -> Ite
 
 def replay_rows(size: int, logs: int) -> Iterator[Row]:
     """Yield what `compare` says by replay, on clicks of arms drawn at random."""
-    agents = {
+    agents: dict[str, dict[str, Any]] = {
         "default": {},
         "TS-UCB(11)": {"policy": tsucb.TSUCB(11)},
         "greedy": {"policy": tsucb.Greedy(), "model": "BernoulliArms"},

@@ -109,7 +109,8 @@ class Asked:
 
 def with_floor(target: Floats, share: float, offered: NDArray[np.bool_]) -> Floats:
     """Return the probabilities of a policy of which a share is uniform among the arms offered."""
-    return (1 - share) * target + share * offered / offered.sum(axis=1, keepdims=True)
+    uniform: Floats = offered / offered.sum(axis=1, keepdims=True)
+    return (1 - share) * target + share * uniform
 
 
 def reads_arms(settings: Settings) -> bool:
