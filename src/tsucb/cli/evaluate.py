@@ -22,7 +22,6 @@ from tsucb.logs.estimators import interval
 from tsucb.logs.logged_data import check_events
 from tsucb.logs.replay import LIVES
 from tsucb.paper.news import log_files, read_day
-from tsucb.paper.news.events import news_events
 from tsucb.policies.names import named_policy, usual_ucb
 
 
@@ -278,7 +277,7 @@ def news_days(path: Path, strict: bool) -> Iterator[tuple[str, LoggedData]]:
         day = read_day(file, strict=strict)
         for problem in day.problems:
             typer.echo(f"{file.name}: skipped {problem}", err=True)
-        yield day.name + " (generated)" * day.generated, news_events(day)
+        yield day.name + " (generated)" * day.generated, day.logged_data()
 
 
 def with_model(events: LoggedData, name: ModelName, noise: float) -> tuple[LoggedData, Any]:

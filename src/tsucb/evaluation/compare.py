@@ -17,6 +17,7 @@ import numpy as np
 from tsucb.checks import whole_number
 from tsucb.evaluation.candidates import Candidate, candidate, predictions, reads_arms
 from tsucb.evaluation.settings import Settings, read_settings
+from tsucb.extras import require
 from tsucb.logs.decisions import Decisions, from_decision_log, from_table, read_decisions
 from tsucb.logs.estimators import Estimate, difference, doubly_robust, misfit
 from tsucb.logs.replay import LIVES, Lives, life_interval, life_width, play_lives, untried
@@ -64,6 +65,7 @@ class Comparison:
 
     def table(self) -> "pd.DataFrame":
         """Return one row per configuration: its value, and the difference to what was logged."""
+        require("tables", "pandas")
         import pandas as pd
 
         rows = []
@@ -85,6 +87,7 @@ class Comparison:
 
     def pairs(self) -> "pd.DataFrame":
         """Return one row per pair: how much more the first earns than the second."""
+        require("tables", "pandas")
         import pandas as pd
 
         rows = [

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tsucb.extras import require
 from tsucb.numeric.arrays import Floats
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 def read_table(path: Path) -> "pd.DataFrame":
     """Return the table in a CSV or Parquet file."""
+    require("tables", "pandas")
     import pandas as pd
 
     if not path.exists():
