@@ -39,32 +39,26 @@ decisions.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import islice
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tsucb.agent.decision import Decision, Ranking
-from tsucb.agent.knowledge import (
-    Knowledge,
-    Offer,
-    check_unique,
-    known_name,
-    plain_name,
-    token_of,
-)
+from tsucb.agent.knowledge import Knowledge, Offer, known_name, plain_name, token_of
 from tsucb.agent.machine import (
+    CLOSED,
     COUNTED,
     DUE,
     LONG,
     NOT_FINITE,
-    OBSERVED,
-    ONLY_QUEUE,
+    NOT_SPLIT,
+    RETURNED,
     Machine,
     make_machine,
     split_of,
 )
-from tsucb.agent.open_decisions import NOT_SPLIT, QUEUED, has_room, roomier_table
 from tsucb.checks import SMALLEST, between, flushed, truth, whole_number, within
 from tsucb.contexts.readers import (
     NOBODY,
@@ -75,7 +69,7 @@ from tsucb.contexts.readers import (
     Reading,
     laid_out_for,
     make_reader,
-    narrow_row,
+    narrow_rows,
     wanted_width,
 )
 from tsucb.contexts.values import shown
@@ -86,6 +80,7 @@ from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.model import Model, check_finite
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.exploring import Exploring
+from tsucb.policies.names import named_policy
 from tsucb.policies.ts_ucb import TSUCB
 from tsucb.step import start
 from tsucb.streams import POLICY, stream
@@ -97,6 +92,34 @@ if TYPE_CHECKING:
     from tsucb.agent.snapshot import Held
 
 _TEXT = (str, bytes)
+
+
+class Question(NamedTuple):
+    """A context with the arms that are offered, as given and as read."""
+
+    context: Context
+    arms: Any
+    offered: Offered
+    reading: Reading
+    many: bool
+
+
+class Lesson(NamedTuple):
+    """Rewards to learn: their rows behind each other, which end at `ends`; see `machine`."""
+
+    values: Floats
+    ends: Integers
+    columns: Integers
+    kinds: Integers
+    rewards: Floats
+
+    @classmethod
+    def of(cls, rows: list[bytes], columns: Any, kinds: Any, rewards: Any) -> "Lesson":
+        """Return rewards for rows as they were read."""
+        ends = np.cumsum([len(row) // 8 for row in rows], dtype=np.int64)
+        numbers = (np.array(each, dtype=np.int64) for each in (columns, kinds))
+        values = np.frombuffer(b"".join(rows)) if rows else np.zeros(0)
+        return cls(values, ends, *numbers, np.array(rewards, dtype=np.float64))
 
 
 class Learner:
@@ -238,34 +261,24 @@ class Learner:
     # Before every call
 
     def prepared(self) -> Knowledge:
-        """Return what is known with nothing left to do: arms have columns, rewards are learned."""
+        """Return what is known with nothing left to do: arms have columns, the model is trained."""
         known = self.known
-        if known.wanted is not None:
-            self.known = known = known.with_arms(known.wanted)
         if known.machine is None:
-            known.machine = self.machine_for(known)
-        if known.books.counts[DUE] or known.table.sizes[QUEUED]:
-            self.catch_up()
-        return self.known
+            if known.wanted is not None:
+                known = known.with_arms(known.wanted)
+            if known.books.counts[DUE]:
+                known = known.trained()
+            self.machine_for(known)
+            self.known = known
+            known.machine = known.made
+        return known
 
     def machine_for(self, known: Knowledge) -> Machine:
         """Return what decides and learns, bound to what is known."""
-        return known.machine or make_machine(self.policy, known, self.rng, self.keep_beliefs)
-
-    def catch_up(self) -> None:
-        """Train if that is due, and learn the rewards that are queued."""
-        while True:
-            known = self.known
-            if known.machine is None:
-                known.machine = self.machine_for(known)
-            if known.books.counts[DUE]:
-                self.known = known.trained()
-            elif not known.table.sizes[QUEUED]:
-                return
-            elif known.machine.learn is None:
-                self.known = known.drained()
-            else:
-                known.machine.learn(b"", 0, ONLY_QUEUE, 0.0)
+        if known.made is None:
+            known.made = make_machine(self.policy, known, self.rng, self.keep_beliefs)
+        machine: Machine = known.made
+        return machine
 
     # Arms
 
@@ -301,6 +314,7 @@ class Learner:
             if not self.reader.per_arm:
                 return NOBODY
             return Offered(self.arms, None, self.arms_by_name)
+        check_ordered(arms)
         if isinstance(arms, _TEXT) or not isinstance(arms, Iterable):
             raise TypeError(
                 "say which arms are offered: a list of their names, or a mapping of names to "
@@ -312,7 +326,8 @@ class Learner:
             names = tuple([n if type(n) is str else plain_name(n) for n in arms])
         else:
             names = tuple([known_name(name, self.arms_by_name) for name in arms])
-        check_unique(names)
+        if len(set(names)) < len(names):
+            raise ValueError("an arm is listed twice among those available; list each once")
         return Offered(names, features, names if self.coming else self.arms_by_name)
 
     def _offer(self, known: Knowledge, arms: Any, offered: Offered) -> tuple[Knowledge, Offer]:
@@ -330,9 +345,11 @@ class Learner:
     def _with_strangers(self, known: Knowledge, names: tuple[Arm, ...]) -> tuple[Knowledge, Offer]:
         """Return columns of arms that may not be known; those have columns of no arm."""
         new = [name for name in names if name not in known.arms]
-        if len(new) > len(known.free):
+        columns = list(islice(known.free_columns(), len(new)))
+        if len(columns) < len(new):
             known = self._roomier(known.changed(), names, len(new))
-        places = dict(zip(new, reversed(known.free), strict=False))
+            columns = list(islice(known.free_columns(), len(new)))
+        places = dict(zip(new, columns, strict=True))
         for name, column in places.items():
             known.books.tokens[column] = token_of(name)
         columns = [places[name] if name in places else known.arms[name] for name in names]
@@ -348,20 +365,21 @@ class Learner:
         if excess > 0 and spare > 0:
             count = min(max(excess, spare // 10), spare)
             known = known.without(list(known.arms)[:count])
-        return known if len(known.free) >= new else known.with_room(new)
-
-    def use(self, known: Knowledge, name: Arm, column: int) -> None:
-        """Note that an arm which comes with the decisions is used, and admit it if it is new."""
-        if name not in known.arms:
-            known.admit(name, column)
-        known.arms.move_to_end(name)
+        free = sum(1 for _ in known.free_columns())
+        return known if free >= new else known.with_room(new + len(known.free) - free)
 
     def admitted(self, known: Knowledge, names: tuple[Arm, ...]) -> tuple[Knowledge, Integers]:
         """Return the columns of arms that come with the decisions, after admitting new ones."""
         known, offer = self._with_strangers(known, names)
-        for name, column in zip(names, offer.columns.tolist(), strict=True):
-            self.use(known, name, column)
+        self.use(known, names, offer.columns)
         return known, offer.columns
+
+    def use(self, known: Knowledge, names: Iterable[Arm], columns: Integers) -> None:
+        """Note that arms which come with the decisions are used, and admit those that are new."""
+        for name, column in zip(names, columns.tolist(), strict=True):
+            if name not in known.arms:
+                known.admit(name, column)
+            known.arms.move_to_end(name)
 
     def column_of(self, known: Knowledge, arm: Arm) -> tuple[Knowledge, int]:
         """Return the column of an arm, which is admitted if it comes with this call."""
@@ -372,31 +390,73 @@ class Learner:
 
     # Deciding
 
-    def decide(self, context: Context = None, arms: Any = None) -> Decision:
-        """Choose an arm; count and learn nothing. The decision has no id."""
-        offered = self.offered(arms)
-        return self.decide_read(self.reader.read(context, offered, learn=False), arms, offered)
+    def ask(self, context: Context, arms: Any, learn: bool = True, many: bool = False) -> Question:
+        """Read a context, or several, and the arms that are offered; nothing has changed.
 
-    def decide_read(self, reading: Reading, arms: Any, offered: Offered) -> Decision:
-        """Do what `decide` does for a context that was read without learning."""
-        known, offer = self._offer(self.prepared(), arms, offered)
-        return self.chosen(known, offer, laid_out_for(reading, known.model).tobytes())[1]
+        This takes long where code is to be compiled; nobody need be locked out meanwhile.
+        """
+        question = self._read(context, arms, self.offered(arms), learn, many)
+        known, x = self.known, question.reading.x
+        if known.machine is None or x.shape[-1] > known.width or question.reading.z is not None:
+            self._compile_ahead(question.reading)
+        return question
 
-    def chosen(self, known: Knowledge, offer: Offer, x: bytes) -> tuple[int, Decision]:
-        """Choose among the arms offered; return the place of the arm, and a decision without id."""
-        known.machine = machine = self.machine_for(known)
-        place, _, seen = machine.decide(x, offer.columns, 0.0, False)
+    def _read(
+        self, context: Context, arms: Any, offered: Offered, learn: bool, many: bool
+    ) -> Question:
+        if many:
+            reading = self.reader.read_many(context, offered)
+        else:
+            reading = self.reader.read(context, offered, learn)
+        return Question(context, arms, offered, reading, many)
+
+    def placed(self, question: Question) -> tuple[Knowledge, Offer, Floats, Reading]:
+        """Return what would be known once a question is accepted: for `adopt`; nothing has changed.
+
+        The knowledge is as wide as the context and has columns for new arms. With it come the
+        offer, the context as the model takes it, and how it was read.
+        """
+        context, arms, offered, reading, many = question
+        if not self.reader.is_current(reading):
+            reading = self._read(context, arms, offered, True, many).reading
+        known, offer = self._offer(self.widened(reading), arms, offered)
+        self.machine_for(known)
+        return known, offer, laid_out_for(reading, known.model), reading
+
+    def fits(self, question: Question) -> bool:
+        """Return whether a question needs no placing: all arms, and a context as wide as known."""
+        reading = question.reading
+        wide = reading.z is None and reading.x.shape == (self.known.width,)
+        return question.arms is None and wide and self.reader.is_current(reading)
+
+    def chosen(
+        self, known: Knowledge, offer: Offer, x: bytes, counting: bool = False
+    ) -> tuple[int, Decision]:
+        """Choose among the arms offered, and count the decision or not; return the arm's place."""
+        machine = known.made
+        place, id, seen = machine.decide(x, offer.columns, counting)
         if place == NOT_FINITE:
             check_finite(np.frombuffer(x), known.model.largest)
-        decision = Decision("", offer.names[place], offer, self.policy, seen, machine.belief, 0.0)
-        return place, decision
+        arm, belief = offer.names[place], machine.belief
+        return place, Decision(id, arm, offer, self.policy, seen, belief, 0.0)
+
+    def decide(self, context: Context = None, arms: Any = None) -> Decision:
+        """Choose an arm; count and learn nothing. The decision has no id."""
+        return self.answer(self.ask(context, arms, learn=False))
+
+    def answer(self, question: Question) -> Decision:
+        """Do what `decide` does for a context that was read without learning."""
+        self.prepared()
+        known, offer, values, _ = self.placed(question)
+        return self.chosen(known, offer, values.tobytes())[1]
 
     def rank(self, context: Context, k: int, arms: Any = None) -> Ranking:
         """Choose a list of k different arms; count and learn nothing. It has no id."""
-        length, offered = whole_number("k", k, least=1), self.offered(arms)
-        reading = self.reader.read(context, offered, learn=False)
-        known, offer = self._offer(self.prepared(), arms, offered)
-        return self.ranked(known, offer, laid_out_for(reading, known.model).tobytes(), length)
+        length = whole_number("k", k, least=1)
+        question = self.ask(context, arms, learn=False)
+        self.prepared()
+        known, offer, values, _ = self.placed(question)
+        return self.ranked(known, offer, values.tobytes(), length)
 
     def ranked(self, known: Knowledge, offer: Offer, x: bytes, length: int) -> Ranking:
         """Choose a list among the arms offered, without an id."""
@@ -405,26 +465,30 @@ class Learner:
             raise ValueError(
                 f"a list of {length} cannot be made of {count} arms; make it shorter, or offer more"
             )
-        known.machine = machine = self.machine_for(known)
         places, seen = np.zeros(length, dtype=np.int64), np.full((length, 4 * count + 2), np.nan)
-        if machine.rank(x, offer.columns, places, seen) == NOT_FINITE:
+        if known.made.rank(x, offer.columns, places, seen) == NOT_FINITE:
             check_finite(np.frombuffer(x), known.model.largest)
         return Ranking("", offer, places, self.policy, seen, 0.0)
 
-    def placed(
-        self, reading: Reading, arms: Any, offered: Offered
-    ) -> tuple[Knowledge, Offer, Floats]:
-        """Return what would be known once the context is accepted, the offer, and the context.
+    def rows_of(self, values: Floats, places: Any) -> list[bytes]:
+        """Return the row that each of several decisions is learned from.
 
-        The knowledge is as wide as the context and has columns for new arms; nothing has changed.
+        `values` are their contexts (N, d), or (N, n, d) where each of n arms has a row; the arms
+        that were chosen are at `places`.
         """
-        known, offer = self._offer(self.widened(reading), arms, offered)
-        known.machine = self.machine_for(known)
-        return known, offer, laid_out_for(reading, known.model)
+        rows, split = values, split_of(self.model)
+        if rows.ndim == 3:
+            rows = rows[np.arange(len(rows)), places]
+        if split != NOT_SPLIT:
+            rows = np.insert(rows, 0, split, axis=1)
+        data, width = rows.tobytes(), 8 * rows.shape[1]
+        if not width:
+            return [b""] * len(rows)
+        return [data[i : i + width] for i in range(0, len(data), width)]
 
     def widened(self, reading: Reading) -> Knowledge:
         """Return what is known, as wide as a context; nothing has changed."""
-        known = self.prepared()
+        known = self.known
         width = wanted_width(reading, known.model) if reading.encoded else None
         return known if width is None else known.widened(width)
 
@@ -432,8 +496,9 @@ class Learner:
         """Accept what was read and placed."""
         if reading is not None:
             self.reader.accept(reading)
-        self.known = known
-        self.prepared()
+        if known is not self.known:
+            self.known = known
+            self.prepared()
 
     def width_after(self, context: Context, arms: Any = None) -> int:
         """Return how many columns the model will have once it has learned a context; learn nothing.
@@ -446,29 +511,14 @@ class Learner:
         wider = wanted_width(self.reader.read(context, self.offered(arms)), model)
         return sum(model.context_shape(1)[-1:]) if wider is None else int(np.sum(wider))
 
-    def make_room(self, rows: int, numbers: int) -> Machine:
-        """Make room for this many more open decisions; return the machine for it."""
-        known = self.prepared()
-        if not has_room(known.table, rows, numbers):
-            self.known = known.changed(table=roomier_table(known.table, rows, numbers))
-        machine: Machine = self.prepared().machine
-        return machine
-
-    def fits(self, reading: Reading) -> bool:
-        """Return whether a context is as wide as the model, and nothing was learned since."""
-        wide = reading.z is None and reading.x.shape == (self.known.width,)
-        return wide and self.reader.is_current(reading)
-
-    def compile_ahead(self, reading: Reading) -> None:
+    def _compile_ahead(self, reading: Reading) -> None:
         """Compile what a wider model needs, so that nobody waits for it while the agent is locked.
 
         Which code that is depends on the kinds of arrays in a state, not on how large they are.
         """
         known = self.known
-        if reading.z is None and reading.x.shape[-1] <= known.width and known.machine is not None:
-            return
         width = wanted_width(reading, known.model) if reading.encoded else None
-        if width is None and (known.machine is not None or known.books.counts.any()):
+        if width is None and (known.made is not None or known.books.counts.any()):
             return
         model = known.model if width is None else known.model.widened(width)
         two = model.start(2)
@@ -477,58 +527,79 @@ class Learner:
         )
         numbers = sum(array.size for array in leaves(two)) * max(len(known.arms), 2) // 2
         machine.long = numbers >= LONG
-        _ = machine.decide, machine.learn
+        _ = machine.decide, machine.learns_at_once and machine.learn
 
     # Learning
 
     def read(self, context: Context, arm: Arm, features: Any = None) -> bytes:
         """Return the row of one arm as bytes, after learning the columns that it needs."""
-        if not self.coming:
-            known_name(arm, self.arms_by_name)
-        reading = self.reader.read_one(context, features)
-        known = self.widened(reading)
-        self.reader.accept(reading)
-        self.known = known
-        return narrow_row(reading)
+        reading = self.read_one(context, arm, features)
+        self.prepared()
+        self.adopt(reading, self.widened(reading))
+        return narrow_rows(reading).tobytes()
+
+    def read_one(self, context: Context, arm: Arm, features: Any) -> Reading:
+        """Read the context of one arm, which must be known or may come; nothing has changed."""
+        plain_name(arm) if self.coming else known_name(arm, self.arms_by_name)
+        return self.reader.read_one(context, features)
 
     def read_many(self, contexts: Any) -> Floats:
         """Return contexts (a list, matrix or table) as a matrix, after learning their columns."""
         reading = self.reader.read_many(contexts, NOBODY)
-        known = self.widened(reading)
-        self.reader.accept(reading)
-        self.known = known
-        return laid_out_for(reading, known.model)
+        self.prepared()
+        self.adopt(reading, self.widened(reading))
+        return laid_out_for(reading, self.known.model)
 
     def count(self, arm: Arm) -> None:
         """Count a decision for an arm."""
         self.known, column = self.column_of(self.prepared(), arm)
-        self.prepared().machine.count(column)
+        self.prepared().machine.count(b"", np.array([column]))
 
     def learn(self, arm: Arm, row: bytes, reward: float) -> bool:
         """Learn the reward of a counted decision; return False if the arm is not there any more."""
         value, known = self.check_reward(reward), self.prepared()
-        check_row(row, known.model)
-        if not self.coming and arm not in known.arms:
+        try:
+            check_rows([row], known.model)
+        except ValueError:
+            raise ValueError(
+                "this is no row that was read for this model; give what `read` returned"
+            ) from None
+        kind = COUNTED if arm in known.arms else RETURNED
+        if not self.coming and kind == RETURNED:
             return False
-        returning = arm not in known.arms
         self.known, column = self.column_of(known, arm)
-        if returning:  # the decision left with the arm, and is counted for it again
-            self.known.books.chosen[column] += 1
-        self.learn_row(column, row, value, COUNTED)
+        self.learn_row(column, row, value, kind)
         return True
 
     def learn_row(self, column: int, row: bytes, reward: float, kind: int) -> None:
-        """Learn a reward of `kind` COUNTED or OBSERVED for a row, which has been read."""
+        """Learn a reward for a row, which has been read; see `machine` for the kinds."""
         known = self.prepared()
-        if known.machine.learn is not None:
-            if known.machine.learn(row, column, kind, reward):
-                self.catch_up()
-            return
-        reading = Reading(np.frombuffer(row))
-        rows = laid_out_for(_split(reading, known.model), known.model).reshape(1, -1)
-        self.known = known.learned(
-            np.array([column]), rows, np.array([reward]), observed=kind == OBSERVED
-        )
+        if not known.made.learns_at_once:
+            lesson = Lesson.of([row], [column], [kind], [reward])
+            self.known, _ = self.taught(known, lesson, 0)
+        else:
+            known.machine = None
+            if not known.made.learn(row, column, kind, reward):
+                known.machine = known.made
+        self.prepared()
+
+    def take_in(self, lesson: Lesson, before: int) -> None:
+        """Learn the rewards of decisions, of which the first closed decision number `before`."""
+        while (done := self.known.books.counts.item(CLOSED) - before) < lesson.rewards.size:
+            self.known, _ = self.taught(self.known, lesson, done)
+
+    def taught(self, known: Knowledge, lesson: Lesson, first: int) -> tuple[Knowledge, int]:
+        """Learn from reward number `first` on until the model has to train, and train it.
+
+        Into `known` itself, if one call of compiled code does it, else into a copy. Returns what is
+        then known, and the number of the next reward.
+        """
+        if known.books.counts[DUE]:
+            return known.trained(), first
+        if not self.machine_for(known).learns_at_once:
+            known = known.copied()
+        first = self.machine_for(known).learn_rows(*lesson, first)
+        return (known.trained() if known.books.counts[DUE] else known), first
 
     def check_reward(self, reward: Any) -> float:
         """Return a reward as a float that the model can learn from; raise otherwise."""
@@ -558,12 +629,12 @@ class Learner:
     def follow(self, policy: Any) -> None:
         """Decide by another policy from now on; what was learned stays."""
         self.policy = check_policy(policy)
-        self.known.machine = None
+        self.known.machine = self.known.made = None
 
     def reseed(self, seed: int | None = None) -> None:
         """Draw from another random stream; None for an arbitrary one."""
         self.rng = stream(check_seed(seed), 1, POLICY)
-        self.known.machine = None
+        self.known.machine = self.known.made = None
 
     # Files
 
@@ -589,29 +660,36 @@ class Learner:
         return self.hold().digest()
 
 
-def check_row(row: bytes, model: Model) -> None:
-    """Raise ValueError unless a model can learn from a row that was read earlier."""
-    numbers = np.frombuffer(row) if len(row) % 8 == 0 else np.full(1, np.nan)
-    good, size = within(numbers, model.largest), sum(model.context_shape(1)[-1:])
-    split = split_of(model)
-    if good and split != NOT_SPLIT:
-        first = numbers[0] if numbers.size else -1.0
-        good = 0 <= first <= split and first % 1 == 0
-        size = int(first) + 1 + size - split
-    if not good or numbers.size > size:
-        raise ValueError("this is no row that was read for this model; give what `read` returned")
+def check_rows(rows: list[bytes], model: Model) -> None:
+    """Raise ValueError unless a model can learn from rows that were read earlier."""
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    if (lengths % 8).any():
+        raise ValueError("rows that are no numbers")
+    lengths //= 8
+    values, width, split = np.frombuffer(b"".join(rows)), model_width(model), split_of(model)
+    if split != NOT_SPLIT:  # the first number says how many are the context's
+        if (lengths < 1).any():
+            raise ValueError("rows of the wrong length")
+        heads = np.cumsum(lengths) - lengths
+        first, values = values[heads], np.delete(values, heads)
+        whole = (first >= 0) & (first <= split) & (first % 1 == 0) & (first < lengths)
+        if not whole.all():
+            raise ValueError("rows that are not split as the model's")
+        lengths = lengths - 1 - first + split
+    if (lengths > width).any():
+        raise ValueError("rows of the wrong length")
+    check_finite(values, float(model.largest))
 
 
-def _split(reading: Reading, model: Model) -> Reading:
-    """Return a row as it was read: with features of arms, those of the context by themselves."""
-    if split_of(model) == NOT_SPLIT:
-        return reading
-    first = int(reading.x[0]) + 1
-    return Reading(reading.x[1:first], reading.x[first:][None])
+def model_width(model: Model) -> int:
+    """Return the number of columns of a row."""
+    return sum(model.context_shape(1)[-1:])
 
 
 def check_policy(policy: Any) -> Any:
-    """Return a policy; raise TypeError for anything else."""
+    """Return a policy, also by its name; raise TypeError for anything else."""
+    if isinstance(policy, str):
+        return named_policy(policy)
     if isinstance(policy, type) or not callable(getattr(policy, "choose", None)):
         raise TypeError("policy must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
     return policy
@@ -644,8 +722,15 @@ def _number(reward: Any) -> float:
     return value
 
 
+def check_ordered(arms: Any) -> None:
+    """Raise TypeError for a set, whose order differs from process to process."""
+    if isinstance(arms, set | frozenset):
+        raise TypeError("arms must have an order, which a set has not; give a list of names")
+
+
 def _arm_names(arms: Iterable[Arm]) -> tuple[Arm, ...]:
     """Return the names of a list of arms."""
+    check_ordered(arms)
     if isinstance(arms, str) or not isinstance(arms, Iterable):
         raise TypeError(f"arms must be a list of names, such as [{shown(arms)}]")
     names: dict[Arm, None] = {}

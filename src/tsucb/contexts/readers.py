@@ -794,8 +794,13 @@ def records(table: Any, names: Iterable[str]) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def narrow_row(reading: Reading) -> bytes:
-    """Return the numbers of one arm as a row; with features of arms, the context's count first."""
-    if reading.z is None:
-        return reading.x.tobytes()
-    return np.concatenate(([reading.x.shape[-1]], reading.x.ravel(), reading.z.ravel())).tobytes()
+def narrow_rows(reading: Reading) -> Floats:
+    """Return rows of one arm each, as wide as they were read.
+
+    With features of arms: the number of the context's columns, these, and those of the arm.
+    """
+    x, z = reading.x, reading.z
+    if z is None:
+        return np.ascontiguousarray(x)
+    count = np.full((*x.shape[:-1], 1), float(x.shape[-1]))
+    return np.concatenate((count, x, z.reshape(*x.shape[:-1], z.shape[-1])), axis=-1)
