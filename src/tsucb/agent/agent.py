@@ -30,7 +30,7 @@ from tsucb.agent.decision_log import DecisionLog
 from tsucb.agent.guard import AGENTS, Guard
 from tsucb.agent.knowledge import Knowledge, plain_name
 from tsucb.agent.learner import Learner
-from tsucb.agent.machine import CLOSED, DECISIONS, OBSERVED, decision_id
+from tsucb.agent.machine import CLOSED, DECISIONS, OBSERVED
 from tsucb.agent.open_decisions import OpenDecisions, UnknownDecision, leading_number
 from tsucb.checks import whole_number
 from tsucb.contexts.readers import Arm, Context, narrow_rows, one_by_one
@@ -202,13 +202,14 @@ class Agent:
     @property
     def open_decisions(self) -> int:
         """How many decisions wait for a reward; never more than `max_open`."""
-        with self._guard.lock:
+        with self._guard.alone():
+            self._settled()
             return len(self._open)
 
     @property
     def dropped(self) -> int:
         """How many decisions were dropped because more than `max_open` waited."""
-        with self._guard.lock:
+        with self._guard.alone():
             counts = self._ready().books.counts
             return int(counts[DECISIONS] - counts[CLOSED]) - self._open.places()
 
@@ -340,31 +341,29 @@ class Agent:
             x = context.tobytes()
         else:
             question = learner.ask(context, arms)
-            x = question.reading.x.tobytes()
         now = self._clock()
         if type(now) is not float or now - now != 0.0:
             now = check_time(now)
         with self._guard.alone():
-            known = learner.known if learner.known.machine is not None else self._ready()
-            if question is None or learner.fits(question):
-                offer, reading = known.everyone, question and question.reading
+            known = learner.known
+            if known.machine is None:
+                known = self._ready()
+            if question is None:
+                offer = known.everyone
                 if not offer.names:
                     raise ValueError("no arm is available; add one, or list at least one")
+                _, decision = learner.chosen(known, offer, x, now, True)
+                number = known.books.counts.item(DECISIONS)
             else:
                 known, offer, values, reading = learner.placed(question)
                 x = values.tobytes()
-            place, decision = learner.chosen(known, offer, x, not learner.coming)
-            decision.time = now
-            if reading is not None:
-                learner.adopt(reading, known)
-            if learner.coming:
-                columns = offer.columns[place : place + 1]
-                learner.use(learner.known, (decision.arm,), columns)
-                decision.id = decision_id(*learner.known.machine.count(x, columns))
-            if learner.reader.per_arm:
-                (x,) = learner.rows_of(values[None], [place])
-            number = known.books.counts.item(DECISIONS)
-            self._open.add(decision.id, (number, now, decision.arm, x))
+                place, decision = learner.chosen(known, offer, x, now)
+                number, decision.id = learner.commit(known, offer, reading, x, [place])
+                if learner.reader.per_arm:
+                    (x,) = learner.rows_of(values[None], [place])
+            self._open[decision.id] = number, now, decision.arm, x
+            if len(self._open) > self._open.limit:
+                self._open.drop_oldest()
         if self._log is not None:
             self._log.decided(decision, _logged(context, arms))
         return decision
@@ -396,15 +395,12 @@ class Agent:
             known, offer, values, reading = learner.placed(question)
             x = values.tobytes()
             ranking = learner.ranked(known, offer, x, length)
-            learner.adopt(reading, known)
-            columns = offer.columns[list(ranking.places)]
-            if learner.coming:
-                learner.use(learner.known, ranking.arms, columns)
-            number, checksum = learner.known.machine.count(x, columns)
-            ranking.id, ranking.time = decision_id(number, checksum), now
+            number, ranking.id = learner.commit(known, offer, reading, x, ranking.places)
+            ranking.time = now
             each = np.broadcast_to(values, (length, *values.shape))
             rows = tuple(learner.rows_of(each, ranking.places))
-            self._open.add(ranking.id, (number, now, ranking.arms, rows))
+            self._open[ranking.id] = number, now, ranking.arms, rows
+            self._open.drop_oldest()
         if self._log is not None:
             told = _logged(context, arms)
             for place in range(length):
@@ -444,7 +440,7 @@ class Agent:
             decisions, counts = decide_many(known, learner.policy, values, offer, now)
             learner.adopt(reading, known)
             if learner.coming:
-                some = np.unique(decisions.places)
+                some = np.unique(decisions.places).tolist()
                 learner.use(known, [offer.names[i] for i in some], offer.columns[some])
             known.machine.take_counts(*counts)
             rows = learner.rows_of(values, decisions.places)
@@ -536,7 +532,8 @@ class Agent:
                 raise ValueError(f"a decision {shown(id)} is open already; give another id")
             column, row = self._place_one(reading, context, arm, features)
             number, _ = learner.known.machine.count(row, np.array([column]))
-            self._open.add(id, (number, now, plain_name(arm), row))
+            self._open[id] = number, now, plain_name(arm), row
+            self._open.drop_oldest()
 
     def _place_one(
         self, reading: Any, context: Context, arm: Arm, features: Any
@@ -573,7 +570,7 @@ class Agent:
         with self._guard.alone():
             if self._learner.known.machine is None:
                 self._ready()
-            decision = self._open.find(id)
+            decision = self._open.get(id) if type(id) is str else self._open.find(id)
             if decision is None:
                 self._refuse(id)
             if type(decision[2]) is tuple:

@@ -56,10 +56,11 @@ from tsucb.agent.machine import (
     NOT_SPLIT,
     RETURNED,
     Machine,
+    decision_id,
     make_machine,
     split_of,
 )
-from tsucb.checks import SMALLEST, between, flushed, truth, whole_number, within
+from tsucb.checks import LARGEST, SMALLEST, between, flushed, truth, whole_number, within
 from tsucb.contexts.readers import (
     NOBODY,
     Arm,
@@ -397,6 +398,8 @@ class Learner:
         """
         question = self._read(context, arms, self.offered(arms), learn, many)
         known, x = self.known, question.reading.x
+        if self.reader.largest < LARGEST:  # which is all that encoders check for
+            check_finite(x, self.reader.largest)
         if known.machine is None or x.shape[-1] > known.width or question.reading.z is not None:
             self._compile_ahead(question.reading)
         return question
@@ -419,26 +422,34 @@ class Learner:
         context, arms, offered, reading, many = question
         if not self.reader.is_current(reading):
             reading = self._read(context, arms, offered, True, many).reading
+        known, x = self.known, reading.x
+        if arms is None and reading.z is None and x.shape == (known.width,) and known.arms:
+            return known, known.everyone, x, reading
         known, offer = self._offer(self.widened(reading), arms, offered)
         self.machine_for(known)
         return known, offer, laid_out_for(reading, known.model), reading
 
-    def fits(self, question: Question) -> bool:
-        """Return whether a question needs no placing: all arms, and a context as wide as known."""
-        reading = question.reading
-        wide = reading.z is None and reading.x.shape == (self.known.width,)
-        return question.arms is None and wide and self.reader.is_current(reading)
+    def commit(
+        self, known: Knowledge, offer: Offer, reading: Reading, x: bytes, places: Sequence[int]
+    ) -> tuple[int, str]:
+        """Accept a question that was placed, and count decisions in it; return number and id."""
+        self.adopt(reading, known)
+        columns = offer.columns[list(places)]
+        if self.coming:
+            self.use(known, [offer.names[place] for place in places], columns)
+        number, checksum = known.machine.count(x, columns)
+        return number, decision_id(number, checksum)
 
     def chosen(
-        self, known: Knowledge, offer: Offer, x: bytes, counting: bool = False
+        self, known: Knowledge, offer: Offer, x: bytes, now: float = 0.0, counting: bool = False
     ) -> tuple[int, Decision]:
         """Choose among the arms offered, and count the decision or not; return the arm's place."""
         machine = known.made
         place, id, seen = machine.decide(x, offer.columns, counting)
         if place == NOT_FINITE:
             check_finite(np.frombuffer(x), known.model.largest)
-        arm, belief = offer.names[place], machine.belief
-        return place, Decision(id, arm, offer, self.policy, seen, belief, 0.0)
+        names = offer.names
+        return place, Decision(id, names[place], offer, self.policy, seen, machine.belief, now)
 
     def decide(self, context: Context = None, arms: Any = None) -> Decision:
         """Choose an arm; count and learn nothing. The decision has no id."""

@@ -12,7 +12,7 @@ from tsucb.agent.machine import DUE, Books
 from tsucb.agent.open_decisions import OpenDecision
 from tsucb.agent.snapshot import check_knowledge, check_open
 from tsucb.contexts.encoding import Encoder
-from tsucb.contexts.readers import AnyArmFeatures, AnyContext, Arm, Reader
+from tsucb.contexts.readers import Arm, ArmFeatures, Reader
 from tsucb.contexts.values import shown
 from tsucb.models.forgetting import without_forgetting
 from tsucb.structure import pack_object
@@ -125,9 +125,9 @@ def _same_columns(
     if not _encoders(one.reader):
         return one.reader, known, [bytes] * 3
     triples = zip(*(_encoders(each.reader) for each in learners), strict=True)
-    encoders = [a.joined(b, c)[0] for a, b, c in triples]
-    hybrid = isinstance(one.reader, AnyArmFeatures)
-    widths: Any = tuple(encoder.used for encoder in encoders) if hybrid else encoders[0].width
+    encoders = [a.joined(b, c) for a, b, c in triples]
+    hybrid = isinstance(one.reader, ArmFeatures)
+    widths: Any = tuple(encoder.width for encoder in encoders) if hybrid else encoders[0].width
     wide, moves = [], []
     for learner, each in zip(learners, known, strict=True):
         model: Any = without_forgetting(each.model)
@@ -139,10 +139,7 @@ def _same_columns(
         places = tuple(places) if hybrid else places[0]
         wide.append(each.widened(widths, places))
         moves.append(functools.partial(_moved, widths=widths, places=places))
-    model = wide[0].model
-    if hybrid:
-        return AnyArmFeatures(model, (encoders[0], encoders[1])), wide, moves
-    return AnyContext(model, encoders[0]), wide, moves
+    return type(one.reader)(wide[0].model, *encoders), wide, moves
 
 
 def _moved(row: bytes, widths: Any, places: Any) -> bytes:

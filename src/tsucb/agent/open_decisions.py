@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeAlias
+from itertools import islice
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,16 +28,9 @@ the id
     """
 
 
-class Settlement(NamedTuple):
-    """Decisions that are being closed.
-
-    ids: of the decisions; before: how many were closed before the first of them.
-    lesson: their rewards; None if a single call learns the one reward.
-    """
-
-    ids: tuple[str, ...]
-    before: int
-    lesson: Lesson | None
+# Decisions that are being closed: their ids; how many were closed before the first of them; and
+# their rewards, or None if a single call learns the one reward.
+Settlement: TypeAlias = tuple[tuple[str, ...], int, Lesson | None]
 
 
 class OpenDecisions(dict[str, OpenDecision]):
@@ -71,16 +65,11 @@ class OpenDecisions(dict[str, OpenDecision]):
         arms = (self[id][2] for id in (self if ids is None else ids))
         return sum(len(arm) if type(arm) is tuple else 1 for arm in arms)
 
-    def add(self, id: str, decision: OpenDecision) -> None:
-        """Open a decision, and drop the oldest if there are too many."""
-        self[id] = decision
-        if len(self) > self.limit:
-            self.drop_oldest()
-
     def drop_oldest(self) -> None:
         """Forget the oldest decisions beyond the limit."""
-        for id in list(self)[: len(self) - self.limit]:
-            del self[id]
+        if (excess := len(self) - self.limit) > 0:
+            for id in list(islice(self, excess)):
+                del self[id]
 
     def reward(self, id: str, decision: OpenDecision, reward: float) -> bool:
         """Learn the reward of one decision and close it; return False if its arm has left."""
@@ -91,7 +80,7 @@ class OpenDecisions(dict[str, OpenDecision]):
             return self.settle([id], [reward]) > 0
         if self.learner.coming:
             known.arms.move_to_end(arm)  # type: ignore[arg-type]
-        self.settlement = Settlement((id,), known.books.counts.item(CLOSED), None)
+        self.settlement = (id,), known.books.counts.item(CLOSED), None
         known.machine = None
         due = machine.learn(decision[3], column, COUNTED, reward)
         del self[id]
@@ -134,7 +123,7 @@ class OpenDecisions(dict[str, OpenDecision]):
             for arm, here in zip(arms, current, strict=True)
         ]
         lesson = Lesson.of(rows, columns, np.where(current, COUNTED, RETURNED), rewards)
-        self.settlement = Settlement(ids, known.books.counts.item(CLOSED), lesson)
+        self.settlement = ids, known.books.counts.item(CLOSED), lesson
         known.machine = None
         self.finish()
         return int(np.count_nonzero((lesson.columns >= 0) & ~np.isnan(lesson.rewards)))

@@ -17,12 +17,7 @@ from tsucb.agent.machine import CLOSED, DECISIONS, DUE, OBSERVATIONS, Books
 from tsucb.agent.open_decisions import OpenDecision, OpenDecisions
 from tsucb.agent.storage import MOST_COUNT, count_of
 from tsucb.checks import LARGEST
-from tsucb.contexts.encoding import Encoder
-from tsucb.contexts.hashing import HashingEncoder
-from tsucb.contexts.readers import AnyArmFeatures, AnyContext, Reader, make_reader
-from tsucb.models.forgetting import without_forgetting
-from tsucb.models.hashed_linear import HashedLinear
-from tsucb.models.hybrid_linear import HybridLinear
+from tsucb.contexts.readers import make_reader, restore_reader
 from tsucb.models.model import Model, trains
 from tsucb.models.state import State
 from tsucb.structure import (
@@ -241,7 +236,9 @@ def assembled(
         raise ValueError("other features than its model has")
     coming, streaming = settings["coming"], settings["streaming"]
     if values["encoders"]:
-        reader = any_reader(model, values["encoders"])
+        reader = restore_reader(model, values["encoders"])
+        if any(part.width > max(MOST_FEATURES, model_width(model)) for part in reader.encoders):
+            raise ValueError("it reads more columns than its model has")
     else:
         reader = make_reader(model, names, transformer, streaming, (), False)
     if coming and not reader.per_arm:
@@ -262,25 +259,6 @@ def positive(value: Any) -> int:
     if count_of(value) < 1:
         raise ValueError(f"{value!r} where a count belongs")
     return int(value)
-
-
-def any_reader(model: Any, states: list[Any]) -> Reader:
-    """Return what reads contexts, and perhaps arms, as they come, from its encoders' states."""
-    plain: Any = without_forgetting(model)
-    if isinstance(plain, HashedLinear):
-        (state,) = states
-        return AnyContext(model, HashingEncoder.from_state(state, plain.bits, plain.crossed))
-    encoders = [Encoder.from_state(state) for state in states]
-    for encoder in encoders:
-        if encoder.width > max(MOST_FEATURES, model_width(model)):
-            raise ValueError("it reads more columns than its model has")
-    if isinstance(plain, HybridLinear):
-        contexts, arms = encoders
-        plain.widened((contexts.used, arms.used))
-        return AnyArmFeatures(model, (contexts, arms))
-    (encoder,) = encoders
-    plain.widened(encoder.width)  # or it is no model that can read contexts by itself
-    return AnyContext(model, encoder)
 
 
 def check_model(saved: Any, room: int, depth: int = 0) -> None:
