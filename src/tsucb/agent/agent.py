@@ -349,7 +349,7 @@ class Agent:
             if known.machine is None:
                 known = self._ready()
             if question is None:
-                offer = known.everyone
+                offer = known.everyone or known.all_arms()
                 if not offer.names:
                     raise ValueError("no arm is available; add one, or list at least one")
                 _, decision = learner.chosen(known, offer, x, now, True)

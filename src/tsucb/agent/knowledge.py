@@ -51,7 +51,7 @@ class Knowledge:
     """
 
     # Slots are found faster.
-    __slots__ = ("_everyone", "arms", "books", "born", "free", "machine", "made", "model", "names",
+    __slots__ = ("arms", "books", "born", "everyone", "free", "machine", "made", "model", "names",
                  "state", "wanted", "width")  # fmt: skip
 
     def __init__(
@@ -60,7 +60,7 @@ class Knowledge:
     ) -> None:  # fmt: skip
         self.model, self.state, self.arms = model, state, OrderedDict(arms)
         self.books, self.born, self.free = books, dict(born or {}), dict.fromkeys(free)
-        self._everyone: Offer | None = None
+        self.everyone: Offer | None = None  # all arms, once they were asked for
         self.width = sum(model.context_shape(1)[-1:])  # of a row
         self.names: dict[int, Arm] = {column: name for name, column in self.arms.items()}
         # What decides and learns, bound to all this. `machine` is None while something is to be
@@ -80,12 +80,10 @@ class Knowledge:
             books.tokens[column] = token_of(name)
         return cls(model, state, arms, books, free=range(len(arms), count))
 
-    @property
-    def everyone(self) -> Offer:
-        """All arms."""
-        if self._everyone is None:
-            self._everyone = self.offer(self.arms)
-        return self._everyone
+    def all_arms(self) -> Offer:
+        """Return all arms; `everyone` has them from then on."""
+        self.everyone = self.offer(self.arms)
+        return self.everyone
 
     @property
     def selects(self) -> bool:
@@ -132,7 +130,7 @@ class Knowledge:
         self.names[column] = name
         self.arms[name] = column  # with this, it is an arm
         self.free.pop(column, None)
-        self._everyone = None
+        self.everyone = None
 
     def with_room(self, arms: int) -> "Knowledge":
         """Return another with at least this many free columns, and half as many columns again."""

@@ -334,7 +334,7 @@ class Learner:
     def _offer(self, known: Knowledge, arms: Any, offered: Offered) -> tuple[Knowledge, Offer]:
         """Return the columns of arms that are offered; with room for those that are not known."""
         if arms is None and not self.reader.per_arm:
-            offer = known.everyone
+            offer = known.everyone or known.all_arms()
         elif self.coming:
             known, offer = self._with_strangers(known, offered.names)
         else:
@@ -424,7 +424,7 @@ class Learner:
             reading = self._read(context, arms, offered, True, many).reading
         known, x = self.known, reading.x
         if arms is None and reading.z is None and x.shape == (known.width,) and known.arms:
-            return known, known.everyone, x, reading
+            return known, known.everyone or known.all_arms(), x, reading
         known, offer = self._offer(self.widened(reading), arms, offered)
         self.machine_for(known)
         return known, offer, laid_out_for(reading, known.model), reading

@@ -75,7 +75,7 @@ class OpenDecisions(dict[str, OpenDecision]):
         """Learn the reward of one decision and close it; return False if its arm has left."""
         known, number, arm = self.learner.known, decision[0], decision[2]
         machine, column = known.machine, known.arms.get(arm, -1)  # type: ignore[arg-type]
-        current = column >= 0 and known.born.get(arm, 0) < number  # type: ignore[arg-type]
+        current = column >= 0 and (not known.born or known.born.get(arm, 0) < number)  # type: ignore[arg-type]
         if not current or not machine.learns_at_once:
             return self.settle([id], [reward]) > 0
         if self.learner.coming:
