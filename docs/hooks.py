@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 MARK = re.compile(r"^::: (\S+)$", re.MULTILINE)
+PICTURE = re.compile(
+    r'<picture>\s*<source[^>]*>\s*<img alt="([^"]*)" src="(\S+)-light\.svg"[^>]*>\s*</picture>'
+)
 PARAMETERS = re.compile(r"^Parameters\n-+\n((?:\S.*\n(?: +.*\n|\n(?= ))*)+)", re.MULTILINE)
 PARAMETER = re.compile(r"^(\S.*)\n((?: +.*\n|\n(?= ))*)", re.MULTILINE)
 EXAMPLE = re.compile(r"^>>> .*(?:\n\S.*)*", re.MULTILINE)
@@ -18,9 +21,26 @@ SECTION = re.compile(r"^(\w+)\n-{3,}$", re.MULTILINE)
 REFERENCE = re.compile(r"^Reference: ((?:.+\n?)+)", re.MULTILINE)
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Replace the marks of a page, as mkdocs calls it."""
-    return MARK.sub(lambda mark: document(mark[1]), markdown)
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Write out the reference entries and the pictures of a page, as mkdocs calls it."""
+    folder = Path(page.file.abs_src_path).parent
+    text = PICTURE.sub(lambda picture: images(folder, picture[2], picture[1]), markdown)
+    return MARK.sub(lambda mark: document(mark[1]), text)
+
+
+def images(folder: Path, name: str, description: str) -> str:
+    """Return a picture as Markdown images for light and dark pages, and for phones if it has them.
+
+    GitHub follows the colours of the system; the site has a switch, so its style sheet selects.
+    """
+    kinds = {"wide": name, "narrow": f"{name}-narrow"}
+    if not (folder / f"{name}-narrow-light.svg").exists():
+        kinds = {"only": name}
+    return "\n".join(
+        f"![{description}]({path}-{colour}.svg){{.{kind}}}"
+        for kind, path in kinds.items()
+        for colour in ("light", "dark")
+    )
 
 
 def document(name: str) -> str:

@@ -483,5 +483,5 @@ def fill(text: str) -> str:
 
 
 if __name__ == "__main__":
-    for page in sorted(DOCS.glob("*.md")):
+    for page in sorted(DOCS.rglob("*.md")):
         page.write_text(fill(page.read_text()))

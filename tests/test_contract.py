@@ -34,7 +34,7 @@ from tsucb.beliefs.law import draw, upper_quantiles
 from tsucb.compiler import MissingImplementation, implements
 from tsucb.environments.environment import advance
 from tsucb.models.k_armed import ArmTotals
-from tsucb.models.model import believe
+from tsucb.models.model import belief
 from tsucb.paper.news import ClickModel, make_news, read_day
 from tsucb.paper.news.bandit import NewsBandit
 from tsucb.step import runs_compiled
@@ -286,8 +286,8 @@ class Deaf(tsucb.Model):
     state = ArmTotals
 
 
-@implements(believe, Deaf)
-def believe_deaf(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(belief, Deaf)
+def belief_of_deaf(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     zeros, ones = np.zeros(arms.size), np.ones(arms.size)
     return Belief(Gaussian(), zeros, ones, zeros, ones, state.pulls[arms], zeros, step, 1, 1.0)
 

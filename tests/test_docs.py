@@ -128,8 +128,11 @@ def anchors(page: Path) -> set[str]:
 
 @every_page
 def test_figures_come_in_light_and_dark(page: Path) -> None:
-    for name in re.findall(r"\(([^)\s]+)-light\.svg\)", page.read_text()):
-        assert f"({name}-dark.svg)" in page.read_text(), name
+    """A picture appears once, as an element that GitHub and the site both show in two colours."""
+    text = page.read_text()
+    assert not re.search(r"!\[[^\]]*\]\([^)]*-(light|dark)\.svg\)", text)
+    for name in re.findall(r'src="([^"]+)-light\.svg"', text):
+        assert f'srcset="{name}-dark.svg"' in text, name
 
 
 def test_every_picture_has_a_script() -> None:

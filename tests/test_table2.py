@@ -11,7 +11,7 @@ import tsucb
 from tsucb import GaussianBelief
 from tsucb.cli import answer
 from tsucb.paper import table2
-from tsucb.paper.datasets.financial import PortfolioBandit
+from tsucb.paper.datasets.bandits import PortfolioBandit
 from tsucb.paper.experiments import reproduce
 from tsucb.paper.experiments.experiment import cell_seed
 from tsucb.paper.experiments.measure import ordered

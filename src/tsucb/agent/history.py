@@ -11,7 +11,8 @@ from tsucb.agent.knowledge import known_name, plain_name
 from tsucb.agent.learner import Learner, Lesson
 from tsucb.agent.machine import OBSERVED
 from tsucb.agent.merging import merge
-from tsucb.contexts.readers import Arm, Reading, narrow_rows
+from tsucb.contexts.readers import Arm, ArmFeatures, Reading, narrow_rows
+from tsucb.extras import require
 from tsucb.numeric.arrays import Floats
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def observations(
 ) -> Observations:
     """Return a history, checked; see `Agent.fit`. Nothing has changed."""
     reader = learner.reader
-    described = hasattr(reader, "widths")
+    described = isinstance(reader, ArmFeatures)
     if features and not described:
         raise TypeError(f"{reader.model_name} knows no features of arms beside a context")
     if isinstance(history, Mapping) or hasattr(history, "columns"):
@@ -102,6 +103,7 @@ def parts(names: list[Arm], most: int | None) -> Iterator[slice]:
 
 def pieces(path: str | os.PathLike[str]) -> Iterator[Any]:
     """Yield the rows of a Parquet file, or of all in a folder by their names, in pieces."""
+    require("tables", "pyarrow")
     import pyarrow.parquet as pq
 
     for file in files(path):
@@ -120,6 +122,7 @@ def files(path: str | os.PathLike[str]) -> list[Path]:
 
 def check_files(learner: Learner, path: str | os.PathLike[str], settings: dict[str, Any]) -> None:
     """Raise ValueError for arms or rewards that cannot be learned, before anything is."""
+    require("tables", "pyarrow")
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -147,12 +150,9 @@ def fitted_on_cluster(
     agent: Any, path: str | os.PathLike[str], settings: Any, cluster: Any
 ) -> "Agent":
     """Return the agent after the files at a path, of which Dask's workers learn one each."""
-    try:
-        from distributed import Client, as_completed
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            "cluster= needs Dask; install it with: pip install 'tsucb[cluster]'"
-        ) from None
+    require("cluster", "distributed")
+    from distributed import Client, as_completed
+
     base: Agent = agent.__copy__()
     client = cluster if isinstance(cluster, Client) else Client(cluster, timeout=10)
     try:

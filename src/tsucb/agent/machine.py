@@ -25,7 +25,8 @@ from tsucb.compiler.memory import Kept, keepable
 from tsucb.compiler.text import LENT_BYTES, bytes_of, text_from
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hybrid_linear import HybridLinear
-from tsucb.models.model import believe, training_due, update
+from tsucb.models.model import belief as model_belief
+from tsucb.models.model import training_due, update
 from tsucb.models.state import State, array, sums
 from tsucb.models.state import counts as tallies
 from tsucb.numeric.arrays import Floats, Integers, taken
@@ -313,7 +314,7 @@ def _rank(deciding, numbers, columns, places, seen):  # type: ignore[no-untyped-
         player.chosen[columns[places[n]]] += 1
         n += 1
     if n < places.size:
-        whole = believe(model, state, context, columns, step + n, rng)
+        whole = model_belief(model, state, context, columns, step + n, rng)
     while n < places.size:
         belief = whole
         if n > 0:
@@ -348,7 +349,7 @@ def rest_of_belief(whole, left, model, state, context, columns, step, rng):  # t
 
 @implements(belief_of_rest, Law)
 def rest_believed_again(whole, left, model, state, context, columns, step, rng):  # type: ignore[no-untyped-def]
-    return believe(model, state, context, taken(columns, left), step, rng)
+    return model_belief(model, state, context, taken(columns, left), step, rng)
 
 
 # Learning

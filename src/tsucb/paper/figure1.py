@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pandas as pd
+
 from tsucb.environments import ContextualLinearBandit
+from tsucb.numeric.arrays import Floats
 from tsucb.pages.drawing import colour_key, heat_map, new_figure
 from tsucb.pages.page import Figure
 from tsucb.paper.experiments.claims import Claim
@@ -19,10 +22,7 @@ from tsucb.policies.names import samples_of
 
 if TYPE_CHECKING:
     import matplotlib.figure
-    import pandas as pd
     from matplotlib.axes import Axes
-
-    from tsucb.numeric.arrays import Floats
 
 ARMS = (3, 5, 10, 20, 60)
 NOISES = (0.05, 0.1, 0.5, 1.0, 2.0)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from tsucb.numeric.arrays import Floats
 from tsucb.paper.experiments.claims import (
@@ -21,9 +21,6 @@ from tsucb.paper.experiments.claims import (
 )
 from tsucb.paper.experiments.percentages import Percentages, count_below, interval
 from tsucb.paper.experiments.rules import above, counted, exceeds_by, is_lower, lower_in, near
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TS, ONE, HUNDRED, GREEDY, UCB, IDS = "TS", "TS-UCB(1)", "TS-UCB(100)", "Greedy", "UCB", "IDS"
 GRID = "IDS-grid"  # IDS as the authors searched it

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 
 from tsucb.models import BootstrappedHeads, DeepEnsemble, LastLayerLaplace, NeuralLinear, Training
 from tsucb.pages.drawing import legend_above, panel_for_each
@@ -24,7 +25,6 @@ from tsucb.paper.table2 import RUNS, WHEEL, Table2, present
 
 if TYPE_CHECKING:
     import matplotlib.figure
-    import pandas as pd
 
 MEMBERS = 5  # of the ensemble, as in the paper that proposed it
 POSTERIORS: dict[str, Callable[..., Any]] = {

@@ -11,6 +11,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 
 from tsucb.files import cache_folder
 from tsucb.pages.drawing import heat_map, new_figure
@@ -28,7 +29,6 @@ from tsucb.policies.names import samples_of
 
 if TYPE_CHECKING:
     import matplotlib.figure
-    import pandas as pd
     from matplotlib.axes import Axes
 
 # Generated days have a tenth of the lines of real ones. A run takes a larger share of them, to last
@@ -150,8 +150,6 @@ class Table1(RegretExperiment):
         )
 
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
-        import pandas as pd
-
         days = relative_regret(rows, ["day"])
         # All runs of all days, each still paired with the run of TS on the same day.
         together = rows.assign(run=rows.day * self.runs + rows.run)

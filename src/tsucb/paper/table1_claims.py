@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from tsucb.paper.experiments.claims import Check, Claim, Finding, Rule, both, check_claims
 from tsucb.paper.experiments.percentages import Interval, Percentages, interval
 from tsucb.paper.experiments.rules import above, is_lower, lower_in, near
 from tsucb.policies.names import FIRST
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 POLICIES = ("TS", "TS-UCB(1)", "TS-UCB(100)", "IDS(1000)", "Greedy", "UCB")
 TS, ONE, HUNDRED, IDS, GREEDY, UCB = POLICIES

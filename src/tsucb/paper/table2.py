@@ -10,8 +10,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 
 from tsucb.environments import WheelBandit
+from tsucb.extras import require
 from tsucb.models import NeuralLinear, Training
 from tsucb.pages.drawing import panel_for_each
 from tsucb.pages.figures import style
@@ -28,7 +30,6 @@ from tsucb.simulation import cores
 
 if TYPE_CHECKING:
     import matplotlib.figure
-    import pandas as pd
 
 HORIZON = 10_000
 MOST_STEPS = 1_000_000  # networks train on every step, so all stay in memory
@@ -202,14 +203,10 @@ class Table2(RegretExperiment):
 
 
 def import_jax() -> Any:
-    """Return JAX; raise ValueError with the command that installs it if it is missing."""
-    try:
-        import jax
-        import optax  # noqa: F401
-    except ImportError:
-        raise ValueError(
-            "this trains networks with JAX and optax; install them with: pip install 'tsucb[deep]'"
-        ) from None
+    """Return JAX; raise MissingExtra with the command that installs it if it is missing."""
+    require("deep", "jax", "optax")
+    import jax
+
     return jax
 
 

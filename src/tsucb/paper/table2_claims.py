@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from tsucb.numeric.arrays import Floats
 from tsucb.paper.experiments.claims import (
@@ -23,9 +23,6 @@ from tsucb.paper.experiments.claims import (
 from tsucb.paper.experiments.percentages import Percentages, count_below, interval
 from tsucb.paper.experiments.rules import above, counted, is_lower, lower_in
 from tsucb.policies.names import FIRST
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 POLICIES = ("TS", "TS-UCB(1)", "TS-UCB(100)", "IDS(1000)", "Greedy", "UCB")
 TS, ONE, HUNDRED, IDS, GREEDY, UCB = POLICIES

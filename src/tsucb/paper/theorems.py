@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import betaincinv
 
 from tsucb.environments import KArmedBandit, LinearBandit
 from tsucb.numeric.statistics import mean_interval
@@ -26,7 +28,6 @@ from tsucb.simulation import simulate
 
 if TYPE_CHECKING:
     import matplotlib.figure
-    import pandas as pd
 
 ON_THE_BALL = "theorem 2, ball"
 THEOREMS = {  # the bound, and the letter of its size
@@ -136,8 +137,6 @@ class Theorems(Experiment):
         return np.unique(np.geomspace(100, self.horizon, count).round().astype(np.int64))
 
     def run(self, cell: Cell, policy: str, runs: range) -> pd.DataFrame:
-        import pandas as pd
-
         kind, size = str(cell[0]), int(cell[1])
         seed = cell_seed(self.seed, *cell)
         if kind in LEMMAS:
@@ -176,8 +175,6 @@ class Theorems(Experiment):
                 yield setting, self.curves(rows, cell, policy), limits
 
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
-        import pandas as pd
-
         table = []
         for setting, curves, limits in self.settings_measured(rows):
             for T, regrets, limit in zip(self.checkpoints(), curves.T, limits, strict=True):
@@ -194,8 +191,6 @@ class Theorems(Experiment):
 
         The interval is the middle 95 % of 1,000 bootstrap samples of the runs.
         """
-        import pandas as pd
-
         horizons = self.checkpoints().astype(float)
         last = np.log10(horizons) >= np.log10(self.horizon) - 1 - 1e-9
         x = np.log(horizons[last])
@@ -215,9 +210,6 @@ class Theorems(Experiment):
 
     def escapes(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Return how often a mean was outside its bounds, and the 95 % upper bound of that."""
-        import pandas as pd
-        from scipy.special import betaincinv
-
         table = []
         for lemma in LEMMAS:
             for T in self.short_horizons:
@@ -259,8 +251,6 @@ class Theorems(Experiment):
 
 def escape_rows(lemma: str, horizon: int, runs: range, seed: int) -> pd.DataFrame:
     """Return a row per run: how many of `BATCH` replications left the bounds of a lemma."""
-    import pandas as pd
-
     rows = []
     for run in runs:
         rng = np.random.default_rng((seed, run))

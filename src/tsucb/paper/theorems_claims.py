@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import pandas as pd
+from scipy.special import betaincinv
 
 from tsucb.paper.experiments.claims import Check, Claim, Finding, Rule, Verdict, check_claims
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pandas as pd
 
 FORMS = {
     "theorem 1": "O(√(K T log T))",
@@ -78,8 +77,6 @@ def grows_no_faster(theorem: str, e: Evidence) -> Finding:
 
 def rarely_escapes(lemma: str, side: str, e: Evidence) -> Finding:
     """Check how often a mean was outside its bounds against T⁻³."""
-    from scipy.special import betaincinv
-
     here = e.escapes[(e.escapes.lemma == lemma) & (e.escapes.side == side)]
     count, n = here.escapes.clip(lower=1), here.replications
     low = betaincinv(count, n - count + 1, 0.05).where(here.escapes > 0, 0.0)  # Clopper, Pearson

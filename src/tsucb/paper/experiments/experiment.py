@@ -13,16 +13,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import pandas as pd
 
 from tsucb.pages.page import Figure
 from tsucb.paper.experiments.claims import Claim
 from tsucb.simulation import cores
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Cell = tuple[str | int | float, ...]
 MOST_RUNS = 1_000_000

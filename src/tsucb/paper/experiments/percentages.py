@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
+from scipy.special import stdtr, stdtrit
 
 from tsucb.numeric.arrays import Floats
 from tsucb.numeric.statistics import mean_interval, percent_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class Interval(NamedTuple):
@@ -49,14 +48,12 @@ def interval(values: Floats) -> Interval:
     >>> interval(np.array([[1.0, 2.0, 3.0]]))
     Interval(mean=2.0, low=-0.48..., high=4.48...)
     """
-    from scipy.stats import t
-
     cells, runs = values.shape
     mean = float(values.mean())
     if runs < 2:
         return Interval(mean, -np.inf, np.inf)
     error = np.sqrt((values.var(axis=1, ddof=1) / runs).sum()) / cells
-    width = float(t.ppf(0.975, cells * (runs - 1)) * error)
+    width = float(stdtrit(cells * (runs - 1), 0.975) * error)
     return Interval(mean, mean - width, mean + width)
 
 
@@ -66,8 +63,6 @@ def count_below(values: Floats, bound: float) -> Count:
     A cell's mean lies below the bound with the probability of Student's distribution around the
     mean that was measured. The interval is that of the sum over the cells, which are independent.
     """
-    from scipy.stats import t
-
     cells, runs = values.shape
     mean = values.mean(axis=1)
     number = int((mean < bound).sum())
@@ -75,7 +70,7 @@ def count_below(values: Floats, bound: float) -> Count:
         return Count(number, 0, cells, cells)
     error = np.maximum(values.std(axis=1, ddof=1) / np.sqrt(runs), 1e-12)
     law = np.ones(1)  # of the number of cells
-    for probability in t.cdf((bound - mean) / error, runs - 1):
+    for probability in stdtr(runs - 1, (bound - mean) / error):
         law = np.convolve(law, [1 - probability, probability])
     low, high = np.searchsorted(law.cumsum(), (0.025, 0.975))
     return Count(number, int(low), int(min(high, cells)), cells)
@@ -156,8 +151,6 @@ def relative_regret(rows: pd.DataFrame, cell: list[str], baseline: str = "TS") -
     0     TS          3.0          100.0
     1    UCB          2.5           75.0
     """
-    import pandas as pd
-
     key = [*cell, "run"]
     base = rows.loc[rows.policy == baseline, [*key, "regret"]]
     paired = rows.merge(base, on=key, how="left", suffixes=("", "_baseline"))

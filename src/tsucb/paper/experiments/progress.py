@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live
 
 from tsucb.paper.experiments.experiment import Experiment, Task
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.live import Live
 
 QUIET = 30  # seconds between two lines where the output is not a terminal
 
