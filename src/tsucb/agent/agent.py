@@ -58,8 +58,9 @@ class Agent:
     Parameters
     ----------
     arms
-        Names of the arms: strings or integers. Without any, arms come with the decisions, known
-        before or not, with features or without: see `choose`.
+        Names of the arms: strings or integers; or a mapping of names to features, where arms have
+        some that stay the same. Without any, arms come with the decisions, known before or not,
+        with features or without: see `choose`.
     features
         The number of features of a context, or their names if contexts are mappings or tables. By
         default contexts are read as they come: dictionaries, rows of tables or lists of numbers,
@@ -67,7 +68,7 @@ class Agent:
     model, policy
         Any of `tsucb.models`, by default `AdaptiveLinear`, for which nothing is to be set, or
         `HybridLinear` for arms that come with the decisions; any of `tsucb.policies`, `TSUCB(10)`
-        by default.
+        by default. A policy may be given by its name: "TS", "TS-UCB(100)".
     seed
         Changes everything random; the same seed and calls give the same decisions. None: arbitrary.
     exploration
@@ -115,7 +116,7 @@ class Agent:
 
     def __init__(
         self,
-        arms: Sequence[Arm] | None = None,
+        arms: Sequence[Arm] | Mapping[Arm, Any] | None = None,
         features: int | Sequence[str] | None = None,
         *,
         model: Model | None = None,
@@ -213,8 +214,10 @@ class Agent:
             counts = self._ready().books.counts
             return int(counts[DECISIONS] - counts[CLOSED]) - self._open.places()
 
-    def add_arm(self, name: Arm) -> None:
+    def add_arm(self, name: Arm, features: Any = None) -> None:
         """Add an arm, about which nothing but the prior is known.
+
+        `features` are those of the arm, for an agent that was made with features of its arms.
 
         >>> import tsucb
         >>> agent = tsucb.Agent(["red"], seed=0)
@@ -224,7 +227,7 @@ class Agent:
         """
         with self._guard.alone():
             self._settled()
-            self._learner.add_arm(name)
+            self._learner.add_arm(name, features)
 
     def remove_arm(self, name: Arm) -> None:
         """Forget an arm. Rewards that still come for it are not learned from.

@@ -37,11 +37,12 @@ def observations(
     """Return a history, checked; see `Agent.fit`. Nothing has changed."""
     reader = learner.reader
     described = isinstance(reader, ArmFeatures)
+    lengths = {4 if described else 3, 3 if learner.described else 4 if described else 3}
     if features and not described:
         raise TypeError(f"{reader.model_name} knows no features of arms beside a context")
     if isinstance(history, Mapping) or hasattr(history, "columns"):
         contexts, arms, given, rewards = reader.columns(history, arm, reward, features)
-    elif isinstance(history, tuple | list) and len(history) == 3 + described:
+    elif isinstance(history, tuple | list) and len(history) in lengths:
         contexts, arms, *more, rewards = history
         given = more[0] if more else None
     elif described:
@@ -51,6 +52,8 @@ def observations(
     names = np.asarray(arms).tolist() if isinstance(arms, np.ndarray) else list(arms)
     values = np.array([learner.check_reward(value) for value in rewards], dtype=np.float64)
     check_names(learner, names)
+    if given is None and learner.described:
+        given = [learner.described.get(name) for name in names]
     reading = reader.read_history(contexts, given, len(names))
     if not len(names) == len(values) == len(reading.x):
         raise ValueError(

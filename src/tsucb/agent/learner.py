@@ -37,10 +37,8 @@ an arm and adds another of the same name forgets the rows of the first one itsel
 decisions.
 """
 
-import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -60,6 +58,18 @@ from tsucb.agent.machine import (
     make_machine,
     split_of,
 )
+from tsucb.agent.settings import (
+    arm_names,
+    check_ordered,
+    check_policy,
+    check_seed,
+    features_of_arms,
+    named_model,
+    plain_features,
+    restricts_rewards,
+    reward_number,
+    whole_policy,
+)
 from tsucb.checks import LARGEST, SMALLEST, between, flushed, truth, whole_number, within
 from tsucb.contexts.readers import (
     NOBODY,
@@ -75,15 +85,10 @@ from tsucb.contexts.readers import (
 )
 from tsucb.contexts.values import shown
 from tsucb.extras import require
-from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.hashed_linear import HashedLinear
-from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.model import Model, check_finite
 from tsucb.numeric.arrays import Floats, Integers
-from tsucb.policies.exploring import Exploring
-from tsucb.policies.names import named_policy
-from tsucb.policies.ts_ucb import TSUCB
 from tsucb.step import start
 from tsucb.streams import POLICY, stream
 from tsucb.structure import leaves
@@ -142,12 +147,12 @@ class Learner:
     True
     """
 
-    __slots__ = ("_restricted", "coming", "keep_beliefs", "known", "most_arms", "policy", "reader",
-                 "rng")  # fmt: skip
+    __slots__ = ("_restricted", "coming", "described", "keep_beliefs", "known", "most_arms",
+                 "policy", "reader", "rng")  # fmt: skip
 
     def __init__(
         self,
-        arms: Sequence[Arm] | None = None,
+        arms: Sequence[Arm] | Mapping[Arm, Any] | None = None,
         features: int | Sequence[str] | None = None,
         *,
         model: Model | None = None,
@@ -161,47 +166,54 @@ class Learner:
         most_arms: int = 10_000,
         keep_beliefs: bool = False,
     ) -> None:
-        coming = arms is None
-        if coming and model is None and (features is not None or transformer is not None):
+        coming, described = arms is None, features_of_arms(arms)
+        if (coming or described) and model is None and not (features is None is transformer):
             raise ValueError(
-                "an agent without a list of arms reads contexts and arms as they come; leave off "
-                "features and transformer, or list the arms"
+                "an agent without a list of arms, or with features of arms, reads contexts and "
+                "arms as they come; leave off features and transformer, or list the arms"
             )
-        names, plain = _named_model(
-            features, HybridLinear(0) if coming and model is None else model
-        )
+        names, plain = named_model(features, model, coming or bool(described))
         any_form = model is None or (isinstance(model, HashedLinear) and not model.features)
         any_form = any_form and features is None and transformer is None
         gamma = between("forgetting", forgetting, 0, 1)
         whole: Any = plain if gamma == 1 else Forgetting(plain, gamma)
-        policy = check_policy(TSUCB(10) if policy is None else policy)
-        if exploration != 0:
-            if not isinstance(exploration, Real) or not 0 < exploration <= 1:
-                raise ValueError(f"exploration must be from 0 to 1, but it is {shown(exploration)}")
-            policy = Exploring(policy, float(exploration))
-        entropy = check_seed(seed)
+        policy, entropy = whole_policy(policy, exploration), check_seed(seed)
         reader = make_reader(whole, names, transformer, streaming, categories, any_form)
         if coming and not reader.per_arm:
             raise ValueError(
                 f"{type(plain).__name__} needs a list of arms; only a model with features for "
                 "every arm, such as HybridLinear, can take arms that come with the decisions"
             )
-        listed_arms = () if arms is None else _arm_names(arms)
+        listed_arms = () if arms is None else arm_names(arms)
         # The streams of run 0 of a simulation: with instant rewards the agent plays the same arms.
         state = start(whole, len(listed_arms) or 1, entropy, 0)
         known = Knowledge.start(whole, listed_arms, state)
         self._set(reader, known, policy, stream(entropy, 0, POLICY), coming,
                   whole_number("most_arms", most_arms, least=1),
-                  truth("keep_beliefs", keep_beliefs))  # fmt: skip
+                  truth("keep_beliefs", keep_beliefs), {})  # fmt: skip
+        for name, each in described.items():
+            self._describe_arm(name, each)
 
     def _set(
         self, reader: Reader, known: Knowledge, policy: Any, rng: np.random.Generator,
-        coming: bool, most_arms: int, keep_beliefs: bool,
+        coming: bool, most_arms: int, keep_beliefs: bool, described: dict[Arm, Any],
     ) -> None:  # fmt: skip
         self.reader, self.known, self.policy, self.rng = reader, known, policy, rng
         self.coming = coming  # whether arms come with the decisions
         self.most_arms, self.keep_beliefs = most_arms, keep_beliefs
-        self._restricted = _restricts_rewards(known.model)
+        self.described = described  # the features of listed arms, where they were given once
+        self._restricted = restricts_rewards(known.model)
+
+    def _describe_arm(self, name: Arm, features: Any) -> None:
+        """Remember the features of a listed arm; raise if the model knows none, or not these."""
+        if features is not None:
+            if self.coming or not self.reader.per_arm:
+                self.reader.refuse_features()
+            self.reader.parts[-1].peek(features)
+            self.described = {**self.described, name: plain_features(features)}
+
+    def _features_of(self, names: Iterable[Arm]) -> list[Any] | None:
+        return [self.described.get(name) for name in names] if self.described else None
 
     @classmethod
     def of(cls, *parts: Any) -> "Learner":
@@ -286,16 +298,18 @@ class Learner:
 
     # Arms
 
-    def add_arm(self, name: Arm) -> None:
+    def add_arm(self, name: Arm, features: Any = None) -> None:
         """Add an arm, about which nothing but the prior is known."""
         plain = plain_name(name)
         if plain in self.arms_by_name:
             raise ValueError(f"there is an arm {shown(plain)} already; choose another name")
+        self._describe_arm(plain, features)
         self._changing()[plain] = -1
 
     def remove_arm(self, name: Arm) -> None:
         """Forget an arm."""
         plain = known_name(name, self.arms_by_name)
+        self.described = {arm: each for arm, each in self.described.items() if arm != plain}
         del self._changing()[plain]
 
     def _changing(self) -> dict[Arm, int]:
@@ -317,7 +331,7 @@ class Learner:
         if arms is None and not self.coming:
             if not self.reader.per_arm:
                 return NOBODY
-            return Offered(self.arms, None, self.arms_by_name)
+            return Offered(self.arms, self._features_of(self.arms), self.arms_by_name)
         check_ordered(arms)
         if isinstance(arms, _TEXT) or not isinstance(arms, Iterable):
             raise TypeError(
@@ -325,13 +339,13 @@ class Learner:
                 "features" if self.coming else
                 f"arms must be a list of names, such as [{shown(arms)}]"
             )  # fmt: skip
-        features = list(arms.values()) if isinstance(arms, Mapping) else None
         if self.coming:
             names = tuple([n if type(n) is str else plain_name(n) for n in arms])
         else:
             names = tuple([known_name(name, self.arms_by_name) for name in arms])
         if len(set(names)) < len(names):
             raise ValueError("an arm is listed twice among those available; list each once")
+        features = list(arms.values()) if isinstance(arms, Mapping) else self._features_of(names)
         return Offered(names, features, names if self.coming else self.arms_by_name)
 
     def _offer(self, known: Knowledge, arms: Any, offered: Offered) -> tuple[Knowledge, Offer]:
@@ -554,8 +568,9 @@ class Learner:
 
     def read_one(self, context: Context, arm: Arm, features: Any) -> Reading:
         """Read the context of one arm, which must be known or may come; nothing has changed."""
-        plain_name(arm) if self.coming else known_name(arm, self.arms_by_name)
-        return self.reader.read_one(context, features)
+        name = plain_name(arm) if self.coming else known_name(arm, self.arms_by_name)
+        given = self.described.get(name) if features is None else features
+        return self.reader.read_one(context, given)
 
     def read_many(self, contexts: Any) -> Floats:
         """Return contexts (a list, matrix or table) as a matrix, after learning their columns."""
@@ -617,7 +632,7 @@ class Learner:
 
     def check_reward(self, reward: Any) -> float:
         """Return a reward as a float that the model can learn from; raise otherwise."""
-        value = reward if type(reward) is float else _number(reward)
+        value = reward if type(reward) is float else reward_number(reward)
         largest = self.reader.largest
         if not abs(value) <= largest:
             raise ValueError(
@@ -698,96 +713,3 @@ def check_rows(rows: list[bytes], model: Model) -> None:
 def model_width(model: Model) -> int:
     """Return the number of columns of a row."""
     return sum(model.context_shape(1)[-1:])
-
-
-def check_policy(policy: Any) -> Any:
-    """Return a policy, also by its name; raise TypeError for anything else."""
-    if isinstance(policy, str):
-        return named_policy(policy)
-    if isinstance(policy, type) or not callable(getattr(policy, "choose", None)):
-        raise TypeError("policy must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
-    return policy
-
-
-def check_seed(seed: Any) -> int:
-    """Return a seed as an int, an arbitrary one for None."""
-    entropy: Any = np.random.SeedSequence().entropy if seed is None else seed
-    if not isinstance(entropy, int | np.integer) or entropy < 0:
-        raise ValueError(f"seed must be a whole number of at least 0, but it is {shown(seed)}")
-    return int(entropy)
-
-
-def _restricts_rewards(model: Model) -> bool:
-    """Return whether the model takes some finite rewards only."""
-    plain = model.model if isinstance(model, Forgetting) else model
-    return type(plain).check_rewards is not Model.check_rewards
-
-
-def _number(reward: Any) -> float:
-    """Return a reward as a float."""
-    try:
-        value = None if isinstance(reward, _TEXT) else float(reward)  # which reads text, too
-    except (TypeError, ValueError):
-        value = None
-    except OverflowError:
-        value = math.inf
-    if value is None:
-        raise TypeError(f"a reward must be a number, not {shown(reward)}")
-    return value
-
-
-def check_ordered(arms: Any) -> None:
-    """Raise TypeError for a set, whose order differs from process to process."""
-    if isinstance(arms, set | frozenset):
-        raise TypeError("arms must have an order, which a set has not; give a list of names")
-
-
-def _arm_names(arms: Iterable[Arm]) -> tuple[Arm, ...]:
-    """Return the names of a list of arms."""
-    check_ordered(arms)
-    if isinstance(arms, str) or not isinstance(arms, Iterable):
-        raise TypeError(f"arms must be a list of names, such as [{shown(arms)}]")
-    names: dict[Arm, None] = {}
-    for name in map(plain_name, arms):
-        if name in names:
-            raise ValueError(f"there is an arm {shown(name)} already; choose another name")
-        names[name] = None
-    if not names:
-        raise ValueError("an agent needs at least one arm; give their names")
-    return tuple(names)
-
-
-def _feature_names(features: Any) -> tuple[str, ...]:
-    """Return the names of features."""
-    # A set has no order, so its vectors would differ from process to process.
-    if isinstance(features, Set) or not isinstance(features, Iterable):
-        raise TypeError(f"features is their number or a list of names, not {shown(features)}")
-    names = tuple(features)
-    if not all(isinstance(name, str) for name in names):
-        raise TypeError(f"features are named by strings, not by {shown(names)}")
-    return tuple(str(name) for name in names)
-
-
-def _named_model(
-    features: int | Sequence[str] | None, model: Model | None
-) -> tuple[tuple[str, ...] | None, Model]:
-    """Return the features' names, if they have any, and the model."""
-    if isinstance(features, str):
-        raise TypeError(f"features is their number or a list of names, such as [{shown(features)}]")
-    if isinstance(features, np.integer):
-        features = int(features)
-    names = None if features is None or isinstance(features, int) else _feature_names(features)
-    if names is not None and len(set(names)) < len(names):
-        raise ValueError("a feature is named twice; give each a name of its own")
-    number = features if names is None else len(names)
-    if model is None:
-        return names, AdaptiveLinear(number if isinstance(number, int) else 0)
-    if not isinstance(model, Model):
-        raise TypeError("model must be an instance of a tsucb.Model, such as tsucb.NIGLinear(5)")
-    expected = model.context_shape(1)[-1:]
-    if number is not None and expected != (number,):
-        raise ValueError(
-            f"{type(model).__name__} has contexts of shape {expected}, but {number} features were "
-            "given; leave off features or make them agree"
-        )
-    return names, model

@@ -95,7 +95,7 @@ def _settings(learner: Learner) -> Any:
     any_form = bool(_encoders(learner.reader))
     if any_form:
         packed = {"class": packed["class"]}
-    return packed, learner.policy, learner.reader.names, any_form, learner.coming
+    return packed, learner.policy, learner.reader.names, any_form, learner.coming, learner.described
 
 
 def _blank_like(agent: "Agent") -> "Agent":

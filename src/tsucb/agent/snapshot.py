@@ -12,9 +12,10 @@ import numpy as np
 from tsucb import models, policies
 from tsucb.agent import storage
 from tsucb.agent.knowledge import Knowledge, plain_name, token_of
-from tsucb.agent.learner import Learner, check_policy, check_rows, model_width
+from tsucb.agent.learner import Learner, check_rows, model_width
 from tsucb.agent.machine import CLOSED, DECISIONS, DUE, OBSERVATIONS, Books
 from tsucb.agent.open_decisions import OpenDecision, OpenDecisions
+from tsucb.agent.settings import check_policy, plain_features
 from tsucb.agent.storage import MOST_COUNT, count_of
 from tsucb.checks import LARGEST
 from tsucb.contexts.readers import make_reader, restore_reader
@@ -122,6 +123,7 @@ def held(learner: Learner, open: OpenDecisions | None = None) -> Held:
         "keep_beliefs": learner.keep_beliefs,
         "most_arms": learner.most_arms,
         "coming": learner.coming,
+        "described": [list(pair) for pair in learner.described.items()],
     }
     encoders = [] if reader.transformer is not None else reader.encoders
     return Held(
@@ -216,7 +218,7 @@ def assembled(
     """Do what `restored` does, but raise one of `MISFITS` for what does not fit."""
     settings = values["settings"]
     flags = {"streaming", "transformer", "keep_beliefs", "coming"}
-    known_settings = settings.keys() == flags | {"features", "max_open", "most_arms"}
+    known_settings = settings.keys() == flags | {"features", "max_open", "most_arms", "described"}
     if not known_settings or not all(type(settings[name]) is bool for name in flags):
         raise ValueError("other settings than an agent has")
     if settings["transformer"] != (transformer is not None):
@@ -247,10 +249,15 @@ def assembled(
     check_knowledge(known)
     open, max_open = unpack_open(values["open"], arrays, room), positive(settings["max_open"])
     check_open(open, known, max_open)
+    described = {plain_name(name): plain_features(each) for name, each in settings["described"]}
+    if not described.keys() <= known.arms.keys() or (described and not reader.per_arm):
+        raise ValueError("features of no arm")
+    for features in described.values():
+        reader.parts[-1].peek(features)
     rng = np.random.default_rng(0)
     rng.bit_generator.state = checked_random(values["random"])
     learner = Learner.of(reader, known, policy, rng, coming, positive(settings["most_arms"]),
-                         settings["keep_beliefs"])  # fmt: skip
+                         settings["keep_beliefs"], described)  # fmt: skip
     return learner, open, max_open
 
 

@@ -14,7 +14,7 @@ takes that over: a call that is refused in between leaves no trace.
 """
 
 from collections.abc import Container, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -100,7 +100,8 @@ class Reader:
 
     def read(self, context: Context, arms: Offered, learn: bool = True) -> Reading:
         """Return a context as numbers; without `learn`, what has no column yet is left out."""
-        self._refuse_features(arms)
+        if arms.features is not None:
+            self.refuse_features()
         encoder = self.parts[0]
         if context is None and encoder.optional:
             return Reading(np.zeros(0))
@@ -117,7 +118,8 @@ class Reader:
 
     def read_many(self, contexts: Any, arms: Offered) -> Reading:
         """Return several contexts (a list, matrix or table) as numbers."""
-        self._refuse_features(arms)
+        if arms.features is not None:
+            self.refuse_features()
         encoder = self.parts[0]
         absent = encoder.optional and hasattr(contexts, "__len__")
         if absent and all(context is None for context in contexts):
@@ -154,12 +156,12 @@ class Reader:
         encoder = self.parts[0]
         return [] if context is None and encoder.optional else encoder.describe(context)
 
-    def _refuse_features(self, arms: Offered) -> None:
-        if arms.features is not None:
-            raise TypeError(
-                f"{self.model_name} takes arms as a list of names; features of arms are for "
-                "HybridLinear and Linear"
-            )
+    def refuse_features(self) -> NoReturn:
+        """Raise TypeError for features of arms."""
+        raise TypeError(
+            f"{self.model_name} takes arms as a list of names; features of arms are for "
+            "HybridLinear and Linear"
+        )
 
 
 class ArmVectors(Reader):
