@@ -47,7 +47,15 @@ from tsucb.testing import (
     example,
 )
 from tsucb.testing.examples import belief_makers, example_beliefs
-from tsucb.testing.loops import LOOPS, Interpreted, Script, decided, replayed, script_for, simulated
+from tsucb.testing.loops import (
+    LOOPS,
+    Interpreted,
+    Script,
+    decided,
+    replayed,
+    script_for,
+    simulated,
+)
 
 
 def with_jax(model: Any) -> Any:
@@ -408,7 +416,10 @@ def test_all_three_loops_forget() -> None:
         # Without forgetting, arm 0 still averages 2.5 at the end, ten deviations above arm 1.
         late = played[60:].mean()
         assert late > 0.8 if isinstance(learner, tsucb.Forgetting) else late < 0.2
-        for other in (replayed(script, played, learner, policy), decided(script, learner, policy)):
+        for other in (
+            replayed(script, played, learner, policy),
+            decided(script, learner, policy),
+        ):
             np.testing.assert_array_equal(other, played)
 
 

@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tsucb.beliefs.belief import Belief
-from tsucb.beliefs.hybrid_gaussian import HybridGaussian
+from tsucb.beliefs.joint_gaussian import HybridGaussian
 from tsucb.checks import Natural, Switch
 from tsucb.compiler import compiled, implements
 from tsucb.models.empirical_bayes import (

@@ -1,10 +1,13 @@
 """The sources of the seven datasets: their files, how they are read, and their size.
 
-Each reader returns the bandit of a folder with the files, whose checksums were verified before.
+A reader returns the bandit, or the columns and labels of a classification, from a folder with the
+files, whose checksums were verified before.
 """
 
 import zipfile
 import zlib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from tsucb.extras import require
+from tsucb.numeric.arrays import Integers
 from tsucb.paper.datasets.bandits import (
     ClassificationBandit,
     JesterBandit,
@@ -26,9 +30,7 @@ UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
 AUTHORS = "https://storage.googleapis.com/bandits_datasets"  # of the benchmark
 
 
-def classification(table: pd.DataFrame, labels: Any) -> ClassificationBandit:
-    """Return the bandit of raw columns, numbers and words, and of labels from 0."""
-    return ClassificationBandit(standardise(one_hot(table)), labels)
+Columns = tuple[pd.DataFrame, Integers]  # raw columns, numbers and words; labels from 0
 
 
 ADULT_FILES = (
@@ -48,7 +50,7 @@ ADULT_FILES = (
 OCCUPATION = 6  # the column of adult with the label
 
 
-def read_adult(folder: Path) -> Any:
+def read_adult(folder: Path) -> Columns:
     """Return Adult: occupation by the other columns of the 1994 census, without rows with '?'.
 
     The labels of income end with a dot in the second part ('>50K.'). The benchmark takes them as
@@ -59,7 +61,7 @@ def read_adult(folder: Path) -> Any:
     table = pd.concat(parts)
     table = table[~(table == "?").any(axis=1)]
     occupation = table.pop(table.columns[OCCUPATION]).to_numpy(str)
-    return classification(table, np.unique(occupation, return_inverse=True)[1])
+    return table, np.unique(occupation, return_inverse=True)[1]
 
 
 CENSUS_FILE = File(
@@ -74,11 +76,11 @@ CENSUS_FILE = File(
 CENSUS_ROWS = 15_317
 
 
-def read_census(folder: Path) -> Any:
+def read_census(folder: Path) -> Columns:
     """Return US Census 1990: occupation by the 67 other coded answers, as words."""
     table = read_table(folder, CENSUS_FILE, names=True, lines=1 + CENSUS_ROWS)
     labels = table.pop("dOccup").to_numpy()
-    return classification(table.drop(columns="caseid").astype(str), labels)
+    return table.drop(columns="caseid").astype(str), labels
 
 
 COVERTYPE_FILE = File(
@@ -89,7 +91,7 @@ COVERTYPE_FILE = File(
 )
 
 
-def read_covertype(folder: Path) -> Any:
+def read_covertype(folder: Path) -> Columns:
     """Return Covertype: the kind of forest, 1 to 7, by 54 cartographic variables."""
     return label_last(read_table(folder, COVERTYPE_FILE))
 
@@ -103,14 +105,14 @@ STATLOG_FILE = File(
 )
 
 
-def read_statlog(folder: Path) -> Any:
+def read_statlog(folder: Path) -> Columns:
     """Return the training part of Shuttle: the state of a radiator, 1 to 7, by nine indicators."""
     return label_last(read_table(folder, STATLOG_FILE, separator=" "))
 
 
-def label_last(table: pd.DataFrame) -> ClassificationBandit:
-    """Return the bandit of a table whose last column is the label, from 1."""
-    return classification(table, table.pop(table.columns[-1]).to_numpy() - 1)
+def label_last(table: pd.DataFrame) -> Columns:
+    """Return the columns and labels of a table whose last column is the label, from 1."""
+    return table, table.pop(table.columns[-1]).to_numpy() - 1
 
 
 FINANCIAL_FILE = File(
@@ -192,15 +194,29 @@ def read_mushroom(folder: Path) -> Any:
     return MushroomBandit(one_hot(table), edible=label == "e")
 
 
+COLUMNS: dict[str, Callable[[Path], Columns]] = {
+    "adult": read_adult,
+    "census": read_census,
+    "covertype": read_covertype,
+    "statlog": read_statlog,
+}
+
+
+def classify(name: str, folder: Path) -> ClassificationBandit:
+    """Return the bandit of a classification, its features standardised."""
+    table, labels = COLUMNS[name](folder)
+    return ClassificationBandit(standardise(one_hot(table)), labels)
+
+
 DATASETS = {
     dataset.name: dataset
     for dataset in (
-        Dataset("adult", ADULT_FILES, 45_222, 94, 14, read_adult),
-        Dataset("census", (CENSUS_FILE,), CENSUS_ROWS, 385, 9, read_census),
-        Dataset("covertype", (COVERTYPE_FILE,), 581_012, 54, 7, read_covertype),
+        Dataset("adult", ADULT_FILES, 45_222, 94, 14, partial(classify, "adult")),
+        Dataset("census", (CENSUS_FILE,), CENSUS_ROWS, 385, 9, partial(classify, "census")),
+        Dataset("covertype", (COVERTYPE_FILE,), 581_012, 54, 7, partial(classify, "covertype")),
         Dataset("financial", (FINANCIAL_FILE,), 3_713, 21, 8, read_financial),
         Dataset("jester", (JESTER_FILE,), 19_181, 32, 8, read_jester),
         Dataset("mushroom", (MUSHROOM_FILE,), 8_124, 117, 2, read_mushroom),
-        Dataset("statlog", (STATLOG_FILE,), 43_500, 9, 7, read_statlog),
+        Dataset("statlog", (STATLOG_FILE,), 43_500, 9, 7, partial(classify, "statlog")),
     )
 }

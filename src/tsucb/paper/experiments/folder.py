@@ -6,12 +6,11 @@ one file under `tasks/` with its checksum in the name, and the task and the code
 an experiment means measuring the tasks without a file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +21,6 @@ import pyarrow.parquet as pq
 
 import tsucb
 from tsucb.files import ASIDE, write_whole
-from tsucb.paper.experiments.code import code_identity
 from tsucb.paper.experiments.experiment import Experiment, Task
 
 DIGITS = 16  # of a checksum in a file's name
@@ -211,6 +209,22 @@ class Folder:
         names = [*axes, "policy", "first_run", "stop_run", "seconds"]
         times = pd.DataFrame(seconds, columns=names)
         return Measured(pd.concat(parts, ignore_index=True), times, tuple(codes))
+
+
+@cache
+def code_identity() -> str:
+    """Return a hash of the package's sources, which changes with every edit.
+
+    >>> len(code_identity())
+    16
+    """
+    package = Path(tsucb.__file__).parent
+    digest = hashlib.sha256(tsucb.__version__.encode())
+    for path in sorted(package.rglob("*.py")):
+        content = path.read_bytes().replace(b"\r\n", b"\n")
+        digest.update(f"\n{path.relative_to(package).as_posix()} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()[:16]
 
 
 def checksum_of(content: bytes) -> str:

@@ -1,7 +1,5 @@
 """Measure an experiment: on the cores of this machine, or on a Dask cluster, with one loop."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
@@ -15,9 +13,8 @@ from rich.console import Console
 import tsucb
 from tsucb.checks import whole_number
 from tsucb.extras import require
-from tsucb.paper.experiments.code import code_identity
 from tsucb.paper.experiments.experiment import Experiment, Task
-from tsucb.paper.experiments.folder import Folder
+from tsucb.paper.experiments.folder import Folder, code_identity
 from tsucb.paper.experiments.processes import processes
 from tsucb.paper.experiments.progress import Progress
 from tsucb.paper.experiments.report import Result, write_results

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     import matplotlib.figure
     from matplotlib.axes import Axes
 
-TS = "TS"
+# The policies of the tables, as printed.
+POLICIES = ("TS", "TS-UCB(1)", "TS-UCB(100)", "IDS(1000)", "Greedy", "UCB")
+TS, ONE, HUNDRED, IDS, GREEDY, UCB = POLICIES
 POINTS = 50  # of a regret curve
 
 

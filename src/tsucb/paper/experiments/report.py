@@ -1,7 +1,5 @@
 """Write the results of an experiment: tables, figures, and one page with all of them."""
 
-from __future__ import annotations
-
 import json
 import platform
 from typing import NamedTuple
