@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from itertools import islice
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -35,6 +36,7 @@ from tsucb.agent.open_decisions import OpenDecisions, UnknownDecision, leading_n
 from tsucb.checks import whole_number
 from tsucb.contexts.readers import Arm, Context, narrow_rows, one_by_one
 from tsucb.contexts.values import kind_of, shown
+from tsucb.display import html_table
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.model import Model
 from tsucb.policies.exploring import Exploring
@@ -42,6 +44,7 @@ from tsucb.policies.exploring import Exploring
 if TYPE_CHECKING:
     import pandas as pd
 
+MOST_SHOWN = 20  # arms in a notebook
 _ARRAY, _FLOAT = np.ndarray, np.dtype(np.float64)
 _SEVERAL = (list, tuple, np.ndarray, Mapping)  # how the rewards of several places are given
 
@@ -152,6 +155,17 @@ class Agent:
         count = len(self.arms)
         size = f"{count:,} arm" + "s" * (count != 1)
         return f"<Agent: {size}, {type(self.model).__name__}, {policy}>"
+
+    def _repr_html_(self) -> str:
+        """Return the agent as a notebook shows it: what its first arms have earned."""
+        with self._guard.alone():
+            known = self._ready()
+            rows = [
+                [str(name), f"{known.books.pulls[i]:,}",
+                 f"{known.books.totals[i] / max(known.books.pulls[i], 1):.4g}"]
+                for name, i in islice(known.arms.items(), MOST_SHOWN)
+            ]  # fmt: skip
+        return html_table(["arm", "pulls", "mean reward"], rows, repr(self).strip("<>"))
 
     @property
     def arms(self) -> tuple[Arm, ...]:

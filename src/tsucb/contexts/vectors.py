@@ -7,7 +7,7 @@ import numpy as np
 
 from tsucb.checks import within
 from tsucb.contexts.encoding import Encoded, FeatureEncoder
-from tsucb.contexts.transformers import fast_row, learned_from, table_of
+from tsucb.contexts.transformers import RowTransform, learned_from, table_of
 from tsucb.contexts.values import listed, records, shown, values_of
 from tsucb.models.model import Model, check_finite
 from tsucb.numeric.arrays import Floats
@@ -155,7 +155,7 @@ class Transformed(Vectors):
         super().__init__(model, names)
         self.transformer, self.streaming, self.ready = transformer, bool(streaming), None
         self.learns = self.streaming
-        self._row = None if streaming else fast_row(transformer)
+        self._row = None if streaming else RowTransform(transformer)
 
     @property
     def learned(self) -> Any:
@@ -241,8 +241,8 @@ class VectorPart(FeatureEncoder):
     def look_at_all(self, features: list[Any], learned: Any, learn: bool) -> tuple[Floats, Any]:
         """Return a matrix of vectors, at once if they are all alike."""
         try:
-            z: Floats = np.array(features, dtype=np.float64)
-        except (TypeError, ValueError, OverflowError):
+            z = float_array(features, (0,), "")
+        except TypeError:
             return super().look_at_all(features, learned, learn)
         if z.shape != (len(features), self.width) or not within(z, self.largest):
             return super().look_at_all(features, learned, learn)
@@ -254,9 +254,9 @@ def float_array(values: Any, shape: tuple[int, ...], message: str) -> Floats:
 
     Numbers beyond the largest float are infinite, of this shape.
     """
-    if isinstance(values, np.ndarray) and values.dtype.kind == "c":
-        raise TypeError(message)
     try:
+        if np.asarray(values).dtype.kind == "c":  # whose imaginary parts would be lost
+            raise TypeError
         with np.errstate(over="ignore"):
             array: Floats = np.array(values, dtype=np.float64, order="C")
     except (TypeError, ValueError):
