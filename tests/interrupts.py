@@ -288,8 +288,8 @@ class Trial:
 
 METHODS = [
     "choose", "choose", "choose_many", "rank", "estimate", "reward", "reward", "reward_many",
-    "record", "update", "fit", "expire", "add_arm", "remove_arm", "save", "arms_summary", "coefficients",
-    "look",
+    "record", "update", "fit", "expire", "add_arm", "remove_arm", "save", "arms_summary",
+    "coefficients", "look",
 ]  # fmt: skip
 
 

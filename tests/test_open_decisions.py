@@ -55,7 +55,7 @@ def test_a_settlement_that_was_cut_short_is_finished_by_the_next_call(learned, m
 
 
 def test_a_single_reward_that_was_cut_short_is_done_or_not():
-    agent, open, learner = make()
+    agent, _, learner = make()
     for learning in (True, False):
         decision = agent.choose([1.0])
         machine = learner.known.machine
