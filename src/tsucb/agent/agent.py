@@ -784,7 +784,8 @@ class Agent:
         >>> agent = tsucb.Agent(["red", "blue"], seed=0)
         >>> agent.fit({"age": [31, 40], "arm": ["red", "blue"], "reward": [1.0, 0.0]})
         """
-        learner, columns = self._learner, {"arm": arm, "reward": reward, "features": features}
+        learner = self._learner
+        columns: dict[str, Any] = {"arm": arm, "reward": reward, "features": features}
         if isinstance(history, str | os.PathLike):
             histories.check_files(learner, history, columns)
             if cluster is None:

@@ -124,9 +124,9 @@ class Lesson(NamedTuple):
     def of(cls, rows: list[bytes], columns: Any, kinds: Any, rewards: Any) -> "Lesson":
         """Return rewards for rows as they were read."""
         ends = np.cumsum([len(row) // 8 for row in rows], dtype=np.int64)
-        numbers = (np.array(each, dtype=np.int64) for each in (columns, kinds))
+        places, kinds = np.array(columns, dtype=np.int64), np.array(kinds, dtype=np.int64)
         values = np.frombuffer(b"".join(rows)) if rows else np.zeros(0)
-        return cls(values, ends, *numbers, np.array(rewards, dtype=np.float64))
+        return cls(values, ends, places, kinds, np.array(rewards, dtype=np.float64))
 
 
 class Learner:
