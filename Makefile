@@ -36,7 +36,9 @@ types: .venv/test ## type checker, strict
 unit: .venv/test ## the tests
 	@$(BIN)/python -m pytest -n auto
 
-stress: .venv/test ## 100,000 interrupts and 100,000 forged files against the agent (half an hour)
+stress: .venv/test ## threads, processes, evictions, logs, merges, interrupts and forged files (an hour)
+	@$(BIN)/python tests/stress.py 120
+	@$(BIN)/python tests/test_accepted.py 1000
 	@$(BIN)/python tests/interrupts.py 100000
 	@$(BIN)/python tests/forgery.py 100000
 

@@ -55,8 +55,9 @@ class Agent:
     All methods may be called from many threads. One lock guards everything an agent knows; it is
     held while a decision is computed or a reward learned, not while a context is converted, code is
     compiled or a file is written. An exception from outside, such as Ctrl-C, finds every call done
-    or not done; only what a context was read as, an arm that came with it, and what was drawn at
-    random stay. A call that raises an error of its own has changed nothing.
+    or not done; only what a context was read as, an arm that came with it, what was drawn at random
+    and the count of a decision that nobody got stay. A call that raises an error of its own has
+    changed nothing.
 
     Parameters
     ----------
@@ -671,6 +672,7 @@ class Agent:
         values = self._learner.check_rewards(rewards)
         if values.size != len(names):
             raise ValueError(f"{len(names)} ids and {values.size} rewards do not match")
+        self._learner.compile_learning()
         with self._guard.alone():
             self._ready()
             for id in names:

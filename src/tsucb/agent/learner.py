@@ -555,7 +555,11 @@ class Learner:
         )
         numbers = sum(array.size for array in leaves(two)) * max(len(known.arms), 2) // 2
         machine.long = numbers >= LONG
-        _ = machine.decide, machine.learns_at_once and machine.learn
+        _ = machine.decide, machine.count, machine.learns_at_once and machine.learn
+
+    def compile_learning(self) -> None:
+        """Compile what learns several rewards at once, while nobody is locked out."""
+        _ = self.known.made and self.known.made.learn_rows
 
     # Learning
 
