@@ -796,6 +796,7 @@ class Agent:
                 return
             merged = histories.fitted_on_cluster(self, history, columns, cluster)
             with self._guard.alone():
+                self._ready()
                 # The columns that this agent had keep their places in the merged one.
                 learner.reader, learner.known = merged._learner.reader, merged._learner.known
             return
@@ -948,10 +949,14 @@ class Agent:
         """
         with self._guard.alone():
             self._ready()
-            self._learner.reseed(seed)
-            if ids:
-                word = self._learner.rng.bit_generator.random_raw()
-                self._learner.known.books.checksum[0] ^= np.uint64(word)
+            self._draw_anew(seed, ids)
+
+    def _draw_anew(self, seed: int | None = None, ids: bool = True) -> None:
+        """Do what `reseed` does; the child of a fork calls it in the middle of anything."""
+        self._learner.reseed(seed)
+        if ids:
+            word = self._learner.rng.bit_generator.random_raw()
+            self._learner.known.books.checksum[0] ^= np.uint64(word)
 
     def __copy__(self) -> "Agent":
         """Return another agent that decides alike, until one of them is reseeded; no log."""
