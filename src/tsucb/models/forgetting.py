@@ -116,6 +116,11 @@ class Forgetting(Model):
         """Let some arms of the model go."""
         self.model.release(state.inner, arms)
 
+    def check_state(self, state: ForgettingState, rewards: int) -> None:
+        """Raise ValueError also for what the model within cannot have learned."""
+        super().check_state(state, rewards)
+        self.model.check_state(state.inner, rewards)
+
     def coefficients(self, state: ForgettingState, arm: int) -> tuple[Floats, Floats]:
         """Return the model's coefficients."""
         mean, std = self.model.coefficients(state.inner, arm)
