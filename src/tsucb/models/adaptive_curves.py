@@ -25,7 +25,7 @@ import numpy as np
 from tsucb.checks import Natural, whole_number
 from tsucb.compiler import implements
 from tsucb.models.adaptive_linear import AdaptiveLinear, AdaptiveState, add_reward
-from tsucb.models.change import Change, NoticedChange, notice
+from tsucb.models.change import NONE, Change, NoticedChange, notice
 from tsucb.models.curves import ROWS, Curves, add_curves, keep_row
 from tsucb.models.empirical_bayes import SETTLED
 from tsucb.models.model import (
@@ -220,15 +220,17 @@ class AdaptiveCurves(Model):
 
     def refresh(self, state: CurvedState) -> None:
         """Forget after an alarm, make curves when it is time, and learn both priors again."""
-        if state.change.alarm[0] != -1.0:
+        if state.change.alarm[0] != NONE:
             factors = state.change.recover(state.linear.weights)
             fade(state.linear, factors)
             fade(state.curved, factors)
-        self.linear.refresh(state.linear, self.linear.steps)
+            state.linear.due[0] = 0.0
         if state.curves.count[0] >= ROWS:
             self.make_curves(state, *state.curves.rows())
         elif state.curves.frozen[0]:
             self.curved.refresh(state.curved, STEPS)
+        if state.linear.due[0] <= 0.0:  # or the linear belief would not be what it is alone
+            self.linear.refresh(state.linear, self.linear.steps)
         self.choose_belief(state)
 
     def make_curves(
@@ -377,15 +379,19 @@ def update_curved(model, state, context, arm, reward):  # type: ignore[no-untype
             surprise, spread = learn(curved.regressions, arm, full[:-1], full[-1], variance)
         else:
             curved.regressions.pulls[arm] += 1
-    elif curves.phases.size > 0 and keep_row(curves, context, arm, reward):
-        linear.due[0] = 0.0
-    if known and notice(state.change, arm, surprise / np.sqrt(spread + variance)):
-        linear.due[0] = 0.0
+    elif curves.phases.size > 0:
+        keep_row(curves, context, arm, reward)
+    if known:
+        notice(state.change, arm, surprise / np.sqrt(spread + variance))
 
 
 @implements(training_due, AdaptiveCurves)
 def training_due_curved(model, state):  # type: ignore[no-untyped-def]
-    return state.linear.due[0] <= 0.0
+    return (
+        state.linear.due[0] <= 0.0
+        or state.curves.count[0] >= ROWS
+        or state.change.alarm[0] != NONE
+    )
 
 
 @implements(forget, AdaptiveCurves)

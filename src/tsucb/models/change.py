@@ -136,10 +136,10 @@ class Change(State):
 
 @compiled
 def notice(change, arm, z):  # type: ignore[no-untyped-def]
-    """Bet on a reward of an arm, z from what was believed; return whether there is an alarm."""
+    """Bet on a reward of an arm, z from what was believed, and raise an alarm, in place."""
     change.life[0] += 1.0
     if change.life[0] <= WARM:
-        return False
+        return
     change.rewards[0] += 1.0
     change.arm_rewards[arm] += 1.0
     n, t, won, won_by_all = change.arm_rewards[arm], change.rewards[0], 0.0, 0.0
@@ -159,7 +159,5 @@ def notice(change, arm, z):  # type: ignore[no-untyped-def]
     change.square[arm] += (z * z - change.square[arm]) / (n + SQUARE_WORTH)
     change.widest[arm] = max(change.widest[arm], abs(z))
     won /= change.faded.size
-    if won + won_by_all < 2.0 * ALARM:
-        return False
-    change.alarm[0] = ALL if won_by_all >= won else arm
-    return True
+    if won + won_by_all >= 2.0 * ALARM:
+        change.alarm[0] = ALL if won_by_all >= won else arm

@@ -93,14 +93,13 @@ class Curves(State):
 
 @compiled
 def keep_row(curves, context, arm, reward):  # type: ignore[no-untyped-def]
-    """Keep a context with its arm and reward; return whether there are enough of them."""
+    """Keep a context with its arm and reward, unless there are enough of them."""
     row = int(curves.count[0])
     if row < curves.arms.size:
         for j in range(context.size):
             curves.contexts[row, j] = context[j]
         curves.arms[row], curves.rewards[row] = arm, reward
         curves.count[0] += 1.0
-    return row + 1 >= curves.arms.size
 
 
 @compiled
