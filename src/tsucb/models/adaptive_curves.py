@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from tsucb.checks import Natural, whole_number
-from tsucb.compiler import implements
+from tsucb.compiler import compiled, implements
 from tsucb.models.adaptive_linear import AdaptiveLinear, AdaptiveState, add_reward
 from tsucb.models.change import NONE, Change, NoticedChange, notice
 from tsucb.models.curves import ROWS, Curves, add_curves, keep_row
@@ -37,8 +37,8 @@ from tsucb.models.model import (
     training_due,
     update,
 )
-from tsucb.models.regressions import learn
-from tsucb.models.state import Axes, State, array, nested
+from tsucb.models.regressions import learn, widen
+from tsucb.models.state import Axes, State, array, fade_arm, nested
 from tsucb.numeric.arrays import Flags, Floats, Integers
 from tsucb.record import derived
 
@@ -48,6 +48,9 @@ MOST_CURVED_FEATURES = 500  # of a context: with more there are no curves
 EVIDENCE = 5.0  # logarithm of how much likelier the curved belief must be to decide
 STEPS = 2  # that the variances of the curved belief take at a refresh
 FIRST_STEPS = 10  # and when its curves are made
+REPEATED = 3.0  # changes after which more are expected
+RATE = 3.0  # of forgetting, in noticed changes per reward
+LEAST_WEIGHT = 0.9  # of a reward for the next one, however often rewards change
 LEAST_SHARE = 0.5  # of all rewards that the curved belief must have seen to decide
 
 
@@ -383,6 +386,22 @@ def update_curved(model, state, context, arm, reward):  # type: ignore[no-untype
         keep_row(curves, context, arm, reward)
     if known:
         notice(state.change, arm, surprise / np.sqrt(spread + variance))
+    if state.change.changes[0] >= REPEATED:
+        fade_in_turn(state)
+
+
+@compiled
+def fade_in_turn(state):  # type: ignore[no-untyped-def]
+    """Let what was seen of one arm after the other count less, at the rate of noticed changes."""
+    change, arms = state.change, state.change.faded.size
+    arm, rate = int(change.life[0]) % arms, RATE * change.changes[0] / change.life[0]
+    weight = max(1.0 - rate, LEAST_WEIGHT) ** arms
+    change.faded[arm] = max(change.faded[arm] + np.log(weight), -1e9)
+    fade_arm(state.linear, arm, weight)
+    widen(state.linear.regressions, arm, 1.0 / np.sqrt(weight))
+    fade_arm(state.curved, arm, weight)
+    if state.bends[0]:
+        widen(state.curved.regressions, arm, 1.0 / np.sqrt(weight))
 
 
 @implements(training_due, AdaptiveCurves)
