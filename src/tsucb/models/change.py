@@ -38,7 +38,7 @@ SQUARE_WORTH = 10.0  # rewards that a variance of z of 1 is worth
 LIKELY = 2.0  # |z| that is expected even if it was not seen
 REMEMBERED = 16  # changes
 
-LEFT = 5.0  # rewards that what was known of an arm that changed is worth afterwards
+LEFT = 2.0  # rewards that what was known of an arm that changed is worth afterwards
 OTHERS = 0.3  # share of what was known of other arms
 NONE, ALL, GONE = -1.0, -2.0, -3.0  # in place of an arm's index
 
@@ -91,11 +91,11 @@ class Change(State):
 
         Given is the weight of what each arm has seen.
         """
-        few = np.minimum(1.0, LEFT / np.maximum(weights, LEFT))
+        few = np.minimum(OTHERS, LEFT / np.maximum(weights, LEFT))
         arm = self.alarm[0]
         factors = few
         if arm >= 0.0:
-            factors = np.minimum(np.full(few.size, OTHERS), 1.0)
+            factors = np.full(few.size, OTHERS)
             factors[int(arm)] = few[int(arm)]
         left = factors[int(arm)] if arm >= 0 else (factors @ weights) / max(weights.sum(), 1.0)
         self.note(NoticedChange(int(self.life[0]), int(arm) if arm >= 0 else None, float(left)))

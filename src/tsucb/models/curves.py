@@ -17,6 +17,7 @@ that first varies later has no part in the curves.
 Reference: Rahimi and Recht (2007), "Random features for large-scale kernel machines".
 """
 
+import math
 from typing import Self
 
 import numpy as np
@@ -28,6 +29,7 @@ from tsucb.numeric.arrays import Flags, Floats, Integers
 ROWS = 100  # contexts from which centre and spread are taken
 WIDEST, NARROWEST = 1.0, 4.0  # scales of the frequencies, for a context of length 1
 SEED = 28  # of the frequencies and phases, the same for all
+COSINE = tuple((-1.0) ** n / math.factorial(2 * n) for n in range(9))  # of the squared angle
 ROUNDING = 1e-14  # a variance below this share of the mean square is rounding
 
 
@@ -41,7 +43,7 @@ class Curves(State):
     frozen: Flags = array(dtype=bool)
     centre: Floats = array("feature")
     inverse: Floats = array("feature")  # 1 / spread; 0 for a feature that had not varied
-    frequencies: Floats = array("feature", "curve")
+    frequencies: Floats = array("feature", "curve")  # in turns
     phases: Floats = array("curve")
 
     def select(self, arms: Integers) -> Self:
@@ -75,11 +77,12 @@ class Curves(State):
         self.centre[:] = centre
         self.inverse[:] = np.where(varies, sign / np.sqrt(np.where(varies, variance, 1.0)), 0.0)
         curves = self.phases.size
-        scales = np.geomspace(WIDEST, NARROWEST, curves) / np.sqrt(max(varies.sum(), 1))
+        turn = 2.0 * np.pi * np.sqrt(max(varies.sum(), 1))
+        scales = np.geomspace(WIDEST, NARROWEST, curves) / turn
         for j in np.flatnonzero(varies):
             normal = np.random.default_rng([SEED, 1, j]).standard_normal(curves)
             self.frequencies[j] = normal * scales
-        self.phases[:] = np.random.default_rng([SEED, 0]).uniform(0.0, 2.0 * np.pi, curves)
+        self.phases[:] = np.random.default_rng([SEED, 0]).uniform(0.0, 1.0, curves)
         self.frozen[0] = True
         for rows in (self.contexts, self.arms, self.rewards, self.count):
             rows[:] = 0.0
@@ -115,7 +118,17 @@ def add_curves(curves, context, out):  # type: ignore[no-untyped-def]
             for i in range(count):
                 out[d + i] += u * curves.frequencies[j, i]
     for i in range(count):
-        out[d + i] = np.cos(out[d + i])
+        out[d + i] = cosine(out[d + i])
+
+
+@compiled
+def cosine(turns):  # type: ignore[no-untyped-def]
+    """Return the cosine of an angle in turns, to 7 digits: a polynomial, several at a time."""
+    s = turns - np.rint(turns)
+    x = s * s * (4.0 * np.pi * np.pi)
+    series = COSINE[6] + x * (COSINE[7] + x * COSINE[8])
+    series = COSINE[3] + x * (COSINE[4] + x * (COSINE[5] + x * series))
+    return COSINE[0] + x * (COSINE[1] + x * (COSINE[2] + x * series))
 
 
 @compiled
