@@ -1,7 +1,8 @@
-"""Fill the tables of the documentation from the results: `python docs/tables.py`.
+"""Fill the tables and figures of the documentation from the results: `python docs/tables.py`.
 
-A page marks where a table goes by `<!-- table: NAME -->` and `<!-- end -->`; what stands between
-them is replaced. A test checks that the pages agree with the results.
+A page marks where a table goes by `<!-- table: NAME -->` and `<!-- end -->`, and a number in a
+sentence by `<!-- figure: NAME -->` and `<!-- end -->`; what stands between them is replaced. A test
+checks that the pages agree with the results.
 """
 
 import re
@@ -12,16 +13,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from tsucb.paper.table2_claims import PAPER
+from tsucb.paper.table2 import PAPER
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"
-sys.path.insert(0, str(DOCS.parent))  # benchmarks are run from the repository, not installed
+sys.path[:0] = [str(DOCS), str(DOCS.parent)]  # run from the repository, not installed
+
+from interfaces import command_line, fill_entries, http_api  # noqa: E402
 
 from benchmarks.defaults import report as defaults_report  # noqa: E402
 from benchmarks.output import markdown_table as markdown  # noqa: E402
 
-MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARK = re.compile(r"(<!-- (?:table: (\S+) -->\n|figure: (\S+) -->)).*?(<!-- end -->)", re.DOTALL)
 
 
 def choosing() -> str:
@@ -131,10 +134,8 @@ def theorems_claims() -> str:
 def claims_table(name: str) -> str:
     """The claims that an experiment checked."""
     claims = pd.read_csv(RESULTS / name)
-    columns = ["statement", "paper", "measured", "agrees"]
-    header = ["the paper says", "its figure", "measured", "agrees"]
-    if "rule" in claims:  # results that were measured before do not have it
-        columns, header = [*columns, "rule"], [*header, "yes if"]
+    columns = ["statement", "paper", "measured", "agrees", "rule"]
+    header = ["the paper says", "its figure", "measured", "agrees", "yes if"]
     return markdown(header, claims[columns].to_numpy().tolist(), len(header))
 
 
@@ -466,22 +467,64 @@ TABLES: dict[str, Callable[[], str]] = {
         clicks,
         sparse,
         sparse_coverage,
+        command_line,
+        http_api,
     )
 } | {name: partial(defaults, section) for name, section in defaults_report.SECTIONS.items()}
 
 
-def fill(text: str) -> str:
-    """The text of a page with its tables made anew, where their results are there."""
+def share_of_ts(policy: str) -> tuple[float, float, float]:
+    """Return the mean, least and greatest share of TS's regret over the cells of Figure 1."""
+    cells = pd.read_csv(RESULTS / "figure1.csv")
+    found = cells.percent_of_ts[cells.policy == policy]
+    return found.mean(), found.min(), found.max()
 
-    def table(mark: re.Match[str]) -> str:
+
+def share_of_best(features: str) -> float:
+    """Return the mean reward of the defaults after 3,000 steps, in per cent of the best library's.
+
+    Over the datasets, with features as they are ("raw") or standardised.
+    """
+    every = defaults_report.by_problem(defaults_report.read(RESULTS / "defaults"))
+    runs = dict(defaults_report.lengths(defaults_report.as_is(every)))[3_000]
+    scores = defaults_report.percentages(runs)
+    found = [of[defaults_report.OURS].percent for key, of in scores.items() if key[1] == features]
+    return sum(found) / len(found)
+
+
+def peers(library: str, policy: str) -> str:
+    """Return microseconds of a decision with its update, K = 10, d = 10."""
+    table = pd.read_csv(RESULTS / "peers" / "peers.csv")
+    table = table[(table.measure == "speed") & (table.arms == 10) & (table.features == 10)]
+    found = table[(table.library == library) & (table.policy == policy)].value
+    return significant(found.item())
+
+
+FIGURES: dict[str, Callable[[], str]] = {
+    "grid-tsucb1": lambda: f"{share_of_ts('TS-UCB(1)')[0]:.0f} %",
+    "grid-tsucb1-range": lambda: "{1:.0f} to {2:.0f} %".format(*share_of_ts("TS-UCB(1)")),
+    "defaults-raw": lambda: f"{share_of_best('raw'):.1f} %",
+    "defaults-standardised": lambda: f"{share_of_best('standardised'):.1f} %",
+    "peers-agent": lambda: peers("tsucb", "Agent, TS-UCB(1)"),
+    "peers-simulate": lambda: peers("tsucb", "simulate, TS-UCB(1)"),
+    "peers-vw": lambda: peers("vowpalwabbit", "--epsilon 0.1"),
+    "peers-ts": lambda: peers("coba", "LinTSLearner"),
+}
+
+
+def fill(text: str, page: Path) -> str:
+    """Return the text of a page with its tables, figures and reference entries made again."""
+
+    def made(mark: re.Match[str]) -> str:
+        start, table, figure, end = mark.groups()
         try:
-            return mark[1] + TABLES[mark[2]]() + mark[3]
+            return start + (TABLES[table]() if table else FIGURES[figure]()) + end
         except FileNotFoundError:
             return mark[0]
 
-    return MARK.sub(table, text)
+    return fill_entries(MARK.sub(made, text), page)
 
 
 if __name__ == "__main__":
-    for page in sorted(DOCS.glob("*.md")):
-        page.write_text(fill(page.read_text()))
+    for page in [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]:
+        page.write_text(fill(page.read_text(), page))

@@ -7,7 +7,8 @@ import pytest
 from scipy.special import ndtr
 
 import tsucb
-from tsucb.policies.joint_probabilities import average, envelope
+from tsucb.policies.joint_probabilities import average
+from tsucb.policies.ts_ucb import winners_between
 
 MEAN, STD = np.array([0.0, 0.4, 0.5, -0.2, 0.1]), np.array([1.0, 0.6, 0.5, 1.3, 0.9])
 
@@ -70,7 +71,8 @@ def test_which_arm_is_played_at_which_target() -> None:
     rng = np.random.default_rng(2)
     for _ in range(20):
         estimate, radius = rng.normal(size=8), rng.gamma(1.0, size=8)
-        breaks, winners = envelope(estimate, radius)
+        belief = tsucb.GaussianBelief(estimate, radius)
+        breaks, winners = winners_between(belief)
         targets = rng.normal(size=200) * 3
         expected = ((targets[:, None] - estimate) / radius).argmin(axis=1)
         np.testing.assert_array_equal(winners[np.searchsorted(breaks, targets)], expected)

@@ -7,7 +7,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief, nonnegative, vector
-from tsucb.beliefs.best import NODES, POINTS, WEIGHTS, hazards, mean_above, mesh, regret_and_gain
+from tsucb.beliefs.best import (
+    NODES,
+    POINTS,
+    WEIGHTS,
+    hazards,
+    mean_above,
+    mesh,
+    regret_and_gain,
+    with_own_deviations,
+)
 from tsucb.beliefs.gaussian import REACH, quick_normal
 from tsucb.beliefs.law import (
     IndependentLaw,
@@ -158,14 +167,7 @@ def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
         for a in range(count):
             own[a] -= at_floor * at_floor_below[a]
             spread[a] += at_floor * at_floor_below[a] ** 2
-    gain = np.zeros(regret.size)
-    for a in range(count):
-        if probability[a] > 0.0:
-            spread[a] += own[a] * own[a] / probability[a]
-        gain[arms[a]] = spread[a]
-    for a in range(regret.size):
-        regret[a] = max(regret[a], 0.0)  # rounding: the expected maximum is above every mean
-    return regret, gain
+    return with_own_deviations(regret, arms, probability, own, spread)
 
 
 @compiled

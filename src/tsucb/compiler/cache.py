@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import Any
 
 import llvmlite
+import llvmlite.binding
 import numba
 from numba import types
 from numba.core.caching import CompileResultCacheImpl, IndexDataCacheFile, _Cache
@@ -156,6 +157,11 @@ def kernel_folder(modules: frozenset[str]) -> Path:
     folder = _own_folder() / name
     folder.mkdir(exist_ok=True)
     return folder
+
+
+def processor_name() -> str:
+    """Return LLVM's name of this machine's processor."""
+    return str(llvmlite.binding.get_host_cpu_name())
 
 
 @functools.cache

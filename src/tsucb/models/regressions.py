@@ -21,13 +21,12 @@ from typing import Any, Self
 import numpy as np
 
 from tsucb.compiler import compiled, hook, implements
-from tsucb.models.state import Places, Sizes, State, array, counts
-from tsucb.numeric.arrays import Floats, Integers, inner, taken
-from tsucb.numeric.carlson import KEEP, PRODUCT, TAKE, V, absorb, set_factors
-from tsucb.numeric.eights import (
-    FEW,
-    MOST_SHORT,
+from tsucb.compiler.vectors import (
+    KEEP,
+    PRODUCT,
+    TAKE,
     TOGETHER,
+    V,
     add_eight_squares,
     add_squares,
     add_thirty_two,
@@ -38,8 +37,10 @@ from tsucb.numeric.eights import (
     put_eight,
     put_products,
     put_sixteen,
-    weighted_rows,
 )
+from tsucb.models.state import Places, Sizes, State, array, counts
+from tsucb.numeric.arrays import Floats, Integers, inner, taken, weighted_rows
+from tsucb.numeric.carlson import FEW, MOST_SHORT, absorb, set_factors
 
 # Up to 40 features, with 10 and with 60 arms, lanes were the faster at predicting and rows, from 20
 # features on, at learning; rows also skip zeros, of which long contexts often have many.

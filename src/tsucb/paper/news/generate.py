@@ -16,10 +16,9 @@ The world behind a log, all of it drawn from the seed:
 Day n is the same whatever the number of days.
 """
 
+import gzip
 import itertools
 import os
-import struct
-import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -62,12 +61,10 @@ class World(NamedTuple):
     """What stays the same over the days of a log; U users, A articles, 144 pools a day.
 
     `user_features[user_ends[u] : user_ends[u + 1]]` are the features of user u, from 0;
-    `pool_articles[pool_ends[s] : pool_ends[s + 1]]` the articles of slot s, as rows of `weights`.
+    `pool_articles[pool_ends[s] : pool_ends[s + 1]]` the articles of slot s, as rows of `clicks`.
     """
 
-    articles: NDArray[np.int32]
-    intercept: NDArray[np.float64]
-    weights: NDArray[np.float64]
+    clicks: ClickModel
     user_features: NDArray[np.uint8]
     user_ends: NDArray[np.int64]
     pool_articles: NDArray[np.int32]
@@ -113,9 +110,9 @@ def make_news(
     world = make_world(days, seed)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    ClickModel(world.articles, world.intercept, world.weights).save(folder / TRUTH)
+    world.clicks.save(folder / TRUTH)
     user_texts = join_each(world.user_features + 1, world.user_ends, " {}")
-    pool_texts = join_each(world.articles[world.pool_articles], world.pool_ends, " |id-{}")
+    pool_texts = join_each(world.clicks.articles[world.pool_articles], world.pool_ends, " |id-{}")
 
     interrupted = Event()
 
@@ -124,7 +121,7 @@ def make_news(
         path = folder / f"{NAME}{midnight:%Y%m%d}.gz"
         comment = GENERATED + f", seed {seed}; this is not Yahoo!'s log".encode()
         rng = np.random.default_rng((seed, VISITS, day))
-        with written_whole(path) as file, GzipWriter(file, comment, level) as packed:
+        with written_whole(path) as file, open_generated(file, comment, level) as packed:
             for first in range(0, lines, ROWS):
                 if interrupted.is_set():
                     raise KeyboardInterrupt
@@ -132,7 +129,7 @@ def make_news(
                 slot = day * SLOTS + second // SLOT
                 time = int(midnight.timestamp()) + second
                 visits = Visits(time, slot, *draw_visits(slot, world, rng))
-                packed.write(visit_lines(visits, world.articles, user_texts, pool_texts))
+                packed.write(visit_lines(visits, world.clicks.articles, user_texts, pool_texts))
         progress(path)
         return path
 
@@ -166,26 +163,13 @@ def visit_lines(
     ).encode()
 
 
-class GzipWriter:
-    """Compresses into a file whose gzip header has a comment and no time stamp (RFC 1952)."""
+def open_generated(file: BinaryIO, comment: bytes, level: int) -> gzip.GzipFile:
+    """Return a gzip file, without a time stamp, whose header has a comment (RFC 1952).
 
-    def __init__(self, file: BinaryIO, comment: bytes, level: int) -> None:
-        self.file, self.packer = file, zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
-        self.checksum = self.length = 0
-        file.write(b"\x1f\x8b\x08\x10\0\0\0\0\0\xff" + comment + b"\0")
-
-    def write(self, text: bytes) -> None:
-        """Compress some text."""
-        self.checksum = zlib.crc32(text, self.checksum)
-        self.length += len(text)
-        self.file.write(self.packer.compress(text))
-
-    def __enter__(self) -> "GzipWriter":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        end = struct.pack("<II", self.checksum, self.length & 0xFFFFFFFF)
-        self.file.write(self.packer.flush() + end)
+    Python writes no comments, so an empty member with the comment comes first.
+    """
+    file.write(b"\x1f\x8b\x08\x10\0\0\0\0\0\xff" + comment + b"\0\x03\0" + bytes(8))
+    return gzip.GzipFile("", "wb", level, file, mtime=0)
 
 
 def make_world(days: int, seed: int) -> World:
@@ -201,18 +185,11 @@ def make_world(days: int, seed: int) -> World:
     centre = (sums / sums.std(axis=0)).mean(axis=0)
     draws = rng.standard_normal((count, TOPICS + 2))
     topics = TASTE / np.sqrt(TOPICS) * draws[:, :TOPICS]
-    return World(
-        # Later articles have larger numbers, by 17 on average.
-        articles=(FIRST_ARTICLE + 17 * np.arange(count) + 5 * draws[:, -1].clip(-1.6, 1.6)).astype(
-            np.int32
-        ),
-        intercept=LEVEL + SPREAD * draws[:, TOPICS] - topics @ centre,
-        weights=topics @ places.T,
-        user_features=user_features,
-        user_ends=user_ends,
-        pool_articles=pool_articles,
-        pool_ends=pool_ends,
-    )
+    # Later articles have larger numbers, by 17 on average.
+    numbers = FIRST_ARTICLE + 17 * np.arange(count) + 5 * draws[:, -1].clip(-1.6, 1.6)
+    level = LEVEL + SPREAD * draws[:, TOPICS] - topics @ centre
+    clicks = ClickModel(numbers.astype(np.int32), level, topics @ places.T)
+    return World(clicks, user_features, user_ends, pool_articles, pool_ends)
 
 
 def make_users(rng: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -263,8 +240,8 @@ def draw_visits(slot, world, rng):  # type: ignore[no-untyped-def]
         first, last = world.pool_ends[slot[i]], world.pool_ends[slot[i] + 1]
         shown[i] = world.pool_articles[rng.integers(first, last)]
         user[i] = rng.integers(0, len(world.user_ends) - 1)
-        logit = world.intercept[shown[i]]
+        logit = world.clicks.intercept[shown[i]]
         for j in range(world.user_ends[user[i]], world.user_ends[user[i] + 1]):
-            logit += world.weights[shown[i], world.user_features[j]]
+            logit += world.clicks.weights[shown[i], world.user_features[j]]
         click[i] = rng.random() < 1 / (1 + np.exp(-logit))
     return shown, user, click
