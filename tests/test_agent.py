@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import tsucb
-from tsucb.agent import UnknownDecision, machine, open_decisions
+from tsucb.agent import UnknownDecision, machine
 from tsucb.streams import WORLD, stream
 
 ARMS = ["red", "green", "blue"]
@@ -72,9 +72,9 @@ def test_compiled_calls_have_a_plain_twin(monkeypatch):
     ("number", "checksum"), [(0, 0), (7, 1), (10, 0xABCDEF), (2**63 - 1, 2**64 - 1)]
 )
 def test_compiled_code_writes_ids_as_python_does(number, checksum):
-    letters = np.empty(open_decisions.LONGEST_ID, np.uint8)
-    first = open_decisions.write_id(letters, letters.size, number, np.uint64(checksum))
-    assert letters[first:].tobytes().decode() == open_decisions.decision_id(number, checksum)
+    letters = np.empty(machine.LONGEST_ID, np.uint8)
+    first = machine.write_id(letters, number, np.uint64(checksum))
+    assert letters[first:].tobytes().decode() == machine.decision_id(number, checksum)
 
 
 def test_same_seed_same_decisions():

@@ -9,7 +9,7 @@ import numpy as np
 from tsucb.agent.knowledge import Offer
 from tsucb.beliefs.belief import Belief
 from tsucb.contexts.readers import Arm
-from tsucb.display import text_table
+from tsucb.display import html_table, text_table
 from tsucb.extras import require
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.exploring import Exploring
@@ -51,6 +51,11 @@ class Decision:
 
     def __repr__(self) -> str:
         return f"Decision(id={self.id!r}, arm={self.arm!r})"
+
+    def _repr_html_(self) -> str:
+        """Return the decision as a notebook shows it: with its reasons, where they were kept."""
+        line = html_table(["id", "arm"], [[self.id, str(self.arm)]])
+        return line + (self.explain()._repr_html_() if self._seen else "")
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -224,20 +229,28 @@ class Explanation:
         rows[self.chosen][-1] = "<"
         return ["arm", *columns, "chosen"], rows
 
-    def __str__(self) -> str:
+    def _title(self) -> str:
+        """Return the first line of the explanation; all of it for first pulls."""
+        arm, own = self.arms[self.chosen], self._own
         if np.isnan(self.mean).any():
             reason = "its model asks for first pulls"
-            if self._own != self.chosen:
+            if own != self.chosen:
                 reason = f"the floor of {self.policy} took it at random"
-            return f"{self.arms[self.chosen]!r} was pulled because {reason}"
-        lines = [f"{self.policy} {self._verb} {self.arms[self.chosen]!r}"]
-        if self._own != self.chosen:
-            lines[0] += f" at random, instead of {self.arms[self._own]!r}"
+            return f"{arm!r} was pulled because {reason}"
+        line = f"{self.policy} {self._verb} {arm!r}"
+        if own != self.chosen:
+            line += f" at random, instead of {self.arms[own]!r}"
         if not math.isnan(self.target):
-            lines[0] += f": {self.target_name} = {self.target:.4g}"
-        if self._by_ratio:
-            lines[0] += f", α_t = {self.alpha:.4g}"
-        return "\n".join([*lines, text_table(*self._rows())])
+            line += f": {self.target_name} = {self.target:.4g}"
+        return line + (f", α_t = {self.alpha:.4g}" if self._by_ratio else "")
+
+    def __str__(self) -> str:
+        first_pull = np.isnan(self.mean).any()
+        return self._title() + ("" if first_pull else "\n" + text_table(*self._rows()))
+
+    def _repr_html_(self) -> str:
+        """Return the explanation as a notebook shows it."""
+        return html_table(*self._rows(), self._title(), self.chosen)
 
 
 class ArmEstimates(Explanation):
