@@ -30,10 +30,10 @@ from tsucb.models.curves import ROWS, Curves, add_curves, keep_row
 from tsucb.models.empirical_bayes import SETTLED
 from tsucb.models.model import (
     Model,
-    believe,
-    believe_predicted,
+    belief,
     forget,
     learn_many,
+    predicted_belief,
     training_due,
     update,
 )
@@ -272,6 +272,11 @@ class AdaptiveCurves(Model):
         Sums of curves add up if both had the same when they were one. Otherwise the curves of the
         one that has seen more go on, and have not seen what the other has.
         """
+        if len({state.curves.phases.size for state in (first, second, base)}) > 1:
+            raise ValueError(
+                "agents with different numbers of curves cannot be merged; make them with the same "
+                "model, or copy one"
+            )
         change = first.change.merged(second.change, base.change)
         factors = [np.exp(change.faded - state.change.faded) for state in (first, second, base)]
         one, two, old = (
@@ -351,20 +356,20 @@ def log_evidence(model: AdaptiveLinear, state: AdaptiveState) -> float:
     return float(-0.5 * (own_part + shared))
 
 
-@implements(believe, AdaptiveCurves)
-def believe_curved(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(belief, AdaptiveCurves)
+def belief_of_curved(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     if state.bends[0]:
         wide = np.empty(context.size + state.curves.phases.size)
         add_curves(state.curves, context, wide)
-        return believe(model.curved, state.curved, wide, arms, step, rng)
-    return believe(model.linear, state.linear, context, arms, step, rng)
+        return belief(model.curved, state.curved, wide, arms, step, rng)
+    return belief(model.linear, state.linear, context, arms, step, rng)
 
 
-@implements(believe_predicted, AdaptiveCurves)
-def believe_predicted_curved(model, state, mean, std, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(predicted_belief, AdaptiveCurves)
+def predicted_belief_of_curved(model, state, mean, std, arms, step, rng):  # type: ignore[no-untyped-def]
     if state.bends[0]:
-        return believe_predicted(model.curved, state.curved, mean, std, arms, step, rng)
-    return believe_predicted(model.linear, state.linear, mean, std, arms, step, rng)
+        return predicted_belief(model.curved, state.curved, mean, std, arms, step, rng)
+    return predicted_belief(model.linear, state.linear, mean, std, arms, step, rng)
 
 
 @implements(update, AdaptiveCurves)
@@ -407,9 +412,7 @@ def fade_in_turn(state):  # type: ignore[no-untyped-def]
 @implements(training_due, AdaptiveCurves)
 def training_due_curved(model, state):  # type: ignore[no-untyped-def]
     return (
-        state.linear.due[0] <= 0.0
-        or state.curves.count[0] >= ROWS
-        or state.change.alarm[0] != NONE
+        state.linear.due[0] <= 0.0 or state.curves.count[0] >= ROWS or state.change.alarm[0] != NONE
     )
 
 

@@ -46,13 +46,20 @@ NONE, ALL, GONE = -1.0, -2.0, -3.0  # in place of an arm's index
 class NoticedChange(NamedTuple):
     """A change that was noticed.
 
-    `step` counts rewards; `arm` is the index of the arm whose rewards have changed, or None for
-    all; `weight` is how much what was known before counts since then.
+    `step` counts rewards; `arm` is the arm whose rewards have changed, its index for a model and
+    its name for an agent, or None for all; `weight` is how much what was known before counts since.
     """
 
     step: int
-    arm: int | None
+    arm: int | str | None
     weight: float
+
+    def __str__(self) -> str:
+        whose = "all arms" if self.arm is None else repr(self.arm)
+        return (
+            f"after {self.step:,} rewards: those of {whose} had changed; what was known before "
+            f"counts {100 * self.weight:.2g} %"
+        )
 
 
 class Change(State):
