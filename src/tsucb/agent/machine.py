@@ -470,7 +470,7 @@ class Machine:
             raise AttributeError(name)
         code = f"{name} long" if self.long and f"{name} long" in FUNCTIONS else name
         memory: Kept = getattr(self, FUNCTIONS[code][1])
-        method = MethodType(machine_code(code, memory.kind), memory.address)
+        method = MethodType(machine_code(code, memory.kind), memory)
         setattr(self, name, method)  # found at once from now on
         return method
 

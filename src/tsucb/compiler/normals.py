@@ -68,7 +68,7 @@ EXACT = ("nsz",)
 
 
 class Eight:
-    """Eight numbers side by side: what Python does with this, the compiled code does with them."""
+    """Eight numbers side by side; operators on it write the instruction for all eight."""
 
     def __init__(self, builder: Any, value: Any) -> None:
         self.builder, self.value = builder, value
@@ -80,7 +80,7 @@ class Eight:
         return Eight(self.builder, instruction(self.value, other.value, **exact))
 
     def constant(self, numbers: list[Any]) -> "Eight":
-        """Numbers of the same kind."""
+        """Return constants of the same type."""
         return Eight(self.builder, ir.Constant(self.value.type, numbers))
 
     def __add__(self, other: Any) -> "Eight":
@@ -111,15 +111,15 @@ class Eight:
         return self._with("shl", "", other)
 
     def real(self) -> "Eight":
-        """The floats that have these bits."""
+        """Return the floats that have these bits."""
         return Eight(self.builder, self.builder.bitcast(self.value, REAL))
 
     def whole(self) -> "Eight":
-        """The bits of these floats."""
+        """Return the bits of these floats."""
         return Eight(self.builder, self.builder.bitcast(self.value, WHOLE))
 
     def call(self, name: str, *others: "Eight") -> "Eight":
-        """A function of LLVM's."""
+        """Call an LLVM intrinsic."""
         kind = ir.FunctionType(REAL, [REAL] * (1 + len(others)))
         name = f"llvm.{name}.v{LANES}f64"
         function = cgutils.get_or_insert_function(self.builder.module, kind, name)
@@ -127,44 +127,44 @@ class Eight:
         return Eight(self.builder, self.builder.call(function, values))
 
     def polynomial(self, coefficients: tuple[float, ...]) -> "Eight":
-        """Horner's scheme, with a product and its sum rounded once: on every processor the same."""
+        """Evaluate a polynomial by Horner's scheme, with fused steps: the same bits everywhere."""
         *others, result = (self.constant([c] * LANES) for c in coefficients)
         for coefficient in reversed(others):
             result = result.call("fma", self, coefficient)
         return result
 
     def larger(self, other: "Eight") -> "Eight":
-        """Of each pair the larger."""
+        """Return the larger of each pair."""
         more = self.builder.fcmp_ordered(">", other.value, self.value)
         return Eight(self.builder, self.builder.select(more, other.value, self.value))
 
     def smaller(self, other: "Eight") -> "Eight":
-        """Of each pair the smaller."""
+        """Return the smaller of each pair."""
         less = self.builder.fcmp_ordered("<", other.value, self.value)
         return Eight(self.builder, self.builder.select(less, other.value, self.value))
 
     def extreme(self, which: str) -> Any:
-        """The "min" or "max" of the eight."""
+        """Return the "min" or "max" of the eight."""
         kind = ir.FunctionType(ir.DoubleType(), [REAL])
         name = f"llvm.vector.reduce.f{which}.v{LANES}f64"
         function = cgutils.get_or_insert_function(self.builder.module, kind, name)
         return self.builder.call(function, [self.value], fastmath=("nnan",))
 
     def or_if(self, bit: "Eight", other: "Eight") -> "Eight":
-        """The other's numbers where the bit is 1."""
+        """Return the other's numbers where the bit is 1, else these."""
         chosen = self.builder.icmp_unsigned("!=", bit.value, ir.Constant(WHOLE, None))
         return Eight(self.builder, self.builder.select(chosen, other.value, self.value))
 
 
 def mixed(state: Eight) -> Eight:
-    """64 random bits of each of these states of SplitMix64; see `bursts.bits`."""
+    """Return 64 random bits for each state of SplitMix64; see `bursts.bits`."""
     z = (state ^ (state >> 30)) * FIRST_FACTOR
     z = (z ^ (z >> 27)) * SECOND_FACTOR
     return z ^ (z >> 31)
 
 
 def box_muller(first: Eight, second: Eight) -> tuple[Eight, Eight]:
-    """Two times eight normals, from twice 64 random bits each."""
+    """Return twice eight normals, from two times 64 random bits each."""
     x = ((first >> 12) | ONE).real()
     u = x.constant([2.0] * LANES) - x
     shifted = u.whole() + (ONE - ROOT_HALF)  # now the exponent goes up at √½ and not at 1
@@ -184,14 +184,14 @@ def box_muller(first: Eight, second: Eight) -> tuple[Eight, Eight]:
 
 
 def next_normals(builder: Any, state: Any) -> tuple[Eight, Eight]:
-    """Sixteen normals, from the states of the burst that follow."""
+    """Return sixteen normals, from the next states of the burst."""
     start = Eight(builder, spread_out(builder, state))
     ahead = [[(n + 1) * STEP % 2**64 for n in range(k, k + LANES)] for k in (0, LANES)]
     return box_muller(*(mixed(start + start.constant(steps)) for steps in ahead))
 
 
 def visit(builder: Any, count: Any, state: Any, use: Callable[[Eight, Any], None]) -> Any:
-    """Use eight normals with each eighth number, up to a count; the burst's next state."""
+    """Call `use(eight normals, place)` for places 0, 8, … below `count`; return the next state."""
     number = count.type
     last = builder.and_(builder.add(count, number(AT_ONCE - 1)), number(-AT_ONCE))
     with cgutils.for_range_slice(builder, number(0), last, number(AT_ONCE)) as (i, _):
@@ -202,16 +202,16 @@ def visit(builder: Any, count: Any, state: Any, use: Callable[[Eight, Any], None
 
 
 def eight_of(context: Any, builder: Any, kind: Any, array: Any) -> Callable[[Any], Any]:
-    """The addresses of eight numbers of an array, from a place on, counted as in `array.flat`."""
+    """Return a function from a place in `array.flat` to the address of the eight numbers there."""
     data = context.make_array(kind)(context, builder, array).data
     return lambda place: builder.bitcast(builder.gep(data, [place]), REAL.as_pointer())
 
 
 @intrinsic
 def put_normals(_, out, place, count, state):  # type: ignore[no-untyped-def]
-    """Put so many normals into an array from a place on, by sixteens; the burst's next state.
+    """Write `count` normals to `out.flat` from a place on; return the burst's next state.
 
-    Places are counted as in `out.flat`, and there must be room for all of the last sixteen.
+    They come in sixteens: there must be room for all of the last sixteen.
     """
 
     def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
@@ -230,14 +230,14 @@ def put_normals(_, out, place, count, state):  # type: ignore[no-untyped-def]
 def raise_to_normals(best, mean, std, state):  # type: ignore[no-untyped-def]
     """Raise each number to a draw of N(mean, std²) of its own, where that is more.
 
-    There must be a multiple of sixteen. Returns the lowest of them then, and the next state.
+    Their count must be a multiple of sixteen. Returns the lowest number then, and the next state.
     """
     return _raise_apart(best, mean, std, state)
 
 
 @intrinsic
 def _raise_apart(_, best, mean, std, state):  # type: ignore[no-untyped-def]
-    """`raise_to_normals`, not copied into its caller, who would load the constants in vain."""
+    """Do `raise_to_normals` in a function that LLVM does not inline; it has many constants."""
 
     def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         builder.function.attributes.add("noinline")
@@ -264,7 +264,7 @@ def _raise_apart(_, best, mean, std, state):  # type: ignore[no-untyped-def]
 
 @compiled
 def highest_normal(mean, std, count, state):  # type: ignore[no-untyped-def]
-    """The highest draw of N(mean[n], std[n]²) with n < count, and the next state.
+    """Return the highest draw of N(mean[n], std[n]²) with n < count, and the next state.
 
     The count must be a multiple of sixteen.
     """
@@ -273,7 +273,7 @@ def highest_normal(mean, std, count, state):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def _highest_apart(_, mean, std, count, state):  # type: ignore[no-untyped-def]
-    """`highest_normal`, not copied into its caller either."""
+    """Do `highest_normal` in a function that LLVM does not inline."""
 
     def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         builder.function.attributes.add("noinline")

@@ -1,12 +1,11 @@
-"""Eight numbers at a time, for compiled code that goes through triangular matrices.
+"""Vector instructions for triangular matrices: eight numbers at a time.
 
-A compiler makes vector instructions of a loop if it can prove that what is written is not what is
-read, or checks it before each loop; and what is left over at the end it does one by one. For the
-rows of a triangle, each of another length, that takes as long as to go through the whole square.
-So here the instructions are spelled out: eight numbers are two registers of AVX2, one of AVX-512.
+LLVM vectorises a loop after it has proved or checked that reads and writes do not overlap, and does
+the rest of the loop one number at a time. For the rows of a triangle, each of another length, that
+takes as long as the whole square. So the instructions are spelled out here: eight numbers are two
+registers of AVX2, one of AVX-512.
 
-Arrays are stored by rows, and may have any shape; places in them are counted from the very first
-entry, as in `array.flat`.
+Arrays are stored by rows and may have any shape; a place is an index into `array.flat`.
 """
 
 import itertools
@@ -25,7 +24,7 @@ V, DEVIATION, KEEP, TAKE, PRODUCT = range(5)
 
 
 def spread_out(builder: Any, number: Any, times: int = 8) -> Any:
-    """Several times the same number, of any kind."""
+    """Return a vector of the same number several times."""
     nothing = ir.Constant(ir.VectorType(number.type, times), ir.Undefined)
     first = ir.Constant(ir.IntType(32), 0)
     everywhere = ir.Constant(ir.VectorType(ir.IntType(32), times), None)
@@ -34,7 +33,7 @@ def spread_out(builder: Any, number: Any, times: int = 8) -> Any:
 
 
 def copying(rooted: bool) -> Any:
-    """What writes eight numbers of an array into another, or their square roots.
+    """Return an intrinsic that copies eight numbers of an array, or their square roots.
 
     copy_eight(target, place, source, first) does target[place + l] = source[first + l], l < 8.
     """
@@ -64,9 +63,9 @@ copy_eight, copy_roots = copying(False), copying(True)
 
 @intrinsic
 def fetch(_, array, place):  # type: ignore[no-untyped-def]
-    """Have the processor get what lies around a place of an array, which will be read soon.
+    """Load the surroundings of a place into the processor's cache, as they are read soon.
 
-    Beyond the end of the array that does nothing.
+    Does nothing beyond the end of the array.
     """
 
     def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
@@ -86,15 +85,17 @@ TOGETHER = 4  # vectors that are multiplied at once, so that a matrix is read on
 
 
 def multiplying(end: str, vectors: int, wide: int, rise: int = 0) -> Any:
-    """What multiplies vectors with columns of a matrix, and puts or adds that, or adds its squares.
+    """Return an intrinsic that multiplies vectors by columns of a matrix.
+
+    It stores the products (`end` is "put"), adds them ("add"), or adds their squares ("square").
 
     put_products(sums, start, x, first, rows, count, matrix, place, stride) does
 
         sums[start + 8r + l] = Σ x[first + r · d + n] · matrix[place + rows[n] · stride + l]
 
     with n < count, for several vectors r of length d, or for one and several eights of columns l.
-    Products stay in registers until they are added up. The numbers of rows are None for 0, 1, 2, …;
-    each further eight of columns has `rise` rows more, if there are as many: 8 in a triangle.
+    Sums stay in registers. `rows` is None for 0, 1, 2, …; each further eight of columns has `rise`
+    rows more, up to the number of rows: 8 in a triangle.
     """
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -158,7 +159,7 @@ def multiplying(end: str, vectors: int, wide: int, rise: int = 0) -> Any:
 
 
 def plus_product(builder: Any, total: Any, one: Any, other: Any) -> Any:
-    """total + one · other."""
+    """Return total + one · other."""
     return builder.fadd(total, builder.fmul(one, other, flags=FUSED), flags=FUSED)
 
 
@@ -172,9 +173,9 @@ put_sixteen = multiplying("put", 1, 2, rise=8)  # of a triangle
 
 @intrinsic
 def absorb_four(_, root, place, room, j, first, stop):  # type: ignore[no-untyped-def]
-    """The rule for columns j … j + 3, of which the first number is at a place, and some rows.
+    """Update columns j to j + 3 of rows `first` to `stop` by Carlson's rule.
 
-    What is below the diagonal is 0 and stays so.
+    `place` is that of row 0 in column j. Numbers below the diagonal are 0 and stay 0.
     """
 
     def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
@@ -221,7 +222,7 @@ def absorb_four(_, root, place, room, j, first, stop):  # type: ignore[no-untype
 
 
 def transposed(builder: Any, rows: list[Any]) -> list[Any]:
-    """The columns of four rows of four numbers."""
+    """Return the columns of four rows of four numbers."""
 
     def mixed(one: Any, other: Any, *places: int) -> Any:
         kind = ir.VectorType(ir.IntType(32), 4)

@@ -356,7 +356,10 @@ def predict_rows(state, context, arms):  # type: ignore[no-untyped-def]
         if far and a + 1 < arms.size:
             for place in range(arms[a + 1] * size, (arms[a + 1] + 1) * size, 8):
                 fetch(root, place)
-        transposed_product(root, k * size, values, rows, reach, v)
+        if 8 <= features <= MOST_SHORT:
+            short_transposed_product(root, k * size, values, rows, reach, v)
+        else:
+            transposed_product(root, k * size, values, rows, reach, v)
         expected = 0.0
         variance = 0.0
         for i in range(features):
@@ -446,17 +449,22 @@ def used(context):  # type: ignore[no-untyped-def]
 @compiled
 def transposed_product(root, begin, values, rows, reach, v):  # type: ignore[no-untyped-def]
     """v = rootᵀx for the root that begins there, and an x with these features `used`."""
-    features = v.size
-    if features > MOST_SHORT:
+    if v.size > MOST_SHORT:
         long_transposed_product(root, begin, values, rows, v)
-        return
-    if features < 8:
-        flat = root.reshape(-1)
+    elif v.size < 8:
+        features, flat = v.size, root.reshape(-1)
         for j in range(features):
             v[j] = 0.0
             for n in range(reach[j]):
                 v[j] += values[n] * flat[begin + rows[n] * features + j]
-        return
+    else:
+        short_transposed_product(root, begin, values, rows, reach, v)
+
+
+@compiled
+def short_transposed_product(root, begin, values, rows, reach, v):  # type: ignore[no-untyped-def]
+    """The same for 8 to `MOST_SHORT` features; it cannot raise, so no references are counted."""
+    features = v.size
     head = features % 16
     if head > 0:
         put_eight(v, 0, values, 0, rows, reach[7], root, begin, features)
