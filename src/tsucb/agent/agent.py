@@ -37,6 +37,7 @@ from tsucb.checks import whole_number
 from tsucb.contexts.readers import Arm, Context, narrow_rows, one_by_one
 from tsucb.contexts.values import kind_of, shown
 from tsucb.display import html_table
+from tsucb.models.change import NoticedChange
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.model import Model
 from tsucb.policies.exploring import Exploring
@@ -70,7 +71,7 @@ class Agent:
         default contexts are read as they come: dictionaries, rows of tables or lists of numbers,
         with strings and gaps; or none at all. Where the model says it, it is not needed.
     model, policy
-        Any of `tsucb.models`, by default `AdaptiveLinear`, for which nothing is to be set, or
+        Any of `tsucb.models`, by default `AdaptiveCurves`, for which nothing is to be set, or
         `HybridLinear` for arms that come with the decisions; any of `tsucb.policies`, `TSUCB(10)`
         by default. A policy may be given by its name: "TS", "TS-UCB(100)".
     seed
@@ -304,6 +305,23 @@ class Agent:
                         waiting[name] += 1
         table.insert(1, "open", list(waiting.values()))
         return table
+
+    def changes(self) -> list[NoticedChange]:
+        """Return the last changes of rewards that were noticed, the oldest first.
+
+        Each has the number of rewards after which it was noticed, the arm whose rewards had
+        changed, None for all, and how much what was known before counts since then.
+
+        >>> import numpy as np, tsucb
+        >>> agent, noise = tsucb.Agent(["red"], seed=0), np.random.default_rng(0)
+        >>> for n in range(600):
+        ...     agent.update(None, "red", (5.0 if n < 400 else 0.0) + noise.normal())
+        >>> print(*agent.changes())
+        after 423 rewards: those of all arms had changed; what was known before counts 0.47 %
+        """
+        with self._guard.alone():
+            self._ready()
+            return self._learner.changes()
 
     def coefficients(self) -> "pd.DataFrame":
         """Return mean and standard deviation of every parameter of every arm.
@@ -813,7 +831,8 @@ class Agent:
         """Write a page about what the decision log holds, to look at in a browser.
 
         Reward over time, beside the floor's decisions as control; the share of every arm; how much
-        is explored; whether the belief is calibrated; late and missing rewards; drift of contexts.
+        is explored; whether the belief is calibrated; late and missing rewards; drift of contexts;
+        changes of rewards that were noticed.
 
         >>> import tsucb
         >>> tsucb.Agent(["red", "blue"], seed=0).report("page.html")
@@ -824,7 +843,7 @@ class Agent:
 
         if self._log is None or self._log.folder is None:
             raise ValueError("a report is made from the decision log; make the agent with log=…")
-        report(self._log.folder, path)
+        report(self._log.folder, path, self.changes())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one file: settings, what was learned, open decisions, randomness.
@@ -924,7 +943,7 @@ class Agent:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     tsucb.Agent(["red", "blue"], seed=0).save(f"{folder}/agent.tsucb")
         ...     tsucb.Agent.load(f"{folder}/agent.tsucb")
-        <Agent: 2 arms, AdaptiveLinear, TS-UCB(10)>
+        <Agent: 2 arms, AdaptiveCurves, TS-UCB(10)>
         """
         values, arrays = storage.read(path)
         restored = snapshot.restored(path, values, arrays, model, policy, transformer)

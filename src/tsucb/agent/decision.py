@@ -1,7 +1,7 @@
 """Decisions of a live agent, one or a list, and why they were made."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from tsucb.beliefs.belief import Belief
 from tsucb.contexts.readers import Arm
 from tsucb.display import html_table, text_table
 from tsucb.extras import require
+from tsucb.models.change import NoticedChange
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.ts_ucb import TSUCB
@@ -116,8 +117,9 @@ class Decision:
                 "of so many decisions at once, what was seen of every arm is not kept; decide for "
                 "fewer contexts at a time"
             )
-        weighed = getattr(self._policy, "target_name", "target")
-        return Explanation.of(self._offer.names, self.arm, str(self._policy), weighed, self._seen)
+        weighed, offer = getattr(self._policy, "target_name", "target"), self._offer
+        made = Explanation.of(offer.names, self.arm, str(self._policy), weighed, self._seen)
+        return replace(made, changes=offer.changes)
 
     @property
     def seen(self) -> bytes:
@@ -144,6 +146,8 @@ class Explanation:
     favourite
         What the policy itself would have played, as an index: not the chosen arm where a floor had
         another played at random. The chosen one by default.
+    changes
+        Changes of rewards that the model had noticed before.
     """
 
     arms: tuple[Arm, ...]
@@ -156,6 +160,7 @@ class Explanation:
     target: float
     target_name: str = "target"
     favourite: int | None = None
+    changes: tuple[NoticedChange, ...] = ()
 
     _verb = "chose"
 
@@ -246,7 +251,8 @@ class Explanation:
 
     def __str__(self) -> str:
         first_pull = np.isnan(self.mean).any()
-        return self._title() + ("" if first_pull else "\n" + text_table(*self._rows()))
+        table = "" if first_pull else "\n" + text_table(*self._rows())
+        return "\n".join([self._title() + table, *map(str, self.changes)])
 
     def _repr_html_(self) -> str:
         """Return the explanation as a notebook shows it."""
@@ -307,7 +313,7 @@ class Ranking:
         names = tuple(self._offer.names[i] for i in left)
         seen = self._seen[place, : 4 * len(left) + 2].tobytes()
         arm, id = self.arms[place], place_id(self.id, place)
-        offer = Offer(names, self._offer.columns[left])
+        offer = Offer(names, self._offer.columns[left], self._offer.changes)
         return Decision(id, arm, offer, self._policy, seen, None, self.time)
 
     def explain(self, place: int) -> Explanation:

@@ -16,6 +16,7 @@ import numpy as np
 from tsucb.agent.machine import DECISIONS, DUE, Books
 from tsucb.contexts.readers import Arm
 from tsucb.contexts.values import listed, shown
+from tsucb.models.change import NoticedChange
 from tsucb.models.model import Model
 from tsucb.models.state import State
 from tsucb.numeric.arrays import Integers
@@ -25,10 +26,11 @@ MOST_NUMBERS = 2**30  # of a state that grows with contexts: 8 GB
 
 
 class Offer(NamedTuple):
-    """Arms to choose from, and the columns of the state that belong to them."""
+    """Arms to choose from, the columns of the state that belong to them, and noticed changes."""
 
     names: tuple[Arm, ...]
     columns: Integers
+    changes: tuple[NoticedChange, ...] = ()
 
 
 class Knowledge:
@@ -52,7 +54,7 @@ class Knowledge:
 
     # Slots are found faster.
     __slots__ = ("arms", "books", "born", "everyone", "free", "machine", "made", "model", "names",
-                 "state", "wanted", "width")  # fmt: skip
+                 "noticed", "state", "wanted", "width")  # fmt: skip
 
     def __init__(
         self, model: Model, state: Any, arms: Mapping[Arm, int], books: Books,
@@ -63,6 +65,12 @@ class Knowledge:
         self.everyone: Offer | None = None  # all arms, once they were asked for
         self.width = sum(model.context_shape(1)[-1:])  # of a row
         self.names: dict[int, Arm] = {column: name for name, column in self.arms.items()}
+        # Changes of rewards that the model has noticed, with the names of the arms.
+        self.noticed = tuple(
+            change._replace(arm=None if change.arm is None else self.names.get(int(change.arm)))
+            for change in model.changes(state)
+            if change.arm is None or change.arm in self.names
+        )
         # What decides and learns, bound to all this. `machine` is None while something is to be
         # done before the next call; `made` is the same one once there is any.
         self.machine: Any = None
@@ -93,7 +101,8 @@ class Knowledge:
     def offer(self, names: Iterable[Arm]) -> Offer:
         """Return some of the arms, in this order."""
         some = tuple(names)
-        return Offer(some, np.array([self.arms[name] for name in some], dtype=np.int64))
+        columns = np.array([self.arms[name] for name in some], dtype=np.int64)
+        return Offer(some, columns, self.noticed)
 
     def changed(self, **parts: Any) -> "Knowledge":
         """Return another `Knowledge` with some parts replaced."""

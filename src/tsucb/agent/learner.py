@@ -42,6 +42,7 @@ from tsucb.agent.machine import (
     split_of,
 )
 from tsucb.agent.settings import (
+    READ_ANY,
     arm_names,
     check_ordered,
     check_policy,
@@ -68,8 +69,8 @@ from tsucb.contexts.readers import (
 )
 from tsucb.contexts.values import shown
 from tsucb.extras import require
+from tsucb.models.change import NoticedChange
 from tsucb.models.forgetting import Forgetting
-from tsucb.models.hashed_linear import HashedLinear
 from tsucb.models.model import Model, check_finite
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.step import start
@@ -155,8 +156,8 @@ class Learner:
                 "an agent without a list of arms, or with features of arms, reads contexts and "
                 "arms as they come; leave off features and transformer, or list the arms"
             )
-        names, plain = named_model(features, model, coming or bool(described))
-        any_form = model is None or (isinstance(model, HashedLinear) and not model.features)
+        names, plain = named_model(features, model, coming or bool(described), arms)
+        any_form = model is None or (isinstance(model, READ_ANY) and not model.features)
         any_form = any_form and features is None and transformer is None
         gamma = between("forgetting", forgetting, 0, 1)
         whole: Any = plain if gamma == 1 else Forgetting(plain, gamma)
@@ -244,6 +245,10 @@ class Learner:
                 rows.append((name, label, m, s))
         table = pd.DataFrame(rows, columns=["arm", "feature", "mean", "std"])
         return table.set_index(["arm", "feature"])
+
+    def changes(self) -> list[NoticedChange]:
+        """Return the last changes of rewards that were noticed, the oldest first."""
+        return list(self.prepared().noticed)
 
     def arms_summary(self) -> "pd.DataFrame":
         """Return one row per arm: pulls and mean reward."""

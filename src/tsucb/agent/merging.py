@@ -10,6 +10,7 @@ from tsucb.agent.knowledge import Knowledge
 from tsucb.agent.learner import Learner
 from tsucb.agent.machine import DUE, Books
 from tsucb.agent.open_decisions import OpenDecision
+from tsucb.agent.settings import READ_ANY
 from tsucb.agent.snapshot import check_knowledge, check_open
 from tsucb.contexts.encoding import Encoder
 from tsucb.contexts.readers import Arm, ArmFeatures, Reader
@@ -102,9 +103,11 @@ def _blank_like(agent: "Agent") -> "Agent":
     """Return an agent made like this one that has seen nothing."""
     reader, arms = agent._learner.reader, None if agent._learner.coming else agent.arms or ["none"]
     encoders = _encoders(reader)
-    categories = sorted(encoders[0].categories) if encoders else ()
+    categories, model = sorted(encoders[0].categories) if encoders else (), agent.model
+    if encoders:
+        model = model.widened(0) if isinstance(model, READ_ANY) else None
     return type(agent)(
-        arms, reader.names, model=None if encoders else agent.model, policy=agent.policy, seed=0,
+        arms, reader.names, model=model, policy=agent.policy, seed=0,
         transformer=reader.transformer, categories=categories,
     )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Check what an agent or a learner is made with, and name what is wrong in one sentence."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set, Sized
 from numbers import Real
 from typing import Any
 
@@ -10,18 +10,27 @@ import numpy as np
 from tsucb.agent.knowledge import plain_name
 from tsucb.contexts.readers import Arm
 from tsucb.contexts.values import cell_of, shown, values_of
+from tsucb.models.adaptive_curves import CURVES, AdaptiveCurves
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.forgetting import without_forgetting
+from tsucb.models.hashed_linear import HashedLinear
 from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.model import Model
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.names import named_policy
 from tsucb.policies.ts_ucb import TSUCB
 
+# Models that read contexts in any form if they are made for 0 features.
+READ_ANY = AdaptiveCurves, AdaptiveLinear, HashedLinear
+MOST_CURVED_ARMS = 50  # of a new agent: with more the default has no curves, which cost K p³
 
-def default_model(features: int | None, described: bool) -> Model:
+
+def default_model(features: int | None, described: bool, arms: Any) -> Model:
     """Return the model of an agent that is given none; `described`: arms have features."""
-    return HybridLinear(0) if described else AdaptiveLinear(features or 0)
+    if described:
+        return HybridLinear(0)
+    many = isinstance(arms, Sized) and len(arms) > MOST_CURVED_ARMS
+    return AdaptiveCurves(features or 0, curves=0 if many else CURVES)
 
 
 def check_policy(policy: Any) -> Any:
@@ -102,7 +111,7 @@ def feature_names(features: Any) -> tuple[str, ...]:
 
 
 def named_model(
-    features: int | Sequence[str] | None, model: Model | None, described: bool
+    features: int | Sequence[str] | None, model: Model | None, described: bool, arms: Any
 ) -> tuple[tuple[str, ...] | None, Model]:
     """Return the features' names, if they have any, and the model."""
     if isinstance(features, str):
@@ -114,7 +123,7 @@ def named_model(
         raise ValueError("a feature is named twice; give each a name of its own")
     number: Any = features if names is None else len(names)
     if model is None:
-        return names, default_model(number, described)
+        return names, default_model(number, described, arms)
     if not isinstance(model, Model):
         raise TypeError("model must be an instance of a tsucb.Model, such as tsucb.NIGLinear(5)")
     expected = model.context_shape(1)[-1:]

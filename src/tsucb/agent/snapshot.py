@@ -278,7 +278,7 @@ def check_model(saved: Any, room: int, depth: int = 0) -> None:
             check_model(part, room, depth + 1)
     features = count_of(fields.get("features", 0))
     needed = features * features
-    if saved["class"] == "AdaptiveLinear" and features <= MOST_FEATURES:
+    if saved["class"] in ("AdaptiveLinear", "AdaptiveCurves") and features <= MOST_FEATURES:
         needed = features
     if saved["class"] == "HashedLinear":  # whose rows have few of its columns
         needed = 0
