@@ -65,6 +65,26 @@ def test_notebooks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert OUTPUTS.run_notebook(path) == path.read_text(), "outputs changed: run docs/outputs.py"
 
 
+EXTRAS = {
+    r"^\s*(?:import|from) (?:pandas|pyarrow)": "tables",
+    r"\.(?:summary|arms_summary|coefficients|table|pairs|report)\(|\blog=": "tables",
+    r"^\s*(?:import|from) matplotlib|\.plot\(": "plots",
+    r"^\s*(?:import|from) sklearn": "sklearn",
+    r"^\s*(?:import|from) (?:jax|optax)": "deep",
+}
+
+
+@every_page
+def test_pages_name_the_extras_that_their_code_needs(page: Path) -> None:
+    code = "\n".join(blocks(page, "python"))
+    named = {name for group in re.findall(r"tsucb\[([\w,]+)\]", page.read_text())
+             for name in group.split(",")}  # fmt: skip
+    whole = {"tables", "plots"} if named & {"cli", "serve", "paper"} else set()
+    for pattern, extra in EXTRAS.items():
+        if re.search(pattern, code, re.MULTILINE):
+            assert extra in named | whole or "all" in named, extra
+
+
 @every_page
 def test_every_block_is_checked(page: Path) -> None:
     """No block escapes by its language: Python runs, commands parse, output is labelled as text."""

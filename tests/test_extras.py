@@ -10,6 +10,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import tsucb
@@ -151,6 +152,19 @@ def test_the_command_line_says_what_it_needs() -> None:
     done = run_without("typer", code="from tsucb.cli import main; main()")
     assert done.returncode == 2
     assert done.stderr == "tsucb: this needs typer; install it with: pip install 'tsucb[cli]'\n"
+
+
+def test_settings_and_results_are_tables_in_a_notebook() -> None:
+    html = tsucb.TSUCB(10)._repr_html_()
+    assert "<caption" in html
+    assert ">samples</td>" in html
+    assert ">10</td>" in html
+    assert "<td" in tsucb.Thompson()._repr_html_()
+    regret = np.array([[[4.0], [6.0]], [[2.0], [3.0]]])
+    result = tsucb.Simulation(("TS", "<b>"), (0, 1), np.array([100]), regret)
+    assert "Regret of 2 runs after 100 steps" in result._repr_html_()
+    assert "&lt;b&gt;" in result._repr_html_()
+    assert str(result).splitlines()[2].split()[:2] == ["TS", "5.0"]
 
 
 def test_public_names_only() -> None:

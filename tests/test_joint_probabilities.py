@@ -67,6 +67,15 @@ def test_without_spread_choices_are_repeated() -> None:
     assert tsucb.TSUCB(5).estimated(flat) is None
 
 
+@pytest.mark.parametrize("policy", [tsucb.Thompson(), tsucb.TSUCB(1), tsucb.TSUCB(10)], ids=str)
+def test_an_arm_that_is_never_best_has_an_error_as_large_as_its_probability(
+    policy: tsucb.Policy,
+) -> None:
+    belief = tsucb.JointGaussianBelief([0.0, 0.1, -50.0], np.eye(3))
+    found, errors = policy.probabilities_with_errors(belief)
+    assert 0 < found[2] <= 1.001 * errors[2] < 1e-4
+
+
 def test_which_arm_is_played_at_which_target() -> None:
     rng = np.random.default_rng(2)
     for _ in range(20):

@@ -35,16 +35,21 @@ def test_the_page_needs_nothing_else() -> None:
     assert "src=" not in text
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def started(profile: Path) -> Any:
+    """Return a browser with an empty profile; skip the test where there is none."""
     if CHROMIUM is None or DRIVER is None:
         pytest.skip("there is no Chromium; install Debian's chromium and chromium-driver")
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('me')}"):
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    return webdriver.Chrome(options=options, service=Service(DRIVER))
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    driver = started(tmp_path_factory.mktemp("me"))
     driver.get(PAGE.as_uri())
     yield driver
     assert driver.get_log("browser") == []

@@ -1,6 +1,5 @@
 """Independent probabilities with normal logits, as logistic regression has them."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,12 @@ from tsucb.beliefs.best import (
 )
 from tsucb.beliefs.gaussian import REACH, quick_normal
 from tsucb.beliefs.law import (
-    IndependentLaw,
+    LogitLaw,
     distribution,
     draw,
     law_of,
     reward_at,
     upper_quantiles,
-    variable_at,
     window,
 )
 from tsucb.compiler import compiled, implements
@@ -49,8 +47,8 @@ def _sums_to_the_end() -> Floats:
 TO_THE_END = _sums_to_the_end()
 
 
-class LogitNormal(IndependentLaw):
-    """Arm a's mean reward is σ(η) with η ~ N(centre[a], scale[a]²); integrals are over η."""
+class LogitNormal(LogitLaw):
+    """Arm a's mean reward is σ(η) with η ~ N(centre[a], scale[a]²)."""
 
     centre: Floats
     scale: Floats
@@ -125,17 +123,6 @@ def distribution_logit_normal(belief, arm, u):  # type: ignore[no-untyped-def]
     scale = belief.law.scale[arm]
     cdf, pdf = quick_normal((u - belief.law.centre[arm]) / scale)
     return cdf, pdf / scale
-
-
-@implements(reward_at, LogitNormal)
-def reward_at_logit_normal(belief, u):  # type: ignore[no-untyped-def]
-    x = logistic(u)
-    return x, x * logistic(-u)
-
-
-@implements(variable_at, LogitNormal)
-def variable_at_logit_normal(belief, x):  # type: ignore[no-untyped-def]
-    return math.log(x / (1.0 - x))
 
 
 @implements(regret_and_gain, LogitNormal)

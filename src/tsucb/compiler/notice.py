@@ -12,7 +12,7 @@ FUNCTION, PASS = "numba:compile", "numba:run_pass"  # a function has many passes
 PATIENCE = 1.0  # seconds of compiling before anything is said
 
 
-class Notice(event.Listener):
+class Notice(event.Listener):  # type: ignore[misc]
     """Print one sentence, then a count that is cleared when the compiler is done.
 
     Parameters

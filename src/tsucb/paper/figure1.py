@@ -30,14 +30,14 @@ from tsucb.paper.experiments.claims import (
 from tsucb.paper.experiments.experiment import Cell, cell_seed, check_names
 from tsucb.paper.experiments.percentages import (
     Percentages,
-    above,
     count_below,
     counting,
     exceeds_by,
     interval,
     is_lower,
     lower_in,
-    near,
+    mean_is_above,
+    mean_is_near,
     relative_regret,
 )
 from tsucb.paper.experiments.regret import TS, RegretExperiment, simulated_rows
@@ -324,7 +324,7 @@ CHECKS: list[Check[Percentages]] = [
         improves_with_noise,
     ),
     *(
-        near(
+        mean_is_near(
             f"Over the 25 instances, regret of {name} in % of that of TS",
             f"{figure} %",
             name,
@@ -367,8 +367,8 @@ CHECKS: list[Check[Percentages]] = [
         (GREEDY, HUNDRED),
         greedy_with_few_arms,
     ),
-    above("Greedy performs poorly when K is large", "above 100", GREEDY, arms=60),
-    above("UCB performs poorly when the noise is small", "above 100", UCB, noise=0.05),
+    mean_is_above("Greedy performs poorly when K is large", "above 100", GREEDY, arms=60),
+    mean_is_above("UCB performs poorly when the noise is small", "above 100", UCB, noise=0.05),
     lower_in(
         "TS-UCB almost always outperforms both Greedy and UCB",
         "almost always",

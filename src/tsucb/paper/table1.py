@@ -24,11 +24,11 @@ from tsucb.paper.experiments.experiment import Cell, cell_seed
 from tsucb.paper.experiments.percentages import (
     Interval,
     Percentages,
-    above,
     interval,
     is_lower,
     lower_in,
-    near,
+    mean_is_above,
+    mean_is_near,
     relative_regret,
 )
 from tsucb.paper.experiments.regret import (
@@ -292,7 +292,7 @@ def checks(days: int) -> list[Check[Percentages]]:
             for name in (ONE, HUNDRED, IDS)
         ),
         *(
-            near(share.format(name), f"{figure} %", name, figure, NEAR, exact=True)
+            mean_is_near(share.format(name), f"{figure} %", name, figure, NEAR, exact=True)
             for name in (ONE, HUNDRED, IDS, GREEDY, UCB)
             for figure in (PAPER[name][DAYS],)
         ),
@@ -303,8 +303,8 @@ def checks(days: int) -> list[Check[Percentages]]:
             (HUNDRED, IDS, ONE),
             in_this_order,
         ),
-        near(
+        mean_is_near(
             "Greedy performs similarly to TS", "102.3 %, from 88.5 to 122.3", GREEDY, 100, SIMILAR
         ),
-        above("UCB is clearly outperformed by TS", "117.1 %", UCB),
+        mean_is_above("UCB is clearly outperformed by TS", "117.1 %", UCB),
     ]

@@ -36,12 +36,12 @@ from tsucb.paper.experiments.claims import (
 from tsucb.paper.experiments.experiment import Cell, cell_seed, check_names
 from tsucb.paper.experiments.percentages import (
     Percentages,
-    above,
     count_below,
     counting,
     interval,
     is_lower,
     lower_in,
+    mean_is_above,
     relative_regret,
 )
 from tsucb.paper.experiments.regret import (
@@ -420,7 +420,7 @@ SENTENCES: list[Check[Percentages]] = [
         for dataset in ("census", "covertype", "jester")
     ),
     *(
-        above(
+        mean_is_above(
             f"Greedy is poor on {dataset}",
             f"{PAPER[dataset][GREEDY][0]} %",
             GREEDY,

@@ -92,7 +92,8 @@ def thompson_shares(belief: Belief) -> tuple[Floats, Floats]:
     law: Any = belief.law
     own = law.own if isinstance(law, HybridGaussian) else np.zeros(arms)
     alike = np.column_stack((belief.mean, own, law.factor))
-    return mean_and_error(even_out(shares, alike[own == 0], np.flatnonzero(own == 0)))
+    shares = even_out(shares, alike[own == 0], np.flatnonzero(own == 0))
+    return mean_and_error(shares, best.size)
 
 
 def ts_ucb_shares(
@@ -113,8 +114,8 @@ def ts_ucb_shares(
         places = winners[np.searchsorted(breaks, f)]
         counts = np.asarray(np.bincount(places, mass, arms), dtype=np.float64) * best.size
         shares[i] = frequencies(counts, best.size)
-    return mean_and_error(even_out(shares, np.column_stack((belief.estimate, belief.radius)),
-                           np.arange(arms)))  # fmt: skip
+    alike = np.column_stack((belief.estimate, belief.radius))
+    return mean_and_error(even_out(shares, alike, np.arange(arms)), best.size)
 
 
 def average(draws: Floats, samples: int) -> tuple[Floats, Floats]:
@@ -157,7 +158,10 @@ def frequencies(counts: Any, draws: int) -> Floats:
     return shares
 
 
-def mean_and_error(shares: Floats) -> tuple[Floats, Floats]:
-    """Return the mean of independent answers, and its standard error."""
+def mean_and_error(shares: Floats, draws: int) -> tuple[Floats, Floats]:
+    """Return the mean of independent answers, each from this many draws, and its standard error.
+
+    The error is at least what `frequencies` has added: an arm that was never best may have none.
+    """
     mean, error = shares.mean(axis=0), shares.std(axis=0, ddof=1) / math.sqrt(len(shares))
-    return mean / mean.sum(), error
+    return mean / mean.sum(), np.maximum(error, 1 / (mean.size * (draws + 1)))

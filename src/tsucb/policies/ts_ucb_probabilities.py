@@ -23,11 +23,12 @@ from tsucb.beliefs.best import (
     nodes_between,
     outline,
 )
-from tsucb.beliefs.law import IndependentLaw, reward_at, variable_at
-from tsucb.compiler import class_of, compiled, implements
+from tsucb.beliefs.law import reward_at, variable_at
+from tsucb.compiler import compiled, implements
 from tsucb.numeric.arrays import add_multiple, inner, largest_of, total
 from tsucb.numeric.special import normal_cdf
 from tsucb.policies.policy import floored, probabilities, tied
+from tsucb.policies.thompson import independent
 from tsucb.policies.ts_ucb import TSUCB, breakpoints, ratios
 
 FREQUENCIES = 2048  # at most so many terms of the Fourier series
@@ -40,7 +41,7 @@ PHASE = 8.0  # radians that the oscillation may turn in one panel of 8 nodes: an
 def needs_expectation(policy: Any, belief: Any) -> bool:
     """Return whether f̃ is E[max]: infinitely many samples, or a law that has no other."""
     samples = policy.types[policy.fields.index("samples")]
-    return isinstance(samples, types.Float) or not independent(belief)
+    return isinstance(samples, types.Float) or not independent(policy, belief)
 
 
 @implements(probabilities, TSUCB, where=needs_expectation)
@@ -51,11 +52,6 @@ def probabilities_of_expectation(policy, belief):  # type: ignore[no-untyped-def
 @implements(probabilities, TSUCB)
 def probabilities_ts_ucb(policy, belief):  # type: ignore[no-untyped-def]
     return ts_ucb_probabilities(belief, policy.samples)
-
-
-def independent(belief: Any) -> bool:
-    """Return whether the belief of a Numba type has independent arms."""
-    return issubclass(class_of(belief), IndependentLaw)
 
 
 @compiled

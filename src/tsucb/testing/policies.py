@@ -114,7 +114,7 @@ def check_ties(policy: Any, name: str) -> None:
     demand(
         statistic <= chi2.isf(FALSE_ALARM, 3),
         f"{name} plays four equal arms {counts.astype(int).tolist()} times; ties must be broken "
-        "uniformly, as tsucb.policies.policy.largest does",
+        "uniformly, as tsucb.policies.policy.choose_largest does",
     )
 
 

@@ -166,7 +166,7 @@ def relative_regret(rows: pd.DataFrame, cell: list[str], baseline: str = "TS") -
 # Checks: rule, needs and verdict from one declaration
 
 
-def above(
+def mean_is_above(
     statement: str, paper: str, policy: str, bound: float = 100, **where: Any
 ) -> Check[Percentages]:
     """Return the check that the policy's mean over these cells is above the bound."""
@@ -177,7 +177,7 @@ def above(
     return on_mean(statement, paper, f"{policy} above {bound:g} %", policy, verdict, where)
 
 
-def near(
+def mean_is_near(
     statement: str, paper: str, policy: str, target: float, points: float, exact: bool = False
 ) -> Check[Percentages]:
     """Return the check that the policy's mean over all cells is near a target."""

@@ -17,7 +17,7 @@ from tsucb.files import written_whole
 from tsucb.paper.news.day import FEATURES, Day
 from tsucb.paper.news.prepared import cache_file, fingerprint, read_day
 
-LARGEST = 1 << 30  # bytes of a click model: those of a log have a few million
+MOST_BYTES = 1 << 30  # bytes of a click model: those of a log have a few million
 
 
 class ClickModel(NamedTuple):
@@ -61,8 +61,8 @@ class ClickModel(NamedTuple):
         """Read a model that `save` wrote."""
         try:
             with zipfile.ZipFile(path) as archive:
-                if sum(member.file_size for member in archive.infolist()) > LARGEST:
-                    raise ValueError(f"it expands to more than {LARGEST:,} bytes")
+                if sum(member.file_size for member in archive.infolist()) > MOST_BYTES:
+                    raise ValueError(f"it expands to more than {MOST_BYTES:,} bytes")
             with np.load(path) as file:
                 model = cls(**{name: file[name] for name in cls._fields})
             model.check()
