@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -349,24 +350,45 @@ def propensities() -> str:
 
 def coverage() -> str:
     """Coverage of the intervals that are given, in per cent, and how often they are."""
-    results = pd.read_csv(RESULTS / "coverage.csv")
-    results = results[results.estimator != "IPS, one propensity"]
+    results = pd.read_csv(RESULTS / "coverage.csv", keep_default_na=False, na_values=[""])
+    results = results[results.target.isin(["greedy", "soft", "uniform"])]
+    estimators = ("IPS", "self-normalised", "doubly robust", "IPS, one propensity")
     rows = []
-    for (arms, size, clicks, logger), group in results.groupby(
-        ["arms", "size", "clicks", "logger"], sort=False
+    for (arms, size, rewards, logger), group in results.groupby(
+        ["arms", "size", "rewards", "logger"], sort=False
     ):
-        kind = f"{arms} arms, {size:,} {'clicks or none' if clicks else 'normal rewards'}"
-        for target, each in group.groupby("target", sort=False):
-            found = each.set_index("estimator")
-            cells = [
-                f"{100 * found.coverage[e]:.1f} ({100 * found.given[e]:.0f})"
-                if found.given[e] >= 0.05
-                else "–"
-                for e in ("IPS", "self-normalised", "doubly robust")
-            ]
-            rows.append([kind, str(logger), str(target), *cells])
-    head = ["log", "logged by", "asked about", "IPS", "self-normalised", "doubly robust"]
+        found = group.set_index(["estimator", "target"]).sort_index()
+        cells = [" · ".join(_covers(row) for row in found.loc[e].itertuples()) for e in estimators]
+        rows.append([f"{arms} arms, {size:,} {rewards}", str(logger), *cells])
+    return markdown(["log", "logged by", *estimators], rows, 2)
+
+
+def coverage_workflow() -> str:
+    """Intervals of `compare`: how often given, how often right, how wide, how often decisive."""
+    results = pd.read_csv(RESULTS / "coverage.csv")
+    results = results[results.estimator.isin(["replay", "doubly robust"])]
+    results = results.rename(columns={"size": "decisions"})
+    results = results[~results.target.isin(["greedy", "soft", "uniform"])]
+    results = results[~results.target.str.contains("as logged")]
+    rows = [
+        [
+            f"{r.arms} arms, {r.decisions:,} decisions, {r.logger}",
+            r.estimator,
+            r.target,
+            f"{_covers(r)} %",
+            f"{r.width:.3f}",
+            "" if pd.isna(r.decided) else f"{100 * r.decided:.0f} %",
+        ]
+        for r in results.itertuples()
+    ]
+    head = ["log of clicks", "method", "asked about", "covers", "width", "decided"]
     return markdown(head, rows, 3)
+
+
+def _covers(row: Any) -> str:
+    """How often given intervals cover, in per cent; how often they are given, if not always."""
+    covers = "none" if pd.isna(row.coverage) else f"{100 * row.coverage:.0f}"
+    return covers if row.given == 1 else f"{covers} ({100 * row.given:.0f})"
 
 
 def sets() -> str:
@@ -526,6 +548,7 @@ TABLES: dict[str, Callable[[], str]] = {
         exploration,
         propensities,
         coverage,
+        coverage_workflow,
         sets,
         clicks,
         sparse,
