@@ -350,8 +350,9 @@ def propensities() -> str:
 
 def coverage() -> str:
     """Coverage of the intervals that are given, in per cent, and how often they are."""
-    results = pd.read_csv(RESULTS / "coverage.csv", keep_default_na=False, na_values=[""])
+    results = pd.read_csv(RESULTS / "coverage.csv")
     results = results[results.target.isin(["greedy", "soft", "uniform"])]
+    results = results[results.estimator != "replay"]
     estimators = ("IPS", "self-normalised", "doubly robust", "IPS, one propensity")
     rows = []
     for (arms, size, rewards, logger), group in results.groupby(
@@ -366,10 +367,9 @@ def coverage() -> str:
 def coverage_workflow() -> str:
     """Intervals of `compare`: how often given, how often right, how wide, how often decisive."""
     results = pd.read_csv(RESULTS / "coverage.csv")
-    results = results[results.estimator.isin(["replay", "doubly robust"])]
-    results = results.rename(columns={"size": "decisions"})
-    results = results[~results.target.isin(["greedy", "soft", "uniform"])]
-    results = results[~results.target.str.contains("as logged")]
+    workflow = results.logger.str.startswith("default agent") | (results.estimator == "replay")
+    results = results[workflow & ~results.target.str.contains("as logged")]
+    results = results.rename(columns={"size": "decisions"}).sort_values("estimator", kind="stable")
     rows = [
         [
             f"{r.arms} arms, {r.decisions:,} decisions, {r.logger}",
