@@ -30,11 +30,12 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from tsucb.service.slots import ONE
+from tsucb.service.slots import fill as picked
+
 from tsucb.service.events import Decided, Rewarded
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
-from tsucb.service.slots import ONE
-from tsucb.service.slots import fill as picked
 from tsucb.service.sqlite import FILE, SqliteStore
 
 LOOP = "long"

@@ -168,11 +168,11 @@ def test_a_model_that_would_not_fit_is_refused_before_it_grows(drinks, monkeypat
     client = client_of(drinks, retries=0)
     client.decide({"n": 1.0}, ["tea", "milk"])
     before = drinks.loop.digest()
-    monkeypatch.setattr("tsucb.service.service.MOST_NUMBERS", 2 * 100**2)
+    monkeypatch.setattr("tsucb.service.loop.MOST_NUMBERS", 2 * 100**2)
     with pytest.raises(ServiceError, match="would be too large; use fewer names") as error:
         client.decide({f"x{i}": 1.0 for i in range(300)})
     assert error.value.status == 413
-    monkeypatch.setattr("tsucb.service.service.MOST_NUMBERS", 40)
+    monkeypatch.setattr("tsucb.service.loop.MOST_NUMBERS", 40)
     with pytest.raises(ServiceError, match="for 52 arms the model would be too large") as error:
         client.decide({"n": 1.0}, [f"arm{i}" for i in range(50)])
     assert error.value.status == 413

@@ -9,15 +9,13 @@ import pytest
 
 from tests.service.conftest import PATIENCE, Clock, run, running
 from tsucb.service import events
-from tsucb.service.errors import NotFound
+from tsucb.service.errors import NotFound, Overloaded, StoreError
 from tsucb.service.events import Decided
-from tsucb.service.journal import Overloaded
 from tsucb.service.loop import LATE, REPEATED, TAKEN, Loop
+from tsucb.service.questions import Wanted
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings, changed
-from tsucb.service.slots import Wanted
 from tsucb.service.state import LoopHeld
-from tsucb.service.store import StoreError
 
 ARMS = ["tea", "milk", "juice"]
 WAIT = 600.0

@@ -9,14 +9,14 @@ from tests.service.conftest import run, running
 from tests.service.test_loop import ARMS, WAIT, learned, log_gives, made, pulls
 from tsucb.logs.decision_log import joined
 from tsucb.service import events
-from tsucb.service.errors import TooLarge
+from tsucb.service.errors import StoreError, TooLarge
 from tsucb.service.events import Decided, Rewarded
 from tsucb.service.export import log_rows
 from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop
 from tsucb.service.server import ServerSettings, look_through
 from tsucb.service.settings import LoopSettings
 from tsucb.service.sqlite import FILE, SqliteStore
-from tsucb.service.store import Change, Row, StoreError
+from tsucb.service.store import Change, Row
 
 
 @pytest.mark.parametrize("restart", [False, True])

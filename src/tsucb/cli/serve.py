@@ -57,6 +57,7 @@ def serve(
     Settings can also come from the environment, such as TSUCB_SERVE_PORT=9000.
     """
     try:
+        from tsucb.service.errors import StoreError
         from tsucb.service.server import (
             Server,
             at_terminal,
@@ -66,7 +67,6 @@ def serve(
             set_up_logging,
         )
         from tsucb.service.sqlite import backup as copy_log
-        from tsucb.service.store import StoreError
     except ModuleNotFoundError as error:
         raise ValueError(
             f"the service needs {error.name}; install it with pip install 'tsucb[serve]'"

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from tsucb.agent.decision import Explanation
 from tsucb.service.settings import LoopSettings
 from tsucb.service.store import MODEL, Row
 
@@ -85,6 +86,26 @@ class Decided(Event, tag="decided", frozen=True):
     person: str | None = None
     arm_features: dict[str, Features] | None = None
     ranking: list[str] | None = None
+
+    def explanation(self, pick: Pick) -> Explanation:
+        """Return what the policy saw when it made one of the picks."""
+        arms = tuple(pick.arms)
+        return Explanation.of(arms, pick.arm, self.policy, self.target_name, pick.seen)
+
+    def described(self, pick: Pick) -> dict[str, Any]:
+        """Return a pick and why it was made, for logs, protocols and pages."""
+        seen = self.explanation(pick)
+        names = "arm", "mean", "std", "estimate", "radius", "ratio", "probability"
+        columns = seen.mean, seen.std, seen.estimate, seen.radius, seen.ratio, pick.chances
+        rows = zip(pick.arms, *columns, strict=True)
+        return {
+            "place": pick.slot or None,
+            "arm": pick.arm,
+            "favourite": pick.favourite,
+            "target": seen.target,
+            "alpha": seen.alpha,
+            "arms": [dict(zip(names, row, strict=True)) for row in rows],
+        }
 
 
 class Rewarded(Event, tag="rewarded", frozen=True):

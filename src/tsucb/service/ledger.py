@@ -4,29 +4,27 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 from tsucb.service import events
-from tsucb.service.clock import SteadyClock
-from tsucb.service.errors import Conflict, NotFound
+from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
 from tsucb.service.events import AnyEvent, Compacted, Configured, Decided, Forgot
-from tsucb.service.journal import Delivery, Journal, Outcome, Overloaded
-from tsucb.service.loop import REFUSED, REPEATED, SLOW, TAKEN, Loop
+from tsucb.service.journal import Journal, Outcome, Spool
+from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop
 from tsucb.service.relearning import Relearning
-from tsucb.service.spool import Spool
+from tsucb.service.scheduling import SteadyClock, Turns
 from tsucb.service.state import LoopHeld
 from tsucb.service.store import (
     AuditRecord,
     Change,
     Logged,
+    Place,
     SetAside,
     Snapshot,
     Store,
-    StoreError,
 )
-from tsucb.service.turns import Turns
 
 log = logging.getLogger("tsucb.service")
 
@@ -208,16 +206,18 @@ class Ledger:
             return [self.replayed(Loop(*each, self._seed), until=until) for each in loops]
         return list(self.store.read(after, until=until))
 
-    def _deliver(self, delivery: Delivery) -> "list[Outcome | asyncio.Future[Outcome]]":
+    def _deliver(
+        self, news: Any, until: int, entries: Iterable[tuple[Place, int, AnyEvent]]
+    ) -> "list[Outcome | asyncio.Future[Outcome]]":
         """Fold what is durable now; events of a slow loop in a thread, in their order."""
-        for each in delivery.news or ():
+        for each in news or ():
             if isinstance(each, Loop):
                 self._put(each)
             else:
                 self._fold(each.position, each.loop, None, each.body)
-        self.position = max(self.position, delivery.until)
+        self.position = max(self.position, until)
         outcomes: list[Outcome | asyncio.Future[Outcome]] = []
-        for place, number, event in delivery.entries:
+        for place, number, event in entries:
             if self._compare:
                 assert events.decode(events.encode(event)) == event, event
             if place.fresh:
@@ -238,8 +238,8 @@ class Ledger:
         try:
             event = events.decode(body) if event is None else event
             if loop is not None and body and isinstance(event, Decided):  # decided elsewhere
-                width = loop.width_after(event.context, (event.arm_features or {}).values())
-                loop.growing = loop.growing or loop.numbers(width) > SLOW
+                with contextlib.suppress(TooLarge):  # it was taken there
+                    loop.admit(event.context, (event.arm_features or {}).values())
         except Exception as error:
             return taken if loop is None else self._refused(loop, position, error)
         if loop is None:

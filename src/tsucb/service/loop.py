@@ -3,7 +3,7 @@
 import heapq
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,6 +11,7 @@ import msgspec
 
 from tsucb.agent.decision import Decision
 from tsucb.agent.learner import Learner
+from tsucb.service.errors import TooLarge
 from tsucb.service.events import (
     Activated,
     AnyEvent,
@@ -80,7 +81,8 @@ class Loop:
     ) -> None:
         self.name, self.number, self.seed, self._listener = name, number, seed, listener
         self.position = 0  # of the last event of this loop that was folded
-        self.settings, self._rule = LoopSettings(), (LoopSettings(), LoopSettings().rule())
+        self.settings = LoopSettings()
+        self._rule: tuple[Any, Any, tuple[str, str]] = None, None, ("", "")
         self.arms: dict[str, str] = {}  # the names of those that are known, in their order
         self.learner: Learner | None = None  # None before the first arm
         self.now = self.created = 0.0
@@ -89,16 +91,25 @@ class Loop:
         self.stale = False  # whether another that is being made will take its place
         self.next_settings: LoopSettings | None = None  # that the other will have
         self.waiting: dict[str, OpenDecision] = {}
-        self._sized: tuple[Any, int, bool] = None, 0, False  # model, arms, whether that is slow
+        self._width: tuple[Any, int] = None, 0  # of which model
         self.growing = False  # whether a decision on its way to the log makes the model a slow one
         self._deadlines: list[tuple[float, int, str]] = []
 
     @property
     def rule(self) -> Any:
         """The policy with its floor."""
+        return self._known_rule()[1]
+
+    @property
+    def rule_names(self) -> tuple[str, str]:
+        """The names of the policy and of its target."""
+        return self._known_rule()[2]
+
+    def _known_rule(self) -> tuple[Any, Any, tuple[str, str]]:
         if self._rule[0] is not self.settings:
-            self._rule = self.settings, self.settings.rule()
-        return self._rule[1]
+            rule = self.settings.rule()
+            self._rule = self.settings, rule, (rule.name, rule.target_name)
+        return self._rule
 
     # Deciding
 
@@ -197,29 +208,40 @@ class Loop:
     @property
     def width(self) -> int:
         """How many columns the model has."""
-        shape = () if self.learner is None else self.learner.model.context_shape(1)
-        return int(shape[-1]) if shape else 0
+        model = None if self.learner is None else self.learner.model
+        if self._width[0] is not model:  # else as it was
+            shape = () if model is None else model.context_shape(1)
+            self._width = model, int(shape[-1]) if shape else 0
+        return self._width[1]
 
     @property
     def is_slow(self) -> bool:
         """Whether to fold or to decide may take more than some milliseconds."""
-        if self.growing or self.learner is None:
-            return self.growing
-        now = self.learner.model, len(self.arms)
-        if self._sized[0] is not now[0] or self._sized[1] != now[1]:  # else as it was
-            self._sized = *now, self.numbers(self.width) > SLOW
-        return self._sized[2]
+        return self.growing or self.numbers(self.width) > SLOW
 
-    def most_width(self, context: Features | None, arm_features: Sequence[Features]) -> int:
-        """Return how many columns the model could have after a decision, without reading it."""
+    def admit(
+        self, context: Features | None, arm_features: Collection[Features] = (), new_arms: int = 0
+    ) -> None:
+        """Raise TooLarge before a decision makes the model larger than fits; note if it is slow."""
         # A feature has one new column at most, and there is room made for half as many again.
         longest = max(map(len, arm_features), default=0)
-        return 32 + 3 * (self.width + len(context or ()) + longest) // 2
+        width = 32 + 3 * (self.width + len(context or ()) + longest) // 2
+        if self.numbers(width, new_arms) <= min(SLOW, MOST_NUMBERS):
+            return
+        width = self._width_after(context, arm_features)
+        after = self.numbers(width, new_arms)
+        if after > MOST_NUMBERS and (new_arms or width > self.width):
+            raise TooLarge(
+                f"with {width:,} columns of features for {len(self.arms) + new_arms:,} arms the "
+                "model would be too large; use fewer names of features, fewer categories or fewer "
+                "arms"
+            )
+        self.growing = self.growing or after > SLOW
 
-    def width_after(self, context: Features | None, arm_features: Iterable[Features] = ()) -> int:
+    def _width_after(self, context: Features | None, arm_features: Collection[Features]) -> int:
         """Return how many columns the model will have after a decision in this context."""
-        if self.learner is None or self.settings.model in PLAIN_MODELS:
-            return 0
+        if self.learner is None or not (context or arm_features):
+            return self.width
         arms = {str(n): features for n, features in enumerate(arm_features)} or {"": {}}
         known = self._read(context, None)
         return self.learner.width_after(known, arms if self.settings.arms_come else None)

@@ -7,10 +7,10 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from tsucb.service.connections import Door
 from tsucb.service.tally import interval
 
 if TYPE_CHECKING:
+    from tsucb.service.application import Door
     from tsucb.service.loop import Loop
     from tsucb.service.service import Service
 
@@ -22,7 +22,7 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10
 class Metrics:
     """Counts of this process; those of loops are read from the loops."""
 
-    def __init__(self, service: "Service", door: Door) -> None:
+    def __init__(self, service: "Service", door: "Door") -> None:
         self._registry = CollectorRegistry()
         self._answers = Counter(
             "tsucb_answers", "Requests answered.", ["protocol", "status"], registry=self._registry
@@ -58,7 +58,7 @@ class Metrics:
 class _Reading:
     """Reads the service and its loops when Prometheus asks."""
 
-    def __init__(self, service: "Service", door: Door) -> None:
+    def __init__(self, service: "Service", door: "Door") -> None:
         self._service, self._door = service, door
 
     def describe(self) -> list[Metric]:

@@ -21,8 +21,7 @@ import uvicorn
 from msgspec import Meta
 
 from tsucb.files import write_whole
-from tsucb.service.application import Application, Options
-from tsucb.service.connections import Connection
+from tsucb.service.application import Application, Connection, Options
 from tsucb.service.demo import NAME as DEMO
 from tsucb.service.demo import play
 from tsucb.service.service import Service

@@ -11,7 +11,7 @@ import msgspec
 
 from tsucb.agent.learner import Learner
 from tsucb.service import events
-from tsucb.service.errors import Conflict, NotFound, TooLarge
+from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
 from tsucb.service.events import (
     Activated,
     AnyEvent,
@@ -26,12 +26,12 @@ from tsucb.service.events import (
     Reset,
     Rewarded,
 )
-from tsucb.service.journal import Outcome, Overloaded
+from tsucb.service.journal import Outcome
 from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, ROLES, SERVER, Issued
-from tsucb.service.loop import MOST_NUMBERS, REPEATED, SLOW, Loop
+from tsucb.service.loop import REPEATED, Loop
+from tsucb.service.questions import ONE, Question, ranked_arms
 from tsucb.service.relearning import model_of
 from tsucb.service.settings import LoopSettings, changed, loop_settings
-from tsucb.service.slots import ONE, Wanted, fill, is_list, ranked_arms
 from tsucb.service.state import LoopCounts
 from tsucb.service.store import (
     AuditRecord,
@@ -41,7 +41,6 @@ from tsucb.service.store import (
     Forget,
     LoopRecord,
     Store,
-    StoreError,
 )
 from tsucb.service.tally import Tally
 from tsucb.service.upkeep import Upkeep
@@ -257,18 +256,7 @@ class Service(Upkeep):
                 "or raise most_arms"
             )
         if new:
-            self._check_growth(loop, loop.width, len(new))
-
-    def _check_growth(self, loop: Loop, width: int, new_arms: int = 0) -> None:
-        """Raise TooLarge before a model grows beyond what fits; note that it becomes a slow one."""
-        after = loop.numbers(width, new_arms)
-        if after > MOST_NUMBERS and (new_arms or width > loop.width):
-            raise TooLarge(
-                f"with {width:,} columns of features for {len(loop.arms) + new_arms:,} arms the "
-                "model would be too large; use fewer names of features, fewer categories or fewer "
-                "arms"
-            )
-        loop.growing = loop.growing or after > SLOW
+            loop.admit(None, (), len(new))
 
     async def reset(self, loop: Loop, who: str, key: str | None = None) -> None:
         """Forget what a loop has learned."""
@@ -297,54 +285,37 @@ class Service(Upkeep):
     # Decisions
 
     async def decide(
-        self,
-        loop: Loop,
-        context: Features | None,
-        arms: Sequence[str] | None = None,
-        *,
-        arm_features: dict[str, Features] | None = None,
-        excluded: Sequence[str] = (),
-        slots: Sequence[Wanted] = ONE,
-        id: str | None = None,
-        deferred: bool = False,
-        key: str | None = None,
-        person: str | None = None,
-        ranked: bool = False,
-        may_add: bool = True,
+        self, loop: Loop, context: Features | None, arms: Sequence[str] | None = None, **others: Any
     ) -> Decided:
-        """Decide, and return once the decision is durable.
+        """Decide, and return once the decision is durable; `others` are fields of a `Question`.
 
         A repeat, by the key of its request or while it waits by its id, gets the decision that was
         made before.
         """
-        for what, given in (("an id", id), ("a key", key), ("a person", person)):
+        asked = Question(context, arms, **others)
+        id, key = asked.id, asked.key
+        for what, given in (("an id", id), ("a key", key), ("a person", asked.person)):
             check_text(what, given)
         if (before := await self._made_before(loop, id, key)) is not None:
             return before
         if loop.full:
             raise Overloaded(int(min(max(loop.due - self.clock(), 1), 60)))
-        offered = await self._offered(loop, arms, may_add)
-        if is_list(loop, slots) and not loop.settings.is_warm(lists=True):
+        offered = await self._offered(loop, arms, asked.may_add)
+        if asked.is_list(loop) and not loop.settings.is_warm(lists=True):
             await self.turns.in_background(partial(loop.settings.warm, lists=True))
         if self.turns.waiting(loop.number) > MOST_TURNS:
             raise Overloaded
-        features = list((arm_features or {}).values())
-        for slot in slots if slots[0].features else ONE:
+        for slot in asked.slots if asked.slots[0].features else ONE:
             whole = loop.with_slot(context, slot.features)
-            if loop.numbers(loop.most_width(whole, features)) > SLOW:
-                self._check_growth(loop, loop.width_after(whole, features))
-        picks = await self.look(
-            loop, partial(fill, loop, context, offered, set(excluded), slots, arm_features)
-        )
+            loop.admit(whole, (asked.arm_features or {}).values())
+        picks = await self.look(loop, partial(asked.fill, loop, offered))
         if id is None:
             id = self._new_id()
         elif key is None:
             key = self._new_id()  # ids may be used again, and writing this one may be repeated
-        ranking = ranked_arms(offered, picks[0]) if ranked else None
-        rule = loop.rule
         event = Decided(
-            self.clock(), id, context, picks, rule.name, rule.target_name, deferred, key, person,
-            arm_features, ranking,
+            self.clock(), id, context, picks, *loop.rule_names, asked.deferred, key, asked.person,
+            asked.arm_features, ranked_arms(offered, picks[0]) if asked.ranked else None,
         )  # fmt: skip
         (outcome,) = await self._append(loop, event)
         if outcome.kept is not None:

@@ -2,6 +2,7 @@
 
 import bisect
 import math
+from collections.abc import Sequence
 
 import msgspec
 
@@ -32,18 +33,18 @@ class Span(msgspec.Struct, array_like=True):
 
     def add(self, other: "Span") -> None:
         """Take another stretch into this one."""
-        self.decisions += other.decisions
-        self.rewards += other.rewards
-        self.total += other.total
-        self.squares += other.squares
-        self.weights += other.weights
-        self.random += other.random
-        self.lift += other.lift
-        self.lift_squares += other.lift_squares
-        self.imitated += other.imitated
-        self.imitated_total += other.imitated_total
+        for name in SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         for arm, count in other.arms.items():
             self.played(arm, count)
+
+    @classmethod
+    def together(cls, spans: "Sequence[Span]") -> "Span":
+        """Return several stretches as one."""
+        everything = cls(spans[0].start if spans else 0.0, arms={})
+        for span in spans:
+            everything.add(span)
+        return everything
 
     def played(self, arm: str, count: int = 1) -> None:
         """Count plays of an arm; where arms come and go, only those played most by their names."""
@@ -56,6 +57,9 @@ class Span(msgspec.Struct, array_like=True):
     def interval(self) -> tuple[float, float, float]:
         """Return how much more a decision earned than choosing at random, and its 95 % interval."""
         return interval(self.rewards, self.lift, self.lift_squares)
+
+
+SUMS = [name for name in Span.__struct_fields__ if name not in ("start", "arms")]
 
 
 def interval(count: int, total: float, squares: float) -> tuple[float, float, float]:
@@ -96,10 +100,7 @@ class Tally(msgspec.Struct, array_like=True):
         self.length *= 2
         old, self.spans = self.spans, []
         for span in old:
-            start = math.floor(span.start / self.length) * self.length
-            if not self.spans or self.spans[-1].start != start:
-                self.spans.append(Span(start, arms={}))
-            self.spans[-1].add(span)
+            self.at(span.start).add(span)
 
     def played(self, time: float, arm: str) -> None:
         """Count a decision."""
@@ -133,7 +134,4 @@ class Tally(msgspec.Struct, array_like=True):
 
     def whole(self, until: float = math.inf) -> Span:
         """Return everything together, or what ended by a time."""
-        everything = Span(self.spans[0].start if self.spans else 0.0, arms={})
-        for span in self.until(until):
-            everything.add(span)
-        return everything
+        return Span.together(self.until(until))

@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 
 from tsucb.service import events
+from tsucb.service.errors import Overloaded, StoreError
 from tsucb.service.events import Compacted, Condensed, Configured, Passed
-from tsucb.service.journal import Overloaded
+from tsucb.service.journal import Entry
 from tsucb.service.keys import Keys
 from tsucb.service.ledger import Ledger
 from tsucb.service.loop import Loop
 from tsucb.service.relearning import Relearning
-from tsucb.service.spool import Entry
-from tsucb.service.store import AuditRecord, Change, Condense, Store, StoreError
+from tsucb.service.store import AuditRecord, Change, Condense, Store
 
 log = logging.getLogger("tsucb.service")
 
@@ -93,8 +93,7 @@ class Upkeep(Ledger):
             for loop in list(self.loops.values()):
                 with contextlib.suppress(StoreError, Overloaded, LookupError):
                     await self.store_snapshot(loop)
-        await asyncio.to_thread(self.journal.stop)
-        await asyncio.sleep(0)  # what the journal has just written is folded
+        await self.journal.stop()
         await asyncio.to_thread(self.store.resign)
         await self.turns.finish()
         if len(self.unwritten):
