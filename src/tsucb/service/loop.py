@@ -36,9 +36,9 @@ from tsucb.service.state import (
     OpenDecision,
     Slot,
     State,
+    Tally,
     decoded,
 )
-from tsucb.service.tally import Tally
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from tsucb.service.tally import interval
+from tsucb.service.state import interval
 
 if TYPE_CHECKING:
     from tsucb.service.application import Door

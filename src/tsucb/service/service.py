@@ -32,7 +32,7 @@ from tsucb.service.loop import REPEATED, Loop
 from tsucb.service.questions import ONE, Question, ranked_arms
 from tsucb.service.relearning import model_of
 from tsucb.service.settings import LoopSettings, changed, loop_settings
-from tsucb.service.state import LoopCounts
+from tsucb.service.state import LoopCounts, Tally
 from tsucb.service.store import (
     AuditRecord,
     Change,
@@ -42,7 +42,6 @@ from tsucb.service.store import (
     LoopRecord,
     Store,
 )
-from tsucb.service.tally import Tally
 from tsucb.service.upkeep import Upkeep
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -385,13 +384,6 @@ class Service(Upkeep):
         (found,) = await self.reward_all(loop, [GivenReward(id, slot, value, key)], strict=True)
         return str(found)
 
-    async def rewards(
-        self, loop: Loop, id: str, values: Sequence[tuple[str, float]], *, key: str | None = None
-    ) -> list[str]:
-        """Take rewards for several slots of a decision, all or none."""
-        given = [GivenReward(id, slot, value, key) for slot, value in values]
-        return [str(each) for each in await self.reward_all(loop, given, strict=True)]
-
     async def reward_all(
         self, loop: Loop, given: Sequence[GivenReward], strict: bool = False
     ) -> list[str | Exception]:
@@ -446,7 +438,10 @@ class Service(Upkeep):
         """Return the decision that waits by an id, or else the last one made by it."""
         if (open := loop.waiting.get(id)) is not None:
             return await self._decision_at(loop, open.position)
-        return last_decision(await self.history(loop, id), id)
+        for event in reversed(await self.history(loop, id)):
+            if isinstance(event, Decided):
+                return event
+        raise NotFound(f"there is no decision {id!r}")
 
     async def history(self, loop: Loop, id: str) -> list[AnyEvent]:
         """Return everything that happened to a decision."""
@@ -538,14 +533,6 @@ def keys_by_role(issued: Sequence[Issued]) -> dict[str, str]:
 def file_arms(loop: int, arms: Sequence[str]) -> Document:
     """Return the document with the arms that a file names."""
     return Document(loop, *FILE_ARMS, msgspec.json.encode(list(arms)))
-
-
-def last_decision(history: Sequence[AnyEvent], id: str) -> Decided:
-    """Return the last decision of a history."""
-    for event in reversed(history):
-        if isinstance(event, Decided):
-            return event
-    raise NotFound(f"there is no decision {id!r}")
 
 
 def check_loop(name: str) -> None:

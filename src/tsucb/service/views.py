@@ -12,8 +12,7 @@ from tsucb.pages.charts import Chart, Line, Point, lines, shares, spark
 from tsucb.service.events import AnyEvent, Decided, Rewarded
 from tsucb.service.loop import Loop
 from tsucb.service.settings import LoopSettings
-from tsucb.service.state import LoopCounts
-from tsucb.service.tally import OTHERS, Span, Tally, interval
+from tsucb.service.state import OTHERS, LoopCounts, Span, Tally, interval
 
 MOST_LISTED = 50  # arms in the table
 SHOWN = 7  # arms with a colour of their own

@@ -11,6 +11,7 @@ from tsucb.service.keys import DECIDE
 from tsucb.service.loop import LATE
 from tsucb.service.personalizer.routes import ROUTES
 from tsucb.service.questions import ONE, Wanted, flat
+from tsucb.service.service import GivenReward
 
 MOST_ACTIONS = 50
 REWARDS = (-1.0, 1.0)
@@ -145,8 +146,9 @@ async def reward_slots(call: Call) -> None:
         raise ValueError("there is no reward; give at least one slotId with its value")
     for each in given:
         check_reward(each.value)
-    values = [(each.slot_id, each.value) for each in given]
-    await call.service.rewards(call.loop, call.id, values, key=repeat_key(call.request))
+    key = repeat_key(call.request)
+    rewards = [GivenReward(call.id, each.slot_id, each.value, key) for each in given]
+    await call.service.reward_all(call.loop, rewards, strict=True)
 
 
 @ROUTES.add("POST", "events/{id}/activate", DECIDE, code=WRONG_ID)
