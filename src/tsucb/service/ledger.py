@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import secrets
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
@@ -10,17 +11,27 @@ from typing import Any, TypeVar
 
 from tsucb.service import events
 from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
-from tsucb.service.events import AnyEvent, Compacted, Configured, Decided, Forgot
+from tsucb.service.events import (
+    Activated,
+    AnyEvent,
+    Compacted,
+    Configured,
+    Decided,
+    Forgot,
+    Rewarded,
+)
 from tsucb.service.journal import Journal, Outcome, Spool
 from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop
 from tsucb.service.relearning import Relearning
 from tsucb.service.scheduling import SteadyClock, Turns
 from tsucb.service.state import LoopHeld
 from tsucb.service.store import (
+    MODEL,
     AuditRecord,
     Change,
     Logged,
     Place,
+    Row,
     SetAside,
     Snapshot,
     Store,
@@ -80,12 +91,13 @@ class Ledger:
             steady = time.monotonic if clock is time.time else clock
         self.store, self.clock, self._seed = store, SteadyClock(clock, steady), seed
         self._most_waiting, self._compare = most_waiting, compare
-        self.unwritten = Spool(folder)
+        self.folder, self.unwritten = folder, Spool(folder)
         self.loops: dict[str, Loop] = {}
         self._numbered: dict[int, Loop] = {}
         self.position = 0  # of the last event that was folded
         self.leading = False  # whether this process writes snapshots and that time passed
         self.lost: float | None = None  # since when a shared store cannot be reached
+        self.lag = 0  # events of the log that are not folded yet
         self.alerts: dict[str, str] = {}  # what somebody should look at, by what it is about
         self._snapshots: dict[int, tuple[int, float]] = {}  # positions and times of the last ones
         self._taken: dict[int, tuple[int, LoopHeld] | None] = {}  # by who asked for `_held`
@@ -164,7 +176,7 @@ class Ledger:
         self.alerts[f"event {position}"] = f"event {position} of {loop.name!r} is set aside"
         self.store.write(
             Change(
-                [events.row(loop.number, Forgot(now))],
+                [row(loop.number, Forgot(now))],
                 aside=SetAside(loop.number, position, reason),
                 audit=[AuditRecord(now, "server", "set aside", loop.name, f"{position}: {reason}")],
             )
@@ -187,13 +199,13 @@ class Ledger:
         self, change: Change, pairs: Sequence[tuple[int, AnyEvent]] = ()
     ) -> tuple[list[Outcome], int]:
         """Write a change with events of loops, fold these, and say what became of each."""
-        rows = [events.row(number, event) for number, event in pairs]
+        rows = [row(number, event) for number, event in pairs]
         happened = [event for _, event in pairs]
         return await self.journal.write(change._replace(rows=rows), happened)
 
     async def _append(self, loop: Loop, *happened: AnyEvent) -> list[Outcome]:
         """Write events of a loop."""
-        rows = [events.row(loop.number, event) for event in happened]
+        rows = [row(loop.number, event) for event in happened]
         outcomes, _ = await self.journal.write(Change(rows), happened)
         if GONE in outcomes:
             raise NotFound(f"there is no loop {loop.name!r}")
@@ -397,3 +409,18 @@ class Ledger:
 def is_relearning(event: AnyEvent) -> bool:
     """Return whether the log has to be read for an event to be folded."""
     return isinstance(event, Configured) and event.relearn
+
+
+def row(loop: int, event: AnyEvent) -> Row:
+    """Return an event of a loop as the store takes it."""
+    if isinstance(event, Decided):
+        key = None if event.key is None else f"d{event.key}"
+        return Row(loop, event.id, event.person, key, events.encode(event))
+    if isinstance(event, Rewarded):
+        # Lengths keep ids, slots and keys apart, which may hold any character.
+        name = f"r{len(event.id)}:{len(event.slot)}:{event.id}{event.slot}{event.key}"
+        return Row(loop, event.id, None, None if event.key is None else name, events.encode(event))
+    if isinstance(event, Configured) and event.relearn:
+        return Row(loop, None, None, f"{MODEL}{secrets.token_hex(8)}", events.encode(event))
+    subject = event.id if isinstance(event, Activated) else None
+    return Row(loop, subject, None, None, events.encode(event))

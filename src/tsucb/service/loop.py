@@ -1,7 +1,9 @@
 """A loop: what it knows is a fold of its events, and deciding is looking at it."""
 
+import hashlib
 import heapq
 import math
+import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
@@ -92,6 +94,7 @@ class Loop:
         self.next_settings: LoopSettings | None = None  # that the other will have
         self.waiting: dict[str, OpenDecision] = {}
         self._width: tuple[Any, int] = None, 0  # of which model
+        self._random = random.Random(seed)  # draws the holdout
         self.growing = False  # whether a decision on its way to the log makes the model a slow one
         self._deadlines: list[tuple[float, int, str]] = []
 
@@ -112,6 +115,17 @@ class Loop:
         return self._rule
 
     # Deciding
+
+    def is_held(self, person: str | None) -> bool:
+        """Return whether a decision belongs to the holdout; the same for all of a person's."""
+        share = self.settings.holdout
+        if not share or self.settings.mode != "online":
+            return False
+        if person is None:
+            return self._random.random() < share
+        secret = self.number.to_bytes(8, "big")
+        found = hashlib.blake2b(person.encode(), digest_size=8, key=secret).digest()
+        return int.from_bytes(found, "big") < share * 2.0**64
 
     def unknown(self, arms: Iterable[str]) -> list[str]:
         """Return those of the arms that an `ArmsChanged` must add before they can be chosen."""
@@ -245,6 +259,12 @@ class Loop:
         arms = {str(n): features for n, features in enumerate(arm_features)} or {"": {}}
         known = self._read(context, None)
         return self.learner.width_after(known, arms if self.settings.arms_come else None)
+
+    def noticed_changes(self) -> list[Any]:
+        """Return the changes that the model noticed, each at a `step`; not every model does."""
+        learner = self.learner
+        look = getattr(getattr(learner, "model", None), "changes", None)
+        return [] if look is None or learner is None else list(look(learner.known.state))
 
     def arms_summary(self) -> "pd.DataFrame":
         """Return one row per arm: pulls, open decisions, mean reward; needs a learner."""
@@ -387,7 +407,8 @@ class Loop:
             chance = pick.chances[pick.arms.index(pick.arm)]
             weight = 1.0 / (len(pick.arms) * chance)
             arm = self.arms.get(pick.arm, pick.arm)  # one string for all that wait
-            slots.append(Slot(pick.slot, arm, weight, pick.arm == pick.favourite))
+            imitated = pick.arm == pick.favourite
+            slots.append(Slot(pick.slot, arm, weight, imitated, held=event.held))
         # The wait counts from the later of the log's time and the event's.
         open = OpenDecision(position, event.time, self.now + self.settings.reward_wait, slots)
         self.counts.decisions += 1
@@ -499,7 +520,7 @@ class Loop:
             return
         if value is None:
             return
-        self.tally.earned(open.time, value, slot.weight, slot.imitated)
+        self.tally.earned(open.time, value, slot)
         if self.settings.mode == "logging" or self.learner is None or slot.row is None:
             return
         try:

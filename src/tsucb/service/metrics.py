@@ -7,7 +7,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from tsucb.service.state import interval
+from tsucb.service.alerts import all_alerts
+from tsucb.service.state import Span
 
 if TYPE_CHECKING:
     from tsucb.service.application import Door
@@ -73,7 +74,8 @@ class _Reading:
             "log_position": ("Position of the last event.", service.position),
             "events_unwritten": ("Events that are not durable yet.", service.journal.waiting),
             "clock_skew_seconds": ("The machine's clock before the log's.", service.clock.skew),
-            "alerts": ("What somebody should look at; see /readyz.", len(service.alerts)),
+            "lag_events": ("Events of the log that are not folded yet.", service.lag),
+            "disk_free": ("Share of the disk that is free.", service.disk_free),
             "store_failing": ("1 if the store takes nothing.", service.failing),
             "requests": ("Requests that are being answered.", door.requests),
             "requests_limit": ("Requests beyond which more are refused.", door.limit),
@@ -88,6 +90,12 @@ class _Reading:
         }
         for name, (what, value) in counters.items():
             yield CounterMetricFamily(f"tsucb_{name}", what, value)
+        gauge = GaugeMetricFamily(
+            "tsucb_alert", "What somebody should look at; see /v1/alerts.", labels=["alert", "loop"]
+        )
+        for each in all_alerts(service):
+            gauge.add_metric([each.alert, each.loop], 1)
+        yield gauge
         yield from self._of_loops()
 
     def _of_loops(self) -> Iterator[Metric]:
@@ -107,6 +115,8 @@ class _Reading:
             ("reward_sum", "Sum of all rewards learned."),
             ("lift_low", "Lower end of the 95 % interval of the lift over random choice."),
             ("lift_high", "Upper end of that interval."),
+            ("holdout_low", "Lower end of the 95 % interval of the lift over the holdout."),
+            ("holdout_high", "Upper end of that interval."),
         ):
             gauge = GaugeMetricFamily(f"tsucb_loop_{name}", what, labels=["loop"])
             for loop_name, values in known.items():
@@ -115,14 +125,12 @@ class _Reading:
 
 
 def gauges_of(loop: "Loop") -> dict[str, float]:
-    """Return what is known of a loop now; quick, as it sums no arms."""
-    spans = list(loop.tally.spans)
-    lift, squares = sum(s.lift for s in spans), sum(s.lift_squares for s in spans)
-    _, low, high = interval(sum(s.rewards for s in spans), lift, squares)
+    """Return what is known of a loop now."""
+    whole = Span.together(list(loop.tally.spans))
     return {
         "waiting": len(loop.waiting),
         "arms": len(loop.arms),
-        "reward_sum": sum(span.total for span in spans),
-        "lift_low": low,
-        "lift_high": high,
+        "reward_sum": whole.total,
+        **dict(zip(("lift_low", "lift_high"), whole.interval()[1:], strict=True)),
+        **dict(zip(("holdout_low", "holdout_high"), whole.over_holdout()[1:], strict=True)),
     }

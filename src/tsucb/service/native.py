@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from tsucb.service.alerts import all_alerts, loop_alerts
 from tsucb.service.evaluations import comparison
 from tsucb.service.events import Decided, Features, Rewarded, decode
 from tsucb.service.export import exported
@@ -178,6 +179,17 @@ async def audit(call: Call) -> Any:
     name = None if call.loop is None else call.loop.name
     records = await call.service.turns.read(call.service.store.audit, name, 1_000)
     return {"audit": [record._asdict() for record in records]}
+
+
+@OPERATIONS.add("GET", "alerts", READ)
+@OPERATIONS.add("GET", f"{ALL}/alerts", READ)
+async def alerts(call: Call) -> Any:
+    """Show what somebody should look at now: no rewards, drift, lift, clock, lag, disk."""
+    if call.loop is None:
+        found = await call.service.turns.in_background(all_alerts, call.service)
+    else:
+        found = await call.service.look(call.loop, lambda: list(loop_alerts(call.loop)))
+    return {"alerts": [each._asdict() for each in found]}
 
 
 # Deciding
@@ -413,6 +425,8 @@ def summary(loop: Loop) -> dict[str, Any]:
         "waiting": len(loop.waiting),
         "counts": {name: getattr(loop.counts, name) for name in loop.counts.__struct_fields__},
         "mean_reward": whole.total / whole.rewards if whole.rewards else None,
+        "over_random": whole.interval(),
+        "over_holdout": whole.over_holdout(),
     }
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from tsucb.pages.render import asset, render
 from tsucb.service import openapi, views
+from tsucb.service.alerts import all_alerts, loop_alerts
 from tsucb.service.errors import NotFound
 from tsucb.service.evaluations import comparison
 from tsucb.service.export import recent
@@ -193,6 +194,7 @@ async def all_loops(call: Call) -> Answer:
     """Show the loops, some at a time, or those whose name contains a text."""
     service, holder, query = call.service, call.holder, call.request.query
     wanted, number = query.get("q", ""), query.get("page", "1")
+    is_server = holder.may(ADMINISTER, None)
     names = sorted(name for name in service.loops if holder.may(READ, name) and wanted in name)
     first = AT_ONCE * (int(number) - 1) if number.isdecimal() and int(number) > 0 else 0
     return shown(
@@ -203,8 +205,8 @@ async def all_loops(call: Call) -> Answer:
         page=first // AT_ONCE + 1,
         pages=max(-(-len(names) // AT_ONCE), 1),
         count=len(names),
-        is_server=holder.may(ADMINISTER, None),
-        alerts=list(service.alerts.values()) if holder.loop is None else [],
+        is_server=is_server,
+        alerts=await service.turns.in_background(all_alerts, service) if is_server else [],
     )
 
 
@@ -253,6 +255,7 @@ def loop_page(call: Call, loop: Loop, view: views.LoopView, more: dict[str, Any]
         values.pop("status", 200),
         who=call.holder.loop or "server",
         view=view,
+        alerts=list(loop_alerts(loop)),
         policies=views.POLICIES,
         recent=views.decisions(events),
         calibration=calibration,

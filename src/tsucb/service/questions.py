@@ -62,14 +62,21 @@ class Question(msgspec.Struct, frozen=True, gc=False):
         plain = len(slots) > 1 and all(slot == Wanted(slot.name) for slot in slots)
         return plain and loop.settings.mode == "online"
 
-    def fill(self, loop: Loop, offered: Sequence[str]) -> list[Pick]:
-        """Choose an arm for every slot, none twice.
+    def fill(self, loop: Loop, offered: Sequence[str], held: bool = False) -> list[Pick]:
+        """Choose an arm for every slot, none twice; where `held`, the baseline.
 
         Slots that are all alike are one list of the learner's. Those with features, exclusions or a
-        baseline of their own are filled one after the other, each from what is left.
+        baseline of their own, and those of the holdout, are filled one after the other, each from
+        what is left.
         """
+        picks = self._chosen(loop, offered, held)
+        share = loop.settings.holdout if loop.settings.mode == "online" else 0.0
+        return with_holdout(picks, self.slots, share) if share else picks
+
+    def _chosen(self, loop: Loop, offered: Sequence[str], held: bool) -> list[Pick]:
+        """Return what the policy chooses, with the probabilities that it has without holdout."""
         excluded, slots = set(self.excluded), self.slots
-        if self.is_list(loop):
+        if self.is_list(loop) and not held:
             left = [arm for arm in offered if arm not in excluded]
             if len(left) < len(slots):
                 name = slots[len(left)].name
@@ -84,13 +91,38 @@ class Question(msgspec.Struct, frozen=True, gc=False):
                 where = f" for slot {slot.name!r}" if slot.name else ""
                 raise ValueError(f"there is no arm to choose{where}; offer at least one")
             baseline = slot.baseline if slot.baseline in arms else None
-            picks.append(
-                loop.propose(
-                    self.context, arms, slot=slot.name, features=slot.features,
-                    baseline=baseline, arm_features=self.arm_features,
-                )
+            pick = loop.propose(
+                self.context, arms, slot=slot.name, features=slot.features, baseline=baseline,
+                arm_features=self.arm_features,
             )  # fmt: skip
+            if held:
+                pick = msgspec.structs.replace(pick, arm=baseline_of(pick, slot))
+            picks.append(pick)
         return picks
+
+
+def baseline_of(pick: Pick, slot: Wanted) -> str:
+    """Return the arm that a slot gets without learning: its own baseline, or the first offered."""
+    return slot.baseline if slot.baseline in pick.arms else pick.arms[0]  # type: ignore[return-value]
+
+
+def with_holdout(picks: Sequence[Pick], slots: Sequence[Wanted], share: float) -> list[Pick]:
+    """Return picks with their probabilities over policy and holdout together.
+
+    The probability of an arm is that given the slots before: with h of these picks in the holdout
+    and f otherwise, (h [arm is the baseline] + f p) / (h + f), where p is the policy's.
+    """
+    held, free, found = share, 1.0 - share, []
+    for pick, slot in zip(picks, slots, strict=True):
+        baseline, both = baseline_of(pick, slot), held + free
+        chances = [
+            (held * (arm == baseline) + free * chance) / both
+            for arm, chance in zip(pick.arms, pick.chances, strict=True)
+        ]
+        found.append(msgspec.structs.replace(pick, chances=chances))
+        free *= pick.chances[pick.arms.index(pick.arm)]
+        held *= pick.arm == baseline
+    return found
 
 
 def ranked_arms(offered: Sequence[str], pick: Pick) -> list[str]:

@@ -307,14 +307,15 @@ class Service(Upkeep):
         for slot in asked.slots if asked.slots[0].features else ONE:
             whole = loop.with_slot(context, slot.features)
             loop.admit(whole, (asked.arm_features or {}).values())
-        picks = await self.look(loop, partial(asked.fill, loop, offered))
+        held = loop.is_held(asked.person)
+        picks = await self.look(loop, partial(asked.fill, loop, offered, held))
         if id is None:
             id = self._new_id()
         elif key is None:
             key = self._new_id()  # ids may be used again, and writing this one may be repeated
         event = Decided(
             self.clock(), id, context, picks, *loop.rule_names, asked.deferred, key, asked.person,
-            asked.arm_features, ranked_arms(offered, picks[0]) if asked.ranked else None,
+            asked.arm_features, ranked_arms(offered, picks[0]) if asked.ranked else None, held,
         )  # fmt: skip
         (outcome,) = await self._append(loop, event)
         if outcome.kept is not None:

@@ -21,6 +21,7 @@ class Slot(msgspec.Struct, array_like=True, gc=False):
     """One pick of a decision that waits: its arm, and what it earned so far.
 
     `weight` is 1 / (K p); see `Span`. `imitated`: whether the policy would have played it too.
+    `held`: whether it was played as the baseline, in the holdout.
     `row` is what the learner read of it when it was played; None if it is not to be learned.
     """
 
@@ -31,6 +32,7 @@ class Slot(msgspec.Struct, array_like=True, gc=False):
     row: bytes | None = None
     total: float | None = None
     learned: bool = False
+    held: bool = False
 
 
 class OpenDecision(msgspec.Struct, array_like=True, gc=False):
@@ -78,6 +80,10 @@ class Span(msgspec.Struct, array_like=True):
     arms: dict[str, int] = {}
     imitated: int = 0
     imitated_total: float = 0.0
+    came: int = 0  # rewards that came, and were not the default
+    held: int = 0  # rewards of the holdout
+    held_total: float = 0.0
+    held_squares: float = 0.0
 
     def add(self, other: "Span") -> None:
         """Take another stretch into this one."""
@@ -101,6 +107,20 @@ class Span(msgspec.Struct, array_like=True):
             named = sorted(self.arms, key=lambda a: (a == OTHERS, -self.arms[a], a))[:MOST_ARMS]
             kept = {arm: self.arms[arm] for arm in named}
             self.arms = {OTHERS: sum(self.arms.values()) - sum(kept.values()), **kept}
+
+    def over_holdout(self) -> tuple[float, float, float]:
+        """Return how much more a decision earned than one of the holdout, with a 95 % interval."""
+        mean, _, high = self.group(held=False)
+        control, _, control_high = self.group(held=True)
+        half = math.hypot(high - mean, control_high - control)
+        return mean - control, mean - control - half, mean - control + half
+
+    def group(self, held: bool) -> tuple[float, float, float]:
+        """Return the mean reward of the holdout, or of all others, with a 95 % interval."""
+        count, total, squares = self.held, self.held_total, self.held_squares
+        if held:
+            return interval(count, total, squares)
+        return interval(self.rewards - count, self.total - total, self.squares - squares)
 
     def interval(self) -> tuple[float, float, float]:
         """Return how much more a decision earned than choosing at random, and its 95 % interval."""
@@ -156,9 +176,9 @@ class Tally(msgspec.Struct, array_like=True):
         span.decisions += 1
         span.played(arm)
 
-    def earned(self, time: float, reward: float, weight: float, imitated: bool) -> None:
-        """Count the reward of a decision made then, or what stands for it."""
-        span = self.at(time)
+    def earned(self, time: float, reward: float, slot: Slot) -> None:
+        """Count the reward of a slot of a decision made then, or what stands for it."""
+        span, weight = self.at(time), slot.weight
         span.rewards += 1
         span.total += reward
         span.squares += reward * reward
@@ -167,9 +187,14 @@ class Tally(msgspec.Struct, array_like=True):
         extra = (1.0 - weight) * reward
         span.lift += extra
         span.lift_squares += extra * extra
-        if imitated:
+        span.came += slot.total is not None
+        if slot.imitated:
             span.imitated += 1
             span.imitated_total += reward
+        if slot.held:
+            span.held += 1
+            span.held_total += reward
+            span.held_squares += reward * reward
 
     def copied(self) -> "Tally":
         """Return a copy that counts by itself."""

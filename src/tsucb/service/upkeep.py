@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from tsucb.service import events
+from tsucb.service.alerts import free_share
 from tsucb.service.errors import Overloaded, StoreError
 from tsucb.service.events import Compacted, Condensed, Configured, Passed
 from tsucb.service.journal import Entry
@@ -175,6 +176,7 @@ class Upkeep(Ledger):
             self.clock.follow(time, forward=True)
         elif time is not None:
             self.clock.follow(None, forward=not any(x.waiting for x in self.loops.values()))
+        self.lag = await asyncio.to_thread(self.store.last) - self.position
         await self.journal.look()
         known = dict(self.loops)
         numbers = await asyncio.to_thread(self.store.loops)
@@ -219,6 +221,11 @@ class Upkeep(Ledger):
         if self.store.shared and self.lost is None:
             self.lost = self.clock()
             log.error("the store is lost, deciding from event %d on: %s", self.position, error)
+
+    @property
+    def disk_free(self) -> float:
+        """The share of this server's disk that is free."""
+        return free_share(self.folder)
 
     @property
     def failing(self) -> bool:

@@ -12,7 +12,7 @@ from tsucb.pages.charts import Chart, Line, Point, lines, shares, spark
 from tsucb.service.events import AnyEvent, Decided, Rewarded
 from tsucb.service.loop import Loop
 from tsucb.service.settings import LoopSettings
-from tsucb.service.state import OTHERS, LoopCounts, Span, Tally, interval
+from tsucb.service.state import OTHERS, LoopCounts, Span, Tally
 
 MOST_LISTED = 50  # arms in the table
 SHOWN = 7  # arms with a colour of their own
@@ -67,10 +67,11 @@ class LoopView(NamedTuple):
 
     def reward_chart(self) -> Chart | None:
         """Draw reward over time, against choosing at random."""
-        own, control = [], []
+        own, control, held = list[Point](), list[Point](), list[Point]()
         for span in self.merged(30, self.ripe):
             if span.rewards > 1:
-                own.append(Point(span.start, *interval(span.rewards, span.total, span.squares)))
+                own.append(Point(span.start, *span.group(held=False)))
+                held.append(Point(span.start, *span.group(held=True)))
                 value = span.random / span.weights if span.weights else math.nan
                 _, low, high = span.interval()
                 half = (high - low) / 2
@@ -78,6 +79,8 @@ class LoopView(NamedTuple):
         series = [Line("the policy", own)]
         if self.has_control:
             series.append(Line("random choice", control))
+        if self.whole.held:
+            series.append(Line("the baseline, in the holdout", held))
         return lines(series, "mean reward over time", x_label="time, UTC", y_label="mean reward")
 
     def arms_chart(self) -> Chart | None:
