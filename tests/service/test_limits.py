@@ -117,6 +117,30 @@ def test_silent_connections_do_not_push_out_those_with_a_key(tmp_path, clock):
                 each.close()
 
 
+def test_many_loops_and_many_connections(tmp_path, clock):
+    """A first start makes all its loops in one write, however many requests may wait."""
+    wanted = {f"l{n}": {"arms": ["tea", "milk"]} for n in range(60)}
+    with served(tmp_path / "data", clock, most_waiting=50) as found:
+        made = found.service.prepare(wanted, lambda keys: None)
+        asyncio.run_coroutine_threadsafe(made, found.event_loop).result(PATIENCE)
+        assert len(found.service.loops) == 61
+        host = found.url.removeprefix("http://").split(":")
+        sockets = [socket.create_connection((host[0], int(host[1]))) for _ in range(300)]
+        try:
+            for n, each in enumerate(sockets):
+                body = b'{"context": {"n": 1}}'
+                head = f"POST /v1/loops/l{n % 60}/decide HTTP/1.1\r\nHost: x\r\n"
+                head += f"Authorization: Bearer {found.server_key}\r\n"
+                each.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                each.settimeout(PATIENCE)
+                assert each.recv(9_999).startswith(b"HTTP/1.1 200"), n
+            assert found.application.door.connections >= 300
+            assert sum(found.service.loop(name).counts.decisions for name in wanted) == 300
+        finally:
+            for each in sockets:
+                each.close()
+
+
 def test_a_slow_loop_keeps_nobody_else_waiting(drinks, clock, monkeypatch):
     """The fold of one loop takes as long as it likes: another loop decides meanwhile."""
     fast = asyncio.run_coroutine_threadsafe(

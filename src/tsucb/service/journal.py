@@ -106,7 +106,8 @@ class Journal:
         self, change: Change | None, events: Sequence[AnyEvent] = ()
     ) -> tuple[list[Outcome], int]:
         """Write a change; return what became of its events, and how many it erased."""
-        if self.waiting + len(events) > self.most_waiting:
+        # One that is larger by itself, as a first start with many loops, does not wait for others.
+        if self.waiting and self.waiting + len(events) > self.most_waiting:
             raise Overloaded
         if self._stopping:
             raise StoreError("the service is stopping")

@@ -99,7 +99,8 @@ class Ledger:
         self.lost: float | None = None  # since when a shared store cannot be reached
         self.lag = 0  # events of the log that are not folded yet
         self.alerts: dict[str, str] = {}  # what somebody should look at, by what it is about
-        self._snapshots: dict[int, tuple[int, float]] = {}  # positions and times of the last ones
+        # Events folded before the last snapshots of loops, and when these were taken.
+        self._snapshots: dict[int, tuple[int, float]] = {}
         self._taken: dict[int, tuple[int, LoopHeld] | None] = {}  # by who asked for `_held`
         self._working: set[asyncio.Task[Any]] = set()
         self._saving = asyncio.Lock()  # whoever writes snapshots
@@ -300,6 +301,7 @@ class Ledger:
         """Put a loop in its place."""
         self._remove(loop.name)
         self.loops[loop.name] = self._numbered[loop.number] = loop
+        self._snapshots.pop(loop.number, None)
         return loop
 
     def _remove(self, name: str) -> None:
@@ -373,7 +375,7 @@ class Ledger:
             if taken is None:
                 return
             position, held = taken
-            self._snapshots[loop.number] = position, self.clock()
+            self._snapshots[loop.number] = loop.folded, self.clock()
             # Elsewhere: meanwhile there are requests to answer.
             snapshot = Snapshot(position, await self.turns.in_background(held.to_bytes))
             await asyncio.to_thread(self.store.save_snapshot, loop.number, snapshot, alone)

@@ -83,6 +83,7 @@ class Loop:
     ) -> None:
         self.name, self.number, self.seed, self._listener = name, number, seed, listener
         self.position = 0  # of the last event of this loop that was folded
+        self.folded = 0  # events, by this process
         self.settings = LoopSettings()
         self._rule: tuple[Any, Any, tuple[str, str]] = None, None, ("", "")
         self.arms: dict[str, str] = {}  # the names of those that are known, in their order
@@ -326,6 +327,7 @@ class Loop:
         else:
             assert isinstance(event, Passed | Forgot)
         self.position = position
+        self.folded += 1
         return result
 
     def _configured(self, event: Configured, position: int, learned: "Loop | None") -> None:

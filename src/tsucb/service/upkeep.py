@@ -22,7 +22,10 @@ from tsucb.service.store import AuditRecord, Change, Condense, Store
 
 log = logging.getLogger("tsucb.service")
 
+# A snapshot is due after this many events of a loop; after so many seconds, if there were some.
 SNAPSHOT_EVENTS, SNAPSHOT_SECONDS = 50_000, 60.0
+SOME_EVENTS, SNAPSHOT_HOURS = 500, 3_600.0  # where there were fewer, after this many seconds
+AT_LEAST, PARTS = 200, 20  # loops that a look goes through; of more, this part
 TICK = 0.25  # seconds between looks at what is due
 PATIENCE = 20  # such looks, until what others wrote must be known here
 AT_ONCE = 500  # decisions made without the store that are written together
@@ -43,7 +46,7 @@ class Upkeep(Ledger):
         self._ticking: asyncio.Task[None] | None = None
         self._looking = asyncio.Lock()  # one looks at what is due at a time
         self._looked: dict[int, float] = {}  # when a loop was looked through for what is too old
-        self._swept = 0.0
+        self._swept, self._next = 0.0, 0  # the next loop to look at
         # Whoever replaces a whole loop, by its number; whoever makes a loop, by 0.
         self._busy: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -78,7 +81,7 @@ class Upkeep(Ledger):
             self.alerts[sentence] = sentence
 
     async def stop(self) -> None:
-        """Finish what was begun, and leave a snapshot of every loop."""
+        """Finish what was begun, and leave a snapshot of every loop that has changed."""
         self.ready = False
         if self._ticking is not None:
             self._ticking.cancel()
@@ -90,8 +93,8 @@ class Upkeep(Ledger):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        if self.leading:
-            for loop in list(self.loops.values()):
+        for loop in list(self.loops.values()) if self.leading else ():
+            if loop.folded != self._snapshots.get(loop.number, (0, 0.0))[0]:
                 with contextlib.suppress(StoreError, Overloaded, LookupError):
                     await self.store_snapshot(loop)
         await self.journal.stop()
@@ -130,23 +133,29 @@ class Upkeep(Ledger):
         now = self.clock()
         if not self.leading:
             return
-        loops = [x for x in self.loops.values() if not self.turns.waiting(x.number)]
-        due = [loop.number for loop in loops if loop.due <= now]
+        loops = list(self.loops.values())
+        due = [x.number for x in loops if x.due <= now and not self.turns.waiting(x.number)]
         if due:
             await self._write(Change(), [(number, Passed(now)) for number in due])
-        for loop in list(self.loops.values()):
-            position, when = self._snapshots.get(loop.number, (loop.position, now))
-            self._snapshots.setdefault(loop.number, (position, when))
-            news = loop.position - position
-            due_now = news >= SNAPSHOT_EVENTS or (news and now - when >= SNAPSHOT_SECONDS)
-            if due_now and not self._saving.locked():
-                self._begin(self._store_due(loop))
-            if now - self._looked.get(loop.number, 0.0) >= RETENTION_SECONDS:
-                self._looked[loop.number] = now
-                self._begin(self._delete_due(loop))
+        some = max(AT_LEAST, len(loops) // PARTS)
+        for loop in loops[self._next : self._next + some]:
+            self._look_at(loop, now)
+        self._next = self._next + some if self._next + some < len(loops) else 0
         if now - self._swept >= RETENTION_SECONDS:
             self._swept = now
             await asyncio.to_thread(self.store.sweep)
+
+    def _look_at(self, loop: Loop, now: float) -> None:
+        """Begin to take a snapshot that is due, and to delete what is too old."""
+        folded, when = self._snapshots.setdefault(loop.number, (loop.folded, now))
+        news = loop.folded - folded
+        pause = SNAPSHOT_SECONDS if news >= SOME_EVENTS else SNAPSHOT_HOURS
+        is_due = news >= SNAPSHOT_EVENTS or (news and now - when >= pause)
+        if is_due and not self._saving.locked():
+            self._begin(self._store_due(loop))
+        if now - self._looked.get(loop.number, 0.0) >= RETENTION_SECONDS:
+            self._looked[loop.number] = now
+            self._begin(self._delete_due(loop))
 
     async def _store_due(self, loop: Loop) -> None:
         try:
