@@ -89,10 +89,10 @@ class _Calls:
 
     def _pause(self, tries: int, found: httpx.Response | httpx.TransportError) -> float | None:
         """Return how long to wait before trying again; None to give up."""
-        lost = isinstance(found, httpx.TransportError)
-        if tries >= self._retries or not (lost or found.status_code in BUSY):
+        answer = found if isinstance(found, httpx.Response) else None
+        if tries >= self._retries or (answer is not None and answer.status_code not in BUSY):
             return None
-        wanted = "" if lost else found.headers.get("retry-after", "")
+        wanted = "" if answer is None else answer.headers.get("retry-after", "")
         if wanted.isdecimal():
             return min(float(wanted), LONGEST_WISH)
         return min(0.05 * 2.0 ** min(tries, 10), LONGEST_PAUSE)

@@ -111,6 +111,7 @@ class Journal:
             raise Overloaded
         if self._stopping:
             raise StoreError("the service is stopping")
+        future: asyncio.Future[tuple[list[Outcome], int]]
         future = asyncio.get_running_loop().create_future()
         self._queue.append(Submission(change, events, future))
         self.waiting += len(events)
@@ -245,7 +246,7 @@ class Spool:
         self._lock = threading.Lock()  # the journal adds, upkeep removes
         if self.path is not None and self.path.exists():
             for loop, body in self._execute("SELECT loop, body FROM unwritten ORDER BY rowid"):
-                self._remember(loop, events.decode(body))  # type: ignore[arg-type]
+                self._remember(loop, events.decode(body))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -257,9 +258,10 @@ class Spool:
             self.path.touch(mode=0o600)
             with apsw.Connection(str(self.path)) as file:
                 file.execute("CREATE TABLE IF NOT EXISTS unwritten (loop, id, body)")
-                return file.executemany(query, rows).fetchall()
+                found = file.executemany(query, rows).fetchall()
         except (apsw.Error, OSError) as error:
             raise StoreError(f"{self.path} could not be used: {error}") from error
+        return found
 
     def _remember(self, loop: int, event: Decided) -> None:
         self._entries[loop, event.id] = event

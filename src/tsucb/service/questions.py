@@ -103,7 +103,7 @@ class Question(msgspec.Struct, frozen=True, gc=False):
 
 def baseline_of(pick: Pick, slot: Wanted) -> str:
     """Return the arm that a slot gets without learning: its own baseline, or the first offered."""
-    return slot.baseline if slot.baseline in pick.arms else pick.arms[0]  # type: ignore[return-value]
+    return slot.baseline if slot.baseline in pick.arms else pick.arms[0]
 
 
 def with_holdout(picks: Sequence[Pick], slots: Sequence[Wanted], share: float) -> list[Pick]:

@@ -120,8 +120,8 @@ class LoopSettings(
         if isinstance(named_policy(self.policy), Exploring):
             raise ValueError("give the floor as exploration, not with the policy")
         numbers = (self.exploration, self.holdout, self.reward_wait, self.forgetting)
-        numbers += (self.default_reward or 0.0,)
-        if not all(math.isfinite(number) for number in (*numbers, *(self.reward_range or ()))):
+        others = (self.default_reward or 0.0, *(self.reward_range or ()))
+        if not all(math.isfinite(number) for number in (*numbers, *others)):
             raise ValueError("the numbers of the settings must be finite")
         if self.reward_range is not None and not self.reward_range[0] < self.reward_range[1]:
             raise ValueError("reward_range is the least and the largest reward, in this order")
