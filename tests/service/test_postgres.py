@@ -419,6 +419,15 @@ def test_two_servers_that_cannot_know_of_each_other_decide_for_one_request(
             assert await one.decide(one.loop("drinks"), {"n": 0}, key="k") == made
             await in_step(one, two)
             assert one.loop("drinks").digest() == two.loop("drinks").digest()
+            # By an id of the client's own it can only be one decision: the first in the log.
+            one.journal.failed = True
+            await one.decide(one.loop("drinks"), {"n": 0}, key="m", id="own")
+            stands = await two.decide(two.loop("drinks"), {"n": 0}, key="m", id="own")
+            assert await two.reward(two.loop("drinks"), "own", 1.0) == TAKEN
+            await in_step(one, two)
+            assert not len(one.unwritten)
+            assert (await one.history(one.loop("drinks"), "own"))[0] == stands
+            assert len(await one.history(one.loop("drinks"), "own")) == 2, "and its reward"
 
     run(main)
 

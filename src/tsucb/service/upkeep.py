@@ -12,7 +12,7 @@ import msgspec
 from tsucb.service import events
 from tsucb.service.alerts import free_share
 from tsucb.service.errors import Overloaded, StoreError
-from tsucb.service.events import Compacted, Condensed, Configured, Passed
+from tsucb.service.events import Compacted, Condensed, Configured, Decided, Passed
 from tsucb.service.journal import Entry
 from tsucb.service.keys import Keys
 from tsucb.service.ledger import Ledger
@@ -214,13 +214,18 @@ class Upkeep(Ledger):
         """Return the decisions that the log does not have; blocks.
 
         Where another server decided for a repeat of the request, both decisions were acknowledged:
-        this one is written without the key, which is the other's.
+        this one is written without the key, which is the other's. If the client gave the id, it can
+        only be rewarded as one decision: the one that is in the log stands.
         """
         found = []
         for number, event in entries:
-            if event in [events.decode(row.body) for row in self.store.about(number, event.id)]:
+            history = [events.decode(row.body) for row in self.store.about(number, event.id)]
+            if event in history:
                 continue
             if event.key is not None and self.store.keyed(number, f"d{event.key}") is not None:
+                if any(isinstance(each, Decided) and each.key == event.key for each in history):
+                    log.warning("another server decided %r, too; its decision stands", event.id)
+                    continue
                 event = msgspec.structs.replace(event, key=None)
             found.append((number, event))
         return found
