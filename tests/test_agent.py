@@ -580,7 +580,7 @@ def test_explanation():
     assert why.arms[int(np.argmax(bounds))] == decision.arm
     printed = str(why).splitlines()
     assert printed[0].startswith(f"TS-UCB(5) chose {decision.arm!r}: f̃ = ")
-    assert [line.split()[0] for line in printed[1:]] == ["mean", "arm", "blue", "red"]
+    assert [line.split()[0] for line in printed[1:]] == ["arm", "blue", "red"]
     agent.update([1.0, 0.0], "blue", 99.0)  # it stays as it was
     assert decision.explain().estimate == pytest.approx([20 / 20.25, 0.0])
 

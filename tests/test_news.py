@@ -20,10 +20,7 @@ from tsucb.paper.news import (
     prepared,
     read_day,
 )
-from tsucb.paper.news import (
-    lines as news_lines,
-)
-from tsucb.paper.news.generate import LARGEST, SMALLEST
+from tsucb.paper.news.generate import FEWEST, MOST
 
 GOOD = "1317513291 id-560620 0 |user 1 9 11 136 |id-552077 |id-555224 |id-560620"
 CLICK = "1317513292 id-552077 1 |user 1 |id-552077 |id-560620"
@@ -155,7 +152,7 @@ def test_day_without_a_good_line_is_an_error(tmp_path: Path, content: bytes) -> 
 
 def test_file_without_line_ends_does_not_fill_the_memory(tmp_path: Path) -> None:
     path = tmp_path / "zeros.gz"
-    path.write_bytes(gzip.compress(bytes(2 * news_lines.LONGEST)))
+    path.write_bytes(gzip.compress(bytes(2 * parser.LONGEST)))
     with pytest.raises(ValueError, match="no line end within"):
         read_day(path)
 
@@ -188,10 +185,10 @@ def test_more_pools_than_there_is_room_for(tmp_path: Path) -> None:
     assert len(day.pools) == 3_000
     assert day.pool.tolist() == 2 * list(range(3_000))
     assert all(pool.tolist() == [i + 1, i + 2] for i, pool in enumerate(day.pools))
-    wide = "".join(f" |id-{i}" for i in range(1, parser.LARGEST + 1))
+    wide = "".join(f" |id-{i}" for i in range(1, parser.MOST_ARTICLES + 1))
     day = read_day(write(tmp_path, 200 * ["1 id-9 0 |user 1" + wide]))
     assert len(day.pools) == 1
-    assert day.pools[0].tolist() == list(range(1, parser.LARGEST + 1))
+    assert day.pools[0].tolist() == list(range(1, parser.MOST_ARTICLES + 1))
 
 
 # Files that ask for too much
@@ -199,7 +196,7 @@ def test_more_pools_than_there_is_room_for(tmp_path: Path) -> None:
 
 def test_a_pool_that_is_too_large_is_skipped(tmp_path: Path) -> None:
     pool = "".join(f" |id-{i}" for i in range(80_000, 0, -1))
-    long, wide = "1 id-9 0 |user 1" + pool, parser.LARGEST + 1
+    long, wide = "1 id-9 0 |user 1" + pool, parser.MOST_ARTICLES + 1
     day = read_day(write(tmp_path, [GOOD, *20 * [long]]))
     assert len(day) == 1
     assert day.problems == (Problem("pool of more than 1,000 articles", 20, 2),)
@@ -222,7 +219,7 @@ def test_every_visit_may_have_a_pool_of_its_own(tmp_path: Path) -> None:
 def test_pools_of_many_blocks_keep_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(news_lines, "BLOCK", 1_000)
+    monkeypatch.setattr(parser, "BLOCK", 1_000)
     lines = [f"1 id-{i % 300} 0 |user 1 |id-{i % 300} |id-{300 + i % 7}" for i in range(3_000)]
     day = read_day(write(tmp_path, [*lines[:50], "x", *lines[50:]]))
     for i, p in enumerate(day.pool):
@@ -231,7 +228,7 @@ def test_pools_of_many_blocks_keep_their_order(
 
 
 def test_an_expansion_bomb_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(news_lines, "SMALL", 1 << 22)
+    monkeypatch.setattr(parser, "SMALL", 1 << 22)
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress((GOOD + "\n").encode() * 200_000))
     with pytest.raises(ValueError, match="expands to more than 100 times its size"):
@@ -278,7 +275,7 @@ def test_a_click_model_that_lies_is_refused(
     (tmp_path / "text.npz").write_bytes(b"nothing")
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("articles.npy", bytes(1 << 26))
-    monkeypatch.setattr(clicks, "LARGEST", 1 << 25)
+    monkeypatch.setattr(clicks, "MOST_BYTES", 1 << 25)
     for name in ("flipped.npz", "text.npz", "bomb.npz"):
         with pytest.raises(ValueError, match=rf"{name} is no click model"):
             ClickModel.load(tmp_path / name)
@@ -310,7 +307,7 @@ def test_reading_in_small_blocks_changes_nothing(
 ) -> None:
     path = log_files(folder)[0]
     whole = read_day(path)
-    monkeypatch.setattr(news_lines, "BLOCK", 10_007)
+    monkeypatch.setattr(parser, "BLOCK", 10_007)
     monkeypatch.setattr(prepared, "VERSION", -1)
     parts = read_day(path)
     for field in ("time", "article", "click", "features", "ends", "pool"):
@@ -322,7 +319,7 @@ def test_generated_log_has_the_form_and_says_so(folder: Path) -> None:
         day = read_day(path, strict=True)
         assert day.generated
         assert len(day) == 60_000
-        assert {len(pool) for pool in day.pools} <= set(range(SMALLEST, LARGEST + 1))
+        assert {len(pool) for pool in day.pools} <= set(range(FEWEST, MOST + 1))
         assert len(day.pools) > 20  # articles come and go
         first = day.features[day.ends[:-1]]
         assert (first == 0).all()
