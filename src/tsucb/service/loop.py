@@ -13,23 +13,9 @@ import msgspec
 
 from tsucb.agent.decision import Decision
 from tsucb.agent.learner import Learner
+from tsucb.service import events
 from tsucb.service.errors import TooLarge
-from tsucb.service.events import (
-    Activated,
-    AnyEvent,
-    ArmsChanged,
-    Compacted,
-    Condensed,
-    Configured,
-    Decided,
-    Features,
-    Forgot,
-    Imported,
-    Passed,
-    Pick,
-    Reset,
-    Rewarded,
-)
+from tsucb.service.events import AnyEvent, Decided, Features, Pick
 from tsucb.service.settings import PLAIN_MODELS, LoopSettings
 from tsucb.service.state import (
     SNAPSHOT_VERSION,
@@ -307,30 +293,30 @@ class Loop:
         result = TAKEN
         if isinstance(event, Decided):
             result = self._decided(event, position)
-        elif isinstance(event, Rewarded):
+        elif isinstance(event, events.Rewarded):
             result = self._rewarded(event)
-        elif isinstance(event, Activated):
+        elif isinstance(event, events.Activated):
             result = self._activated(event)
-        elif isinstance(event, ArmsChanged):
+        elif isinstance(event, events.ArmsChanged):
             self._arms_changed(event)
-        elif isinstance(event, Configured):
+        elif isinstance(event, events.Configured):
             self._configured(event, position, learned)
-        elif isinstance(event, Reset):
+        elif isinstance(event, events.Reset):
             self._reset_learner()
-        elif isinstance(event, Imported):
+        elif isinstance(event, events.Imported):
             self._imported(event)
-        elif isinstance(event, Compacted):
+        elif isinstance(event, events.Compacted):
             if self.learner is not None:
                 self.learner.compact()
-        elif isinstance(event, Condensed):
+        elif isinstance(event, events.Condensed):
             self._become(decoded(event.state))
         else:
-            assert isinstance(event, Passed | Forgot)
+            assert isinstance(event, events.Passed | events.Forgot)
         self.position = position
         self.folded += 1
         return result
 
-    def _configured(self, event: Configured, position: int, learned: "Loop | None") -> None:
+    def _configured(self, event: events.Configured, position: int, learned: "Loop | None") -> None:
         before, self.settings = self.settings, event.settings
         self.created = self.created or event.time
         alike = self.settings.learns_like(before)
@@ -342,7 +328,8 @@ class Loop:
             self.learner.follow(self.rule)
         elif event.relearn:
             assert learned is not None
-            learned.fold(Passed(event.time), position)  # the waits that ended here end there, too
+            # The waits that ended here end there, too.
+            learned.fold(events.Passed(event.time), position)
             self._take_over(learned)
             self.relearned.append(position)
         else:
@@ -356,9 +343,7 @@ class Loop:
         for id in self.waiting:
             other = learned.waiting.get(id)
             rows = {slot.name: slot.row for slot in other.slots} if other is not None else {}
-            open = self._changed(id)
-            assert open is not None
-            for slot in open.slots:
+            for slot in self._changed(id).slots:
                 slot.row = rows.get(slot.name)
 
     def _reset_learner(self) -> None:
@@ -367,7 +352,7 @@ class Loop:
         if self._listener is None and (self.arms or self.settings.arms_come):
             self.learner = self.settings.learner(list(self.arms), self.seed)
 
-    def _imported(self, event: Imported) -> None:
+    def _imported(self, event: events.Imported) -> None:
         self.waiting, self._deadlines = {}, []
         if self._listener is not None:
             return
@@ -376,7 +361,7 @@ class Loop:
         learner.reseed(self.seed)
         self.learner, self.arms = learner, {str(arm): str(arm) for arm in learner.arms}
 
-    def _arms_changed(self, event: ArmsChanged) -> None:
+    def _arms_changed(self, event: events.ArmsChanged) -> None:
         gone = [arm for arm in event.remove if arm in self.arms]
         for arm in gone:
             del self.arms[arm]
@@ -385,9 +370,7 @@ class Loop:
         if gone:  # an arm that is added by that name later is another
             for id, each in self.waiting.items():
                 if any(slot.arm in gone for slot in each.slots):
-                    open = self._changed(id)
-                    assert open is not None
-                    for slot in open.slots:
+                    for slot in self._changed(id).slots:
                         slot.row = None if slot.arm in gone else slot.row
         for arm in event.add:
             if arm in self.arms or len(self.arms) >= self.settings.most_arms:
@@ -442,20 +425,18 @@ class Loop:
                 slot.row = None
                 self.counts.refused += 1
 
-    def _changed(self, id: str) -> OpenDecision | None:
+    def _changed(self, id: str) -> OpenDecision:
         """Return a copy of an open decision that takes its place: the old one may be held."""
-        old = self.waiting.get(id)
-        if old is None:
-            return None
+        old = self.waiting[id]
         slots = [copy(slot) for slot in old.slots]
         new = self.waiting[id] = msgspec.structs.replace(old, slots=slots)
         return new
 
-    def _rewarded(self, event: Rewarded) -> str:
-        open = self._changed(event.id)
-        if open is None:
+    def _rewarded(self, event: events.Rewarded) -> str:
+        if event.id not in self.waiting:
             self.counts.late += 1
             return LATE
+        open = self._changed(event.id)
         slot = next((slot for slot in open.slots if slot.name == event.slot), None)
         if slot is None:
             self.counts.refused += 1
@@ -470,11 +451,11 @@ class Loop:
             self._close_if_done(event.id, open)
         return TAKEN
 
-    def _activated(self, event: Activated) -> str:
-        open = self._changed(event.id)
-        if open is None:
+    def _activated(self, event: events.Activated) -> str:
+        if event.id not in self.waiting:
             self.counts.late += 1
             return LATE
+        open = self._changed(event.id)
         if open.deferred is None:
             return REPEATED
         decided, open.deferred = open.deferred, None
@@ -492,7 +473,6 @@ class Loop:
         if known is None or known.deadline > self.now:  # closed before, or another by that id
             return
         open = self._changed(id)
-        assert open is not None
         del self.waiting[id]
         if open.deferred is not None:
             self.counts.never_activated += 1

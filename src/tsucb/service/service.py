@@ -12,20 +12,7 @@ import msgspec
 from tsucb.agent.learner import Learner
 from tsucb.service import events
 from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
-from tsucb.service.events import (
-    Activated,
-    AnyEvent,
-    ArmsChanged,
-    Condensed,
-    Configured,
-    Decided,
-    Features,
-    Forgot,
-    Imported,
-    Passed,
-    Reset,
-    Rewarded,
-)
+from tsucb.service.events import AnyEvent, Decided, Features
 from tsucb.service.journal import Outcome
 from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, ROLES, SERVER, Issued
 from tsucb.service.loop import REPEATED, Loop
@@ -101,9 +88,11 @@ class Service(Upkeep):
     ) -> Creation:  # fmt: skip
         """Return what has to be written for a new loop, and its keys."""
         loop, now = LoopRecord(secrets.randbits(62), name), self.clock()
-        pairs: list[tuple[int, AnyEvent]] = [(loop.number, Configured(now, settings, name=name))]
+        pairs: list[tuple[int, AnyEvent]] = [
+            (loop.number, events.Configured(now, settings, name=name))
+        ]
         if arms:
-            pairs.append((loop.number, ArmsChanged(now, add=list(arms))))
+            pairs.append((loop.number, events.ArmsChanged(now, add=list(arms))))
         issued = [self.keys.issue(loop, role, now) for role in ROLES]
         detail = msgspec.json.encode(settings).decode()
         change = Change(
@@ -225,7 +214,7 @@ class Service(Upkeep):
         await self.turns.in_background(settings.warm)
         relearn = relearn and loop.learner is not None and not settings.learns_like(before)
         detail = msgspec.json.encode(changes).decode()
-        event = Configured(self.clock(), settings, relearn)
+        event = events.Configured(self.clock(), settings, relearn)
         await self._administer(loop, who, "configure", detail, key, event, documents=documents)
         if relearn:
             await self._rebuilt(loop)
@@ -243,7 +232,7 @@ class Service(Upkeep):
             if arm not in loop.arms:
                 raise NotFound(f"there is no arm {arm!r}")
         self._check_room(loop, loop.unknown(add))
-        event = ArmsChanged(self.clock(), add=list(add), remove=list(remove))
+        event = events.ArmsChanged(self.clock(), add=list(add), remove=list(remove))
         detail = msgspec.json.encode({"add": list(add), "remove": list(remove)}).decode()
         await self._administer(loop, who, "arms", detail, key, event, documents=documents)
 
@@ -259,7 +248,7 @@ class Service(Upkeep):
 
     async def reset(self, loop: Loop, who: str, key: str | None = None) -> None:
         """Forget what a loop has learned."""
-        await self._administer(loop, who, "reset", "", key, Reset(self.clock()))
+        await self._administer(loop, who, "reset", "", key, events.Reset(self.clock()))
 
     async def import_model(self, loop: Loop, data: bytes, who: str, key: str | None = None) -> None:
         """Let what another agent learned take the place of what a loop learned."""
@@ -279,7 +268,7 @@ class Service(Upkeep):
             )
         if len(learner.arms) > settings.most_arms:
             raise ValueError(f"it has {len(learner.arms):,} arms, more than the loop takes")
-        await self._administer(loop, who, "import", "", key, Imported(self.clock(), data))
+        await self._administer(loop, who, "import", "", key, events.Imported(self.clock(), data))
 
     # Decisions
 
@@ -334,7 +323,7 @@ class Service(Upkeep):
             if not may_add:
                 raise ValueError(f"there is no arm {new[0]!r}, and this key may not add it")
             self._check_room(loop, new)
-            await self._append(loop, ArmsChanged(self.clock(), add=new))
+            await self._append(loop, events.ArmsChanged(self.clock(), add=new))
         return list(arms)
 
     def _new_id(self) -> str:
@@ -366,7 +355,7 @@ class Service(Upkeep):
     async def _repeated(self, loop: Loop, event: Decided, outcome: Outcome) -> Decided:
         """Return the decision that one in the log repeats."""
         if loop.due <= self.clock():  # as any other event, a repeat ends waits that are over
-            await self._append(loop, Passed(self.clock()))
+            await self._append(loop, events.Passed(self.clock()))
         open = loop.waiting.get(event.id)
         position = open.position if outcome.fresh and open is not None else outcome.position
         return await self._decision_at(loop, position)
@@ -407,7 +396,7 @@ class Service(Upkeep):
                 errors.append(error)
         now = self.clock()
         happened = [
-            Rewarded(now, reward.id, float(reward.value), reward.slot, reward.key)
+            events.Rewarded(now, reward.id, float(reward.value), reward.slot, reward.key)
             for reward, error in zip(given, errors, strict=True)
             if error is None
         ]
@@ -433,7 +422,7 @@ class Service(Upkeep):
         """Put a deferred decision to use."""
         if id not in loop.waiting:
             await self.decision(loop, id)
-        return (await self._append(loop, Activated(self.clock(), id)))[0].result
+        return (await self._append(loop, events.Activated(self.clock(), id)))[0].result
 
     async def decision(self, loop: Loop, id: str) -> Decided:
         """Return the decision that waits by an id, or else the last one made by it."""
@@ -481,7 +470,7 @@ class Service(Upkeep):
         forget = Forget(loop.number, subjects, person)
         async with self._busy[loop.number]:
             # Who was forgotten is not written down.
-            event = Forgot(self.clock())
+            event = events.Forgot(self.clock())
             erased = await self._administer(loop, who, "forget", "", key, event, forget=forget)
             await self._rebuilt(loop)
         return erased
@@ -510,9 +499,11 @@ class Service(Upkeep):
             )
             body = await self.turns.in_background(held._replace(state=state).to_bytes)
             now = self.clock()
-            body = events.encode(Condensed(now, body))
+            body = events.encode(events.Condensed(now, body))
             condense = Condense(number, position, body, count, position)
-            await self._administer(loop, who, "clear", "", key, Forgot(now), condense=condense)
+            await self._administer(
+                loop, who, "clear", "", key, events.Forgot(now), condense=condense
+            )
             await self._rebuilt(loop)
 
 
