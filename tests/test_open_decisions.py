@@ -8,7 +8,7 @@ from tsucb.agent.machine import CLOSED, DECISIONS
 
 
 def make(**settings):
-    agent = tsucb.Agent(["a", "b"], features=1, seed=0, **settings)
+    agent = tsucb.Agent(["a", "b"], model=tsucb.NIGLinear(1), seed=0, **settings)
     return agent, agent._open, agent._learner
 
 

@@ -56,8 +56,9 @@ class Agent:
     All methods may be called from many threads. One lock guards everything an agent knows; it is
     held while a decision is computed or a reward learned, not while a context is converted, code is
     compiled or a file is written. An exception from outside, such as Ctrl-C, finds every call done
-    or not done; only what a context was read as, an arm that came with it, and what was drawn at
-    random stay. A call that raises an error of its own has changed nothing.
+    or not done; only what a context was read as, an arm that came with it, what was drawn at random
+    and the count of a decision that nobody got stay. A call that raises an error of its own has
+    changed nothing.
 
     Parameters
     ----------
@@ -689,6 +690,7 @@ class Agent:
         values = self._learner.check_rewards(rewards)
         if values.size != len(names):
             raise ValueError(f"{len(names)} ids and {values.size} rewards do not match")
+        self._learner.compile_learning()
         with self._guard.alone():
             self._ready()
             for id in names:
@@ -802,7 +804,8 @@ class Agent:
         >>> agent = tsucb.Agent(["red", "blue"], seed=0)
         >>> agent.fit({"age": [31, 40], "arm": ["red", "blue"], "reward": [1.0, 0.0]})
         """
-        learner, columns = self._learner, {"arm": arm, "reward": reward, "features": features}
+        learner = self._learner
+        columns: dict[str, Any] = {"arm": arm, "reward": reward, "features": features}
         if isinstance(history, str | os.PathLike):
             histories.check_files(learner, history, columns)
             if cluster is None:
@@ -811,6 +814,7 @@ class Agent:
                 return
             merged = histories.fitted_on_cluster(self, history, columns, cluster)
             with self._guard.alone():
+                self._ready()
                 # The columns that this agent had keep their places in the merged one.
                 learner.reader, learner.known = merged._learner.reader, merged._learner.known
             return
@@ -964,10 +968,14 @@ class Agent:
         """
         with self._guard.alone():
             self._ready()
-            self._learner.reseed(seed)
-            if ids:
-                word = self._learner.rng.bit_generator.random_raw()
-                self._learner.known.books.checksum[0] ^= np.uint64(word)
+            self._draw_anew(seed, ids)
+
+    def _draw_anew(self, seed: int | None = None, ids: bool = True) -> None:
+        """Do what `reseed` does; the child of a fork calls it in the middle of anything."""
+        self._learner.reseed(seed)
+        if ids:
+            word = self._learner.rng.bit_generator.random_raw()
+            self._learner.known.books.checksum[0] ^= np.uint64(word)
 
     def __copy__(self) -> "Agent":
         """Return another agent that decides alike, until one of them is reseeded; no log."""

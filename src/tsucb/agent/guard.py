@@ -74,7 +74,7 @@ def _after_fork_in_child() -> None:
     _after_fork_in_parent()
     for agent in agents:
         agent._guard = Guard()
-        agent.reseed()
+        agent._draw_anew()
 
 
 if hasattr(os, "register_at_fork"):

@@ -4,38 +4,20 @@ A `Learner` owns how contexts are read, the model with its state, the policy and
 Whoever holds it keeps the decisions and decides when to learn: the agent in memory, the service in
 its event log. Nothing in it is locked: its owner calls it from one thread at a time.
 
-    learner = Learner(["red", "blue"], policy=tsucb.TSUCB(10), seed=0)     # as `Agent`'s settings
-    decision = learner.decide(context, arms)   # a `Decision` without an id
-    ranking = learner.rank(context, k, arms)   # a `Ranking` without an id
-
+    decision = learner.decide(context, arms)   # neither counts, nor learns columns, nor admits arms
     row = learner.read(context, arm, features) # the numbers of one arm; new columns are learned
     learner.count(arm)                         # a decision for this arm was made
     learner.learn(arm, row, reward)            # True, or False if there is no such arm any more
 
-`decide` and `rank` neither learn columns nor admit arms. A row is as wide as the columns known when
-it was read; keep it as it is (it may be written to a file), `learn` pads it. Two learners that are
-given the same calls of `read`, `count`, `learn`, `add_arm`, `remove_arm` and `compact`, in the same
-order, have the same `digest()`, whatever they decided meanwhile. Every row that is counted may be
-learned once, or never.
+A row is as wide as the columns known when it was read; keep it as it is (it may be written to a
+file), `learn` pads it. Every row that is counted may be learned once, or never. Two learners that
+are given the same calls of `read`, `count`, `learn`, `add_arm`, `remove_arm` and `compact`, in the
+same order, have the same `digest()`, whatever they decided meanwhile.
 
 Where arms come with the decisions (`Learner()` without a list of arms), `count` and `learn` admit
-the arm, which may take the place of the one that was longest unused. Where they are listed,
-`count` raises ValueError for an unknown arm and `learn` returns False: an application that removes
-an arm and adds another of the same name forgets the rows of the first one itself.
-
-    learner.add_arm(name); learner.remove_arm(name); learner.arms
-    learner.check_reward(value)                # a float that the model can learn from
-    learner.follow(policy); learner.reseed(seed)
-    learner.compact()                          # drop spare room, as a loaded learner has it
-    held = learner.hold()                      # quick; `held.to_bytes()`, `held.digest()` may be
-                                               # called later, in another thread
-    learner.to_bytes(); Learner.from_bytes(data); learner.digest()
-    learner.describe(context); learner.coefficients(); learner.arms_summary()
-    learner.changes()                          # changes of rewards that were noticed
-    learner.width_after(context, arms)         # columns of the model once this is learned
-
-`from_bytes` also takes what `Agent.to_bytes` or `Agent.save` wrote, and leaves out its open
-decisions.
+the arm, which may take the place of the one that was longest unused. Where they are listed, an
+application that removes an arm and adds another of the same name forgets the rows of the first one
+itself.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -126,9 +108,9 @@ class Lesson(NamedTuple):
     def of(cls, rows: list[bytes], columns: Any, kinds: Any, rewards: Any) -> "Lesson":
         """Return rewards for rows as they were read."""
         ends = np.cumsum([len(row) // 8 for row in rows], dtype=np.int64)
-        numbers = (np.array(each, dtype=np.int64) for each in (columns, kinds))
+        places, kinds = np.array(columns, dtype=np.int64), np.array(kinds, dtype=np.int64)
         values = np.frombuffer(b"".join(rows)) if rows else np.zeros(0)
-        return cls(values, ends, *numbers, np.array(rewards, dtype=np.float64))
+        return cls(values, ends, places, kinds, np.array(rewards, dtype=np.float64))
 
 
 class Learner:
@@ -561,7 +543,11 @@ class Learner:
         )
         numbers = sum(array.size for array in leaves(two)) * max(len(known.arms), 2) // 2
         machine.long = numbers >= LONG
-        _ = machine.decide, machine.learns_at_once and machine.learn
+        _ = machine.decide, machine.count, machine.learns_at_once and machine.learn
+
+    def compile_learning(self) -> None:
+        """Compile what learns several rewards at once, while nobody is locked out."""
+        _ = self.known.made and self.known.made.learn_rows
 
     # Learning
 

@@ -131,7 +131,8 @@ def _same_columns(
     encoders = [a.joined(b, c) for a, b, c in triples]
     hybrid = isinstance(one.reader, ArmFeatures)
     widths: Any = tuple(encoder.width for encoder in encoders) if hybrid else encoders[0].width
-    wide, moves = [], []
+    wide: list[Knowledge] = []
+    moves: list[Move] = []
     for learner, each in zip(learners, known, strict=True):
         model: Any = without_forgetting(each.model)
         have = (model.context, model.features) if hybrid else (model.features,)

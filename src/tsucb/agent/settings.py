@@ -121,7 +121,7 @@ def named_model(
     names = None if features is None or isinstance(features, int) else feature_names(features)
     if names is not None and len(set(names)) < len(names):
         raise ValueError("a feature is named twice; give each a name of its own")
-    number = features if names is None else len(names)
+    number: Any = features if names is None else len(names)
     if model is None:
         return names, default_model(number, described, arms)
     if not isinstance(model, Model):

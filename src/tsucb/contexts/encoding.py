@@ -34,8 +34,16 @@ class FeatureEncoder:
     optional = True  # whether there may be no features at all, None
     declared: tuple[str, ...] | None = None  # names of the features, if they were declared
     ready: tuple[int, ...] | None = None  # the shape of arrays that need no reading
-    names: Sequence[str] = ()  # of the columns in use
-    width: int = 0  # of a vector
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the columns in use."""
+        return ()
+
+    @property
+    def width(self) -> int:
+        """The length of vectors."""
+        return 0
 
     def look(self, context: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
         """Return a vector, and what is known after learning from it, if `learn`."""
@@ -168,7 +176,8 @@ class Encoder(FeatureEncoder):
     @property
     def vocabulary(self) -> Vocabulary:
         """The columns."""
-        return self.learned[0]
+        vocabulary: Vocabulary = self.learned[0]
+        return vocabulary
 
     @property
     def width(self) -> int:

@@ -58,7 +58,7 @@ class HashingEncoder(FeatureEncoder):
     @property
     def width(self) -> int:
         """The length of the longest row so far."""
-        return self.learned[1]
+        return int(self.learned[1])
 
     def look(self, context: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
         """Return the row of a context, and what its numbers tell of their scale."""

@@ -199,10 +199,10 @@ class ArmVectors(Reader):
         return Reading(self.vectors.matrix(rows))
 
     def read_one(self, context: Context, features: Any) -> Reading:
-        """Return the vector of one arm."""
-        if features is not None:
+        """Return the vector of one arm, which is its context."""
+        if context is not None and features is not None:
             raise TypeError(f"{self.model_name} knows no features of arms beside a context")
-        return Reading(self.vectors.peek(context))
+        return Reading(self.vectors.peek(features if context is None else context))
 
     def read_history(self, contexts: Any, features: Any, count: int) -> Reading:
         """Return the vectors of the arms of several observations."""

@@ -212,8 +212,18 @@ class VectorPart(FeatureEncoder):
 
     def __init__(self, model: Model, width: int, whose: str, letter: str) -> None:
         self.model_name, self.largest = type(model).__name__, float(model.largest)
-        self.width, self.whose, self.optional = width, whose, width == 0
-        self.names = [f"{letter}{i}" for i in range(width)]
+        self.whose, self.letter, self.optional = whose, letter, width == 0
+        self.shape = (width,)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of a vector's entries."""
+        return [f"{self.letter}{i}" for i in range(self.width)]
+
+    @property
+    def width(self) -> int:
+        """The length of a vector."""
+        return self.shape[0]
 
     def look(self, context: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
         """Return a new, finite vector."""
@@ -227,10 +237,10 @@ class VectorPart(FeatureEncoder):
                 "model: it then reads them as they come"
             )
         vector = float_array(
-            context, (self.width,),
+            context, self.shape,
             f"{self.whose} must be numbers, one per feature, not {shown(context)}",
         )  # fmt: skip
-        if vector.shape != (self.width,):
+        if vector.shape != self.shape:
             raise ValueError(
                 f"{self.whose} has features of shape {vector.shape}, but {self.model_name} expects "
                 f"({self.width},)"

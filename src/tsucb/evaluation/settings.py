@@ -27,7 +27,7 @@ Settings = Mapping[str, Any]
 
 
 def read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The settings in a TOML file: arguments of `Agent`, with policies and models by their names.
+    """Return the settings in a TOML file: arguments of `Agent`, policies and models by name.
 
         policy = "TS-UCB(10)"
         exploration = 0.05
@@ -53,7 +53,7 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def checked(settings: Settings) -> dict[str, Any]:
-    """The settings, or a sentence on what is not one."""
+    """Return the settings; raise an error that names the first that is not one."""
     unknown = [name for name in settings if name not in TAKEN]
     if unknown:
         raise ValueError(
@@ -75,14 +75,14 @@ def checked(settings: Settings) -> dict[str, Any]:
 
 
 def model_class(name: str) -> type:
-    """The model of a name."""
+    """Return the class of a model by its name."""
     if name not in MODELS:
         raise ValueError(f"unknown model {name!r}; give one of {', '.join(MODELS)}")
     return MODELS[name]
 
 
 def agent_arguments(settings: Settings, contexts: list[Any]) -> tuple[dict[str, Any], list[Any]]:
-    """Arguments for `Agent`, and the contexts with the features that it is to read."""
+    """Return arguments for `Agent`, and contexts with the features that it is to read."""
     taken = checked(settings)
     features, model = taken.pop("features", None), taken.pop("model", None)
     if features is not None:

@@ -117,6 +117,11 @@ class Forgetting(Model):
         """Let some arms of the model go."""
         self.model.release(state.inner, arms)
 
+    def check_state(self, state: ForgettingState, rewards: int) -> None:
+        """Raise ValueError also for what the model within cannot have learned."""
+        super().check_state(state, rewards)
+        self.model.check_state(state.inner, rewards)
+
     def changes(self, state: ForgettingState) -> list[NoticedChange]:
         """Return the changes that the model has noticed."""
         found: list[NoticedChange] = self.model.changes(state.inner)
