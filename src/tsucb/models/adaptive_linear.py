@@ -26,14 +26,14 @@ Smyth (2004), "Linear models and empirical Bayes methods" (an arm's noise shrunk
 of `tsucb.models.empirical_bayes`.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.checks import Natural
-from tsucb.compiler import implements
+from tsucb.compiler import compiled, implements
 from tsucb.models.empirical_bayes import (
     GRAIN,
     GREATEST,
@@ -61,6 +61,7 @@ from tsucb.models.empirical_bayes import (
     survey,
 )
 from tsucb.models.model import believe, believe_predicted, forget, update
+from tsucb.models.random_effects import NORMAL, effects, relative_variance, shape_of
 from tsucb.models.regressions import (
     Regressions,
     evidence,
@@ -69,8 +70,8 @@ from tsucb.models.regressions import (
     predict_many,
     widen,
 )
-from tsucb.models.state import array, fade_arm, nested
-from tsucb.numeric.arrays import Floats, Integers, largest_of
+from tsucb.models.state import array, fade_arm, nested, sums
+from tsucb.numeric.arrays import Flags, Floats, Integers, largest_of
 from tsucb.numeric.stacks import gram, lower_roots, product, transposed
 
 VOTE = 10.0  # an arm with this many determined directions has half a vote
@@ -79,6 +80,9 @@ RELEVANCE_WORTH = 5.0  # directions that "all features matter alike" is worth fo
 LEAST_ARM_NOISE = 1e-6  # of the common noise
 RELEVANCE_RANGE = 1e4
 SMALL = 16  # coefficients: with fewer, a refresh takes two steps
+MORE_IF_FIXED = 0.1  # without features: a refresh costs little
+MOST_EQUAL = 2.0  # an arm's rewards count as this many if all rewards so far were equal
+ABOVE = 0.5  # standard deviations above the mean, where the variance of clicks is taken
 MORE_IF_LARGE = 0.6  # with more, it comes when there are 1.6 times as many rewards
 
 
@@ -90,12 +94,34 @@ class AdaptiveState(LinearLearned):
     arm_noise: Floats = array("arm", start=1.0, least=LEAST_ARM_NOISE / 2, most=1e15)  # σₖ² / σ²
     # The noise variance with which each arm learns until the next refresh.
     variance: Floats = array("arm", start=NOISE, least=1e-100)
+    # The range of the rewards, relative to the anchor, and whether there is a third value in it.
+    low: Floats = array()
+    high: Floats = array()
+    mixed: Flags = array(dtype=bool)
+    above: Floats = sums("arm", least=0.0)  # weight of the rewards above the lowest
+    kind: Floats = array(least=0.0, most=2.0)  # of rewards, and m; see `random_effects`
+    level: Floats = array()
     regressions: Regressions = nested(Regressions)
 
     @property
     def pulls(self) -> Integers:
         """How often each arm was played."""
         return self.regressions.pulls
+
+    def merged(self, other: Any, base: Any) -> Self:
+        """Return the state with the sums of both, whose rewards may have had different ranges."""
+        parts = [state for state in (self, other) if state.started[0]]
+        ends = {float(end) for state in parts for end in (*state.low, *state.high)}
+        mixed = len(ends) > 2 or any(state.mixed[0] for state in parts)
+        above = [
+            state.above if state.low[0] == min(ends, default=0.0) else state.weights
+            for state in (self, other, base)
+        ]
+        result = super().merged(other, base)
+        result.low[0], result.high[0] = min(ends, default=0.0), max(ends, default=0.0)
+        result.mixed[0] = mixed
+        result.above[:] = above[0] + above[1] - above[2]
+        return result
 
 
 class Posteriors(NamedTuple):
@@ -139,6 +165,35 @@ class AdaptiveLinear(ArmRegressions):
     merges = True
 
     features: Natural
+
+    def refresh(self, state: AdaptiveState, steps: int) -> None:
+        """Learn scales and prior again: without features, as `random_effects` does it."""
+        scales, state.kind[0] = self.scales(state), NORMAL
+        if self.features or not scales.known:
+            super().refresh(state, steps)
+            return
+        weight, above = state.weights, float(state.above.sum())
+        mixed, share = bool(state.mixed[0]), above / scales.weight
+        shape = shape_of(state.low[0], state.high[0], mixed, share)
+        found = effects(weight, state.moments[:, 0, 1], state.square, shape, above)
+        state.kind[0], state.level[0] = shape.kind, found.level
+        state.spread[0], state.known[0] = scales.spread, True
+        state.noise[0] = max(found.noise / scales.spread, LEAST_NOISE)
+        state.levels[0] = min(max(state.noise[0] / found.worth, LEAST), GREATEST)
+        state.arm_noise[:], state.variance[:] = 1.0, found.noise
+        arms = state.regressions
+        arms.set_posteriors(found.mean[:, None], np.sqrt(found.variance)[:, None, None])
+        arms.information[:] = np.log1p(weight / found.worth)
+        if steps:
+            state.due[0] = self.rewards_until_due(scales.weight)
+
+    def moved(self, state: AdaptiveState, anchor: Floats) -> AdaptiveState:
+        """Return the state with the same sums, relative to another anchor."""
+        result: AdaptiveState = super().moved(state, anchor)
+        if state.started[0]:
+            for end in (result.low, result.high):
+                end += state.anchor[0] - anchor[0]
+        return result
 
     @property
     def steps(self) -> int:
@@ -185,8 +240,11 @@ class AdaptiveLinear(ArmRegressions):
             raise ValueError("moments have more weight than there were rewards")
 
     def rewards_until_due(self, weight: float, more: float = MORE) -> float:
-        """Return after how many more rewards to refresh again: later with many coefficients."""
-        more = MORE if self.features < SMALL else MORE_IF_LARGE
+        """Return after how many more rewards to refresh: the later, the more coefficients."""
+        if self.features:
+            more = MORE if self.features < SMALL else MORE_IF_LARGE
+        else:
+            more = MORE_IF_FIXED
         return super().rewards_until_due(weight, more)
 
     def scales(self, state: AdaptiveState) -> Scales:
@@ -332,7 +390,9 @@ def believe_predicted_adaptive(model, state, mean, std, arms, step, rng):  # typ
     # Arms with the same history are equal to the last bit, so that chance decides between them and
     # not rounding, which another unit of the features would change.
     grain = GRAIN * np.sqrt(state.spread[0])
+    kind, low, high, level = state.kind[0], state.low[0], state.high[0], state.level[0]
     for a in range(arms.size):
+        std[a] *= np.sqrt(relative_variance(kind, low, high, mean[a] + ABOVE * std[a], level))
         mean[a] = np.rint(mean[a] / grain) * grain + state.anchor[0]
         std[a] = np.rint(std[a] / grain) * grain
     if not state.known[0]:
@@ -352,6 +412,10 @@ def update_adaptive(model, state, context, arm, reward):  # type: ignore[no-unty
     drop_anchor(state, reward, context)
     full = relative(state.anchor, context, reward)
     z, y = full[:-1], full[-1]
+    if y != 0.0 and not state.known[0]:
+        for k in range(state.above.size):
+            fade_arm(state, k, min(1.0, MOST_EQUAL / max(state.moments[k, 0, 0], 1.0)))
+    note_range(state, arm, y)
     add_products(state.moments[arm], full, 1.0)
     state.square[arm] += y * y
     count_down(state, y)
@@ -359,6 +423,21 @@ def update_adaptive(model, state, context, arm, reward):  # type: ignore[no-unty
         if z[j] != 0.0 and not state.active[j]:
             activate(state, j, state.slopes[0] + state.common[0], z[j])
     learn(state.regressions, arm, z, y, state.variance[arm])
+
+
+@compiled
+def note_range(state, arm, y):  # type: ignore[no-untyped-def]
+    """Note what a reward, relative to the anchor, says of the kind of rewards, in place."""
+    low, high = state.low[0], state.high[0]
+    if y != low and y != high and low != high:
+        state.mixed[0] = True
+    if y < low:
+        for k in range(state.above.size):
+            state.above[k] = state.moments[k, 0, 0]
+        state.low[0] = y
+    elif y > low:
+        state.above[arm] += 1.0
+        state.high[0] = max(y, high)
 
 
 @implements(forget, AdaptiveLinear)
