@@ -4,7 +4,7 @@ A `Learner` owns how contexts are read, the model with its state, the policy and
 Whoever holds it keeps the decisions and decides when to learn: the agent in memory, the service in
 its event log. Nothing in it is locked: its owner calls it from one thread at a time.
 
-    learner = Learner(["red", "blue"], policy=tsucb.TSUCB(10), seed=0)     # as `Agent`'s settings
+    learner = Learner(["red", "blue"], policy=tsucb.TSUCB(), seed=0)       # as `Agent`'s settings
     decision = learner.decide(context, arms)   # a `Decision` without an id
     ranking = learner.rank(context, k, arms)   # a `Ranking` without an id
 
@@ -149,7 +149,7 @@ class Learner:
         any_form = any_form and features is None and transformer is None
         gamma = between("forgetting", forgetting, 0, 1)
         whole: Any = plain if gamma == 1 else Forgetting(plain, gamma)
-        policy = check_policy(TSUCB(10) if policy is None else policy)
+        policy = check_policy(TSUCB() if policy is None else policy)
         if exploration != 0:
             if not isinstance(exploration, Real) or not 0 < exploration <= 1:
                 raise ValueError(f"exploration must be from 0 to 1, but it is {shown(exploration)}")

@@ -17,7 +17,7 @@ from tsucb.service.service import Service, check_text
 KIND = "evaluation"
 MOST = 100_000  # events of the log that an evaluation looks at
 SPAN = 300.0  # seconds
-SUGGESTED = {"TS-UCB(10)": "TS-UCB(10)", "TS": "TS", "Greedy": "Greedy"}
+SUGGESTED = {"TS-UCB(1)": "TS-UCB(1)", "TS": "TS", "Greedy": "Greedy"}
 
 
 class EvaluationSpan(msgspec.Struct, array_like=True):
