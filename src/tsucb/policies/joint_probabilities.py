@@ -93,7 +93,7 @@ def thompson_shares(belief: Belief) -> tuple[Floats, Floats]:
     law: Any = belief.law
     own = law.own if isinstance(law, HybridGaussian) else np.zeros(arms)
     alike = np.column_stack((belief.mean, own, law.factor))
-    return answered(evened(shares, alike[own == 0], np.flatnonzero(own == 0)))
+    return answered(evened(shares, alike[own == 0], np.flatnonzero(own == 0)), best.size)
 
 
 def ts_ucb_shares(belief: Belief, samples: float) -> tuple[Floats, Floats]:
@@ -110,8 +110,8 @@ def ts_ucb_shares(belief: Belief, samples: float) -> tuple[Floats, Floats]:
         places = winners[np.searchsorted(breaks, f)]
         counts = np.asarray(np.bincount(places, mass, arms), dtype=np.float64) * best.size
         shares[i] = counted(counts, best.size)
-    return answered(evened(shares, np.column_stack((belief.estimate, belief.radius)),
-                           np.arange(arms)))  # fmt: skip
+    alike = np.column_stack((belief.estimate, belief.radius))
+    return answered(evened(shares, alike, np.arange(arms)), best.size)
 
 
 def average(draws: Floats, samples: int) -> tuple[Floats, Floats]:
@@ -178,7 +178,12 @@ def counted(counts: Any, draws: int) -> Floats:
     return frequencies
 
 
-def answered(shares: Floats) -> tuple[Floats, Floats]:
-    """The mean of independent answers, and its standard error."""
+def answered(shares: Floats, draws: int) -> tuple[Floats, Floats]:
+    """Return the mean of independent answers, of so many draws each, and its standard error.
+
+    Of an arm that is best in no draw the answers do not differ, but its share is not known: what
+    `counted` gave it, and a single draw in all of them, are part of the error.
+    """
     mean, error = shares.mean(axis=0), shares.std(axis=0, ddof=1) / math.sqrt(len(shares))
-    return mean / mean.sum(), error
+    added = np.abs(1 / mean.size - mean) / (draws + 1)
+    return mean / mean.sum(), np.sqrt(error**2 + added**2 + 1 / (len(shares) * draws) ** 2)
