@@ -59,6 +59,7 @@ from tsucb.models.empirical_bayes import (
     shared_posterior,
     stepped,
     survey,
+    worth_of,
 )
 from tsucb.models.model import believe, believe_predicted, forget, update
 from tsucb.models.random_effects import NORMAL, effects, relative_variance, shape_of
@@ -307,7 +308,8 @@ class AdaptiveLinear(ArmRegressions):
         explained = (mean * (found.common - found.moment[:-1] - mean)).sum(axis=1)
         residual = np.maximum(square + found.variance[tried] * explained, 0.0) / scales.spread
         step_noise(state, tried, residual, left)
-        step_prior(state, found, squared, determined)
+        worth = worth_of(scales.weight, squared.size)
+        step_prior(state, found, squared, determined, worth)
 
     def install(self, state: AdaptiveState, scales: Scales, found: Posteriors) -> None:
         """Put posteriors in place, in coordinates relative to the anchor."""
@@ -338,9 +340,11 @@ def step_noise(state: AdaptiveState, tried: Integers, residual: Floats, left: Fl
     Given are, of every arm with rewards, the squared error of its fit over V, and how many rewards
     the fit has left to tell of the noise.
     """
-    vote, prior = 1.0 / (left + VOTE), NOISE_WORTH * NOISE
-    by_vote = (prior + (vote * residual).sum()) / (NOISE_WORTH + (vote * left).sum())
-    of_all = (prior + residual.sum()) / (NOISE_WORTH + left.sum())
+    vote = 1.0 / (left + VOTE)
+    votes = (vote * left).sum()
+    worth = NOISE_WORTH * (1.0 - votes / max(left.size, 1))
+    by_vote = (worth * NOISE + (vote * residual).sum()) / (worth + votes)
+    of_all = (NOISE_WORTH * NOISE + residual.sum()) / (NOISE_WORTH + left.sum())
     noise = max(near(by_vote, state.noise[0]), LEAST_NOISE)
     own = (residual + ARM_NOISE_WORTH * noise) / (left + ARM_NOISE_WORTH)
     state.noise[0] = noise
@@ -349,28 +353,28 @@ def step_noise(state: AdaptiveState, tried: Integers, residual: Floats, left: Fl
 
 
 def step_prior(
-    state: AdaptiveState, found: Posteriors, squared: Floats, determined: Floats
+    state: AdaptiveState, found: Posteriors, squared: Floats, determined: Floats, worth: float
 ) -> None:
     """Move τ₀², τ², ω² and the relevance of the features to their fixed point.
 
     Given are, of every arm with rewards and every coefficient, the squared mean of βₖ − b, and how
-    well it is determined.
+    well it is determined; and what the guess is worth.
     """
     by_slope, known = squared.sum(axis=0), np.maximum(determined.sum(axis=0), 0.0)
-    state.levels[0] = stepped(state.levels[0], by_slope[0], known[0], LEVEL)
+    state.levels[0] = stepped(state.levels[0], by_slope[0], known[0], LEVEL, worth)
     slopes = np.flatnonzero(state.active)[1:]
     guess, before, prior = SLOPES / max(slopes.size, 1), state.slopes[0], state.common[0]
     free = np.maximum(determined[:, slopes].sum(axis=1), 0.0)
     vote = 1.0 / (free + VOTE)
     voted = (vote * squared[:, slopes].sum(axis=1)).sum()
-    state.slopes[0] = stepped(before, voted, (vote * free).sum(), guess)
     if not slopes.size:
         return
+    state.slopes[0] = stepped(before, voted, (vote * free).sum(), guess, worth)
     # The common part of each slope, in units of its prior ω²/τ², and how well it is determined.
     common = found.common[slopes] ** 2 * before / prior
     clear = np.maximum(1.0 - found.covariance.diagonal()[slopes] * before / prior, 0.0)
     vote = 1.0 / (clear.sum() + VOTE)
-    state.common[0] = stepped(prior, vote * common.sum(), vote * clear.sum(), guess)
+    state.common[0] = stepped(prior, vote * common.sum(), vote * clear.sum(), guess, worth)
     top = by_slope[slopes] * before / state.slopes[0] + common * prior / state.common[0]
     relevance = (top * state.relevance[slopes] + RELEVANCE_WORTH) / (
         known[slopes] + clear + RELEVANCE_WORTH

@@ -34,7 +34,8 @@ fixed point
     variance ← (squared posterior means + worth · guess) / (well-determined directions + worth)  (3)
 
 where the well-determined directions are γ = Σ (1 − posterior variance / prior variance), and for
-the noise the n − γ that are left.
+the noise the n − γ that are left. The more rewards there are for each coefficient, the less the
+guess is worth, and nothing in the end.
 
 Nothing that was seen is kept but sums, relative to the first context and the first reward (the
 anchor). They add up over agents, fade by multiplication, and are standardised again at any time: an
@@ -66,7 +67,8 @@ SLOPES = 0.25  # all slopes together: an arm's own part, and the same again for 
 LEVEL = 0.05  # of arms' levels. Small, or one unlucky reward condemns an arm in all contexts.
 
 # What the guess is worth.
-WORTH = 2.0  # of variances of coefficients, in directions
+WORTH = 2.0  # of variances of coefficients, in directions, before any reward
+LASTING = 50.0  # rewards for each coefficient, after which the guess is worth a quarter of it
 NOISE_WORTH = 4.0  # of the noise, in rewards
 BALANCE = 1.0  # V counts every arm alike, an arm of n rewards with weight n / (n + 1)
 
@@ -245,9 +247,15 @@ def near(new: float, old: float) -> float:
     return float(min(max(new, old / STEP), old * STEP))
 
 
-def stepped(old: float, squared: float, determined: float, guess: float) -> float:
+def worth_of(weight: float, coefficients: int) -> float:
+    """Return what the guess of a variance is worth, in directions, after this many rewards."""
+    return WORTH / (1.0 + weight / (LASTING * max(coefficients, 1))) ** 2
+
+
+def stepped(old: float, squared: float, determined: float, guess: float, worth: float) -> float:
     """Return a variance after the step (3), given squared means in its units, and their number."""
-    return near((squared * old + WORTH * guess) / (max(determined, 0.0) + WORTH), old)
+    new = (squared * old + worth * guess) / (max(determined, 0.0) + worth)
+    return min(max(near(new, old), LEAST), GREATEST)
 
 
 class LearnedPrior(Model):

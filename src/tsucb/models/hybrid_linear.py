@@ -66,6 +66,7 @@ from tsucb.models.empirical_bayes import (
     standardised,
     stepped,
     survey,
+    worth_of,
 )
 from tsucb.models.model import believe, forget, training_due, update
 from tsucb.models.regressions import Shared, learn
@@ -168,6 +169,7 @@ class HybridLinear(LearnedPrior):
     state = HybridState
     shares_parameters = True
     merges = True
+    largest = 1e20  # squares of products of two features are finite
 
     features: Natural
     context: Natural = 0
@@ -364,13 +366,14 @@ class HybridLinear(LearnedPrior):
         squared, determined = own_effects(found)
         columns = found.block[: squared.size] == CONTEXT
         own = squared[columns].sum(), determined[columns].sum()
-        state.levels[0] = stepped(state.levels[0], squared[0], determined[0], LEVEL)
-        state.slopes[0] = stepped(state.slopes[0], *own, slopes)
+        worth = worth_of(scales.weight, found.mean.size + found.inverse[:, 0].size)
+        state.levels[0] = stepped(state.levels[0], squared[0], determined[0], LEVEL, worth)
+        state.slopes[0] = stepped(state.slopes[0], *own, slopes, worth)
         determined = np.maximum(1.0 - (found.root**2).sum(axis=0), 0.0)
         for block, guess in enumerate(shared):
             here = found.block == block
             both = (found.mean[here] ** 2).sum(), determined[here].sum()
-            state.shared[block] = stepped(state.shared[block], *both, guess)
+            state.shared[block] = stepped(state.shared[block], *both, guess, worth)
         state.noise[0] = max(near(noise, state.noise[0]), LEAST_NOISE)
 
     def install(self, state: HybridState, scales: Scales, found: Posteriors) -> None:
