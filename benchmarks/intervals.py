@@ -23,7 +23,7 @@ import numpy as np
 
 from tsucb.beliefs.law import upper_quantiles
 
-KINDS = ("normal", "clicks 0.1 %", "clicks 1 %", "clicks 5 %", "revenue", "counts")
+KINDS = ("normal", "clicks 0.1 %", "clicks 0.3 %", "clicks 1 %", "clicks 5 %", "revenue", "counts")
 TIMES = (20, 100, 1_000, 10_000)
 RUNS = {2: 150, 10: 45, 50: 20}
 CONTEXTS = 5  # at which intervals are compared
