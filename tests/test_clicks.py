@@ -117,7 +117,7 @@ def clicked(rates, n, seed):
 
 @pytest.mark.parametrize("laplace", [False, True])
 def test_the_posterior_of_a_rate_is_close_to_the_exact_one(laplace):
-    """Seven rewards, before the prior is learned: by a fine grid, 0.15 standard deviations apart."""
+    """Seven rewards, before a prior is learned: by a fine grid, within 0.15 std."""
     model = tsucb.LogisticArms(0, rate=0.2, laplace=laplace)
     rewards = np.array([0, 0, 1, 0, 0, 0, 0], dtype=float)
     state = model.fit(1, None, np.zeros(7, dtype=int), rewards)
