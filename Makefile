@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help reproduce test lint types unit stress sanitize audit bench bench-peers bench-defaults docs figures node-clients stress-serve clean
+.PHONY: help reproduce test lint types unit test-public coverage lowest lean dist stress sanitize audit bench bench-peers bench-defaults docs figures pages node-clients stress-serve clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -13,7 +13,7 @@ help: ## list the commands
 	@$(PYTHON) -c 'import sys; sys.exit("tsucb needs Python 3.11 or later; set PYTHON=/path/to/python3.11" if sys.version_info < (3, 11) else 0)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing tsucb into .venv ..."
-	@$(PIP) install --editable .
+	@$(PIP) install --editable '.[paper]'
 	@touch $@
 
 .venv/test: .venv/core
@@ -35,6 +35,30 @@ types: .venv/test ## type checker, strict
 
 unit: .venv/test ## the tests
 	@$(BIN)/python -m pytest -n auto
+
+coverage: .venv/test ## which lines the tests run, by module (compiled functions count as run when they are called in Python)
+	@$(PIP) install pytest-cov
+	@$(BIN)/python -m pytest -n auto --cov=tsucb --cov-report=term $(ARGS)
+
+lowest: ## the tests with the lowest dependencies, in a virtual environment of their own (PYTHON=python3.13 for another version)
+	@$(PYTHON) -m venv .venv/lowest
+	@.venv/lowest/bin/python -m pip --quiet install uv
+	@.venv/lowest/bin/uv pip install --quiet --python .venv/lowest --resolution lowest-direct --editable '.[test]'
+	@TSUCB_CACHE=$(CURDIR)/.venv/lowest/cache .venv/lowest/bin/python -m pytest -n auto -W ignore::DeprecationWarning $(ARGS)
+
+lean: ## the size of a plain installation, and the time of its import
+	@rm -rf .venv/lean && $(PYTHON) -m venv .venv/lean
+	@du -sm .venv/lean | awk '{printf "%d MB before\n", $$1}'
+	@.venv/lean/bin/python -m pip --quiet install .
+	@du -sm .venv/lean | awk '{printf "%d MB after\n", $$1}'
+	@for i in 1 2 3; do .venv/lean/bin/python -c 'import time; t = time.perf_counter(); import tsucb; tsucb.Agent; print(f"import {time.perf_counter() - t:.2f} s")'; done
+
+dist: .venv/test ## the wheel and the archive, checked, into dist/
+	@$(BIN)/python -m build --no-isolation
+	@$(BIN)/python -m twine check --strict dist/*
+
+test-public: .venv/test ## the tests with Numba's own compiler, without the accelerator (slow)
+	@TSUCB_COMPILER=public TSUCB_CACHE=$(CURDIR)/.venv/public $(BIN)/python -m pytest -n auto
 
 stress: .venv/test ## 100,000 interrupts and 100,000 forged files against the agent (half an hour)
 	@$(BIN)/python tests/interrupts.py 100000
@@ -71,9 +95,12 @@ node-clients: ## Personalizer's Node clients, for the tests of the service
 stress-serve: .venv/test ## kills, pauses, partitions, clock jumps, full disks under load (hours; ARGS="--kills 20 --faults 2 --seconds 5" for minutes)
 	@$(BIN)/python -m tests.service.stress $(ARGS)
 
-figures: .venv/core ## draw the pictures and fill the tables of the documentation
+figures: .venv/test pages ## draw the pictures of the documentation, and fill its pages
 	@$(BIN)/python docs/figures/draw.py
+
+pages: .venv/test ## fill tables, figures, reference and printed outputs of the documentation (a minute)
 	@$(BIN)/python docs/tables.py
+	@$(BIN)/python docs/outputs.py
 
 clean: ## remove the virtual environment and all caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache results site

@@ -18,7 +18,7 @@ from scipy.stats import norm, qmc
 import tsucb
 from tsucb.compiler import compiled, held
 from tsucb.logs import estimators
-from tsucb.models.model import believe, update
+from tsucb.models.model import belief, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.names import named_policy
 from tsucb.policies.policy import choose, probabilities
@@ -53,13 +53,13 @@ def record(model, state, policy, log, clicks, stream):  # type: ignore[no-untype
     """Let a policy choose, by its formula for the probabilities, and learn."""
     arms = np.arange(log.means.shape[1])
     for t in range(len(log.contexts)):
-        belief = believe(model, state, log.contexts[t], arms, t + 1, stream.rng)
-        log.chances[t] = probabilities(policy, belief)
+        current = belief(model, state, log.contexts[t], arms, t + 1, stream.rng)
+        log.chances[t] = probabilities(policy, current)
         u, a = stream.rng.random(), 0
         while a < arms.size - 1 and u >= log.chances[t, a]:
             u -= log.chances[t, a]
             a += 1
-        learn(model, state, log, t, a, belief.mean, clicks)
+        learn(model, state, log, t, a, current.mean, clicks)
 
 
 @compiled
@@ -67,11 +67,11 @@ def record_floored(model, state, policy, log, clicks, stream):  # type: ignore[n
     """Let a policy with a floor choose and learn; its probabilities are those given its draw."""
     arms = np.arange(log.means.shape[1])
     for t in range(len(log.contexts)):
-        belief = believe(model, state, log.contexts[t], arms, t + 1, stream.rng)
-        choice: Any = choose(policy, belief, stream.rng)
+        current = belief(model, state, log.contexts[t], arms, t + 1, stream.rng)
+        choice: Any = choose(policy, current, stream.rng)
         log.chances[t] = policy.epsilon / arms.size
         log.chances[t, choice.favourite] += 1 - policy.epsilon
-        learn(model, state, log, t, choice.arm, belief.mean, clicks)
+        learn(model, state, log, t, choice.arm, current.mean, clicks)
 
 
 @compiled

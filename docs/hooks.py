@@ -1,16 +1,24 @@
 """Write the reference pages from docstrings, when mkdocs builds the site.
 
-A line `::: tsucb.TSUCB` in a page is replaced by the signature, the docstring and the public
-methods of that name. `::: tsucb.TSUCB.choose` works too.
+A line `::: tsucb.TSUCB` in a page, or the line that `docs/tables.py` makes of it, is replaced by
+the signature, the docstring and the public methods of that name. Methods can be named, too.
 """
 
-import importlib
 import inspect
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
-MARK = re.compile(r"^::: (\S+)$", re.MULTILINE)
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+
+from interfaces import ENTRY, find, source_link  # noqa: E402
+
+import tsucb  # noqa: E402
+
+PICTURE = re.compile(
+    r'<picture>\s*<source[^>]*>\s*<img alt="([^"]*)" src="(\S+)-light\.svg"[^>]*>\s*</picture>'
+)
 PARAMETERS = re.compile(r"^Parameters\n-+\n((?:\S.*\n(?: +.*\n|\n(?= ))*)+)", re.MULTILINE)
 PARAMETER = re.compile(r"^(\S.*)\n((?: +.*\n|\n(?= ))*)", re.MULTILINE)
 EXAMPLE = re.compile(r"^>>> .*(?:\n\S.*)*", re.MULTILINE)
@@ -18,16 +26,40 @@ SECTION = re.compile(r"^(\w+)\n-{3,}$", re.MULTILINE)
 REFERENCE = re.compile(r"^Reference: ((?:.+\n?)+)", re.MULTILINE)
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Replace the marks of a page, as mkdocs calls it."""
-    return MARK.sub(lambda mark: document(mark[1]), markdown)
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Write out the reference entries and the pictures of a page, as mkdocs calls it."""
+    folder = Path(page.file.abs_src_path).parent
+    text = PICTURE.sub(lambda picture: images(folder, picture[2], picture[1]), markdown)
+    return ENTRY.sub(lambda mark: document(mark["new"] or mark["old"]), text)
+
+
+def on_config(config: Any) -> Any:
+    """Name the version at the foot of every page."""
+    config.copyright = f"tsucb {tsucb.__version__}"
+    return config
+
+
+def images(folder: Path, name: str, description: str) -> str:
+    """Return a picture as Markdown images for light and dark pages, and for phones if it has them.
+
+    GitHub follows the colours of the system; the site has a switch, so its style sheet selects.
+    """
+    kinds = {"wide": name, "narrow": f"{name}-narrow"}
+    if not (folder / f"{name}-narrow-light.svg").exists():
+        kinds = {"only": name}
+    return "\n".join(
+        f"![{description}]({path}-{colour}.svg){{.{kind}}}"
+        for kind, path in kinds.items()
+        for colour in ("light", "dark")
+    )
 
 
 def document(name: str) -> str:
     """The Markdown of a public name."""
     thing = find(name)
     short = name.rpartition(".")[2]
-    parts = [f"## {short}", signature(name, thing), prose(inspect.getdoc(thing) or "")]
+    parts = [f"## {short}", signature(name, thing), source_link(thing)]
+    parts.append(prose(inspect.getdoc(thing) or ""))
     for owner in owners(thing) if inspect.isclass(thing) else ():
         for member, value in vars(owner).items():
             if documented(owner, member):
@@ -38,26 +70,17 @@ def document(name: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
+def marked(text: str) -> list[str]:
+    """Return the names of all entries of a page of the reference."""
+    return [mark["new"] or mark["old"] for mark in ENTRY.finditer(text)]
+
+
 def owners(thing: type) -> list[type]:
     """Return the class, and those of its bases in this package that have no entry of their own."""
     pages = "\n".join(page.read_text() for page in Path(__file__).parent.glob("reference/*.md"))
-    entries = [find(name) for name in MARK.findall(pages)]
+    entries = [find(name) for name in marked(pages)]
     ours = [base for base in thing.__mro__[1:] if base.__module__.split(".")[0] == "tsucb"]
     return [thing, *(base for base in ours if base not in entries)]
-
-
-def find(name: str) -> Any:
-    """The object of a dotted name, which may be inside a class or a module."""
-    parts = name.split(".")
-    for cut in range(len(parts), 0, -1):
-        try:
-            thing = importlib.import_module(".".join(parts[:cut]))
-        except ModuleNotFoundError:
-            continue
-        for part in parts[cut:]:
-            thing = getattr(thing, part)
-        return thing
-    raise ModuleNotFoundError(f"there is no {name} to document")
 
 
 def documented(owner: type, name: str) -> bool:

@@ -1,9 +1,11 @@
-"""Fill the tables of the documentation from the results: `python docs/tables.py`.
+"""Fill the tables and figures of the documentation from the results: `python docs/tables.py`.
 
-A page marks where a table goes by `<!-- table: NAME -->` and `<!-- end -->`; what stands between
-them is replaced. A test checks that the pages agree with the results.
+A page marks where a table goes by `<!-- table: NAME -->` and `<!-- end -->`, and a number in a
+sentence by `<!-- figure: NAME -->` and `<!-- end -->`; what stands between them is replaced. A test
+checks that the pages agree with the results.
 """
 
+import math
 import re
 import sys
 from collections.abc import Callable
@@ -12,16 +14,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from tsucb.paper.table2_claims import PAPER
+from tsucb.paper.table2 import PAPER
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"
-sys.path.insert(0, str(DOCS.parent))  # benchmarks are run from the repository, not installed
+sys.path[:0] = [str(DOCS), str(DOCS.parent)]  # run from the repository, not installed
+
+from interfaces import command_line, fill_entries, http_api  # noqa: E402
 
 from benchmarks.defaults import report as defaults_report  # noqa: E402
 from benchmarks.output import markdown_table as markdown  # noqa: E402
 
-MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARK = re.compile(r"(<!-- (?:table: (\S+) -->\n|figure: (\S+) -->)).*?(<!-- end -->)", re.DOTALL)
 
 
 def choosing() -> str:
@@ -131,10 +135,8 @@ def theorems_claims() -> str:
 def claims_table(name: str) -> str:
     """The claims that an experiment checked."""
     claims = pd.read_csv(RESULTS / name)
-    columns = ["statement", "paper", "measured", "agrees"]
-    header = ["the paper says", "its figure", "measured", "agrees"]
-    if "rule" in claims:  # results that were measured before do not have it
-        columns, header = [*columns, "rule"], [*header, "yes if"]
+    columns = ["statement", "paper", "measured", "agrees", "rule"]
+    header = ["the paper says", "its figure", "measured", "agrees", "yes if"]
     return markdown(header, claims[columns].to_numpy().tolist(), len(header))
 
 
@@ -439,6 +441,55 @@ def sparse_coverage() -> str:
     return markdown(header, rows, 1)
 
 
+def batches() -> str:
+    """Microseconds of a row of a batch, beside the batch calls of others."""
+    table = pd.read_csv(RESULTS / "batches.csv", dtype={"commit": str})
+    parts = []
+    for task, every in table.groupby("task", sort=False):
+        rows = [
+            [
+                f"**{library}**" if library == "tsucb" else str(library),
+                f"`{policy}`",
+                *(f"{x:g}" for x in group.microseconds),
+            ]
+            for (library, policy), group in every.groupby(["library", "policy"], sort=False)
+        ]
+        sizes = every.drop_duplicates(["arms", "features"])
+        head = [f"K = {r.arms}, d = {r.features}" for r in sizes.itertuples()]
+        parts.append(markdown([f"{task}, µs per row", "", *head], rows, 2))
+    return "\n".join([*parts, measured("python benchmarks/batches.py --rounds 6", table)])
+
+
+def start() -> str:
+    """Seconds of processor time until an agent has decided, learned, and loaded."""
+    table = pd.read_csv(RESULTS / "start.csv", dtype={"commit": str})
+    rows = [[r.cache, r.what, f"{r.least:g} to {r.most:g}"] for r in table.itertuples()]
+    made = markdown(["cache", "", "seconds"], rows, 2)
+    return f"{made}\n{measured('python benchmarks/start.py', table)}"
+
+
+def engine() -> str:
+    """The compiled loop in multiples of one that is written by hand."""
+    table = pd.read_csv(RESULTS / "engine.csv", dtype={"commit": str})
+    rows = [
+        [
+            f"K = {arms}, d = {features}: {microseconds:g} µs",
+            *(f"{r.ratio:.2f} ± {r.margin:.2f}" for r in group.itertuples()),
+        ]
+        for (arms, features, microseconds), group in table.groupby(
+            ["arms", "features", "hand_written_microseconds"], sort=False
+        )
+    ]
+    head = ["times the hand-written loop", *dict.fromkeys(table.policy)]
+    return f"{markdown(head, rows)}\n{measured('make bench', table)}"
+
+
+def measured(command: str, table: pd.DataFrame) -> str:
+    """Return the line below a table: its command, and the commit that it was run at."""
+    commits = ", ".join(dict.fromkeys(table["commit"]))
+    return f"<small>`{command}`, at commit {commits}.</small>\n"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     make.__name__.replace("_", "-"): make
     for make in (
@@ -466,22 +517,104 @@ TABLES: dict[str, Callable[[], str]] = {
         clicks,
         sparse,
         sparse_coverage,
+        batches,
+        start,
+        engine,
+        command_line,
+        http_api,
     )
 } | {name: partial(defaults, section) for name, section in defaults_report.SECTIONS.items()}
 
 
-def fill(text: str) -> str:
-    """The text of a page with its tables made anew, where their results are there."""
+def share_of_ts(policy: str) -> tuple[float, float, float]:
+    """Return the mean, least and greatest share of TS's regret over the cells of Figure 1."""
+    cells = pd.read_csv(RESULTS / "figure1.csv")
+    found = cells.percent_of_ts[cells.policy == policy]
+    return found.mean(), found.min(), found.max()
 
-    def table(mark: re.Match[str]) -> str:
+
+def share_of_best(features: str) -> float:
+    """Return the mean reward of the defaults after 3,000 steps, in per cent of the best library's.
+
+    Over the datasets, with features as they are ("raw") or standardised.
+    """
+    every = defaults_report.by_problem(defaults_report.read(RESULTS / "defaults"))
+    runs = dict(defaults_report.lengths(defaults_report.as_is(every)))[3_000]
+    scores = defaults_report.percentages(runs)
+    found = [of[defaults_report.OURS].percent for key, of in scores.items() if key[1] == features]
+    return sum(found) / len(found)
+
+
+def peers(library: str, policy: str) -> str:
+    """Return microseconds of a decision with its update, K = 10, d = 10."""
+    table = pd.read_csv(RESULTS / "peers" / "peers.csv")
+    table = table[(table.measure == "speed") & (table.arms == 10) & (table.features == 10)]
+    found = table[(table.library == library) & (table.policy == policy)].value
+    return significant(found.item())
+
+
+def cost_of_ids(rival: str) -> str:
+    """Return how many times a rival's time IDS(1000) takes, least and most over numbers of arms."""
+    times = pd.read_csv(RESULTS / "figure1-times.csv")
+    table = times.pivot(index="arms", columns="policy", values="seconds_per_run_median")
+    ratio = table["IDS(1000)"] / table[rival]
+    return f"{ratio.min():.0f} to {ratio.max():.0f} times"
+
+
+def table2_share(dataset: str, policy: str) -> float:
+    """Return the regret of a policy in per cent of TS's, in Table 2."""
+    table = pd.read_csv(RESULTS / "table2.csv").set_index(["dataset", "policy"])
+    return float(table.percent_of_ts[dataset, policy])
+
+
+def farthest_from_ts() -> float:
+    """Return how far TS-UCB is from TS, in per cent, where greedy wins in the paper."""
+    names = [
+        (d, p) for d in ("census", "covertype", "jester") for p in ("TS-UCB(1)", "TS-UCB(100)")
+    ]
+    return max(abs(100 - table2_share(*name)) for name in names)
+
+
+def posterior_ratio(posterior: str, dataset: str, policy: str) -> float:
+    """Return the regret of a policy in multiples of TS's with the same posterior."""
+    table = pd.read_csv(RESULTS / "posteriors.csv").set_index(["posterior", "dataset", "policy"])
+    return float(table.percent_of_ts[posterior, dataset, policy]) / 100
+
+
+FIGURES: dict[str, Callable[[], str]] = {
+    "grid-tsucb1": lambda: f"{share_of_ts('TS-UCB(1)')[0]:.0f} %",
+    "grid-tsucb1-range": lambda: "{1:.0f} to {2:.0f} %".format(*share_of_ts("TS-UCB(1)")),
+    "defaults-raw": lambda: f"{share_of_best('raw'):.1f} %",
+    "defaults-standardised": lambda: f"{share_of_best('standardised'):.1f} %",
+    "peers-agent": lambda: peers("tsucb", "Agent, TS-UCB(1)"),
+    "peers-simulate": lambda: peers("tsucb", "simulate, TS-UCB(1)"),
+    "peers-vw": lambda: peers("vowpalwabbit", "--epsilon 0.1"),
+    "ids-cost-1": lambda: cost_of_ids("TS-UCB(1)"),
+    "ids-cost-100": lambda: cost_of_ids("TS-UCB(100)"),
+    "greedy-census": lambda: f"{table2_share('census', 'Greedy'):.0f} %",
+    "greedy-covertype": lambda: f"{table2_share('covertype', 'Greedy'):.0f} %",
+    "greedy-jester": lambda: f"{table2_share('jester', 'Greedy'):.0f} %",
+    "tsucb-there": lambda: f"{math.ceil(farthest_from_ts())} %",
+    "ensemble-mushroom": lambda: (
+        f"{posterior_ratio('deep ensemble', 'mushroom', 'TS-UCB(100)'):.1f} times"
+    ),
+    "peers-ts": lambda: peers("coba", "LinTSLearner"),
+}
+
+
+def fill(text: str, page: Path) -> str:
+    """Return the text of a page with its tables, figures and reference entries made again."""
+
+    def made(mark: re.Match[str]) -> str:
+        start, table, figure, end = mark.groups()
         try:
-            return mark[1] + TABLES[mark[2]]() + mark[3]
+            return start + (TABLES[table]() if table else FIGURES[figure]()) + end
         except FileNotFoundError:
             return mark[0]
 
-    return MARK.sub(table, text)
+    return fill_entries(MARK.sub(made, text), page)
 
 
 if __name__ == "__main__":
-    for page in sorted(DOCS.glob("*.md")):
-        page.write_text(fill(page.read_text()))
+    for page in [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]:
+        page.write_text(fill(page.read_text(), page))

@@ -1,22 +1,25 @@
-"""The cache of compiled code: found again, never stale, private, and never in the way."""
+"""Compiled code: chosen by class, handed values by address, kept on disk, safe from signals."""
 
 import ctypes
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from interrupts import Alarm
 
 import tsucb
 from tsucb.agent.machine import runs_by_address
 from tsucb.compiler import MissingImplementation, compiled, generic, hook, implements, offers
 from tsucb.compiler import cache as kernels
-from tsucb.compiler.memory import Kept, keepable
+from tsucb.compiler.memory import Kept, borrowed, keepable
 from tsucb.files import cache_folder
 from tsucb.policies.policy import choose
 
@@ -49,21 +52,28 @@ def first_step(cache: Path, package: Path = PACKAGE) -> list[str]:
 def test_a_second_process_compiles_nothing_and_an_edited_source_is_never_stale(tmp_path):
     package, cache = tmp_path / "tsucb", tmp_path / "cache"
     shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
-    hits, folder = first_step(cache, package)
-    assert hits == "0"
-    assert first_step(cache, package) == ["1", folder]
-    for part in (
-        "cli/__init__.py",
-        "paper/experiments/report.py",
-    ):  # nothing is compiled from these
-        with (package / part).open("a") as file:
+    assert first_step(cache, package)[0] == "0"
+    assert first_step(cache, package)[0] == "1"
+    for part in ("cli/__init__.py", "paper/experiments/report.py", "agent/machine.py"):
+        with (package / part).open("a") as file:  # nothing else is compiled from these
             file.write("# edited\n")
-    assert first_step(cache, package) == ["1", folder]
+    assert first_step(cache, package)[0] == "1"
     with (package / "beliefs/law.py").open("a") as file:  # not the file of the function called
         file.write("# edited\n")
-    hits, other = first_step(cache, package)
-    assert hits == "0"
-    assert other != folder
+    assert first_step(cache, package)[0] == "0"
+
+
+def test_code_depends_on_the_files_that_it_can_come_from():
+    def files(module: str) -> set[str]:
+        found = kernels.further_sources([module])
+        return {path.relative_to(PACKAGE).as_posix() for path in found}
+
+    assert files("tsucb.models.linear") == set()  # all of the core counts always
+    assert {"agent/machine.py", "agent/open_decisions.py"} <= files("tsucb.agent.machine")
+    assert not files("tsucb.agent.machine") & {"agent/agent.py", "agent/storage.py"}
+    assert "sets/ball.py" in files("tsucb.sets.rules")
+    core = {path.relative_to(PACKAGE).as_posix() for path in kernels.core_sources()}
+    assert {"models/linear.py", "numeric/special.py", "checks.py"} <= core
 
 
 @pytest.fixture(scope="module")
@@ -80,78 +90,170 @@ def filled(made_once, tmp_path):
     return shutil.copytree(made_once, tmp_path / "cache")
 
 
-@pytest.mark.parametrize("damage", [b"", b"nonsense", None])
-def test_a_damaged_cache_is_compiled_anew(filled, damage):
-    files = [path for path in filled.rglob("*") if path.is_file()]
-    assert files
-    for path in files:
-        path.write_bytes(path.read_bytes()[:-9] if damage is None else damage)
+def kernel_file(cache: Path) -> Path:
+    (path,) = cache.rglob("special.normal_cdf-*")
+    return path
+
+
+@pytest.mark.parametrize("damage", ["empty", "nonsense", "cut", "flipped", "of another function"])
+def test_a_damaged_file_is_compiled_again(filled, damage):
+    path = kernel_file(filled)
+    data = path.read_bytes()
+    if damage == "of another function":  # whole, but not what its name says
+        key = b"something else"
+        kernels.private_folder.cache_clear()
+        body = len(key).to_bytes(8, "little") + key + b"code"
+        data = kernels.MAGIC + kernels.hashlib.sha256(body).digest() + body
+    flipped = bytearray(data)
+    flipped[len(data) // 2] ^= 16
+    spoiled = {"empty": b"", "nonsense": b"nonsense", "cut": data[:-9], "flipped": bytes(flipped)}
+    path.write_bytes(spoiled.get(damage, data))
     assert first_step(filled)[0] == "0"
     assert first_step(filled)[0] == "1"  # and is whole again
 
 
-def test_flipped_bits_in_machine_code_are_noticed(filled):
-    for path in filled.rglob("*.nbc"):
-        data = bytearray(path.read_bytes())
-        data[len(data) // 2] ^= 16
-        path.write_bytes(data)
+needs_posix = pytest.mark.skipif(os.name != "posix", reason="users and permissions are POSIX's")
+
+
+@needs_posix
+def test_files_and_folders_that_others_can_write_are_not_trusted(filled):
+    path = kernel_file(filled)
+    assert first_step(filled)[0] == "1"  # as it was copied it is found
+    os.chmod(path, 0o666)
     assert first_step(filled)[0] == "0"
+    assert stat.S_IMODE(kernel_file(filled).stat().st_mode) == 0o600
+    assert first_step(filled)[0] == "1"
+    os.chmod(path.parent, 0o777)
+    assert first_step(filled) == ["0", "None"]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
-def test_a_folder_that_others_can_write_to_is_not_trusted(filled):
-    hits, folder = first_step(filled)  # as it was copied it is found
-    assert hits == "1"
-    os.chmod(folder, 0o777)
-    hits, other = first_step(filled)
-    assert hits == "0"
-    assert other != folder
+@needs_posix
+def test_a_link_in_the_place_of_a_file_is_not_followed(filled, tmp_path):
+    path = kernel_file(filled)
+    shutil.move(path, tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert first_step(filled)[0] == "0"
+    assert not kernel_file(filled).is_symlink()
 
 
-@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+@needs_posix
 def test_a_folder_is_private_only_if_nobody_else_can_change_it_or_put_another_in_its_place(
-    tmp_path,
+    tmp_path, monkeypatch
 ):
     folder = tmp_path / "a" / "b"
     folder.mkdir(parents=True, mode=0o700)
-    assert kernels._is_private(folder)
+    assert kernels.is_private(folder)
     os.chmod(folder.parent, 0o777)  # somebody else could rename b away
-    assert not kernels._is_private(folder)
+    assert not kernels.is_private(folder)
     os.chmod(folder.parent, 0o777 | stat.S_ISVTX)
-    assert kernels._is_private(folder)
+    assert kernels.is_private(folder)
     link = tmp_path / "link"
     link.symlink_to(folder)
-    assert not kernels._is_private(link)
+    assert not kernels.is_private(link)
+    monkeypatch.setattr(kernels, "is_own_group", lambda group: True)
+    assert kernels.is_private(folder)
+    os.chmod(folder.parent, 0o775)  # by a group: of the user alone, or of several
+    assert kernels.is_private(folder)
+    os.chmod(folder.parent, 0o777)
+    assert not kernels.is_private(folder)
+    os.chmod(folder.parent, 0o775)
+    monkeypatch.setattr(kernels, "is_own_group", lambda group: False)
+    assert not kernels.is_private(folder)
 
 
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="users are POSIX's")
+@needs_posix
 def test_a_folder_of_another_user_is_not_trusted(tmp_path, monkeypatch):
     folder = tmp_path / "cache"
     folder.mkdir(mode=0o700)
-    monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
-    if folder.stat().st_uid != 0:  # root's folders are trusted
-        assert not kernels._is_private(folder)
+    about = folder.stat()
+    assert kernels.is_own(about)
+    monkeypatch.setattr(os, "getuid", lambda: about.st_uid + 1)
+    assert kernels.is_own(about) == (about.st_uid == 0)  # root's folders are trusted
 
 
-@pytest.mark.skipif(os.name != "posix", reason="users are POSIX's")
+@needs_posix
+def test_every_folder_made_is_private_under_any_umask(tmp_path):
+    code = "import os; os.umask(0o002)\n" + FIRST_STEP
+    cache = tmp_path / "new" / "and" / "deep"
+    environment = {"TSUCB_CACHE": str(cache)}
+    assert run_python(code, **environment).split()[0] == "0"
+    assert run_python(code, **environment).split()[0] == "1"
+    for place in (cache, cache.parent, cache.parent.parent, kernel_file(cache).parent):
+        assert stat.S_IMODE(place.stat().st_mode) == 0o700
+
+
+@needs_posix
 @pytest.mark.parametrize("cache", ["/proc/nowhere", ""])
-def test_without_home_or_a_place_to_write_it_still_runs(cache):
+def test_without_home_or_any_place_to_write_it_still_runs(cache):
     nobody = """
-import os, pwd
+import os, pwd, tempfile
 pwd.getpwuid = lambda uid: {}[uid]
 for name in ("HOME", "XDG_CACHE_HOME"):
     os.environ.pop(name, None)
+def nowhere(*arguments, **options):
+    raise FileNotFoundError("no usable temporary directory")
+tempfile.mkdtemp = tempfile.gettempdir = nowhere
 """
-    assert run_python(nobody + FIRST_STEP, TSUCB_CACHE=cache).split()[0] == "0"
+    assert run_python(nobody + FIRST_STEP, TSUCB_CACHE=cache).split() == ["0", "None"]
 
 
-def test_old_folders_go(filled):
-    old, young = filled / "kernels-old", filled / "kernels-young"
-    old.mkdir()
-    young.mkdir()
-    os.utime(old, (0, 0))
-    _, folder = first_step(filled)
-    assert sorted(p.name for p in filled.iterdir()) == sorted([Path(folder).name, young.name])
+def test_a_filled_cache_that_cannot_be_written_is_used(filled):
+    if os.name != "posix" or os.getuid() == 0:
+        # Root writes anywhere, so writing fails by hand.
+        failing = "import os\ndef fail(*_, **__): raise OSError(30, 'read-only')\n"
+        failing += "os.utime = os.replace = os.mkdir = fail\n"
+        assert run_python(failing + FIRST_STEP, TSUCB_CACHE=str(filled)).split()[0] == "1"
+        return
+    os.chmod(kernel_file(filled).parent, 0o500)
+    assert first_step(filled)[0] == "1"
+    os.chmod(kernel_file(filled).parent, 0o700)
+
+
+def test_only_old_files_of_its_own_names_are_removed(filled):
+    folder = kernel_file(filled).parent
+    stem = "old.function-" + 32 * "0"
+    mine = [folder / f"{stem}.kernel", folder / f"{stem}.kernel.{16 * 'a'}.part"]
+    others = [folder / "notes.txt", folder / "model.kernel", folder / f"{stem}.kernel.bak",
+              folder / f"old.function-{32 * 'A'}.kernel", filled / f"{stem}.kernel"]  # fmt: skip
+    young = folder / f"young.function-{32 * '0'}.kernel"
+    for path in (*mine, *others, young):
+        path.write_text("x")
+    theirs = filled / "kernels-cuda"
+    theirs.mkdir()
+    for path in (*mine, *others, theirs):
+        os.utime(path, (0, 0))
+    kernel_file(filled).unlink()
+    assert first_step(filled)[0] == "0"  # writes, and so removes
+    assert not any(path.exists() for path in mine)
+    assert all(path.exists() for path in (*others, young, theirs))
+
+
+SEVERAL = """
+import sys, numpy as np
+from tsucb.compiler import compiled
+from tsucb.numeric.arrays import total
+kinds = [np.float64, np.float32, np.int64, np.int32, np.uint8, np.int16]
+first = int(sys.argv[1])
+for kind in kinds[first:] + kinds[:first]:
+    for values in (np.arange(5).astype(kind), np.arange(10).astype(kind)[::2]):
+        assert total(values) == values.sum(), (kind, total(values))
+print(sum(total.stats.cache_hits.values()))
+"""
+
+
+def test_processes_that_save_one_function_at_once_never_mix_up_signatures(tmp_path):
+    environment = os.environ | {"TSUCB_CACHE": str(tmp_path)}
+    for hits in (None, 12):
+        running = [
+            subprocess.Popen([sys.executable, "-c", SEVERAL, str(first)], env=environment,
+                             stdout=subprocess.PIPE, text=True)
+            for first in range(0, 6, 2)
+        ]  # fmt: skip
+        printed = [process.communicate()[0] for process in running]
+        assert [process.returncode for process in running] == [0, 0, 0]
+        assert hits is None or [int(each) for each in printed] == [hits] * 3
+    assert len(list(tmp_path.rglob("arrays.total-*.kernel"))) == 12
+    assert not list(tmp_path.rglob("*.part"))
 
 
 THEIRS = """
@@ -257,6 +359,92 @@ def test_what_is_missing_is_said_in_a_sentence():
         needed(Thing(), 3)
     with pytest.raises(TypeError, match="not a generic function"):
         implements(len, Thing)
+
+
+CALLS = """
+import numpy as np, tsucb
+belief = tsucb.GaussianBelief([0.1, 0.2, 0.3], [1.0, 0.5, 0.2])
+rng = np.random.default_rng(3)
+arms = [tsucb.TSUCB(3).choose(belief, rng).arm for _ in range(20)]
+agent = tsucb.Agent(["a", "b"], model=tsucb.BernoulliArms(), policy=tsucb.Thompson(), seed=0)
+for step in range(30):
+    decision = agent.choose()
+    agent.reward(decision.id, float(step % 3 == 0))
+    arms.append(decision.arm)
+from tsucb.compiler import dispatch
+print("pipeline_class" in dispatch.PART_OPTIONS, *arms)
+"""
+OTHER_NUMBA = "import numba, logging; logging.basicConfig(); numba.__version__ = '9.9.9'\n"
+
+
+def test_the_public_compiler_and_the_accelerator_agree(tmp_path):
+    fast = run_python(CALLS, TSUCB_CACHE=str(tmp_path)).split()
+    public = run_python(CALLS, TSUCB_CACHE=str(tmp_path), TSUCB_COMPILER="public").split()
+    assert (fast[0], public[0]) == ("True", "False")
+    assert fast[1:] == public[1:]
+
+
+def test_another_version_of_numba_is_used_without_the_accelerator(tmp_path):
+    code = OTHER_NUMBA + "from tsucb.compiler import dispatch\nprint(dispatch.PART_OPTIONS)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pipeline_class" not in out.stdout
+    assert out.stderr.count("not tested with Numba 9.9.9") == 1
+
+
+def test_nothing_of_numba_is_changed_for_others():
+    code = """
+from numba.core.target_extension import jit_registry, target_registry
+import numba, numba.np.linalg
+def settings():
+    cpu = jit_registry[target_registry["cpu"]]
+    return cpu, numba.np.linalg.ensure_blas, vars(numba.config).copy()
+before = settings()
+import tsucb, numpy as np
+tsucb.Greedy().choose(tsucb.GaussianBelief([0.0], [1.0]), np.random.default_rng(0))
+assert before == settings()
+"""
+    run_python(code)
+
+
+def test_signals_that_raise_find_plain_calls_done_or_not_done():
+    """Ctrl-C at random moments of calls from the main thread, compiled before."""
+    policy, belief = tsucb.TSUCB(10), tsucb.GaussianBelief(np.zeros(20), np.ones(20))
+    model, rng = tsucb.NIGLinear(2), np.random.default_rng(0)
+    state, x = model.start(3), np.ones(2)
+
+    def call() -> None:
+        for _ in range(20):
+            assert policy.choose(belief, rng).arm < 20
+            assert model.belief(state, x, rng=rng).mean.shape == (3,)
+
+    call()
+    before = signal.getsignal(signal.SIGALRM)
+    alarm, moments, interrupted = Alarm(), np.random.default_rng(1), 0
+    end = time.monotonic() + 20
+    try:
+        while interrupted < 400 and time.monotonic() < end:
+            interrupted += alarm.call(call, 10 ** moments.uniform(-5.0, -3.0))[1]
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted >= 100
+    call()
+
+
+@compiled
+def sum_of_lent(values):  # type: ignore[no-untyped-def]
+    lent = borrowed(values)
+    return lent[1:].sum() + (lent if lent[0] > 0 else values + 1.0)[0]
+
+
+def test_lent_arrays_are_arrays():
+    values = np.array([1.0, 2.0, 3.0])
+    assert sum_of_lent(values) == 6.0
+    values[0] = -1.0
+    assert sum_of_lent(values) == 5.0
+    before = sys.getrefcount(values)
+    for _ in range(100):
+        sum_of_lent(values)
+    assert sys.getrefcount(values) == before
 
 
 class Small(NamedTuple):

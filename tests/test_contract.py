@@ -34,7 +34,7 @@ from tsucb.beliefs.law import draw, upper_quantiles
 from tsucb.compiler import MissingImplementation, implements
 from tsucb.environments.environment import advance
 from tsucb.models.k_armed import ArmTotals
-from tsucb.models.model import believe
+from tsucb.models.model import belief
 from tsucb.paper.news import ClickModel, make_news, read_day
 from tsucb.paper.news.bandit import NewsBandit
 from tsucb.step import runs_compiled
@@ -47,7 +47,15 @@ from tsucb.testing import (
     example,
 )
 from tsucb.testing.examples import belief_makers, example_beliefs
-from tsucb.testing.loops import LOOPS, Interpreted, Script, decided, replayed, script_for, simulated
+from tsucb.testing.loops import (
+    LOOPS,
+    Interpreted,
+    Script,
+    decided,
+    replayed,
+    script_for,
+    simulated,
+)
 
 
 def with_jax(model: Any) -> Any:
@@ -286,8 +294,8 @@ class Deaf(tsucb.Model):
     state = ArmTotals
 
 
-@implements(believe, Deaf)
-def believe_deaf(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(belief, Deaf)
+def belief_of_deaf(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     zeros, ones = np.zeros(arms.size), np.ones(arms.size)
     return Belief(Gaussian(), zeros, ones, zeros, ones, state.pulls[arms], zeros, step, 1, 1.0)
 
@@ -408,7 +416,10 @@ def test_all_three_loops_forget() -> None:
         # Without forgetting, arm 0 still averages 2.5 at the end, ten deviations above arm 1.
         late = played[60:].mean()
         assert late > 0.8 if isinstance(learner, tsucb.Forgetting) else late < 0.2
-        for other in (replayed(script, played, learner, policy), decided(script, learner, policy)):
+        for other in (
+            replayed(script, played, learner, policy),
+            decided(script, learner, policy),
+        ):
             np.testing.assert_array_equal(other, played)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tsucb.cli import answer
 from tsucb.paper import datasets
-from tsucb.paper.datasets import DATASETS, files, financial, jester, mushroom
+from tsucb.paper.datasets import DATASETS, bandits, files, sources
 from tsucb.paper.datasets.tables import one_hot, standardise
 
 FOLDER = os.environ.get("TSUCB_DATA")
@@ -160,7 +160,7 @@ def steps(bandit, count: int, seed: int = 0):  # type: ignore[no-untyped-def]
 
 
 def test_mushrooms_pay_5_or_harm_half_of_the_time() -> None:
-    bandit = mushroom.MushroomBandit([[1.0, 0.0], [0.0, 1.0]], edible=[True, False])
+    bandit = bandits.MushroomBandit([[1.0, 0.0], [0.0, 1.0]], edible=[True, False])
     bitten = []
     for world, context, means in steps(bandit, 4_000):
         if context[0]:
@@ -178,7 +178,7 @@ def test_mushrooms_pay_5_or_harm_half_of_the_time() -> None:
 
 def test_jester_pays_the_ratings_of_jokes_that_are_not_in_the_context() -> None:
     ratings = np.arange(5)[:, None] * 100 + np.arange(12)
-    bandit = jester.JesterBandit(ratings)
+    bandit = bandits.JesterBandit(ratings)
     users, orders = set(), set()
     for seed in range(3):
         for world, context, means in steps(bandit, 5, seed):
@@ -193,7 +193,7 @@ def test_jester_pays_the_ratings_of_jokes_that_are_not_in_the_context() -> None:
 
 def test_portfolios_pay_their_stocks_and_noise_that_grows() -> None:
     returns = np.random.default_rng(1).standard_normal((4_000, 3))
-    bandit = financial.PortfolioBandit(returns)
+    bandit = bandits.PortfolioBandit(returns)
     noise = []
     for world, context, means in steps(bandit, 4_000):
         weights = world.parameters.reshape(8, 3)
@@ -255,7 +255,7 @@ def test_a_file_that_expands_is_refused_before_it_fills_the_memory(tmp_path: Pat
 def test_census_reads_the_first_rows_of_a_longer_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tsucb.paper.datasets.census.ROWS", 12)
+    monkeypatch.setattr("tsucb.paper.datasets.sources.CENSUS_ROWS", 12)
     assert DATASETS["census"].environment(write(tmp_path, "census")).rows == 12
 
 
@@ -358,7 +358,7 @@ def test_no_network_says_what_to_do_by_hand(tmp_path: Path, server: str) -> None
 def test_jester_is_made_from_the_zipped_excel_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    xlrd = pytest.importorskip("xlrd", reason="reads the Excel file: pip install 'tsucb[data]'")
+    xlrd = pytest.importorskip("xlrd", reason="reads the Excel file: pip install 'tsucb[paper]'")
 
     class Sheet:
         nrows = 2
@@ -378,16 +378,16 @@ def test_jester_is_made_from_the_zipped_excel_file(
     archive = tmp_path / "archive.zip"
     with zipfile.ZipFile(archive, "w") as zipped:
         zipped.writestr("jester-data-1.xls", b"excel")
-    assert jester.csv_from_archive(archive) == b"74,-7.82,99\n100,4.08,1.5"
+    assert sources.csv_from_archive(archive) == b"74,-7.82,99\n100,4.08,1.5"
 
 
 def test_what_jester_sends_is_not_unpacked_if_it_is_too_large(
     tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    xlrd = pytest.importorskip("xlrd", reason="reads the Excel file: pip install 'tsucb[data]'")
+    xlrd = pytest.importorskip("xlrd", reason="reads the Excel file: pip install 'tsucb[paper]'")
     monkeypatch.setattr(xlrd, "open_workbook", None)  # is never called
-    monkeypatch.setattr(jester, "MOST_BYTES", 1 << 20)
-    file = jester.FILE._replace(url=f"{server}/bomb.zip")
+    monkeypatch.setattr(sources, "MOST_BYTES", 1 << 20)
+    file = sources.JESTER_FILE._replace(url=f"{server}/bomb.zip")
     with zipfile.ZipFile(tmp_path / "web" / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as zipped:
         zipped.writestr("jester-data-1.xls", bytes(1 << 24))
     with pytest.raises(ValueError, match="no single Excel file of up to 1,048,576 bytes"):

@@ -41,20 +41,48 @@ def load(path: Path) -> ModuleType:
     return module
 
 
+TABLES, HOOKS, OUTPUTS = (load(DOCS / f"{name}.py") for name in ("tables", "hooks", "outputs"))
+
+
 @every_page
 def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All blocks of a page run one after another, as a reader would type them."""
+    """All blocks of a page run one after another and print what the page says they print."""
     if page.name == "extending.md":
         pytest.skip("its blocks are the files of a package, which test_extending runs")
     if page.name in ("service.md", "personalizer.md"):
         pytest.skip("its blocks need a service, which tests/service/test_pages_run starts")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
-    names: dict[str, object] = {"__name__": "page"}
-    for number, code in enumerate(blocks(page, "python"), start=1):
-        exec(compile(code, f"{page.name}, block {number}", "exec"), names)
+    assert OUTPUTS.run_page(page) == page.read_text(), "outputs changed: run docs/outputs.py"
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
+
+
+@pytest.mark.parametrize("path", OUTPUTS.NOTEBOOKS, ids=lambda path: path.name)
+def test_notebooks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every cell prints what the notebook shows."""
+    monkeypatch.chdir(tmp_path)
+    assert OUTPUTS.run_notebook(path) == path.read_text(), "outputs changed: run docs/outputs.py"
+
+
+EXTRAS = {
+    r"^\s*(?:import|from) (?:pandas|pyarrow)": "tables",
+    r"\.(?:summary|arms_summary|coefficients|table|pairs|report)\(|\blog=": "tables",
+    r"^\s*(?:import|from) matplotlib|\.plot\(": "plots",
+    r"^\s*(?:import|from) sklearn": "sklearn",
+    r"^\s*(?:import|from) (?:jax|optax)": "deep",
+}
+
+
+@every_page
+def test_pages_name_the_extras_that_their_code_needs(page: Path) -> None:
+    code = "\n".join(blocks(page, "python"))
+    named = {name for group in re.findall(r"tsucb\[([\w,]+)\]", page.read_text())
+             for name in group.split(",")}  # fmt: skip
+    whole = {"tables", "plots"} if named & {"cli", "serve", "paper"} else set()
+    for pattern, extra in EXTRAS.items():
+        if re.search(pattern, code, re.MULTILINE):
+            assert extra in named | whole or "all" in named, extra
 
 
 @every_page
@@ -122,14 +150,17 @@ def anchors(page: Path) -> set[str]:
     """The anchors of the headings of a page, those of generated reference entries included."""
     text = page.read_text()
     names = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
-    names += re.findall(r"^::: (?:\w+\.)*(\w+)$", text, re.M)
+    names += re.findall(r"^- \[`(?:\w+\.)*(\w+)`\]", text, re.M)
     return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", n).strip().lower()) for n in names}
 
 
 @every_page
 def test_figures_come_in_light_and_dark(page: Path) -> None:
-    for name in re.findall(r"\(([^)\s]+)-light\.svg\)", page.read_text()):
-        assert f"({name}-dark.svg)" in page.read_text(), name
+    """A picture appears once, as an element that GitHub and the site both show in two colours."""
+    text = page.read_text()
+    assert not re.search(r"!\[[^\]]*\]\([^)]*-(light|dark)\.svg\)", text)
+    for name in re.findall(r'src="([^"]+)-light\.svg"', text):
+        assert f'srcset="{name}-dark.svg"' in text, name
 
 
 def test_every_picture_has_a_script() -> None:
@@ -142,14 +173,14 @@ def test_every_picture_has_a_script() -> None:
 @every_page
 def test_tables_are_those_of_the_results(page: Path) -> None:
     """`python docs/tables.py` would change nothing."""
-    assert load(DOCS / "tables.py").fill(page.read_text()) == page.read_text()
+    assert TABLES.fill(page.read_text(), page) == page.read_text()
 
 
 def test_every_public_name_is_in_the_reference() -> None:
     listed = {
         name
         for page in (DOCS / "reference").glob("*.md")
-        for name in re.findall(r"^::: tsucb\.(\w+)$", page.read_text(), re.MULTILINE)
+        for name in re.findall(r"^- \[`tsucb\.(\w+)`\]", page.read_text(), re.MULTILINE)
     }
     unions = {"Belief"}  # another name for three classes that are listed
     assert set(tsucb.__all__) - unions <= listed
@@ -165,7 +196,7 @@ def test_every_public_name_has_an_example(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(tsucb.__all__) - {"Belief"}))
 def test_the_reference_can_be_written(name: str) -> None:
-    text = load(DOCS / "hooks.py").document(f"tsucb.{name}")
+    text = HOOKS.document(f"tsucb.{name}")
     assert text.startswith(f"## {name}\n")
     assert "Parameters\n---" not in text
 
@@ -202,14 +233,13 @@ def public_methods(cls: type) -> list[tuple[type, str]]:
 
 @pytest.mark.parametrize("name", sorted(exported_classes()))
 def test_the_reference_has_every_public_method(name: str) -> None:
-    hooks = load(DOCS / "hooks.py")
     text = "\n".join(page.read_text() for page in sorted((DOCS / "reference").glob("*.md")))
-    entries = [hooks.find(mark) for mark in hooks.MARK.findall(text)]
+    entries = [HOOKS.find(name) for name in HOOKS.marked(text)]
     cls = exported_classes()[name]
     assert cls in entries, f"{name} is in no page of the reference"
-    shown = {*hooks.owners(cls), *(entry for entry in entries if isinstance(entry, type))}
+    shown = {*HOOKS.owners(cls), *(entry for entry in entries if isinstance(entry, type))}
     for owner, method in public_methods(cls):
-        assert hooks.documented(owner, method), f"{owner.__name__}.{method} has no docstring"
+        assert HOOKS.documented(owner, method), f"{owner.__name__}.{method} has no docstring"
         assert owner in shown, f"{owner.__name__}.{method} is in no page of the reference"
 
 

@@ -12,7 +12,6 @@ from tsucb.cli import answer
 from tsucb.logs import LoggedData, read_events, replay
 from tsucb.numeric.statistics import rate_interval
 from tsucb.paper.news import ClickModel, make_news, prepared, read_day
-from tsucb.paper.news.events import news_events
 
 RATES = np.array([0.2, 0.5, 0.8])
 
@@ -63,7 +62,7 @@ def news(tmp_path_factory: pytest.TempPathFactory) -> tuple[LoggedData, np.ndarr
         day = read_day(path)
     truth = ClickModel.load(folder / "truth.npz")
     place = np.searchsorted(truth.articles, day.article)
-    return news_events(day), truth.rates(day)[np.arange(len(day)), place]
+    return day.logged_data(), truth.rates(day)[np.arange(len(day)), place]
 
 
 def test_replay_agrees_with_the_true_click_rate_on_a_generated_log(

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
+PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "extending.md"
 BLOCK = re.compile(r"^```python\n# (\S+\.py)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 # Runs the page's script, and counts what Numba compiles meanwhile.

@@ -7,7 +7,8 @@ import pytest
 from scipy.special import ndtr
 
 import tsucb
-from tsucb.policies.joint_probabilities import average, envelope
+from tsucb.policies.joint_probabilities import average
+from tsucb.policies.ts_ucb import winners_between
 
 MEAN, STD = np.array([0.0, 0.4, 0.5, -0.2, 0.1]), np.array([1.0, 0.6, 0.5, 1.3, 0.9])
 
@@ -67,7 +68,7 @@ def test_an_arm_that_is_never_best_has_an_error() -> None:
         estimated = policy.estimated(belief)
         assert estimated is not None
         share, error = estimated
-        assert 0 < share[2] <= error[2] < 1e-4
+        assert 0 < share[2] < 1.01 * error[2] < 1e-4
 
 
 def test_without_spread_choices_are_repeated() -> None:
@@ -76,11 +77,21 @@ def test_without_spread_choices_are_repeated() -> None:
     assert tsucb.TSUCB(5).estimated(flat) is None
 
 
+@pytest.mark.parametrize("policy", [tsucb.Thompson(), tsucb.TSUCB(1), tsucb.TSUCB(10)], ids=str)
+def test_an_arm_that_is_never_best_has_an_error_as_large_as_its_probability(
+    policy: tsucb.Policy,
+) -> None:
+    belief = tsucb.JointGaussianBelief([0.0, 0.1, -50.0], np.eye(3))
+    found, errors = policy.probabilities_with_errors(belief)
+    assert 0 < found[2] <= 1.001 * errors[2] < 1e-4
+
+
 def test_which_arm_is_played_at_which_target() -> None:
     rng = np.random.default_rng(2)
     for _ in range(20):
         estimate, radius = rng.normal(size=8), rng.gamma(1.0, size=8)
-        breaks, winners = envelope(estimate, radius)
+        belief = tsucb.GaussianBelief(estimate, radius)
+        breaks, winners = winners_between(belief)
         targets = rng.normal(size=200) * 3
         expected = ((targets[:, None] - estimate) / radius).argmin(axis=1)
         np.testing.assert_array_equal(winners[np.searchsorted(breaks, targets)], expected)

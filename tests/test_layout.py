@@ -14,7 +14,8 @@ PACKAGE = Path(tsucb.__file__).parent
 # Each layer may import those above it in this list, and modules of its own part. Parts that share a
 # line do not know of each other.
 LAYERS = [
-    ("files", "checks", "streams", "record"),
+    ("files", "checks", "streams", "display", "extras"),
+    ("record",),
     ("structure",),
     ("compiler",),
     ("numeric",),
@@ -176,3 +177,36 @@ def test_type_checkers_see_the_names_that_are_loaded_later() -> None:
             found[node.module] = {alias.name for alias in node.names}
     assert found == {module: set(names.split()) for module, names in tsucb.PLACES.items()}
     assert set().union(*found.values()) == set(tsucb.__all__)
+
+
+def private_numba(path: Path) -> list[str]:
+    """The modules of Numba and llvmlite that a source imports and that are not public."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            top, _, rest = name.partition(".")
+            public = not rest or rest.split(".")[0] in PUBLIC_NUMBA
+            if top == "llvmlite" or (top == "numba" and not public):
+                found.append(name)
+    return found
+
+
+# Names of `numba` that its manual documents.
+PUBLIC_NUMBA = ("types", "typeof", "njit", "jit", "prange", "config", "extending", "__version__")
+
+
+def test_private_numba_is_in_the_compiler_room_only() -> None:
+    wrong = [
+        f"{module} imports {name}"
+        for module, path in MODULES.items()
+        if part(module) != "compiler"
+        for name in private_numba(path)
+    ]
+    assert not wrong, "\n".join(wrong)
+    assert private_numba(PACKAGE / "compiler" / "cache.py")  # the rule finds what there is

@@ -23,7 +23,7 @@ from tsucb.paper.news import (
 from tsucb.paper.news import (
     lines as news_lines,
 )
-from tsucb.paper.news.generate import LARGEST, SMALLEST
+from tsucb.paper.news.generate import FEWEST, MOST
 
 GOOD = "1317513291 id-560620 0 |user 1 9 11 136 |id-552077 |id-555224 |id-560620"
 CLICK = "1317513292 id-552077 1 |user 1 |id-552077 |id-560620"
@@ -188,10 +188,10 @@ def test_more_pools_than_there_is_room_for(tmp_path: Path) -> None:
     assert len(day.pools) == 3_000
     assert day.pool.tolist() == 2 * list(range(3_000))
     assert all(pool.tolist() == [i + 1, i + 2] for i, pool in enumerate(day.pools))
-    wide = "".join(f" |id-{i}" for i in range(1, parser.LARGEST + 1))
+    wide = "".join(f" |id-{i}" for i in range(1, parser.MOST_ARTICLES + 1))
     day = read_day(write(tmp_path, 200 * ["1 id-9 0 |user 1" + wide]))
     assert len(day.pools) == 1
-    assert day.pools[0].tolist() == list(range(1, parser.LARGEST + 1))
+    assert day.pools[0].tolist() == list(range(1, parser.MOST_ARTICLES + 1))
 
 
 # Files that ask for too much
@@ -199,7 +199,7 @@ def test_more_pools_than_there_is_room_for(tmp_path: Path) -> None:
 
 def test_a_pool_that_is_too_large_is_skipped(tmp_path: Path) -> None:
     pool = "".join(f" |id-{i}" for i in range(80_000, 0, -1))
-    long, wide = "1 id-9 0 |user 1" + pool, parser.LARGEST + 1
+    long, wide = "1 id-9 0 |user 1" + pool, parser.MOST_ARTICLES + 1
     day = read_day(write(tmp_path, [GOOD, *20 * [long]]))
     assert len(day) == 1
     assert day.problems == (Problem("pool of more than 1,000 articles", 20, 2),)
@@ -278,7 +278,7 @@ def test_a_click_model_that_lies_is_refused(
     (tmp_path / "text.npz").write_bytes(b"nothing")
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("articles.npy", bytes(1 << 26))
-    monkeypatch.setattr(clicks, "LARGEST", 1 << 25)
+    monkeypatch.setattr(clicks, "MOST_BYTES", 1 << 25)
     for name in ("flipped.npz", "text.npz", "bomb.npz"):
         with pytest.raises(ValueError, match=rf"{name} is no click model"):
             ClickModel.load(tmp_path / name)
@@ -322,7 +322,7 @@ def test_generated_log_has_the_form_and_says_so(folder: Path) -> None:
         day = read_day(path, strict=True)
         assert day.generated
         assert len(day) == 60_000
-        assert {len(pool) for pool in day.pools} <= set(range(SMALLEST, LARGEST + 1))
+        assert {len(pool) for pool in day.pools} <= set(range(FEWEST, MOST + 1))
         assert len(day.pools) > 20  # articles come and go
         first = day.features[day.ends[:-1]]
         assert (first == 0).all()

@@ -6,8 +6,8 @@ import numba
 import numpy as np
 from scipy import stats
 
+from tsucb.compiler.normals import highest_normal, put_normals, raise_to_normals
 from tsucb.numeric.bursts import EDGE, burst, gamma, normal
-from tsucb.numeric.normals import highest_normal, put_normals, raise_to_normals
 
 
 @numba.njit
@@ -73,7 +73,7 @@ def words(state, count):
 
 
 def box_muller(first, second):
-    """Two normals from twice 64 bits, as `tsucb.numeric.normals` describes them."""
+    """Two normals from twice 64 bits, as `tsucb.compiler.normals` describes them."""
     radius = math.sqrt(-2 * math.log(1 - (first >> 12) * 2.0**-52))
     angle = math.pi / 4 * ((second >> 12) * 2.0**-51 - 1)
     cosine, sine = radius * math.cos(angle) * (-1) ** (second & 1), radius * math.sin(angle)

@@ -122,9 +122,10 @@ def test_agrees_with_open_bandit_pipeline() -> None:
     assert robust.value == pytest.approx(0.7709661958228669, rel=1e-12)
     switched = switch(*given, log["predicted"], largest=1.5)
     assert switched.value == pytest.approx(0.7668231989463411, rel=1e-12)
-    # With the propensities of the arms played only, the same numbers.
+    # With the propensities of the arms played only, the same value, and about the same error.
     alone = doubly_robust(*given[:2], played, log["target"], log["predicted"])
-    assert alone[:3] == pytest.approx(robust[:3], rel=1e-12)
+    assert alone.value == pytest.approx(robust.value, rel=1e-12)
+    assert alone.error == pytest.approx(robust.error, rel=0.05)
     assert robust.trusted
     assert robust.uncovered == 0.0
     assert robust.largest_weight == pytest.approx(
@@ -165,20 +166,88 @@ def test_without_overlap_there_is_no_number(estimator: Any, whole: bool) -> None
     assert answered.low < 0.5 < answered.high
 
 
-def test_few_decisions_with_all_the_weight_are_no_interval() -> None:
+def test_few_decisions_with_all_the_weight() -> None:
+    """Rewards with bounds have an interval by betting, those without have none."""
     arm, reward, chances, target = no_overlap(0.0005)  # half a decision can be expected
     assert arm.sum() < 5
     found = inverse_propensity(arm, reward, chances, target)
-    assert math.isnan(found.value)
-    assert math.isnan(found.low)
-    assert not found.trusted
-    assert "carry the whole estimate" in found.reason
+    assert found.trusted
+    assert 0 <= found.low < 0.5 < found.high <= 1
+    assert found.low <= found.value <= found.high
+    few = inverse_propensity(arm, 3 * reward + arm, chances, target)
+    assert math.isnan(few.value)
+    assert math.isnan(few.low)
+    assert few.effective_size == 0.0
+    assert "carry the whole estimate" in few.reason
+    assert "rewards_between, if rewards have bounds" in few.reason
+    assert inverse_propensity(
+        arm, 3 * reward + arm, chances, target, rewards_between=(0, 4)
+    ).trusted
     # With a few of them there is an unbiased number, and still no interval.
-    more = inverse_propensity(*no_overlap(0.02))
-    assert more.value == pytest.approx(0.5, abs=4 * more.error)
+    arm, reward, chances, target = no_overlap(0.007)
+    more = inverse_propensity(arm, 3 * reward, chances, target)
+    assert more.value == pytest.approx(1.5, abs=4 * more.error)
     assert math.isnan(more.low)
     assert "(no interval): about" in repr(more)
-    assert found.uncovered == 0.0
+
+
+def floor_log(seed: int, clicks: float, size: int = 5_000, floor: float = 0.05) -> tuple[Any, ...]:
+    """A log of four arms with a floor, of which the first is always the favourite."""
+    rng = np.random.default_rng(seed)
+    chances = np.tile([1 - 0.75 * floor, *[floor / 4] * 3], (size, 1))
+    arm = (rng.random((size, 1)) > np.cumsum(chances, axis=1)).sum(axis=1)
+    reward = (rng.random(size) < np.where(arm == 0, 0.3, clicks)).astype(float)
+    return arm, reward, chances, np.tile([0.0, 1.0, 0.0, 0.0], (size, 1))
+
+
+def test_intervals_hold_when_the_clicks_failed_to_come() -> None:
+    """About 62 decisions, and six clicks, tell what the second arm earns: 10 %."""
+    covered, widths, prediction = 0, [], np.tile([0.3, 0.1, 0.1, 0.1], (5_000, 1))
+    for seed in range(100):
+        log = floor_log(seed, 0.1)
+        for found in (inverse_propensity(*log), doubly_robust(*log, prediction)):
+            assert found.trusted
+            covered += found.low <= 0.1 <= found.high
+            widths.append(found.high - found.low)
+    assert covered >= 186  # 93 % of 200; betting covers in more than 95 %
+    assert np.median(widths) < 0.3  # an exact binomial interval has 0.17
+    # No click at all: the interval says what may be, and does not shrink to a point.
+    arm, reward, chances, target = floor_log(0, 0.0)
+    found = doubly_robust(arm, reward, chances, target, prediction)
+    assert found.low == 0.0
+    assert 0.05 < found.high < 0.2
+
+
+@pytest.mark.parametrize("tail", [2.2, 3.0])
+def test_intervals_are_wider_where_tails_are_heavy(tail: float) -> None:
+    """Student's t with all degrees of freedom would cover 81 to 90 % here."""
+    rng, covered = np.random.default_rng(0), 0
+    for _ in range(300):
+        arm, reward = rng.integers(2, size=400), rng.pareto(tail, size=400)
+        found = inverse_propensity(arm, reward, np.full((400, 2), 0.5), np.full((400, 2), 0.5))
+        assert found.trusted
+        covered += found.low < 1 / (tail - 1) < found.high
+    assert covered >= 0.93 * 300  # 94.5 % or more in larger samples
+
+
+def test_rewards_missing_by_arm_are_noticed() -> None:
+    """Of the second arm every other reward is lost: half of what it earns would be missing."""
+    rng = np.random.default_rng(0)
+    arm = rng.integers(2, size=2_000)
+    reward = (rng.random(2_000) < 0.2).astype(float)
+    come = (arm == 0) | (rng.random(2_000) < 0.5)
+    target = np.tile([0.0, 1.0], (2_000, 1))
+    for chances in (np.full((2_000, 2), 0.5), np.full(2_000, 0.5)):
+        assert inverse_propensity(arm, reward, chances, target).trusted
+        found = inverse_propensity(arm[come], reward[come], chances[come], target[come])
+        assert math.isnan(found.value)
+        assert found.effective_size == 0.0
+        assert not found.bounded or chances.ndim == 1  # by one propensity it is a gap
+    whole = inverse_propensity(arm[come], reward[come], np.full((come.sum(), 2), 0.5), target[come])
+    assert "rewards of some arms are missing more often" in whole.reason
+    # Half of arm 1 is lost, so the weights of arm 0 have a mean above one.
+    other = inverse_propensity(arm[come], reward[come], np.full(come.sum(), 0.5), 1 - target[come])
+    assert "the weights have a mean of 1.3" in other.reason
 
 
 def test_switch_says_which_part_it_predicts() -> None:

@@ -71,7 +71,7 @@ def test_claims_say_under_which_posterior_it_helps() -> None:
 def test_what_cannot_be_told_from_100_is_open() -> None:
     columns = ["posterior", "policy", "percent_of_ts", "ci95_low", "ci95_high"]
     table = pd.DataFrame([["p", "x", 99.0, 90.0, 108.0]], columns=columns)
-    assert improves("x", ["p"], table).agrees is None
+    assert improves("x", ["p"], table)[1] is None
 
 
 def test_some_posteriors_leave_the_sentence_about_all_open() -> None:

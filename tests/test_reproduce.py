@@ -26,14 +26,12 @@ from tsucb.paper.experiments import (
     Claim,
     Experiment,
     Figure,
-    Finding,
     Task,
     check_claims,
     reproduce,
 )
-from tsucb.paper.experiments.claims import WORDS, Rule, both, is_above, is_below, is_near
-from tsucb.paper.experiments.code import code_identity
-from tsucb.paper.experiments.folder import ASIDE, Folder, checksum_of
+from tsucb.paper.experiments.claims import WORDS, both, is_above, is_below, is_near
+from tsucb.paper.experiments.folder import ASIDE, Folder, checksum_of, code_identity
 from tsucb.paper.experiments.percentages import (
     Percentages,
     count_below,
@@ -41,10 +39,8 @@ from tsucb.paper.experiments.percentages import (
     relative_regret,
 )
 from tsucb.paper.experiments.progress import Progress
-from tsucb.paper.figure1 import INSTANCES, POLICIES, Figure1, parse_cell
-from tsucb.paper.figure1_claims import CHECKS, section_4_1_1
-from tsucb.paper.theorems import Theorems
-from tsucb.paper.theorems_claims import Evidence, section_3
+from tsucb.paper.figure1 import CHECKS, INSTANCES, POLICIES, Figure1, parse_cell
+from tsucb.paper.theorems import Evidence, Theorems, section_3
 from tsucb.policies.names import named_policy, usual_ucb
 
 measured: list[tuple[Any, ...]] = []  # the tasks that Dice has measured
@@ -497,12 +493,12 @@ def test_the_usual_ucb_of_a_model_is_the_papers():
 
 def test_a_check_without_what_it_needs_or_with_a_doubt_is_undecided():
     def find(evidence):
-        return Finding(f"{evidence:.1f}", evidence > 1)
+        return f"{evidence:.1f}", evidence > 1
 
     checks = [
-        Check("a is more", "> 1", Rule("above 1", ("a",), find)),
-        Check("b is more", "> 1", Rule("above 1", ("a", "b", "c"), find)),
-        Check("a is 2.5", "2.5", Rule("above 1", ("a",), find), exact=True),
+        Check("a is more", "> 1", "above 1", ("a",), find),
+        Check("b is more", "> 1", "above 1", ("a", "b", "c"), find),
+        Check("a is 2.5", "2.5", "above 1", ("a",), find, exact=True),
     ]
     claims = check_claims(checks, 2.0, {"a"}, doubt=lambda check: "too short" * check.exact)
     assert claims == [
@@ -515,8 +511,8 @@ def test_a_check_without_what_it_needs_or_with_a_doubt_is_undecided():
 def test_the_results_in_the_documentation_are_of_these_claims():
     folder = Path(__file__).parents[1] / "docs" / "results"
     written = pd.read_csv(folder / "figure1-claims.csv")
-    columns = [(check.statement, check.paper) for check in CHECKS]
-    assert list(zip(written.statement, written.paper, strict=True)) == columns
+    columns = [[check.statement, check.paper, check.rule] for check in CHECKS]
+    assert written[["statement", "paper", "rule"]].to_numpy().tolist() == columns
     written = pd.read_csv(folder / "theorems-claims.csv")
     frames = [pd.read_csv(folder / f"theorems{x}.csv") for x in ("", "-exponents", "-escapes")]
     claims = section_3(Evidence(*frames, 100_000), Theorems.at("full").policies)
@@ -592,6 +588,12 @@ def invented_rows(percent: dict[str, float], runs: int = 3) -> pd.DataFrame:
                 for p, x in percent.items()
             ]
     return pd.DataFrame(rows)
+
+
+def section_4_1_1(rows, cells, policies):
+    """The claims of Figure 1 for the first cells."""
+    experiment = Figure1(runs=2, policies=policies, instances=INSTANCES[:cells])
+    return experiment.claims(rows, rows)
 
 
 def test_claims_of_section_4_1_1_agree_where_they_should():

@@ -12,8 +12,7 @@ from tsucb.cli import answer
 from tsucb.paper.experiments import reproduce
 from tsucb.paper.news import ClickModel, Day, log_files, make_news, read_day
 from tsucb.paper.news.bandit import NewsBandit
-from tsucb.paper.table1 import Table1
-from tsucb.paper.table1_claims import DAYS, OVERALL, PAPER, POLICIES
+from tsucb.paper.table1 import DAYS, OVERALL, PAPER, POLICIES, Table1
 
 
 @pytest.fixture(scope="module")

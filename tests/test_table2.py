@@ -11,12 +11,11 @@ import tsucb
 from tsucb import GaussianBelief
 from tsucb.cli import answer
 from tsucb.paper import table2
-from tsucb.paper.datasets.financial import PortfolioBandit
+from tsucb.paper.datasets.bandits import PortfolioBandit
 from tsucb.paper.experiments import reproduce
 from tsucb.paper.experiments.experiment import cell_seed
 from tsucb.paper.experiments.measure import ordered
-from tsucb.paper.table2 import Table2
-from tsucb.paper.table2_claims import PAPER, POLICIES, paper_entry
+from tsucb.paper.table2 import PAPER, POLICIES, Table2, paper_entry
 
 jax = pytest.importorskip("jax", reason="NeuralLinear trains with JAX: pip install 'tsucb[deep]'")
 

@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsucb.paper import datasets
+from tsucb.paper.datasets.sources import COLUMNS
 from tsucb.paper.datasets.tables import one_hot
 
 Floats = NDArray[np.float64]
@@ -131,8 +132,6 @@ def read(name: str) -> Table:
 
 def read_columns(name: str) -> tuple[pd.DataFrame, Integers]:
     """Return the raw columns of a classification, and its labels."""
-    dataset = datasets.DATASETS[name]
-    folder = datasets.find_dataset(dataset)
+    folder = datasets.find_dataset(datasets.DATASETS[name])
     assert folder is not None
-    assert dataset.columns is not None
-    return dataset.columns(folder)
+    return COLUMNS[name](folder)

@@ -2,7 +2,7 @@
 
 `measure` plays every policy on two cells of Figure 1 and keeps all regrets and the processor time
 in results/exact/ (some minutes of one core, nearly all of it IDS(1000)); `clock` measures the time
-alone again; `draw` makes the picture of docs/exact.md from them and prints its table.
+alone again; `draw` makes the picture of docs/explanation/exact.md from them and prints its table.
 """
 
 import math

@@ -1,9 +1,9 @@
-"""TS-UCB: Bayesian bandits that improve on Thompson sampling at no extra cost."""
+"""Bayesian bandits that learn while they decide: TS-UCB, Thompson sampling and others."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 # Where the public names are. Each is loaded when it is asked for: whoever wants the help of the
 # command line, or a version, does not wait for the compiler.
@@ -155,4 +155,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    """List the public names only."""
+    return sorted({*__all__, "__version__"})

@@ -31,6 +31,8 @@ from typing import (
 
 import numpy as np
 
+from tsucb.display import html_table
+
 Check = Callable[[str, Any], Any]
 _DERIVED: Any = object()
 
@@ -136,6 +138,14 @@ class Record(tuple[Any, ...], metaclass=RecordType):
         given = {n: as_passed(x, default[n]) for n, x in self.settings().items()}
         shown = (f"{n}={x!r}" for n, x in given.items() if x != default[n])
         return f"{type(self).__name__}({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        """Show the settings as a table in a notebook, under the first line of the class."""
+        summary = (inspect.getdoc(type(self)) or "").partition("\n")[0]
+        default = {p.name: p.default for p in self.__signature__.parameters.values()}
+        rows = [[n, repr(as_passed(x, default[n]))] for n, x in self.settings().items()]
+        title = f"{type(self).__name__}: {summary}"
+        return html_table(["setting", "value"], rows or [["none", ""]], caption=title)
 
     def __reduce__(self) -> Any:
         return type(self)._make, (tuple(self),)

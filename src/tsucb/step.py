@@ -10,7 +10,7 @@ import numpy as np
 
 from tsucb.compiler import class_of, hook, in_compiled_code, offers, shared
 from tsucb.environments.environment import advance, begin, reward
-from tsucb.models.model import believe, update
+from tsucb.models.model import belief, update
 from tsucb.numeric.arrays import Integers
 from tsucb.policies.policy import Choice, choose, explored
 from tsucb.streams import MODEL, stream
@@ -39,7 +39,7 @@ def play_step(environment, world, player, step, world_rng, policy_rng):  # type:
 
 def runs_compiled(model: Any, policy: Any = None, environment: Any = None) -> bool:
     """Return whether all arguments that are not None implement compiled what a step calls."""
-    needed: list[tuple[Any, Any]] = [(model, believe), (model, update)]
+    needed: list[tuple[Any, Any]] = [(model, belief), (model, update)]
     if policy is not None:
         needed.append((policy, choose))
     if environment is not None and not offers(play_step, type(environment)):
@@ -82,7 +82,7 @@ def next_arm(player, context, available, step, rng):  # type: ignore[no-untyped-
 @shared
 def beliefs(player, context, available, step, rng):  # type: ignore[no-untyped-def]
     """Return what the player's model believes of the available arms."""
-    return believe(player.model, player.state, context, available, step, rng)
+    return belief(player.model, player.state, context, available, step, rng)
 
 
 def first_pull(player, available, rng):  # type: ignore[no-untyped-def]

@@ -9,10 +9,10 @@ from tests.service.serving import LOOP, served
 from tests.test_docs import DOCS, blocks
 
 
-@pytest.mark.parametrize("page", ["service.md", "personalizer.md"])
+@pytest.mark.parametrize("page", ["how-to/service.md", "coming-from/personalizer.md"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_the_blocks_of_a_page_run(page, tmp_path: Path, clock, monkeypatch):
-    if page == "personalizer.md":
+    if page == "coming-from/personalizer.md":
         pytest.importorskip("azure.ai.personalizer")
     monkeypatch.chdir(tmp_path)
     with served(tmp_path / "data", clock, model="HybridLinear") as found:
@@ -24,9 +24,9 @@ def test_the_blocks_of_a_page_run(page, tmp_path: Path, clock, monkeypatch):
             code = code.replace("http://127.0.0.1:8000", found.url)
             code = code.replace('json.load(open("tsucb-data/keys.json"))',
                                 'json.loads(Path("tsucb-data/keys.json").read_text())')  # fmt: skip
-            if page == "service.md":
+            if page == "how-to/service.md":
                 code = code.replace(f'Client("{found.url}"', f'Client("{found.url}", loop="{LOOP}"')
             exec(compile("from pathlib import Path\n" + code, page, "exec"), names)
         assert found.loop.counts.rewards == 1
-        if page == "personalizer.md":
+        if page == "coming-from/personalizer.md":
             names["client"]._client.close()  # type: ignore[attr-defined]

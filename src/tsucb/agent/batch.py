@@ -30,7 +30,8 @@ from tsucb.agent.seen import next_arm_seen, write_reason
 from tsucb.checks import SMALLEST, flushed
 from tsucb.compiler import compiled, offers
 from tsucb.compiler.memory import borrowed
-from tsucb.models.model import believe_predicted
+from tsucb.extras import require
+from tsucb.models.model import predicted_belief
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.policy import choose
@@ -136,6 +137,7 @@ class DecisionBatch(Sequence[Decision]):
         >>> list(agent.choose_many([[1.0], [2.0]]).table())
         ['id', 'arm', 'probability']
         """
+        require("tables", "pandas")
         import pandas as pd
 
         columns = {"id": self.ids, "arm": self.arms, "probability": self.probabilities}
@@ -214,7 +216,7 @@ def _decide_compiled(
 ) -> Any:  # fmt: skip
     """Decide by compiled code, some contexts at a time; return what was seen, if it is not much."""
     model, machine, count = known.model, known.machine, len(contexts)
-    predicts = offers(believe_predicted, type(model)) and model.initial_pulls == 0
+    predicts = offers(predicted_belief, type(model)) and model.initial_pulls == 0
     kept = count * (4 * columns.size + 2) <= MOST_SEEN
     wide = 2 if predicts else 4 * columns.size + 2
     seen = np.empty((count, wide)) if kept or predicts else np.empty((min(count, PIECE), wide))
@@ -285,7 +287,7 @@ def _choose_rows(  # type: ignore[no-untyped-def]
     mean, std = borrowed(mean), borrowed(std)
     for i in range(places.size):
         step = counts[DECISIONS] + counts[OBSERVATIONS] + 1
-        belief = believe_predicted(model, state, mean[i], std[i], columns, step, rng)
+        belief = predicted_belief(model, state, mean[i], std[i], columns, step, rng)
         choice = choose(policy, belief, rng)
         write_reason(reasons[i], choice)
         words = contexts[i].view(np.uint64)

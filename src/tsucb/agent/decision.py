@@ -9,6 +9,8 @@ import numpy as np
 from tsucb.agent.knowledge import Offer
 from tsucb.beliefs.belief import Belief
 from tsucb.contexts.readers import Arm
+from tsucb.display import text_table
+from tsucb.extras import require
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.ts_ucb import TSUCB
@@ -200,20 +202,27 @@ class Explanation:
 
     def table(self) -> "pd.DataFrame":
         """Return one row per arm: mean, std, estimate, radius, ratio, and which was chosen."""
+        require("tables", "pandas")
         import pandas as pd
 
-        columns = {
-            "mean": self.mean,
-            "std": self.std,
-            "estimate": self.estimate,
-            "radius": self.radius,
-            "ratio": self.ratio,
-        }
-        if not self._by_ratio:
-            del columns["ratio"]
-        table = pd.DataFrame(columns, index=pd.Index(self.arms, name="arm"))
+        table = pd.DataFrame(self._columns(), index=pd.Index(self.arms, name="arm"))
         table["chosen"] = ["<" if i == self.chosen else "" for i in range(len(self.arms))]
         return table
+
+    def _columns(self) -> dict[str, Floats]:
+        """Return what was seen of every arm, by name."""
+        names = ["mean", "std", "estimate", "radius", *["ratio"] * self._by_ratio]
+        return {name: getattr(self, name) for name in names}
+
+    def _rows(self) -> tuple[list[str], list[list[str]]]:
+        """Return the header and the rows of the table, as text."""
+        columns = self._columns()
+        rows = [
+            [str(arm), *(f"{values[i]:.4g}" for values in columns.values()), ""]
+            for i, arm in enumerate(self.arms)
+        ]
+        rows[self.chosen][-1] = "<"
+        return ["arm", *columns, "chosen"], rows
 
     def __str__(self) -> str:
         if np.isnan(self.mean).any():
@@ -228,7 +237,7 @@ class Explanation:
             lines[0] += f": {self.target_name} = {self.target:.4g}"
         if self._by_ratio:
             lines[0] += f", α_t = {self.alpha:.4g}"
-        return "\n".join([*lines, self.table().to_string(float_format="{:.4g}".format)])
+        return "\n".join([*lines, text_table(*self._rows())])
 
 
 class ArmEstimates(Explanation):

@@ -18,6 +18,7 @@ import numpy as np
 from tsucb.checks import whole_number
 from tsucb.contexts.readers import one_by_one
 from tsucb.contexts.values import values_of
+from tsucb.extras import require
 from tsucb.files import write_whole
 from tsucb.logs.decision_log import FINISHED, JOURNAL, Row
 
@@ -74,6 +75,7 @@ class DecisionLog:
             return
         if not isinstance(target, str | os.PathLike):
             raise TypeError(f"a log is a path or a function, not {target!r}")
+        require("tables", "pyarrow")
         self.folder = Path(target)
         if self.folder.is_file():
             raise ValueError(f"{self.folder} is a file; a decision log is a folder")
@@ -242,6 +244,7 @@ def as_parquet(rows: list[Row]) -> bytes:
 
 def write_parquet(groups: Iterable[list[Row]], sink: Any) -> None:
     """Write rows of both kinds as a Parquet file, with one group of them in memory at a time."""
+    require("tables", "pyarrow")
     import pyarrow as pa
     import pyarrow.parquet as pq
 

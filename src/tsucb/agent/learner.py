@@ -79,6 +79,7 @@ from tsucb.contexts.readers import (
     wanted_width,
 )
 from tsucb.contexts.values import shown
+from tsucb.extras import require
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.hashed_linear import HashedLinear
@@ -213,6 +214,7 @@ class Learner:
         One row for each arm and feature; for K-armed models the one parameter is the arm's mean
         reward. Empty for networks.
         """
+        require("tables", "pandas")
         import pandas as pd
 
         known, rows = self.prepared(), []
@@ -226,6 +228,7 @@ class Learner:
 
     def arms_summary(self) -> "pd.DataFrame":
         """Return one row per arm: pulls and mean reward."""
+        require("tables", "pandas")
         import pandas as pd
 
         known = self.prepared()

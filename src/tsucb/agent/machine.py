@@ -15,9 +15,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numba import types
-from numba.core import cgutils
-from numba.extending import NativeValue, intrinsic, models, register_model, unbox
-from numba.np.arrayobj import make_array, populate_array
 from numpy.typing import NDArray
 
 from tsucb.agent.open_decisions import (
@@ -43,9 +40,10 @@ from tsucb.beliefs.law import Law, law_of
 from tsucb.checks import LARGEST, SMALLEST, flushed
 from tsucb.compiler import class_of, compiled, held, hook, implements, in_compiled_code, offers
 from tsucb.compiler.memory import Kept, keepable
+from tsucb.compiler.text import LENT_BYTES, bytes_of, text_from
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hybrid_linear import HybridLinear
-from tsucb.models.model import believe, training_due, update
+from tsucb.models.model import belief, training_due, update
 from tsucb.numeric.arrays import Floats, Integers, taken
 from tsucb.policies.policy import Choice, choose, explored
 from tsucb.step import Player, initial_pulls, runs_compiled
@@ -122,64 +120,6 @@ class Deciding(NamedTuple):
 
 
 Decided: TypeAlias = tuple[int, str, bytes]
-
-
-# Bytes and text at little cost
-
-
-class Lent(types.Bytes):  # type: ignore[misc]
-    """Numba's type of bytes that the caller keeps alive during the call; no reference counts."""
-
-
-register_model(Lent)(models.ArrayModel)
-LENT_BYTES = Lent(types.uint8, 1, "C", readonly=True)
-
-
-@unbox(Lent)
-def unbox_lent(kind, given, c):  # type: ignore[no-untyped-def]
-    place = cgutils.alloca_once(c.builder, c.pyapi.cstring)
-    size = cgutils.alloca_once(c.builder, c.pyapi.py_ssize_t)
-    good = c.pyapi.bytes_as_string_and_size(given, place, size)
-    value = lent(c.context, c.builder, kind, c.builder.load(place), c.builder.load(size))
-    return NativeValue(value, is_error=c.builder.not_(good))
-
-
-def lent(context: Any, builder: Any, kind: Any, data: Any, count: Any) -> Any:
-    """Return `count` bytes at an address as a value of the type `Lent`."""
-    array = make_array(kind)(context, builder)
-    populate_array(array, data, [count], [context.get_constant(types.intp, 1)], 1, None)
-    return array._getvalue()
-
-
-@intrinsic
-def bytes_of(_, numbers, count):  # type: ignore[no-untyped-def]
-    """Return the bytes of the first `count` numbers; Python copies them."""
-
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        array = make_array(numbers)(context, builder, arguments[0])
-        data = builder.bitcast(array.data, cgutils.voidptr_t)
-        return lent(context, builder, LENT_BYTES, data, builder.mul(arguments[1], array.itemsize))
-
-    return LENT_BYTES(numbers, count), code
-
-
-@intrinsic
-def text_from(_, letters, first):  # type: ignore[no-untyped-def]
-    """Return the string of the letters from the first one on; Python copies it."""
-
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        array = make_array(letters)(context, builder, arguments[0])
-        text = cgutils.create_struct_proxy(types.unicode_type)(context, builder)
-        text.data = builder.bitcast(builder.gep(array.data, [arguments[1]]), text.data.type)
-        text.length = builder.sub(array.nitems, arguments[1])
-        text.kind = context.get_constant(types.int32, 1)  # bytes for each letter
-        text.is_ascii = context.get_constant(types.uint32, 1)
-        text.hash = context.get_constant(types.intp, -1)  # not known
-        text.meminfo = cgutils.get_null_value(text.meminfo.type)
-        text.parent = cgutils.get_null_value(text.parent.type)
-        return text._getvalue()
-
-    return types.unicode_type(letters, first), code
 
 
 # Contexts
@@ -566,15 +506,15 @@ def fill_places(deciding, values, words, columns, places, seen):  # type: ignore
     n = first_places(deciding, columns, words, rest, places, seen)
     if n < places.size:
         step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
-        whole = believe(model, state, context, columns, step, rng)
+        whole = belief(model, state, context, columns, step, rng)
     while n < places.size:
         step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
         if n == 0:
-            belief = whole
+            present = whole
         else:
             left = rest[: columns.size - n]
-            belief = belief_of_rest(whole, left, model, state, context, columns, step, rng)
-        choice = choose_seen(deciding.policy, belief, rng, seen[n])
+            present = belief_of_rest(whole, left, model, state, context, columns, step, rng)
+        choice = choose_seen(deciding.policy, present, rng, seen[n])
         fill_place(n, choice.arm, columns, words, books, rest, places)
         n += 1
 
@@ -618,7 +558,7 @@ def rest_of_belief(whole, left, model, state, context, columns, step, rng):  # t
 
 @implements(belief_of_rest, Law)
 def rest_believed_again(whole, left, model, state, context, columns, step, rng):  # type: ignore[no-untyped-def]
-    return believe(model, state, context, taken(columns, left), step, rng)
+    return belief(model, state, context, taken(columns, left), step, rng)
 
 
 # Machines
@@ -699,7 +639,7 @@ class Machine:
             raise AttributeError(name)
         code = f"{name} long" if self.long and f"{name} long" in FUNCTIONS else name
         memory: Kept = getattr(self, FUNCTIONS[code][1])
-        method = MethodType(machine_code(code, memory.kind), memory.address)
+        method = MethodType(machine_code(code, memory.kind), memory)
         setattr(self, name, method)  # found at once from now on
         return method
 

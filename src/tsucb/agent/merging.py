@@ -26,6 +26,7 @@ from tsucb.agent.snapshot import check_knowledge
 from tsucb.contexts.encoding import Encoder
 from tsucb.contexts.readers import AnyArmFeatures, AnyContext, Arm, Reader
 from tsucb.contexts.values import shown
+from tsucb.extras import require
 from tsucb.models.forgetting import without_forgetting
 from tsucb.structure import pack_object
 
@@ -270,6 +271,7 @@ def _ids(table: OpenTable, open: Any) -> list[Any]:
 
 def pieces(path: str | os.PathLike[str]) -> Iterator[Any]:
     """Yield the rows of a Parquet file, or of all in a folder by their names, in pieces."""
+    require("tables", "pyarrow")
     import pyarrow.parquet as pq
 
     for file in files(path):
@@ -288,6 +290,7 @@ def files(path: str | os.PathLike[str]) -> list[Path]:
 
 def check_files(learner: Learner, path: str | os.PathLike[str], settings: dict[str, Any]) -> None:
     """Raise ValueError for arms or rewards that cannot be learned, before anything is."""
+    require("tables", "pyarrow")
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -319,12 +322,9 @@ def fitted_on_cluster(
     agent: Any, path: str | os.PathLike[str], settings: Any, cluster: Any
 ) -> "Agent":
     """Return the agent after the files at a path, of which Dask's workers learn one each."""
-    try:
-        from distributed import Client, as_completed
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            "cluster= needs Dask; install it with: pip install 'tsucb[cluster]'"
-        ) from None
+    require("cluster", "distributed")
+    from distributed import Client, as_completed
+
     base: Agent = agent.__copy__()
     client = cluster if isinstance(cluster, Client) else Client(cluster, timeout=10)
     try:

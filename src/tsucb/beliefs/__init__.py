@@ -4,8 +4,12 @@ from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.beta import Beta, BetaBelief
 from tsucb.beliefs.gamma import Gamma, GammaBelief
 from tsucb.beliefs.gaussian import Gaussian, GaussianBelief
-from tsucb.beliefs.hybrid_gaussian import HybridGaussian, HybridGaussianBelief
-from tsucb.beliefs.joint_gaussian import JointGaussian, JointGaussianBelief
+from tsucb.beliefs.joint_gaussian import (
+    HybridGaussian,
+    HybridGaussianBelief,
+    JointGaussian,
+    JointGaussianBelief,
+)
 from tsucb.beliefs.law import IndependentLaw, Law
 from tsucb.beliefs.logit_normal import LogitNormal, LogitNormalBelief
 from tsucb.beliefs.samples import SampleBelief, Samples

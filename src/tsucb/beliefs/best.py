@@ -301,11 +301,23 @@ def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
         for k in range(count):
             own[k] += at_floor[0] * slope[k, 0]
             spread[k] += at_floor[0] * slope[k, 0] ** 2
-    gain = np.zeros(regret.size)
     for k in range(count):
-        if own[k] > 0.0:
-            spread[k] += own[k] ** 2 / probability[k]
-        gain[arms[k]] = lean(belief, arms[k]) ** 2 * spread[k]
+        g = lean(belief, arms[k])
+        own[k], spread[k] = g * own[k], g * g * spread[k]
+    return with_own_deviations(regret, arms, probability, own, spread)
+
+
+@compiled
+def with_own_deviations(regret, arms, probability, own, spread):  # type: ignore[no-untyped-def]
+    """Return regret and gain, given Σ over b ≠ a of D(a, b) and of D(a, b)² / P(b best).
+
+    D(a, b) = E[f(a); b best] − mean(a) P(b best); over all b they sum to zero.
+    """
+    gain = np.zeros(regret.size)
+    for k in range(arms.size):
+        if probability[k] > 0.0:
+            spread[k] += own[k] * own[k] / probability[k]
+        gain[arms[k]] = spread[k]
     for a in range(regret.size):
         regret[a] = max(regret[a], 0.0)  # rounding: the expected maximum is above every mean
     return regret, gain

@@ -9,14 +9,12 @@ from numpy.typing import ArrayLike
 from tsucb.beliefs.belief import Belief, positive_vector
 from tsucb.beliefs.gaussian import REACH
 from tsucb.beliefs.law import (
-    IndependentLaw,
+    LogitLaw,
     distribution,
     draw,
     law_of,
     lean,
-    reward_at,
     upper_quantiles,
-    variable_at,
     window,
 )
 from tsucb.compiler import compiled, implements
@@ -28,8 +26,8 @@ SMALLEST = 1e-300  # stands for the smallest positive float
 CHANCE = 1e-7  # of equal draws that may be neglected
 
 
-class Beta(IndependentLaw):
-    """Arm a's mean reward is Beta(alpha[a], beta[a]); its integrals are over the logit."""
+class Beta(LogitLaw):
+    """Arm a's mean reward is Beta(alpha[a], beta[a])."""
 
     alpha: Floats
     beta: Floats
@@ -128,14 +126,3 @@ def distribution_beta(belief, arm, u):  # type: ignore[no-untyped-def]
 @implements(lean, Beta)
 def lean_beta(belief, arm):  # type: ignore[no-untyped-def]
     return 1.0 / (belief.law.alpha[arm] + belief.law.beta[arm])
-
-
-@implements(reward_at, Beta)
-def reward_at_beta(belief, u):  # type: ignore[no-untyped-def]
-    x, y = 1.0 / (1.0 + math.exp(-u)), 1.0 / (1.0 + math.exp(u))
-    return x, x * y
-
-
-@implements(variable_at, Beta)
-def variable_at_beta(belief, x):  # type: ignore[no-untyped-def]
-    return math.log(x / (1.0 - x))

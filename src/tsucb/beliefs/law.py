@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from tsucb.compiler import hook
+from tsucb.compiler import hook, implements
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.record import Record
 
@@ -53,6 +53,10 @@ class Law(Record):
 
 class IndependentLaw(Law):
     """A law under which the arms' mean rewards are independent, each with a density."""
+
+
+class LogitLaw(IndependentLaw):
+    """A law of independent probabilities, whose integrals are over the logit."""
 
 
 @hook
@@ -93,3 +97,14 @@ def reward_at(belief: Any, u: float) -> tuple[float, float]:
 @hook
 def variable_at(belief: Any, x: float) -> float:
     """Return the u at which the reward is x."""
+
+
+@implements(reward_at, LogitLaw)
+def probability_at_logit(belief, u):  # type: ignore[no-untyped-def]
+    x, y = 1.0 / (1.0 + math.exp(-u)), 1.0 / (1.0 + math.exp(u))
+    return x, x * y
+
+
+@implements(variable_at, LogitLaw)
+def logit_at(belief, x):  # type: ignore[no-untyped-def]
+    return math.log(x / (1.0 - x))

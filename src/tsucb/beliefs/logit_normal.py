@@ -1,22 +1,29 @@
 """Independent probabilities with normal logits, as logistic regression has them."""
 
-import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief, nonnegative, vector
-from tsucb.beliefs.best import NODES, POINTS, WEIGHTS, hazards, mean_above, mesh, regret_and_gain
+from tsucb.beliefs.best import (
+    NODES,
+    POINTS,
+    WEIGHTS,
+    hazards,
+    mean_above,
+    mesh,
+    regret_and_gain,
+    with_own_deviations,
+)
 from tsucb.beliefs.gaussian import REACH, quick_normal
 from tsucb.beliefs.law import (
-    IndependentLaw,
+    LogitLaw,
     distribution,
     draw,
     law_of,
     reward_at,
     upper_quantiles,
-    variable_at,
     window,
 )
 from tsucb.compiler import compiled, implements
@@ -40,8 +47,8 @@ def _sums_to_the_end() -> Floats:
 TO_THE_END = _sums_to_the_end()
 
 
-class LogitNormal(IndependentLaw):
-    """Arm a's mean reward is σ(η) with η ~ N(centre[a], scale[a]²); integrals are over η."""
+class LogitNormal(LogitLaw):
+    """Arm a's mean reward is σ(η) with η ~ N(centre[a], scale[a]²)."""
 
     centre: Floats
     scale: Floats
@@ -118,17 +125,6 @@ def distribution_logit_normal(belief, arm, u):  # type: ignore[no-untyped-def]
     return cdf, pdf / scale
 
 
-@implements(reward_at, LogitNormal)
-def reward_at_logit_normal(belief, u):  # type: ignore[no-untyped-def]
-    x = logistic(u)
-    return x, x * logistic(-u)
-
-
-@implements(variable_at, LogitNormal)
-def variable_at_logit_normal(belief, x):  # type: ignore[no-untyped-def]
-    return math.log(x / (1.0 - x))
-
-
 @implements(regret_and_gain, LogitNormal)
 def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
     """Return regret and gain; E[f(a) | f(a) ≤ x] has no formula here and is summed.
@@ -158,14 +154,7 @@ def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
         for a in range(count):
             own[a] -= at_floor * at_floor_below[a]
             spread[a] += at_floor * at_floor_below[a] ** 2
-    gain = np.zeros(regret.size)
-    for a in range(count):
-        if probability[a] > 0.0:
-            spread[a] += own[a] * own[a] / probability[a]
-        gain[arms[a]] = spread[a]
-    for a in range(regret.size):
-        regret[a] = max(regret[a], 0.0)  # rounding: the expected maximum is above every mean
-    return regret, gain
+    return with_own_deviations(regret, arms, probability, own, spread)
 
 
 @compiled

@@ -25,9 +25,9 @@ from tsucb.beliefs.best import add_win, expected_best, gain_of_wins, regret_and_
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.beliefs.law import Law, draw
 from tsucb.compiler import class_of, compiled, hook, implements, offers
+from tsucb.compiler.normals import AT_ONCE, highest_normal, put_normals, raise_to_normals
 from tsucb.numeric.arrays import Floats, largest_of, place_of_largest, quantiles
 from tsucb.numeric.bursts import burst, normal, uniform
-from tsucb.numeric.normals import AT_ONCE, highest_normal, put_normals, raise_to_normals
 
 FAR = 1.5  # from here on the excesses are rare enough to be faster than draws
 BLOCK = 64  # draws that IDS makes at a time: all arms' fit into the cache

@@ -8,6 +8,8 @@ import os
 import sys
 from typing import Any
 
+from tsucb.extras import MissingExtra, require
+
 INTERRUPTED = 130  # the exit code that shells use
 
 
@@ -18,9 +20,13 @@ def main() -> None:
             # Print a question mark for a character that the terminal cannot show.
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="replace")
+        require("cli", "typer", "rich")
         from tsucb.cli.commands import answer
 
         code = answer(sys.argv[1:])
+    except MissingExtra as error:
+        print(f"tsucb: {error}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         code = INTERRUPTED
     if code == INTERRUPTED:

@@ -10,6 +10,7 @@ import typer
 
 import tsucb
 from tsucb.cli import INTERRUPTED
+from tsucb.extras import MissingExtra
 
 # The line of each command in the help. Only the command that is called is loaded.
 COMMANDS = {
@@ -59,7 +60,7 @@ Version = Annotated[
 
 
 def options(version: Version = False) -> None:
-    """TS-UCB: bandits that improve on Thompson sampling at no extra cost."""
+    """Bayesian bandits that learn while they decide: TS-UCB, Thompson sampling and others."""
 
 
 def answer(arguments: list[str]) -> int:
@@ -67,7 +68,7 @@ def answer(arguments: list[str]) -> int:
     try:
         app = application(arguments)
         return int(app(arguments, prog_name="tsucb", standalone_mode=False) or 0)
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, MissingExtra) as error:
         return refuse(sentence(error))
     except MemoryError as error:
         return refuse(f"not enough memory ({sentence(error) or 'none left'}); give smaller numbers")

@@ -21,7 +21,6 @@ from tsucb.logs.decision_log import is_decision_log
 from tsucb.logs.estimators import interval
 from tsucb.logs.logged_data import check_events
 from tsucb.paper.news import log_files, read_day
-from tsucb.paper.news.events import news_events
 from tsucb.policies.names import named_policy, usual_ucb
 
 
@@ -247,7 +246,7 @@ def news_days(path: Path, strict: bool) -> Iterator[tuple[str, LoggedData]]:
         day = read_day(file, strict=strict)
         for problem in day.problems:
             typer.echo(f"{file.name}: skipped {problem}", err=True)
-        yield day.name + " (generated)" * day.generated, news_events(day)
+        yield day.name + " (generated)" * day.generated, day.logged_data()
 
 
 def with_model(events: LoggedData, name: ModelName, noise: float) -> tuple[LoggedData, Any]:

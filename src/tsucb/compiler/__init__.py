@@ -16,6 +16,7 @@ from tsucb.compiler.dispatch import (
     shared,
     undisturbed,
 )
+from tsucb.compiler.notice import announce_compilation
 
 __all__ = [
     "MissingImplementation",
@@ -33,3 +34,5 @@ __all__ = [
     "shared",
     "undisturbed",
 ]
+
+announce_compilation()

@@ -1,32 +1,34 @@
-"""Where machine code is kept between processes: slow without it, but never wrong or impossible.
+"""Keep machine code on disk between processes: one file per function and signature.
 
-Numba's disk cache does not notice a change in *another* file that a cached function calls, and it
-unpickles what it finds. So each folder is named after a hash of every source its code can come
-from, belongs to the user (or root) alone, and whatever cannot be read or written is compiled anew.
+A file's name is a hash of all that the code depends on: the function, the types of its arguments,
+options, versions, the processor, and the sources that it can come from. The same text is inside the
+file, under a checksum, and is compared when the file is read. Files are written aside and renamed,
+so processes need no lock and no index. Unpickling runs code, so only files that nobody but the user
+(or root) can have written are read. Whatever goes wrong, the function is compiled.
 """
 
-import atexit
 import functools
 import hashlib
+import logging
 import os
 import pickle
 import platform
 import re
-import shutil
+import secrets
 import stat
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import llvmlite
+import llvmlite.binding
 import numba
+import numpy as np
 from numba import types
-from numba.core.caching import CompileResultCacheImpl, IndexDataCacheFile, _Cache
+from numba.core.compiler import CompileResult
 from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 
@@ -34,181 +36,290 @@ from tsucb.compiler.memory import KeptType
 from tsucb.files import cache_folder
 
 PACKAGE = Path(__file__).parent.parent
-# Parts of the package whose code is compiled into nobody else's: they count for their own only.
-APART = ("adapters", "cli", "logs", "paper", "service", "sets", "testing")
-LIFETIME = 30 * 24 * 3600  # seconds after which a folder that nobody used may go
+# Parts of the package that are compiled into no other part's functions but those that import them.
+APART = (
+    "adapters", "agent", "cli", "contexts", "evaluation", "logs", "pages", "paper", "service",
+    "sets", "testing",
+)  # fmt: skip
+FOLDER = "tsucb-kernels"
+NAME = re.compile(r"[\w.]+-[0-9a-f]{32}\.kernel(\.[0-9a-f]{16}\.part)?")
+MAGIC = b"tsucb kernel 1\n"
+LIFETIME = 30 * 24 * 3600  # seconds after which a file that nobody used is removed
+DAY = 24 * 3600
+# Settings of Numba that change the code.
+SETTINGS = ("OPT", "BOUNDSCHECK", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX")
+
+log = logging.getLogger(__name__)
 
 
-class KernelCache(_Cache):  # type: ignore[misc]
-    """The machine code of one function, in a folder for the classes of each signature."""
+class KernelCache:
+    """The machine code of one function; what Numba's dispatcher asks for code by signature."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-        name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
-        version = "".join(map(str, sys.version_info[:2])) + getattr(sys, "abiflags", "")
-        self._name = re.sub(r"[^\w.]", "", name) + f"-py{version}"
-        self._enabled = True
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        self._function, self._options = function, options
 
     @property
-    def cache_path(self) -> str:
-        """The folder of the package's own classes."""
-        return str(kernel_folder(frozenset()))
-
-    def enable(self) -> None:
-        """Use the cache, as is the default."""
-        self._enabled = True
-
-    def disable(self) -> None:
-        """Compile everything anew."""
-        self._enabled = False
-
-    def flush(self) -> None:
-        """Forget the package's own entries."""
-        self._file(frozenset()).flush()
+    def cache_path(self) -> str | None:
+        """The folder of the files; None if there is none that can be trusted."""
+        folder = private_folder(FOLDER)
+        return None if folder is None else str(folder)
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """The machine code for these argument types; None if it is not there or is damaged."""
+        """Return the compiled function for these argument types; None if it has to be compiled."""
         try:
-            modules = self._modules(signature)
-            if modules is None:
-                return None
-            if modules:  # whatever compiler extensions they need
-                target.refresh()
             rtsys.initialize(target)  # all that finished code needs; the compiler loads for 0.3 s
             key = self._key(signature, target.codegen())
-            digest, code = self._file(modules).load(key)
-            if hashlib.sha256(code).digest() != digest:
+            content = None if key is None else read_file(self._name(key), key)
+            if content is None:
                 return None
-            return CompileResultCacheImpl.rebuild(self, target, pickle.loads(code))
-        except Exception:  # nothing there, or whatever a damaged file makes of unpickling
+            found = CompileResult._rebuild(target, *pickle.loads(content))
+            return found if found.signature.args == arguments_of(signature) else None
+        except Exception:
+            log.debug("%s is compiled again", self._function.__qualname__, exc_info=True)
             return None
 
-    def save_overload(self, signature: Any, data: Any) -> None:
-        """Keep the machine code for these argument types, if it can be found and read again."""
-        modules = self._modules(signature)
+    def save_overload(self, signature: Any, result: Any) -> None:
+        """Keep the compiled function for these argument types, if another process can use it."""
         # What was compiled with an address in it, of a C function say, is of this process alone.
-        if modules is None or data.library.has_dynamic_globals:
+        if result.library.has_dynamic_globals:
             return
-        key = self._key(signature, data.codegen)
-        code = dumps(CompileResultCacheImpl.reduce(self, data))
-        file = self._file(modules)
-        with suppress(OSError):  # a full or read-only disk
-            try:
-                file.save(key, (hashlib.sha256(code).digest(), code))
-            except Exception:  # a damaged index: begin a new one
-                file.flush()
-                file.save(key, (hashlib.sha256(code).digest(), code))
+        try:
+            key = self._key(signature, result.target_context.codegen())
+            if key is not None:
+                write_file(self._name(key), key, dumps(result._reduce()))
+        except Exception:  # a full or read-only disk; something that cannot be pickled
+            log.debug("%s is not kept", self._function.__qualname__, exc_info=True)
 
-    def _modules(self, signature: Any) -> frozenset[str] | None:
-        """Modules, beside the package's own, that the code depends on; None if not importable."""
-        found: set[str] = {self._function.__module__}
-        for kind in getattr(signature, "args", signature):
-            for cls in _classes(kind):
-                if not _importable(cls):
-                    return None
-                found.add(cls.__module__)
-        if "__main__" in found:
+    def _key(self, signature: Any, codegen: Any) -> bytes | None:
+        """Return all that the code depends on; None if another process cannot have the same."""
+        function, kinds = self._function, arguments_of(signature)
+        classes = [cls for kind in kinds for cls in classes_in(kind)]
+        modules = frozenset([function.__module__, *(cls.__module__ for cls in classes)])
+        if function.__closure__ or "__main__" in modules or not all(map(is_importable, classes)):
             return None
-        return frozenset(name for name in found if not _is_core(name))
+        lines = [
+            f"{function.__module__}.{function.__qualname__}",
+            hashlib.sha256(function.__code__.co_code).hexdigest(),
+            *map(str, kinds),
+            *(f"{cls.__module__}.{cls.__qualname__}" for cls in classes),
+            *(f"{name}={_ordered(value)}" for name, value in sorted(self._options.items())),
+            *(f"{name}={getattr(numba.config, name, None)}" for name in SETTINGS),
+            os.environ.get("TSUCB_COMPILER", ""),
+            *map(str, codegen.magic_tuple()),
+            identity(modules),
+        ]
+        return "\n".join(lines).encode()
 
-    def _file(self, modules: frozenset[str]) -> IndexDataCacheFile:
-        return IndexDataCacheFile(str(kernel_folder(modules)), self._name, "")
-
-    def _key(self, signature: Any, codegen: Any) -> tuple[Any, ...]:
-        code = hashlib.sha256(self._function.__code__.co_code).hexdigest()
-        return signature, codegen.magic_tuple(), code
+    def _name(self, key: bytes) -> str:
+        module = self._function.__module__.rpartition(".")[2]
+        name = re.sub(r"[^\w.]", "", f"{module}.{self._function.__qualname__}")[:100]
+        return f"{name}-{hashlib.sha256(key).hexdigest()[:32]}.kernel"
 
 
-def _classes(kind: Any) -> Iterable[type]:
-    """The classes of the named tuples in a Numba type."""
+def arguments_of(signature: Any) -> tuple[Any, ...]:
+    """Return the types of the arguments of a signature, or of a tuple of types."""
+    return tuple(getattr(signature, "args", signature))
+
+
+def _ordered(value: Any) -> str:
+    return str(sorted(value) if isinstance(value, set) else value)
+
+
+def classes_in(kind: Any) -> Iterator[type]:
+    """Yield the classes of the named tuples in a Numba type."""
     if isinstance(kind, types.BaseNamedTuple):
         yield kind.instance_class
     kept = [kind.contents] if isinstance(kind, KeptType) else []
     for part in (*kept, *(kind.types if isinstance(kind, types.BaseTuple) else ())):
-        yield from _classes(part)
+        yield from classes_in(part)
 
 
-def _importable(cls: type) -> bool:
-    """Whether another process finds the very same class by its name."""
+def is_importable(cls: type) -> bool:
+    """Return whether another process finds the very same class by its name."""
     found: Any = sys.modules.get(cls.__module__)
     for part in cls.__qualname__.split("."):
         found = getattr(found, part, None)
-    return found is cls and cls.__module__ != "__main__"
+    return found is cls
 
 
-def _is_core(module: str) -> bool:
-    package, _, rest = module.partition(".")
-    return package == PACKAGE.name and rest.partition(".")[0] not in APART
+# Files
+
+
+def read_file(name: str, key: bytes) -> bytes | None:
+    """Return the content of a file written for this key; None if there is none to be trusted."""
+    folder = private_folder(FOLDER)
+    if folder is None:
+        return None
+    path = folder / name
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    except FileNotFoundError:
+        return None
+    with open(handle, "rb") as file:
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode) or not is_own(about):
+            return None
+        data = file.read()
+    if about.st_mtime < time.time() - DAY:
+        with suppress(OSError):  # a filled cache that cannot be written is a good one
+            os.utime(path)
+    head, body = data[: len(MAGIC) + 32], data[len(MAGIC) + 32 :]
+    size = int.from_bytes(body[:8], "little")
+    if head != MAGIC + hashlib.sha256(body).digest() or body[8 : 8 + size] != key:
+        return None
+    return body[8 + size :]
+
+
+def write_file(name: str, key: bytes, content: bytes) -> None:
+    """Write a file for this key, all of it or nothing."""
+    folder = private_folder(FOLDER)
+    if folder is None:
+        return
+    body = len(key).to_bytes(8, "little") + key + content
+    aside = folder / f"{name}.{secrets.token_hex(8)}.part"
+    try:
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(MAGIC + hashlib.sha256(body).digest() + body)
+        os.replace(aside, folder / name)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+    remove_old(folder)
 
 
 @functools.cache
-def kernel_folder(modules: frozenset[str]) -> Path:
-    """The folder for code that depends on the package and on these other modules."""
-    name = f"kernels-{identity(modules)[:16]}"
-    with suppress(OSError, RuntimeError):  # no home, or a home that cannot be written
+def remove_old(folder: Path) -> None:
+    """Remove files of this module that nobody has used for long, once in a process."""
+    for path in folder.iterdir():
+        unfinished = path.name.endswith(".part")
+        if NAME.fullmatch(path.name):
+            with suppress(OSError):
+                about = path.lstat()
+                old = about.st_mtime < time.time() - (DAY if unfinished else LIFETIME)
+                if old and stat.S_ISREG(about.st_mode):
+                    path.unlink()
+
+
+@functools.cache
+def private_folder(name: str) -> Path | None:
+    """Return a folder in the user's cache that nobody else can write to, made if need be."""
+    try:
         folder = Path(os.path.realpath(cache_folder())) / name
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if _is_private(folder):
-            with suppress(OSError):  # a filled cache that cannot be written is a good one
-                os.utime(folder)
-                _clear_old(folder)
+        missing = [place for place in (folder, *folder.parents) if not place.exists()]
+        for place in reversed(missing):
+            with suppress(FileExistsError):  # by another process, just now
+                place.mkdir(mode=0o700)
+        if is_private(folder):
             return folder
-    folder = _own_folder() / name
-    folder.mkdir(exist_ok=True)
-    return folder
+        log.warning("machine code is not kept: other users can write to %s", folder)
+    except (OSError, RuntimeError) as error:  # no home, or a home that cannot be written
+        log.info("machine code is not kept: %s", error)
+    return None
 
 
-@functools.cache
-def _own_folder() -> Path:
-    """A new folder for this process alone, for want of a better place."""
-    folder = Path(tempfile.mkdtemp(prefix="tsucb-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
-def _is_private(folder: Path) -> bool:
-    """Whether nobody but the user (or root) can put anything into the folder, or in its place."""
-    if not hasattr(os, "getuid"):
-        return True
-    for place in (folder, *folder.parents):
-        found = place.lstat()
-        writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        # In a sticky folder such as /tmp others can add files, but not replace ours.
-        if writable and (place == folder or not found.st_mode & stat.S_ISVTX):
-            return False
-        if stat.S_ISLNK(found.st_mode) or found.st_uid not in (0, os.getuid()):
+def is_private(folder: Path) -> bool:
+    """Return whether nobody else can put anything into the folder, or another in its place."""
+    about = folder.lstat()
+    if stat.S_ISLNK(about.st_mode) or not is_own(about):
+        return False
+    for place in folder.parents:
+        about = place.lstat()
+        allowed = stat.S_IWGRP if is_own_group(about.st_gid) else 0
+        if about.st_mode & stat.S_ISVTX:  # such as /tmp: others can add files, not replace ours
+            allowed = stat.S_IWGRP | stat.S_IWOTH
+        if stat.S_ISLNK(about.st_mode) or not is_own(about, allowed):
             return False
     return True
 
 
-def _clear_old(folder: Path) -> None:
-    """Remove the folders beside this one that have not been used for long."""
-    for other in folder.parent.glob("kernels-*"):
-        if other != folder and other.lstat().st_mtime < time.time() - LIFETIME:
-            shutil.rmtree(other, ignore_errors=True)
+def is_own(about: os.stat_result, allowed: int = 0) -> bool:
+    """Return whether a file is the user's or root's, and others may not write but as `allowed`.
+
+    Where there are no users, it always is.
+    """
+    if not hasattr(os, "getuid"):
+        return True
+    writable = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) & ~allowed
+    return about.st_uid in (0, os.getuid()) and not writable
+
+
+def is_own_group(group: int) -> bool:
+    """Return whether a group is the user's own, as where umask 002 is usual."""
+    try:
+        import grp
+        import pwd
+
+        user, found = pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(group)
+    except (ImportError, KeyError):
+        return False
+    return found.gr_name == user and set(found.gr_mem) <= {user}
+
+
+def processor_name() -> str:
+    """Return LLVM's name of this machine's processor."""
+    return str(llvmlite.binding.get_host_cpu_name())
+
+
+# Sources
 
 
 @functools.cache
 def identity(modules: frozenset[str] = frozenset()) -> str:
-    """A hash of what machine code depends on: versions, and all sources it can come from."""
+    """Return a hash of versions, and of all sources that code of these modules can come from."""
     digest = hashlib.sha256()
-    for version in (numba.__version__, llvmlite.__version__, sys.version, platform.machine()):
-        digest.update(version.encode())
-    files = [p for p in PACKAGE.rglob("*.py") if p.relative_to(PACKAGE).parts[0] not in APART]
-    for name in modules:
-        files += _sources(sys.modules[name])
-    for path in sorted(set(files)):
-        digest.update(path.name.encode() + path.read_bytes())
+    versions = numba.__version__, llvmlite.__version__, np.__version__, sys.version
+    digest.update("\n".join((*versions, platform.machine())).encode())
+    for path in sorted({*core_sources(), *further_sources(modules)}):
+        digest.update(str(path).encode() + path.read_bytes())
     return digest.hexdigest()
 
 
-def _sources(module: ModuleType) -> list[Path]:
-    """The files of the package a module belongs to; of ours, those of its folder."""
-    file = Path(module.__file__ or "")
-    names = module.__name__.split(".")
-    if names[0] == PACKAGE.name:
-        return sorted((PACKAGE / names[1]).rglob("*.py"))
-    top = sys.modules.get(names[0])
-    if len(names) > 1 and top is not None and top.__file__:
+@functools.cache
+def core_sources() -> tuple[Path, ...]:
+    """Return the files of all parts that may be compiled into anybody's functions."""
+    return tuple(
+        path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in APART
+    )
+
+
+def further_sources(modules: Iterable[str]) -> set[Path]:
+    """Return the files beside the core that code of these modules can come from.
+
+    Of a part of this package: the files with compiled functions, and those that they import. Of
+    another package: all its files.
+    """
+    found: set[Path] = set()
+    for name in modules:
+        top, _, rest = name.partition(".")
+        if top != PACKAGE.name:
+            found.update(package_sources(name))
+        elif (part := rest.partition(".")[0]) in APART:
+            for path in (PACKAGE / part).rglob("*.py"):
+                if b"tsucb.compiler" in path.read_bytes():
+                    follow(path, found)
+    return found
+
+
+IMPORT = re.compile(r"^\s*(?:from|import) tsucb\.([\w.]+)(?: import ([^\n(]*)(\(?))?", re.MULTILINE)
+
+
+def follow(path: Path, found: set[Path]) -> None:
+    """Add a file, and those beside the core that it imports."""
+    if path in found or path in core_sources() or not path.is_file():
+        return
+    found.add(path)
+    for module, names, several in IMPORT.findall(path.read_text()):
+        place = PACKAGE.joinpath(*module.split("."))
+        follow(place.with_suffix(".py"), found)
+        if place.is_dir():
+            chosen = [name.split(" ")[0] for name in names.split(", ")]
+            for each in place.glob("*.py") if several else [place / f"{n}.py" for n in chosen]:
+                follow(each, found)
+
+
+def package_sources(name: str) -> list[Path]:
+    """Return the files of the package from outside that a module belongs to."""
+    top, module = sys.modules.get(name.partition(".")[0]), sys.modules[name]
+    if "." in name and top is not None and top.__file__:
         return sorted(Path(top.__file__).parent.rglob("*.py"))
-    return [file]
+    return [Path(module.__file__ or "")]

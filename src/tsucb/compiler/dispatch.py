@@ -22,6 +22,8 @@ import _thread
 import functools
 import gc
 import inspect
+import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -30,16 +32,13 @@ from typing import Any, NamedTuple, TypeVar
 import numba
 import numpy as np
 from numba import types
-from numba.core.cpu_options import FastMathOptions
 from numba.core.registry import CPUDispatcher
-from numba.core.sigutils import normalize_signature
-from numba.core.target_extension import jit_registry, target_registry
-from numba.core.targetconfig import ConfigStack
-from numba.core.typing.templates import AbstractTemplate, infer_global
+from numba.extending import overload
+from numpy.typing import NDArray
 
 from tsucb.compiler.cache import KernelCache
-from tsucb.compiler.memory import Kept
-from tsucb.compiler.parts import KernelCompiler, KernelKeepingGilCompiler, PartCompiler
+from tsucb.compiler.memory import GENERATOR, Kept, generator_at, generator_numbers, layout
+from tsucb.compiler.results import to_python
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -52,8 +51,29 @@ OPTIONS: dict[str, Any] = {
     "error_model": "numpy",
     "nopython": True,
     "no_cfunc_wrapper": True,
-    "no_cpython_wrapper": True,
 }
+# Versions of Numba that the accelerator of `parts` was tested with. With any other, or with
+# TSUCB_COMPILER=public, Numba's own pipeline does all: the same results, after a longer start.
+ACCELERATED = ("0.63", "0.64", "0.65", "0.66", "0.67", "0.68")
+
+
+def part_options() -> dict[str, Any]:
+    """Return the options for functions that are called by compiled code only."""
+    options = {**OPTIONS, "no_cpython_wrapper": True}
+    if os.environ.get("TSUCB_COMPILER") == "public":
+        return options
+    if numba.__version__.rpartition(".")[0] not in ACCELERATED:
+        logging.getLogger(__name__).warning(
+            "compile without the accelerator, which was not tested with Numba %s",
+            numba.__version__,
+        )
+        return options
+    from tsucb.compiler.parts import PartCompiler
+
+    return {**options, "pipeline_class": PartCompiler}
+
+
+PART_OPTIONS = part_options()
 
 
 class MissingImplementation(TypeError):
@@ -96,82 +116,51 @@ def undisturbed(call: Callable[[], T]) -> T:
     return results[0]
 
 
-class Part(CPUDispatcher):  # type: ignore[misc]
-    """A function as other compiled code sees it."""
-
-    def compile(self, sig: Any) -> Any:
-        """Its code for the types of a signature.
-
-        Without the clocks of Numba's method: every call into LLVM sets off those of all callers.
-        """
-        arguments, returned = normalize_signature(sig)
-        found = self.overloads.get(tuple(arguments))
-        if found is None:
-            with self._compiling_counter:
-                found = self._compiler.compile(arguments, returned)
-            self.add_overload(found)
-        return found.entry_point
-
-
-def _jit(*arguments: Any, **options: Any) -> Any:
-    """How Numba compiles its own functions: as parts where parts call them.
-
-    With its own decorator it optimises each of them alone, as it would any other function.
-    """
-    flags = ConfigStack.top_or_none()
-    if flags is None or flags.fastmath != _FASTMATH or not flags.no_cpython_wrapper:
-        return numba.jit(*arguments, **options)
-    return lambda function: Part(function, {}, {**OPTIONS, **options}, PartCompiler)
-
-
-_FASTMATH = FastMathOptions(OPTIONS["fastmath"])
-dict.__setitem__(jit_registry, target_registry["cpu"], _jit)
-
-
 class Compiled(CPUDispatcher):  # type: ignore[misc]
     """A function that plain Python calls as a kernel, and other compiled code copies as a part."""
 
     def __init__(
-        self,
-        py_func: Callable[..., Any],
-        locals: dict[str, Any] | None = None,
-        targetoptions: dict[str, Any] = OPTIONS,
-        pipeline_class: type = KernelCompiler,
+        self, py_func: Callable[..., Any], locals: Any = None, targetoptions: Any = OPTIONS
     ) -> None:
-        super().__init__(py_func, locals or {}, targetoptions, pipeline_class)
-        self._cache = KernelCache(py_func)
+        super().__init__(py_func, locals or {}, targetoptions)
+        self._cache = KernelCache(py_func, targetoptions)
 
     @functools.cached_property
-    def part(self) -> Part:
+    def part(self) -> Any:
         """The function as compiled code sees it."""
-        return Part(self.py_func, {}, OPTIONS, PartCompiler)
+        return numba.jit(**PART_OPTIONS)(self.py_func)
 
     def compile(self, sig: Any) -> Any:
-        """The machine code for the types of a signature, from the disk if it is there."""
+        """Return the machine code for the types of a signature, from the disk if it is there."""
         return undisturbed(lambda: self._compile_all(sig))
 
     def _compile_all(self, sig: Any) -> Any:
         collecting = gc.isenabled()
-        gc.disable()  # a compiler keeps nearly all that it makes: looking for garbage is in vain
+        gc.disable()  # collecting during compilation frees almost nothing
         try:
             return super().compile(sig)
         finally:
             if collecting:
                 gc.enable()
 
+    def add_overload(self, cres: Any) -> None:
+        """Take over machine code, and tell it the Python objects that its parts refer to."""
+        for environment in cres._find_referenced_environments():
+            cres.target_context.codegen().set_env(environment.env_name, environment)
+        super().add_overload(cres)
+
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        """What a call in compiled code returns."""
+        """Return the type of a call in compiled code."""
         return self.part.get_call_template(args, kws)
 
     def get_overload(self, sig: Any) -> Any:
-        """What compiled code calls."""
+        """Return what compiled code calls."""
         return self.part.get_overload(sig)
 
 
 def compiled(function: F, nogil: bool = True) -> F:
     """Compile a function on its first call; keep the machine code on disk; drop the GIL, or not."""
-    compiler = KernelCompiler if nogil else KernelKeepingGilCompiler
-    result: F = Compiled(function, pipeline_class=compiler)
+    result: F = Compiled(function, targetoptions={**OPTIONS, "nogil": nogil})
     return result
 
 
@@ -235,25 +224,10 @@ def in_compiled_code(
 ) -> None:
     """Let compiled code that calls the function call what `pick` returns for its types instead."""
 
-    class Template(AbstractTemplate):  # type: ignore[misc]
-        key = function
-
-        def generic(self, args: Any, kws: Any) -> Any:
-            implementation = pick(*args)
-            if implementation is None:
-                return None
-            kind = types.Dispatcher(_compiled_once(implementation))
-            signature = kind.get_call_type(self.context, args, kws)
-            self.found = kind.get_overload(signature)
-            return signature
-
-        def get_impl_key(self, sig: Any) -> Any:
-            return self.found
-
-    infer_global(function, types.Function(Template))
-
-
-_compiled_once = functools.cache(compiled)
+    @overload(function, jit_options=PART_OPTIONS, strict=False)
+    def implementation(*arguments: Any) -> Any:
+        found = pick(*arguments)
+        return getattr(found, "py_func", found)
 
 
 def implements(
@@ -339,17 +313,26 @@ def held(rng: np.random.Generator) -> Kept:
     return Kept(Stream(rng))
 
 
-def _entry(function: Callable[..., Any], names: list[str]) -> Callable[..., Any]:
-    """How plain Python calls a generic function's implementations: compiled for each class.
+@functools.lru_cache(maxsize=64)
+def generator_words(rng: np.random.Generator) -> NDArray[np.uintp]:
+    """Return the fields of a generator as an array, which Numba takes without running Python."""
+    memory = np.array(generator_numbers(rng), layout(GENERATOR))
+    return memory.reshape(1).view(np.uintp)
 
-    The source of its one line is written here, as Numba cannot inline calls with *arguments, and a
-    generator arrives held.
+
+def _entry(function: Callable[..., Any], names: list[str]) -> Callable[..., Any]:
+    """Return how plain Python calls a generic function's implementations, compiled by class.
+
+    Its source is written here, as Numba cannot inline calls with *arguments. No Python code runs
+    while arguments and results are converted: a signal handler that raises there, as that of
+    Ctrl-C does, would crash the interpreter.
     """
-    passed = ", ".join(f"{name}.rng" if name == "rng" else name for name in names)
-    source = f"def {function.__name__}({', '.join(names)}):\n    return call({passed})\n"
-    place: dict[str, Any] = {"call": function, "__name__": function.__module__}
+    passed = ", ".join(f"generator_at({name})" if name == "rng" else name for name in names)
+    source = f"def entry({', '.join(names)}):\n    return to_python(call({passed}))\n"
+    place: dict[str, Any] = {"call": function, "generator_at": generator_at}
+    place |= {"to_python": to_python, "__name__": function.__module__}
     exec(compile(source, inspect.getfile(function), "exec"), place)
-    code = place[function.__name__]
+    code = place["entry"]
     code.__qualname__ = f"{function.__qualname__}.entry"
     machine: Callable[..., Any] = compiled(code)
     if "rng" not in names:
@@ -357,8 +340,7 @@ def _entry(function: Callable[..., Any], names: list[str]) -> Callable[..., Any]
     at = names.index("rng")
 
     def entry(*arguments: Any) -> Any:
-        rng = held(arguments[at])
-        # What takes a generator returns a named tuple.
-        return undisturbed(lambda: machine(*arguments[:at], rng, *arguments[at + 1 :]))
+        words = generator_words(arguments[at])
+        return machine(*arguments[:at], words, *arguments[at + 1 :])
 
     return entry

@@ -1,96 +1,176 @@
-"""Values laid out in memory as machine code has them: handed over once, then by their address.
+"""Values laid out in memory as compiled code has them: written once, then passed by address.
 
-Machine code that is called with a `Kept` reads its fields as if it were the named tuple. What they
-are is part of the type, so Numba's removal of dead code sees that arrays come from an argument.
+Compiled code that is called with a `Kept` reads its fields as if it were the named tuple. Numba
+would find out the type of every field and take the tuple apart at each call, which costs more than
+deciding among ten arms.
 
-Numba would compile code that takes a value apart, for each type anew, and longer than much of what
-is then done with it. The memory is written here instead: a number, an array's address and shape,
-what a random generator is called by. None of it has an owner there, as compiled code counts
-references to what has one, and each count takes as long as ten products.
+Arrays in there are *lent*: their owner keeps them alive, and their Numba type counts no references.
+The layout of every type is what Numba's data models say, field by field and by name.
 """
 
 import ctypes
 import functools
-from typing import Any
+from typing import Any, Self
 
 import numba
+import numba.np.random.generator_core  # registers the data model of generators
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.imputils import impl_ret_borrowed, lower_getattr_generic
+from numba.core.datamodel import default_manager
+from numba.core.imputils import lower_getattr_generic
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import (
     NativeValue,
     infer_getattr,
     intrinsic,
+    lower_cast,
     models,
     register_model,
     typeof_impl,
     unbox,
 )
-from numba.np.arrayobj import make_array
-from numba.np.numpy_support import as_dtype
 from numpy.typing import NDArray
 
-NOBODY = 0  # the owner of what is kept, and the Python object it belongs to
+
+class LentArray(types.Array):  # type: ignore[misc]
+    """Numba's type of an array that somebody else keeps alive; a view of it is a plain array."""
+
+
+@register_model(LentArray)
+class LentModel(models.ArrayModel):  # type: ignore[misc]
+    """An array's fields, without a counted reference among them."""
+
+    def traverse(self, builder: Any) -> list[Any]:
+        """Return no member that counts references."""
+        return []
+
+    def inner_models(self) -> list[Any]:
+        """Return no member that counts references."""
+        return []
+
+
+@lower_cast(LentArray, types.Array)
+def cast_lent(context, builder, source, target, value):  # type: ignore[no-untyped-def]
+    return value  # it has no owner, so nothing is counted later either
+
+
+def lent(kind: Any) -> Any:
+    """Return the Numba type with all arrays in it lent."""
+    if isinstance(kind, types.Array):
+        name, readonly = f"lent {kind.name}", not kind.mutable
+        return LentArray(
+            kind.dtype, kind.ndim, kind.layout, readonly=readonly, name=name, aligned=kind.aligned
+        )
+    if not isinstance(kind, types.BaseTuple) or not len(kind):
+        return kind
+    members = tuple(map(lent, kind))
+    if not isinstance(kind, types.BaseNamedTuple):
+        return types.Tuple(members)
+    if isinstance(kind, types.NamedUniTuple):
+        return types.NamedUniTuple(members[0], len(members), kind.instance_class)
+    return types.NamedTuple(members, kind.instance_class)
+
+
+@intrinsic
+def borrowed(_, array):  # type: ignore[no-untyped-def]
+    """Return the array as a lent one: the caller keeps it while it is used."""
+
+    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        value = context.make_array(array)(context, builder, arguments[0])
+        value.meminfo = cgutils.get_null_value(value.meminfo.type)
+        return value._getvalue()
+
+    return lent(array)(array), code
 
 
 class KeptType(types.Type):  # type: ignore[misc]
-    """Numba's type of a `Kept`: of the named tuple that is there."""
+    """Numba's type of a `Kept`: that of the named tuple which lies there."""
 
     def __init__(self, contents: Any) -> None:
         self.contents = contents
         super().__init__(name=f"Kept({contents})")
 
 
-class Kept:
-    """A named tuple in memory; its arrays belong to whoever made it, and are kept alive here."""
+register_model(KeptType)(models.OpaqueModel)
 
-    __slots__ = ("address", "kind", "memory", "values")
 
-    def __init__(self, values: Any) -> None:
-        self.values, self.kind = values, KeptType(numba.typeof(values))
-        self.memory: NDArray[Any] = np.array(numbers(values), layout(self.kind.contents))
-        self.address: int = self.memory.ctypes.data
+class Kept(int):
+    """The address of a named tuple written to memory; keeps the memory and its arrays alive."""
 
-    def __index__(self) -> int:
-        return self.address
+    values: Any
+    kind: KeptType
+    memory: NDArray[Any]
+
+    def __new__(cls, values: Any) -> Self:
+        """Write the named tuple to memory of its own."""
+        kind = KeptType(lent(numba.typeof(values)))
+        memory = np.array(numbers(values), layout(kind.contents))
+        kept = super().__new__(cls, memory.ctypes.data)
+        kept.values, kept.kind, kept.memory = values, kind, memory
+        return kept
 
 
 @functools.cache
-def layout(kind: Any) -> Any:
-    """How a value of this Numba type lies in memory, as a type of NumPy's."""
-    if isinstance(kind, types.Array):
-        return np.dtype((np.int64, 5 + 2 * kind.ndim))
-    if isinstance(kind, types.NumPyRandomGeneratorType):
-        return np.dtype((np.int64, 9))
+def layout(kind: Any) -> np.dtype[Any]:
+    """Return how a value of this Numba type lies in memory, as a structured NumPy type."""
+    if isinstance(kind, types.Number | types.Boolean):
+        return np.dtype(str(kind)) if isinstance(kind, types.Number) else np.dtype(np.uint8)
     if isinstance(kind, types.BaseTuple):
-        parts = [(str(place), layout(part)) for place, part in enumerate(kind)]
+        return np.dtype([(str(n), layout(part)) for n, part in enumerate(kind)], align=True)
+    model = default_manager.lookup(kind)
+    if isinstance(model, models.StructModel):
+        names = model._fields
+        parts = [(name, layout(model.get_member_fe_type(name))) for name in names]
         return np.dtype(parts, align=True)
-    return np.dtype(np.int64) if isinstance(kind, KeptType) else as_dtype(kind)
+    if isinstance(model.get_value_type(), ir.PointerType):
+        return np.dtype(np.uintp)
+    raise TypeError(f"a value of type {kind} cannot be written to memory")
 
 
 def numbers(value: Any) -> Any:
-    """The numbers that lie there."""
+    """Return the numbers to write for a value, nested as in `layout`."""
     if isinstance(value, tuple):
         return tuple(map(numbers, value))
     if isinstance(value, np.ndarray):
-        shape = value.size, value.itemsize, value.ctypes.data, *value.shape, *value.strides
-        return NOBODY, NOBODY, *shape
+        return array_numbers(value)
     if isinstance(value, np.random.Generator):
-        calls: Any = value.bit_generator.ctypes
-        functions = (
-            ctypes.cast(function, ctypes.c_void_p).value
-            for function in (calls.next_uint64, calls.next_uint32, calls.next_double)
+        return generator_numbers(value)
+    return value
+
+
+def array_numbers(array: NDArray[Any]) -> Any:
+    """Return the fields of a lent array, in Numba's order."""
+    fields = {
+        "meminfo": 0, "parent": 0, "nitems": array.size, "itemsize": array.itemsize,
+        "data": array.ctypes.data, "shape": array.shape, "strides": array.strides,
+    }  # fmt: skip
+    return tuple(fields[name] for name in layout(numba.typeof(array)).names or ())
+
+
+def generator_numbers(rng: np.random.Generator) -> Any:
+    """Return the fields of a random generator, in Numba's order."""
+    calls: Any = rng.bit_generator.ctypes
+    fields = {"parent": 0, "meminfo": 0, "state": calls.state.value}
+    fields |= {"state_address": calls.state_address, "bit_generator": calls.bit_generator.value}
+    for name in ("next_uint64", "next_uint32", "next_double"):
+        address = ctypes.cast(getattr(calls, name), ctypes.c_void_p).value
+        fields[f"fnptr_{name}"] = address or 0
+
+    def ordered(kind: np.dtype[Any]) -> Any:
+        return tuple(
+            ordered(kind[name]) if kind[name].names else fields[name] for name in kind.names or ()
         )
-        state = calls.state_address, calls.state.value, *functions, calls.bit_generator.value
-        return NOBODY, *state, NOBODY, NOBODY
-    return value.address if isinstance(value, Kept) else value
+
+    return ordered(layout(GENERATOR))
+
+
+GENERATOR = numba.typeof(np.random.default_rng(0))
 
 
 def keepable(value: Any) -> bool:
-    """Whether a value is made of nothing but numbers, arrays, and tuples of them."""
+    """Return whether a value is made of nothing but numbers, arrays, and tuples of them."""
     if isinstance(value, tuple):
         return all(map(keepable, value))
     return isinstance(value, bool | int | float | np.number | np.bool | np.ndarray)
@@ -101,16 +181,9 @@ def typeof_kept(kept, _):  # type: ignore[no-untyped-def]
     return kept.kind
 
 
-register_model(KeptType)(models.OpaqueModel)
-
-
 @unbox(KeptType)
-def unbox_kept(kind, address, c):  # type: ignore[no-untyped-def]
-    # Of Python's ways to read a whole number, the one that is fast for such large ones.
-    kinds = ir.FunctionType(c.pyapi.ulonglong, [c.pyapi.pyobj])
-    name = "PyLong_AsUnsignedLongLongMask"
-    read = cgutils.get_or_insert_function(c.builder.module, kinds, name)
-    number = c.builder.call(read, [address])
+def unbox_kept(kind, kept, c):  # type: ignore[no-untyped-def]
+    number = c.pyapi.long_as_ulonglong(kept)
     return NativeValue(c.builder.inttoptr(number, c.context.get_value_type(kind)))
 
 
@@ -121,7 +194,7 @@ class KeptFields(AttributeTemplate):  # type: ignore[misc]
     key = KeptType
 
     def generic_resolve(self, kept: Any, name: str) -> Any:
-        """That of one field; None if there is none of the name."""
+        """Return the type of one field; None if there is none of the name."""
         contents = kept.contents
         return contents.types[contents.fields.index(name)] if name in contents.fields else None
 
@@ -131,17 +204,16 @@ def read_field(context, builder, kind, address, name):  # type: ignore[no-untype
     contents, number = kind.contents, kind.contents.fields.index(name)
     whole = builder.bitcast(address, context.get_data_type(contents).as_pointer())
     place = cgutils.gep_inbounds(builder, whole, 0, number)
-    value = context.unpack_value(builder, contents.types[number], place)
-    return impl_ret_borrowed(context, builder, contents.types[number], value)
+    return context.unpack_value(builder, contents.types[number], place)
 
 
 @intrinsic
-def borrowed(_, array):  # type: ignore[no-untyped-def]
-    """An array that belongs to someone else, who keeps it for as long as it is used."""
+def generator_at(_, words):  # type: ignore[no-untyped-def]
+    """Return the random generator whose fields lie in an array; see `dispatch.generator_words`."""
 
     def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        value = make_array(array)(context, builder, arguments[0])
-        value.meminfo = cgutils.get_null_value(value.meminfo.type)
-        return value._getvalue()
+        data = context.make_array(words)(context, builder, arguments[0]).data
+        place = builder.bitcast(data, context.get_data_type(GENERATOR).as_pointer())
+        return context.unpack_value(builder, GENERATOR, place)
 
-    return array(array), code
+    return GENERATOR(words), code

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tsucb.checks import LARGEST, within
 from tsucb.contexts.values import values_of
+from tsucb.extras import require
 from tsucb.numeric.arrays import Floats
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def table_of(contexts: Any, columns: Iterable[str] | None = None) -> "pd.DataFra
     0   30  Rome
     1   41   NaN
     """
+    require("tables", "pandas")
     import pandas as pd
 
     names = None if columns is None else list(columns)

@@ -18,8 +18,7 @@ from tsucb.environments.environment import (
 )
 from tsucb.models.contextual_linear import ContextualLinear
 from tsucb.models.linear import Linear
-from tsucb.numeric.arrays import inner
-from tsucb.numeric.eights import weighted_rows
+from tsucb.numeric.arrays import inner, weighted_rows
 
 
 class LinearEnvironment(Environment):

@@ -9,7 +9,7 @@ from tsucb.evaluation.settings import Settings, agent_arguments
 from tsucb.logs.decisions import Decisions
 from tsucb.logs.logged_data import LoggedData
 from tsucb.models.adaptive_linear import AdaptiveLinear
-from tsucb.models.model import believe, training_due, update
+from tsucb.models.model import belief, training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.exploring import Exploring
 from tsucb.step import new_player, next_arm, runs_compiled, start
@@ -163,7 +163,7 @@ def predict_through(events, model, state, predicted, policy_stream):  # type: ig
     rng, arms = policy_stream.rng, np.arange(predicted.shape[1])
     for n in range(len(events.arm)):
         context = events.contexts[n].astype(np.float64)
-        predicted[n] = believe(model, state, context, arms, n + 1, rng).mean
+        predicted[n] = belief(model, state, context, arms, n + 1, rng).mean
         update(model, state, context, events.arm[n], events.reward[n])
 
 

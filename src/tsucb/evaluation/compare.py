@@ -20,6 +20,7 @@ import numpy as np
 from tsucb.checks import whole_number
 from tsucb.evaluation.candidates import Candidate, candidate, predictions, reads_arms
 from tsucb.evaluation.settings import Settings, read_settings
+from tsucb.extras import require
 from tsucb.logs.decisions import Decisions, from_decision_log, from_table, read_decisions
 from tsucb.logs.estimators import Estimate, difference, doubly_robust
 from tsucb.logs.replay import replay, untried
@@ -59,6 +60,7 @@ class Comparison:
 
     def table(self) -> "pd.DataFrame":
         """One row per configuration: its value, and the difference to what was logged."""
+        require("tables", "pandas")
         import pandas as pd
 
         rows = []
@@ -80,6 +82,7 @@ class Comparison:
 
     def pairs(self) -> "pd.DataFrame":
         """One row per pair: how much more the first earns than the second, paired by decision."""
+        require("tables", "pandas")
         import pandas as pd
 
         rows = [

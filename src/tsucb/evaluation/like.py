@@ -12,6 +12,7 @@ from tsucb.compiler import implements
 from tsucb.environments.environment import Environment, World, advance, begin, reward
 from tsucb.evaluation.candidates import Candidate
 from tsucb.evaluation.settings import Settings
+from tsucb.extras import require
 from tsucb.logs.decisions import Decisions
 from tsucb.numeric.arrays import Floats
 from tsucb.policies.greedy import Random
@@ -175,6 +176,7 @@ class Likeness:
         `settled` is the number of decisions until it loses less than a tenth of what random choice
         loses, of a decision, on the average over runs and a twentieth of the time; NaN if never.
         """
+        require("tables", "pandas")
         import pandas as pd
 
         lost = self.simulations[RANDOM].regret[0].mean(axis=0)

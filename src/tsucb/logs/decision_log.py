@@ -13,6 +13,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tsucb.extras import require
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -38,6 +40,7 @@ def read(path: str | os.PathLike[str]) -> "pd.DataFrame":
 
 def joined(rows: list[Row], path: str = "the log") -> "pd.DataFrame":
     """Rows of both kinds as `read` returns them."""
+    require("tables", "pandas")
     import pandas as pd
 
     decisions, rewards = _pairs(rows)
@@ -107,6 +110,7 @@ def is_decision_log(path: Path) -> bool:
         return any(path.glob(f"*{FINISHED}")) or any(path.glob(f"*{JOURNAL}"))
     if path.suffix != FINISHED or not path.is_file():
         return False
+    require("tables", "pyarrow")
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -135,6 +139,7 @@ def _all_rows(path: Path) -> list[Row]:
 
 
 def _parquet_rows(file: Path) -> list[Row]:
+    require("tables", "pyarrow")
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -5,12 +5,12 @@ chosen, or better those of all arms. An agent with a floor (`Agent(exploration=0
 exactly. The policy to be evaluated may be any that does not know the reward before it chooses: a
 fixed one, or one that has learned from the earlier decisions of the log.
 
-All estimators answer only what the log can answer. Where the other policy chooses what the log
-never tried, its reward cannot be known, and there is no number: bounds, if it is known between
-which numbers rewards lie, else nothing. Where so few decisions carry so much weight that an
-interval would not hold, there is none either. `Estimate.reason` says it in a sentence. The
-intervals that are given cover in 93 to 97 of 100 logs, those of policies that learn included
-(`benchmarks/coverage.py`).
+Two kinds of 95 % intervals. Where many decisions carry the estimate: Student's t, with fewer
+degrees of freedom the heavier the tails. Where few do and rewards are bounded, as clicks are: by
+betting (`betting_bound`), which holds for every size of log, and also when the clicks of a rarely
+tried arm failed to come. Where few do and rewards have no known bounds there is no interval, and
+where the log never tried what the policy would do there is no value. `Estimate.reason` says why.
+`benchmarks/coverage.py` measures how often the intervals contain the truth.
 """
 
 import math
@@ -19,16 +19,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tsucb.logs.betting import betting_bound
 from tsucb.models.model import Model
 from tsucb.numeric.arrays import Floats, Integers
 
-# So many decisions must carry an estimate, or it has no interval: with fewer, sums are not normal
-# enough, and what is rare may not have come at all.
-LEAST_CARRIERS = 8.0
-LARGEST_WEIGHT = 1e9  # beyond it a probability is as good as none
-# The missing part of a policy may move its value by this share of the standard error unmentioned.
+Range = tuple[float, float]
+
+# This many decisions must carry an estimate for Student's t: of rewards with bounds, of rewards
+# without, and where only the propensities of the arms played are known.
+WITH_BOUNDS, WITHOUT_BOUNDS, ONE_PROPENSITY = 12.0, 8.0, 64.0
+LARGEST_WEIGHT = 1e9  # a larger weight is treated as an arm that the log never tried
+# The gap of a log is not mentioned if it can move the value by at most this share of the error.
 NEGLIGIBLE = 0.05
-CERTAIN = 1e-6  # by how much probabilities may miss one
+CERTAIN = 1e-6  # largest rounding error of a sum of probabilities
+MISFIT = "rewards of some arms are missing more often than others', or the propensities are wrong"
+FALSE_ALARM = 0.001  # probability that a sound log is said to have wrong propensities
 
 
 class Estimate(NamedTuple):
@@ -82,7 +87,7 @@ def inverse_propensity(
     propensity: ArrayLike,
     target: ArrayLike,
     *,
-    rewards_between: tuple[float, float] | None = None,
+    rewards_between: Range | None = None,
 ) -> Estimate:
     """The mean of target(arm)/propensity · reward (Horvitz and Thompson 1952).
 
@@ -121,7 +126,7 @@ def self_normalised(
     propensity: ArrayLike,
     target: ArrayLike,
     *,
-    rewards_between: tuple[float, float] | None = None,
+    rewards_between: Range | None = None,
 ) -> Estimate:
     """Σ weight · reward / Σ weight: the weighted mean, which moves with the rewards' zero.
 
@@ -139,7 +144,7 @@ def self_normalised(
     # To first order the estimate is the mean of these; over what is covered, as the others.
     share = total / log.n / covered if total > 0 and covered > 0 else 1.0
     terms = covered * value + weight * (log.reward - value) / share
-    return log.judged(terms, np.full(weighted.mass.shape, value), weighted, rewards_between)
+    return log.estimate(terms, np.full(weighted.mass.shape, value), weighted, rewards_between)
 
 
 def doubly_robust(
@@ -149,7 +154,7 @@ def doubly_robust(
     target: ArrayLike,
     predicted: ArrayLike,
     *,
-    rewards_between: tuple[float, float] | None = None,
+    rewards_between: Range | None = None,
 ) -> Estimate:
     """The reward predicted for the policy, corrected by the weighted errors of the prediction.
 
@@ -169,7 +174,7 @@ def doubly_robust(
     log = _Log(arm, reward, propensity)
     weighted = log.weighted(log.probabilities(target))
     guess = log.usable(log.matrix("predicted", predicted), weighted)
-    return log.judged(log.corrected(guess, weighted), guess, weighted, rewards_between)
+    return log.estimate(log.corrected(guess, weighted), guess, weighted, rewards_between)
 
 
 def switch(
@@ -180,7 +185,7 @@ def switch(
     predicted: ArrayLike,
     *,
     largest: float = 20.0,
-    rewards_between: tuple[float, float] | None = None,
+    rewards_between: Range | None = None,
 ) -> Estimate:
     """Doubly robust where weights are moderate, and the prediction alone where they are not.
 
@@ -209,7 +214,7 @@ def switch(
     weighted = log.weighted(chances, largest)
     guess = log.matrix("predicted", predicted)
     terms = log.corrected(guess, weighted)
-    found = log.judged(terms, guess, weighted, rewards_between)
+    found = log.estimate(terms, guess, weighted, rewards_between)
     if weighted.uncovered <= CERTAIN:
         return found
     filled = float(((chances - weighted.mass) * guess).sum(axis=1).mean())
@@ -225,7 +230,7 @@ def difference(
     other: ArrayLike | None,
     predicted: ArrayLike,
     *,
-    rewards_between: tuple[float, float] | None = None,
+    rewards_between: Range | None = None,
 ) -> Estimate:
     """How much more one policy earns than another, paired by decision, doubly robust.
 
@@ -241,25 +246,16 @@ def difference(
     """
     log = _Log(arm, reward, propensity)
     guess, chances = log.matrix("predicted", predicted), log.probabilities(target)
-    if other is not None:
-        weighted = log.weighted(chances, minus=log.probabilities(other))
-    elif log.chances is not None:
-        weighted = log.weighted(chances, minus=log.chances)
-    else:  # the one that logged has weight one at every decision
-        weighted = log.weighted(chances)
-        weight, guess = weighted.weight - 1, log.usable(guess, weighted)
-        terms = log.corrected(guess, weighted) - log.reward
-        return log.judged(terms, guess, log.realised(weight, weighted), rewards_between)
+    if other is not None or log.chances is not None:
+        minus = log.chances if other is None else log.probabilities(other)
+        weighted = log.weighted(chances, minus=minus)
+        guess = log.usable(guess, weighted)
+        return log.estimate(log.corrected(guess, weighted), guess, weighted, rewards_between)
+    # Of the policy that logged only the weight is known: one at every decision.
+    weighted = log.weighted(chances)
     guess = log.usable(guess, weighted)
-    found = log.judged(log.corrected(guess, weighted), guess, weighted, rewards_between)
-    if found.trusted or rewards_between is None:
-        return found
-    # Whatever the rewards are, the values differ by no more than the choices do.
-    most = rewards_between[1] - rewards_between[0]
-    apart = most * (float(np.abs(weighted.mass).sum()) / 2 / log.n + weighted.uncovered)
-    if found.bounded and apart >= min(found.high, -found.low):
-        return found
-    return found._replace(low=-apart, high=apart, bounded=True)
+    terms = log.corrected(guess, weighted) - log.reward
+    return log.estimate(terms, guess, log.realised(weighted.weight - 1, weighted), rewards_between)
 
 
 class _Weighted(NamedTuple):
@@ -267,10 +263,11 @@ class _Weighted(NamedTuple):
 
     mass: Floats  # (N, K) the probabilities, or their difference, where the log can speak
     weight: Floats  # (N,) of the arm played
+    each: Floats | None  # (N, K) weights of all arms; None if only the played ones' are known
     second: float  # Σ of the weights' squares and fourth powers: expected before the arms were
     fourth: float  # drawn, where all propensities are known
-    more: float  # share of the decisions that the log cannot speak about; of both, if it is the
-    less: float  # difference of two
+    more: float = 0.0  # share of the decisions that the log cannot speak about; of both, if it is
+    less: float = 0.0  # the difference of two
 
     @property
     def uncovered(self) -> float:
@@ -300,11 +297,13 @@ class _Log:
             raise ValueError("every reward must be a finite number; leave events without one out")
         self.rows = np.arange(n)
         self.chances: Floats | None = None
+        self.misfit = ""
         if known.ndim == 2:
             self._check_arms(known.shape[1])
             if not ((known >= 0).all() and (abs(known.sum(axis=1) - 1) < CERTAIN).all()):
                 raise ValueError("the propensities of all arms must not be negative, and sum to 1")
             self.chances = known
+            self.misfit = misfit(self.arm, known)
         self.played: Floats = known if known.ndim == 1 else known[self.rows, self.arm]
         if not ((self.played > 0) & (self.played <= 1 + CERTAIN)).all():
             raise ValueError("every propensity must be above 0 and at most 1")
@@ -314,7 +313,7 @@ class _Log:
             raise ValueError(f"arm must lie between 0 and {arms - 1}")
 
     def matrix(self, name: str, values: ArrayLike) -> Floats:
-        """A number for every decision and arm."""
+        """Return a number for every decision and arm, checked."""
         array = np.asarray(values, dtype=np.float64)
         shape = (self.n, "arms") if self.chances is None else self.chances.shape
         if array.ndim != 2 or len(array) != self.n or shape[1] not in ("arms", array.shape[1]):
@@ -327,7 +326,7 @@ class _Log:
         return array
 
     def probabilities(self, target: ArrayLike) -> Floats:
-        """The probabilities of a policy."""
+        """Return the probabilities of a policy, checked."""
         chances = self.matrix("target", target)
         self._check_arms(chances.shape[1])
         if not ((chances >= 0).all() and (chances.sum(axis=1) <= 1 + CERTAIN).all()):
@@ -337,12 +336,12 @@ class _Log:
     def weighted(
         self, target: Floats, largest: float = math.inf, minus: Floats | None = None
     ) -> _Weighted:
-        """The weights of a policy, or of what it does more and less often than another."""
+        """Return the weights of a policy, or of what it does more and less often than another."""
         mass: Floats = target if minus is None else target - minus
         weight: Floats = mass[self.rows, self.arm] / self.played
         if self.chances is None:
             missing = self._short(target) + (0.0 if minus is None else self._short(minus))
-            return self.realised(weight, _Weighted(mass, weight, 0.0, 0.0, missing, 0.0))
+            return self.realised(weight, _Weighted(mass, weight, None, 0.0, 0.0, missing))
         with np.errstate(divide="ignore", invalid="ignore"):
             each = np.where(mass == 0, 0.0, mass / self.chances)
         covered = np.abs(each) <= min(largest, LARGEST_WEIGHT)
@@ -351,6 +350,7 @@ class _Log:
         return _Weighted(
             np.where(covered, mass, 0.0),
             np.where(covered[self.rows, self.arm], weight, 0.0),
+            each,
             # Σ e w² and Σ e w⁴ with w = mass / e.
             float((mass * each).sum()),
             float((mass * each**3).sum()),
@@ -359,101 +359,174 @@ class _Log:
         )
 
     def realised(self, weight: Floats, like: _Weighted) -> _Weighted:
-        """Other weights, with the sums that they happen to have."""
+        """Return other weights, with the sums that they happen to have."""
         second, fourth = float((weight**2).sum()), float((weight**4).sum())
         return like._replace(weight=weight, second=second, fourth=fourth)
 
     def _short(self, target: Floats) -> float:
-        """What of a policy is missing, judged by its weights: their mean is one if nothing is."""
+        """Return what of a policy is missing by its weights, whose mean is 1 if nothing is."""
         weight = target[self.rows, self.arm] / self.played
         short = float(target.sum(axis=1).mean() - weight.mean())
-        chance = 4 * float(weight.std(ddof=1)) / math.sqrt(self.n)
-        return short if short > chance + CERTAIN else 0.0
+        chance = 4 * float(weight.std(ddof=1)) / math.sqrt(self.n) + CERTAIN
+        if weight.mean() - 1 > 4 * math.sqrt(float((weight**2).mean()) / self.n) + CERTAIN:
+            self.misfit = f"the weights have a mean of {weight.mean():.3g} where it is 1: {MISFIT}"
+        return short if short > chance else 0.0
 
     def usable(self, guess: Floats, weighted: _Weighted) -> Floats:
-        """The predictions; none where something is missing, and nobody knows which arms it is."""
+        """Return the predictions; zeros if the log has a gap and nobody knows in which arms."""
         return guess if self.chances is not None or not weighted.uncovered else 0 * guess
 
     def corrected(self, guess: Floats, weighted: _Weighted) -> Floats:
-        """The terms whose mean is the doubly robust estimate of what is covered."""
+        """Return the (N,) terms whose mean is the doubly robust estimate of what is covered."""
         direct: Floats = (weighted.mass * guess).sum(axis=1)
         return direct + weighted.weight * (self.reward - guess[self.rows, self.arm])
 
-    def judged(
-        self,
-        terms: Floats,
-        guess: Floats,
-        weighted: _Weighted,
-        between: tuple[float, float] | None,
+    def estimate(
+        self, terms: Floats, guess: Floats, weighted: _Weighted, between: Range | None
     ) -> Estimate:
-        """The estimate from terms with the covered part's value for their mean; or why none."""
+        """Return the estimate that is the mean of `terms`, with its interval or a reason."""
         from scipy.stats import t
 
-        weight, missing = weighted.weight, weighted.uncovered
-        mean, error = float(terms.mean()), float(terms.std(ddof=1)) / math.sqrt(self.n)
-        squares = float((weight**2).sum())
+        weight, missing, mean = weighted.weight, weighted.uncovered, float(terms.mean())
+        squares, largest = float((weight**2).sum()), float(np.abs(weight).max())
         size = float(np.abs(weight).sum()) ** 2 / squares if squares > 0 else 0.0
-        found = Estimate(
-            mean, error, math.nan, math.nan, size, self.n, missing, float(np.abs(weight).max())
-        )
-        least, most = self._range(between)
-        carriers = self.carriers(terms, guess, weighted)
-        # What the log may have missed is known only from the propensities of all arms.
-        least_carriers = LEAST_CARRIERS if self.chances is not None else 4 * LEAST_CARRIERS
+        between = self._range(between)
+        least, most = between or (float(self.reward.min()), float(self.reward.max()))
+        error, carriers = self.error(terms, guess, weighted)
+        found = Estimate(mean, error, math.nan, math.nan, size, self.n, missing, largest)
+        nothing = found._replace(value=math.nan, effective_size=0.0)
+        if self.misfit:
+            return nothing._replace(reason=self.misfit)
         if missing > CERTAIN and missing * (most - least) > NEGLIGIBLE * error:
-            reason = f"{_missing(missing)}, as it never tried that"
-            found = found._replace(value=math.nan, effective_size=0.0, reason=reason)
-        if carriers < least_carriers:
-            few = (
-                f"about {carriers:.0f} of {self.n:,} decisions carry the whole estimate, too few "
-                "for an interval; give a longer log, or one with more exploration"
-            )
-            if found.reason:
+            found = nothing._replace(reason=f"{_missing(missing)}, as it never tried that")
+            if between is None:
                 return found
-            # Unbiased it is, but where not even one decision can be expected, it is mere chance.
-            return found._replace(value=mean if carriers >= 1 else math.nan, reason=few)
-        width = float(t.ppf(0.975, min(self.n, carriers) - 1)) * error
-        if not found.reason:
-            return found._replace(low=mean - width, high=mean + width)
-        if between is None:
+        whole = weighted.each is not None
+        counted = self.carriers(weighted, between)
+        bounds = WITHOUT_BOUNDS if between is None else WITH_BOUNDS
+        if counted >= (bounds if whole else ONE_PROPENSITY):
+            width = error * float(t.ppf(0.975, max(min(self.n, carriers) / 2 - 1, 2.0)))
+            low, high = mean - width, mean + width
+        elif between is not None and whole:
+            low, high = self.bet(guess, weighted, between)
+            found = found._replace(value=min(max(found.value, low), high))
+        elif found.reason:
             return found
-        low = mean - width + weighted.more * least - weighted.less * most
-        high = mean + width + weighted.more * most - weighted.less * least
-        return found._replace(low=low, high=high, bounded=True)
+        else:  # the value is unbiased, but mere chance if not even one decision can be expected
+            help = "rewards_between, if rewards have bounds" if whole else "all probabilities"
+            few = (
+                f"about {counted:.0f} of {self.n:,} decisions carry the whole estimate, too few "
+                f"for an interval; give a longer log, one with more exploration, or {help}"
+            )
+            return (found if counted >= 1 else nothing)._replace(reason=few)
+        low += weighted.more * least - weighted.less * most
+        high += weighted.more * most - weighted.less * least
+        return found._replace(low=low, high=high, bounded=bool(found.reason))
 
-    def carriers(self, terms: Floats, guess: Floats, weighted: _Weighted) -> float:
-        """How many decisions carry the estimate: (Σ variance)² / Σ fourth moments, about.
+    def error(self, terms: Floats, guess: Floats, weighted: _Weighted) -> tuple[float, float]:
+        """Return the standard error of the mean of the terms, and how many decisions carry it.
 
-        Once as it must be expected from the weights and the errors, as what is rare may not have
-        come; once as it came. The inverse is Lyapunov's ratio: the smaller, the more normal a sum.
+        Decisions that carry a sum are (Σ squares)² / Σ fourth powers: few if the tails are heavy.
+        The error is at least what the weights and the spread of rewards within arms let expect, as
+        what is rare may not have come.
         """
+        errors = self.reward - guess[self.rows, self.arm]
+        errors -= (np.bincount(self.arm, errors) / np.maximum(np.bincount(self.arm), 1))[self.arm]
         direct = (weighted.mass * guess).sum(axis=1)
-        direct = (direct - direct.mean()) ** 2
-        errors = (self.reward - guess[self.rows, self.arm]) ** 2
-        sizes = np.abs(weighted.weight)
-        noise, tails = float(errors.mean()), float((errors**2).mean())
-        if sizes.sum() > 0:
-            noise = max(noise, float((sizes * errors).sum() / sizes.sum()))
-            tails = max(tails, float((sizes * errors**2).sum() / sizes.sum()))
-        variance = float(direct.sum()) + noise * weighted.second
-        fourth = float((direct**2).sum()) + tails * weighted.fourth
-        deviations = (terms - terms.mean()) ** 2
-        came, came_fourth = float(deviations.sum()), float((deviations**2).sum())
-        if variance == 0 or fourth == 0:
-            return math.inf  # nothing is random about it
-        return min(variance**2 / fourth, came**2 / came_fourth if came_fourth > 0 else 0.0)
+        expected = self.n * direct.var() + (errors**2).mean() * weighted.second
+        came = (terms - terms.mean()) ** 2
+        squares, fourth = float(came.sum()), float((came**2).sum())
+        carriers = squares**2 / fourth if fourth > 0 else math.inf
+        return math.sqrt(max(float(expected), squares) / (self.n * (self.n - 1))), carriers
 
-    def _range(self, between: tuple[float, float] | None) -> tuple[float, float]:
-        observed = float(self.reward.min()), float(self.reward.max())
+    def carriers(self, weighted: _Weighted, between: Range | None) -> float:
+        """Return how many decisions carry the estimate.
+
+        By the weights, which are known before the rewards. And no more than rewards differ from the
+        usual one; if they have bounds, than those that count among the weighted: with clicks, the
+        clicks and the decisions without one.
+        """
+        if weighted.second == 0:
+            return math.inf
+        by_weight = weighted.second**2 / weighted.fourth
         if between is None:
-            return observed
+            usual = float(np.median(self.reward))
+            return min(by_weight, float(np.count_nonzero(self.reward != usual)))
+        counts = []
+        for distance in (self.reward - between[0], between[1] - self.reward):
+            for sizes, most in ((distance, by_weight / self.n), (weighted.weight * distance, 1.0)):
+                fourth = float((sizes**4).sum())
+                counts.append(most * float((sizes**2).sum()) ** 2 / fourth if fourth > 0 else 0.0)
+        return min(by_weight, *counts)
+
+    def bet(self, guess: Floats, weighted: _Weighted, between: Range) -> Range:
+        """Return the interval by betting on the doubly robust terms."""
+        assert weighted.each is not None
+        least, most = between
+        guess = np.clip(guess, least, most)
+        variance = weighted.second / self.n * ((most - least) / 2) ** 2
+        # A prediction may move a term by so much against the bet, lest the stakes become tiny.
+        limit = math.sqrt(self.n * variance) / 2
+        ends = []
+        for sign in (1.0, -1.0):
+            mass, each = sign * weighted.mass, sign * weighted.each
+            with np.errstate(divide="ignore"):
+                room = limit / np.abs(each)
+            near = np.where(
+                each > 0, np.minimum(guess, least + room), np.maximum(guess, most - room)
+            )
+            direct = (mass * near).sum(axis=1)
+            terms = direct + sign * weighted.weight * (self.reward - near[self.rows, self.arm])
+            swing = np.minimum(each * (least - near), each * (most - near)).min(axis=1)
+            bound = betting_bound(terms, float((direct + swing).min()), variance)
+            # Whatever the rewards are, the value is at least this.
+            trivial = np.where(mass > 0, least, most)
+            ends.append(sign * max(bound, float((mass * trivial).sum(axis=1).mean())))
+        return ends[0], ends[1]
+
+    def _range(self, between: Range | None) -> Range | None:
+        """Return the bounds of rewards: those given, checked; 0 and 1 if all rewards are."""
+        if between is None:
+            return (0.0, 1.0) if np.isin(self.reward, (0.0, 1.0)).all() else None
         least, most = map(float, between)
-        if not least <= observed[0] <= observed[1] <= most:
+        low, high = float(self.reward.min()), float(self.reward.max())
+        if not least <= low <= high <= most:
             raise ValueError(
                 f"rewards were said to lie between {least:g} and {most:g}, but the log has rewards "
-                f"from {observed[0]:g} to {observed[1]:g}"
+                f"from {low:g} to {high:g}"
             )
         return least, most
+
+
+def misfit(arm: Integers, chances: Floats, names: Any = None) -> str:
+    """Return a sentence if some arm was played far more or less often than its propensities say.
+
+    Parameters
+    ----------
+    arm
+        (N,) what was played.
+    chances
+        (N, K) the propensities of all arms.
+    names
+        (K,) of the arms; numbers by default.
+
+    >>> misfit(np.repeat([0, 1], [300, 100]), np.full((400, 2), 0.5)).partition(":")[0]
+    'arm 0 was played 300 times where its propensities add up to 200'
+    """
+    from scipy.stats import norm
+
+    counts, expected = np.bincount(arm, minlength=chances.shape[1]), chances.sum(axis=0)
+    # The constant is for arms that are hardly ever played, whose counts are far from normal.
+    spread = np.sqrt((chances * (1 - chances)).sum(axis=0) + 4)
+    far = (counts - expected) / spread
+    worst = int(np.abs(far).argmax())
+    if abs(far[worst]) < norm.isf(FALSE_ALARM / 2 / far.size):
+        return ""
+    name = worst if names is None else repr(names[worst])
+    return (
+        f"arm {name} was played {counts[worst]:,} times where its propensities add up to "
+        f"{expected[worst]:,.0f}: {MISFIT}"
+    )
 
 
 def _missing(share: float) -> str:

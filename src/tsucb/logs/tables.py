@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tsucb.extras import require
 from tsucb.logs.logged_data import LoggedData, check_events
 from tsucb.numeric.arrays import Floats
 
@@ -75,6 +76,7 @@ def read_events(
 
 def read_table(path: Path) -> "pd.DataFrame":
     """The table in a CSV or Parquet file."""
+    require("tables", "pandas")
     import pandas as pd
 
     if not path.exists():

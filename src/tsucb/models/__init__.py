@@ -9,7 +9,7 @@ from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.k_armed import BernoulliArms, GaussianArms, PoissonArms
 from tsucb.models.linear import Linear
 from tsucb.models.logistic_arms import LogisticArms
-from tsucb.models.model import Model, believe, forget, training_due, update
+from tsucb.models.model import Model, belief, forget, training_due, update
 from tsucb.models.neural.ensembles import BootstrappedHeads, DeepEnsemble
 from tsucb.models.neural.last_layer import LastLayerLaplace, NeuralLinear
 from tsucb.models.neural.network import Training
@@ -34,7 +34,7 @@ __all__ = [
     "NeuralLinear",
     "PoissonArms",
     "Training",
-    "believe",
+    "belief",
     "forget",
     "training_due",
     "update",

@@ -61,7 +61,7 @@ from tsucb.models.empirical_bayes import (
     survey,
     worth_of,
 )
-from tsucb.models.model import believe, believe_predicted, forget, update
+from tsucb.models.model import belief, forget, predicted_belief, update
 from tsucb.models.random_effects import NORMAL, effects, relative_variance, shape_of
 from tsucb.models.regressions import (
     Regressions,
@@ -383,14 +383,14 @@ def step_prior(
     state.relevance[slopes] = relevance
 
 
-@implements(believe, AdaptiveLinear)
-def believe_adaptive(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(belief, AdaptiveLinear)
+def belief_of_adaptive(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     mean, std = predict(state.regressions, relative(state.anchor, context, 0.0)[:-1], arms)
-    return believe_predicted(model, state, mean, std, arms, step, rng)
+    return predicted_belief(model, state, mean, std, arms, step, rng)
 
 
-@implements(believe_predicted, AdaptiveLinear)
-def believe_predicted_adaptive(model, state, mean, std, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(predicted_belief, AdaptiveLinear)
+def predicted_belief_of_adaptive(model, state, mean, std, arms, step, rng):  # type: ignore[no-untyped-def]
     # Arms with the same history are equal to the last bit, so that chance decides between them and
     # not rounding, which another unit of the features would change.
     grain = GRAIN * np.sqrt(state.spread[0])

@@ -7,7 +7,7 @@ from tsucb.beliefs.gaussian import Gaussian
 from tsucb.checks import Count, Positive
 from tsucb.compiler import implements
 from tsucb.models.gaussian_prior import GaussianPrior
-from tsucb.models.model import believe, believe_predicted, forget, update
+from tsucb.models.model import belief, forget, predicted_belief, update
 from tsucb.models.regressions import Regressions, evidence, learn, observe_prior, predict
 from tsucb.numeric.arrays import Floats
 from tsucb.record import derived
@@ -50,14 +50,14 @@ class ContextualLinear(GaussianPrior):
     prior_std: float = derived()
 
 
-@implements(believe, ContextualLinear)
-def believe_contextual_linear(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(belief, ContextualLinear)
+def belief_of_contextual_linear(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     mean, std = predict(state, context, arms)
-    return believe_predicted(model, state, mean, std, arms, step, rng)
+    return predicted_belief(model, state, mean, std, arms, step, rng)
 
 
-@implements(believe_predicted, ContextualLinear)
-def believe_predicted_contextual(model, state, mean, std, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(predicted_belief, ContextualLinear)
+def predicted_belief_of_contextual(model, state, mean, std, arms, step, rng):  # type: ignore[no-untyped-def]
     pulls, information = evidence(state, arms)
     return Belief(
         Gaussian(), mean, std, mean, std, pulls, information, step, model.features, model.prior_std

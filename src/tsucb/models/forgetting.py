@@ -16,7 +16,7 @@ import numpy as np
 
 from tsucb.checks import between
 from tsucb.compiler import implements, offers
-from tsucb.models.model import Model, believe, forget, training_due, update
+from tsucb.models.model import Model, belief, forget, training_due, update
 from tsucb.models.state import State, array, nested
 from tsucb.numeric.arrays import Flags, Floats, Integers
 from tsucb.structure import leaves, refilled
@@ -126,7 +126,7 @@ for name in (
 
 def can_forget(model: type) -> bool:
     """Return whether a class of models is compiled and implements `forget`."""
-    return all(offers(function, model) for function in (believe, update, forget))
+    return all(offers(function, model) for function in (belief, update, forget))
 
 
 def without_forgetting(model: Any) -> Any:
@@ -140,9 +140,9 @@ def fadable(state: Any) -> Any:
     return refilled(state, parts)
 
 
-@implements(believe, Forgetting)
-def believe_forgetting(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
-    return believe(model.model, state.inner, context, arms, step, rng)
+@implements(belief, Forgetting)
+def belief_of_forgetting(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+    return belief(model.model, state.inner, context, arms, step, rng)
 
 
 @implements(update, Forgetting)

@@ -29,7 +29,7 @@ from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.checks import Count, Natural, Switch
 from tsucb.compiler import compiled, implements
-from tsucb.models.model import Model, believe, update
+from tsucb.models.model import Model, belief, update
 from tsucb.models.state import MOST_REWARDS, State, array, counts
 from tsucb.numeric.arrays import Floats, Integers, taken
 
@@ -78,8 +78,8 @@ class HashedLinear(Model):
 
     An agent with this model reads dictionaries and rows of tables as they come: every category, and
     every number, standardised by what was seen, has the column that its hash says, out of 2^bits.
-    Coefficients are independent a posteriori, which is an approximation: `docs/sparse.md` says when
-    it fails. Noise and prior are learned.
+    Coefficients are independent a posteriori, which is an approximation: the page on sparse
+    contexts says when it fails. Noise and prior are learned.
 
     Parameters
     ----------
@@ -166,8 +166,8 @@ def column_of(number, columns):  # type: ignore[no-untyped-def]
     return int(number) if 0.0 <= number < columns else 0
 
 
-@implements(believe, HashedLinear)
-def believe_hashed(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(belief, HashedLinear)
+def belief_of_hashed(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     noise, prior = outlook(state, context)
     columns, n = state.columns, arms.size
     mean, std = np.empty(n), np.empty(n)

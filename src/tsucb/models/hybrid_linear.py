@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tsucb.beliefs.belief import Belief
-from tsucb.beliefs.hybrid_gaussian import HybridGaussian
+from tsucb.beliefs.joint_gaussian import HybridGaussian
 from tsucb.checks import Natural, Switch
 from tsucb.compiler import compiled, implements
 from tsucb.models.empirical_bayes import (
@@ -68,7 +68,7 @@ from tsucb.models.empirical_bayes import (
     survey,
     worth_of,
 )
-from tsucb.models.model import believe, forget, training_due, update
+from tsucb.models.model import belief, forget, training_due, update
 from tsucb.models.regressions import Shared, learn
 from tsucb.models.state import Places, array, counts, nested, sums
 from tsucb.numeric.arrays import Floats, Integers, filled, taken
@@ -448,8 +448,8 @@ def reduce(state, k, noise, phi, v, weights):  # type: ignore[no-untyped-def]
     return told, variance
 
 
-@implements(believe, HybridLinear)
-def believe_hybrid(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(belief, HybridLinear)
+def belief_of_hybrid(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     root, center = state.theta.root[0], state.theta.mean[0]
     n, size, q = arms.size, state.active.size, state.own.shape[1]
     noise, spread, anchor = state.variance[0], state.spread[0], state.anchor

@@ -11,7 +11,7 @@ from tsucb.beliefs.gamma import Gamma
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.checks import LARGEST, Finite, Positive, Switch, within
 from tsucb.compiler import compiled, implements
-from tsucb.models.model import Model, believe, update
+from tsucb.models.model import Model, belief, update
 from tsucb.models.state import State, counts, sums
 from tsucb.numeric.arrays import Floats, Integers, taken
 
@@ -149,8 +149,8 @@ class GaussianArms(KArmed):
     empirical: Switch = True
 
 
-@implements(believe, BernoulliArms)
-def believe_bernoulli(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(belief, BernoulliArms)
+def belief_of_bernoulli(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     n = arms.size
     alpha, beta, mean, std = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     estimate, radius, information = np.empty(n), np.empty(n), np.empty(n)
@@ -171,8 +171,8 @@ def believe_bernoulli(model, state, context, arms, step, rng):  # type: ignore[n
     )
 
 
-@implements(believe, PoissonArms)
-def believe_poisson(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(belief, PoissonArms)
+def belief_of_poisson(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     n = arms.size
     shape, rate, mean, std = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     estimate, radius, information = np.empty(n), np.empty(n), np.empty(n)
@@ -191,8 +191,8 @@ def believe_poisson(model, state, context, arms, step, rng):  # type: ignore[no-
     )
 
 
-@implements(believe, GaussianArms)
-def believe_gaussian(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(belief, GaussianArms)
+def belief_of_gaussian(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     n = arms.size
     mean, std, estimate, radius = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     information = np.empty(n)

@@ -9,7 +9,7 @@ from tsucb.beliefs.joint_gaussian import JointGaussian
 from tsucb.checks import Count, Positive
 from tsucb.compiler import implements
 from tsucb.models.gaussian_prior import GaussianPrior
-from tsucb.models.model import believe, forget, update
+from tsucb.models.model import belief, forget, update
 from tsucb.models.regressions import Shared, learn, observe_prior
 from tsucb.models.state import State, counts, nested
 from tsucb.numeric.arrays import Floats, Integers, filled, taken
@@ -73,8 +73,8 @@ class Linear(GaussianPrior):
         return (arms, self.features)
 
 
-@implements(believe, Linear)
-def believe_linear(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(belief, Linear)
+def belief_of_linear(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     n, d = arms.size, model.features
     root, center = state.theta.root[0], state.theta.mean[0]
     mean, std, factor = np.zeros(n), np.zeros(n), np.zeros((n, d))

@@ -42,7 +42,7 @@ from tsucb.models.empirical_bayes import (
     returned,
     survey,
 )
-from tsucb.models.model import believe, forget, update
+from tsucb.models.model import belief, forget, update
 from tsucb.models.regressions import Regressions, evidence, learn, predict, widen
 from tsucb.models.state import array, fade_arm, nested, sums
 from tsucb.numeric.arrays import Floats, Integers
@@ -227,8 +227,8 @@ def pooled(state: LogisticState) -> float:
     return math.log(clicks / (state.totals[0] + 1.0 - clicks))
 
 
-@implements(believe, LogisticArms)
-def believe_logistic(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(belief, LogisticArms)
+def belief_of_logistic(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     anchor = state.anchor
     centre, scale = predict(state.regressions, relative(anchor, context, 0.0)[:-1], arms)
     mean, std = moments(centre, scale)

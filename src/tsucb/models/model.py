@@ -8,18 +8,17 @@ do more:
 
 | to implement | does | |
 |---|---|---|
-| `believe(model, state, context, arms, step, rng)` | the belief about some arms | needed |
+| `belief(model, state, context, arms, step, rng)` | the belief about some arms | needed |
 | `update(model, state, context, arm, reward)` | learn from one reward, in place | needed |
 | `Model.prior(state, rng)` | put the prior into a blank state | if it is not zeros |
 | `Model.sizes()`, `Model.context_shape(arms)` | sizes of the axes, shape of a context | if others |
 | `Model.settle(state)` | compute what follows from the sums | if anything does |
 | `forget(model, state, part, weight)` | move towards the prior | unless its state is all sums |
-| `believe_predicted(model, …)`, `Model.predictions` | the same for many contexts | for batches |
+| `predicted_belief(model, …)`, `Model.predictions` | the same for many contexts | for batches |
 | `training_due(model, state)`, `Model.trainer` | train between steps | for networks |
 | `Model.widened`, `Model.places` | take further features | for an agent's dictionaries |
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -34,17 +33,17 @@ from tsucb.numeric.arrays import Floats, Integers
 from tsucb.record import Record
 
 
-@functools.partial(generic, method="belief")
-def believe(
+@generic
+def belief(
     model: Any, state: Any, context: Any, arms: Integers, step: int, rng: np.random.Generator
 ) -> Belief:
     """Return the belief about the given arms at the context."""
-    belief: Belief = model.belief(state, context, arms, step=step, rng=rng)
-    return belief
+    found: Belief = model.belief(state, context, arms, step=step, rng=rng)
+    return found
 
 
 @hook
-def believe_predicted(
+def predicted_belief(
     model: Any, state: Any, mean: Floats, std: Floats, arms: Integers, step: int,
     rng: np.random.Generator,
 ) -> Belief:  # fmt: skip
@@ -134,7 +133,7 @@ class Model(Record):
         raise NotImplementedError(f"{type(self).__name__} does not train")
 
     def predictions(self, state: Any, contexts: Floats, arms: Integers) -> tuple[Floats, Floats]:
-        """Return the moments for `believe_predicted`: (N, n) each, of n arms at N contexts."""
+        """Return the moments for `predicted_belief`: (N, n) each, of n arms at N contexts."""
         raise NotImplementedError(f"{type(self).__name__} predicts one context at a time")
 
     def widened(self, features: Any) -> "Model":
@@ -260,8 +259,8 @@ class Model(Record):
         available = self.check_arms(np.arange(count) if arms is None else arms, count)
         x = self.check_context(context, count)
         t = int(state.pulls.sum()) + 1 if step is None else step
-        belief: Belief = run(believe, self, state, x, available, t, rng)
-        return belief
+        found: Belief = run(belief, self, state, x, available, t, rng)
+        return found
 
     def update(
         self, state: Any, context: ArrayLike | None, arm: ArrayLike, reward: ArrayLike

@@ -9,7 +9,7 @@ from tsucb.beliefs.gaussian import Gaussian
 from tsucb.checks import Count, Positive
 from tsucb.compiler import implements
 from tsucb.models.gaussian_prior import GaussianPrior
-from tsucb.models.model import believe, believe_predicted, forget, update
+from tsucb.models.model import belief, forget, predicted_belief, update
 from tsucb.models.regressions import Regressions, evidence, learn, observe_prior, predict
 from tsucb.models.state import State, array, nested
 from tsucb.numeric.arrays import Floats, Integers
@@ -101,14 +101,14 @@ def half_square(state: Regressions, arm: Any) -> float:
     return float(0.5 * (np.linalg.solve(root, mean) ** 2).sum())
 
 
-@implements(believe, NIGLinear)
-def believe_nig_linear(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(belief, NIGLinear)
+def belief_of_nig_linear(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     mean, std = predict(state.regressions, context, arms)
-    return believe_predicted(model, state, mean, std, arms, step, rng)
+    return predicted_belief(model, state, mean, std, arms, step, rng)
 
 
-@implements(believe_predicted, NIGLinear)
-def believe_predicted_nig(model, state, mean, std, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(predicted_belief, NIGLinear)
+def predicted_belief_of_nig(model, state, mean, std, arms, step, rng):  # type: ignore[no-untyped-def]
     pulls, information = evidence(state.regressions, arms)
     random = burst(rng)
     for a in range(arms.size):

@@ -21,13 +21,12 @@ from typing import Any, Self
 import numpy as np
 
 from tsucb.compiler import compiled, hook, implements
-from tsucb.models.state import Places, Sizes, State, array, counts
-from tsucb.numeric.arrays import Floats, Integers, inner, taken
-from tsucb.numeric.carlson import KEEP, PRODUCT, TAKE, V, absorb, set_factors
-from tsucb.numeric.eights import (
-    FEW,
-    MOST_SHORT,
+from tsucb.compiler.vectors import (
+    KEEP,
+    PRODUCT,
+    TAKE,
     TOGETHER,
+    V,
     add_eight_squares,
     add_squares,
     add_thirty_two,
@@ -38,8 +37,10 @@ from tsucb.numeric.eights import (
     put_eight,
     put_products,
     put_sixteen,
-    weighted_rows,
 )
+from tsucb.models.state import Places, Sizes, State, array, counts
+from tsucb.numeric.arrays import Floats, Integers, inner, taken, weighted_rows
+from tsucb.numeric.carlson import FEW, MOST_SHORT, absorb, set_factors
 
 # Up to 40 features, with 10 and with 60 arms, lanes were the faster at predicting and rows, from 20
 # features on, at learning; rows also skip zeros, of which long contexts often have many.
@@ -355,7 +356,10 @@ def predict_rows(state, context, arms):  # type: ignore[no-untyped-def]
         if far and a + 1 < arms.size:
             for place in range(arms[a + 1] * size, (arms[a + 1] + 1) * size, 8):
                 fetch(root, place)
-        transposed_product(root, k * size, values, rows, reach, v)
+        if 8 <= features <= MOST_SHORT:
+            short_transposed_product(root, k * size, values, rows, reach, v)
+        else:
+            transposed_product(root, k * size, values, rows, reach, v)
         expected = 0.0
         variance = 0.0
         for i in range(features):
@@ -445,17 +449,22 @@ def used(context):  # type: ignore[no-untyped-def]
 @compiled
 def transposed_product(root, begin, values, rows, reach, v):  # type: ignore[no-untyped-def]
     """v = rootᵀx for the root that begins there, and an x with these features `used`."""
-    features = v.size
-    if features > MOST_SHORT:
+    if v.size > MOST_SHORT:
         long_transposed_product(root, begin, values, rows, v)
-        return
-    if features < 8:
-        flat = root.reshape(-1)
+    elif v.size < 8:
+        features, flat = v.size, root.reshape(-1)
         for j in range(features):
             v[j] = 0.0
             for n in range(reach[j]):
                 v[j] += values[n] * flat[begin + rows[n] * features + j]
-        return
+    else:
+        short_transposed_product(root, begin, values, rows, reach, v)
+
+
+@compiled
+def short_transposed_product(root, begin, values, rows, reach, v):  # type: ignore[no-untyped-def]
+    """The same for 8 to `MOST_SHORT` features; it cannot raise, so no references are counted."""
+    features = v.size
     head = features % 16
     if head > 0:
         put_eight(v, 0, values, 0, rows, reach[7], root, begin, features)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsucb.compiler import compiled
+from tsucb.compiler.vectors import put_eight, put_thirty_two
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -77,6 +78,24 @@ def inner(one, other):  # type: ignore[no-untyped-def]
     for i in range(one.size):
         out += one[i] * other[i]
     return out
+
+
+@compiled
+def weighted_rows(x, matrix, out):  # type: ignore[no-untyped-def]
+    """out = xᵀ matrix."""
+    rows, columns = matrix.shape
+    if columns < 8:
+        for j in range(columns):
+            out[j] = 0.0
+            for i in range(rows):
+                out[j] += x[i] * matrix[i, j]
+        return
+    rest = columns - columns % 32
+    for j in range(0, rest, 32):
+        put_thirty_two(out, j, x, 0, None, rows, matrix, j, columns)
+    for block in range(rest, columns, 8):
+        j = min(block, columns - 8)
+        put_eight(out, j, x, 0, None, rows, matrix, j, columns)
 
 
 @compiled

@@ -19,15 +19,12 @@ import math
 import numpy as np
 
 from tsucb.compiler import compiled
+from tsucb.compiler.normals import FIRST_FACTOR, SECOND_FACTOR, STEP
 
 LAYERS = 256
 EDGE = 3.6541528853610088  # where the tail begins, for 256 layers
 AREA = 0.00492867323399141  # of every layer
 MANTISSA = 2.0**52
-
-# Of SplitMix64: from one state to the next, and what it multiplies by.
-STEP = 0x9E3779B97F4A7C15
-FIRST_FACTOR, SECOND_FACTOR = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 # Layer i has 2⁵² cells of WIDTH[i] to each side of 0; the first SURE[i] are under the curve.
 WIDTH = np.empty(LAYERS)

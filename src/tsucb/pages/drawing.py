@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tsucb.extras import require
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -23,6 +25,7 @@ PALETTES = {
 @contextmanager
 def theme(name: str) -> Iterator[None]:
     """Draw everything inside in the light or the dark palette."""
+    require("plots", "matplotlib")
     import matplotlib
 
     colours = PALETTES[name]
@@ -67,6 +70,7 @@ def percent_colours(percent: NDArray[np.float64]) -> NDArray[np.float64]:
     ends at 40 % and 250 %. Both sides grow darker with the distance: in grey, darkness is distance,
     and the number, bold above 100, says which side.
     """
+    require("plots", "matplotlib")
     import matplotlib
 
     scaled = np.log(np.asarray(percent) / 100) / np.log(2.5)
@@ -123,6 +127,7 @@ def colour_key(axes: Axes) -> None:
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure, in inches, that lays itself out; needs no screen and no global state."""
+    require("plots", "matplotlib")
     from matplotlib.figure import Figure as MatplotlibFigure
 
     return MatplotlibFigure(figsize=(width, height), layout="constrained")

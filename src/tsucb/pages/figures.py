@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tsucb.extras import require
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.statistics import NORMAL
 
@@ -56,6 +57,7 @@ def line_styles(policies: Iterable[str]) -> dict[str, dict[str, str]]:
 
 def style(policy: str) -> dict[str, Any]:
     """Label, colour and dashes of a policy, the same in every figure; black becomes ink."""
+    require("plots", "matplotlib")
     import matplotlib
 
     chosen: dict[str, Any] = {"label": policy, **line_styles([policy])[policy]}
@@ -81,6 +83,7 @@ def regret_curves(
     labels : whether the axes get their names and a legend
     """
     if ax is None:
+        require("plots", "matplotlib")
         import matplotlib.pyplot as plt
 
         ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")[1]

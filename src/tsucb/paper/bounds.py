@@ -13,7 +13,7 @@ from tsucb.beliefs.belief import Belief
 from tsucb.compiler import implements
 from tsucb.models import Linear
 from tsucb.models.linear import LinearState
-from tsucb.models.model import Model, believe, update
+from tsucb.models.model import Model, belief, update
 from tsucb.models.state import State, nested
 from tsucb.numeric.arrays import Integers
 from tsucb.record import derived
@@ -72,10 +72,10 @@ class RidgeLinear(Model):
         return self.posterior.context_shape(arms)
 
 
-@implements(believe, RidgeLinear)
-def believe_ridge(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
-    law = believe(model.posterior, state.posterior, context, arms, step, rng)
-    view = believe(model.ridge, state.ridge, context, arms, step, rng)
+@implements(belief, RidgeLinear)
+def belief_of_ridge(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+    law = belief(model.posterior, state.posterior, context, arms, step, rng)
+    view = belief(model.ridge, state.ridge, context, arms, step, rng)
     return Belief(
         law.law, law.mean, law.std, view.mean, view.std,
         law.pulls, law.information, law.step, law.dimension, law.prior_std,

@@ -1,34 +1,66 @@
-"""Figure 1: regret relative to Thompson sampling on 25 synthetic contextual bandits."""
+"""Figure 1: regret relative to Thompson sampling on 25 synthetic contextual bandits.
+
+Below the experiment are the sentences of Section 4.1.1, each beside what was measured.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+import pandas as pd
+
 from tsucb.environments import ContextualLinearBandit
+from tsucb.numeric.arrays import Floats
 from tsucb.pages.drawing import colour_key, heat_map, new_figure
 from tsucb.pages.page import Figure
-from tsucb.paper.experiments.claims import Claim
-from tsucb.paper.experiments.experiment import Cell, Task, cell_seed, check_names
-from tsucb.paper.experiments.percentages import relative_regret
+from tsucb.paper.experiments.claims import (
+    Check,
+    Claim,
+    Finding,
+    both,
+    check_claims,
+    is_above,
+    is_below,
+    is_near,
+)
+from tsucb.paper.experiments.experiment import Cell, cell_seed, check_names
+from tsucb.paper.experiments.percentages import (
+    Percentages,
+    count_below,
+    counting,
+    exceeds_by,
+    interval,
+    is_lower,
+    lower_in,
+    mean_is_above,
+    mean_is_near,
+    relative_regret,
+)
 from tsucb.paper.experiments.regret import TS, RegretExperiment, simulated_rows
-from tsucb.paper.figure1_claims import section_4_1_1
 from tsucb.policies import OFUL
 from tsucb.policies.names import samples_of
 
 if TYPE_CHECKING:
     import matplotlib.figure
-    import pandas as pd
     from matplotlib.axes import Axes
-
-    from tsucb.numeric.arrays import Floats
 
 ARMS = (3, 5, 10, 20, 60)
 NOISES = (0.05, 0.1, 0.5, 1.0, 2.0)
 INSTANCES = tuple((arms, noise) for arms in ARMS for noise in NOISES)
-POLICIES = (TS, "TS-UCB(1)", "TS-UCB(100)", "Greedy", "UCB", "IDS(1000)")
+ONE, HUNDRED, GREEDY, UCB, IDS = "TS-UCB(1)", "TS-UCB(100)", "Greedy", "UCB", "IDS"
+POLICIES = (TS, ONE, HUNDRED, GREEDY, UCB, "IDS(1000)")
 FEATURES = 10
+GRID = "IDS-grid"  # IDS as the authors searched it
+ALL_CELLS = "all 25 cells"
+NEAR = 1.0  # percentage points within which a figure of the paper comes out
+HALF, MANY = 60, 5  # "almost halves regret in many instances": at most 60 % in 5 cells
+WELL = 105  # "performs well compared to TS": at most 105 %
+SIMILAR = 10  # "similar": within 10 points
+ALMOST_ALWAYS, OFTEN = 20, 9  # cells
 
 
 def parse_cell(text: str) -> tuple[int, float]:
@@ -103,13 +135,6 @@ class Figure1(RegretExperiment):
         """Return the seconds of one run on one core: a time per step, per arm and per sample."""
         return 1e-6 * self.horizon * (1.5 + int(cell[0]) * (0.02 + 0.0018 * samples_of(policy)))
 
-    def cost(self, task: Task) -> float:
-        return len(task.runs) * self.seconds(task.cell, task.policy)
-
-    def block(self, cell: Cell, policy: str) -> int:
-        """Return the runs that take about ten seconds, so that little is lost with a task."""
-        return max(1, min(20, round(10 / self.seconds(cell, policy))))
-
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
         table = relative_regret(rows, ["arms", "noise"])
         table.insert(0, "experiment", self.name)
@@ -156,7 +181,21 @@ class Figure1(RegretExperiment):
         panel.set_xticks([0, self.horizon // 2], ["0", f"{self.horizon // 2:,}"])
 
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
-        return section_4_1_1(rows, len(self.instances), self.policies)
+        """Return every sentence of Section 4.1.1, which are about all 25 cells, in its order."""
+        names = {plain_name(policy): policy for policy in self.policies}
+
+        def doubt(check: Check[Percentages]) -> str:
+            for kind in (IDS, GRID):
+                if check.exact and kind in check.needs and names[kind] != f"{kind}(1000)":
+                    return f"with {names[kind]}"
+            return ""
+
+        checks = [*CHECKS]
+        if GRID in names:
+            checks += excess_checks(GRID, "IDS as the authors searched it")
+        evidence = Percentages(rows.assign(policy=rows.policy.map(plain_name)), self.axes)
+        have = {*names, *([ALL_CELLS] if len(self.instances) == len(INSTANCES) else [])}
+        return check_claims(checks, evidence, have, also=(TS, ALL_CELLS), doubt=doubt)
 
 
 def draw_heat_maps(
@@ -185,3 +224,168 @@ def draw_heat_maps(
     colour_key(key)
     key.set_title("regret in % of TS", fontweight="normal", fontsize=9)
     return figure
+
+
+def plain_name(policy: str) -> str:
+    """Return the policy's name, that of IDS and IDS-grid without their number of samples."""
+    name = policy.partition("(")[0]
+    return name if name in (IDS, GRID) else policy
+
+
+def below_everywhere(
+    statement: str, paper: str, policy: str, bound: float = 100
+) -> Check[Percentages]:
+    """Return the check that a policy's percentage is below the bound in all 25 cells."""
+
+    def find(p: Percentages) -> Finding:
+        values = p.of(policy)
+        mean, count = values.mean(axis=1), count_below(values, bound)
+        arms, noise = p.cells[int(mean.argmax())]
+        below, most = int((mean < 100).sum()), f"{mean.max():.1f} % (K = {arms}, σ = {noise:g})"
+        everywhere = is_above(len(INSTANCES), count.low, count.high)
+        return f"{below} of 25 cells; highest {most}", everywhere
+
+    rule = f"{policy} below {bound:g} % in all 25 cells"
+    return Check(statement, paper, rule, (policy,), find)
+
+
+def better_of_both(p: Percentages) -> Floats:
+    """Return the percentages of TS-UCB(1) or TS-UCB(100), whichever is lower in a cell."""
+    one, hundred = p.of(ONE), p.of(HUNDRED)
+    return np.where((one.mean(axis=1) < hundred.mean(axis=1))[:, None], one, hundred)
+
+
+def improves_with_noise(p: Percentages) -> Finding:
+    noises = sorted({noise for _, noise in p.cells})
+    means = [p.interval(HUNDRED, noise=noise).mean for noise in noises]
+    change = interval(p.of(HUNDRED, noise=noises[-1]) - p.of(HUNDRED, noise=noises[0]))
+    falls = " → ".join(f"{mean:.0f}" for mean in means)
+    return f"{falls} % for σ = {' → '.join(f'{s:g}' for s in noises)}", is_lower(change)
+
+
+def single_sample_suffices(p: Percentages) -> Finding:
+    one, hundred = 100 - p.of(ONE), 100 - p.of(HUNDRED)
+    surplus = interval(one - hundred / 2)
+    text = f"{100 * one.mean() / hundred.mean():.0f} % of the gain over TS"
+    return text, is_above(0, surplus.low, surplus.high)
+
+
+def on_both_sides(policy: str, p: Percentages) -> Finding:
+    values = p.of(policy)
+    mean, below = values.mean(axis=1), count_below(values, 100)
+    some_below = is_above(1, below.low, below.high)
+    some_above = is_below(len(INSTANCES) - 1, below.low, below.high)
+    return f"from {mean.min():.0f} to {mean.max():.0f} %", both(some_below, some_above)
+
+
+def greedy_with_few_arms(p: Percentages) -> Finding:
+    greedy, ours = p.interval(GREEDY, arms=3), p.interval(HUNDRED, arms=3)
+    apart = interval(p.difference(GREEDY, HUNDRED, arms=3))
+    similar = is_near(0, SIMILAR, apart.low, apart.high)
+    text = f"K = 3: {greedy.mean:.0f} %, {HUNDRED} {ours.mean:.0f} %"
+    return text, both(is_below(100, greedy.low, greedy.high), similar)
+
+
+def often_better_than_ids(p: Percentages) -> Finding:
+    apart = p.difference(HUNDRED, IDS)
+    count = count_below(apart, 0)
+    ours, theirs = (p.interval(name).mean for name in (HUNDRED, IDS))
+    text = f"{ours:.1f} against {theirs:.1f} %; better in {count} cells"
+    as_well = is_lower(interval(apart))
+    return text, both(as_well, is_above(OFTEN, count.low, count.high))
+
+
+def excess_checks(kind: str, words: str) -> list[Check[Percentages]]:
+    """Return the checks of the excess regret of a kind of IDS."""
+    sentence = f"On average, excess regret of {words} over"
+    return [
+        exceeds_by(f"{sentence} {name}", kind, name, figure, NEAR)
+        for name, figure in ((HUNDRED, 5.6), (ONE, 3.8))
+    ]
+
+
+CHECKS: list[Check[Percentages]] = [
+    *(
+        below_everywhere(f"{name} outperforms TS across the board", "25 of 25 cells", name)
+        for name in (ONE, HUNDRED)
+    ),
+    Check(
+        "TS-UCB almost halves regret in many instances",
+        "many",
+        f"at most {HALF} % of TS in at least {MANY} cells, with 1 or 100 samples",
+        (ONE, HUNDRED),
+        counting(f"cells at {HALF} % or less", MANY, better_of_both, HALF),
+    ),
+    Check(
+        "TS-UCB improves more on TS when σ is higher",
+        "falls with σ",
+        "less % of TS at the largest σ than at the smallest",
+        (HUNDRED,),
+        improves_with_noise,
+    ),
+    *(
+        mean_is_near(
+            f"Over the 25 instances, regret of {name} in % of that of TS",
+            f"{figure} %",
+            name,
+            figure,
+            NEAR,
+            exact=True,
+        )
+        for name, figure in ((ONE, 67.9), (HUNDRED, 66.6))
+    ),
+    lower_in(
+        f"{HUNDRED} outperforms {ONE} in most instances",
+        "21 of 25 cells",
+        None,
+        "cells",
+        HUNDRED,
+        (ONE,),
+    ),
+    exceeds_by(f"On average, excess regret of {ONE} over {HUNDRED}", ONE, HUNDRED, 3.2, NEAR),
+    Check(
+        "Most of the benefit is captured by a single sample",
+        "96 % (from its means)",
+        "more than half of the gain with 100",
+        (ONE, HUNDRED),
+        single_sample_suffices,
+    ),
+    *(
+        Check(
+            f"{name} is inconsistent relative to TS",
+            "both sides of 100",
+            "some cell below 100 %, another above",
+            (name,),
+            partial(on_both_sides, name),
+        )
+        for name in (GREEDY, UCB)
+    ),
+    Check(
+        "Greedy outperforms TS, and is similar to TS-UCB, when there are few arms",
+        "below 100, similar",
+        f"K = 3: below 100 %, and within {SIMILAR} points of {HUNDRED}",
+        (GREEDY, HUNDRED),
+        greedy_with_few_arms,
+    ),
+    mean_is_above("Greedy performs poorly when K is large", "above 100", GREEDY, arms=60),
+    mean_is_above("UCB performs poorly when the noise is small", "above 100", UCB, noise=0.05),
+    lower_in(
+        "TS-UCB almost always outperforms both Greedy and UCB",
+        "almost always",
+        ALMOST_ALWAYS,
+        "cells",
+        HUNDRED,
+        (GREEDY, UCB),
+    ),
+    below_everywhere(
+        "IDS performs well across the board compared to TS", "not above 100", IDS, WELL
+    ),
+    *excess_checks(IDS, "IDS"),
+    Check(
+        "TS-UCB performs as well as IDS, and often better",
+        "often",
+        f"no more regret over all cells, and less in at least {OFTEN} of them",
+        (HUNDRED, IDS),
+        often_better_than_ids,
+    ),
+]

@@ -11,20 +11,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 
 from tsucb.models import BootstrappedHeads, DeepEnsemble, LastLayerLaplace, NeuralLinear, Training
 from tsucb.pages.drawing import legend_above, panel_for_each
 from tsucb.pages.figures import style
 from tsucb.pages.page import Figure
-from tsucb.paper.experiments.claims import Check, Claim, Finding, Rule, check_claims
-from tsucb.paper.experiments.experiment import Cell, Task, check_names
+from tsucb.paper.experiments.claims import Check, Claim, Finding, check_claims
+from tsucb.paper.experiments.experiment import Cell, check_names
 from tsucb.paper.experiments.percentages import relative_regret
 from tsucb.paper.experiments.regret import TS, RegretExperiment, name_axes
 from tsucb.paper.table2 import RUNS, WHEEL, Table2, present
 
 if TYPE_CHECKING:
     import matplotlib.figure
-    import pandas as pd
 
 MEMBERS = 5  # of the ensemble, as in the paper that proposed it
 POSTERIORS: dict[str, Callable[..., Any]] = {
@@ -86,8 +86,8 @@ class Posteriors(Table2):
     def block(self, cell: Cell, policy: str) -> int:
         return min(self.runs, TOGETHER) if cell[1] == ENSEMBLE else self.runs
 
-    def cost(self, task: Task) -> float:
-        return super().cost(task) * (MEMBERS if task.cell[1] == ENSEMBLE else 1)
+    def seconds(self, cell: Cell, policy: str) -> float:
+        return super().seconds(cell, policy) * (MEMBERS if cell[1] == ENSEMBLE else 1)
 
     def model(self, cell: Cell, features: int) -> Any:
         training = Training(memory=self.steps(cell), batches=self.batches)
@@ -125,11 +125,9 @@ class Posteriors(Table2):
             Check(
                 f"{policy} improves upon TS with {name}",
                 "yes" if name == REFERENCE else "not in the paper",
-                Rule(
-                    "95 % interval below 100 on some dataset, and above 100 on none",
-                    (TS, policy, *group),
-                    partial(improves, policy, group),
-                ),
+                "95 % interval below 100 on some dataset, and above 100 on none",
+                (TS, policy, *group),
+                partial(improves, policy, group),
             )
             for name, group in groups.items()
             for policy in RIVALS
@@ -144,13 +142,13 @@ def improves(policy: str, posteriors: list[str], summary: pd.DataFrame) -> Findi
     >>> table = pd.DataFrame({"posterior": "p", "policy": "x", "percent_of_ts": [90.0, 97.0],
     ...                       "ci95_low": [85.0, 92.0], "ci95_high": [95.0, 102.0]})
     >>> improves("x", ["p"], table)
-    Finding(measured='mean 93.5 %; interval below 100 in 1 of 2, above in 0', agrees=True)
+    ('mean 93.5 %; interval below 100 in 1 of 2, above in 0', True)
     """
     mine = summary[(summary.policy == policy) & summary.posterior.isin(posteriors)]
     below, above = int((mine.ci95_high < 100).sum()), int((mine.ci95_low > 100).sum())
     percent = float(np.mean(mine.percent_of_ts))
     words = f"mean {percent:.1f} %; interval below 100 in {below} of {len(mine)}, above in {above}"
-    return Finding(words, None if not below and not above else above == 0)
+    return words, None if not below and not above else above == 0
 
 
 def draw_percentages(

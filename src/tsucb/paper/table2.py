@@ -1,35 +1,86 @@
-"""Table 2: Neural-Linear on the seven datasets of the deep bandit benchmark."""
+"""Table 2: Neural-Linear on the seven datasets of the deep bandit benchmark.
+
+Below the experiment are the sentences of Section 4.3.1, each beside what was measured.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 
 from tsucb.environments import WheelBandit
+from tsucb.extras import require
 from tsucb.models import NeuralLinear, Training
+from tsucb.numeric.arrays import Floats
 from tsucb.pages.drawing import panel_for_each
 from tsucb.pages.figures import style
 from tsucb.pages.page import Figure
 from tsucb.paper import datasets as benchmark
-from tsucb.paper.experiments.claims import Claim
-from tsucb.paper.experiments.experiment import Cell, Task, cell_seed, check_names
-from tsucb.paper.experiments.percentages import relative_regret
-from tsucb.paper.experiments.regret import RegretExperiment, name_axes, simulated_rows
-from tsucb.paper.table2_claims import PAPER, POLICIES, paper_entry, table_and_section_4_3_1
+from tsucb.paper.experiments.claims import (
+    Check,
+    Claim,
+    Finding,
+    Verdict,
+    both,
+    check_claims,
+    is_above,
+    is_near,
+)
+from tsucb.paper.experiments.experiment import Cell, cell_seed, check_names
+from tsucb.paper.experiments.percentages import (
+    Percentages,
+    count_below,
+    counting,
+    interval,
+    is_lower,
+    lower_in,
+    mean_is_above,
+    relative_regret,
+)
+from tsucb.paper.experiments.regret import (
+    GREEDY,
+    HUNDRED,
+    IDS,
+    ONE,
+    POLICIES,
+    TS,
+    UCB,
+    RegretExperiment,
+    name_axes,
+    simulated_rows,
+)
 from tsucb.policies import ChiSquaredUCB
 from tsucb.policies.names import FIRST, samples_of
 from tsucb.simulation import cores
 
 if TYPE_CHECKING:
     import matplotlib.figure
-    import pandas as pd
 
+
+# Regret in per cent of that of TS, and the half-width of its 95 % interval.
+PAPER: dict[str, dict[str, tuple[float, float]]] = {
+    dataset: dict(zip(POLICIES[1:], entries, strict=True))
+    for dataset, *entries in (
+        ("adult", (98.8, 0.2), (98.6, 0.2), (98.6, 0.2), (103.4, 0.7), (101.0, 0.2)),
+        ("census", (99.4, 0.5), (99.2, 0.5), (99.2, 0.5), (92.2, 0.5), (105.2, 0.5)),
+        ("covertype", (98.7, 0.6), (98.6, 0.6), (98.4, 0.6), (91.5, 0.6), (110.3, 0.5)),
+        ("financial", (60.0, 0.9), (54.7, 0.7), (56.3, 0.8), (101.6, 9.8), (160.7, 2.3)),
+        ("jester", (99.4, 0.3), (99.2, 0.3), (99.6, 0.3), (96.6, 0.4), (113.1, 0.8)),
+        ("mushroom", (108.0, 11.1), (98.6, 5.1), (118.6, 15.7), (189.5, 32.4), (918.3, 53.0)),
+        ("statlog", (89.7, 0.6), (74.9, 0.6), (73.9, 0.6), (317.5, 27.8), (322.9, 2.0)),
+    )
+}
+SEVEN = tuple(PAPER)
+SIX = tuple(name for name in PAPER if name != "mushroom")
+ENOUGH = 30  # of the 35 entries
+NEAR = 3.0  # percentage points
 HORIZON = 10_000
 MOST_STEPS = 1_000_000  # networks train on every step, so all stay in memory
 FINANCIAL_HORIZON = 3_000  # the paper's, for the 3,713 rows of that dataset
@@ -92,11 +143,11 @@ class Table2(RegretExperiment):
         """Return all runs: their networks train together."""
         return self.runs
 
-    def cost(self, task: Task) -> float:
-        """Return a cost of training that grows with the features, and of deciding with samples."""
-        features, arms = size(str(task.cell[0]))
-        per_step = 1.0 + features / 100 + arms * samples_of(task.policy) / 10_000
-        return len(task.runs) * self.steps(task.cell) * per_step
+    def seconds(self, cell: Cell, policy: str) -> float:
+        """Return a time of training that grows with the features, and of deciding with samples."""
+        features, arms = size(str(cell[0]))
+        per_step = 1.0 + features / 100 + arms * samples_of(policy) / 10_000
+        return self.steps(cell) * per_step
 
     def workers(self) -> int:
         """Return enough tasks to keep an accelerator busy; without one, a task per core."""
@@ -198,18 +249,21 @@ class Table2(RegretExperiment):
         return [*percentages, self.curve_figure(rows)]
 
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
-        return table_and_section_4_3_1(rows, self.datasets, self.policies, self.comparable)
+        """Return every entry that was measured, then every sentence of Section 4.3.1."""
+
+        def doubt(check: Check[Percentages]) -> str:
+            return "" if self.comparable else "other horizons than the paper's"
+
+        checks = [*entries(self.datasets, self.policies), *SENTENCES]
+        evidence, have = Percentages(rows, ["dataset"]), {*self.policies, *self.datasets}
+        return check_claims(checks, evidence, have, also=(TS,), doubt=doubt)
 
 
 def import_jax() -> Any:
-    """Return JAX; raise ValueError with the command that installs it if it is missing."""
-    try:
-        import jax
-        import optax  # noqa: F401
-    except ImportError:
-        raise ValueError(
-            "this trains networks with JAX and optax; install them with: pip install 'tsucb[deep]'"
-        ) from None
+    """Return JAX; raise MissingExtra with the command that installs it if it is missing."""
+    require("deep", "jax", "optax")
+    import jax
+
     return jax
 
 
@@ -254,3 +308,148 @@ def draw_table(summary: pd.DataFrame, experiment: Table2, narrow: bool) -> matpl
         panel.set_title(name)
     name_axes(figure, "regret in % of TS")
     return figure
+
+
+def paper_entry(dataset: str, policy: str) -> tuple[float, float] | None:
+    """Return the paper's percentage and half-width for a policy, None if it has none.
+
+    Our Greedy chooses at random among arms that look equally good. The paper's must have taken
+    the first: an arm that never paid has a posterior mean of exactly 0, so such ties are common.
+    """
+    return PAPER.get(dataset, {}).get(GREEDY if policy == FIRST else policy)
+
+
+def entry_agrees(dataset: str, policy: str, p: Percentages) -> Verdict:
+    """Compare the interval with the paper's: no if they are apart, None if ours is too wide."""
+    entry = paper_entry(dataset, policy)
+    assert entry is not None
+    found, (paper, half_width) = p.interval(policy, dataset=dataset), entry
+    if found.low > paper + half_width or found.high < paper - half_width:
+        return False
+    return True if found.half_width <= 2 * half_width else None
+
+
+def entry_comes_out(dataset: str, policy: str, p: Percentages) -> Finding:
+    """Check one entry of the paper's table."""
+    found = p.interval(policy, dataset=dataset)
+    measured = f"{found.mean:.1f} ({found.low:.1f} to {found.high:.1f})"
+    if dataset == "mushroom":
+        ours, theirs = (np.median(p.regret[name].loc[dataset]) for name in (policy, TS))
+        measured += f"; of medians {100 * ours / theirs:.1f}"
+    return measured, entry_agrees(dataset, policy, p)
+
+
+def most_entries_come_out(p: Percentages) -> Finding:
+    found = [entry_agrees(name, policy, p) for name in SEVEN for policy in POLICIES[1:]]
+    yes, no = found.count(True), found.count(False)
+    return f"{yes} of {len(found)}", is_above(ENOUGH, yes, len(found) - no)
+
+
+def ids_exceeds_by(policy: str, paper: float, p: Percentages) -> Finding:
+    """Check by how much IDS exceeds the policy, from the means of the table as in the paper."""
+    ratios, errors = [], []
+    for name in SEVEN:
+        ours, theirs = p.interval(IDS, dataset=name), p.interval(policy, dataset=name)
+        ratios.append(ours.mean / theirs.mean)
+        errors.append(np.hypot(ours.half_width / ours.mean, theirs.half_width / theirs.mean))
+    mean = 100 * (float(np.mean(ratios)) - 1)
+    width = 100 * float(np.linalg.norm(np.multiply(ratios, errors))) / len(SEVEN)
+    return f"{mean:.2f} %", is_near(paper, NEAR, mean - width, mean + width)
+
+
+def greedy_is_lowest(dataset: str, p: Percentages) -> Finding:
+    """Check that Greedy has the least regret on a dataset."""
+    means = {name: p.interval(name, dataset=dataset).mean for name in POLICIES}
+    best = min(means, key=means.__getitem__)
+    rival = min((name for name in POLICIES if name != GREEDY), key=means.__getitem__)
+    margin = interval(p.difference(GREEDY, rival, dataset=dataset))
+    return f"lowest: {best}", is_lower(margin)
+
+
+def ucb_is_outperformed(p: Percentages) -> Finding:
+    counts = [count_below(p.difference(name, UCB), 0) for name in (TS, ONE, HUNDRED)]
+    verdicts = (is_above(len(SEVEN), count.low, count.high) for count in counts)
+    number = min(count.number for count in counts)
+    return f"{number} of {len(SEVEN)} datasets", both(*verdicts)
+
+
+def six(policy: str, p: Percentages) -> Floats:
+    """Return the percentages on every dataset but mushroom."""
+    return np.vstack([p.of(policy, dataset=name) for name in SIX])
+
+
+SENTENCES: list[Check[Percentages]] = [
+    Check(
+        "Entries of the table whose intervals overlap",
+        "",
+        f"at least {ENOUGH} of the 35 entries agree",
+        (*POLICIES[1:], *SEVEN),
+        most_entries_come_out,
+    ),
+    *(
+        Check(
+            f"{policy} improves upon TS on every dataset except possibly mushroom",
+            "6 of 6",
+            "below 100 % on all six",
+            (policy, *SIX),
+            counting("datasets", 6, partial(six, policy), 100),
+        )
+        for policy in (ONE, HUNDRED)
+    ),
+    lower_in(
+        f"{HUNDRED} always outperforms {ONE}", "7 of 7 datasets", 7, "datasets", HUNDRED, (ONE,)
+    )._replace(needs=(ONE, HUNDRED, *SEVEN)),
+    *(
+        Check(
+            f"On average, the regret of IDS is higher than that of {policy}",
+            f"{figure} %",
+            f"within {NEAR:.0f} points of the paper's figure",
+            (IDS, policy, *SEVEN),
+            partial(ids_exceeds_by, policy, figure),
+        )
+        for policy, figure in ((HUNDRED, 4.1), (ONE, 0.02))
+    ),
+    *(
+        Check(
+            f"Greedy outperforms all others on {dataset}",
+            "lowest: Greedy",
+            "less regret than the best other policy",
+            (*POLICIES[1:], dataset),
+            partial(greedy_is_lowest, dataset),
+        )
+        for dataset in ("census", "covertype", "jester")
+    ),
+    *(
+        mean_is_above(
+            f"Greedy is poor on {dataset}",
+            f"{PAPER[dataset][GREEDY][0]} %",
+            GREEDY,
+            dataset=dataset,
+        )._replace(needs=(GREEDY, dataset))
+        for dataset in ("mushroom", "statlog")
+    ),
+    Check(
+        "UCB is consistently outperformed by TS and TS-UCB",
+        "7 of 7 datasets",
+        "more regret than TS and both TS-UCB on all seven datasets",
+        (ONE, HUNDRED, UCB, *SEVEN),
+        ucb_is_outperformed,
+    ),
+]
+
+
+def entries(datasets: Sequence[str], policies: Sequence[str]) -> list[Check[Percentages]]:
+    """Return a check of every entry of the paper's table that was measured."""
+    return [
+        Check(
+            f"{dataset}, {policy}: regret in per cent of that of TS",
+            f"{entry[0]} ± {entry[1]}",
+            "the 95 % intervals overlap, and ours is at most twice as wide as the paper's",
+            (policy, dataset),
+            partial(entry_comes_out, dataset, policy),
+            exact=True,
+        )
+        for dataset in datasets
+        for policy in policies
+        if (entry := paper_entry(dataset, policy))
+    ]

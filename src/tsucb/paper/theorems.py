@@ -1,13 +1,19 @@
-"""Theorems 1 and 2: Bayes regret of TS-UCB against its bounds; Lemma 1: how often bounds fail."""
+"""Theorems 1 and 2: Bayes regret of TS-UCB against its bounds; Lemma 1: how often bounds fail.
+
+Below the experiment are their statements, each beside what was measured.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import betaincinv
 
 from tsucb.environments import KArmedBandit, LinearBandit
 from tsucb.numeric.statistics import mean_interval
@@ -15,10 +21,9 @@ from tsucb.pages.drawing import legend_above, panel_for_each
 from tsucb.pages.figures import style
 from tsucb.pages.page import Figure
 from tsucb.paper.bounds import RidgeLinear, k_armed_escapes, linear_escapes, theorem_1, theorem_2
-from tsucb.paper.experiments.claims import Claim
+from tsucb.paper.experiments.claims import Check, Claim, Finding, Verdict, check_claims
 from tsucb.paper.experiments.experiment import Cell, Experiment, Task, cell_seed
 from tsucb.paper.experiments.regret import name_axes
-from tsucb.paper.theorems_claims import LEMMAS, Evidence, capitalise, section_3
 from tsucb.policies import OFUL, HoeffdingUCB
 from tsucb.policies.names import named_policy, samples_of
 from tsucb.sets import Ball, SetBandit
@@ -26,8 +31,16 @@ from tsucb.simulation import simulate
 
 if TYPE_CHECKING:
     import matplotlib.figure
-    import pandas as pd
 
+FORMS = {
+    "theorem 1": "O(√(K T log T))",
+    "theorem 2": "O(d log T √T)",
+    "theorem 2, ball": "O(d log T √T)",
+}
+LEMMAS = ("lemma 1, K-armed", "lemma 1, linear")
+LONG = 100_000  # before this step, regret may still be in its first, linear stretch
+OURS = "TS-UCB"
+ANY_OF_OURS = "TS-UCB with any number of samples"
 ON_THE_BALL = "theorem 2, ball"
 THEOREMS = {  # the bound, and the letter of its size
     "theorem 1": (theorem_1, "K"),
@@ -123,21 +136,12 @@ class Theorems(Experiment):
             step = 1.5 + arms * (0.05 + 0.05 * samples_of(policy))
         return 1e-6 * step * self.steps(cell)
 
-    def cost(self, task: Task) -> float:
-        return len(task.runs) * self.seconds(task.cell, task.policy)
-
-    def block(self, cell: Cell, policy: str) -> int:
-        """Return the runs that take about ten seconds."""
-        return max(1, min(20, round(10 / self.seconds(cell, policy))))
-
     def checkpoints(self) -> NDArray[np.int64]:
         """Return the horizons: six in every decade from 100 to T."""
         count = round(6 * np.log10(self.horizon / 100)) + 1
         return np.unique(np.geomspace(100, self.horizon, count).round().astype(np.int64))
 
     def run(self, cell: Cell, policy: str, runs: range) -> pd.DataFrame:
-        import pandas as pd
-
         kind, size = str(cell[0]), int(cell[1])
         seed = cell_seed(self.seed, *cell)
         if kind in LEMMAS:
@@ -176,8 +180,6 @@ class Theorems(Experiment):
                 yield setting, self.curves(rows, cell, policy), limits
 
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
-        import pandas as pd
-
         table = []
         for setting, curves, limits in self.settings_measured(rows):
             for T, regrets, limit in zip(self.checkpoints(), curves.T, limits, strict=True):
@@ -194,8 +196,6 @@ class Theorems(Experiment):
 
         The interval is the middle 95 % of 1,000 bootstrap samples of the runs.
         """
-        import pandas as pd
-
         horizons = self.checkpoints().astype(float)
         last = np.log10(horizons) >= np.log10(self.horizon) - 1 - 1e-9
         x = np.log(horizons[last])
@@ -215,9 +215,6 @@ class Theorems(Experiment):
 
     def escapes(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Return how often a mean was outside its bounds, and the 95 % upper bound of that."""
-        import pandas as pd
-        from scipy.special import betaincinv
-
         table = []
         for lemma in LEMMAS:
             for T in self.short_horizons:
@@ -259,8 +256,6 @@ class Theorems(Experiment):
 
 def escape_rows(lemma: str, horizon: int, runs: range, seed: int) -> pd.DataFrame:
     """Return a row per run: how many of `BATCH` replications left the bounds of a lemma."""
-    import pandas as pd
-
     rows = []
     for run in runs:
         rng = np.random.default_rng((seed, run))
@@ -296,3 +291,117 @@ def draw_regret(
     name_axes(figure, "horizon T", "Bayes regret")
     legend_above(figure, panels[0], narrow)
     return figure
+
+
+class Evidence(NamedTuple):
+    """The tables of the experiment, and its longest horizon."""
+
+    summary: pd.DataFrame
+    exponents: pd.DataFrame
+    escapes: pd.DataFrame
+    horizon: int
+
+
+def capitalise(name: str) -> str:
+    """Return the name with a capital at its beginning, and the others that it has.
+
+    >>> capitalise("lemma 1, K-armed")
+    'Lemma 1, K-armed'
+    """
+    return name[:1].upper() + name[1:]
+
+
+def all_below(low: pd.Series, high: pd.Series, bound: pd.Series) -> Verdict:
+    """Return yes if all intervals lie below their bounds, no if one lies above, else None."""
+    return True if (high <= bound).all() else False if (low > bound).any() else None
+
+
+def below_the_bound(theorem: str, policy: str, e: Evidence) -> Finding:
+    """Check the regret of a policy against the bound at every horizon."""
+    here = e.summary[(e.summary.experiment == theorem) & (e.summary.policy == policy)]
+    percent = float((100 * here.ci95_high / here.bound).max())
+    verdict = all_below(here.ci95_low, here.ci95_high, here.bound)
+    return f"at most {percent:.1f} % of it (upper end of 95 %)", verdict
+
+
+def exponents_of_ours(theorem: str, e: Evidence) -> pd.DataFrame:
+    """Return the growth exponents of TS-UCB, the one farthest above its bound first."""
+    table = e.exponents[e.exponents.experiment == theorem]
+    ours = table[table.policy.str.startswith(OURS)]
+    above = ours.exponent - ours.exponent_of_bound
+    return ours.loc[above.sort_values(ascending=False, kind="stable").index]
+
+
+def grows_no_faster(theorem: str, e: Evidence) -> Finding:
+    """Check the growth exponents of TS-UCB against those of the bound."""
+    ours = exponents_of_ours(theorem, e)
+    worst = ours.iloc[0]
+    verdict = all_below(ours.ci95_low, ours.ci95_high, ours.exponent_of_bound)
+    text = (
+        f"largest {worst.exponent:.2f}, 95 % interval {worst.ci95_low:.2f} to "
+        f"{worst.ci95_high:.2f} ({worst.policy}, {worst.setting})"
+    )
+    if e.horizon < LONG and verdict is False:
+        return f"{text}; too short a horizon to tell", None
+    return text, verdict
+
+
+def rarely_escapes(lemma: str, side: str, e: Evidence) -> Finding:
+    """Check how often a mean was outside its bounds against T⁻³."""
+    here = e.escapes[(e.escapes.lemma == lemma) & (e.escapes.side == side)]
+    count, n = here.escapes.clip(lower=1), here.replications
+    low = betaincinv(count, n - count + 1, 0.05).where(here.escapes > 0, 0.0)  # Clopper, Pearson
+    longest = here.iloc[-1]
+    text = (
+        f"{longest.escapes} of {longest.replications:,} runs, so at most "
+        f"{longest.upper95:.1e}; the farthest was {longest.closest:.2f} radii away"
+    )
+    return text, all_below(low, here.upper95, here.bound)
+
+
+def regret_checks(
+    theorem: str, form: str, e: Evidence, policies: Sequence[str]
+) -> Iterator[Check[Evidence]]:
+    """Yield the statements of a theorem about the policies measured."""
+    ours = [policy for policy in policies if policy.startswith(OURS)]
+    for policy in ours:
+        yield Check(
+            f"{capitalise(theorem)}: the Bayes regret of {policy} is below the bound at every "
+            "horizon",
+            "below 100 % of it",
+            "the 95 % interval is below the bound at every horizon",
+            (policy,),
+            partial(below_the_bound, theorem, policy),
+        )
+    bound = e.exponents[e.exponents.experiment == theorem].exponent_of_bound
+    exponent = exponents_of_ours(theorem, e).exponent_of_bound.iloc[0] if ours else bound.max()
+    yield Check(
+        f"{capitalise(theorem)}: the regret of TS-UCB grows no faster than {form}",
+        f"T to the power {exponent:.2f} in the last decade",
+        "every 95 % interval of an exponent is below that of the bound",
+        (ANY_OF_OURS,),
+        partial(grows_no_faster, theorem),
+    )
+
+
+def escape_check(lemma: str, side: str, e: Evidence) -> Check[Evidence]:
+    """Return the statement of a lemma about the mean on one side of its bounds."""
+    T, sign = e.escapes.horizon.max(), {"above": "U", "below": "L"}[side]
+    return Check(
+        f"{capitalise(lemma)}: a mean lies {side} its bound {sign}(A) with probability at most T⁻³",
+        f"{float(T) ** -3:.1e} at T = {T}",
+        "the 95 % upper bound is at most T⁻³ for every T",
+        (),
+        partial(rarely_escapes, lemma, side),
+    )
+
+
+def section_3(e: Evidence, policies: Sequence[str]) -> list[Claim]:
+    """Return every statement of Section 3 that these numbers can check."""
+    measured = [(name, form) for name, form in FORMS.items() if name in set(e.summary.experiment)]
+    about_regret = [c for theorem in measured for c in regret_checks(*theorem, e, policies)]
+    escapes = [escape_check(lemma, side, e) for lemma in LEMMAS for side in ("above", "below")]
+    have = {*policies}
+    if any(policy.startswith(OURS) for policy in policies):
+        have.add(ANY_OF_OURS)
+    return check_claims([*about_regret, *escapes], e, have)

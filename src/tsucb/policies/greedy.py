@@ -5,7 +5,7 @@ import numpy as np
 from tsucb.checks import Switch
 from tsucb.compiler import implements
 from tsucb.numeric.arrays import filled, place_of_largest
-from tsucb.policies.policy import Choice, Policy, choose, largest, probabilities, tied
+from tsucb.policies.policy import Choice, Policy, choose, choose_largest, probabilities, tied
 
 
 class Greedy(Policy):
@@ -43,7 +43,7 @@ class Random(Policy):
 @implements(choose, Greedy)
 def choose_greedy(policy, belief, rng):  # type: ignore[no-untyped-def]
     if not policy.first:
-        return largest(belief.mean, rng)
+        return choose_largest(belief.mean, rng)
     arm = place_of_largest(belief.mean)
     return Choice(arm, belief.mean[arm], arm)
 

@@ -139,10 +139,7 @@ def grid_mixture(policy, regret, gain):  # type: ignore[no-untyped-def]
                 lowest, first, second, probability = value, i, j, q
     if first < 0:  # one arm, or no arm that teaches anything
         return tied(np.abs(regret), -1.0)
-    chance = np.zeros(arms)
-    chance[first] = probability
-    chance[second] = 1.0 - probability
-    return chance
+    return two_arms(arms, first, second, probability)
 
 
 @compiled
@@ -168,6 +165,12 @@ def best_mixture(regret, gain):  # type: ignore[no-untyped-def]
         first, second, probability = best_pair(regret, gain, lowest)
     if first < 0:
         return tied(value, -1.0)
+    return two_arms(arms, first, second, probability)
+
+
+@compiled
+def two_arms(arms, first, second, probability):  # type: ignore[no-untyped-def]
+    """Return the probabilities of a mixture of two arms."""
     chance = np.zeros(arms)
     chance[first] = probability
     chance[second] = 1.0 - probability

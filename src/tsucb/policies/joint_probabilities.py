@@ -22,9 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsucb.beliefs.belief import Belief
-from tsucb.beliefs.hybrid_gaussian import HybridGaussian
-from tsucb.beliefs.joint_gaussian import JointGaussian
-from tsucb.numeric.arrays import Floats
+from tsucb.beliefs.joint_gaussian import HybridGaussian, JointGaussian
+from tsucb.numeric.arrays import Floats, Integers
 
 SCRAMBLES = 16
 MOST_POINTS = 2**13  # of one scramble
@@ -37,7 +36,7 @@ Singles = NDArray[np.float32]
 
 
 def is_joint(belief: Belief) -> bool:
-    """Whether a belief is of jointly normal arms, of finite and positive spread."""
+    """Return whether a belief is of jointly normal arms, of finite and positive spread."""
     if not isinstance(belief.law, JointGaussian | HybridGaussian):
         return False
     finite = np.isfinite(belief.mean).all() and np.isfinite(belief.std).all()
@@ -46,9 +45,9 @@ def is_joint(belief: Belief) -> bool:
 
 @functools.lru_cache(maxsize=2)
 def points(directions: int) -> Singles:
-    """(SCRAMBLES, N, directions) standard normals; kept, as they take longer to make than to use.
+    """Return standard normals (SCRAMBLES, N, directions), cached: slower to make than to use.
 
-    Single precision: the answer is good to three digits.
+    Single precision is enough: the answer is good to three digits.
     """
     from scipy.special import ndtri
     from scipy.stats import qmc
@@ -63,7 +62,7 @@ def points(directions: int) -> Singles:
 
 
 def draws(belief: Belief, scramble: int) -> tuple[Singles, float, float]:
-    """(N, n) draws of the arms: centre + scale · draws."""
+    """Return draws (N, n), centre and scale: the arms are centre + scale · draws."""
     centre, scale = float(belief.mean.max()), float(belief.std.max())
     directions = principal(belief) / scale
     z = points(directions.shape[1])[scramble]
@@ -73,7 +72,7 @@ def draws(belief: Belief, scramble: int) -> tuple[Singles, float, float]:
 
 
 def principal(belief: Belief) -> Floats:
-    """One row per arm: a factor of the covariance, the direction of largest spread first."""
+    """Return one row per arm: a factor of the covariance, the direction of largest spread first."""
     law: Any = belief.law
     factor = law.factor
     if isinstance(law, HybridGaussian):
@@ -84,23 +83,28 @@ def principal(belief: Belief) -> Floats:
 
 
 def thompson_shares(belief: Belief) -> tuple[Floats, Floats]:
-    """The probability that each arm is best, and its standard error."""
+    """Return the probability that each arm is best, and its standard error."""
     arms = belief.mean.size
     shares = np.empty((SCRAMBLES, arms))
     for i in range(SCRAMBLES):
         best = draws(belief, i)[0].argmax(axis=1)
-        shares[i] = counted(np.bincount(best, minlength=arms).astype(float), best.size)
+        shares[i] = frequencies(np.bincount(best, minlength=arms).astype(float), best.size)
     law: Any = belief.law
     own = law.own if isinstance(law, HybridGaussian) else np.zeros(arms)
     alike = np.column_stack((belief.mean, own, law.factor))
-    return answered(evened(shares, alike[own == 0], np.flatnonzero(own == 0)), best.size)
+    shares = even_out(shares, alike[own == 0], np.flatnonzero(own == 0))
+    return mean_and_error(shares, best.size)
 
 
-def ts_ucb_shares(belief: Belief, samples: float) -> tuple[Floats, Floats]:
-    """The probability that TS-UCB plays each arm, and its standard error."""
+def ts_ucb_shares(
+    belief: Belief, samples: float, breaks: Floats, winners: Integers
+) -> tuple[Floats, Floats]:
+    """Return the probability that TS-UCB plays each arm, and its standard error.
+
+    The arms `winners` (n + 1,) are played for f̃ between the points `breaks` (n,).
+    """
     arms, m = belief.mean.size, ENDLESS if samples == math.inf else int(samples)
     groups = SCRAMBLES if m == 1 else SCRAMBLES // 2
-    breaks, winners = envelope(belief.estimate, belief.radius)
     shares = np.empty((groups, arms))
     for i in range(groups):
         parts = [draws(belief, j) for j in range(i, SCRAMBLES, groups)]
@@ -109,13 +113,13 @@ def ts_ucb_shares(belief: Belief, samples: float) -> tuple[Floats, Floats]:
         f = parts[0][1] + parts[0][2] * value
         places = winners[np.searchsorted(breaks, f)]
         counts = np.asarray(np.bincount(places, mass, arms), dtype=np.float64) * best.size
-        shares[i] = counted(counts, best.size)
+        shares[i] = frequencies(counts, best.size)
     alike = np.column_stack((belief.estimate, belief.radius))
-    return answered(evened(shares, alike, np.arange(arms)), best.size)
+    return mean_and_error(even_out(shares, alike, np.arange(arms)), best.size)
 
 
 def average(draws: Floats, samples: int) -> tuple[Floats, Floats]:
-    """The law of the average of so many draws, as values and their masses."""
+    """Return the law of the average of this many draws, as values and their masses."""
     from scipy.fft import irfft, next_fast_len, rfft
     from scipy.special import ndtri
 
@@ -138,32 +142,8 @@ def average(draws: Floats, samples: int) -> tuple[Floats, Floats]:
     return low + step * some / samples, masses[some] / masses[some].sum()
 
 
-def envelope(estimate: Floats, radius: Floats) -> tuple[Floats, NDArray[np.int64]]:
-    """Which arm has the smallest (f − estimate) / radius: breakpoints of f, and the arms between.
-
-    As f grows, arms of ever larger radius take over.
-    """
-    slope = 1 / radius
-    arm = int(np.lexsort((estimate, -radius))[-1])  # f → −∞: the smallest radius
-    breaks: list[float] = []
-    winners = [arm]
-    at = -np.inf
-    while True:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            cross = (estimate * slope - estimate[arm] * slope[arm]) / (slope - slope[arm])
-        # (f − e) s = (f − e') s' at f = (e s − e' s') / (s − s')
-        later = (slope < slope[arm]) & (cross >= at)
-        if not later.any():
-            return np.array(breaks), np.array(winners, dtype=np.int64)
-        first = np.flatnonzero(later & (cross == cross[later].min()))
-        arm = int(first[slope[first].argmin()])
-        at = float(cross[arm])
-        breaks.append(at)
-        winners.append(arm)
-
-
-def evened(shares: Floats, alike: Floats, arms: NDArray[np.int64]) -> Floats:
-    """The shares, equal among arms that are the same in everything that decides."""
+def even_out(shares: Floats, alike: Floats, arms: Integers) -> Floats:
+    """Return the shares, equal among arms that are the same in everything that decides."""
     if len(arms) > 1:
         _, group = np.unique(alike, axis=0, return_inverse=True)
         for number in np.flatnonzero(np.bincount(group.ravel()) > 1).tolist():
@@ -172,18 +152,16 @@ def evened(shares: Floats, alike: Floats, arms: NDArray[np.int64]) -> Floats:
     return shares
 
 
-def counted(counts: Any, draws: int) -> Floats:
-    """Frequencies, with one more draw spread evenly: no arm has probability zero."""
-    frequencies: Floats = (counts + 1 / counts.size) / (draws + 1)
-    return frequencies
+def frequencies(counts: Any, draws: int) -> Floats:
+    """Return frequencies, with one more draw spread evenly: no arm has probability zero."""
+    shares: Floats = (counts + 1 / counts.size) / (draws + 1)
+    return shares
 
 
-def answered(shares: Floats, draws: int) -> tuple[Floats, Floats]:
-    """Return the mean of independent answers, of so many draws each, and its standard error.
+def mean_and_error(shares: Floats, draws: int) -> tuple[Floats, Floats]:
+    """Return the mean of independent answers, each from this many draws, and its standard error.
 
-    Of an arm that is best in no draw the answers do not differ, but its share is not known: what
-    `counted` gave it, and a single draw in all of them, are part of the error.
+    The error is at least what `frequencies` has added: an arm that was never best may have none.
     """
     mean, error = shares.mean(axis=0), shares.std(axis=0, ddof=1) / math.sqrt(len(shares))
-    added = np.abs(1 / mean.size - mean) / (draws + 1)
-    return mean / mean.sum(), np.sqrt(error**2 + added**2 + 1 / (len(shares) * draws) ** 2)
+    return mean / mean.sum(), np.maximum(error, 1 / (mean.size * (draws + 1)))

@@ -194,7 +194,7 @@ def winner(scores, sign, rng):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def largest(scores, rng):  # type: ignore[no-untyped-def]
+def choose_largest(scores, rng):  # type: ignore[no-untyped-def]
     """Return the largest score's arm, as a choice with that score for its reason."""
     arm = winner(scores, 1.0, rng)
     return Choice(arm, scores[arm], arm)

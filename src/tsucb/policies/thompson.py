@@ -10,7 +10,7 @@ from tsucb.beliefs.law import IndependentLaw, draw
 from tsucb.compiler import class_of, implements, offers
 from tsucb.numeric.arrays import Floats
 from tsucb.policies.joint_probabilities import is_joint, thompson_shares
-from tsucb.policies.policy import Policy, choose, floored, largest, probabilities
+from tsucb.policies.policy import Policy, choose, choose_largest, floored, probabilities
 
 
 class Thompson(Policy):
@@ -44,7 +44,7 @@ class Thompson(Policy):
 def choose_thompson(policy, belief, rng):  # type: ignore[no-untyped-def]
     means = np.empty(belief.mean.size)
     draw(belief, rng, means)
-    return largest(means, rng)
+    return choose_largest(means, rng)
 
 
 def independent(policy: Any, belief: Any) -> bool:

@@ -9,9 +9,11 @@ from tsucb.beliefs.best import expected_best
 from tsucb.beliefs.law import IndependentLaw
 from tsucb.beliefs.sampling import f_tilde
 from tsucb.compiler import compiled, implements, offers
-from tsucb.numeric.arrays import Floats
+from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.joint_probabilities import is_joint, ts_ucb_shares
 from tsucb.policies.policy import Choice, Policy, SampleCount, choose, winner, with_samples
+
+FARTHEST = 40.0  # standard deviations: no draw is further from its mean
 
 
 class TSUCB(Policy):
@@ -60,7 +62,9 @@ class TSUCB(Policy):
 
     def estimated(self, belief: Belief) -> tuple[Floats, Floats] | None:
         usual = (belief.radius > 0) & np.isfinite(belief.radius) & np.isfinite(belief.estimate)
-        return ts_ucb_shares(belief, self.samples) if is_joint(belief) and usual.all() else None
+        if not is_joint(belief) or not usual.all():
+            return None
+        return ts_ucb_shares(belief, self.samples, *winners_between(belief))
 
 
 @implements(choose, TSUCB)
@@ -80,3 +84,52 @@ def ratios(belief, f):  # type: ignore[no-untyped-def]
         # An arm never tried (infinite radius) goes first, as does a certain best one (0 / 0).
         psi[a] = ratio if radius[a] < np.inf and ratio == ratio else -np.inf
     return psi
+
+
+def winners_between(belief: Belief) -> tuple[Floats, Integers]:
+    """Return the points (n,) where the winner changes as f̃ grows, and the winners (n + 1,)."""
+    middle, reach = belief.mean.max(), FARTHEST * belief.std.max()
+    points = breakpoints(belief.estimate, belief.radius, middle - reach, middle + reach)
+    winners = [ratios(belief, f).argmin() for f in (points[1:] + points[:-1]) / 2]
+    return points[1:-1], np.array(winners, dtype=np.int64)
+
+
+@compiled
+def breakpoints(estimate, radius, low, high):  # type: ignore[no-untyped-def]
+    """Return where the winner changes as f̃ goes from `low` to `high`, both included.
+
+    Going up, the winner's radius grows: from each winner the next is the wider arm whose line
+    crosses first. A certain arm (radius zero) wins below its estimate and nowhere else.
+    """
+    arms = estimate.size
+    points = np.empty(2 * arms + 2)
+    points[0] = low
+    count = 1
+    winner = -1
+    lowest = np.inf
+    for a in range(arms):
+        if radius[a] == 0.0:
+            if low < estimate[a] < high:
+                points[count] = estimate[a]
+                count += 1
+        elif radius[a] < np.inf:
+            psi = (low - estimate[a]) / radius[a]
+            if winner < 0 or psi < lowest or (psi == lowest and radius[a] > radius[winner]):
+                winner, lowest = a, psi
+    while winner >= 0:
+        following = -1
+        nearest = high
+        for a in range(arms):
+            if radius[winner] < radius[a] < np.inf:
+                slope = radius[winner] / (radius[a] - radius[winner])
+                crossing = estimate[winner] + (estimate[winner] - estimate[a]) * slope
+                if crossing < nearest or (
+                    crossing == nearest and following >= 0 and radius[a] > radius[following]
+                ):
+                    nearest, following = crossing, a
+        winner = following
+        if winner >= 0:
+            points[count] = max(nearest, low)
+            count += 1
+    points[count] = high
+    return np.sort(points[: count + 1])

@@ -8,7 +8,7 @@ the m-th power of the characteristic function.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
@@ -23,12 +23,13 @@ from tsucb.beliefs.best import (
     nodes_between,
     outline,
 )
-from tsucb.beliefs.law import IndependentLaw, reward_at, variable_at
-from tsucb.compiler import class_of, compiled, implements
+from tsucb.beliefs.law import reward_at, variable_at
+from tsucb.compiler import compiled, implements
 from tsucb.numeric.arrays import add_multiple, inner, largest_of, total
 from tsucb.numeric.special import normal_cdf
 from tsucb.policies.policy import floored, probabilities, tied
-from tsucb.policies.ts_ucb import TSUCB, ratios
+from tsucb.policies.thompson import independent
+from tsucb.policies.ts_ucb import TSUCB, breakpoints, ratios
 
 FREQUENCIES = 2048  # at most so many terms of the Fourier series
 NEGLIGIBLE = 1e-12  # of the characteristic function
@@ -40,7 +41,7 @@ PHASE = 8.0  # radians that the oscillation may turn in one panel of 8 nodes: an
 def needs_expectation(policy: Any, belief: Any) -> bool:
     """Return whether f̃ is E[max]: infinitely many samples, or a law that has no other."""
     samples = policy.types[policy.fields.index("samples")]
-    return isinstance(samples, types.Float) or not independent(belief)
+    return isinstance(samples, types.Float) or not independent(policy, belief)
 
 
 @implements(probabilities, TSUCB, where=needs_expectation)
@@ -51,11 +52,6 @@ def probabilities_of_expectation(policy, belief):  # type: ignore[no-untyped-def
 @implements(probabilities, TSUCB)
 def probabilities_ts_ucb(policy, belief):  # type: ignore[no-untyped-def]
     return ts_ucb_probabilities(belief, policy.samples)
-
-
-def independent(belief: Any) -> bool:
-    """Return whether the belief of a Numba type has independent arms."""
-    return issubclass(class_of(belief), IndependentLaw)
 
 
 @compiled
@@ -117,45 +113,17 @@ def may_win(belief):  # type: ignore[no-untyped-def]
     return found
 
 
-@compiled
-def breakpoints(estimate, radius, low, high):  # type: ignore[no-untyped-def]
-    """Return where the winner changes as f̃ goes from `low` to `high`, both included.
+class Stage(NamedTuple):
+    """A stretch of the range, whose measure fades from `fade` to `stop`; `below` is F at `stop`.
 
-    Going up, the winner's radius grows: from each winner the next is the wider arm whose line
-    crosses first. A certain arm (radius zero) wins below its estimate and nowhere else.
+    Its scale of fading is `width`, infinite for the last stage, which does not fade.
     """
-    arms = estimate.size
-    points = np.empty(2 * arms + 2)
-    points[0] = low
-    count = 1
-    winner = -1
-    lowest = np.inf
-    for a in range(arms):
-        if radius[a] == 0.0:
-            if low < estimate[a] < high:
-                points[count] = estimate[a]
-                count += 1
-        elif radius[a] < np.inf:
-            psi = (low - estimate[a]) / radius[a]
-            if winner < 0 or psi < lowest or (psi == lowest and radius[a] > radius[winner]):
-                winner, lowest = a, psi
-    while winner >= 0:
-        following = -1
-        nearest = high
-        for a in range(arms):
-            if radius[winner] < radius[a] < np.inf:
-                slope = radius[winner] / (radius[a] - radius[winner])
-                crossing = estimate[winner] + (estimate[winner] - estimate[a]) * slope
-                if crossing < nearest or (
-                    crossing == nearest and following >= 0 and radius[a] > radius[following]
-                ):
-                    nearest, following = crossing, a
-        winner = following
-        if winner >= 0:
-            points[count] = max(nearest, low)
-            count += 1
-    points[count] = high
-    return np.sort(points[: count + 1])
+
+    start: float
+    stop: float
+    fade: float
+    width: float
+    below: float
 
 
 @compiled
@@ -176,64 +144,85 @@ def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
 
     Reference: Davies (1973), "Numerical inversion of a characteristic function".
     """
-    arms, high, scale, floor, ceiling, certain = outline(belief)
-    atom = np.array([reward_at(belief, floor)[0]])
-    chance = np.array([best_cdf(belief, arms, floor) if certain else 0.0])
-    terms = np.empty(points.size)
-    out[:] = 0.0
-    start, old_fade, old_width, old_total = floor, floor, np.inf, chance[0]
+    shape = outline(belief)
+    arms, high, scale, floor, ceiling, certain = shape
+    chance = best_cdf(belief, arms, floor) if certain else 0.0
+    atom = np.array([reward_at(belief, floor)[0]]), np.array([chance])
+    before = Stage(floor, floor, floor, np.inf, chance)
     finest = narrowest(high, scale, floor) * (SHARP if certain else 1.0)
-    while start < ceiling:
+    out[:] = 0.0
+    while before.stop < ceiling:
+        start = before.stop
         stop = max(floor + STAGE * finest, start + 0.5 * STAGE * finest)
         if not start < stop < ceiling:
             stop = ceiling
         fade = 0.5 * (start + stop)
         width = (stop - fade) / 12.0 if stop < ceiling else np.inf
-        now = best_cdf(belief, arms, stop) if stop < ceiling else 1.0
-        span, count = np.inf, 0.0
-        while True:
-            # Before `start` again, but no finer than this stage needs.
-            nodes, weights = nodes_between(belief, high, scale, floor, start, 3 * old_width, span)
-            value, mass = masses_so_far(belief, arms, high, nodes, weights, old_total, atom, chance)
-            had = faded(mass, nodes, 0.5 * (old_fade + start), old_width)
-            nodes, weights = nodes_between(belief, high, scale, start, stop, 3 * width, span)
-            value, mass = masses_so_far(belief, arms, high, nodes, weights, now, value, mass)
-            has = faded(mass, nodes, 0.5 * (fade + stop), width)
-            sum_has, sum_had = min(total(has), 1.0), total(had)
-            gained = max(sum_has**samples - sum_had**samples, 0.0)
-            mean = inner(has, value) / sum_has
-            variance = 0.0
-            for i in range(has.size):
-                variance += has[i] * (value[i] - mean) ** 2
-            variance /= sum_has
-            # Bernstein's inequality: beyond this distance f̃ falls with chance 1e-10 at most.
-            bound = 23.0 * (value[-1] - value[0]) / (3.0 * samples)
-            reach = bound + math.sqrt(bound * bound + 46.0 * variance / samples)
-            low, top = max(mean - reach, value[0]), min(mean + reach, value[-1])
-            if gained < NEGLIGIBLE or not variance > 0.0 or not top > low:
-                low, top = mean, mean
-                break
-            step = 2.0 * math.pi / (top - low)
-            if count == 0.0:
-                # φᵐ vanishes beyond about 8 standard deviations of f̃; further if some arms are
-                # narrow. The first nodes were for this estimate only.
-                count = 8.0 * math.sqrt(samples / variance) / step + 16.0
-            else:
-                vanished = fourier_sum(
-                    value - mean, has, had, samples, step, int(count), points - mean, terms
-                )
-                if vanished or count >= FREQUENCIES:
-                    break
-                count *= 3.0
-            count = min(count, FREQUENCIES)
-            span = PHASE * samples / (step * count)
-        for i in range(points.size):
-            if points[i] >= top:
-                out[i] += gained
-            elif points[i] > low:
-                out[i] += min(max(0.5 * gained - terms[i] / math.pi, 0.0), gained)
+        below = best_cdf(belief, arms, stop) if stop < ceiling else 1.0
+        stage = Stage(start, stop, fade, width, below)
+        add_stage(belief, shape, before, stage, atom, samples, points, out)
         finest = min(narrowest(high, scale, fade), width)
-        start, old_fade, old_width, old_total = stop, fade, width, now
+        before = stage
+
+
+@compiled
+def add_stage(belief, shape, before, stage, atom, samples, points, out):  # type: ignore[no-untyped-def]
+    """Add what a stage contributes to the distribution function of f̃ at the points."""
+    terms = np.empty(points.size)
+    span, count = np.inf, 0.0
+    while True:
+        value, has, had = stage_masses(belief, shape, before, stage, span, atom)
+        sum_has, sum_had = min(total(has), 1.0), total(had)
+        gained = max(sum_has**samples - sum_had**samples, 0.0)
+        mean = inner(has, value) / sum_has
+        variance = 0.0
+        for i in range(has.size):
+            variance += has[i] * (value[i] - mean) ** 2
+        variance /= sum_has
+        # Bernstein's inequality: beyond this distance f̃ falls with chance 1e-10 at most.
+        bound = 23.0 * (value[-1] - value[0]) / (3.0 * samples)
+        reach = bound + math.sqrt(bound * bound + 46.0 * variance / samples)
+        low, top = max(mean - reach, value[0]), min(mean + reach, value[-1])
+        if gained < NEGLIGIBLE or not variance > 0.0 or not top > low:
+            low, top = mean, mean
+            break
+        step = 2.0 * math.pi / (top - low)
+        if count == 0.0:
+            # φᵐ vanishes beyond about 8 standard deviations of f̃; further if some arms are
+            # narrow. The first nodes were for this estimate only.
+            count = 8.0 * math.sqrt(samples / variance) / step + 16.0
+        else:
+            vanished = fourier_sum(
+                value - mean, has, had, samples, step, int(count), points - mean, terms
+            )
+            if vanished or count >= FREQUENCIES:
+                break
+            count *= 3.0
+        count = min(count, FREQUENCIES)
+        span = PHASE * samples / (step * count)
+    for i in range(points.size):
+        if points[i] >= top:
+            out[i] += gained
+        elif points[i] > low:
+            out[i] += min(max(0.5 * gained - terms[i] / math.pi, 0.0), gained)
+
+
+@compiled
+def stage_masses(belief, shape, before, stage, span, atom):  # type: ignore[no-untyped-def]
+    """Return rewards, and the masses there after the stage and after the one before it.
+
+    The nodes are no further apart than `span` in rewards; those before the stage are taken again,
+    but no finer than the stage needs.
+    """
+    arms, high, scale, floor, _, _ = shape
+    nodes, weights = nodes_between(belief, high, scale, floor, stage.start, 3 * before.width, span)
+    value, mass = masses_so_far(belief, arms, high, nodes, weights, before.below, atom[0], atom[1])
+    had = faded(mass, nodes, 0.5 * (before.fade + before.stop), before.width)
+    nodes, weights = nodes_between(
+        belief, high, scale, stage.start, stage.stop, 3 * stage.width, span
+    )
+    value, mass = masses_so_far(belief, arms, high, nodes, weights, stage.below, value, mass)
+    return value, faded(mass, nodes, 0.5 * (stage.fade + stage.stop), stage.width), had
 
 
 @compiled

@@ -14,7 +14,7 @@ from tsucb.beliefs.sampling import sampled_upper_quantiles
 from tsucb.checks import NotNegative, Share, whole_number
 from tsucb.compiler import class_of, compiled, hook, implements, offers
 from tsucb.numeric.special import chi_squared_quantile_upper
-from tsucb.policies.policy import Policy, choose, largest, probabilities, tied
+from tsucb.policies.policy import Policy, choose, choose_largest, probabilities, tied
 
 
 class UpperBound(Policy):
@@ -138,7 +138,7 @@ def bounds(policy, belief, rng):  # type: ignore[no-untyped-def]
 
 @implements(choose, UpperBound)
 def choose_largest_bound(policy, belief, rng):  # type: ignore[no-untyped-def]
-    return largest(bounds(policy, belief, rng), rng)
+    return choose_largest(bounds(policy, belief, rng), rng)
 
 
 @implements(probabilities, UpperBound)

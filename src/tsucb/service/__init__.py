@@ -43,3 +43,7 @@ The clock is an argument everywhere. Time in a loop is the time of its events: b
 folded, every wait that ended by then ends; when no event comes, the service writes that time
 passed.
 """
+
+from tsucb.extras import require
+
+require("serve", "msgspec", "apsw", "uvicorn", "httptools", "httpx", "prometheus_client")

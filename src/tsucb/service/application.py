@@ -72,7 +72,7 @@ class Application:
     def __init__(
         self,
         service: Service,
-        options: Options = Options(),  # noqa: B008
+        options: Options = Options(),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.service, self.options, self._monotonic = service, options, monotonic

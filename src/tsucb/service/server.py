@@ -20,6 +20,7 @@ import msgspec
 import uvicorn
 from msgspec import Meta
 
+from tsucb.extras import require
 from tsucb.files import write_whole
 from tsucb.service.application import Application, Options
 from tsucb.service.connections import Connection
@@ -133,6 +134,7 @@ def open_store(settings: ServerSettings) -> Store:
     """Open the store that the settings name."""
     if settings.postgres is None:
         return SqliteStore(settings.data)
+    require("postgres", "psycopg")
     from tsucb.service.postgres import PostgresStore
 
     return PostgresStore(settings.postgres)

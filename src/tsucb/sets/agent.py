@@ -26,14 +26,7 @@ from tsucb.sets.box import Box
 from tsucb.sets.curve import Curve, Polynomial, Spline
 from tsucb.sets.polytope import Polytope
 from tsucb.sets.rules import pick, theta
-from tsucb.structure import (
-    Arrays,
-    WrongSettings,
-    pack,
-    pack_object,
-    unpack,
-    unpack_object,
-)
+from tsucb.structure import Arrays, WrongSettings, pack, pack_object, unpack, unpack_object
 
 FORMAT = "tsucb set agent 2"
 CLASSES = (
@@ -78,14 +71,11 @@ class SetAgent:
 
     def choose(self) -> Any:
         """Return the next arm: a number on a curve, a vector of the set otherwise."""
-        point = np.empty(self.arms.coordinates)
-        step = self.rewards + 1
-        decide(self.policy, self.arms, self.model, self.state, step, held(self._rng), point)
-        return float(point[0]) if isinstance(self.arms, Curve) else point
+        return self._pick(self.policy, self._rng)
 
     def reward(self, arm: ArrayLike, reward: float) -> None:
         """Learn what an arm paid, whether it was chosen here or elsewhere."""
-        point = self._checked(arm)
+        point = self._point(arm)
         [value] = self.model.check_rewards(np.array([reward], dtype=np.float64))
         row = np.empty((1, self.arms.dimension))
         learn(self.arms, self.model, self.state, point, row, float(value))
@@ -93,14 +83,16 @@ class SetAgent:
 
     def best(self) -> Any:
         """Return the arm with the largest expected reward, without any exploration."""
+        return self._pick(Greedy(), np.random.default_rng(0))
+
+    def _pick(self, policy: Any, rng: np.random.Generator) -> Any:
         point = np.empty(self.arms.coordinates)
-        given = Greedy(), self.arms, self.model, self.state, 1, held(np.random.default_rng(0))
-        decide(*given, point)
+        decide(policy, self.arms, self.model, self.state, self.rewards + 1, held(rng), point)
         return float(point[0]) if isinstance(self.arms, Curve) else point
 
     def predict(self, points: ArrayLike) -> tuple[Floats, Floats]:
         """Return expected rewards and standard deviations (n,) at numbers or rows."""
-        given = [self._checked(point) for point in np.atleast_1d(np.asarray(points))]
+        given = [self._point(point) for point in np.atleast_1d(np.asarray(points))]
         rows = np.array(given).reshape(len(given), self.arms.coordinates)
         if isinstance(self.arms, Curve):
             rows = self.arms.features_of(rows[:, 0])
@@ -157,7 +149,7 @@ class SetAgent:
             raise ValueError(f"{path} is not a file of this agent, or damaged: {error}") from error
         return agent
 
-    def _checked(self, arm: ArrayLike) -> Floats:
+    def _point(self, arm: ArrayLike) -> Floats:
         """Return the arm as a point of the set; raise ValueError if it is none."""
         point = np.atleast_1d(np.asarray(arm, dtype=np.float64))
         size = self.arms.coordinates

@@ -115,12 +115,12 @@ class Ellipsoid(Round):
 
 @hook
 def inward(arms, vector, out):  # type: ignore[no-untyped-def]
-    """A vector of coefficients in the coordinates of the unit ball."""
+    """Fill `out` with a vector of coefficients in the coordinates of the unit ball."""
 
 
 @hook
 def outward(arms, vector, out):  # type: ignore[no-untyped-def]
-    """A point of the unit ball as an arm."""
+    """Fill `out` with the arm of a point of the unit ball."""
 
 
 @implements(inward, Ball)
@@ -166,7 +166,7 @@ def support_round(arms, direction, point):  # type: ignore[no-untyped-def]
 def optimistic_round(arms, mean, root, alpha, point):  # type: ignore[no-untyped-def]
     if alpha <= 0.0:
         return support(arms, mean, point)
-    on_the_curve(arms, mean, root, alpha, True, point)
+    solve_on_curve(arms, mean, root, alpha, True, point)
     return inner(mean, point) + alpha * radius(root, point)
 
 
@@ -175,13 +175,13 @@ def least_ratio_round(arms, mean, root, f, point):  # type: ignore[no-untyped-de
     if f <= 0.0:  # which no support is: the origin, if any
         point[:] = 0.0
     else:
-        on_the_curve(arms, mean, root, f, False, point)
+        solve_on_curve(arms, mean, root, f, False, point)
     return ratio_at(mean, root, f, point)
 
 
 @compiled
-def on_the_curve(arms, mean, root, goal, upper, point):  # type: ignore[no-untyped-def]
-    """The arm v(x)/|v(x)| at which x‖v(x)‖ is the goal, for `upper`, or |v(x)|.
+def solve_on_curve(arms, mean, root, goal, upper, point):  # type: ignore[no-untyped-def]
+    """Put the arm v(x)/|v(x)| into `point` at which x‖v(x)‖, for `upper`, or |v(x)| is the goal.
 
     In place of x the unknown is g = 1 − x σ²_max > 0: with rᵢ = σᵢ²/σ²_max the denominators are
     (1 − rᵢ) + g rᵢ, which lose no digits when g is tiny. In the units of σ_max, both goals are
@@ -210,7 +210,7 @@ def on_the_curve(arms, mean, root, goal, upper, point):  # type: ignore[no-untyp
         value, _ = reach(turned, ratios, 0.0, upper, v)
         if value < goal:  # the hard case
             v[widest] = math.sqrt(goal * goal - value * value)
-            return back(arms, vectors, v, point)
+            return put_arm(arms, vectors, v, point)
     # Newton's method for 1/value, which is almost linear in g; halving what brackets the root
     # where it would leave it.
     g = low if low > 0.0 else 0.5 * high
@@ -228,12 +228,15 @@ def on_the_curve(arms, mean, root, goal, upper, point):  # type: ignore[no-untyp
         if abs(trial - g) <= PRECISE * g or high - low <= PRECISE * high:
             break
         g = trial
-    return back(arms, vectors, v, point)
+    return put_arm(arms, vectors, v, point)
 
 
 @compiled
 def spectrum(arms, mean, root):  # type: ignore[no-untyped-def]
-    """μ along the eigenvectors of Σ, eigenvalues over the largest, the largest's place and root."""
+    """Return μ along the eigenvectors of Σ, the eigenvalues over the largest, and the eigenvectors.
+
+    Then the index of the largest eigenvalue, and its square root.
+    """
     d = mean.size
     inside, rows = np.empty(d), np.empty((d, root.shape[1]))
     inward(arms, mean, inside)
@@ -277,8 +280,8 @@ def reach(turned, ratios, g, upper, v):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def back(arms, vectors, v, point):  # type: ignore[no-untyped-def]
-    """The arm of a vector along the eigenvectors, which is brought to length one."""
+def put_arm(arms, vectors, v, point):  # type: ignore[no-untyped-def]
+    """Put the arm of a vector along the eigenvectors into `point`, scaled to length one."""
     d = v.size
     length = math.sqrt(inner(v, v))
     inside = np.zeros(d)

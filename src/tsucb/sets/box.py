@@ -7,7 +7,7 @@ import numpy as np
 
 from tsucb.checks import within
 from tsucb.compiler import compiled, implements
-from tsucb.numeric.arrays import inner
+from tsucb.numeric.arrays import copy_to, inner
 from tsucb.sets.arm_set import optimistic, radius, support
 from tsucb.sets.corners import Cornered
 
@@ -75,7 +75,7 @@ def optimistic_box(arms, mean, root, alpha, point):  # type: ignore[no-untyped-d
 
 @compiled
 def best_corner(arms, mean, root, alpha, point):  # type: ignore[no-untyped-def]
-    """Of all corners, in the order of a Gray code: one entry changes at a time."""
+    """Return the best value of all corners, in Gray code: one entry changes at a time."""
     d = point.size
     seen = np.zeros(d)  # rootᵀ of the corner
     for i in range(d):
@@ -109,7 +109,7 @@ def best_corner(arms, mean, root, alpha, point):  # type: ignore[no-untyped-def]
 
 @compiled
 def climb(arms, mean, root, alpha, point):  # type: ignore[no-untyped-def]
-    """The best of climbs that begin where one of the root's columns, or none, counts fully."""
+    """Return the best value of 2d + 1 climbs, from corners for the mean ± a column of the root."""
     d = point.size
     corner, direction = np.empty(d), np.empty(d)
     best = -np.inf
@@ -121,17 +121,16 @@ def climb(arms, mean, root, alpha, point):  # type: ignore[no-untyped-def]
             if column > 0:
                 direction[i] += sign * alpha * root[i, column - 1]
         support(arms, direction, corner)
-        value = climbed(arms, mean, root, alpha, corner)
+        value = climb_from(arms, mean, root, alpha, corner)
         if value > best:
             best = value
-            for i in range(d):
-                point[i] = corner[i]
+            copy_to(point, corner)
     return best
 
 
 @compiled
-def climbed(arms, mean, root, alpha, corner):  # type: ignore[no-untyped-def]
-    """Change the entry that gains most, until none gains; the value reached."""
+def climb_from(arms, mean, root, alpha, corner):  # type: ignore[no-untyped-def]
+    """Change the entry that gains most, until none gains; return the value reached."""
     d = corner.size
     value = inner(mean, corner) + alpha * radius(root, corner)
     while True:

@@ -26,7 +26,7 @@ import math
 import numpy as np
 
 from tsucb.compiler import compiled, implements
-from tsucb.numeric.arrays import inner
+from tsucb.numeric.arrays import copy_to, inner, total
 from tsucb.sets.arm_set import ArmSet, least_ratio, optimistic, ratio_at, support
 
 ENOUGH = 1e-13  # a corner that improves less, as a share of what is compared, is no improvement
@@ -50,19 +50,18 @@ def least_ratio_cornered(arms, mean, root, f, point):  # type: ignore[no-untyped
         if not better < ratio:
             break
         ratio = better
-        for i in range(point.size):
-            point[i] = trial[i]
+        copy_to(point, trial)
     return ratio
 
 
 @compiled
 def surest(arms, mean, root, f, highest, point):  # type: ignore[no-untyped-def]
-    """The largest (⟨mean, a⟩ − f) / |rootᵀ a|, as a negative ratio; see the top of this file."""
+    """Return the least ratio where f is below the largest mean; see the top of this file."""
     d = mean.size
     corners, seen = np.empty((d + 2, d)), np.empty((d + 2, d))
     gains, weights, solved = np.zeros(d + 2), np.zeros(d + 2), np.zeros(d + 2)
     gram = np.empty((d + 2, d + 2))
-    direction, total = np.empty(d), np.empty(d)
+    direction, b = np.empty(d), np.empty(d)
     held, gain = 0, highest - f
     for _ in range(MOST_STEPS):
         # `point` is the corner that comes in.
@@ -73,21 +72,19 @@ def surest(arms, mean, root, f, highest, point):  # type: ignore[no-untyped-def]
                 seen[held, i] += root[k, i] * point[k]
         gains[held] = inner(mean, point) - f
         weights[held] = 0.0
-        held, endless = reweighed(corners, seen, gains, weights, solved, gram, held + 1)
+        held, endless = reweigh(corners, seen, gains, weights, solved, gram, held + 1)
         if endless:
             break
         for i in range(d):
-            total[i] = 0.0
+            b[i] = 0.0
             for n in range(held):
-                total[i] += weights[n] * seen[n, i]
+                b[i] += weights[n] * seen[n, i]
         for k in range(d):
-            direction[k] = mean[k] - inner(root[k], total)
+            direction[k] = mean[k] - inner(root[k], b)
         gain = support(arms, direction, point) - f
         if gain <= ENOUGH * (abs(f) + abs(highest) + 1e-300) or held > d:
             break
-    whole = 0.0
-    for n in range(held):
-        whole += weights[n]
+    whole = total(weights[:held])
     for i in range(d):
         point[i] = 0.0
         for n in range(held):
@@ -96,10 +93,10 @@ def surest(arms, mean, root, f, highest, point):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def reweighed(corners, seen, gains, weights, solved, gram, held):  # type: ignore[no-untyped-def]
-    """The best weights of the corners held, without those that would be negative.
+def reweigh(corners, seen, gains, weights, solved, gram, held):  # type: ignore[no-untyped-def]
+    """Find the best weights of the corners, and drop corners whose weight would be negative.
 
-    Returns how many stay, and whether the weights may grow for ever: then they are the way to go.
+    Return how many corners stay, and whether the weights can grow without bound.
     """
     while held > 0:
         singular = solve(seen, gains, solved, gram, held)
@@ -126,9 +123,10 @@ def reweighed(corners, seen, gains, weights, solved, gram, held):  # type: ignor
 
 @compiled
 def solve(seen, gains, solved, gram, held):  # type: ignore[no-untyped-def]
-    """Weights at which the gain of every corner held is used up, by Cholesky's method.
+    """Solve for the weights at which no corner gains any more, by Cholesky's method.
 
-    If the last corner is a combination of the others: the way from them to it, and True.
+    If the last corner is a combination of the others, put the direction from them to it into
+    `solved` and return True.
     """
     for n in range(held):
         for m in range(n + 1):

@@ -15,14 +15,7 @@ from tsucb.compiler import compiled, implements, run
 from tsucb.models.linear import Linear
 from tsucb.numeric.arrays import Floats, inner
 from tsucb.record import derived
-from tsucb.sets.arm_set import (
-    ArmSet,
-    features,
-    least_ratio,
-    optimistic,
-    radius,
-    support,
-)
+from tsucb.sets.arm_set import ArmSet, features, least_ratio, optimistic, radius, support
 
 GRID = 24  # points for each degree of a polynomial, and for each piece of a spline
 GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
@@ -155,7 +148,7 @@ def grid_of(values: dict[str, Any], pieces: int) -> Floats:
 
 @implements(features, Polynomial)
 def features_polynomial(arms, point, out):  # type: ignore[no-untyped-def]
-    """(k + 1) P_{k+1} = (2k + 1) z P_k − k P_{k−1}, with z from −1 to 1."""
+    """Use (k + 1) P_{k+1} = (2k + 1) z P_k − k P_{k−1}, with z from −1 to 1."""
     z = 2.0 * (point[0] - arms.low) / (arms.high - arms.low) - 1.0
     out[0] = 1.0
     out[1] = z
@@ -165,7 +158,7 @@ def features_polynomial(arms, point, out):  # type: ignore[no-untyped-def]
 
 @implements(features, Spline)
 def features_spline(arms, point, out):  # type: ignore[no-untyped-def]
-    """The four B-splines that are not zero on the piece that the point is in."""
+    """Compute the four B-splines that are not zero on the piece with the point."""
     u = (point[0] - arms.low) / (arms.high - arms.low) * arms.pieces
     piece = min(max(int(u), 0), arms.pieces - 1)
     t = u - piece
@@ -194,7 +187,7 @@ def least_ratio_curve(arms, mean, root, f, point):  # type: ignore[no-untyped-de
 
 @compiled
 def height(mean, root, alpha, f, row):  # type: ignore[no-untyped-def]
-    """⟨mean, row⟩ + alpha · radius; or (⟨mean, row⟩ − f) / radius if f is a number."""
+    """Return ⟨mean, row⟩ + alpha · radius; (⟨mean, row⟩ − f) / radius if f is a number."""
     expected = inner(mean, row)
     if f == f:
         return (expected - f) / radius(root, row)
@@ -202,8 +195,16 @@ def height(mean, root, alpha, f, row):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def height_at(arms, x, mean, root, alpha, f, at, row):  # type: ignore[no-untyped-def]
+    """Return the height at a point x; `at` and `row` are space for the point and its features."""
+    at[0] = x
+    features(arms, at, row)
+    return height(mean, root, alpha, f, row)
+
+
+@compiled
 def highest(arms, mean, root, alpha, f, point):  # type: ignore[no-untyped-def]
-    """The largest height on the interval: climb every hill that the grid shows."""
+    """Return the largest height on the interval: climb every hill that the grid shows."""
     grid, rows = arms.grid, arms.rows
     last = grid.size - 1
     heights = np.empty(grid.size)
@@ -217,25 +218,17 @@ def highest(arms, mean, root, alpha, f, point):  # type: ignore[no-untyped-def]
             best, point[0] = heights[n], grid[n]
         low, high = grid[max(n - 1, 0)], grid[min(n + 1, last)]
         x, y = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-        at[0] = x
-        features(arms, at, row)
-        left = height(mean, root, alpha, f, row)
-        at[0] = y
-        features(arms, at, row)
-        right = height(mean, root, alpha, f, row)
+        left = height_at(arms, x, mean, root, alpha, f, at, row)
+        right = height_at(arms, y, mean, root, alpha, f, at, row)
         for _ in range(SHRINKS):
             if left >= right:
                 high, y, right = y, x, left
                 x = high - GOLDEN * (high - low)
-                at[0] = x
-                features(arms, at, row)
-                left = height(mean, root, alpha, f, row)
+                left = height_at(arms, x, mean, root, alpha, f, at, row)
             else:
                 low, x, left = x, y, right
                 y = low + GOLDEN * (high - low)
-                at[0] = y
-                features(arms, at, row)
-                right = height(mean, root, alpha, f, row)
+                right = height_at(arms, y, mean, root, alpha, f, at, row)
         if max(left, right) > best:
             best, point[0] = max(left, right), x if left >= right else y
     return best

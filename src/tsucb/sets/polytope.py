@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from tsucb.checks import within
 from tsucb.compiler import implements
-from tsucb.numeric.arrays import inner
+from tsucb.numeric.arrays import copy_to, inner
 from tsucb.sets.arm_set import optimistic, radius, support
 from tsucb.sets.corners import Cornered
 
@@ -47,7 +47,7 @@ class Polytope(Cornered):
 
     @classmethod
     def from_inequalities(cls, matrix: ArrayLike, bounds: ArrayLike) -> "Polytope":
-        """All a with matrix @ a ≤ bounds.
+        """Return the polytope of all a with matrix @ a ≤ bounds.
 
         Its corners are listed once, which is feasible for few features: a cube has 2ᵈ of them.
 
@@ -108,24 +108,18 @@ class Polytope(Cornered):
 
 @implements(support, Polytope)
 def support_polytope(arms, direction, point):  # type: ignore[no-untyped-def]
-    best, chosen = -np.inf, 0
-    for n in range(arms.vertices.shape[0]):
-        value = inner(arms.vertices[n], direction)
-        if value > best:
-            best, chosen = value, n
-    for i in range(point.size):
-        point[i] = arms.vertices[chosen, i]
-    return best
+    return optimistic(arms, direction, arms.vertices, 0.0, point)
 
 
 @implements(optimistic, Polytope)
 def optimistic_polytope(arms, mean, root, alpha, point):  # type: ignore[no-untyped-def]
     best, chosen = -np.inf, 0
     for n in range(arms.vertices.shape[0]):
-        corner = arms.vertices[n]
-        value = inner(corner, mean) + alpha * radius(root, corner)
+        vertex = arms.vertices[n]
+        value = inner(vertex, mean)
+        if alpha > 0.0:
+            value += alpha * radius(root, vertex)
         if value > best:
             best, chosen = value, n
-    for i in range(point.size):
-        point[i] = arms.vertices[chosen, i]
+    copy_to(point, arms.vertices[chosen])
     return best

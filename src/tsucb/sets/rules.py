@@ -46,17 +46,17 @@ class ThetaBelief(NamedTuple):
 
 @hook
 def theta(model: Any, state: Any, step: int) -> ThetaBelief:
-    """What a model with one θ for all arms knows of it."""
+    """Return what a model with one θ for all arms knows of it."""
 
 
 @hook
 def pick(policy: Any, arms: Any, belief: Any, rng: np.random.Generator, point: Floats) -> float:
-    """Put the arm that the policy plays into `point`; what it was weighed against is returned."""
+    """Put the arm that the policy plays into `point`; return its reason, as `Choice.target`."""
 
 
 @hook
 def width(policy, belief):  # type: ignore[no-untyped-def]
-    """α: how many standard deviations an upper bound is above the mean."""
+    """Return α, the standard deviations by which an upper bound is above the mean."""
 
 
 @implements(theta, Linear)
@@ -67,7 +67,7 @@ def theta_linear(model, state, step):  # type: ignore[no-untyped-def]
 
 @compiled
 def draw_theta(belief, state, z, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with a draw of θ; the next state of the burst."""
+    """Fill `out` with a draw of θ; return the next state of the burst."""
     for j in range(z.size):
         z[j], state = normal(state)
     for i in range(out.size):

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tsucb.display import html_table, text_table
+from tsucb.extras import require
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.statistics import mean_interval, percent_of
 
@@ -46,6 +48,7 @@ class Simulation:
     @property
     def runs(self) -> "pd.DataFrame":
         """The regret as a tidy table: policy, run, step, regret."""
+        require("tables", "pandas")
         import pandas as pd
 
         index = pd.MultiIndex.from_product(
@@ -68,6 +71,7 @@ class Simulation:
         With a baseline also the regret as a percentage of the baseline's: the mean over runs of
         100 · regret / (baseline's regret in the same run), and its 95 % interval.
         """
+        require("tables", "pandas")
         import pandas as pd
 
         rows = {}
@@ -86,6 +90,26 @@ class Simulation:
                 percent, _, low, high = mean_interval(percent_of(final, self.final(baseline)))
                 rows[policy] |= {"percent": percent, "percent_low": low, "percent_high": high}
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("policy")
+
+    def __str__(self) -> str:
+        return f"{self._title()}\n{text_table(*self._rows())}"
+
+    def _repr_html_(self) -> str:
+        """Show the mean regrets as a table in a notebook."""
+        return html_table(*self._rows(), caption=self._title())
+
+    def _title(self) -> str:
+        return f"Regret of {len(self.numbers)} runs after {self.checkpoints[-1]:,} steps"
+
+    def _rows(self) -> tuple[list[str], list[list[str]]]:
+        """Return a header, and a row per policy: mean regret, its 95 % interval, median."""
+        rows = []
+        for policy in self.policies:
+            final = self.final(policy)
+            mean, _, low, high = mean_interval(final)
+            between = f"{low:,.1f} to {high:,.1f}"
+            rows.append([policy, f"{mean:,.1f}", between, f"{np.median(final):,.1f}"])
+        return ["policy", "mean", "95 % interval", "median"], rows
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the mean regret over time, with a band of 95 % for the mean."""

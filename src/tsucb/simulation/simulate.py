@@ -260,11 +260,14 @@ def reporting(
     if not progress or not sys.stderr.isatty():
         yield lambda steps: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    done = 0
 
-    console = Console(stderr=True)
-    columns = (BarColumn(), TextColumn("{task.percentage:3.0f} %"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda steps: bar.advance(task, steps)
+    def show(steps: int) -> None:
+        nonlocal done
+        done += steps
+        print(f"\r{done / total:4.0%} of {total:,} steps", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield show
+    finally:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)  # clear the line

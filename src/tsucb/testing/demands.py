@@ -1,7 +1,7 @@
 """What all checks share: demands that answer in a sentence, and bounds in standard errors."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec
 
 import numpy as np
@@ -37,7 +37,7 @@ def check(function: Callable[P, None]) -> Callable[P, None]:
 
 
 def near(found: ArrayLike, expected: ArrayLike, error: ArrayLike, count: int) -> bool:
-    """Return whether averages over so many draws are where they should be, up to chance.
+    """Return whether averages over `count` draws are where they should be, up to chance.
 
     Parameters
     ----------
@@ -50,6 +50,14 @@ def near(found: ArrayLike, expected: ArrayLike, error: ArrayLike, count: int) ->
     return bool((np.abs(np.asarray(found) - expected) <= slack).all())
 
 
+def demand_fields(one: Any, two: Any, fields: Iterable[str], sentence: str,
+                  tolerance: float = 1e-8) -> None:  # fmt: skip
+    """Demand that two beliefs agree in these fields; the sentence names the field as {field}."""
+    for field in fields:
+        agree = close(getattr(one, field), getattr(two, field), tolerance)
+        demand(agree, sentence.format(field=field))
+
+
 def same(first: Any, second: Any) -> bool:
     """Return whether two values of nested tuples have equal arrays."""
     pairs = list(zip(leaves(first), leaves(second), strict=True))
@@ -57,7 +65,7 @@ def same(first: Any, second: Any) -> bool:
 
 
 def rounded(values: ArrayLike) -> str:
-    """Numbers for a sentence."""
+    """Return numbers as they stand in a sentence."""
     return np.array2string(np.asarray(values, dtype=np.float64), precision=4, separator=", ")
 
 

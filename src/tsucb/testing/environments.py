@@ -8,7 +8,7 @@ from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.compiler import implements, offers
 from tsucb.environments.environment import advance, begin, reward
-from tsucb.models.model import Model, believe, update
+from tsucb.models.model import Model, belief, update
 from tsucb.models.state import State, counts
 from tsucb.numeric.arrays import Integers
 from tsucb.policies.greedy import Random
@@ -152,8 +152,8 @@ class Blind(Model):
         return tuple(self.shape.tolist())
 
 
-@implements(believe, Blind)
-def believe_blind(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(belief, Blind)
+def belief_of_blind(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     zeros, ones = np.zeros(arms.size), np.ones(arms.size)
     return Belief(Gaussian(), zeros, ones, zeros, ones, state.pulls[arms], zeros, step, 1, 1.0)
 

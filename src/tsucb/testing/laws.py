@@ -54,7 +54,7 @@ def check_law(belief: Belief, draws: int = 20_000) -> None:
         f"check_law takes a tsucb.Belief with a law that derives from Law, not {belief!r}",
     )
     demand(belief.mean.size > 1, "check_law needs a belief about two arms or more")
-    sample, again = drawn(belief, draws), drawn(belief, 10)
+    sample, again = draws_from(belief, draws), draws_from(belief, 10)
     demand(np.isfinite(sample).all(), f"draw of {name} gives numbers that are not finite")
     demand(
         np.array_equal(sample[:10], again),
@@ -87,7 +87,7 @@ def check_law(belief: Belief, draws: int = 20_000) -> None:
         check_regret_and_gain(belief, sample, name)
 
 
-def drawn(belief: Belief, count: int) -> Floats:
+def draws_from(belief: Belief, count: int) -> Floats:
     """Return draws (count, n), from a stream of their own."""
     rng, out = np.random.default_rng(1), np.empty((count, belief.mean.size))
     for row in out:

@@ -85,7 +85,7 @@ def reward_script(environment, world, arm):  # type: ignore[no-untyped-def]
 
 
 def script_for(model: Any, arms: int, steps: int, rewards: Sequence[float]) -> Script:
-    """Random contexts of the model's shape, rewards of those given, and seven in ten arms."""
+    """Return a script of random contexts, rewards out of `rewards`, and seven in ten arms."""
     rng = np.random.default_rng(11)
     shape = model.context_shape(arms) or (0,)
     offered = rng.random((steps, arms)) < 0.7

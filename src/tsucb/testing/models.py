@@ -18,13 +18,14 @@ from tsucb.models.forgetting import Forgetting, can_forget, fadable
 from tsucb.models.model import Model, forget, trains, update
 from tsucb.policies.thompson import Thompson
 from tsucb.structure import Arrays, leaves, pack, unpack
-from tsucb.testing.demands import check, close, demand, same
+from tsucb.testing.demands import check, demand, demand_fields, same
 from tsucb.testing.loops import LOOPS, Interpreted, Script, ask, check_same_arms, script_for
 
 EVIDENCE = ("pulls", "information")
 MOMENTS = ("mean", "std", "estimate", "radius")
 
 
+# A keyword for every property that a model may lack, and a numbered list of what is checked.
 @check
 def check_model(
     model: Any,
@@ -88,7 +89,7 @@ def check_model(
     )
     script = script_for(model, arms, steps, rewards)
     check_start(model, arms, name)
-    state = learned(model, script)
+    state = state_after(model, script)
     check_saving(model, state, arms, name)
     check_belief(model, state, script, name)
     check_learning(model, state, script, name)
@@ -106,7 +107,7 @@ def check_model(
 
 
 def observations(script: Script) -> list[tuple[Any, int, float]]:
-    """Context, arm and reward of every step, the arms in turn."""
+    """Return context, arm and reward of every step, the arms in turn."""
     arms = np.arange(len(script.rewards)) % script.arms
     contexts = script.contexts if script.contexts.size else [None] * len(arms)
     return [
@@ -114,7 +115,7 @@ def observations(script: Script) -> list[tuple[Any, int, float]]:
     ]
 
 
-def learned(model: Any, script: Script, order: Any = slice(None)) -> Any:
+def state_after(model: Any, script: Script, order: Any = slice(None)) -> Any:
     """Return the state after all of the script, one observation after the other."""
     state = model.start(script.arms)
     steps = observations(script)
@@ -195,13 +196,12 @@ def check_belief(model: Any, state: Any, script: Script, name: str) -> None:
     drawn = draws_beliefs(model, state, script)
     fields = ("mean", *EVIDENCE) if drawn else (*MOMENTS, *EVIDENCE)
     for some in ([arms - 1], [arms - 1, 0], [*range(1, arms), 0]):
-        part = belief_about(model, state, script, some)
-        for field in fields:
-            demand(
-                close(getattr(part, field), getattr(whole, field)[some]),
-                f"{field} of the belief of {name} about the arms {some} is not that of these arms "
-                "in the belief about all",
-            )
+        expected = whole._replace(**{field: getattr(whole, field)[some] for field in fields})
+        demand_fields(
+            belief_about(model, state, script, some), expected, fields,
+            f"{{field}} of the belief of {name} about the arms {some} is not that of these arms in "
+            "the belief about all",
+        )  # fmt: skip
 
 
 def check_learning(model: Any, state: Any, script: Script, name: str) -> None:
@@ -230,14 +230,13 @@ def check_learning(model: Any, state: Any, script: Script, name: str) -> None:
 def check_order(model: Any, state: Any, script: Script, name: str) -> None:
     """Check that the order of observations does not matter."""
     order = np.random.default_rng(5).permutation(len(script.rewards))
-    other = learned(model, script, order)
+    other = state_after(model, script, order)
     one, two = (belief_about(model, each, script) for each in (state, other))
-    for field in ("mean", "std", *EVIDENCE):
-        demand(
-            close(getattr(one, field), getattr(two, field)),
-            f"{field} of the belief of {name} depends on the order of the rewards; if it should, "
-            "say check_model(…, order_matters=True)",
-        )
+    demand_fields(
+        one, two, ("mean", "std", *EVIDENCE),
+        f"{{field}} of the belief of {name} depends on the order of the rewards; if it should, say "
+        "check_model(…, order_matters=True)",
+    )  # fmt: skip
 
 
 def check_extension(model: Any, state: Any, script: Script, fixed_prior: bool, name: str) -> None:
@@ -252,26 +251,21 @@ def check_extension(model: Any, state: Any, script: Script, fixed_prior: bool, n
     )
     old = list(range(arms))
     one, two = (belief_about(model, each, script, old) for each in (state, grown))
-    for field in (*MOMENTS, *EVIDENCE) if fixed_prior else ("pulls",):
-        demand(
-            close(getattr(one, field), getattr(two, field)),
-            f"extend of {name} changes {field} of the arms that were there",
-        )
+    fields = (*MOMENTS, *EVIDENCE) if fixed_prior else ("pulls",)
+    sentence = f"extend of {name} changes {{field}} of the arms that were there"
+    demand_fields(one, two, fields, sentence)
     if fixed_prior and not model.shares_parameters:
         new = [arms, arms + 1]
         after = belief_about(model, grown, script, new)
         fresh = belief_about(model, model.start(arms + 2), script, new)
-        for field in ("mean", *EVIDENCE):
-            demand(
-                close(getattr(after, field), getattr(fresh, field)),
-                f"extend of {name} gives new arms another {field} than the prior's",
-            )
+        sentence = f"extend of {name} gives new arms another {{field}} than the prior's"
+        demand_fields(after, fresh, ("mean", *EVIDENCE), sentence)
 
 
 def check_forgetting(model: Any, state: Any, script: Script, name: str) -> None:
     """Check that forgetting everything leads back to the prior."""
     wide = Forgetting(model, 0.5)
-    faded = wide.start(script.arms)._replace(inner=as_floats(state))
+    faded = wide.start(script.arms)._replace(inner=fadable(copy.deepcopy(state)))
     for part in range(1 if model.shares_parameters else script.arms):
         run(forget, model, faded.inner, part, 1e-9)
     one, two = (belief_about(wide, each, script) for each in (faded, wide.start(script.arms)))
@@ -281,11 +275,6 @@ def check_forgetting(model: Any, state: Any, script: Script, name: str) -> None:
             f"after {name} has forgotten everything, {field} of its belief is not the prior's",
         )
     demand((one.pulls < 1e-3).all(), f"forget of {name} leaves the pulls as they were")
-
-
-def as_floats(state: Any) -> Any:
-    """Return a copy of a state, with counts that can fade."""
-    return fadable(copy.deepcopy(state))
 
 
 def check_loading(model: Any, policy: Any, script: Script, name: str) -> None:

@@ -53,7 +53,7 @@ def check_policy(
         check_choices(policy, belief)
     single = example_beliefs(arms=1)[0]
     demand(
-        chosen(policy, single, 0).arm == 0,
+        choice_of(policy, single, 0).arm == 0,
         f"{name} does not play the only arm of a belief about one",
     )
     if fair_ties:
@@ -67,7 +67,7 @@ def check_policy(
             sampled = sampled or not exact
 
 
-def chosen(policy: Any, belief: Belief, seed: int) -> Choice:
+def choice_of(policy: Any, belief: Belief, seed: int) -> Choice:
     """Return what the policy chooses on a new stream."""
     return choose(policy, belief, np.random.default_rng(seed))
 
@@ -77,7 +77,7 @@ def check_choices(policy: Any, belief: Belief) -> None:
     what = f"{type(policy).__name__} on a belief of law {type(belief.law).__name__}"
     before = [np.copy(belief.mean), np.copy(belief.std)]
     for seed in range(20):
-        choice = chosen(policy, belief, seed)
+        choice = choice_of(policy, belief, seed)
         demand(
             isinstance(choice, Choice) and 0 <= choice.arm < belief.mean.size,
             f"{what} returns {choice!r}, which is no arm of the {belief.mean.size}",
@@ -86,7 +86,7 @@ def check_choices(policy: Any, belief: Belief) -> None:
             isinstance(choice.target, float),
             f"{what} gives the reason {choice.target!r}; it must be a float, NaN for none",
         )
-    first, second = ([chosen(policy, belief, seed) for seed in range(5)] for _ in range(2))
+    first, second = ([choice_of(policy, belief, seed) for seed in range(5)] for _ in range(2))
     demand(
         np.array_equal(first, second, equal_nan=True),
         f"{what} chooses differently on the same stream; take all randomness from rng",
@@ -114,7 +114,7 @@ def check_ties(policy: Any, name: str) -> None:
     demand(
         statistic <= chi2.isf(FALSE_ALARM, 3),
         f"{name} plays four equal arms {counts.astype(int).tolist()} times; ties must be broken "
-        "uniformly, as tsucb.policies.policy.largest does",
+        "uniformly, as tsucb.policies.policy.choose_largest does",
     )
 
 

@@ -1,13 +1,12 @@
 """Import JAX and optax, which train networks, or say how to install them."""
 
-try:
-    import jax
-    import optax
-    from jax import lax
-    from jax import numpy as jnp
-except ImportError:
-    raise ValueError(
-        "networks are trained with JAX and optax; install them with: pip install 'tsucb[deep]'"
-    ) from None
+from tsucb.extras import require
+
+require("deep", "jax", "optax")
+
+import jax  # noqa: E402
+import optax  # noqa: E402
+from jax import lax  # noqa: E402
+from jax import numpy as jnp  # noqa: E402
 
 __all__ = ["jax", "jnp", "lax", "optax"]

@@ -10,7 +10,7 @@ from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.samples import Samples
 from tsucb.checks import Positive, whole_number
 from tsucb.compiler import compiled, implements
-from tsucb.models.model import believe
+from tsucb.models.model import belief
 from tsucb.models.neural.network import NetworkModel, hidden_features
 
 Members = Annotated[int, functools.partial(whole_number, least=2)]
@@ -101,8 +101,8 @@ class BootstrappedHeads(NetworkModel):
         values["heads"] = values["members"]
 
 
-@implements(believe, DeepEnsemble, BootstrappedHeads)
-def believe_members(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(belief, DeepEnsemble, BootstrappedHeads)
+def belief_of_members(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     count = state.pulls.size
     draws = np.zeros((model.members, arms.size))
     scale = model.prior_scale * state.spread[0]

@@ -10,7 +10,7 @@ from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.checks import Positive
 from tsucb.compiler import compiled, implements
-from tsucb.models.model import believe, update
+from tsucb.models.model import belief, update
 from tsucb.models.neural.network import (
     MOST_NUMBER,
     TINY,
@@ -98,10 +98,10 @@ class NeuralLinear(NetworkModel):
         return NeuralLinearTrainer(self, states)
 
 
-@implements(believe, NeuralLinear)
-def believe_neural(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(belief, NeuralLinear)
+def belief_of_neural(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     features = hidden_features(model, state.parameters[0], context)
-    return believe(model.head, state.head, features, arms, step, rng)
+    return belief(model.head, state.head, features, arms, step, rng)
 
 
 @implements(update, NeuralLinear)
@@ -180,8 +180,8 @@ def last_features(model, state, context):  # type: ignore[no-untyped-def]
     return phi
 
 
-@implements(believe, LastLayerLaplace)
-def believe_laplace(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+@implements(belief, LastLayerLaplace)
+def belief_of_laplace(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     phi = last_features(model, state, context)
     mean, std = predict(state.regressions, phi, arms)
     pulls, information = evidence(state.regressions, arms)

@@ -6,20 +6,9 @@ Each is read from its source's own files into an environment for `tsucb.simulate
 import os
 from typing import Any
 
-from tsucb.paper.datasets.adult import ADULT
-from tsucb.paper.datasets.census import CENSUS
-from tsucb.paper.datasets.covertype import COVERTYPE
 from tsucb.paper.datasets.dataset import Dataset, find_dataset
 from tsucb.paper.datasets.files import data_folders, fetch_file, find_file
-from tsucb.paper.datasets.financial import FINANCIAL
-from tsucb.paper.datasets.jester import JESTER
-from tsucb.paper.datasets.mushroom import MUSHROOM
-from tsucb.paper.datasets.statlog import STATLOG
-
-DATASETS = {
-    dataset.name: dataset
-    for dataset in (ADULT, CENSUS, COVERTYPE, FINANCIAL, JESTER, MUSHROOM, STATLOG)
-}
+from tsucb.paper.datasets.sources import DATASETS
 
 __all__ = ["DATASETS", "Dataset", "data_folders", "fetch", "find_dataset", "load"]
 

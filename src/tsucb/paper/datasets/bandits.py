@@ -1,17 +1,18 @@
-"""Bandits made from a table of data.
+"""Bandits made from a table of data: classification, portfolios, jokes and mushrooms.
 
 Every run meets the rows in an order of its own.
 
 Reference: Riquelme, Tucker and Snoek (2018), Deep Bayesian Bandits Showdown, Appendix A.
 """
 
+import math
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tsucb.compiler import compiled, implements
-from tsucb.environments.environment import Environment, advance, begin, reward
+from tsucb.environments.environment import Environment, advance, begin, fill_normal, reward
 from tsucb.numeric.arrays import Floats, Integers
 
 
@@ -142,6 +143,176 @@ def advance_classification(environment, world, step, rng):  # type: ignore[no-un
     return world.context, world.means, world.available
 
 
-@implements(reward, ClassificationBandit)
+PORTFOLIOS = 8
+NOISE = 0.01  # of the first portfolio; that of the k-th is k times as large
+
+
+class PortfolioBandit(Table):
+    """Choose one of eight portfolios of d stocks by the stocks' returns.
+
+    Portfolio k pays xᵀwₖ plus N(0, (0.01 k)²), k = 1, …, 8. Its weights are drawn for every run,
+    uniform in (−1, 1)^d and scaled to unit norm.
+
+    Parameters
+    ----------
+    contexts
+        (days, d) returns.
+    """
+
+    contexts: Annotated[Any, matrix]
+
+    @property
+    def arms(self) -> int:
+        """The portfolios."""
+        return PORTFOLIOS
+
+
+@implements(begin, PortfolioBandit)
+def begin_portfolios(environment, rng):  # type: ignore[no-untyped-def]
+    rows, stocks = environment.contexts.shape
+    world = new_world(rows, stocks, PORTFOLIOS, PORTFOLIOS * stocks)
+    weights = world.parameters.reshape(PORTFOLIOS, stocks)
+    for a in range(PORTFOLIOS):
+        for i in range(stocks):
+            weights[a, i] = rng.uniform(-1.0, 1.0)
+        weights[a] /= math.sqrt((weights[a] ** 2).sum())
+    return world
+
+
+@implements(advance, PortfolioBandit)
+def advance_portfolios(environment, world, step, rng):  # type: ignore[no-untyped-def]
+    stocks = world.context.size
+    world.context[:] = environment.contexts[next_row(world, step, rng)]
+    for a in range(PORTFOLIOS):
+        weights = world.parameters[a * stocks : (a + 1) * stocks]
+        world.means[a] = (world.context * weights).sum()
+    fill_normal(world.noise, NOISE, rng)
+    return world.context, world.means, world.available
+
+
+@implements(reward, PortfolioBandit)
+def reward_portfolios(environment, world, arm):  # type: ignore[no-untyped-def]
+    return world.means[arm] + (arm + 1) * world.noise[0]
+
+
+CHOICES = 8  # jokes that can be recommended
+
+
+class JesterBandit(Table):
+    """Recommend one of the last eight jokes to a user whose ratings of the others are known.
+
+    Which jokes those are is drawn for every run. The reward is the user's rating.
+
+    Parameters
+    ----------
+    ratings
+        (users, jokes), all of them.
+    """
+
+    ratings: Annotated[Any, matrix]
+
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Raise ValueError for too few jokes."""
+        jokes = values["ratings"].shape[1]
+        if jokes <= CHOICES:
+            raise ValueError(f"more than {CHOICES} jokes are needed, but there are {jokes} columns")
+
+    @property
+    def arms(self) -> int:
+        """The jokes to choose from."""
+        return CHOICES
+
+    @property
+    def rows(self) -> int:
+        """Users."""
+        return len(self.ratings)
+
+    @property
+    def features(self) -> int:
+        """The other jokes."""
+        return int(self.ratings.shape[1]) - CHOICES
+
+
+@implements(begin, JesterBandit)
+def begin_jester(environment, rng):  # type: ignore[no-untyped-def]
+    rows, jokes = environment.ratings.shape
+    world = new_world(rows, jokes - CHOICES, CHOICES, jokes)
+    world.parameters[:] = rng.permutation(jokes)
+    return world
+
+
+@implements(advance, JesterBandit)
+def advance_jester(environment, world, step, rng):  # type: ignore[no-untyped-def]
+    ratings = environment.ratings[next_row(world, step, rng)]
+    for i in range(world.context.size):
+        world.context[i] = ratings[int(world.parameters[i])]
+    for a in range(CHOICES):
+        world.means[a] = ratings[int(world.parameters[world.context.size + a])]
+    return world.context, world.means, world.available
+
+
+@implements(reward, ClassificationBandit, JesterBandit)
 def reward_mean(environment, world, arm):  # type: ignore[no-untyped-def]
     return world.means[arm]
+
+
+# The rewards of eating a mushroom: an edible one, and a poisonous one that does harm or does not.
+EDIBLE, HARM, LUCK = 5.0, -35.0, 5.0
+
+
+class MushroomBandit(Table):
+    """Arm 1 eats the mushroom, arm 0 does not and pays nothing.
+
+    An edible one pays 5; a poisonous one pays −35 or 5, each with probability ½. Rows are drawn
+    with replacement, so a run can be of any length.
+
+    Parameters
+    ----------
+    contexts
+        (rows, d).
+    edible
+        (rows,), true or false.
+    """
+
+    contexts: Annotated[Any, matrix]
+    edible: Any
+
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Turn `edible` into truth values, one a row."""
+        rows, safe = values["contexts"], np.ascontiguousarray(values["edible"], dtype=np.bool_)
+        if safe.shape != (len(rows),):
+            raise ValueError(f"edible must have one entry for each of the {len(rows)} rows")
+        values["edible"] = safe
+
+    @property
+    def arms(self) -> int:
+        """Leave it, or eat it."""
+        return 2
+
+    @property
+    def longest(self) -> int:
+        """There is no end to draws with replacement."""
+        return np.iinfo(np.int64).max
+
+
+@implements(begin, MushroomBandit)
+def begin_mushroom(environment, rng):  # type: ignore[no-untyped-def]
+    return new_world(0, environment.contexts.shape[1], 2, 0)
+
+
+@implements(advance, MushroomBandit)
+def advance_mushroom(environment, world, step, rng):  # type: ignore[no-untyped-def]
+    row = rng.integers(0, environment.contexts.shape[0])
+    world.context[:] = environment.contexts[row]
+    world.means[1] = EDIBLE if environment.edible[row] else 0.5 * (HARM + LUCK)
+    world.noise[0] = rng.random()
+    return world.context, world.means, world.available
+
+
+@implements(reward, MushroomBandit)
+def reward_mushroom(environment, world, arm):  # type: ignore[no-untyped-def]
+    if arm == 0 or world.means[1] == EDIBLE:
+        return world.means[arm]
+    return HARM if world.noise[0] < 0.5 else LUCK

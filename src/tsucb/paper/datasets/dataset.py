@@ -3,10 +3,8 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from tsucb.numeric.arrays import Integers
-from tsucb.paper.datasets.bandits import ClassificationBandit
 from tsucb.paper.datasets.files import (
     File,
     data_folders,
@@ -15,18 +13,13 @@ from tsucb.paper.datasets.files import (
     is_genuine,
     read_content,
 )
-from tsucb.paper.datasets.tables import one_hot, standardise
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class Dataset(NamedTuple):
     """A dataset of the deep bandit benchmark (Riquelme, Tucker and Snoek 2018).
 
-    `rows`, `features` and `arms` are those of the whole, unaltered files. `read` makes the
-    environment from a folder with the files. A classification has `columns` instead, which returns
-    the raw columns (numbers and words) and the labels (from 0) in a folder.
+    `rows`, `features` and `arms` are those of the whole, unaltered files. `environment` makes the
+    bandit from a folder with the files, without verifying them.
     """
 
     name: str
@@ -34,8 +27,7 @@ class Dataset(NamedTuple):
     rows: int
     features: int
     arms: int
-    read: Callable[[Path], Any] | None = None
-    columns: "Callable[[Path], tuple[pd.DataFrame, Integers]] | None" = None
+    environment: Callable[[Path], Any]
 
     def load(self, folder: Path) -> Any:
         """Read the files in a folder; raise ValueError unless their checksums are right."""
@@ -50,14 +42,6 @@ class Dataset(NamedTuple):
         found = (environment.rows, environment.features, environment.arms)
         assert found == (self.rows, self.features, self.arms), found
         return environment
-
-    def environment(self, folder: Path) -> Any:
-        """Read the files in a folder without verifying them."""
-        if self.columns is None:
-            assert self.read is not None
-            return self.read(folder)
-        table, labels = self.columns(folder)
-        return ClassificationBandit(standardise(one_hot(table)), labels)
 
 
 def find_dataset(dataset: Dataset, data_dir: str | os.PathLike[str] | None = None) -> Path | None:

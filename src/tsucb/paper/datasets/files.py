@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from tsucb.extras import require
 from tsucb.files import cache_folder, written_whole
 
 SLACK = 1 << 16  # bytes that a copy of a file may have more
@@ -104,12 +105,8 @@ def fetch_file(file: File, folder: Path) -> Path:
     ValueError
         The downloaded file is not the one expected; nothing is left behind.
     """
-    try:
-        import pooch
-    except ImportError:
-        raise ValueError(
-            "downloading needs pooch; install it with: pip install 'tsucb[data]'"
-        ) from None
+    require("paper", "pooch")
+    import pooch
 
     what = "save the table in it as CSV, and put that" if file.convert else "and put it"
     by_hand = f"download {file.url} by hand, {what} at {folder / file.name}"

@@ -4,15 +4,14 @@
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyarrow import csv
 
 from tsucb.numeric.arrays import Floats
 from tsucb.paper.datasets.files import File, existing_file, read_content
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def read_table(
@@ -27,9 +26,6 @@ def read_table(
     names : whether the first line has the names of the columns
     lines : how many lines to read at most
     """
-    import pyarrow as pa
-    from pyarrow import csv
-
     content = read_content(file, existing_file(folder, file))
     if lines is not None:
         content = b"\n".join(content.split(b"\n", lines)[:lines])

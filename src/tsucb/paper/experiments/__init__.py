@@ -5,7 +5,7 @@ into a folder that survives being killed at any moment.
 """
 
 from tsucb.pages.page import Figure
-from tsucb.paper.experiments.claims import Check, Claim, Finding, check_claims
+from tsucb.paper.experiments.claims import Check, Claim, check_claims
 from tsucb.paper.experiments.experiment import Experiment, Task
 from tsucb.paper.experiments.measure import reproduce
 
@@ -14,7 +14,6 @@ __all__ = [
     "Claim",
     "Experiment",
     "Figure",
-    "Finding",
     "Task",
     "check_claims",
     "reproduce",

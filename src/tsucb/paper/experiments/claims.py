@@ -9,6 +9,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 Evidence = TypeVar("Evidence")
 Verdict: TypeAlias = bool | None
+Finding: TypeAlias = tuple[str, Verdict]  # what was measured, in words, and the verdict
 WORDS = {True: "yes", False: "no", None: "cannot tell"}
 
 
@@ -22,37 +23,22 @@ class Claim(NamedTuple):
     agrees: Verdict
 
 
-class Finding(NamedTuple):
-    """What was measured, in words, and the verdict on the paper's sentence."""
-
-    measured: str
-    agrees: Verdict
-
-
-class Rule(NamedTuple, Generic[Evidence]):
-    """How to decide on a sentence.
+class Check(NamedTuple, Generic[Evidence]):
+    """A sentence of the paper, its figure as printed, and how measurements decide on it.
 
     Parameters
     ----------
-    words : when the verdict is yes
+    rule : when the verdict is yes, in words
     needs : policies, and whatever else must have been measured
     find : from the evidence of the experiment to a finding
-    """
-
-    words: str
-    needs: tuple[str, ...]
-    find: Callable[[Evidence], Finding]
-
-
-class Check(NamedTuple, Generic[Evidence]):
-    """A sentence of the paper, its figure as printed, and the rule of the verdict.
-
-    `exact` says that the paper's figure itself must come out, and not an order or a sign.
+    exact : whether the paper's figure itself must come out, and not an order or a sign
     """
 
     statement: str
     paper: str
-    rule: Rule[Evidence]
+    rule: str
+    needs: tuple[str, ...]
+    find: Callable[[Evidence], Finding]
     exact: bool = False
 
 
@@ -98,12 +84,10 @@ def check_claims(
     ----------
     evidence : read only by checks that have all they need
     have : what was measured; a check that needs more cannot tell
-    also : what every check needs beside the needs of its rule
+    also : what every check needs beside its own needs
     doubt : why these measurements cannot decide a check, "" if they can
 
-    >>> def find(m):
-    ...     return Finding(str(m), m[0] < m[1])
-    >>> lower = Check("a is below b", "1 < 2", Rule("a < b", ("a", "b"), find))
+    >>> lower = Check("a is below b", "1 < 2", "a < b", ("a", "b"), lambda m: (str(m), m[0] < m[1]))
     >>> [claim.agrees for claim in check_claims([lower], (3, 2), {"a", "b"})]
     [False]
     >>> check_claims([lower], (3, 2), {"a"})[0].measured
@@ -111,13 +95,11 @@ def check_claims(
     """
     claims = []
     for check in checks:
-        rule = check.rule
-        if missing := [name for name in (*also, *rule.needs) if name not in have]:
-            finding = Finding(f"not measured: {', '.join(missing)}", None)
+        if missing := [name for name in (*also, *check.needs) if name not in have]:
+            measured, agrees = f"not measured: {', '.join(missing)}", None
         else:
-            finding = rule.find(evidence)
+            measured, agrees = check.find(evidence)
             if reason := doubt(check):
-                finding = Finding(f"{finding.measured}; {reason}", None)
-        measured, agrees = finding
-        claims.append(Claim(check.statement, check.paper, measured, rule.words, agrees))
+                measured, agrees = f"{measured}; {reason}", None
+        claims.append(Claim(check.statement, check.paper, measured, check.rule, agrees))
     return claims

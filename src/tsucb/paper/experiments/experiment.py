@@ -6,23 +6,19 @@ run of the grid is determined by the settings alone, so blocks of runs give the 
 order, on any machine, and again after a crash.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import pandas as pd
 
 from tsucb.pages.page import Figure
 from tsucb.paper.experiments.claims import Claim
 from tsucb.simulation import cores
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Cell = tuple[str | int | float, ...]
 MOST_RUNS = 1_000_000
@@ -108,8 +104,8 @@ class Experiment(ABC):
         """Return the instances, each a tuple with one entry per name in `axes`."""
 
     def block(self, cell: Cell, policy: str) -> int:
-        """Return how many runs a task has: enough for it to take a second, but not a minute."""
-        return 20
+        """Return how many runs a task has: those of about ten seconds, at most 20."""
+        return max(1, min(20, round(10 / self.seconds(cell, policy))))
 
     def tasks(self) -> list[Task]:
         """Return every task, in the order of the results."""
@@ -133,12 +129,13 @@ class Experiment(ABC):
         """Return the steps of one run in a cell, for the display of speed."""
         return 1
 
-    def cost(self, task: Task) -> float:
-        """Return roughly the seconds of a task on one core, to order tasks and estimate the rest.
+    def seconds(self, cell: Cell, policy: str) -> float:
+        """Return roughly the seconds of one run on one core."""
+        return 1e-6 * self.steps(cell)
 
-        Only ratios matter.
-        """
-        return float(self.steps(task.cell) * len(task.runs))
+    def cost(self, task: Task) -> float:
+        """Return roughly the seconds of a task, to order tasks and to estimate the time left."""
+        return len(task.runs) * self.seconds(task.cell, task.policy)
 
     def workers(self) -> int:
         """Return how many tasks are measured at once on this machine by default: one per core."""

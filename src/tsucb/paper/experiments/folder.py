@@ -6,24 +6,22 @@ one file under `tasks/` with its checksum in the name, and the task and the code
 an experiment means measuring the tasks without a file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import tsucb
 from tsucb.files import ASIDE, write_whole
-from tsucb.paper.experiments.code import code_identity
 from tsucb.paper.experiments.experiment import Experiment, Task
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DIGITS = 16  # of a checksum in a file's name
 MOST_SETTINGS = 1 << 20  # bytes of settings.json
@@ -169,8 +167,6 @@ class Folder:
 
     def store(self, task: Task, rows: pd.DataFrame, seconds: float) -> None:
         """Write the file of a finished task."""
-        import pyarrow as pa
-
         if list(rows.run) != list(task.runs):
             raise ValueError(f"task {task.key} brought back other runs than it was asked for")
         table = pa.Table.from_pandas(rows, preserve_index=False)
@@ -187,10 +183,6 @@ class Folder:
 
     def measured(self) -> Measured:
         """Read all tasks in their order; raise ValueError for a file that is not the task's."""
-        import pandas as pd
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         parts, seconds = [], []
         codes: dict[str, None] = {}  # an ordered set
         axes, files = self.experiment.axes, self.finished()
@@ -219,6 +211,22 @@ class Folder:
         return Measured(pd.concat(parts, ignore_index=True), times, tuple(codes))
 
 
+@cache
+def code_identity() -> str:
+    """Return a hash of the package's sources, which changes with every edit.
+
+    >>> len(code_identity())
+    16
+    """
+    package = Path(tsucb.__file__).parent
+    digest = hashlib.sha256(tsucb.__version__.encode())
+    for path in sorted(package.rglob("*.py")):
+        content = path.read_bytes().replace(b"\r\n", b"\n")
+        digest.update(f"\n{path.relative_to(package).as_posix()} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()[:16]
+
+
 def checksum_of(content: bytes) -> str:
     """Return the first digits of the content's SHA-256."""
     return hashlib.sha256(content).hexdigest()[:DIGITS]
@@ -226,9 +234,6 @@ def checksum_of(content: bytes) -> str:
 
 def parquet_bytes(table: Any) -> bytes:
     """Return an Arrow table as the bytes of a Parquet file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)
     return bytes(sink.getvalue().to_pybytes())

@@ -1,26 +1,23 @@
 """Measure an experiment: on the cores of this machine, or on a Dask cluster, with one loop."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import pandas as pd
+from rich.console import Console
 
 import tsucb
 from tsucb.checks import whole_number
-from tsucb.paper.experiments.code import code_identity
+from tsucb.extras import require
 from tsucb.paper.experiments.experiment import Experiment, Task
-from tsucb.paper.experiments.folder import Folder
+from tsucb.paper.experiments.folder import Folder, code_identity
 from tsucb.paper.experiments.processes import processes
 from tsucb.paper.experiments.progress import Progress
 from tsucb.paper.experiments.report import Result, write_results
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from rich.console import Console
 
 
 class Finished(NamedTuple):
@@ -88,12 +85,9 @@ def connect(address: str):  # type: ignore[no-untyped-def]  # distributed is opt
     """Return a client of the Dask scheduler at the address."""
     import logging
 
-    try:
-        import distributed
-    except ImportError:
-        raise ValueError(
-            "--cluster needs Dask; install it with: pip install 'tsucb[cluster]'"
-        ) from None
+    require("cluster", "distributed")
+    import distributed
+
     # Errors of the cluster are reported by this module, in one sentence.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     try:

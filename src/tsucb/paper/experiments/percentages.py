@@ -1,18 +1,16 @@
-"""Regret in per cent of that of Thompson sampling, with intervals and counts of cells."""
+"""Regret in per cent of that of Thompson sampling: intervals, counts of cells, checks of claims."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
+from scipy.special import stdtr, stdtrit
 
 from tsucb.numeric.arrays import Floats
 from tsucb.numeric.statistics import mean_interval, percent_of
-
-if TYPE_CHECKING:
-    import pandas as pd
+from tsucb.paper.experiments.claims import Check, Finding, Verdict, is_above, is_below, is_near
 
 
 class Interval(NamedTuple):
@@ -49,14 +47,12 @@ def interval(values: Floats) -> Interval:
     >>> interval(np.array([[1.0, 2.0, 3.0]]))
     Interval(mean=2.0, low=-0.48..., high=4.48...)
     """
-    from scipy.stats import t
-
     cells, runs = values.shape
     mean = float(values.mean())
     if runs < 2:
         return Interval(mean, -np.inf, np.inf)
     error = np.sqrt((values.var(axis=1, ddof=1) / runs).sum()) / cells
-    width = float(t.ppf(0.975, cells * (runs - 1)) * error)
+    width = float(stdtrit(cells * (runs - 1), 0.975) * error)
     return Interval(mean, mean - width, mean + width)
 
 
@@ -66,8 +62,6 @@ def count_below(values: Floats, bound: float) -> Count:
     A cell's mean lies below the bound with the probability of Student's distribution around the
     mean that was measured. The interval is that of the sum over the cells, which are independent.
     """
-    from scipy.stats import t
-
     cells, runs = values.shape
     mean = values.mean(axis=1)
     number = int((mean < bound).sum())
@@ -75,7 +69,7 @@ def count_below(values: Floats, bound: float) -> Count:
         return Count(number, 0, cells, cells)
     error = np.maximum(values.std(axis=1, ddof=1) / np.sqrt(runs), 1e-12)
     law = np.ones(1)  # of the number of cells
-    for probability in t.cdf((bound - mean) / error, runs - 1):
+    for probability in stdtr(runs - 1, (bound - mean) / error):
         law = np.convolve(law, [1 - probability, probability])
     low, high = np.searchsorted(law.cumsum(), (0.025, 0.975))
     return Count(number, int(low), int(min(high, cells)), cells)
@@ -156,8 +150,6 @@ def relative_regret(rows: pd.DataFrame, cell: list[str], baseline: str = "TS") -
     0     TS          3.0          100.0
     1    UCB          2.5           75.0
     """
-    import pandas as pd
-
     key = [*cell, "run"]
     base = rows.loc[rows.policy == baseline, [*key, "regret"]]
     paired = rows.merge(base, on=key, how="left", suffixes=("", "_baseline"))
@@ -169,3 +161,90 @@ def relative_regret(rows: pd.DataFrame, cell: list[str], baseline: str = "TS") -
         table.append([*group, len(part), mean, error, percent, low, high])
     numbers = ["runs", "regret_mean", "regret_se", "percent_of_ts", "ci95_low", "ci95_high"]
     return pd.DataFrame(table, columns=[*cell, "policy", *numbers])
+
+
+# Checks: rule, needs and verdict from one declaration
+
+
+def mean_is_above(
+    statement: str, paper: str, policy: str, bound: float = 100, **where: Any
+) -> Check[Percentages]:
+    """Return the check that the policy's mean over these cells is above the bound."""
+
+    def verdict(found: Interval) -> Verdict:
+        return is_above(bound, found.low, found.high)
+
+    return on_mean(statement, paper, f"{policy} above {bound:g} %", policy, verdict, where)
+
+
+def mean_is_near(
+    statement: str, paper: str, policy: str, target: float, points: float, exact: bool = False
+) -> Check[Percentages]:
+    """Return the check that the policy's mean over all cells is near a target."""
+
+    def verdict(found: Interval) -> Verdict:
+        return is_near(target, points, found.low, found.high)
+
+    rule = f"{policy} within {points:g} points of {target:g} %"
+    return on_mean(statement, paper, rule, policy, verdict, {})._replace(exact=exact)
+
+
+def on_mean(
+    statement: str, paper: str, rule: str, policy: str, verdict: Callable[[Interval], Verdict],
+    where: dict[str, Any],
+) -> Check[Percentages]:  # fmt: skip
+    """Return a check on the interval of a policy's mean over the cells with these values."""
+
+    def find(p: Percentages) -> Finding:
+        found = p.interval(policy, **where)
+        return str(found), verdict(found)
+
+    places = "".join(f", {name} = {value}" for name, value in where.items())
+    return Check(statement, paper, rule + places, (policy,), find)
+
+
+def exceeds_by(
+    statement: str, policy: str, other: str, percent: float, points: float
+) -> Check[Percentages]:
+    """Return the check that a policy's regret exceeds another's by the paper's percentage."""
+
+    def find(p: Percentages) -> Finding:
+        found = p.excess(policy, other)
+        text = f"{found.mean:+.1f} ± {found.half_width:.1f} %"
+        return text, is_near(percent, points, found.low, found.high)
+
+    rule = f"within {points:g} point{'s' * (points != 1)} of {percent:+g} %"
+    return Check(statement, f"+{percent} %", rule, (policy, other), find, exact=True)
+
+
+def lower_in(
+    statement: str, paper: str, least: int | None, cells: str, policy: str,
+    others: Sequence[str] = ("TS",),
+) -> Check[Percentages]:  # fmt: skip
+    """Return the check that a policy has less regret than all others in at least `least` cells.
+
+    None stands for more than half of the cells.
+    """
+    number = "more than half of the" if least is None else f"at least {least}"
+    rule = f"less regret than {' and '.join(others)} in {number} {cells}"
+    needs = tuple(name for name in (policy, *others) if name != "TS")
+    find = counting(cells, least, lambda p: p.margin(policy, others))
+    return Check(statement, paper, rule, needs, find)
+
+
+def counting(
+    cells: str, least: int | None, values: Callable[[Percentages], Floats], bound: float = 0.0
+) -> Callable[[Percentages], Finding]:
+    """Return a finding on the number of cells in which values (cells, runs) are below a bound."""
+
+    def find(p: Percentages) -> Finding:
+        count = count_below(values(p), bound)
+        needed = count.total // 2 + 1 if least is None else least
+        return f"{count} {cells}", is_above(needed, count.low, count.high)
+
+    return find
+
+
+def is_lower(found: Interval) -> Verdict:
+    """Return whether a difference in points is below zero."""
+    return is_below(0, found.low, found.high)

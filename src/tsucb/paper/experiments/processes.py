@@ -13,9 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from threading import Thread
 
-import llvmlite.binding
-
-from tsucb.compiler.cache import kernel_folder
+from tsucb.compiler.cache import private_folder, processor_name
 
 # Environment variables that JAX reads on import, unless the user has set them.
 VARIABLES = {
@@ -52,8 +50,9 @@ def begin() -> None:
     """Set up a process of the pool."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent terminates it
     Thread(target=end_with_parent, daemon=True).start()
-    folder = kernel_folder(frozenset()) / f"xla-{llvmlite.binding.get_host_cpu_name()}"
-    for name, value in {**VARIABLES, "JAX_COMPILATION_CACHE_DIR": str(folder)}.items():
+    folder = private_folder(f"xla-{processor_name()}")
+    cache = {} if folder is None else {"JAX_COMPILATION_CACHE_DIR": str(folder)}
+    for name, value in {**VARIABLES, **cache}.items():
         os.environ.setdefault(name, value)
 
 

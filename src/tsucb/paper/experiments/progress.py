@@ -1,16 +1,13 @@
 """The progress of an experiment in the terminal."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
 
 from tsucb.paper.experiments.experiment import Experiment, Task
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.live import Live
 
 QUIET = 30  # seconds between two lines where the output is not a terminal
 
@@ -47,7 +44,7 @@ class Progress:
         self.start = self.last = time.monotonic()
         self.live: Live | None = None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         if self.console is None or not self.open:
             return self
         if self.finished:
@@ -55,8 +52,6 @@ class Progress:
                 f"Continuing: {self.finished:,} of {self.total:,} tasks are finished already."
             )
         if self.console.is_terminal:
-            from rich.live import Live
-
             self.live = Live(get_renderable=self.line, console=self.console, transient=True)
             self.live.start()
         return self

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import pandas as pd
 
+from tsucb.numeric.arrays import Floats
 from tsucb.pages.drawing import legend_above, panel_for_each
 from tsucb.pages.figures import regret_curves
 from tsucb.pages.page import Figure
@@ -15,15 +18,12 @@ from tsucb.policies.names import named_policy
 from tsucb.simulation import simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import matplotlib.figure
-    import pandas as pd
     from matplotlib.axes import Axes
 
-    from tsucb.numeric.arrays import Floats
-
-TS = "TS"
+# The policies of the tables, as printed.
+POLICIES = ("TS", "TS-UCB(1)", "TS-UCB(100)", "IDS(1000)", "Greedy", "UCB")
+TS, ONE, HUNDRED, IDS, GREEDY, UCB = POLICIES
 POINTS = 50  # of a regret curve
 
 
@@ -98,8 +98,6 @@ def simulated_rows(
     workers: int | None = 1,
 ) -> pd.DataFrame:  # fmt: skip
     """Simulate one policy; return one row per run: its regret, and its curve of `POINTS`."""
-    import pandas as pd
-
     curves = simulate(
         environment, model, [policy], horizon=horizon, runs=runs, seed=seed, workers=workers,
         checkpoints=POINTS, progress=False,

@@ -1,10 +1,11 @@
 """Write the results of an experiment: tables, figures, and one page with all of them."""
 
-from __future__ import annotations
-
 import json
 import platform
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import pandas as pd
+import pyarrow as pa
 
 import tsucb
 from tsucb.pages.page import Embedded, drawings, embedded, picture, plain_table
@@ -12,9 +13,6 @@ from tsucb.pages.render import render
 from tsucb.paper.experiments.claims import WORDS, Claim
 from tsucb.paper.experiments.folder import Folder, parquet_bytes
 from tsucb.paper.experiments.progress import duration
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SIGNS = {True: "✓", False: "✗", None: "–"}
 CLASSES = {True: "yes", False: "no", None: "open"}  # of the page's style sheet
@@ -39,9 +37,6 @@ def verdict(claim: Claim) -> str:
 
 def write_results(folder: Folder) -> Result:
     """Write runs.parquet, the tables, the figures and report.html from the finished tasks."""
-    import pandas as pd
-    import pyarrow as pa
-
     experiment = folder.experiment
     rows, times, codes = folder.measured()
     summary = experiment.summary(rows)

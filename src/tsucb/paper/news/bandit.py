@@ -1,7 +1,7 @@
 """Personalised news: the visits of a day's click log, with clicks from a fitted model."""
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +10,8 @@ from tsucb.compiler import implements
 from tsucb.environments.environment import Environment, advance, begin, reward
 from tsucb.models.nig_linear import NIGLinear
 from tsucb.numeric.arrays import Floats, Integers
-
-if TYPE_CHECKING:
-    from tsucb.paper.news import ClickModel, Day
+from tsucb.paper.news.clicks import ClickModel
+from tsucb.paper.news.day import Day
 
 
 class NewsWorld(NamedTuple):
@@ -74,7 +73,7 @@ class NewsBandit(Environment):
 
     @classmethod
     def of(
-        cls, day: "Day", clicks: "ClickModel", fraction: float = 0.02, choices: int = 10
+        cls, day: Day, clicks: ClickModel, fraction: float = 0.02, choices: int = 10
     ) -> "NewsBandit":
         """Return the bandit of a day.
 

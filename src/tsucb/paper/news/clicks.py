@@ -7,19 +7,17 @@ import zlib
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tsucb.extras import require
 from tsucb.files import written_whole
 from tsucb.paper.news.day import FEATURES, Day
 from tsucb.paper.news.prepared import cache_file, fingerprint, read_day
 
-if TYPE_CHECKING:
-    import scipy.sparse
-
-LARGEST = 1 << 30  # bytes of a click model: those of a log have a few million
+MOST_BYTES = 1 << 30  # bytes of a click model: those of a log have a few million
 
 
 class ClickModel(NamedTuple):
@@ -50,7 +48,7 @@ class ClickModel(NamedTuple):
         >>> truth.rates(day).shape == (1_000, len(truth.articles))
         True
         """
-        logits: NDArray[np.float64] = users(day) @ self.weights.T + self.intercept
+        logits: NDArray[np.float64] = day.users() @ self.weights.T + self.intercept
         return 1 / (1 + np.exp(-logits))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -63,8 +61,8 @@ class ClickModel(NamedTuple):
         """Read a model that `save` wrote."""
         try:
             with zipfile.ZipFile(path) as archive:
-                if sum(member.file_size for member in archive.infolist()) > LARGEST:
-                    raise ValueError(f"it expands to more than {LARGEST:,} bytes")
+                if sum(member.file_size for member in archive.infolist()) > MOST_BYTES:
+                    raise ValueError(f"it expands to more than {MOST_BYTES:,} bytes")
             with np.load(path) as file:
                 model = cls(**{name: file[name] for name in cls._fields})
             model.check()
@@ -88,16 +86,6 @@ class ClickModel(NamedTuple):
                 raise ValueError(f"{name} are not all finite")
 
 
-def users(day: Day) -> "scipy.sparse.csr_array":
-    """Return the users of a day as a sparse binary matrix (N, 136)."""
-    import scipy.sparse
-
-    return scipy.sparse.csr_array(
-        (np.ones(len(day.features)), day.features.astype(np.int32), day.ends),
-        shape=(len(day), FEATURES),
-    )
-
-
 def fit_clicks(day: Day, *, impressions: int = 5_000) -> ClickModel:
     """Fit one logistic regression for each article displayed more often than `impressions` times.
 
@@ -110,12 +98,8 @@ def fit_clicks(day: Day, *, impressions: int = 5_000) -> ClickModel:
     ----------
     Baek and Farias (2023), Section 4.2.
     """
-    try:
-        from sklearn.linear_model import LogisticRegression
-    except ImportError:
-        raise ValueError(
-            "fitting click models needs scikit-learn; install it with: pip install 'tsucb[news]'"
-        ) from None
+    require("paper", "sklearn")
+    from sklearn.linear_model import LogisticRegression
 
     articles, count = np.unique(day.article, return_counts=True)
     articles = articles[count > impressions]
@@ -124,7 +108,7 @@ def fit_clicks(day: Day, *, impressions: int = 5_000) -> ClickModel:
             f"no article of day {day.name} was displayed more than {impressions:,} times (at most "
             f"{count.max():,} of {len(day):,} visits): read a longer log or lower the bound"
         )
-    x = users(day)
+    x = day.users()
     intercept = np.empty(len(articles))
     weights = np.zeros((len(articles), FEATURES))
     for a, article in enumerate(articles):

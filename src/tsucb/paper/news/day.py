@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
+
+from tsucb.logs.logged_data import LoggedData
 
 FEATURES = 136  # binary user features, numbered from 1; feature 1 is always on
 NAME = "ydata-fp-td-clicks-v2_0."  # beginning of the files' names; the day and .gz follow
@@ -56,6 +59,24 @@ class Day:
 
     def __len__(self) -> int:
         return len(self.time)
+
+    def users(self) -> scipy.sparse.csr_array:
+        """Return the users as a sparse binary matrix (N, 136)."""
+        return scipy.sparse.csr_array(
+            (np.ones(len(self.features)), self.features.astype(np.int32), self.ends),
+            shape=(len(self), FEATURES),
+        )
+
+    def logged_data(self) -> LoggedData:
+        """Return the day as logged data, for replay; articles were uniform in their pool."""
+        articles = np.unique(np.concatenate(self.pools))
+        return LoggedData(
+            np.searchsorted(articles, self.article),
+            self.click,
+            self.users().astype(np.uint8).toarray(),
+            available=([np.searchsorted(articles, pool) for pool in self.pools], self.pool),
+            uniform=True,
+        )
 
 
 def log_files(folder: str | os.PathLike[str]) -> list[Path]:

@@ -1,6 +1,6 @@
 """Make news logs of the R6B form, of any size, whose true click rates are known.
 
-The world behind a log, all of it drawn from the seed:
+The site behind a log, all of it drawn from the seed:
 
 - 50,000 users in 12 segments. Feature 1 is always on; one user in ten has no other. The other 135
   features have popularities falling from 0.8 to a few per mille, tilted differently in each
@@ -16,10 +16,9 @@ The world behind a log, all of it drawn from the seed:
 Day n is the same whatever the number of days.
 """
 
+import gzip
 import itertools
 import os
-import struct
-import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -45,7 +44,7 @@ ALONE = 0.1  # share of users with feature 1 only
 ON = 18  # other features of an average user
 SLOT = 600  # seconds for which a pool lasts
 SLOTS = 24 * 3600 // SLOT
-SMALLEST, LARGEST = 20, 40  # articles in a pool
+FEWEST, MOST = 20, 40  # articles in a pool
 STAY = (24, 216)  # slots that an article stays: 4 to 36 hours
 LEVEL = -3.4  # mean logit: a rate of 3.2 %
 SPREAD = 0.4  # standard deviation of an article's own logit
@@ -58,16 +57,14 @@ POPULATION, SCHEDULE, ARTICLES, VISITS = range(4)  # purposes of random streams
 TRUTH = "truth.npz"  # the true click model, beside the log
 
 
-class World(NamedTuple):
+class Site(NamedTuple):
     """What stays the same over the days of a log; U users, A articles, 144 pools a day.
 
     `user_features[user_ends[u] : user_ends[u + 1]]` are the features of user u, from 0;
-    `pool_articles[pool_ends[s] : pool_ends[s + 1]]` the articles of slot s, as rows of `weights`.
+    `pool_articles[pool_ends[s] : pool_ends[s + 1]]` the articles of slot s, as rows of `clicks`.
     """
 
-    articles: NDArray[np.int32]
-    intercept: NDArray[np.float64]
-    weights: NDArray[np.float64]
+    clicks: ClickModel
     user_features: NDArray[np.uint8]
     user_ends: NDArray[np.int64]
     pool_articles: NDArray[np.int32]
@@ -110,12 +107,12 @@ def make_news(
     whole_number("seed", seed, least=0)
     if workers is not None:
         whole_number("workers", workers)
-    world = make_world(days, seed)
+    site = make_site(days, seed)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    ClickModel(world.articles, world.intercept, world.weights).save(folder / TRUTH)
-    user_texts = join_each(world.user_features + 1, world.user_ends, " {}")
-    pool_texts = join_each(world.articles[world.pool_articles], world.pool_ends, " |id-{}")
+    site.clicks.save(folder / TRUTH)
+    user_texts = join_each(site.user_features + 1, site.user_ends, " {}")
+    pool_texts = join_each(site.clicks.articles[site.pool_articles], site.pool_ends, " |id-{}")
 
     interrupted = Event()
 
@@ -124,15 +121,15 @@ def make_news(
         path = folder / f"{NAME}{midnight:%Y%m%d}.gz"
         comment = GENERATED + f", seed {seed}; this is not Yahoo!'s log".encode()
         rng = np.random.default_rng((seed, VISITS, day))
-        with written_whole(path) as file, GzipWriter(file, comment, level) as packed:
+        with written_whole(path) as file, open_generated(file, comment, level) as packed:
             for first in range(0, lines, ROWS):
                 if interrupted.is_set():
                     raise KeyboardInterrupt
                 second = np.arange(first, min(first + ROWS, lines)) * 86_400 // lines
                 slot = day * SLOTS + second // SLOT
                 time = int(midnight.timestamp()) + second
-                visits = Visits(time, slot, *draw_visits(slot, world, rng))
-                packed.write(visit_lines(visits, world.articles, user_texts, pool_texts))
+                visits = Visits(time, slot, *draw_visits(slot, site, rng))
+                packed.write(visit_lines(visits, site.clicks.articles, user_texts, pool_texts))
         progress(path)
         return path
 
@@ -166,29 +163,16 @@ def visit_lines(
     ).encode()
 
 
-class GzipWriter:
-    """Compresses into a file whose gzip header has a comment and no time stamp (RFC 1952)."""
+def open_generated(file: BinaryIO, comment: bytes, level: int) -> gzip.GzipFile:
+    """Return a gzip file, without a time stamp, whose header has a comment (RFC 1952).
 
-    def __init__(self, file: BinaryIO, comment: bytes, level: int) -> None:
-        self.file, self.packer = file, zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
-        self.checksum = self.length = 0
-        file.write(b"\x1f\x8b\x08\x10\0\0\0\0\0\xff" + comment + b"\0")
-
-    def write(self, text: bytes) -> None:
-        """Compress some text."""
-        self.checksum = zlib.crc32(text, self.checksum)
-        self.length += len(text)
-        self.file.write(self.packer.compress(text))
-
-    def __enter__(self) -> "GzipWriter":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        end = struct.pack("<II", self.checksum, self.length & 0xFFFFFFFF)
-        self.file.write(self.packer.flush() + end)
+    Python writes no comments, so an empty member with the comment comes first.
+    """
+    file.write(b"\x1f\x8b\x08\x10\0\0\0\0\0\xff" + comment + b"\0\x03\0" + bytes(8))
+    return gzip.GzipFile("", "wb", level, file, mtime=0)
 
 
-def make_world(days: int, seed: int) -> World:
+def make_site(days: int, seed: int) -> Site:
     """Draw users, articles and pools; see the top of this file."""
     user_features, user_ends = make_users(np.random.default_rng((seed, POPULATION)))
     pool_articles, pool_ends = make_pools(days, np.random.default_rng((seed, SCHEDULE)))
@@ -201,18 +185,11 @@ def make_world(days: int, seed: int) -> World:
     centre = (sums / sums.std(axis=0)).mean(axis=0)
     draws = rng.standard_normal((count, TOPICS + 2))
     topics = TASTE / np.sqrt(TOPICS) * draws[:, :TOPICS]
-    return World(
-        # Later articles have larger numbers, by 17 on average.
-        articles=(FIRST_ARTICLE + 17 * np.arange(count) + 5 * draws[:, -1].clip(-1.6, 1.6)).astype(
-            np.int32
-        ),
-        intercept=LEVEL + SPREAD * draws[:, TOPICS] - topics @ centre,
-        weights=topics @ places.T,
-        user_features=user_features,
-        user_ends=user_ends,
-        pool_articles=pool_articles,
-        pool_ends=pool_ends,
-    )
+    # Later articles have larger numbers, by 17 on average.
+    numbers = FIRST_ARTICLE + 17 * np.arange(count) + 5 * draws[:, -1].clip(-1.6, 1.6)
+    level = LEVEL + SPREAD * draws[:, TOPICS] - topics @ centre
+    clicks = ClickModel(numbers.astype(np.int32), level, topics @ places.T)
+    return Site(clicks, user_features, user_ends, pool_articles, pool_ends)
 
 
 def make_users(rng: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -231,7 +208,7 @@ def make_users(rng: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.
 
 def make_pools(days: int, rng: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Draw the pool of each slot; return articles flat, from 0, and where each slot's end."""
-    rate = (SMALLEST + LARGEST) / (STAY[0] + STAY[1])  # arrivals a slot that keep the mean size
+    rate = (FEWEST + MOST) / (STAY[0] + STAY[1])  # arrivals a slot that keep the mean size
     leaves: dict[int, int] = {}  # article -> slot in which it leaves, in order of arrival
     pools: list[list[int]] = []
     count = 0
@@ -239,8 +216,8 @@ def make_pools(days: int, rng: np.random.Generator) -> tuple[NDArray[np.int32], 
         leaves = {article: end for article, end in leaves.items() if end > slot}
         arrivals = int(rng.poisson(rate))
         if slot == 0:
-            arrivals = (SMALLEST + LARGEST) // 2
-        arrivals = min(max(arrivals, SMALLEST - len(leaves)), LARGEST - len(leaves))
+            arrivals = (FEWEST + MOST) // 2
+        arrivals = min(max(arrivals, FEWEST - len(leaves)), MOST - len(leaves))
         for _ in range(arrivals):
             leaves[count] = slot + int(rng.integers(*STAY))
             count += 1
@@ -256,15 +233,15 @@ def join_each(values: NDArray[np.integer], ends: NDArray[np.int64], form: str) -
 
 
 @compiled
-def draw_visits(slot, world, rng):  # type: ignore[no-untyped-def]
+def draw_visits(slot, site, rng):  # type: ignore[no-untyped-def]
     """Draw the visits in these slots: rows of the articles shown, users, and clicks."""
     shown, user, click = np.empty((3, slot.size), np.int64)
     for i in range(slot.size):
-        first, last = world.pool_ends[slot[i]], world.pool_ends[slot[i] + 1]
-        shown[i] = world.pool_articles[rng.integers(first, last)]
-        user[i] = rng.integers(0, len(world.user_ends) - 1)
-        logit = world.intercept[shown[i]]
-        for j in range(world.user_ends[user[i]], world.user_ends[user[i] + 1]):
-            logit += world.weights[shown[i], world.user_features[j]]
+        first, last = site.pool_ends[slot[i]], site.pool_ends[slot[i] + 1]
+        shown[i] = site.pool_articles[rng.integers(first, last)]
+        user[i] = rng.integers(0, len(site.user_ends) - 1)
+        logit = site.clicks.intercept[shown[i]]
+        for j in range(site.user_ends[user[i]], site.user_ends[user[i] + 1]):
+            logit += site.clicks.weights[shown[i], site.user_features[j]]
         click[i] = rng.random() < 1 / (1 + np.exp(-logit))
     return shown, user, click

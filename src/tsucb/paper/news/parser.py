@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 from tsucb.numeric.arrays import Integers
 from tsucb.paper.news.day import FEATURES
 
-LARGEST = 1_000  # articles in a pool; those of Yahoo!'s have about 40
+MOST_ARTICLES = 1_000  # articles in a pool; those of Yahoo!'s have about 40
 KINDS = (
     "wrong field",
     "displayed article not in the pool",
     f"feature id repeated or outside 1 to {FEATURES}",
-    f"pool of more than {LARGEST:,} articles",
+    f"pool of more than {MOST_ARTICLES:,} articles",
     "truncated last line",
     "broken gzip",
 )
@@ -112,7 +112,7 @@ def split_pools(texts: Any) -> tuple[list[tuple[int, ...] | int], Integers]:
     pools: list[tuple[int, ...] | int] = []
     for text in codes.dictionary.to_pylist():
         ids = [int(part) for part in text.split(b"|id-")[1:]]
-        if len(ids) > LARGEST:
+        if len(ids) > MOST_ARTICLES:
             pools.append(POOL)
         else:
             pools.append(tuple(sorted(ids)) if len(set(ids)) == len(ids) else FIELD)

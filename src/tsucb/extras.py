@@ -1,0 +1,20 @@
+"""The optional dependencies, and the one sentence that says how to install them."""
+
+from importlib.util import find_spec
+
+
+class MissingExtra(ModuleNotFoundError):
+    """A package that an optional part needs is not installed."""
+
+
+def require(extra: str, *modules: str) -> None:
+    """Raise MissingExtra, which names the command, unless all modules of an extra are installed.
+
+    >>> require("tables", "pandas", "no_such_module")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    tsucb.extras.MissingExtra: this needs no_such_module; install it with: pip install ...
+    """
+    for module in modules:
+        if find_spec(module) is None:
+            command = f"pip install 'tsucb[{extra}]'"
+            raise MissingExtra(f"this needs {module}; install it with: {command}", name=module)

@@ -1,0 +1,101 @@
+"""Every number of a claim has one source: a file of results, quoted by a table or a figure."""
+
+import re
+import subprocess
+
+import pytest
+
+from tests.test_docs import DOCS, PAGES, ROOT, TABLES
+
+# Pages whose claims people quote. A number in their prose that carries a unit is filled from the
+# results, or is the rounded entry of a table that is.
+CLAIMS = [
+    "README.md", "docs/index.md", "docs/appendix/speed.md", "docs/appendix/defaults.md",
+    "docs/how-to/choosing.md",
+]  # fmt: skip
+# Settings of a measurement, which no measurement gives.
+SETTINGS = {"95 %", "50 ms", "20 ms"}
+NUMBER = r"\d[\d,]*(?:\.\d+)?"
+CLAIM = re.compile(rf"(?<![\w.,])({NUMBER}) ?(%|per cent\b|µs|ms\b|times\b|s\b|seconds\b)")
+CODE = re.compile(r"^ *```.*?^ *```|`[^`]*`|<code>.*?</code>|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
+
+
+def filled() -> set[float]:
+    """Return all numbers that are filled into any page from the results."""
+    blocks = [mark[0] for page in PAGES for mark in TABLES.MARK.finditer(page.read_text())]
+    return {
+        float(number.replace(",", ""))
+        for block in blocks
+        for number in re.findall(NUMBER, block.partition("-->")[2])
+    }
+
+
+def has_source(text: str, known: set[float]) -> bool:
+    """Whether a number is among those known, to as many digits as it has."""
+    digits = len(text.partition(".")[2])
+    return any(round(number, digits) == float(text.replace(",", "")) for number in known)
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_every_number_has_a_source(name: str) -> None:
+    text = CODE.sub(" ", TABLES.MARK.sub(" ", (ROOT / name).read_text()))
+    known = filled()
+    wrong = [
+        f"{number} {unit}"
+        for number, unit in CLAIM.findall(text)
+        if f"{number} {unit}" not in SETTINGS and not has_source(number, known)
+    ]
+    assert not wrong, f"{name} states what no file in docs/results has: {', '.join(wrong)}"
+
+
+def test_a_number_without_a_source_is_found() -> None:
+    assert CLAIM.findall("it is 3.6 times faster, 17.5 µs, and 12 % better") == [
+        ("3.6", "times"), ("17.5", "µs"), ("12", "%"),
+    ]  # fmt: skip
+    assert has_source("93", {92.96})
+    assert not has_source("93.1", {92.96})
+
+
+def test_every_mark_is_known_and_closed() -> None:
+    for page in PAGES:
+        text = page.read_text()
+        opened = re.findall(r"<!-- (?:table|figure): (\S+) -->", text)
+        assert len(opened) == text.count("<!-- end -->"), page.name
+        assert set(opened) <= {*TABLES.TABLES, *TABLES.FIGURES}, page.name
+
+
+def test_every_results_file_is_used() -> None:
+    scripts = "".join(path.read_text() for path in DOCS.rglob("*.py"))
+    pages = "".join(page.read_text() for page in PAGES)
+    for path in (DOCS / "results").rglob("*.csv"):
+        assert path.name in scripts + pages or path.parent.name in scripts, path.name
+
+
+def test_commits_that_results_name_exist() -> None:
+    found = set()
+    for path in (DOCS / "results").glob("*.csv"):
+        table = TABLES.pd.read_csv(path, dtype=str)
+        found |= set(table["commit"]) if "commit" in table else set()
+    assert found
+    inside = subprocess.run(["git", "rev-parse", "--is-shallow-repository"],
+                            cwd=ROOT, capture_output=True, text=True)  # fmt: skip
+    if inside.stdout.strip() != "false":
+        pytest.skip("this is no whole clone, so that old commits are not there")
+    for commit in found:
+        command = ["git", "cat-file", "-e", f"{commit}^{{commit}}"]
+        assert subprocess.run(command, cwd=ROOT, capture_output=True).returncode == 0, commit
+
+
+def test_claims_are_no_wider_than_their_tables() -> None:
+    """Phrases that a table once contradicted, and which must not come back."""
+    wide = ["no extra cost", "at no additional cost", "all of it over HTTP", "over 14 problems",
+            "Every model works with every policy, in the simulator"]  # fmt: skip
+    texts = {page: page.read_text() for page in [*PAGES, ROOT / "pyproject.toml"]}
+    texts |= {path: path.read_text() for path in (ROOT / "src").rglob("*.py")}
+    wrong = [
+        f"{path.name}: {phrase}"
+        for path, text in texts.items()
+        for phrase in wide
+        if phrase in text
+    ]
+    assert not wrong
