@@ -77,8 +77,9 @@ from tsucb.numeric.stacks import gram, lower_roots, product, transposed
 
 VOTE = 10.0  # an arm with this many determined directions has half a vote
 ARM_NOISE_WORTH = 4.0  # observations that the common noise is worth for one arm's noise
+FIRM = 50.0  # rewards in which what the guess of the noise is worth falls by e
 RELEVANCE_WORTH = 5.0  # directions that "all features matter alike" is worth for one feature
-LEAST_ARM_NOISE = 1e-6  # of the common noise
+LEAST_ARM_NOISE, MOST_ARM_NOISE = 1e-6, 1e15  # of the common noise
 RELEVANCE_RANGE = 1e4
 SMALL = 16  # coefficients: with fewer, a refresh takes two steps
 MORE_IF_FIXED = 0.1  # without features: a refresh costs little
@@ -92,7 +93,9 @@ class AdaptiveState(LinearLearned):
 
     common: Floats = array(start=SLOPES, least=LEAST, most=GREATEST)  # ω²
     relevance: Floats = array("coefficient", start=1.0, least=1e-5, most=1e5)  # rⱼ
-    arm_noise: Floats = array("arm", start=1.0, least=LEAST_ARM_NOISE / 2, most=1e15)  # σₖ² / σ²
+    arm_noise: Floats = array(
+        "arm", start=1.0, least=LEAST_ARM_NOISE / 2, most=MOST_ARM_NOISE
+    )  # σₖ² / σ²
     # The noise variance with which each arm learns until the next refresh.
     variance: Floats = array("arm", start=NOISE, least=1e-100)
     # The range of the rewards, relative to the anchor, and whether there is a third value in it.
@@ -188,6 +191,13 @@ class AdaptiveLinear(ArmRegressions):
         if steps:
             state.due[0] = self.rewards_until_due(scales.weight)
 
+    def merged(self, first: Any, second: Any, base: Any) -> Any:
+        """Return the state of both histories; see `MOST_EQUAL` for rewards that were all equal."""
+        parts = [first, second, base]
+        if first.known[0] or second.known[0]:
+            parts = [part if part.known[0] else discounted(part) for part in parts]
+        return super().merged(*parts)
+
     def moved(self, state: AdaptiveState, anchor: Floats) -> AdaptiveState:
         """Return the state with the same sums, relative to another anchor."""
         result: AdaptiveState = super().moved(state, anchor)
@@ -237,7 +247,7 @@ class AdaptiveLinear(ArmRegressions):
     def check_state(self, state: AdaptiveState, rewards: int) -> None:
         """Raise ValueError also for weights of more rewards than there were."""
         super().check_state(state, rewards)
-        if (state.weights > rewards).any():
+        if (state.weights > rewards * (1 + 1e-9)).any():
             raise ValueError("moments have more weight than there were rewards")
 
     def rewards_until_due(self, weight: float, more: float = MORE) -> float:
@@ -327,6 +337,15 @@ class AdaptiveLinear(ArmRegressions):
         state.variance[:] = found.variance
 
 
+def discounted(state: AdaptiveState) -> AdaptiveState:
+    """Return the state with no arm's rewards counting as more than `MOST_EQUAL`."""
+    result = state.copy()
+    part = np.minimum(1.0, MOST_EQUAL / np.maximum(state.weights, 1.0))
+    for field in (result.moments, result.square, result.above):
+        field *= part.reshape(-1, *[1] * (field.ndim - 1))
+    return result
+
+
 def upper_roots(inverse: Floats, root: Floats) -> Floats:
     """Return the roots Lₖ⁻ᵀ R of (1), given Lₖ⁻¹ and V̂^½."""
     part = gram(transposed(product(inverse, root)))
@@ -340,16 +359,17 @@ def step_noise(state: AdaptiveState, tried: Integers, residual: Floats, left: Fl
     Given are, of every arm with rewards, the squared error of its fit over V, and how many rewards
     the fit has left to tell of the noise.
     """
-    vote = 1.0 / (left + VOTE)
-    votes = (vote * left).sum()
-    worth = NOISE_WORTH * (1.0 - votes / max(left.size, 1))
-    by_vote = (worth * NOISE + (vote * residual).sum()) / (worth + votes)
-    of_all = (NOISE_WORTH * NOISE + residual.sum()) / (NOISE_WORTH + left.sum())
+    vote, total = 1.0 / (left + VOTE), left.sum()
+    worth = NOISE_WORTH * np.exp(-total / (FIRM * max(left.size, 1)))
+    by_vote = (worth * NOISE + (vote * residual).sum()) / (worth + (vote * left).sum())
+    worth = NOISE_WORTH * np.exp(-total / FIRM)
+    of_all = (worth * NOISE + residual.sum()) / (worth + total)
     noise = max(near(by_vote, state.noise[0]), LEAST_NOISE)
     own = (residual + ARM_NOISE_WORTH * noise) / (left + ARM_NOISE_WORTH)
     state.noise[0] = noise
     state.arm_noise[:] = max(1.0, of_all / noise)
-    state.arm_noise[tried] = np.maximum(np.maximum(own, of_all) / noise, LEAST_ARM_NOISE)
+    state.arm_noise[tried] = np.maximum(own, of_all) / noise
+    np.clip(state.arm_noise, LEAST_ARM_NOISE, MOST_ARM_NOISE, out=state.arm_noise)
 
 
 def step_prior(

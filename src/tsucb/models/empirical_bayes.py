@@ -77,6 +77,8 @@ STEP = 10.0  # a variance changes at most by this factor per step
 LEAST_NOISE = 1e-8  # of V: rewards that are an exact function of the context
 LEAST, GREATEST = 1e-15, 1e9  # of any variance of coefficients, as a share of V
 ROUNDING = 1e-14  # a variance below this share of the mean square is rounding
+NO_VARIANCE = 1e-64  # of a feature; what varies less counts as constant
+JUMP = 1e4  # when V has changed by this factor, a refresh takes SETTLED steps
 GRAIN = 2.0**-36  # of the rewards' spread: arms that differ by less are equal
 
 # When to refresh.
@@ -117,12 +119,13 @@ class Learned(State):
             pulls[0] += pulls[1] - pulls[2]
             if (pulls[0] < 0).any() or (result.weights < 0).any():
                 raise ValueError("the base has seen more than what was learned from it")
+        mend_products(result.moments[:, :, : result.moments.shape[1]])
         return result
 
     def check(self, rewards: int) -> None:
         """Raise ValueError also for sums of products that no data has."""
         super().check(rewards)
-        check_products(self.moments[:, :, : self.moments.shape[1]])
+        check_products("moments", self.moments[:, :, : self.moments.shape[1]])
         if (flushed(self.anchor) != self.anchor).any():
             raise ValueError("anchor must not be closer to 0 than the smallest feature is")
 
@@ -134,12 +137,22 @@ class LinearLearned(Learned):
     noise: Floats = array(start=NOISE, least=LEAST_NOISE / 2, most=GREATEST)  # σ²
 
 
-def check_products(matrices: Floats) -> None:
-    """Raise ValueError for matrices Σ v vᵀ that are not symmetric, or have negative diagonals."""
-    if not np.allclose(matrices, matrices.swapaxes(-1, -2), rtol=1e-9, atol=0):
-        raise ValueError("moments must be symmetric")
-    if (np.einsum("...ii->...i", matrices) < 0).any():
-        raise ValueError("moments must have diagonals that are not negative")
+def mend_products(matrices: Floats) -> None:
+    """Make sums Σ v vᵀ symmetric and their diagonals not negative, in place, after rounding."""
+    matrices[:] = (matrices + matrices.swapaxes(-1, -2)) / 2
+    diagonal = np.einsum("...ii->...i", matrices)
+    np.maximum(diagonal, 0.0, out=diagonal)
+
+
+def check_products(name: str, matrices: Floats) -> None:
+    """Raise ValueError for sums Σ v vᵀ that are not symmetric, or have negative diagonals."""
+    diagonal = np.einsum("...ii->...i", matrices)
+    if (diagonal < 0).any():
+        raise ValueError(f"{name} must not have negative sums of squares")
+    root = np.sqrt(diagonal)
+    apart = np.abs(matrices - matrices.swapaxes(-1, -2))
+    if (apart > 1e-9 * root[..., None] * root[..., None, :]).any():
+        raise ValueError(f"{name} must be symmetric")
 
 
 class Scales(NamedTuple):
@@ -165,7 +178,7 @@ def survey(totals: Floats, squares: Floats, votes: Any) -> Scales:
     centre[0] = 0.0
     mean_square = squares / weight
     variance = mean_square - centre * centre
-    varies = variance > ROUNDING * mean_square
+    varies = variance > np.maximum(ROUNDING * mean_square, NO_VARIANCE)
     inverse = np.where(varies, 1.0 / np.sqrt(np.where(varies, variance, 1.0)), 0.0)
     return Scales(level, centre, inverse, spread if known else 1.0, bool(known), weight)
 
@@ -285,6 +298,8 @@ class LearnedPrior(Model):
         scales = self.scales(state)
         if not (scales.known and state.known[0]):
             self.guess(state, scales)
+        elif steps and not 1.0 / JUMP < scales.spread / state.spread[0] < JUMP:
+            steps = SETTLED
         state.spread[0], state.known[0] = scales.spread, scales.known
         found = self.solve(state, scales)
         for number in range(steps if scales.known else 0):

@@ -58,6 +58,7 @@ EXTRA = 1.0  # directions that rewards may tell of beyond what their own rate sa
 LEAST_CLICKS = 3.0  # and as many rewards without a click: before, every arm learns by itself
 
 FIRST, MORE = 8, 0.5  # rewards until the prior is learned first; then with 1.5 times as many
+MOST_LEVEL, MOST_VARIANCE = 1e3, 1e6  # of log-odds
 STEPS = 3  # of the EM algorithm, each time
 
 
@@ -75,7 +76,7 @@ class LogisticState(Learned):
     contexts.
     """
 
-    level: Floats = array(least=-1e6, most=1e6)  # b
+    level: Floats = array(least=-MOST_LEVEL, most=MOST_LEVEL)  # b
     totals: Floats = sums("coefficient")  # Σ z
     squares: Floats = sums("coefficient", least=0.0)  # Σ z²
     clicks: Floats = sums("arm", least=0.0)  # Σ rewards
@@ -127,6 +128,7 @@ class LogisticArms(ArmRegressions):
     """
 
     state = LogisticState
+    largest = 1e20  # its pseudo-observations have variances of their own
 
     features: Natural
     rate: Annotated[float, click_rate] = 0.05
@@ -199,12 +201,13 @@ class LogisticArms(ArmRegressions):
         count = int(tried.sum())
         mean = (found.mean * found.scale)[tried]
         variance = ((found.inverse**2).sum(axis=1) * found.scale**2)[tried]
-        state.level[0] = (mean[:, 0].sum() + LEVEL_WORTH * pooled(state)) / (count + LEVEL_WORTH)
-        level = ((mean[:, 0] - state.level) ** 2 + variance[:, 0]).sum()
-        state.levels[0] = (level + WORTH * LEVELS) / (count + WORTH)
+        level = (mean[:, 0].sum() + LEVEL_WORTH * pooled(state)) / (count + LEVEL_WORTH)
+        state.level[0] = min(max(level, -MOST_LEVEL), MOST_LEVEL)
+        levels = ((mean[:, 0] - state.level) ** 2 + variance[:, 0]).sum()
+        state.levels[0] = min((levels + WORTH * LEVELS) / (count + WORTH), MOST_VARIANCE)
         if d:
             slopes = (mean[:, 1:] ** 2 + variance[:, 1:]).sum() / d
-            state.slopes[0] = (slopes + WORTH * SLOPES / d) / (count + WORTH)
+            state.slopes[0] = min((slopes + WORTH * SLOPES / d) / (count + WORTH), MOST_VARIANCE)
 
     def install(self, state: LogisticState, scales: Scales, found: Posteriors) -> None:
         """Put posteriors in place, in coordinates relative to the anchor."""
