@@ -1,13 +1,21 @@
 """How often 95 % intervals contain the truth: `python benchmarks/coverage.py FILE.csv [LOGS]`.
 
-Logs of six policies, five of which learn while they log, on contextual bandits (4 or 10 arms, 3
-features; normal rewards, or clicks at 2 to 30 %), each log of another bandit. Three policies are
-evaluated on each: uniform choice, greedy and soft choice by a model that has seen 60 earlier
+Three kinds of logs, each log of another bandit.
+
+Estimators: logs of six policies, five of which learn while they log, on contextual bandits (4 or 10
+arms, 3 features; normal rewards, clicks at 2 to 30 %, or rewards with a Pareto tail of 2.2). Three
+policies are evaluated: uniform choice, greedy and soft choice by a model that has seen 60 earlier
 rewards. The truth is the value over all contexts. Predictions are the logging agent's own, at the
 time of each decision.
+
+The recommended workflow: `Agent(exploration=0.05)` logs clicks, `compare` asks about other agents.
+The truth is the value of what they would choose at the decisions of the log.
+
+Replay: `compare` on clicks of arms drawn at random. The truth is the mean over all logs.
 """
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,13 +25,16 @@ from scipy.stats import norm, qmc
 
 import tsucb
 from tsucb.compiler import compiled, held
-from tsucb.logs import estimators
+from tsucb.evaluation.candidates import Candidate
+from tsucb.evaluation.compare import Comparison, compare, verdict
+from tsucb.logs import Decisions, Estimate, estimators
+from tsucb.logs.decisions import from_table
 from tsucb.models.model import belief, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.names import named_policy
 from tsucb.policies.policy import choose, probabilities
 
-FEATURES, NOISE = 3, 0.3
+FEATURES, NOISE, TAIL = 3, 0.3, 2.2
 # Contexts in even spacing: the error of the mean over them is below a tenth of an interval's width.
 EVENLY = norm.ppf(qmc.Sobol(FEATURES, rng=np.random.default_rng(0)).random_base2(13))
 
@@ -85,11 +96,13 @@ def learn(model: Any, state: Any, log: Any, t: Any, arm: Any, mean: Any, clicks:
 class Log:
     """One log, and what the policies to be evaluated do and are worth."""
 
-    def __init__(self, arms: int, logger: str, size: int, seed: int, clicks: bool) -> None:
-        rng = np.random.default_rng([seed, arms])
+    def __init__(self, arms: int, logger: str, size: int, seed: int, rewards: str) -> None:
+        rng, clicks = np.random.default_rng([seed, arms]), rewards == "clicks"
         beta = rng.normal(size=(arms, FEATURES)) / FEATURES**0.5
         self.contexts, fresh = rng.normal(size=(size, FEATURES)), EVENLY.copy()
         noise = rng.random(size) if clicks else NOISE * rng.normal(size=size)
+        if rewards == "heavy-tailed rewards":
+            noise = NOISE * (rng.pareto(TAIL, size=size) - 1 / (TAIL - 1))
         if clicks:  # at 2 to 30 %, not quite linear
             self.contexts[:, 0] = fresh[:, 0] = 1.0
 
@@ -132,7 +145,7 @@ class Log:
         self.truth = {n: float((p * fresh_means).sum(1).mean()) for n, p in policies(fresh).items()}
 
 
-def estimate(log: Log, target: Floats) -> dict[str, estimators.Estimate]:
+def estimate(log: Log, target: Floats) -> dict[str, Estimate]:
     """Return what all estimators say."""
     played = log.chances[np.arange(log.arm.size), log.arm]
     return {
@@ -146,39 +159,134 @@ def estimate(log: Log, target: Floats) -> dict[str, estimators.Estimate]:
 
 
 LOGGERS = ("Random", "cautious TS", "TS", "TS+5%", "TS-UCB(100)+2%", "TS-UCB(100)+5%")
-PROBLEMS = ((4, 500, False), (4, 3000, False), (10, 3000, True))  # arms, size, clicks
-NAMES = ["arms", "size", "clicks", "logger", "target", "estimator", "given", "covered", "z", "gap"]
+KEYS = ["arms", "size", "rewards", "logger", "target", "estimator"]
+NAMES = [*KEYS, "given", "covered", "width", "decided"]
+Row = tuple[Any, ...]
+
+
+def verdict_row(key: Row, found: Estimate, truth: float) -> Row:
+    """Return a row of the table: an interval and whether it contains the truth."""
+    inside, width = found.low <= truth <= found.high, found.high - found.low
+    decided = verdict(found) in ("better", "worse") if " against " in key[4] else np.nan
+    return (*key, found.trusted, inside, width, decided)
+
+
+def estimator_rows(arms: int, size: int, rewards: str, logs: int) -> Iterator[Row]:
+    """Yield what the estimators say about three policies, for every policy that logs."""
+    for number, logger in enumerate(LOGGERS):
+        for seed in range(logs):
+            log = Log(arms, logger, size, seed + logs * number, rewards)
+            for name, target in log.targets.items():
+                for estimator, found in estimate(log, target).items():
+                    key = (arms, size, rewards, logger, name, estimator)
+                    yield verdict_row(key, found, log.truth[name])
+
+
+AGENTS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "TS-UCB(11)": {"policy": tsucb.TSUCB(11)},
+    "no context": {"model": "BernoulliArms"},
+    "Random": {"policy": tsucb.Random()},
+}
+
+
+def click_log(arms: int, size: int, seed: int, floor: float) -> tuple[Decisions, Floats]:
+    """Return the decisions of an agent with a floor, and the true click rates at each."""
+    rng = np.random.default_rng([seed, arms, size])
+    beta = rng.normal(size=(arms, FEATURES)) / FEATURES**0.5
+    beta[:, 0] = rng.normal(size=arms)  # of the constant
+    contexts = rng.normal(size=(size, FEATURES))
+    contexts[:, 0] = 1.0
+    means = 0.02 + 0.28 / (1 + np.exp(1.5 - contexts @ beta.T))
+    names = [f"arm {a}" for a in range(arms)]
+    agent = tsucb.Agent(names, exploration=floor, seed=seed)
+    arm, chances = np.empty(size, dtype=np.int64), np.empty((size, arms))
+    reward, visitors = np.empty(size), [{"x": x[1], "y": x[2]} for x in contexts]
+    for t, visitor in enumerate(visitors):
+        decision = agent.choose(visitor)
+        arm[t] = names.index(str(decision.arm))
+        chances[t] = list(decision.probabilities.values())
+        reward[t] = float(rng.random() < means[t, arm[t]])
+        agent.reward(decision.id, reward[t])
+    time, all_arms = np.arange(size, dtype=np.float64), np.ones((size, arms), dtype=np.bool_)
+    played = chances[np.arange(size), arm]
+    return Decisions(
+        tuple(names), arm, reward, visitors, all_arms, played, chances, time, time
+    ), means
+
+
+def workflow_rows(arms: int, size: int, logs: int) -> Iterator[Row]:
+    """Yield what `compare` says on click logs of agents with a floor."""
+    for seed in range(logs):
+        log, means = click_log(arms, size, seed, 0.05)
+        found = compare(log, AGENTS, draws=4)
+        assert log.probabilities is not None
+        truth = {"as logged": float((log.probabilities * means).sum(axis=1).mean())}
+        for name, settings in AGENTS.items():
+            target = Candidate(settings, log, 0).choices(4)
+            truth[name] = float((target * means).sum(axis=1).mean())
+        yield from comparison_rows((arms, size, "clicks", "default agent +5%"), found, truth)
+
+
+def comparison_rows(key: Row, found: Comparison, truth: dict[str, float]) -> Iterator[Row]:
+    """Yield the rows of a comparison: its values, and the differences of its configurations."""
+    for name in truth:
+        if name != "as logged":
+            yield verdict_row((*key, name, found.method), found.values[name], truth[name])
+    for (first, second), each in found.differences.items():
+        name = f"{first} against {second}"
+        yield verdict_row((*key, name, found.method), each, truth[first] - truth[second])
+
+
+def replay_rows(size: int, logs: int) -> Iterator[Row]:
+    """Yield what `compare` says by replay, on clicks of arms drawn at random."""
+    agents: dict[str, dict[str, Any]] = {
+        "default": {},
+        "TS-UCB(11)": {"policy": tsucb.TSUCB(11)},
+        "greedy": {"policy": tsucb.Greedy(), "model": "BernoulliArms"},
+    }
+    rates, every = np.array([0.1, 0.13, 0.16, 0.2]), []
+    for seed in range(logs):
+        rng = np.random.default_rng([seed, size])
+        arm = rng.integers(rates.size, size=size)
+        reward = (rng.random(size) < rates[arm]).astype(float)
+        log = from_table(pd.DataFrame({"arm": arm, "reward": reward}), uniform=True)
+        every.append(compare(log, agents, method="replay", seed=seed))
+    names = ["as logged", *agents]
+    truth = {n: float(np.mean([found.values[n].value for found in every])) for n in names}
+    for found in every:
+        yield from comparison_rows((rates.size, size, "clicks", "Random"), found, truth)
 
 
 def main(path: Path, logs: int) -> None:
-    """Measure; one row for each logging policy, size of the log, policy and estimator."""
-    rows = []
-    for arms, size, clicks in PROBLEMS:
-        for number, logger in enumerate(LOGGERS):
-            for seed in range(logs):
-                log = Log(arms, logger, size, seed + logs * number, clicks)
-                for name, target in log.targets.items():
-                    truth = log.truth[name]
-                    for estimator, found in estimate(log, target).items():
-                        inside = found.low < truth < found.high
-                        z = np.divide(found.value - truth, found.error)
-                        said = (found.trusted, inside, z, found.uncovered)
-                        rows.append((arms, size, clicks, logger, name, estimator, *said))
-            table = pd.DataFrame(rows, columns=NAMES)
-            everything = table.groupby(NAMES[:6], sort=False)
-            given = table[table.given].groupby(NAMES[:6], sort=False)
-            summary = pd.DataFrame(
-                {
-                    "logs": everything.size(),
-                    "given": everything.given.mean(),
-                    "coverage": given.covered.mean(),
-                    "bias_in_errors": given.z.mean(),
-                    "gap": everything.gap.mean(),
-                }
-            ).reset_index()
-            summary.to_csv(path, index=False, float_format="%.4g")
-            print(arms, size, clicks, logger, flush=True)
+    """Measure all kinds of logs; write one row for each kind of log, policy and estimator."""
+    parts = [
+        workflow_rows(4, 5_000, logs // 2),
+        workflow_rows(10, 5_000, logs // 2),
+        replay_rows(4_000, logs // 2),
+        estimator_rows(10, 3_000, "clicks", logs),
+        estimator_rows(4, 500, "normal rewards", logs),
+        estimator_rows(4, 3_000, "normal rewards", logs),
+        estimator_rows(4, 3_000, "heavy-tailed rewards", logs),
+    ]
+    rows: list[Row] = []
+    for part in parts:
+        rows += part
+        table = pd.DataFrame(rows, columns=NAMES).astype({"given": bool, "decided": float})
+        everything = table.groupby(KEYS, sort=False)
+        given = table[table.given].groupby(KEYS, sort=False)
+        summary = pd.DataFrame(
+            {
+                "logs": everything.size(),
+                "given": everything.given.mean(),
+                "coverage": given.covered.mean(),
+                "width": given.width.median(),
+                "decided": everything.decided.mean(),
+            }
+        ).reset_index()
+        summary.to_csv(path, index=False, float_format="%.4g")
+        print(*rows[-1][:4], flush=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1_000)
+    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 120)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -77,7 +78,7 @@ def fixed_arms() -> str:
             r.policy,
             f"{r.mean:.0f} ± {r.error:.0f}",
             f"{r.worst_percent:.0f}",
-        )  # fmt: skip
+        )
         for r in results.itertuples()
     ]
     return markdown(["arms", "problem", "model", "policy", "regret", "worst 1 %"], rows, 4)
@@ -384,24 +385,45 @@ def propensities() -> str:
 
 def coverage() -> str:
     """Coverage of the intervals that are given, in per cent, and how often they are."""
-    results = pd.read_csv(RESULTS / "coverage.csv")
-    results = results[results.estimator != "IPS, one propensity"]
+    results = pd.read_csv(RESULTS / "coverage.csv", keep_default_na=False, na_values=[""])
+    results = results[results.target.isin(["greedy", "soft", "uniform"])]
+    estimators = ("IPS", "self-normalised", "doubly robust", "IPS, one propensity")
     rows = []
-    for (arms, size, clicks, logger), group in results.groupby(
-        ["arms", "size", "clicks", "logger"], sort=False
+    for (arms, size, rewards, logger), group in results.groupby(
+        ["arms", "size", "rewards", "logger"], sort=False
     ):
-        kind = f"{arms} arms, {size:,} {'clicks or none' if clicks else 'normal rewards'}"
-        for target, each in group.groupby("target", sort=False):
-            found = each.set_index("estimator")
-            cells = [
-                f"{100 * found.coverage[e]:.1f} ({100 * found.given[e]:.0f})"
-                if found.given[e] >= 0.05
-                else "–"
-                for e in ("IPS", "self-normalised", "doubly robust")
-            ]
-            rows.append([kind, str(logger), str(target), *cells])
-    head = ["log", "logged by", "asked about", "IPS", "self-normalised", "doubly robust"]
+        found = group.set_index(["estimator", "target"]).sort_index()
+        cells = [" · ".join(_covers(row) for row in found.loc[e].itertuples()) for e in estimators]
+        rows.append([f"{arms} arms, {size:,} {rewards}", str(logger), *cells])
+    return markdown(["log", "logged by", *estimators], rows, 2)
+
+
+def coverage_workflow() -> str:
+    """Intervals of `compare`: how often given, how often right, how wide, how often decisive."""
+    results = pd.read_csv(RESULTS / "coverage.csv")
+    results = results[results.estimator.isin(["replay", "doubly robust"])]
+    results = results.rename(columns={"size": "decisions"})
+    results = results[~results.target.isin(["greedy", "soft", "uniform"])]
+    results = results[~results.target.str.contains("as logged")]
+    rows = [
+        [
+            f"{r.arms} arms, {r.decisions:,} decisions, {r.logger}",
+            r.estimator,
+            r.target,
+            f"{_covers(r)} %",
+            f"{r.width:.3f}",
+            "" if pd.isna(r.decided) else f"{100 * r.decided:.0f} %",
+        ]
+        for r in results.itertuples()
+    ]
+    head = ["log of clicks", "method", "asked about", "covers", "width", "decided"]
     return markdown(head, rows, 3)
+
+
+def _covers(row: Any) -> str:
+    """How often given intervals cover, in per cent; how often they are given, if not always."""
+    covers = "none" if pd.isna(row.coverage) else f"{100 * row.coverage:.0f}"
+    return covers if row.given == 1 else f"{covers} ({100 * row.given:.0f})"
 
 
 def sets() -> str:
@@ -474,6 +496,19 @@ def sparse_coverage() -> str:
         rows.append([str(columns), f"{features}", f"{noise:g}", *both])
     header = ["columns", "in a context", "noise / signal", "after 300 rewards", "after 3,000"]
     return markdown(header, rows, 1)
+
+
+def fixed_factor() -> str:
+    """Regret of a UCB with a fixed factor, in per cent of TS's, with intervals."""
+    table = pd.read_csv(RESULTS / "fixed-factor.csv")
+    table["text"] = [
+        f"{r.percent:.0f} ({r.percent_low:.0f} to {r.percent_high:.0f})" for r in table.itertuples()
+    ]
+    problems = list(dict.fromkeys(zip(table.arms, table.noise, strict=True)))
+    texts = table.set_index(["policy", "arms", "noise"]).text
+    rows = [[p, *(texts[(p, *each)] for each in problems)] for p in dict.fromkeys(table.policy)]
+    head = [f"{arms} arms, noise {noise:g}" for arms, noise in problems]
+    return markdown(["regret in % of TS", *head], rows)
 
 
 def batches() -> str:
@@ -551,10 +586,12 @@ TABLES: dict[str, Callable[[], str]] = {
         exploration,
         propensities,
         coverage,
+        coverage_workflow,
         sets,
         clicks,
         sparse,
         sparse_coverage,
+        fixed_factor,
         batches,
         start,
         engine,
@@ -619,6 +656,12 @@ def posterior_ratio(posterior: str, dataset: str, policy: str) -> float:
     return float(table.percent_of_ts[posterior, dataset, policy]) / 100
 
 
+def growth(larger: tuple[int, int], smaller: tuple[int, int]) -> float:
+    """Return how many times as long a task of Table 2 takes, by runs and steps."""
+    times = pd.read_csv(RESULTS / "table2-growth.csv").set_index(["runs", "horizon"]).seconds
+    return float(times[larger] / times[smaller])
+
+
 FIGURES: dict[str, Callable[[], str]] = {
     "grid-tsucb1": lambda: f"{share_of_ts('TS-UCB(1)')[0]:.0f} %",
     "grid-tsucb1-range": lambda: "{1:.0f} to {2:.0f} %".format(*share_of_ts("TS-UCB(1)")),
@@ -636,6 +679,8 @@ FIGURES: dict[str, Callable[[], str]] = {
     "ensemble-mushroom": lambda: (
         f"{posterior_ratio('deep ensemble', 'mushroom', 'TS-UCB(100)'):.1f} times"
     ),
+    "growth-runs": lambda: f"{growth((400, 10_000), (50, 10_000)):.1f} times",
+    "growth-steps": lambda: f"{growth((200, 10_000), (200, 2_500)):.1f} times",
     "peers-ts": lambda: peers("coba", "LinTSLearner"),
 }
 

@@ -43,7 +43,8 @@ def test_replay_of_a_learning_policy_equals_playing_it_live(chances: tuple[float
     replayed = []
     for seed in range(runs):
         data = logged(900, np.array(chances), seed)
-        found = replay(data, tsucb.BernoulliArms(empirical=False), tsucb.Thompson(), seed=seed)
+        model = tsucb.BernoulliArms(empirical=False)
+        found = replay(data, model, tsucb.Thompson(), seed=seed, lives=1)
         assert found.kept.size >= steps
         replayed.append(data.reward[found.kept[:steps]].mean())
     played = [live(steps, seed) for seed in range(runs)]
@@ -69,16 +70,15 @@ def test_replay_agrees_with_the_true_click_rate_on_a_generated_log(
     news: tuple[LoggedData, np.ndarray],
 ) -> None:
     data, true_rate = news
-    covered = 0
-    for seed in range(5):
-        found = replay(data, tsucb.NIGLinear(136), tsucb.TSUCB(1), seed=seed)
+    for seed in range(3):
+        found = replay(data, tsucb.NIGLinear(136), tsucb.TSUCB(1), seed=seed, lives=1)
         # At the events kept, the policy's arm is the logged one, whose true rate is known.
         truth = true_rate[found.kept]
         error = np.sqrt((truth * (1 - truth)).sum()) / truth.size
         assert abs(found.rate - truth.mean()) < 4 * error  # false alarm 6e-5
-        covered += found.low < truth.mean() < found.high
-    assert covered >= 3  # of five 95 % intervals; fewer once in 900 times
-    assert found.high - found.low < 0.04
+        assert np.isnan(found.low)  # one life says nothing of others
+    found = replay(data, tsucb.NIGLinear(136), tsucb.TSUCB(1), seed=3, lives=3)
+    assert found.low < truth.mean() < found.high
     assert found.events == len(data.arm)
     assert found.kept.size <= found.matched
     assert found.logged_rate == data.reward.mean()
@@ -113,8 +113,9 @@ class OwnPolicy:
 def test_plain_python_policy_replays_as_the_compiled_one() -> None:
     data = logged(500, np.full(3, 1 / 3), 0)
     model = tsucb.BernoulliArms()
-    own, compiled = replay(data, model, OwnPolicy()), replay(data, model, tsucb.TSUCB(1))
+    own, compiled = (replay(data, model, each, lives=2) for each in (OwnPolicy(), tsucb.TSUCB(1)))
     assert own.kept.tolist() == compiled.kept.tolist()
+    assert (own.rate, own.low, own.high) == (compiled.rate, compiled.low, compiled.high)
     assert own.policy == "own"
 
 
@@ -127,6 +128,19 @@ def test_same_seed_same_estimate_and_other_seed_another() -> None:
     assert first == again != other
 
 
+@pytest.mark.parametrize("policy", [tsucb.Greedy(), tsucb.TSUCB(10)], ids=str)
+def test_intervals_are_about_the_expected_life(policy: Any) -> None:
+    """Greedy locks in on an arm: the interval of one life would cover its expectation in 56 %."""
+    model, rates, found = tsucb.BernoulliArms(), [], []
+    for seed in range(60):
+        data = logged(1_200, np.full(3, 1 / 3), seed)
+        found.append(replay(data, model, policy, seed=seed))
+        rates.append(found[-1].rate)
+    expected = np.mean(rates)
+    covered = sum(each.low < expected < each.high for each in found)
+    assert covered >= 54  # 97 % and more in 1,000 logs: fewer than 54 once in 500 times
+
+
 def test_initial_pulls_come_first() -> None:
     data = LoggedData([2, 0, 1, 0, 2], [0, 1, 0, 1, 0], None, uniform=True)
     found = replay(data, tsucb.BernoulliArms(empirical=True), tsucb.TSUCB(1))
@@ -137,7 +151,7 @@ def test_initial_pulls_come_first() -> None:
 def test_no_lift_where_a_ratio_means_nothing() -> None:
     for rewards in ([-1.0, 0.5, 0.25, 0.5], [0.0, 0.0, 0.0, 0.0]):
         data = LoggedData([0, 0, 0, 0], rewards, None, uniform=True)
-        found = replay(data, tsucb.BernoulliArms(empirical=False), tsucb.TSUCB(1))
+        found = replay(data, tsucb.BernoulliArms(empirical=False), tsucb.TSUCB(1), lives=1)
         assert found.rate == np.mean(rewards)
         assert np.isnan(found.lift)
 
@@ -177,6 +191,9 @@ def test_model_must_fit_the_contexts_and_some_event_must_match() -> None:
     with pytest.raises(ValueError, match=r"shape \(0,\), but NIGLinear expects \(3,\)"):
         replay(data, tsucb.NIGLinear(3), tsucb.TSUCB(1))
     never = LoggedData([1], [1], None, available=([[0, 1]], [0]), uniform=True)
+    for lives in (0, 2.5, "many"):
+        with pytest.raises(ValueError, match="lives must be a whole number"):
+            replay(data, tsucb.BernoulliArms(), tsucb.TSUCB(1), lives=lives)
     with pytest.raises(ValueError, match="never picked the logged arm"):
         replay(never, tsucb.BernoulliArms(), tsucb.TSUCB(1))  # which pulls arm 0 first
 

@@ -331,7 +331,7 @@ def test_intervals_cover_on_logs_of_policies_that_learn(logger: str) -> None:
     """150 logs of 1,500 decisions; `benchmarks/coverage.py` has 1,000 and more kinds of them."""
     given, covered = 0, 0
     for seed in range(150):
-        log = Log(4, logger, 1_500, seed, False)
+        log = Log(4, logger, 1_500, seed, "normal rewards")
         for name, target in log.targets.items():
             for found in estimate(log, target).values():
                 assert found.trusted == (not math.isnan(found.low))

@@ -14,12 +14,13 @@ import typer
 from tsucb.cli.options import AgentsOption, MissingOption, SeedOption, grouped, split_list
 from tsucb.cli.simulate import ModelName, make_model
 from tsucb.evaluation import Comparison, compare, read_settings
-from tsucb.evaluation.compare import LOGGED, verdict
+from tsucb.evaluation.compare import ABOUT, LOGGED, verdict
 from tsucb.files import write_whole
 from tsucb.logs import LoggedData, read_events, replay
 from tsucb.logs.decision_log import is_decision_log
 from tsucb.logs.estimators import interval
 from tsucb.logs.logged_data import check_events
+from tsucb.logs.replay import LIVES
 from tsucb.paper.news import log_files, read_day
 from tsucb.policies.names import named_policy, usual_ucb
 
@@ -66,9 +67,28 @@ class AgentOptions:
     method: Annotated[str, typer.Option(help="With --agent: auto, replay or doubly-robust.")] = (
         "auto"
     )
+    rewards_between: Annotated[
+        str | None,
+        typer.Option(
+            help="With --agent: the least and the largest possible reward, such as 0,50; known for "
+            "rewards of 0 and 1."
+        ),
+    ] = None
     report: Annotated[
         Path | None, typer.Option(help="With --agent: write a page with tables and a figure.")
     ] = None
+
+    def bounds(self) -> tuple[float, float] | None:
+        """Return the bounds of rewards; raise ValueError if they are not two numbers."""
+        if self.rewards_between is None:
+            return None
+        try:
+            least, most = map(float, self.rewards_between.split(","))
+        except ValueError:
+            raise ValueError(
+                f"--rewards-between takes two numbers, such as 0,50, not {self.rewards_between!r}"
+            ) from None
+        return least, most
 
 
 @dataclass
@@ -86,6 +106,13 @@ class ReplayOptions:
     strict: Annotated[
         bool, typer.Option("--strict", help="Malformed lines of a news log are an error.")
     ] = False
+    lives: Annotated[
+        int,
+        typer.Option(
+            help="How often a policy is replayed: once on the log, else on resampled logs, whose "
+            "spread gives the interval; 1: no interval."
+        ),
+    ] = LIVES
 
 
 @grouped
@@ -121,7 +148,8 @@ def evaluate(
 
     With --policy, by replay: the policy runs over the log and learns from the events at which it
     picks the logged arm: these matched events, thinned to equal chances where propensities differ,
-    are distributed as if the policy had been live (Li et al. 2011). The lift is over the logging
+    are distributed as if the policy had been live (Li et al. 2011). The rate is the mean over
+    several lives of the policy, its interval includes their luck. The lift is over the logging
     policy.
     """
     if not log.exists():
@@ -133,8 +161,10 @@ def evaluate(
         table = compare_agents(log, agents, names, {}, seed)
     elif agents.agent:
         table = compare_agents(log, agents, names, columns.arguments(), seed)
-    elif agents.missing is not None or agents.report is not None or agents.method != "auto":
-        raise ValueError("--missing, --method and --report are for --agent; name one")
+    elif agents != AgentOptions():
+        raise ValueError(
+            "--missing, --method, --rewards-between and --report are for --agent; name one"
+        )
     else:
         table = replay_policies(log, names or ["TS-UCB(1)"], replaying, columns, seed)
     if out is not None:
@@ -149,8 +179,9 @@ def compare_agents(
     agents |= {name: {"policy": named_policy(name)} for name in policies}
     method = options.method.replace("-", " ")
     result = compare(
-        log, agents or {"default": {}}, missing=options.missing, seed=seed, method=method, **columns
-    )
+        log, agents or {"default": {}}, missing=options.missing, method=method,
+        rewards_between=options.bounds(), seed=seed, **columns,
+    )  # fmt: skip
     print_comparison(result)
     if options.report is not None:
         options.report.parent.mkdir(parents=True, exist_ok=True)
@@ -196,7 +227,7 @@ def print_comparison(found: Comparison) -> None:
     for (first, second), each in found.differences.items():
         if second != LOGGED:
             console.print(f"{first} against {second}: {interval(each, sign=True)}, {verdict(each)}")
-    for sentence in found.reasons():
+    for sentence in [*found.reasons(), ABOUT[found.method]]:
         console.print(sentence, soft_wrap=True)
 
 
@@ -219,7 +250,7 @@ def replay_policies(
         data, model = with_model(events, name, options.noise)
         ucb = usual_ucb(model, len(data.arm))
         for rule in [named_policy(text, UCB=ucb) for text in policies]:
-            found = replay(data, model, rule, seed=seed)
+            found = replay(data, model, rule, seed=seed, lives=options.lives)
             rows.append({"log": part, **dataclasses.asdict(found), "kept": found.kept.size})
             lift = f"{found.lift:+.1%} ({found.lift_low:+.1%} to {found.lift_high:+.1%})"
             print_line(

@@ -1,6 +1,7 @@
-"""Configurations of agents, ready to go through a log: what each would choose, and expect."""
+"""Configurations of agents on a log: what each would choose, and what it expects."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tsucb.agent import Agent, Learner
 from tsucb.compiler import Plain, compiled, held
@@ -8,7 +9,7 @@ from tsucb.compiler.memory import Kept
 from tsucb.evaluation.settings import Settings, agent_arguments
 from tsucb.logs.decisions import Decisions
 from tsucb.logs.logged_data import LoggedData
-from tsucb.models.adaptive_linear import AdaptiveLinear
+from tsucb.models.adaptive_curves import AdaptiveCurves
 from tsucb.models.model import belief, training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.exploring import Exploring
@@ -34,11 +35,11 @@ class Candidate:
         learner.model.check_rewards(decisions.reward)
         self.model, self.policy = learner.model, learner.policy
         self.events: LoggedData = decisions.logged_data(matrix)
-        self.seed = seed
+        self.seed, self.offered = seed, decisions.offered
         self.order, self.known = rewards_in_order(decisions)
 
     def choices(self, draws: int) -> Floats:
-        """(N, K) how often each arm is chosen, after learning from all earlier decisions."""
+        """Return (N, K) how often each arm is chosen, given all earlier decisions."""
         events, model, policy = self.events, self.model, self.policy
         share = 0.0
         if isinstance(policy, Exploring):  # the floor need not be drawn
@@ -59,15 +60,11 @@ class Candidate:
             if due:
                 train = train or model.trainer([player.state])
                 train()
-        offered = np.zeros((n, arms))
-        for row, which in enumerate(events.which):
-            offered[row, events.available[events.ends[which] : events.ends[which + 1]]] = 1.0
-        mixed: Floats = (1 - share) * target + share * offered / offered.sum(axis=1, keepdims=True)
-        return mixed
+        return with_floor(target, share, self.offered)
 
 
 class Asked:
-    """A configuration that reads the features of arms: an agent, asked decision by decision."""
+    """A configuration that reads the features of arms: an agent asked at every decision."""
 
     def __init__(self, settings: Settings, decisions: Decisions, seed: int) -> None:
         plain = {name: value for name, value in settings.items() if name != "model"}
@@ -76,22 +73,20 @@ class Asked:
         self.decisions = decisions
 
     def choices(self, draws: int) -> Floats:
-        """As `Candidate.choices`."""
+        """Return the same as `Candidate.choices`."""
         policy, share = self.agent.policy, 0.0
         if isinstance(policy, Exploring):  # the floor need not be drawn
             share = policy.epsilon
             self.agent.follow(policy.policy)
         target, _ = self._asked(draws)
-        offered = self.decisions.offered
-        mixed: Floats = (1 - share) * target + share * offered / offered.sum(axis=1, keepdims=True)
-        return mixed
+        return with_floor(target, share, self.decisions.offered)
 
     def predictions(self) -> Floats:
-        """(N, K) what it expects of every arm that was offered, from the decisions before."""
+        """Return (N, K) what it expects of every arm offered, given all earlier decisions."""
         return self._asked(1)[1]
 
     def _asked(self, draws: int) -> tuple[Floats, Floats]:
-        """(N, K) how often each arm is chosen, and what is expected of it."""
+        """Return (N, K) how often each arm is chosen, and what is expected of it."""
         agent, decisions, place = self.agent, self.decisions, 0
         names, index = decisions.arms, {name: k for k, name in enumerate(decisions.arms)}
         order, known = rewards_in_order(decisions)
@@ -112,19 +107,25 @@ class Asked:
         return target, expected
 
 
+def with_floor(target: Floats, share: float, offered: NDArray[np.bool_]) -> Floats:
+    """Return the probabilities of a policy of which a share is uniform among the arms offered."""
+    uniform: Floats = offered / offered.sum(axis=1, keepdims=True)
+    return (1 - share) * target + share * uniform
+
+
 def reads_arms(settings: Settings) -> bool:
-    """Whether a configuration has the model that reads features of arms which come and go."""
+    """Return whether a configuration has the model that reads features of arms."""
     model = settings.get("model")
     return model == "HybridLinear" or model == {"name": "HybridLinear"}
 
 
 def candidate(settings: Settings, decisions: Decisions, seed: int) -> Candidate | Asked:
-    """A configuration, ready to go through a log."""
+    """Return a configuration, ready to go through a log."""
     return (Asked if reads_arms(settings) else Candidate)(settings, decisions, seed)
 
 
 def rewards_in_order(decisions: Decisions) -> tuple[Integers, Integers]:
-    """Which reward comes when, and by then so many decisions had been made."""
+    """Return the order in which rewards come, and how many decisions were made before each."""
     order = np.argsort(decisions.reward_time, kind="stable")
     known = np.searchsorted(decisions.time, decisions.reward_time[order], side="right")
     return order, np.maximum(known, order + 1)
@@ -159,7 +160,7 @@ def look_through(events, player, first, target, draws, order, known, place, poli
 
 @compiled
 def predict_through(events, model, state, predicted, policy_stream):  # type: ignore[no-untyped-def]
-    """What a model that has learned from all earlier decisions expects of every arm."""
+    """Fill in what a model that learns from all earlier decisions expects of every arm."""
     rng, arms = policy_stream.rng, np.arange(predicted.shape[1])
     for n in range(len(events.arm)):
         context = events.contexts[n].astype(np.float64)
@@ -168,17 +169,17 @@ def predict_through(events, model, state, predicted, policy_stream):  # type: ig
 
 
 def predictions(decisions: Decisions) -> Floats:
-    """(N, K) what the default model expects of every arm, from the decisions before."""
+    """Return (N, K) what the default model expects of every arm, given earlier decisions."""
     if decisions.arm_features is None:
         usual = Candidate({}, decisions, 0)
         model, events = usual.model, usual.events
-        assert isinstance(model, AdaptiveLinear)
+        assert isinstance(model, AdaptiveCurves)
         predicted = np.zeros((len(decisions), len(decisions.arms)))
         rng = held(stream(0, 0, POLICY))
         predict_through(events, model, start(model, len(decisions.arms), 0, 0), predicted, rng)
     else:
         predicted = Asked({}, decisions, 0).predictions()
-    # A prediction far outside of what was ever seen helps nobody.
+    # A prediction outside of the rewards seen so far is worse than the nearest of them.
     highest = np.maximum.accumulate(decisions.reward)
     lowest = np.minimum.accumulate(decisions.reward)
     predicted[0] = 0.0

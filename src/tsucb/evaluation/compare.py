@@ -1,14 +1,11 @@
-"""Would another agent have done better on this log? Whole configurations, compared.
+"""Compare whole configurations of agents on a log: would another agent have done better?
 
-Two ways, the same for all configurations of a comparison. *Replay*, where the log tried every arm
-often enough: the configuration plays through the log and learns from the decisions at which it
-picks what was logged, as if it had been live for so many decisions. *Doubly robust* otherwise: at
-every decision the configuration knows all rewards that had come by then, whatever arm was played,
-and is asked what it would choose. That is the value of its choices given this knowledge, not of a
-life of its own; what it would have learned from its own choices cannot be read off another's log.
+By *replay*, where the log tried every arm often enough: the configuration plays through the log
+and learns from the decisions at which it picks what was logged. Otherwise *doubly robust*: at every
+decision the configuration is asked what it would choose. What it would have learned from its own
+choices cannot be read off another's log. `ABOUT` says what the intervals of each are about.
 """
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,10 +19,10 @@ from tsucb.evaluation.candidates import Candidate, candidate, predictions, reads
 from tsucb.evaluation.settings import Settings, read_settings
 from tsucb.extras import require
 from tsucb.logs.decisions import Decisions, from_decision_log, from_table, read_decisions
-from tsucb.logs.estimators import Estimate, difference, doubly_robust
-from tsucb.logs.replay import replay, untried
+from tsucb.logs.estimators import Estimate, difference, doubly_robust, misfit
+from tsucb.logs.replay import LIVES, Lives, life_interval, life_width, play_lives, untried
 from tsucb.numeric.arrays import Floats
-from tsucb.numeric.statistics import NORMAL, mean_interval
+from tsucb.numeric.statistics import mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +30,14 @@ if TYPE_CHECKING:
 REPLAY, ROBUST = "replay", "doubly robust"
 LOGGED = "as logged"
 LEAST_REPLAYED = 500  # decisions that replay must be expected to keep
+ABOUT = {
+    REPLAY: "Intervals are about the mean reward of a life in which a configuration makes as many "
+    "decisions as were kept and learns from these alone, over other visitors and other luck; from "
+    f"{LIVES} replays of the log and of resampled logs.",
+    ROBUST: "Intervals are about what a configuration would choose at the decisions of this log, "
+    "knowing all rewards that had come by then, whichever arm was played; not about a life of its "
+    "own.",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +64,7 @@ class Comparison:
     kept: dict[str, int]
 
     def table(self) -> "pd.DataFrame":
-        """One row per configuration: its value, and the difference to what was logged."""
+        """Return one row per configuration: its value, and the difference to what was logged."""
         require("tables", "pandas")
         import pandas as pd
 
@@ -81,7 +86,7 @@ class Comparison:
         return pd.DataFrame(rows)
 
     def pairs(self) -> "pd.DataFrame":
-        """One row per pair: how much more the first earns than the second, paired by decision."""
+        """Return one row per pair: how much more the first earns than the second."""
         require("tables", "pandas")
         import pandas as pd
 
@@ -93,7 +98,7 @@ class Comparison:
         return pd.DataFrame(rows)
 
     def reasons(self) -> list[str]:
-        """A sentence for each value, and each difference of two values, that has no interval."""
+        """Return a sentence for each value, and each difference, that has no interval."""
         found = [f"{name}: {each.reason}." for name, each in self.values.items() if each.reason]
         for (first, second), each in self.differences.items():
             if each.reason and self.values[first].trusted and self.values[second].trusted:
@@ -108,7 +113,7 @@ class Comparison:
 
 
 def verdict(found: Estimate) -> str:
-    """What a difference says.
+    """Return what a difference says.
 
     >>> verdict(Estimate(0.2, 0.05, 0.1, 0.3, 100, 200)), verdict(Estimate(0.1, 1, -1, 2, 9, 90))
     ('better', 'cannot tell')
@@ -145,8 +150,8 @@ def compare(
     method
         "replay", "doubly robust", or "auto": replay if it can be expected to keep 500 decisions.
     rewards_between
-        The least and the largest possible reward, for bounds where there is no interval; 0 and 1
-        where the log has no other rewards.
+        The least and the largest possible reward, with which doubly robust estimates have intervals
+        also where few decisions carry them; 0 and 1 where the log has no other rewards.
     draws
         How often a configuration is asked at every decision what it would choose, as many policies
         choose at random.
@@ -167,36 +172,49 @@ def compare(
     ('replay', True)
     """
     whole_number("draws", draws)
-    if method not in ("auto", REPLAY, ROBUST):
-        raise ValueError(f"method is auto, {REPLAY!r} or {ROBUST!r}, not {method!r}")
+    settings = agent_settings(agents)
+    decisions = as_decisions(log, columns).rewarded(missing)
+    if len(decisions) < 2:
+        raise ValueError("a log of one decision says nothing; give a longer one")
+    if decisions.probabilities is not None:
+        wrong = misfit(decisions.arm, decisions.probabilities, decisions.arms)
+        if wrong:
+            raise ValueError(wrong)
+    if method_for(decisions, settings, method) == REPLAY:
+        return by_replay(decisions, settings, seed)
+    return by_estimates(decisions, settings, draws, seed, rewards_between)
+
+
+def agent_settings(
+    agents: Mapping[str, Settings | str | os.PathLike[str]],
+) -> dict[str, dict[str, Any]]:
+    """Return the settings of every agent, read from its file if it is a path."""
     if not isinstance(agents, Mapping) or not agents:
         raise ValueError("give the agents to compare: a mapping of names to settings")
     if LOGGED in agents:
         raise ValueError(f"{LOGGED!r} is the name of what the log holds; give another")
-    settings = {
+    return {
         str(name): dict(each) if isinstance(each, Mapping) else read_settings(each)
         for name, each in agents.items()
     }
-    decisions = as_decisions(log, columns).rewarded(missing)
-    if len(decisions) < 2:
-        raise ValueError("a log of one decision says nothing; give a longer one")
+
+
+def method_for(decisions: Decisions, settings: Mapping[str, Settings], method: str) -> str:
+    """Return the method to compare by: the one asked for, or the one that suits the log."""
+    if method not in ("auto", REPLAY, ROBUST):
+        raise ValueError(f"method is auto, {REPLAY!r} or {ROBUST!r}, not {method!r}")
     if method == REPLAY and any(map(reads_arms, settings.values())):
         raise ValueError("a replay does not read features of arms; compare by 'doubly robust'")
-    if method == "auto" and decisions.arm_features is not None:
-        method = ROBUST
-    if method == "auto":
-        replayed = len(decisions) * float(decisions.propensity.min())
-        whole = untried(decisions.propensity, decisions.offered.sum(axis=1)) == 0.0
-        method = REPLAY if replayed >= LEAST_REPLAYED and whole else ROBUST
-    if method == REPLAY:
-        return by_replay(decisions, settings, seed)
-    if rewards_between is None and np.isin(decisions.reward, (0.0, 1.0)).all():
-        rewards_between = (0.0, 1.0)
-    return by_estimates(decisions, settings, draws, seed, rewards_between)
+    if method != "auto":
+        return method
+    replayed = len(decisions) * float(decisions.propensity.min())
+    whole = untried(decisions.propensity, decisions.offered.sum(axis=1)) == 0.0
+    plain = decisions.arm_features is None
+    return REPLAY if plain and whole and replayed >= LEAST_REPLAYED else ROBUST
 
 
 def as_decisions(log: Any, columns: dict[str, Any]) -> Decisions:
-    """Decisions from whatever holds them."""
+    """Return decisions from a path, a data frame or decisions."""
     if isinstance(log, Decisions):
         if columns:
             raise TypeError(f"decisions have no columns to name, such as {next(iter(columns))}")
@@ -221,7 +239,7 @@ def by_estimates(
     seed: int,
     between: tuple[float, float] | None,
 ) -> Comparison:
-    """The comparison by doubly robust estimates."""
+    """Compare by doubly robust estimates."""
     arm, reward = decisions.arm, decisions.reward
     whole = decisions.probabilities
     propensity = decisions.propensity if whole is None else whole
@@ -247,46 +265,38 @@ def by_estimates(
 
 
 def by_replay(decisions: Decisions, settings: Mapping[str, Settings], seed: int) -> Comparison:
-    """The comparison by replay."""
+    """Compare by replay of several lives; differences are paired by the log of each life."""
     n, reward = len(decisions), decisions.reward
-    values = {LOGGED: logged_estimate(reward)}
-    terms, kept = {LOGGED: reward}, {}
+    values, terms = {LOGGED: logged_estimate(reward)}, {LOGGED: reward}
+    kept: dict[str, int] = {}
     differences: dict[tuple[str, str], Estimate] = {}
+    lives: dict[str, Lives] = {}
     for name, each in settings.items():
         played = Candidate(each, decisions, seed)
-        found = replay(played.events, played.model, played.policy, seed=seed)
-        size = found.kept.size
-        kept[name] = size
-        error = (found.high - found.low) / (2 * NORMAL)
-        values[name] = Estimate(
-            found.rate, error, found.low, found.high, float(size), n, 0.0, n / size
-        )
-        # To first order the rate is the mean of these; differences of them are paired.
-        influence = np.full(n, found.rate)
-        influence[found.kept] += (reward[found.kept] - found.rate) * n / size
-        for other, before in terms.items():
-            differences[name, other] = paired(influence, before, size)
-        terms[name] = influence
+        found = play_lives(played.events, played.model, played.policy, seed)
+        size = float(np.mean([life.size for life in found.kept]))
+        kept[name] = round(size)
+        low, high = life_interval(found, reward)
+        rate, error = float(found.rates.mean()), float(found.rates.std(ddof=1))
+        values[name] = Estimate(rate, error, low, high, size, n, 0.0, n / size)
+        against = {LOGGED: found.logged} | {other: lives[other].rates for other in lives}
+        for other, rates in against.items():
+            extra, apart = rate - values[other].value, found.rates - rates
+            width, error = life_width(apart), float(apart.std(ddof=1))
+            differences[name, other] = Estimate(extra, error, extra - width, extra + width, size, n)
+        lives[name], terms[name] = found, contributions(found, reward)
     return Comparison(n, REPLAY, values, differences, terms, decisions.time, kept)
 
 
-def paired(first: Floats, second: Floats, size: int) -> Estimate:
-    """The mean of a difference, decision by decision."""
-    value, error, low, high = mean_interval(first - second)
-    return Estimate(value, error, low, high, float(size), first.size)
+def contributions(found: Lives, reward: Floats) -> Floats:
+    """Return what every decision of a log adds to the mean over lives, to first order."""
+    terms: Floats = np.full(reward.size, found.rates.mean())
+    for rate, kept in zip(found.rates, found.kept, strict=True):
+        np.add.at(terms, kept, (reward[kept] - rate) * reward.size / kept.size / found.rates.size)
+    return terms
 
 
 def logged_estimate(reward: Floats) -> Estimate:
-    """What the log itself earned."""
+    """Return what the log itself earned."""
     value, error, low, high = mean_interval(reward)
     return Estimate(value, error, low, high, float(reward.size), reward.size)
-
-
-def cumulative(first: Floats, second: Floats) -> tuple[Floats, Floats]:
-    """What the first earned more than the second up to every decision, and half a 95 % band."""
-    extra = first - second
-    mean = np.cumsum(extra) / np.arange(1, extra.size + 1)
-    spread = np.sqrt(np.maximum(np.cumsum(extra**2) - np.arange(1, extra.size + 1) * mean**2, 0.0))
-    total: Floats = np.cumsum(extra)
-    band: Floats = NORMAL * spread
-    return total, np.where(np.arange(extra.size) < 30, math.nan, band)

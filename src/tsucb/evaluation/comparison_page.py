@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tsucb.evaluation.compare import LOGGED, REPLAY, Comparison, cumulative, verdict
+import numpy as np
+
+from tsucb.evaluation.compare import ABOUT, LOGGED, Comparison, verdict
 from tsucb.files import write_whole
 from tsucb.logs.estimators import interval
 from tsucb.pages.charts import Chart, Line, Point, lines, plain, thinned
@@ -19,7 +21,7 @@ def comparison_page(found: Comparison, path: Path, title: str) -> None:
         "comparison.html",
         title=title,
         found=found,
-        kept=found.kept if found.method == REPLAY else {},
+        about=ABOUT[found.method],
         chart=extra_chart(found),
         pairs=[
             [
@@ -50,13 +52,8 @@ def extra_chart(found: Comparison) -> Chart | None:
     for name, terms in found.terms.items():
         if name == LOGGED or not found.differences[name, LOGGED].trusted:
             continue
-        total, band = cumulative(terms, logged)
-        points = [
-            Point(
-                float(i + 1), float(total[i]), float(total[i] - band[i]), float(total[i] + band[i])
-            )
-            for i in thinned(logged.size)
-        ]
+        total = np.cumsum(terms - logged)
+        points = [Point(float(i + 1), float(total[i])) for i in thinned(logged.size)]
         series.append(Line(name, points))
     return lines(
         series, "extra reward over the log", x_label="decision of the log",

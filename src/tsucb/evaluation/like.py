@@ -1,4 +1,4 @@
-"""A simulator fitted to a log: its contexts come again, and rewards follow a model fitted to it."""
+"""A simulator fitted to a log: contexts are resampled, rewards follow a fitted model."""
 
 import math
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 WARNING = (
     "The simulation knows what the log says and nothing else: rewards are taken to be linear in "
     "the context and to stay as they were; arms that the log rarely played are mostly guesses, "
-    "drawn anew in every run; rewards come at once; and nobody reacts to being shown something "
+    "drawn again in every run; rewards come at once; and nobody reacts to being shown something "
     "else."
 )
 SETTLED = 0.1  # of what random choice loses: below it a configuration has settled
@@ -113,7 +113,7 @@ def reward_like(environment, world, arm):  # type: ignore[no-untyped-def]
 
 
 def like(decisions: Decisions) -> LogBandit:
-    """A bandit fitted to a log.
+    """Return a bandit fitted to a log.
 
     Ridge regression for each arm around the coefficients that all arms share: the log of an arm
     that was hardly played says what the others say, with much doubt.
@@ -171,10 +171,10 @@ class Likeness:
     runs: int
 
     def table(self) -> "pd.DataFrame":
-        """One row per configuration: regret, and when it has settled.
+        """Return one row per configuration: regret, and when it has settled.
 
-        `settled` is the number of decisions until it loses less than a tenth of what random choice
-        loses, of a decision, on the average over runs and a twentieth of the time; NaN if never.
+        `settled` is the number of decisions after which a decision loses less than a tenth of what
+        random choice loses, averaged over runs and a twentieth of the horizon; NaN if never.
         """
         require("tables", "pandas")
         import pandas as pd

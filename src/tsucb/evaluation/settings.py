@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tsucb import models
-from tsucb.models.adaptive_linear import AdaptiveLinear
+from tsucb.models.adaptive_curves import AdaptiveCurves
 from tsucb.models.model import Model
 from tsucb.policies.names import named_policy, usual_ucb
 
@@ -27,7 +27,7 @@ Settings = Mapping[str, Any]
 
 
 def read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The settings in a TOML file: arguments of `Agent`, with policies and models by their names.
+    """Return the settings in a TOML file: arguments of `Agent`, policies and models by name.
 
         policy = "TS-UCB(1)"
         exploration = 0.05
@@ -53,7 +53,7 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def checked(settings: Settings) -> dict[str, Any]:
-    """The settings, or a sentence on what is not one."""
+    """Return the settings; raise an error that names the first that is not one."""
     unknown = [name for name in settings if name not in TAKEN]
     if unknown:
         raise ValueError(
@@ -75,14 +75,14 @@ def checked(settings: Settings) -> dict[str, Any]:
 
 
 def model_class(name: str) -> type:
-    """The model of a name."""
+    """Return the class of a model by its name."""
     if name not in MODELS:
         raise ValueError(f"unknown model {name!r}; give one of {', '.join(MODELS)}")
     return MODELS[name]
 
 
 def agent_arguments(settings: Settings, contexts: list[Any]) -> tuple[dict[str, Any], list[Any]]:
-    """Arguments for `Agent`, and the contexts with the features that it is to read."""
+    """Return arguments for `Agent`, and contexts with the features that it is to read."""
     taken = checked(settings)
     features, model = taken.pop("features", None), taken.pop("model", None)
     if features is not None:
@@ -112,7 +112,7 @@ def agent_arguments(settings: Settings, contexts: list[Any]) -> tuple[dict[str, 
             contexts = [None] * len(contexts)
         taken["model"] = model
     if taken.get("policy") == "UCB":
-        taken["policy"] = usual_ucb(model or AdaptiveLinear(0), len(contexts))
+        taken["policy"] = usual_ucb(model or AdaptiveCurves(0), len(contexts))
     return taken, contexts
 
 

@@ -1,7 +1,7 @@
-"""Logged data: reading it, replaying policies over it, and estimating what others had earned."""
+"""Logged data: reading it, replaying policies over it, and evaluating others on it."""
 
 from tsucb.logs.decision_log import read as read_decision_log
-from tsucb.logs.decisions import Decisions, read_decisions
+from tsucb.logs.decisions import Decisions, read_decisions, read_events
 from tsucb.logs.estimators import (
     Estimate,
     difference,
@@ -13,7 +13,6 @@ from tsucb.logs.estimators import (
 )
 from tsucb.logs.logged_data import LoggedData
 from tsucb.logs.replay import Replay, replay
-from tsucb.logs.tables import read_events
 
 __all__ = [
     "Decisions",

@@ -1,10 +1,10 @@
-"""A log of decisions and their rewards that every tool here reads.
+"""Read the log of decisions and rewards that an agent writes.
 
-A folder, by convention named `….parquet`, as data frames of many tools come. A decision is a row of
-kind "decision", its reward, whenever it comes, one of kind "reward"; `read` joins them. While rows
-are few they are lines of JSON in a journal, written one by one; so many later they become a Parquet
-file, which is there whole or not at all, and the journal goes. Whoever is killed meanwhile loses
-nothing that was written. Each process writes files of its own, so several may share a folder.
+The log is a folder, by convention named `….parquet`. A decision is a row of kind "decision", its
+reward, whenever it comes, a row of kind "reward"; `read` joins them. The newest rows are lines of
+JSON in a journal; once there are enough of them, a Parquet file replaces the journal. A process
+that is killed loses nothing that was written. Each process writes files of its own, so several may
+share a folder.
 """
 
 import json
@@ -24,7 +24,7 @@ JOURNAL, FINISHED = ".jsonl", ".parquet"
 
 
 def read(path: str | os.PathLike[str]) -> "pd.DataFrame":
-    """The decisions of a log, one row each in the order of time, with the rewards that came.
+    """Return the decisions of a log, one row each in the order of time, with their rewards.
 
     The columns are those of a decision's row (see `tsucb.agent.DecisionLog`) and `propensity`, the
     probability of the arm played; `reward`, NaN where none came (yet); `reward_time`; `expired`.
@@ -39,7 +39,7 @@ def read(path: str | os.PathLike[str]) -> "pd.DataFrame":
 
 
 def joined(rows: list[Row], path: str = "the log") -> "pd.DataFrame":
-    """Rows of both kinds as `read` returns them."""
+    """Join rows of both kinds; return them as `read` does."""
     require("tables", "pandas")
     import pandas as pd
 
@@ -90,7 +90,7 @@ def _pairs(rows: list[Row]) -> tuple[list[Row], dict[int, Row]]:
 
 
 def context_of(text: str | None) -> tuple[Any, dict[str, Any] | None]:
-    """The context of a decision's row, and the features of its arms if it has any.
+    """Return the context of a decision's row, and the features of its arms if it has any.
 
     >>> context_of('{"hour": 9}')
     ({'hour': 9}, None)
@@ -105,7 +105,7 @@ def context_of(text: str | None) -> tuple[Any, dict[str, Any] | None]:
 
 
 def is_decision_log(path: Path) -> bool:
-    """Whether this is a folder, or a Parquet file, that a `DecisionLog` wrote."""
+    """Return whether this is a folder, or a Parquet file, that a `DecisionLog` wrote."""
     if path.is_dir():
         return any(path.glob(f"*{FINISHED}")) or any(path.glob(f"*{JOURNAL}"))
     if path.suffix != FINISHED or not path.is_file():
@@ -122,6 +122,7 @@ def is_decision_log(path: Path) -> bool:
 
 
 def _all_rows(path: Path) -> list[Row]:
+    """Return the rows of all files of a log, or of a single Parquet file."""
     if not path.exists():
         raise ValueError(f"there is no decision log {path}")
     files = (

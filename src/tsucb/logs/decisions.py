@@ -1,4 +1,4 @@
-"""Logged decisions as every tool reads them: from a decision log, or from a table of one's own."""
+"""Logged decisions, from a decision log or from a table of your own."""
 
 import math
 import os
@@ -29,7 +29,7 @@ class Decisions:
     Parameters
     ----------
     arms : (K,) names
-    arm, reward : (N,) which was played, as an index, and what it paid; NaN where that is missing
+    arm, reward : (N,) index of the arm played, and its reward; NaN where that is missing
     contexts : N mappings of names to values, lists of numbers, or None
     offered : (N, K) which arms could be played
     propensity : (N,) the probability with which the arm was played
@@ -54,15 +54,15 @@ class Decisions:
         return self.arm.size
 
     def rewarded(self, missing: float | str | None = None) -> "Decisions":
-        """The decisions with rewards: those missing are refused, left out, or taken for a number.
+        """Return the decisions with rewards; refuse, leave out or fill in those without one.
 
         Parameters
         ----------
         missing
-            What a decision without a reward earned, such as 0 for "no click came". "drop" to leave
-            it out, if rewards get lost whatever they are. "recent" to leave out all decisions that
-            are younger than rewards usually take: those that came so early are not like the
-            others; of the older ones, at most one in 20 may then have none.
+            What a decision without a reward earned, such as 0 for "no click came". "drop" leaves
+            it out, if rewards get lost by chance. "recent" leaves out all decisions that are
+            younger than rewards usually take, as rewards that come early are not like the others;
+            at most one in 20 of the older ones may have none.
         """
         number = missing not in (None, DROP, RECENT)
         if number and not _finite(missing):
@@ -87,7 +87,7 @@ class Decisions:
         return replace(self, reward=np.where(gone, float(missing), self.reward), reward_time=late)
 
     def some(self, which: NDArray[np.bool_]) -> "Decisions":
-        """Some of the decisions."""
+        """Return the decisions where `which` is true."""
         if not which.any():
             raise ValueError("no decision of the log has a reward; there is nothing to learn from")
         features = self.arm_features
@@ -107,7 +107,7 @@ class Decisions:
         )
 
     def logged_data(self, contexts: Floats) -> LoggedData:
-        """The same with contexts as vectors, for compiled code."""
+        """Return the same with contexts as vectors, for compiled code."""
         sets, which = np.unique(self.offered, axis=0, return_inverse=True)
         return LoggedData(
             self.arm,
@@ -128,7 +128,7 @@ def read_decisions(
     propensity: str | None = None,
     uniform: bool = False,
 ) -> Decisions:
-    """The decisions in a decision log (`Agent(log=…)`), or in a CSV or Parquet file.
+    """Return the decisions in a decision log (`Agent(log=…)`), or in a CSV or Parquet file.
 
     Parameters
     ----------
@@ -145,8 +145,52 @@ def read_decisions(
     )  # fmt: skip
 
 
+def read_events(
+    path: str | os.PathLike[str],
+    *,
+    arm: str,
+    reward: str,
+    contexts: Sequence[str] | None = None,
+    available: str | None = None,
+    propensity: str | None = None,
+    uniform: bool = False,
+    intercept: bool = False,
+) -> LoggedData:
+    """Return logged data from a CSV or Parquet file with one row for each event, in order.
+
+    Parameters
+    ----------
+    path
+        A `.csv` file (possibly `.csv.gz`) with a header, or a `.parquet` file.
+    arm, reward, propensity
+        Names of the columns; arms may have any names.
+    contexts
+        Names of numeric columns; by default all that are not named otherwise.
+    available
+        Column with the arms that could have been played: a list, or text such as `a|b|c` with
+        `|`, `;`, `,` or spaces between the names; every arm of the log by default.
+    uniform
+        As for `LoggedData`.
+    intercept
+        Whether a feature that is always 1 is added to contexts, for models that have no constant
+        of their own, such as `NIGLinear`.
+    """
+    table = read_table(Path(path))
+    decisions = from_table(
+        table, str(path), arm=arm, reward=reward, contexts=contexts, available=available,
+        propensity=propensity, uniform=uniform,
+    )  # fmt: skip
+    features = list(decisions.contexts[0] or ())
+    for name in (reward, *features):
+        check_events(table[name].notna().to_numpy(), f"column {name!r} is empty")
+    ones = np.ones((len(decisions), 1 if features and intercept else 0))
+    return decisions.logged_data(
+        np.column_stack([ones, *(numeric(table, name) for name in features)])
+    )
+
+
 def from_decision_log(table: "pd.DataFrame", path: str = "the log") -> Decisions:
-    """The decisions of a table that `decision_log.read` returned."""
+    """Return the decisions of a table that `decision_log.read` returned."""
     if table["propensity"].isna().any():
         raise ValueError(
             f"{path} holds no probabilities, so it cannot say what others would have earned; "
@@ -160,13 +204,13 @@ def from_decision_log(table: "pd.DataFrame", path: str = "the log") -> Decisions
         columns = [index[name] for name in arms]
         offered[row, columns] = True
         chances[row, columns] = known
-    told = [context_of(text) for text in table["context"]]
-    features = [arms for _, arms in told]
+    pairs = [context_of(text) for text in table["context"]]
+    features = [arms for _, arms in pairs]
     return Decisions(
         names,
         np.array([index[name] for name in table["arm"]], dtype=np.int64),
         table["reward"].to_numpy(dtype=np.float64),
-        [context for context, _ in told],
+        [context for context, _ in pairs],
         offered,
         table["propensity"].to_numpy(dtype=np.float64),
         chances,
@@ -187,7 +231,7 @@ def from_table(
     propensity: str | None = None,
     uniform: bool = False,
 ) -> Decisions:
-    """The decisions of a data frame with one row each; see `read_decisions`."""
+    """Return the decisions of a data frame with one row each; see `read_decisions`."""
     if (propensity is None) != uniform:
         raise ValueError(
             "say how the arms were logged: either name the column with the propensity of every "
@@ -225,7 +269,7 @@ def from_table(
 
 
 def ripe(time: Floats, reward_time: Floats) -> NDArray[np.bool_]:
-    """Which decisions are so old that 99 in 100 of the rewards that come have come by then."""
+    """Return which decisions are older than 99 of 100 rewards take to come."""
     took = (reward_time - time)[~np.isnan(reward_time)]
     if not took.size:
         return np.ones(time.size, dtype=np.bool_)
@@ -235,7 +279,7 @@ def ripe(time: Floats, reward_time: Floats) -> NDArray[np.bool_]:
 
 
 def _finite(value: Any) -> bool:
-    """Whether something is a finite number, or the text of one."""
+    """Return whether something is a finite number, or the text of one."""
     try:
         return math.isfinite(float(value))
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What another policy would have earned, from a log that kept the probability of every choice.
+"""Estimate what another policy would have earned, from a log with propensities.
 
 The log holds the arm played, its reward, and its propensity: the probability with which it was
 chosen, or better those of all arms. An agent with a floor (`Agent(exploration=0.05)`) knows them
@@ -28,6 +28,9 @@ Range = tuple[float, float]
 # This many decisions must carry an estimate for Student's t: of rewards with bounds, of rewards
 # without, and where only the propensities of the arms played are known.
 WITH_BOUNDS, WITHOUT_BOUNDS, ONE_PROPENSITY = 12.0, 8.0, 64.0
+FAILED = (
+    0.1  # if Σ (weight · reward)² is a smaller share of what is expected, clicks failed to come
+)
 LARGEST_WEIGHT = 1e9  # a larger weight is treated as an arm that the log never tried
 # The gap of a log is not mentioned if it can move the value by at most this share of the error.
 NEGLIGIBLE = 0.05
@@ -44,10 +47,10 @@ class Estimate(NamedTuple):
     value : the estimate; NaN where the log cannot give it
     error : its standard error
     low, high : its 95 % interval; bounds where `bounded`; NaN where neither is possible
-    effective_size : (Σw)²/Σw², so many decisions of the policy itself would tell as much; 0 if none
+    effective_size : (Σw)²/Σw², decisions of the policy itself that would tell as much; 0 if none
     events : n, decisions in the log
     uncovered : the share of the policy's decisions that the log cannot speak about
-    largest_weight : of a decision; one decision counts for so many
+    largest_weight : of a decision: as many decisions as it counts for
     bounded : whether low and high are bounds for what the log cannot speak about
     reason : why there is no value or no interval, in a sentence; "" if there are both
 
@@ -89,7 +92,7 @@ def inverse_propensity(
     *,
     rewards_between: Range | None = None,
 ) -> Estimate:
-    """The mean of target(arm)/propensity · reward (Horvitz and Thompson 1952).
+    """Return the mean of target(arm)/propensity · reward (Horvitz and Thompson 1952).
 
     Parameters
     ----------
@@ -99,11 +102,12 @@ def inverse_propensity(
         The probability with which it was chosen (N,), or better those of all arms (N, K): then
         what the log cannot speak about is known exactly. With the first it is judged by the mean of
         the weights, more decisions are asked for, and intervals on logs of policies that became
-        sure of themselves may still be too narrow.
+        sure of themselves are too narrow.
     target
         (N, K) the probability with which the policy evaluated would have chosen each arm.
     rewards_between
-        The least and the largest possible reward, for bounds where the log has gaps.
+        The least and the largest possible reward; 0 and 1 if all rewards are. With it there is an
+        interval also where few decisions carry the estimate, and bounds where the log has gaps.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -128,7 +132,7 @@ def self_normalised(
     *,
     rewards_between: Range | None = None,
 ) -> Estimate:
-    """Σ weight · reward / Σ weight: the weighted mean, which moves with the rewards' zero.
+    """Return Σ weight · reward / Σ weight, the weighted mean, which moves with the rewards' zero.
 
     Slightly biased, and often much less variable than `inverse_propensity`, whose parameters it
     has. Where the log has gaps, it is the mean over what the log can speak about.
@@ -156,7 +160,7 @@ def doubly_robust(
     *,
     rewards_between: Range | None = None,
 ) -> Estimate:
-    """The reward predicted for the policy, corrected by the weighted errors of the prediction.
+    """Return the reward predicted for the policy, corrected by the weighted errors.
 
     The mean of Σₐ target(a) predicted(a) + target(arm)/propensity · (reward − predicted(arm)).
     Unbiased whatever is predicted; the better the prediction, the narrower the interval. A
@@ -232,10 +236,10 @@ def difference(
     *,
     rewards_between: Range | None = None,
 ) -> Estimate:
-    """How much more one policy earns than another, paired by decision, doubly robust.
+    """Return how much more one policy earns than another, paired by decision, doubly robust.
 
-    Where both choose alike, nothing need be known, so it often has an answer where the values of
-    the two have none. And where they hardly differ, it has bounds, if `rewards_between` is given.
+    Where both choose alike, nothing need be known, so a difference is often known better than
+    either value.
 
     Parameters
     ----------
@@ -392,7 +396,7 @@ class _Log:
         size = float(np.abs(weight).sum()) ** 2 / squares if squares > 0 else 0.0
         between = self._range(between)
         least, most = between or (float(self.reward.min()), float(self.reward.max()))
-        error, carriers = self.error(terms, guess, weighted)
+        error, carriers = self.error(terms, guess, weighted, bounds=between is not None)
         found = Estimate(mean, error, math.nan, math.nan, size, self.n, missing, largest)
         nothing = found._replace(value=math.nan, effective_size=0.0)
         if self.misfit:
@@ -423,28 +427,33 @@ class _Log:
         high += weighted.more * most - weighted.less * least
         return found._replace(low=low, high=high, bounded=bool(found.reason))
 
-    def error(self, terms: Floats, guess: Floats, weighted: _Weighted) -> tuple[float, float]:
+    def error(
+        self, terms: Floats, guess: Floats, weighted: _Weighted, *, bounds: bool
+    ) -> tuple[float, float]:
         """Return the standard error of the mean of the terms, and how many decisions carry it.
 
         Decisions that carry a sum are (Σ squares)² / Σ fourth powers: few if the tails are heavy.
-        The error is at least what the weights and the spread of rewards within arms let expect, as
-        what is rare may not have come.
+        Without bounds the error is at least what the weights and the spread of rewards within arms
+        let expect, as what is rare may not have come.
         """
-        errors = self.reward - guess[self.rows, self.arm]
-        errors -= (np.bincount(self.arm, errors) / np.maximum(np.bincount(self.arm), 1))[self.arm]
-        direct = (weighted.mass * guess).sum(axis=1)
-        expected = self.n * direct.var() + (errors**2).mean() * weighted.second
         came = (terms - terms.mean()) ** 2
         squares, fourth = float(came.sum()), float((came**2).sum())
         carriers = squares**2 / fourth if fourth > 0 else math.inf
-        return math.sqrt(max(float(expected), squares) / (self.n * (self.n - 1))), carriers
+        if not bounds:
+            errors = self.reward - guess[self.rows, self.arm]
+            counts = np.maximum(np.bincount(self.arm), 1)
+            errors -= (np.bincount(self.arm, errors) / counts)[self.arm]
+            direct = (weighted.mass * guess).sum(axis=1)
+            expected = self.n * direct.var() + (errors**2).mean() * weighted.second
+            squares = max(squares, float(expected))
+        return math.sqrt(squares / (self.n * (self.n - 1))), carriers
 
     def carriers(self, weighted: _Weighted, between: Range | None) -> float:
         """Return how many decisions carry the estimate.
 
         By the weights, which are known before the rewards. And no more than rewards differ from the
         usual one; if they have bounds, than those that count among the weighted: with clicks, the
-        clicks and the decisions without one.
+        clicks and the decisions without one. None if clicks failed to come where weights are large.
         """
         if weighted.second == 0:
             return math.inf
@@ -452,12 +461,15 @@ class _Log:
         if between is None:
             usual = float(np.median(self.reward))
             return min(by_weight, float(np.count_nonzero(self.reward != usual)))
-        counts = []
-        for distance in (self.reward - between[0], between[1] - self.reward):
-            for sizes, most in ((distance, by_weight / self.n), (weighted.weight * distance, 1.0)):
-                fourth = float((sizes**4).sum())
-                counts.append(most * float((sizes**2).sum()) ** 2 / fourth if fourth > 0 else 0.0)
-        return min(by_weight, *counts)
+        counts = [by_weight]
+        for distance in ((self.reward - between[0]) ** 2, (between[1] - self.reward) ** 2):
+            weighty = weighted.weight**2 * distance
+            seen, usual = float(weighty.sum()), float(distance.mean())
+            if seen <= FAILED * usual * weighted.second:
+                return 0.0
+            counts.append(by_weight * usual**2 / float((distance**2).mean()))
+            counts.append(seen**2 / float((weighty**2).sum()))
+        return min(counts)
 
     def bet(self, guess: Floats, weighted: _Weighted, between: Range) -> Range:
         """Return the interval by betting on the doubly robust terms."""
@@ -530,14 +542,14 @@ def misfit(arm: Integers, chances: Floats, names: Any = None) -> str:
 
 
 def _missing(share: float) -> str:
-    """What the log cannot speak about, in words."""
+    """Return the share that the log cannot speak about, in words."""
     return f"the log cannot speak about {100 * share:.1f} % of what the policy would do"
 
 
 def target_probabilities(
     policy: Any, model: Model, state: Any, contexts: ArrayLike, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """What a policy would choose at every context of a log, and the rewards its model predicts.
+    """Return what a policy would choose at every context, and what its model predicts.
 
     Parameters
     ----------
@@ -561,7 +573,7 @@ def target_probabilities(
 
 
 def interval(found: Estimate, sign: bool = False, digits: int = 4) -> str:
-    """A value with its interval, bounds, or nothing.
+    """Return a value with its interval, its bounds, or a dash, as text.
 
     >>> interval(Estimate(0.125, 0.01, 0.1, 0.15, 90, 100)), interval(Estimate(*[math.nan] * 5, 9))
     ('0.125 (0.1 to 0.15)', '–')

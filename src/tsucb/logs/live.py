@@ -1,4 +1,4 @@
-"""What a decision log says about the agent that writes it, as a page."""
+"""Write a page about the agent that writes a decision log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,16 +34,18 @@ SHORT = 360.0  # seconds of a log, below which decisions are numbered
 SOME_DRIFT = 0.2  # in standard deviations: less is rarely worth a look
 
 
-def report(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+def report(
+    folder: str | os.PathLike[str], path: str | os.PathLike[str], changes: Iterable[Any] = ()
+) -> None:
     """Write the page about a decision log; see `Agent.report`."""
     table = read(folder)
     if len(table) < LEAST:
         raise ValueError(f"{folder} holds {len(table)} decisions; a report needs at least {LEAST}")
-    write_whole(path, live_page(table, Path(folder).name))
+    write_whole(path, live_page(table, Path(folder).name, changes))
 
 
-def live_page(table: pd.DataFrame, name: str) -> str:
-    """Return the page about decisions as `decision_log.read` returns them."""
+def live_page(table: pd.DataFrame, name: str, changes: Iterable[Any] = ()) -> str:
+    """Return the page about decisions as `decision_log.read` returns them, and noticed changes."""
     live = Live.of(table)
     lift, calibration, drift = live.lift(), live.calibration(), live.drift()
     first, last = (time.strftime("%Y-%m-%d %H:%M", time.gmtime(t)) for t in live.when[[0, -1]])
@@ -66,6 +68,7 @@ def live_page(table: pd.DataFrame, name: str) -> str:
         "" if lift.trusted else f"The lift over random choice is not known: {lift.reason}.",
         "" if calibration is None else calibration.remark,
         *drift.remarks,
+        *(f"A change was noticed {change}." for change in changes),
     ]
     shown = len(live.arms[:SHOWN])
     return render(
@@ -117,7 +120,7 @@ class Live:
 
     @classmethod
     def of(cls, table: pd.DataFrame) -> Live:
-        """From a table."""
+        """Return the columns of a table as `decision_log.read` returns it."""
         counts = table["arm"].value_counts()
         others = sorted({a for arms in table["arms"] for a in arms} - set(counts.index))
         names = (*(str(name) for name in counts.index), *others)
@@ -154,17 +157,17 @@ class Live:
 
     @functools.cached_property
     def ripe(self) -> Any:
-        """Which decisions are old enough to judge their rewards."""
+        """Return which decisions are old enough to judge their rewards."""
         return ripe(self.when, self.reward_time)
 
     @property
     def judged(self) -> Floats:
-        """The rewards that count."""
+        """Return the rewards of decisions that are old enough."""
         found: Floats = self.reward[self.ripe & ~np.isnan(self.reward)]
         return found
 
     def lift(self) -> Estimate:
-        """How much more the agent earns than random choice, from its own random decisions."""
+        """Return how much more the agent earns than random choice, by its random decisions."""
         known = self.ripe & ~np.isnan(self.reward)
         nothing = Estimate(math.nan, math.nan, math.nan, math.nan, 0.0, int(known.sum()))
         if self.chances is None:
@@ -181,7 +184,7 @@ class Live:
         return found._replace(value=-found.value, low=-found.high, high=-found.low)
 
     def buckets(self, most: int, size: int | None = None) -> list[Integers]:
-        """Decisions in the order of time, all or the first so many, in parts of equal size."""
+        """Split all decisions, or the first `size`, into at most `most` parts of equal size."""
         every = np.arange(self.arm.size if size is None else size)
         return [part for part in np.array_split(every, most) if part.size]
 
@@ -202,7 +205,7 @@ class Live:
         return lines(series, "mean reward over time", y_label="mean reward", **axis)
 
     def _control(self, part: Integers) -> tuple[float, float]:
-        """The mean reward of uniform choice in some decisions, and half its interval."""
+        """Return the mean reward of uniform choice in some decisions, and half its interval."""
         assert self.chances is not None
         part = part[~np.isnan(self.reward[part])]
         if part.size < 2:
@@ -237,7 +240,7 @@ class Live:
         return lines([Line("α", points)], "exploration over time", y_label="α", **axis)
 
     def calibration(self) -> Calibration | None:
-        """Whether rewards are what the belief said, where there are enough."""
+        """Return blocks of rewards beside the belief; None if there are too few."""
         rows = np.arange(self.arm.size)
         mean, std = self.mean[rows, self.arm], self.std[rows, self.arm]
         usable = self.ripe & ~np.isnan(self.reward) & np.isfinite(mean) & np.isfinite(std)
@@ -257,7 +260,7 @@ class Live:
         return Calibration(np.array(believed), np.array(seen), np.array(width))
 
     def delays(self) -> Floats:
-        """Seconds from decisions to their rewards, of those that did not expire."""
+        """Return seconds from decisions to their rewards, of those that did not expire."""
         found: Floats = (self.reward_time - self.when)[~np.isnan(self.reward_time) & ~self.expired]
         return found
 
@@ -293,7 +296,7 @@ class Live:
         return rows
 
     def drift(self) -> Drift:
-        """How the contexts of the last quarter differ from those of the first."""
+        """Return how the contexts of the last quarter differ from those of the first."""
         n = self.arm.size // 4
         if n < LEAST or all(context is None for context in self.contexts):
             return Drift([], 0)
@@ -329,12 +332,12 @@ class Calibration:
 
     @property
     def inside(self) -> float:
-        """The share of blocks within their 90 % interval."""
+        """Return the share of blocks within their 90 % interval."""
         return float((np.abs(self.seen - self.believed) <= self.width).mean())
 
     @property
     def remark(self) -> str:
-        """A warning if the belief is far too sure, or not nearly sure enough."""
+        """Return a warning if the belief is far too sure."""
         error = math.sqrt(0.9 * 0.1 / self.believed.size)
         if self.inside < 0.9 - 3 * error - 0.02:
             return (
@@ -365,7 +368,7 @@ class Drift:
 
     @property
     def remarks(self) -> list[str]:
-        """A sentence if the contexts have changed."""
+        """Return a sentence if the contexts have changed."""
         chance = 3 * math.sqrt(2 / self.size) if self.size else math.inf
         moved = [f for f in self.features if abs(f[3]) > max(SOME_DRIFT, chance)]
         if not moved:
@@ -375,7 +378,7 @@ class Drift:
 
     @property
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """The features that moved most."""
+        """Return the features that moved most."""
         return [
             (
                 name,
@@ -388,12 +391,12 @@ class Drift:
 
     @property
     def more(self) -> int:
-        """How many features moved less."""
+        """Return how many features moved less."""
         return len(self.features) - MOST_FEATURES
 
 
 def _features(contexts: list[Any]) -> dict[str, Floats]:
-    """Columns of numbers: each number, each category as 0 or 1, each gap likewise."""
+    """Return columns of numbers: each number, each category and each gap as 0 or 1."""
     columns: dict[str, list[float]] = {}
     for row, context in enumerate(contexts):
         values = context if isinstance(context, Mapping) else dict(enumerate(context or ()))
@@ -428,7 +431,7 @@ def _short(name: str) -> str:
 
 
 def _span(seconds: float) -> str:
-    """A time in the unit that suits it.
+    """Return a time in the unit that suits it.
 
     >>> _span(90.0), _span(7200.0), _span(0.02)
     ('1.5 min', '2 h', '0.02 s')

@@ -4,6 +4,11 @@ Replay: let the model and policy run over the log, and keep the events at which 
 that was logged. What is kept is distributed as if the policy itself had been live, so it also
 holds for policies that learn (Li, Chu, Langford and Wang 2011, "Unbiased offline evaluation of
 contextual-bandit-based news article recommendation algorithms", Algorithm 3).
+
+One replay is one life of the policy: with another seed, or other visitors, it learns other things
+and earns something else. So a policy is replayed on the log and on resampled logs, each time with
+other draws: the mean over these lives is the value, and their spread says how much a life depends
+on the visitors and on luck.
 """
 
 import math
@@ -17,24 +22,43 @@ from tsucb.compiler import Plain, compiled, held
 from tsucb.logs.logged_data import LoggedData
 from tsucb.models.model import Model, training_due, update
 from tsucb.numeric.arrays import Floats, Integers
-from tsucb.numeric.statistics import NORMAL, rate_interval
-from tsucb.step import new_player, next_arm, runs_compiled
+from tsucb.numeric.statistics import rate_interval
+from tsucb.step import Player, new_player, next_arm, runs_compiled
 from tsucb.streams import KEEP, POLICY, stream
 
 CHUNK = 10_000  # events between two looks at the keyboard
+LIVES = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Lives:
+    """What a policy earned in several lives, of which the first is on the log as it is.
+
+    Parameters
+    ----------
+    kept : of each life, the indices of the events that count
+    matched : events of the first life at which the policy picked the logged arm
+    rates : (lives,) mean reward of each life
+    logged : (lives,) mean reward of the log of each life
+    """
+
+    kept: list[Integers]
+    matched: int
+    rates: Floats
+    logged: Floats
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What replay says about a policy.
+    """What replay says about a policy: the mean reward of a life of this length.
 
     Parameters
     ----------
     policy : its name
     events : N, in the log
-    matched : events at which the policy picked the logged arm
+    matched : events of the first life at which the policy picked the logged arm
     kept : indices of those that count (see `replay`)
-    rate, low, high : mean reward of the policy, and its 95 % interval
+    rate, low, high : mean reward of the policy in all lives, and its 95 % interval
     logged_rate : mean reward of the logging policy
     lift, lift_low, lift_high : rate / logged_rate − 1, and its 95 % interval; NaN where rewards
         can be negative or the policy earned nothing
@@ -59,6 +83,7 @@ def replay(
     policy: Any,
     *,
     seed: int = 0,
+    lives: int = LIVES,
     progress: Callable[[int], None] = lambda events: None,
 ) -> Replay:
     """Run a model and a policy over a log, keeping the events where they pick the logged arm.
@@ -68,6 +93,9 @@ def replay(
     if all propensities are the same, as with uniform logging from pools of one size. The model
     learns from kept events only.
 
+    The interval is about the expected mean reward of a life of as many decisions as are kept. It
+    holds the luck of a whole life, though the value is a mean over several, so it is rather wide.
+
     Parameters
     ----------
     log
@@ -75,7 +103,9 @@ def replay(
     model, policy
         As for `tsucb.simulate`.
     seed
-        Of what the policy draws, and of what is kept.
+        Of what the policy draws, what is kept, and how the log is resampled.
+    lives
+        How many: one on the log, the others on resampled logs; with 1 there is no interval.
     progress
         Called with the number of events gone through since last time.
 
@@ -87,40 +117,112 @@ def replay(
     >>> result.low < 0.3 < result.high
     True
     """
+    found = play_lives(log, model, policy, seed, lives, progress)
+    rate, low, high = found.rates.mean(), math.nan, math.nan
+    # The logging policy plays arm a with probability π: its rate is the plain mean of the log.
+    logged = log.reward.mean()
+    lift, factor = (math.nan,) * 3, math.nan
+    if lives > 1:
+        low, high = life_interval(found, log.reward)
+    if log.reward.min() >= 0 and rate > 0:  # otherwise a ratio of rates would mean nothing
+        if lives > 1 and (found.rates > 0).all():
+            factor = math.exp(life_width(np.log(found.rates / found.logged)))
+        lift = (rate / logged - 1, rate / logged / factor - 1, rate / logged * factor - 1)
+    name, kept = getattr(policy, "name", type(policy).__name__), found.kept[0]
+    numbers = (float(each) for each in (rate, low, high, logged, *lift))
+    return Replay(name, len(log.arm), found.matched, kept, *numbers)
+
+
+def play_lives(
+    log: LoggedData,
+    model: Any,
+    policy: Any,
+    seed: int,
+    lives: int = LIVES,
+    progress: Callable[[int], None] = lambda events: None,
+) -> Lives:
+    """Replay several lives of a policy; see `replay`."""
     shape = log.context_shape
     if isinstance(model, Model) and shape != (expected := model.context_shape(log.arms) or (0,)):
         raise ValueError(
             f"the log has contexts of shape {shape}, but {type(model).__name__} expects {expected}"
         )
+    if not isinstance(lives, int) or lives < 1:
+        raise ValueError(f"lives must be a whole number, at least 1, but it is {lives!r}")
     missing = untried(log.propensity, np.diff(log.ends)[log.which])
     if missing:
         raise ValueError(
             f"the log never tried {100 * missing:.0f} % of the arms that it offered, so replay "
             "would be wrong; log with some exploration, such as Agent(exploration=0.05)"
         )
-    rng, keep_rng = stream(seed, 0, POLICY), stream(seed, 0, KEEP)
-    player = new_player(model, policy, log.arms, seed, 0)
+    every, matched, rates, logged = [], 0, [], []
+    for run in range(lives):
+        rng, part, rows = stream(seed, run, KEEP), log, np.arange(len(log.arm))
+        if run:  # in the order of time from any event on, as the first ones may decide a life
+            rows = np.roll(np.sort(rng.choice(rows, rows.size)), rng.integers(rows.size))
+            fields = ("contexts", "arm", "reward", "propensity", "which")
+            part = log._replace(**{name: getattr(log, name)[rows] for name in fields})
+        player = new_player(model, policy, log.arms, seed, run)
+        found, kept = play_life(part, player, stream(seed, run, POLICY), rng, progress)
+        if run == 0:
+            matched = found
+        if run == 0 and not kept.size:
+            name = getattr(policy, "name", type(policy).__name__)
+            raise ValueError(
+                f"{name} never picked the logged arm in {rows.size:,} events; give a longer log"
+            )
+        every.append(rows[kept])
+        rates.append(float(part.reward[kept].mean()) if kept.size else math.nan)
+        logged.append(float(part.reward.mean()))
+    return Lives(every, matched, np.array(rates), np.array(logged))
+
+
+def play_life(
+    log: LoggedData,
+    player: Player,
+    rng: np.random.Generator,
+    keep_rng: np.random.Generator,
+    progress: Callable[[int], None],
+) -> tuple[int, Integers]:
+    """Replay one life; return how many events matched, and the indices of those kept."""
     kept, counts = np.empty(len(log.arm), dtype=np.int64), np.zeros(2, dtype=np.int64)
     floor = log.propensity.min()
     streams: tuple[Any, Any] = Plain(rng), Plain(keep_rng)
     loop = go_through.py_func  # type: ignore[attr-defined]
-    if runs_compiled(model, policy):
+    if runs_compiled(player.model, player.policy):
         loop, streams = go_through, (held(rng), held(keep_rng))
     train, done = None, 0
     while done < len(log.arm):
         before, last = done, min(done + CHUNK, len(log.arm))
         done, due = loop(log, player, floor, done, last, kept, counts, *streams)
         if due:
-            train = train or model.trainer([player.state])
+            train = train or player.model.trainer([player.state])
             train()
         progress(done - before)
     matched, size = counts.tolist()
-    name = getattr(policy, "name", type(policy).__name__)
-    return estimates(log, name, matched, kept[:size])
+    return matched, kept[:size]
+
+
+def life_width(values: Floats) -> float:
+    """Return half the width of the 95 % interval for the mean of lives: that of a single life.
+
+    Lives on resampled logs vary as lives on other logs would. Their mean is nearer to what is
+    expected than one life is, but nobody knows by how much, as they all come from the same log.
+    """
+    from scipy.stats import t
+
+    return float(t.ppf(0.975, values.size - 1) * values.std(ddof=1))
+
+
+def life_interval(found: Lives, reward: Floats) -> tuple[float, float]:
+    """Return the 95 % interval of a policy's rate; never narrower than that of its first life."""
+    rate, width = float(found.rates.mean()), life_width(found.rates)
+    _, _, low, high = rate_interval(reward[found.kept[0]])
+    return float(np.fmin(rate - width, low)), float(np.fmax(rate + width, high))
 
 
 def untried(propensity: Floats, offered: Integers) -> float:
-    """The share of offered arms that the log could not have played; 0 if that may be chance.
+    """Return the share of offered arms that the log could not have played; 0 if by chance.
 
     1/propensity has the number of arms that could be played for its mean.
 
@@ -137,7 +239,7 @@ def untried(propensity: Floats, offered: Integers) -> float:
 
 @compiled
 def go_through(log, player, floor, first, last, kept, counts, policy_stream, keep_stream):  # type: ignore[no-untyped-def]
-    """Events first … last − 1, or until the model wants to train; the next event, and if it does.
+    """Play events first … last − 1, or until training is due; return the next event, and if so.
 
     counts[0] of them matched so far, counts[1] were kept.
     """
@@ -157,22 +259,3 @@ def go_through(log, player, floor, first, last, kept, counts, policy_stream, kee
                 if training_due(player.model, player.state):
                     return n + 1, True
     return last, False
-
-
-def estimates(log: LoggedData, policy: str, matched: int, kept: Integers) -> Replay:
-    """Rates and lift with their intervals, from the events that were kept."""
-    if not kept.size:
-        raise ValueError(
-            f"{policy} never picked the logged arm in {len(log.arm):,} events; give a longer log"
-        )
-    rate, error, low, high = rate_interval(log.reward[kept])
-    # The logging policy plays arm a with probability π: its rate is the plain mean of the log.
-    logged, logged_error, *_ = rate_interval(log.reward)
-    if log.reward.min() < 0 or not rate > 0:  # a ratio of rates would mean nothing
-        lift = (math.nan,) * 3
-    else:
-        ratio = rate / logged
-        # To first order, relative errors add up in squares; the kept events are few among all.
-        spread = math.exp(NORMAL * math.hypot(error / rate, logged_error / logged))
-        lift = (ratio - 1, ratio / spread - 1, ratio * spread - 1)
-    return Replay(policy, len(log.arm), matched, kept, rate, low, high, logged, *lift)

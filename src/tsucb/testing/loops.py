@@ -191,7 +191,7 @@ def replayed(script: Script, played: Integers, model: Any, policy: Any) -> Integ
         propensity=np.full(played.size, 1 / script.arms),  # the same for all: every match counts
     )
     found = np.full(played.size, -1)
-    kept = replay(log, model, policy, seed=SEED).kept
+    kept = replay(log, model, policy, seed=SEED, lives=1).kept
     found[kept] = played[kept]
     return found
 
