@@ -60,7 +60,9 @@ dist: .venv/test ## the wheel and the archive, checked, into dist/
 test-public: .venv/test ## the tests with Numba's own compiler, without the accelerator (slow)
 	@TSUCB_COMPILER=public TSUCB_CACHE=$(CURDIR)/.venv/public $(BIN)/python -m pytest -n auto
 
-stress: .venv/test ## 100,000 interrupts and 100,000 forged files against the agent (half an hour)
+stress: .venv/test ## threads, processes, evictions, logs, merges, interrupts and forged files (an hour)
+	@$(BIN)/python tests/stress.py 120
+	@$(BIN)/python tests/test_accepted.py 1000
 	@$(BIN)/python tests/interrupts.py 100000
 	@$(BIN)/python tests/forgery.py 100000
 

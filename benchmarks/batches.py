@@ -7,8 +7,7 @@ same disturbances, and the least of the rounds is printed.
 
 What others do for a row differs: MABWiser and bayesianbandits return arms alone, MABWiser's LinUCB
 without drawing anything, and bayesianbandits draws one set of coefficients for a whole batch. Here
-the arms are returned as well, and the decisions are open. Their ids are written when they are asked
-for, and read if rewards are reported by them: in the second line only.
+the arms are returned as well, and the decisions are open under their ids.
 """
 
 import argparse

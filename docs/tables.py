@@ -463,6 +463,19 @@ def sparse_coverage() -> str:
     return markdown(header, rows, 1)
 
 
+def fixed_factor() -> str:
+    """Regret of a UCB with a fixed factor, in per cent of TS's, with intervals."""
+    table = pd.read_csv(RESULTS / "fixed-factor.csv")
+    table["text"] = [
+        f"{r.percent:.0f} ({r.percent_low:.0f} to {r.percent_high:.0f})" for r in table.itertuples()
+    ]
+    problems = list(dict.fromkeys(zip(table.arms, table.noise, strict=True)))
+    texts = table.set_index(["policy", "arms", "noise"]).text
+    rows = [[p, *(texts[(p, *each)] for each in problems)] for p in dict.fromkeys(table.policy)]
+    head = [f"{arms} arms, noise {noise:g}" for arms, noise in problems]
+    return markdown(["regret in % of TS", *head], rows)
+
+
 def batches() -> str:
     """Microseconds of a row of a batch, beside the batch calls of others."""
     table = pd.read_csv(RESULTS / "batches.csv", dtype={"commit": str})
@@ -540,6 +553,7 @@ TABLES: dict[str, Callable[[], str]] = {
         clicks,
         sparse,
         sparse_coverage,
+        fixed_factor,
         batches,
         start,
         engine,
@@ -604,6 +618,12 @@ def posterior_ratio(posterior: str, dataset: str, policy: str) -> float:
     return float(table.percent_of_ts[posterior, dataset, policy]) / 100
 
 
+def growth(larger: tuple[int, int], smaller: tuple[int, int]) -> float:
+    """Return how many times as long a task of Table 2 takes, by runs and steps."""
+    times = pd.read_csv(RESULTS / "table2-growth.csv").set_index(["runs", "horizon"]).seconds
+    return float(times[larger] / times[smaller])
+
+
 FIGURES: dict[str, Callable[[], str]] = {
     "grid-tsucb1": lambda: f"{share_of_ts('TS-UCB(1)')[0]:.0f} %",
     "grid-tsucb1-range": lambda: "{1:.0f} to {2:.0f} %".format(*share_of_ts("TS-UCB(1)")),
@@ -621,6 +641,8 @@ FIGURES: dict[str, Callable[[], str]] = {
     "ensemble-mushroom": lambda: (
         f"{posterior_ratio('deep ensemble', 'mushroom', 'TS-UCB(100)'):.1f} times"
     ),
+    "growth-runs": lambda: f"{growth((400, 10_000), (50, 10_000)):.1f} times",
+    "growth-steps": lambda: f"{growth((200, 10_000), (200, 2_500)):.1f} times",
     "peers-ts": lambda: peers("coba", "LinTSLearner"),
 }
 

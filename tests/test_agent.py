@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import tsucb
-from tsucb.agent import UnknownDecision, machine, open_decisions
+from tsucb.agent import UnknownDecision, machine
 from tsucb.streams import WORLD, stream
 
 ARMS = ["red", "green", "blue"]
@@ -72,9 +72,9 @@ def test_compiled_calls_have_a_plain_twin(monkeypatch):
     ("number", "checksum"), [(0, 0), (7, 1), (10, 0xABCDEF), (2**63 - 1, 2**64 - 1)]
 )
 def test_compiled_code_writes_ids_as_python_does(number, checksum):
-    letters = np.empty(open_decisions.LONGEST_ID, np.uint8)
-    first = open_decisions.write_id(letters, letters.size, number, np.uint64(checksum))
-    assert letters[first:].tobytes().decode() == open_decisions.decision_id(number, checksum)
+    letters = np.empty(machine.LONGEST_ID, np.uint8)
+    first = machine.write_id(letters, number, np.uint64(checksum))
+    assert letters[first:].tobytes().decode() == machine.decision_id(number, checksum)
 
 
 def test_same_seed_same_decisions():
@@ -580,7 +580,7 @@ def test_explanation():
     assert why.arms[int(np.argmax(bounds))] == decision.arm
     printed = str(why).splitlines()
     assert printed[0].startswith(f"TS-UCB(5) chose {decision.arm!r}: f̃ = ")
-    assert [line.split()[0] for line in printed[1:]] == ["mean", "arm", "blue", "red"]
+    assert [line.split()[0] for line in printed[1:]] == ["arm", "blue", "red"]
     agent.update([1.0, 0.0], "blue", 99.0)  # it stays as it was
     assert decision.explain().estimate == pytest.approx([20 / 20.25, 0.0])
 
@@ -591,6 +591,48 @@ def test_explanation():
     first = tsucb.Agent(ARMS, model=tsucb.BernoulliArms(), seed=0).choose()
     assert "first pulls" in str(first.explain())
     assert first.probability == 1.0
+
+
+def test_notebooks_show_escaped_tables():
+    agent = tsucb.Agent(["<b>", "c"], features=1, seed=0)
+    decision = agent.choose([1.0])
+    for page in (agent._repr_html_(), decision._repr_html_(), decision.explain()._repr_html_()):
+        assert page.startswith("<table")
+        assert "&lt;b&gt;" in page
+        assert "<b>" not in page
+
+
+def test_arms_with_features_that_stay_the_same(tmp_path):
+    """They need not be offered with every decision."""
+    prices = {"tea": {"price": 1.0}, "milk": {"price": 3.0}}
+    agent, other = tsucb.Agent(prices, seed=0), tsucb.Agent(seed=0)
+    assert agent.arms == ("tea", "milk")
+    for step in range(20):
+        x, value = {"hour": float(step % 5)}, float(step % 3)
+        for each, features in ((agent, {}), (other, {"features": prices["tea"]})):
+            each.update(x, "tea", value, **features)
+    x = {"hour": 2.0}
+    found, expected = agent.estimate(x), other.estimate(x, prices)
+    assert found.mean.tolist() == pytest.approx(expected.mean.tolist())
+    agent.add_arm("beer", {"price": 2.0})
+    assert agent.choose(x, ["beer"]).arm == "beer"
+    agent.fit(([x], ["milk"], [1.0]))
+    agent.save(tmp_path / "agent")
+    again = tsucb.Agent.load(tmp_path / "agent")
+    assert again.estimate(x).mean.tolist() == agent.estimate(x).mean.tolist()
+    agent.remove_arm("tea")
+    assert len(agent.estimate(x).arms) == 2
+    linear = tsucb.Agent({"a": [1.0, 0.0], "b": [0.0, 1.0]}, model=tsucb.Linear(2), seed=0)
+    linear.update(None, "a", 3.0)
+    assert linear.estimate().mean[0] > linear.estimate().mean[1]
+
+
+def test_policies_may_be_named():
+    assert tsucb.Agent(["a"], policy="TS-UCB(7)").policy == tsucb.TSUCB(7)
+    agent = tsucb.Agent(["a"], policy="TS+5%")
+    assert agent.exploration == 0.05
+    agent.follow("Greedy")
+    assert agent.policy == tsucb.Greedy()
 
 
 def test_summary():

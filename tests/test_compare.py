@@ -161,7 +161,7 @@ def test_settings_from_files(tmp_path: Path) -> None:
     path.write_text("")
     plain = Candidate(read_settings(path), from_table(shop(50), uniform=True), 0)
     assert plain.policy == tsucb.Agent(["a"]).policy
-    assert isinstance(plain.model, tsucb.AdaptiveLinear)
+    assert isinstance(plain.model, tsucb.AdaptiveCurves)
 
 
 @pytest.mark.parametrize(

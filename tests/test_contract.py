@@ -143,6 +143,7 @@ def test_models(model: Any, policy: Any, compiled: tuple[str, ...]) -> None:
     inner = getattr(model, "model", model)
     # These learn their prior, or draw it.
     learned = (
+        tsucb.AdaptiveCurves,
         tsucb.AdaptiveLinear,
         tsucb.HashedLinear,
         tsucb.HybridLinear,

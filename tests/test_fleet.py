@@ -200,7 +200,8 @@ def test_encoders_join() -> None:
     one, two = pickle.loads(pickle.dumps(base)), pickle.loads(pickle.dumps(base))
     one.encode({"a": 3.0, "c": "x"})
     two.encode({"b": 5.0, "c": "y"})
-    both, places = one.joined(two, base)
+    both = one.joined(two, base)
+    places = both.vocabulary.places_of(two.vocabulary)
     assert set(both.names) >= {"a", "b", "c=x", "c=y"}
     vector = two.peek({"b": 5.0, "c": "y"})
     moved = np.zeros(both.width)
@@ -218,7 +219,7 @@ def test_a_folder_of_files_is_read_in_pieces(tmp_path: Any, monkeypatch: Any) ->
     folder.mkdir()
     for i in range(3):
         table[20 * i : 20 * (i + 1)].to_parquet(folder / f"part-{i}.parquet")
-    monkeypatch.setattr("tsucb.agent.merging.ROWS", 7)
+    monkeypatch.setattr("tsucb.agent.history.ROWS", 7)
     whole, pieces = tsucb.Agent(ARMS, seed=0), tsucb.Agent(ARMS, seed=0)
     whole.fit(table)
     pieces.fit(folder)

@@ -20,9 +20,6 @@ from tsucb.paper.news import (
     prepared,
     read_day,
 )
-from tsucb.paper.news import (
-    lines as news_lines,
-)
 from tsucb.paper.news.generate import FEWEST, MOST
 
 GOOD = "1317513291 id-560620 0 |user 1 9 11 136 |id-552077 |id-555224 |id-560620"
@@ -155,7 +152,7 @@ def test_day_without_a_good_line_is_an_error(tmp_path: Path, content: bytes) -> 
 
 def test_file_without_line_ends_does_not_fill_the_memory(tmp_path: Path) -> None:
     path = tmp_path / "zeros.gz"
-    path.write_bytes(gzip.compress(bytes(2 * news_lines.LONGEST)))
+    path.write_bytes(gzip.compress(bytes(2 * parser.LONGEST)))
     with pytest.raises(ValueError, match="no line end within"):
         read_day(path)
 
@@ -222,7 +219,7 @@ def test_every_visit_may_have_a_pool_of_its_own(tmp_path: Path) -> None:
 def test_pools_of_many_blocks_keep_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(news_lines, "BLOCK", 1_000)
+    monkeypatch.setattr(parser, "BLOCK", 1_000)
     lines = [f"1 id-{i % 300} 0 |user 1 |id-{i % 300} |id-{300 + i % 7}" for i in range(3_000)]
     day = read_day(write(tmp_path, [*lines[:50], "x", *lines[50:]]))
     for i, p in enumerate(day.pool):
@@ -231,7 +228,7 @@ def test_pools_of_many_blocks_keep_their_order(
 
 
 def test_an_expansion_bomb_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(news_lines, "SMALL", 1 << 22)
+    monkeypatch.setattr(parser, "SMALL", 1 << 22)
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress((GOOD + "\n").encode() * 200_000))
     with pytest.raises(ValueError, match="expands to more than 100 times its size"):
@@ -310,7 +307,7 @@ def test_reading_in_small_blocks_changes_nothing(
 ) -> None:
     path = log_files(folder)[0]
     whole = read_day(path)
-    monkeypatch.setattr(news_lines, "BLOCK", 10_007)
+    monkeypatch.setattr(parser, "BLOCK", 10_007)
     monkeypatch.setattr(prepared, "VERSION", -1)
     parts = read_day(path)
     for field in ("time", "article", "click", "features", "ends", "pool"):

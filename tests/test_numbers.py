@@ -7,12 +7,25 @@ import pytest
 
 from tests.test_docs import DOCS, PAGES, ROOT, TABLES
 
-# Pages whose claims people quote. A number in their prose that carries a unit is filled from the
-# results, or is the rounded entry of a table that is.
-CLAIMS = [
-    "README.md", "docs/index.md", "docs/appendix/speed.md", "docs/appendix/defaults.md",
-    "docs/how-to/choosing.md",
-]  # fmt: skip
+# On these pages every number in the prose that carries a unit is filled from the results, or is the
+# rounded entry of a table of the same page that is; but for this many, which may only become fewer.
+CLAIMS = {
+    "README.md": 0,
+    "docs/index.md": 0,
+    "docs/tutorials/practitioner.md": 0,
+    "docs/tutorials/researcher.md": 0,
+    "docs/appendix/speed.md": 0,
+    "docs/appendix/defaults.md": 0,
+    "docs/appendix/news.md": 0,
+    "docs/appendix/paper.md": 2,  # averages that the paper's text states
+    "docs/how-to/choosing.md": 0,
+    "docs/how-to/sets.md": 0,
+    "docs/how-to/arms.md": 3,
+    "docs/how-to/cluster.md": 11,  # computed from the seconds of single tasks, which are not kept
+    "docs/how-to/posteriors.md": 4,
+    "docs/how-to/sparse.md": 3,
+    "docs/explanation/how-it-works.md": 0,
+}
 # Settings of a measurement, which no measurement gives.
 SETTINGS = {"95 %", "50 ms", "20 ms"}
 NUMBER = r"\d[\d,]*(?:\.\d+)?"
@@ -20,9 +33,9 @@ CLAIM = re.compile(rf"(?<![\w.,])({NUMBER}) ?(%|per cent\b|µs|ms\b|times\b|s\b|
 CODE = re.compile(r"^ *```.*?^ *```|`[^`]*`|<code>.*?</code>|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
 
 
-def filled() -> set[float]:
-    """Return all numbers that are filled into any page from the results."""
-    blocks = [mark[0] for page in PAGES for mark in TABLES.MARK.finditer(page.read_text())]
+def filled(text: str) -> set[float]:
+    """Return all numbers that are filled into a page from the results."""
+    blocks = [mark[0] for mark in TABLES.MARK.finditer(text)]
     return {
         float(number.replace(",", ""))
         for block in blocks
@@ -36,16 +49,16 @@ def has_source(text: str, known: set[float]) -> bool:
     return any(round(number, digits) == float(text.replace(",", "")) for number in known)
 
 
-@pytest.mark.parametrize("name", CLAIMS)
+@pytest.mark.parametrize("name", list(CLAIMS))
 def test_every_number_has_a_source(name: str) -> None:
-    text = CODE.sub(" ", TABLES.MARK.sub(" ", (ROOT / name).read_text()))
-    known = filled()
+    page = (ROOT / name).read_text()
+    text, known = CODE.sub(" ", TABLES.MARK.sub(" ", page)), filled(page)
     wrong = [
         f"{number} {unit}"
         for number, unit in CLAIM.findall(text)
         if f"{number} {unit}" not in SETTINGS and not has_source(number, known)
     ]
-    assert not wrong, f"{name} states what no file in docs/results has: {', '.join(wrong)}"
+    assert len(wrong) <= CLAIMS[name], f"no file in docs/results has {', '.join(wrong)}"
 
 
 def test_a_number_without_a_source_is_found() -> None:

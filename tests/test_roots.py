@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import tsucb
-from tsucb.agent.open_decisions import decision_id, decision_ids, parsed_ids
 from tsucb.models.regressions import (
     Lanes,
     Rows,
@@ -182,30 +181,18 @@ def test_many_contexts_are_predicted_as_one_by_one(features, arms):
                     assert spread[a] == pytest.approx(np.linalg.norm(root.T @ x), rel=1e-12)
 
 
-def test_the_ids_of_many_decisions():
-    checksums = rng().integers(2**63, size=1300).astype(np.uint64) * np.uint64(2)
-    checksums[::5] >>= np.uint64(9)
-    checksums[:2] = 0, 2**64 - 1
-    for first, count in ((1, 0), (1, 1), (1, 1300), (95, 1300), (10**9 - 3, 7)):
-        numbers = np.arange(first, first + count)
-        pairs = list(zip(numbers.tolist(), checksums[:count].tolist(), strict=True))
-        ids = [decision_id(*pair) for pair in pairs]
-        assert decision_ids(numbers, checksums[:count]) == ids
-        assert [known.tolist() for known in parsed_ids(ids)] == [
-            numbers.tolist(),
-            checksums[:count].tolist(),
-        ]
-
-
 @pytest.mark.parametrize("other", [
     "", "-", "7", "7-", "-a", "0-a", "07-a", "7-0a", "7-A", "7-g", "7--a", " 7-a", "7-a ", "7-a-b",
     "+7-a", "7_0-a", "7-a_b", "visit 7", "9" * 19 + "-a", "9" * 5000 + "-a", "7-" + "f" * 17,
     "\u0667-a", "7-a\n8-b", "\ud800",
 ])  # fmt: skip
 def test_what_is_no_id_of_a_decision(other):
-    numbers, checksums = parsed_ids(["12-ab", other, "0-0", "13-0"])
-    assert numbers.tolist() == [12, 0, 0, 13]
-    assert checksums.tolist() == [0xAB, 0, 0, 0]
+    agent = tsucb.Agent(["a"], features=1, seed=0)
+    (id,) = agent.choose_many([[1.0]]).ids
+    for call in (agent.reward, lambda id, value: agent.reward_many([id], [value])):
+        with pytest.raises(tsucb.UnknownDecision):
+            call(other, 1.0)
+    assert agent.reward(id, 1.0)
 
 
 @pytest.mark.parametrize(("arms", "features"), [(10, 10), (3, 24)])

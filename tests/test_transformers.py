@@ -9,7 +9,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from tsucb.contexts.transformers import CHECKED_ROWS, fast_row, learned_from, table_of
+from tsucb.contexts.transformers import CHECKED_ROWS, RowTransform, learned_from, table_of
 
 sklearn = pytest.importorskip("sklearn")
 from sklearn.compose import ColumnTransformer, make_column_selector  # noqa: E402
@@ -118,7 +118,7 @@ def dense(rows):
 @pytest.mark.parametrize("name", [*COMPILED, *LEFT])
 def test_rows_agree_with_transform(name):
     transformer = sklearn.clone((COMPILED | LEFT)[name]).fit(frame(200))
-    row = fast_row(transformer)
+    row = RowTransform(transformer)
     assert row.compiled == (name in COMPILED)
     table = frame(60, seed=1)
     expected = dense(transformer.transform(table))
@@ -130,7 +130,7 @@ def test_rows_agree_with_transform(name):
 @pytest.mark.parametrize("name", ["usual", "nested", "ordinal", "indicator", "codes"])
 def test_unknown_and_missing_values_agree_with_transform(name):
     transformer = sklearn.clone(COMPILED[name]).fit(frame(200))
-    row = fast_row(transformer)
+    row = RowTransform(transformer)
     assert row.compiled
     usual = frame(1).to_dict("records")[0]
     for change in [
@@ -149,7 +149,7 @@ def test_unknown_and_missing_values_agree_with_transform(name):
 def test_what_the_transformer_refuses_is_refused():
     table = frame(200).dropna()
     strict = ColumnTransformer([("s", OneHotEncoder(), STRINGS), ("n", StandardScaler(), NUMBERS)])
-    row, usual = fast_row(strict.fit(table)), table.to_dict("records")[0]
+    row, usual = RowTransform(strict.fit(table)), table.to_dict("records")[0]
     for _ in range(5):
         row(usual)
     with pytest.raises(ValueError, match="Found unknown categories"):
@@ -166,7 +166,7 @@ def test_what_the_transformer_refuses_is_refused():
 
 def test_contexts_come_in_many_forms():
     table = frame(200)
-    row = fast_row(sklearn.clone(COMPILED["usual"]).fit(table))
+    row = RowTransform(sklearn.clone(COMPILED["usual"]).fit(table))
     for i in range(10):
         context = table.iloc[i].to_dict()
         expected = row(context)
@@ -177,7 +177,7 @@ def test_contexts_come_in_many_forms():
 def test_transformers_of_arrays_take_arrays():
     matrix = np.random.default_rng(0).normal(3, 2, size=(50, 4))
     scaler = StandardScaler().fit(matrix)
-    row = fast_row(scaler)
+    row = RowTransform(scaler)
     for context in matrix:
         for form in (context, context[None], context.tolist()):
             np.testing.assert_allclose(row(form), scaler.transform(context[None])[0], rtol=1e-12)
@@ -188,7 +188,7 @@ def test_transformers_of_arrays_take_arrays():
 
 def test_others_are_given_contexts_as_they_are():
     contexts = [{"age": 3.0, "city": "Rome"}, {"age": 4.0, "city": "Oslo"}]
-    row = fast_row(DictVectorizer().fit(contexts))
+    row = RowTransform(DictVectorizer().fit(contexts))
     assert not row.compiled
     np.testing.assert_array_equal(row(contexts[1]), [4, 1, 0])
 
@@ -200,7 +200,7 @@ class Doubled(StandardScaler):
 
 def test_subclasses_are_not_taken_for_their_parents():
     table = frame(50)[["income"]]
-    row = fast_row(Doubled().fit(table))
+    row = RowTransform(Doubled().fit(table))
     assert not row.compiled
     assert row({"income": 7.0}) == Doubled().fit(table).transform(table_of({"income": 7.0}))[0]
 
@@ -208,7 +208,7 @@ def test_subclasses_are_not_taken_for_their_parents():
 def test_what_was_compiled_wrongly_is_noticed():
     table = frame(50)[["income"]]
     scaler = StandardScaler().fit(table)
-    row = fast_row(scaler)
+    row = RowTransform(scaler)
     scaler.mean_ = scaler.mean_ + 1  # stands for a version that computes something else
     for _ in range(CHECKED_ROWS + 2):
         assert row({"income": 7.0}) == scaler.transform(table_of({"income": 7.0}))[0]
@@ -216,14 +216,14 @@ def test_what_was_compiled_wrongly_is_noticed():
 
 
 def test_unfitted_transformers_say_so():
-    row = fast_row(StandardScaler())
+    row = RowTransform(StandardScaler())
     assert not row.compiled
     with pytest.raises(sklearn.exceptions.NotFittedError):
         row([1.0])
 
 
 def test_rows_take_no_milliseconds():
-    row, table = fast_row(sklearn.clone(COMPILED["usual"]).fit(frame(200))), frame(100)
+    row, table = RowTransform(sklearn.clone(COMPILED["usual"]).fit(frame(200))), frame(100)
     contexts = table.to_dict("records")
     for context in contexts:
         row(context)

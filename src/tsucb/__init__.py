@@ -17,9 +17,9 @@ PLACES = {
         "ContextualLinearBandit Environment KArmedBandit LinearBandit WheelBandit"
     ),
     "tsucb.models": (
-        "AdaptiveLinear BernoulliArms BootstrappedHeads ContextualLinear DeepEnsemble Ensemble "
-        "Forgetting GaussianArms HashedLinear HybridLinear LastLayerLaplace Linear LogisticArms "
-        "Model NIGLinear NeuralLinear PoissonArms Training"
+        "AdaptiveCurves AdaptiveLinear BernoulliArms BootstrappedHeads ContextualLinear "
+        "DeepEnsemble Ensemble Forgetting GaussianArms HashedLinear HybridLinear LastLayerLaplace "
+        "Linear LogisticArms Model NIGLinear NeuralLinear PoissonArms Training"
     ),
     "tsucb.policies": (
         "BayesUCB ChiSquaredUCB Choice Exploring Greedy GridIDS HoeffdingUCB IDS OFUL "
@@ -34,6 +34,7 @@ __all__ = [
     "OFUL",
     "TSUCB",
     "UCB1",
+    "AdaptiveCurves",
     "AdaptiveLinear",
     "Agent",
     "BayesUCB",
@@ -102,6 +103,7 @@ if TYPE_CHECKING:  # the same for type checkers, which do not run this file
         WheelBandit,
     )
     from tsucb.models import (
+        AdaptiveCurves,
         AdaptiveLinear,
         BernoulliArms,
         BootstrappedHeads,

@@ -1,67 +1,51 @@
 """The agent: chooses arms, learns from late rewards, saves and loads itself.
 
-Interrupts. A signal handler may raise in the middle of any call, as Ctrl-C does; the next call must
-find everything done, or nothing. Python runs handlers between two instructions of its own, never
-inside compiled code. So an agent changes by
+Interrupts. A signal handler may raise in the middle of any call, as Ctrl-C does. Python runs
+handlers between two instructions of its own, never inside compiled code. So an agent changes by
 
-1. one call of compiled code, which counts a decision and opens it, or learns a reward and closes
-   its decision (several rewards are queued by one call, and what is left of the queue is learned
-   first thing in the next), or
+1. one call of compiled code, which counts decisions, or learns rewards and counts them; or
 2. one assignment: `learner.known`, or what a reader has learned, is made aside and then replaced.
 
 Whatever can be refused is refused before the first of them. Where a call makes several changes, it
-is right after each: a context may be read, or an arm known, without the decision that needed it.
+is right after each: a context may be read, an arm known, or a decision counted that is not open,
+as one that was dropped. To learn rewards and to close their decisions are two changes that belong
+together: `OpenDecisions` writes down what is to be done, and the next call does what is left.
 """
 
-import contextlib
 import math
 import os
-import threading
 import time
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from itertools import islice
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from tsucb.agent import merging, snapshot, storage
+from tsucb.agent import history as histories
+from tsucb.agent import snapshot, storage
 from tsucb.agent.batch import DecisionBatch, decide_many
 from tsucb.agent.decision import ArmEstimates, Decision, Ranking, place_id
 from tsucb.agent.decision_log import DecisionLog
-from tsucb.agent.knowledge import Knowledge, Offer, known_name, plain_name
+from tsucb.agent.guard import AGENTS, Guard
+from tsucb.agent.knowledge import Knowledge, plain_name
 from tsucb.agent.learner import Learner
-from tsucb.agent.machine import (
-    BY_ID,
-    CLOSED,
-    DECISIONS,
-    NO_ROOM,
-    NOT_FINITE,
-    NOT_OPEN,
-    OBSERVED,
-)
-from tsucb.agent.open_decisions import (
-    ROWS,
-    SINGLE,
-    OpenDecisions,
-    UnknownDecision,
-    decision_id,
-    leading_number,
-    open_rows,
-    same_key,
-)
+from tsucb.agent.machine import CLOSED, DECISIONS, OBSERVED
+from tsucb.agent.open_decisions import OpenDecisions, UnknownDecision, leading_number
 from tsucb.checks import whole_number
-from tsucb.contexts.readers import NOBODY, Arm, Context, laid_out_for, narrow_row, one_by_one
+from tsucb.contexts.readers import Arm, Context, narrow_rows, one_by_one
 from tsucb.contexts.values import kind_of, shown
+from tsucb.display import html_table
+from tsucb.models.change import NoticedChange
 from tsucb.models.forgetting import Forgetting
-from tsucb.models.model import Model, check_finite
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.models.model import Model
 from tsucb.policies.exploring import Exploring
 
 if TYPE_CHECKING:
     import pandas as pd
 
+MOST_SHOWN = 20  # arms in a notebook
 _ARRAY, _FLOAT = np.ndarray, np.dtype(np.float64)
 _SEVERAL = (list, tuple, np.ndarray, Mapping)  # how the rewards of several places are given
 
@@ -72,22 +56,24 @@ class Agent:
     All methods may be called from many threads. One lock guards everything an agent knows; it is
     held while a decision is computed or a reward learned, not while a context is converted, code is
     compiled or a file is written. An exception from outside, such as Ctrl-C, finds every call done
-    or not done; only what a context was read as, an arm that came with it, and what was drawn at
-    random stay. A call that raises an error of its own has changed nothing.
+    or not done; only what a context was read as, an arm that came with it, what was drawn at random
+    and the count of a decision that nobody got stay. A call that raises an error of its own has
+    changed nothing.
 
     Parameters
     ----------
     arms
-        Names of the arms: strings or integers. Without any, arms come with the decisions, known
-        before or not, with features or without: see `choose`.
+        Names of the arms: strings or integers; or a mapping of names to features, where arms have
+        some that stay the same. Without any, arms come with the decisions, known before or not,
+        with features or without: see `choose`.
     features
         The number of features of a context, or their names if contexts are mappings or tables. By
         default contexts are read as they come: dictionaries, rows of tables or lists of numbers,
         with strings and gaps; or none at all. Where the model says it, it is not needed.
     model, policy
-        Any of `tsucb.models`, by default `AdaptiveLinear`, for which nothing is to be set, or
+        Any of `tsucb.models`, by default `AdaptiveCurves`, for which nothing is to be set, or
         `HybridLinear` for arms that come with the decisions; any of `tsucb.policies`, `TSUCB(10)`
-        by default.
+        by default. A policy may be given by its name: "TS", "TS-UCB(100)".
     seed
         Changes everything random; the same seed and calls give the same decisions. None: arbitrary.
     exploration
@@ -135,7 +121,7 @@ class Agent:
 
     def __init__(
         self,
-        arms: Sequence[Arm] | None = None,
+        arms: Sequence[Arm] | Mapping[Arm, Any] | None = None,
         features: int | Sequence[str] | None = None,
         *,
         model: Model | None = None,
@@ -161,9 +147,8 @@ class Agent:
 
     def _set(self, learner: Learner, max_open: int, log: Any, clock: Callable[[], float]) -> None:
         self._learner, self._log, self._clock = learner, log, clock
-        self._open = OpenDecisions(learner, max_open)
-        self._guard = Guard()
-        _AGENTS.add(self)
+        self._open, self._guard = OpenDecisions(learner, max_open), Guard()
+        AGENTS.add(self)
 
     # What it knows
 
@@ -172,6 +157,17 @@ class Agent:
         count = len(self.arms)
         size = f"{count:,} arm" + "s" * (count != 1)
         return f"<Agent: {size}, {type(self.model).__name__}, {policy}>"
+
+    def _repr_html_(self) -> str:
+        """Return the agent as a notebook shows it: what its first arms have earned."""
+        with self._guard.alone():
+            known = self._ready()
+            rows = [
+                [str(name), f"{known.books.pulls[i]:,}",
+                 f"{known.books.totals[i] / max(known.books.pulls[i], 1):.4g}"]
+                for name, i in islice(known.arms.items(), MOST_SHOWN)
+            ]  # fmt: skip
+        return html_table(["arm", "pulls", "mean reward"], rows, repr(self).strip("<>"))
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -223,18 +219,21 @@ class Agent:
     @property
     def open_decisions(self) -> int:
         """How many decisions wait for a reward; never more than `max_open`."""
-        with self._guard.lock:
+        with self._guard.alone():
+            self._settled()
             return len(self._open)
 
     @property
     def dropped(self) -> int:
         """How many decisions were dropped because more than `max_open` waited."""
-        with self._guard.lock:
-            counts = self._learner.known.books.counts
-            return int(counts[DECISIONS] - counts[CLOSED] - self._open.table.sizes[ROWS])
+        with self._guard.alone():
+            counts = self._ready().books.counts
+            return int(counts[DECISIONS] - counts[CLOSED]) - self._open.places()
 
-    def add_arm(self, name: Arm) -> None:
+    def add_arm(self, name: Arm, features: Any = None) -> None:
         """Add an arm, about which nothing but the prior is known.
+
+        `features` are those of the arm, for an agent that was made with features of its arms.
 
         >>> import tsucb
         >>> agent = tsucb.Agent(["red"], seed=0)
@@ -243,7 +242,8 @@ class Agent:
         ('red', 'blue')
         """
         with self._guard.alone():
-            self._learner.add_arm(name)
+            self._settled()
+            self._learner.add_arm(name, features)
 
     def remove_arm(self, name: Arm) -> None:
         """Forget an arm. Rewards that still come for it are not learned from.
@@ -258,6 +258,7 @@ class Agent:
         ('blue',)
         """
         with self._guard.alone():
+            self._settled()
             self._learner.remove_arm(name)
 
     def follow(self, policy: Any) -> None:
@@ -270,6 +271,7 @@ class Agent:
         Thompson()
         """
         with self._guard.alone():
+            self._ready()
             self._learner.follow(policy)
 
     def describe(self, context: Context) -> list[tuple[str, float]]:
@@ -295,12 +297,31 @@ class Agent:
         [1.0, 0.0, 2.0]
         """
         with self._guard.alone():
-            table = self._learner.arms_summary()
-            known = self._learner.known
-            columns = known.table.arms[open_rows(known.table)]
-            waiting = np.bincount(columns[columns >= 0], minlength=known.books.chosen.size)
-            table.insert(1, "open", waiting[list(known.arms.values())])
+            known = self._ready()
+            table, waiting = self._learner.arms_summary(), dict.fromkeys(known.arms, 0)
+            for number, _, arm, _ in self._open.values():
+                for name in arm if isinstance(arm, tuple) else (arm,):
+                    if known.is_current(name, number):
+                        waiting[name] += 1
+        table.insert(1, "open", list(waiting.values()))
         return table
+
+    def changes(self) -> list[NoticedChange]:
+        """Return the last changes of rewards that were noticed, the oldest first.
+
+        Each has the number of rewards after which it was noticed, the arm whose rewards had
+        changed, None for all, and how much what was known before counts since then.
+
+        >>> import numpy as np, tsucb
+        >>> agent, noise = tsucb.Agent(["red"], seed=0), np.random.default_rng(0)
+        >>> for n in range(600):
+        ...     agent.update(None, "red", (5.0 if n < 400 else 0.0) + noise.normal())
+        >>> print(*agent.changes())
+        after 423 rewards: those of all arms had changed; what was known before counts 0.47 %
+        """
+        with self._guard.alone():
+            self._ready()
+            return self._learner.changes()
 
     def coefficients(self) -> "pd.DataFrame":
         """Return mean and standard deviation of every parameter of every arm.
@@ -314,7 +335,19 @@ class Agent:
         ['constant', 'age']
         """
         with self._guard.alone():
+            self._ready()
             return self._learner.coefficients()
+
+    def _ready(self) -> Knowledge:
+        """Return what is known, after finishing what an interrupted call has left."""
+        if self._learner.known.machine is None:
+            self._open.finish()
+        return self._learner.known
+
+    def _settled(self) -> None:
+        """Finish what an interrupted call has left, without making columns for new arms."""
+        if self._open.settlement is not None:
+            self._open.finish()
 
     # Deciding
 
@@ -337,84 +370,39 @@ class Agent:
         >>> agent.choose({"age": 31}, ["red"]).arm
         'red'
         """
-        learner, offered, reading = self._learner, NOBODY, None
+        learner, question = self._learner, None
         # The common case by itself: all arms, and a vector that needs no reading.
         shape = learner.reader.ready if arms is None else None
         if type(context) is _ARRAY and context.dtype is _FLOAT and context.shape == shape:
             x = context.tobytes()
         else:
-            offered = learner.offered(arms)
-            reading = learner.reader.read(context, offered)
-            x = reading.x.tobytes()
-            if len(x) != 8 * learner.known.width or learner.known.machine is None:
-                learner.compile_ahead(reading)
+            question = learner.ask(context, arms)
         now = self._clock()
         if type(now) is not float or now - now != 0.0:
             now = check_time(now)
         with self._guard.alone():
             known = learner.known
             if known.machine is None:
-                known = learner.prepared()
-            offer = known.everyone
-            if reading is not None and (arms is not None or not learner.fits(reading)):
-                if not learner.reader.is_current(reading):
-                    reading = learner.reader.read(context, offered)
-                known, offer, values = learner.placed(reading, arms, offered)
-                x = values.tobytes()
-            if learner.coming or known.machine.is_plain:
-                decision = self._choose_in_steps(known, offer, x, reading, now)
+                known = self._ready()
+            if question is None:
+                offer = known.everyone or known.all_arms()
+                if not offer.names:
+                    raise ValueError("no arm is available; add one, or list at least one")
+                _, decision = learner.chosen(known, offer, x, now, True)
+                number = known.books.counts.item(DECISIONS)
             else:
-                decision = self._choose_at_once(known, offer, x, reading, now)
+                known, offer, values, reading = learner.placed(question)
+                x = values.tobytes()
+                place, decision = learner.chosen(known, offer, x, now)
+                number, decision.id = learner.commit(known, offer, reading, x, [place])
+                if learner.reader.per_arm:
+                    (x,) = learner.rows_of(values[None], [place])
+            self._open[decision.id] = number, now, decision.arm, x
+            if len(self._open) > self._open.limit:
+                self._open.drop_oldest()
         if self._log is not None:
-            self._log.decided(decision, _told(context, arms))
+            self._log.decided(decision, _logged(context, arms))
         return decision
-
-    def _choose_at_once(
-        self, known: Knowledge, offer: Offer, x: bytes, reading: Any, now: float
-    ) -> Decision:
-        """Choose an arm and open the decision in one call of compiled code."""
-        learner, names = self._learner, offer.names
-        if not names:
-            raise ValueError("no arm is available; add one, or list at least one")
-        before, learner.known = learner.known, known
-        if reading is not None:
-            learner.reader.accept(reading)
-        try:
-            machine = known.machine
-            place, id, seen = machine.decide(x, offer.columns, now, True)
-            if place < 0:
-                if place == NOT_FINITE:
-                    check_finite(np.frombuffer(x), known.model.largest)
-                machine = learner.make_room(1, len(x) // 8 + 1)
-                place, id, seen = machine.decide(x, offer.columns, now, True)
-        except Exception:
-            learner.known = before
-            if reading is not None:
-                learner.reader.reject(reading)
-            raise
-        return Decision(id, names[place], offer, learner.policy, seen, None, now)
-
-    def _choose_in_steps(
-        self, known: Knowledge, offer: Offer, x: bytes, reading: Any, now: float
-    ) -> Decision:
-        """Choose an arm, admit it if it is new, and open the decision."""
-        learner = self._learner
-        place, decision = learner.chosen(known, offer, x)
-        learner.adopt(reading, known)
-        if learner.coming:
-            learner.use(learner.known, decision.arm, int(offer.columns[place]))
-        decision.id = self._opened("open_one", 1, x, offer.columns, place, now)
-        decision.time = now
-        return decision
-
-    def _opened(self, function: str, rows: int, x: bytes, *arguments: Any) -> str:
-        """Open decisions by a function of the machine, making room for them; return their id."""
-        machine = self._learner.known.machine
-        number, checksum = getattr(machine, function)(x, *arguments)
-        if number == NO_ROOM:
-            machine = self._learner.make_room(rows, len(x) // 8 + rows)
-            number, checksum = getattr(machine, function)(x, *arguments)
-        return decision_id(number, checksum)
 
     def rank(self, context: Context, k: int, arms: Any = None) -> Ranking:
         """Choose a list of k different arms, the one to be shown first first.
@@ -436,24 +424,21 @@ class Agent:
         True
         """
         length, learner = whole_number("k", k, least=1), self._learner
-        offered = learner.offered(arms)
-        reading = learner.reader.read(context, offered)
+        question = learner.ask(context, arms)
         now = self._now()
         with self._guard.alone():
-            if not learner.reader.is_current(reading):
-                reading = learner.reader.read(context, offered)
-            known, offer, values = learner.placed(reading, arms, offered)
+            self._ready()
+            known, offer, values, reading = learner.placed(question)
             x = values.tobytes()
             ranking = learner.ranked(known, offer, x, length)
-            places = np.array(ranking.places, dtype=np.int64)
-            learner.adopt(reading, known)
-            if learner.coming:
-                for name, place in zip(ranking.arms, ranking.places, strict=True):
-                    learner.use(learner.known, name, int(offer.columns[place]))
-            ranking.id = self._opened("open_list", length, x, offer.columns, places, now)
-        ranking.time = now
+            number, ranking.id = learner.commit(known, offer, reading, x, ranking.places)
+            ranking.time = now
+            each = np.broadcast_to(values, (length, *values.shape))
+            rows = tuple(learner.rows_of(each, ranking.places))
+            self._open[ranking.id] = number, now, ranking.arms, rows
+            self._open.drop_oldest()
         if self._log is not None:
-            told = _told(context, arms)
+            told = _logged(context, arms)
             for place in range(length):
                 self._log.decided(ranking.decision(place), told)
         return ranking
@@ -483,33 +468,24 @@ class Agent:
                 raise TypeError(f"contexts are a matrix, a table or a list of them, not a {kind}")
             contexts = list(contexts)
         learner = self._learner
-        offered = learner.offered(arms)
-        reading = learner.reader.read_many(contexts, offered)
+        question = learner.ask(contexts, arms, many=True)
         now = self._now()
         with self._guard.alone():
-            if not learner.reader.is_current(reading):
-                reading = learner.reader.read_many(contexts, offered)
-            known, offer, values = learner.placed(reading, arms, offered)
-            matrix = np.ascontiguousarray(values.reshape(len(values), math.prod(values.shape[1:])))
-            decisions, aside = decide_many(known, learner.policy, matrix, offer, now)
+            self._ready()
+            known, offer, values, reading = learner.placed(question)
+            decisions, counts = decide_many(known, learner.policy, values, offer, now)
             learner.adopt(reading, known)
-            self._open_many(decisions, aside, values, offer)
+            if learner.coming:
+                some = np.unique(decisions.places).tolist()
+                learner.use(known, [offer.names[i] for i in some], offer.columns[some])
+            known.machine.take_counts(*counts)
+            rows = learner.rows_of(values, decisions.places)
+            self._open.update(zip(decisions.ids, decisions.entries(rows), strict=True))
+            self._open.drop_oldest()
         if self._log is not None:
-            told = [_told(x, arms) for x in one_by_one(contexts)]
+            told = [_logged(x, arms) for x in one_by_one(contexts)]
             self._log.decided_many(decisions, told)
         return decisions
-
-    def _open_many(self, decisions: DecisionBatch, aside: Any, values: Floats, offer: Any) -> None:
-        """Open the decisions of a batch, as many as may be open."""
-        learner, places = self._learner, decisions._places
-        if learner.coming:
-            for place in np.unique(places).tolist():
-                learner.use(learner.known, offer.names[place], int(offer.columns[place]))
-        rows = values[np.arange(len(values)), places] if learner.reader.per_arm else values
-        count, rows = min(len(rows), self.max_open), np.ascontiguousarray(rows)
-        given = *aside, decisions.checksums, rows, offer.columns, places, decisions.time
-        if not learner.known.machine.open_many(*given):
-            learner.make_room(count, rows.size + count).open_many(*given)
 
     def estimate(self, context: Context = None, arms: Any = None) -> ArmEstimates:
         """Return what the agent believes of every arm in this context, and would choose next.
@@ -528,12 +504,12 @@ class Agent:
         ('red', 'blue')
         """
         learner = self._learner
-        offered = learner.offered(arms)
-        reading = learner.reader.read(context, offered, learn=False)
+        question = learner.ask(context, arms, learn=False)
         with self._guard.alone():
+            self._ready()
             drawn = learner.rng.bit_generator.state
             try:
-                decision = learner.decide_read(reading, arms, offered)
+                decision = learner.answer(question)
             finally:
                 learner.rng.bit_generator.state = drawn
         return ArmEstimates(**vars(decision.explain()))
@@ -554,10 +530,10 @@ class Agent:
         True
         """
         learner, now = self._learner, self._now()
-        offered = learner.offered(arms)
-        reading = learner.reader.read(context, offered, learn=False)
+        question = learner.ask(context, arms, learn=False)
         with self._guard.alone():
-            decision = learner.decide_read(reading, arms, offered)
+            self._ready()
+            decision = learner.answer(question)
         decision.time = now
         return decision
 
@@ -585,27 +561,26 @@ class Agent:
         if not isinstance(id, str):
             raise TypeError(f"an id is a string, not {shown(id)}")
         now, learner = self._now() if time is None else check_time(time), self._learner
-        reading = self._read_one(context, arm, features)
+        reading = learner.read_one(context, arm, features)
         with self._guard.alone():
-            learner.prepared()
-            if self._open.find(id)[0] >= 0:
+            self._ready()
+            if id in self._open:
                 raise ValueError(f"a decision {shown(id)} is open already; give another id")
-            if not learner.reader.is_current(reading):
-                reading = self._read_one(context, arm, features)
-            known, column = learner.column_of(learner.widened(reading), arm)
-            x = laid_out_for(reading, known.model).tobytes()
-            learner.adopt(reading, known)
-            made = self._opened("open_one", 1, x, np.array([column]), 0, now)
-            self._open.name(id, made)
+            column, row = self._place_one(reading, context, arm, features)
+            number, _ = learner.known.machine.count(row, np.array([column]))
+            self._open[id] = number, now, plain_name(arm), row
+            self._open.drop_oldest()
 
-    def _read_one(self, context: Context, arm: Arm, features: Any) -> Any:
-        """Read the context of one arm, which must be known or may come."""
+    def _place_one(
+        self, reading: Any, context: Context, arm: Arm, features: Any
+    ) -> tuple[int, bytes]:
+        """Accept the context of one arm; return the arm's column, and the row."""
         learner = self._learner
-        if learner.coming:
-            plain_name(arm)
-        else:
-            known_name(arm, learner.arms_by_name)
-        return learner.reader.read_one(context, features)
+        if not learner.reader.is_current(reading):
+            reading = learner.read_one(context, arm, features)
+        known, column = learner.column_of(learner.widened(reading), arm)
+        learner.adopt(reading, known)
+        return column, narrow_rows(reading).tobytes()
 
     # Learning
 
@@ -625,55 +600,25 @@ class Agent:
         >>> agent.reward(agent.choose({"age": 31}).id, 1.0)
         True
         """
-        learner = self._learner
         # To ask whether a float is a mapping takes long.
         several = type(reward) is not float and isinstance(reward, _SEVERAL)
-        value: Any = reward if several else learner.check_reward(reward)
+        value: Any = reward if several else self._learner.check_reward(reward)
         with self._guard.alone():
-            machine = learner.known.machine or learner.prepared().machine
-            plain = not (several or learner.coming or self._open.given or machine.learn is None)
-            code = NOT_OPEN
-            if plain and type(id) is str and id.isascii():  # the common case, in one call
-                code = machine.learn(id.encode() + b"\n", 0, BY_ID, value)
-                if code > 0:
-                    learner.catch_up()
-            learned = code >= 0
-            if not learned:
-                row, column, place = self._found(id)
-                if place != SINGLE:
-                    return self._reward_list(id, row, reward)
-                if several:
-                    raise TypeError(
-                        f"decision {shown(id)} is of one arm; give one reward, not {shown(reward)}"
-                    )
-                if learner.coming:
-                    column = self._returned(row, column)
-                learned = column >= 0
-                learner.known.machine.settle(np.array([row]), np.array([value]))
-                learner.catch_up()
-                self._open.given.pop(id, None)
+            if self._learner.known.machine is None:
+                self._ready()
+            decision = self._open.get(id) if type(id) is str else self._open.find(id)
+            if decision is None:
+                self._refuse(id)
+            if type(decision[2]) is tuple:
+                return self._reward_list(id, decision[2], reward)
+            if several:
+                raise TypeError(
+                    f"decision {shown(id)} is of one arm; give one reward, not {shown(reward)}"
+                )
+            learned = self._open.reward(id, decision, value)
         if self._log is not None:
             self._log.rewarded(id, value, self._now())
         return learned
-
-    def _found(self, id: Any) -> tuple[int, int, int]:
-        """Return row, column and place of an open decision; raise if there is none."""
-        self._learner.prepared()
-        found = self._open.find(id)
-        if found[0] < 0:
-            self._refuse(id)
-        return found
-
-    def _returned(self, row: int, column: int) -> int:
-        """Return the column of a decision's arm, which is admitted again if it had left."""
-        learner, known = self._learner, self._learner.known
-        name = known.arm_name(column)
-        if column >= 0:
-            known.arms.move_to_end(name)
-            return column
-        learner.known, columns = learner.admitted(known, (name,))
-        learner.prepared().machine.adopt(row, int(columns[0]))
-        return int(columns[0])
 
     def _refuse(self, id: Any) -> NoReturn:
         """Raise an error for a decision that is not open."""
@@ -687,40 +632,16 @@ class Agent:
             )
         raise UnknownDecision(f"decision {shown(id)} was never made by this agent; check the id")
 
-    def _reward_list(self, id: str, row: int, given: Any) -> bool:
+    def _reward_list(self, id: str, names: tuple[Arm, ...], given: Any) -> bool:
         """Learn what the places of a list earned, and close it."""
-        learner, known = self._learner, self._learner.known
-        rows = same_key(known.table, row)
-        names = [known.arm_name(int(column)) for column in known.table.arms[rows]]
-        rewards = np.array(self._rewards_of(id, names, given))
-        if learner.coming:
-            self._return_all(rows)
-        learned = (learner.known.table.arms[rows] >= 0) & ~np.isnan(rewards)
-        learner.prepared().machine.settle(rows, rewards)
-        learner.catch_up()
+        rewards = self._rewards_of(id, list(names), given)
+        learned = self._open.settle([id], rewards)
         if self._log is not None:
             now = self._now()
-            for place, value in enumerate(rewards.tolist()):
+            for place, value in enumerate(rewards):
                 if not math.isnan(value):
                     self._log.rewarded(place_id(id, place), value, now)
-        return bool(learned.any())
-
-    def _return_all(self, rows: Integers) -> None:
-        """Admit the arms of several decisions again, as far as they had left."""
-        learner = self._learner
-        known = learner.known
-        before = known.table.arms[rows].tolist()
-        names = tuple(dict.fromkeys(known.arm_name(column) for column in before))
-        own = [known.arm_name(column) for column in before]
-        known, columns = learner.admitted(known, names)
-        learner.known = known
-        machine, places = (
-            learner.prepared().machine,
-            dict(zip(names, columns.tolist(), strict=True)),
-        )
-        for row, name in zip(rows.tolist(), own, strict=True):
-            if learner.known.table.arms[row] < 0:
-                machine.adopt(row, places[name])
+        return learned > 0
 
     def _rewards_of(self, id: str, names: list[Arm], given: Any) -> list[float]:
         """Return the reward of every place, NaN where nobody looked."""
@@ -765,40 +686,27 @@ class Agent:
         """
         if isinstance(ids, str | bytes):
             raise TypeError(f"give a list of ids, not {shown(ids)}; reward takes one")
-        learner, told = self._learner, ids if isinstance(ids, DecisionBatch) else list(ids)
-        values = learner.check_rewards(rewards)
-        if values.size != len(told):
-            raise ValueError(f"{len(told)} ids and {values.size} rewards do not match")
+        names = ids.ids if isinstance(ids, DecisionBatch) else list(ids)
+        values = self._learner.check_rewards(rewards)
+        if values.size != len(names):
+            raise ValueError(f"{len(names)} ids and {values.size} rewards do not match")
+        self._learner.compile_learning()
         with self._guard.alone():
-            learner.prepared()
-            if isinstance(told, DecisionBatch):
-                rows = self._open.rows_of(told.numbers, told.checksums)
-            else:
-                rows = self._open.find_many(told)
-            self._check_rows(rows, told)
-            if learner.coming and rows.size:
-                self._return_all(rows)
-            learned = int((learner.known.table.arms[rows] >= 0).sum())
-            learner.prepared().machine.settle(rows, values)
-            learner.catch_up()
+            self._ready()
+            for id in names:
+                decision = self._open.find(id)
+                if decision is None:
+                    self._refuse(id)
+                if type(decision[2]) is tuple:
+                    raise TypeError(f"{shown(id)} is a list; give its rewards to reward")
+            if len(set(names)) < len(names):
+                raise UnknownDecision("a decision is twice among the ids; give each once")
+            learned = self._open.settle(names, values)
         if self._log is not None:
             now = self._now()
-            names = told.ids if isinstance(told, DecisionBatch) else told
             for id, value in zip(names, values.tolist(), strict=True):
                 self._log.rewarded(id, value, now)
         return learned
-
-    def _check_rows(self, rows: Integers, told: Any) -> None:
-        """Raise unless rows are open decisions of one arm each, none of them twice."""
-        names = told.ids if isinstance(told, DecisionBatch) else told
-        if (rows < 0).any():
-            self._refuse(names[int(np.argmax(rows < 0))])
-        lists = self._open.table.places[rows] != SINGLE
-        if lists.any():
-            id = names[int(np.argmax(lists))]
-            raise TypeError(f"{shown(id)} is a list; give its rewards to reward")
-        if np.unique(rows).size < rows.size:
-            raise UnknownDecision("a decision is twice among the ids; give each once")
 
     def close(self, id: str) -> None:
         """Close a decision without learning anything from it.
@@ -810,9 +718,10 @@ class Agent:
         0
         """
         with self._guard.alone():
-            row = self._found(id)[0]
-            self._learner.known.machine.close(same_key(self._open.table, row))
-            self._open.given.pop(id, None)
+            self._ready()
+            if self._open.find(id) is None:
+                self._refuse(id)
+            self._open.close([id])
         if self._log is not None:
             self._log.expired([id], None, self._now())
 
@@ -840,22 +749,16 @@ class Agent:
         value = None if reward is None else learner.check_reward(reward)
         before = self._now() - max(min(age, 1e300), -1e300)
         with self._guard.alone():
-            table = learner.prepared().table
-            rows = open_rows(table)
-            rows = rows[table.times[rows] < before]
-            if not rows.size:
-                return 0
-            ids, places = self._open.ids(rows), table.places[rows]
-            if value is None:
-                learner.known.machine.close(rows)
-            else:
-                learner.known.machine.settle(rows, np.full(rows.size, value))
-                learner.catch_up()
-        if self._log is not None:
-            pairs = zip(ids, places.tolist(), strict=True)
-            told = [id if place == SINGLE else place_id(id, place - 1) for id, place in pairs]
+            self._ready()
+            old = {id: each[2] for id, each in self._open.items() if each[1] < before}
+            self._open.close(old, value)
+        if self._log is not None and old:
+            told = []
+            for id, arm in old.items():
+                places = range(len(arm)) if isinstance(arm, tuple) else ()
+                told += [place_id(id, place) for place in places] or [id]
             self._log.expired(told, value, self._now())
-        return int((places <= 1).sum())
+        return len(old)
 
     def update(self, context: Context, arm: Arm, reward: float, features: Any = None) -> None:
         """Learn from an observation that was no decision of this agent.
@@ -868,13 +771,11 @@ class Agent:
         >>> agent.update({"age": 31}, "red", 1.0)
         """
         learner = self._learner
-        value, reading = learner.check_reward(reward), self._read_one(context, arm, features)
+        value, reading = learner.check_reward(reward), learner.read_one(context, arm, features)
         with self._guard.alone():
-            if not learner.reader.is_current(reading):
-                reading = self._read_one(context, arm, features)
-            known, column = learner.column_of(learner.widened(reading), arm)
-            learner.adopt(reading, known)
-            learner.learn_row(column, narrow_row(reading), value, OBSERVED)
+            self._ready()
+            column, row = self._place_one(reading, context, arm, features)
+            learner.learn_row(column, row, value, OBSERVED)
 
     def fit(
         self, history: Any, *, arm: str = "arm", reward: str = "reward",
@@ -903,66 +804,26 @@ class Agent:
         >>> agent = tsucb.Agent(["red", "blue"], seed=0)
         >>> agent.fit({"age": [31, 40], "arm": ["red", "blue"], "reward": [1.0, 0.0]})
         """
+        learner = self._learner
+        columns: dict[str, Any] = {"arm": arm, "reward": reward, "features": features}
         if isinstance(history, str | os.PathLike):
-            settings = {"arm": arm, "reward": reward, "features": features}
-            self._fit_files(history, settings, cluster)
+            histories.check_files(learner, history, columns)
+            if cluster is None:
+                for table in histories.pieces(history):
+                    self.fit(table, **columns)
+                return
+            merged = histories.fitted_on_cluster(self, history, columns, cluster)
+            with self._guard.alone():
+                self._ready()
+                # The columns that this agent had keep their places in the merged one.
+                learner.reader, learner.known = merged._learner.reader, merged._learner.known
             return
         if cluster is not None:
             raise TypeError("a cluster reads files; give the path of a folder of Parquet files")
-        learner = self._learner
-        described = hasattr(learner.reader, "widths")
-        if features and not described:
-            raise TypeError(
-                f"{learner.reader.model_name} knows no features of arms beside a context"
-            )
-        contexts, names, given, rewards = _history(learner, history, arm, reward, features)
-        values = [learner.check_reward(value) for value in rewards]
-        for name in dict.fromkeys(names):
-            plain_name(name) if learner.coming else known_name(name, learner.arms_by_name)
-        reading = learner.reader.read_history(contexts, given, len(names))
-        if not len(names) == len(values) == len(reading.x):
-            raise ValueError(
-                f"{len(reading.x)} contexts, {len(names)} arms and {len(values)} rewards do not "
-                "match; give one of each per observation"
-            )
+        observations = histories.observations(learner, history, **columns)
         with self._guard.alone():
-            if not learner.reader.is_current(reading):
-                reading = learner.reader.read_history(contexts, given, len(names))
-            known = self._fitted(reading, names, np.array(values, dtype=np.float64))
-            learner.adopt(reading, known)
-
-    def _fitted(self, reading: Any, names: list[Arm], rewards: Floats) -> Knowledge:
-        """Return what would be known after observations; nothing has changed."""
-        learner = self._learner
-        known = learner.widened(reading).changed()
-        rows = laid_out_for(reading, known.model)
-        rows = np.ascontiguousarray(rows.reshape(len(names), math.prod(rows.shape[1:])))
-        most = max(learner.most_arms // 2, 1) if learner.coming else None
-        for piece in _pieces(names, most):
-            some = tuple(dict.fromkeys(map(plain_name, names[piece])))
-            if learner.coming:
-                known, places = learner.admitted(known, some)
-            else:
-                places = known.offer([known_name(name, known.arms) for name in some]).columns
-            column = dict(zip(some, places.tolist(), strict=True))
-            columns = np.array([column[plain_name(name)] for name in names[piece]], dtype=np.int64)
-            known = known.learned(columns, rows[piece], rewards[piece], observed=True)
-        return known
-
-    def _fit_files(
-        self, path: str | os.PathLike[str], settings: dict[str, Any], cluster: Any
-    ) -> None:
-        """Learn from Parquet files; see `fit`."""
-        merging.check_files(self._learner, path, settings)
-        if cluster is None:
-            for table in merging.pieces(path):
-                self.fit(table, **settings)
-            return
-        merged = merging.fitted_on_cluster(self, path, settings, cluster)
-        with self._guard.alone():
-            # The columns that this agent had keep their places in the merged one.
-            self._learner.reader = merged._learner.reader
-            self._learner.known = merged._learner.known
+            self._ready()
+            histories.fit(learner, observations)
 
     # Files
 
@@ -970,7 +831,8 @@ class Agent:
         """Write a page about what the decision log holds, to look at in a browser.
 
         Reward over time, beside the floor's decisions as control; the share of every arm; how much
-        is explored; whether the belief is calibrated; late and missing rewards; drift of contexts.
+        is explored; whether the belief is calibrated; late and missing rewards; drift of contexts;
+        changes of rewards that were noticed.
 
         >>> import tsucb
         >>> tsucb.Agent(["red", "blue"], seed=0).report("page.html")
@@ -981,7 +843,7 @@ class Agent:
 
         if self._log is None or self._log.folder is None:
             raise ValueError("a report is made from the decision log; make the agent with log=…")
-        report(self._log.folder, path)
+        report(self._log.folder, path, self.changes())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one file: settings, what was learned, open decisions, randomness.
@@ -1011,7 +873,10 @@ class Agent:
 
     def _hold(self) -> snapshot.Held:
         """Return what is known now, to be written down without the lock."""
+        interrupted = self._guard.is_interrupted()
         with self._guard.lock:
+            if not interrupted:
+                self._settled()
             return snapshot.held(self._learner, self._open)
 
     @classmethod
@@ -1029,10 +894,10 @@ class Agent:
     @classmethod
     def _of(cls, restored: Any, clock: Callable[[], float]) -> "Agent":
         """Return an agent of what a file holds."""
-        learner, given, max_open = restored
+        learner, open, max_open = restored
         agent = cls.__new__(cls)
         agent._set(learner, max_open, None, clock)
-        agent._open.given = given
+        agent._open.update(open)
         return agent
 
     def digest(self) -> str:
@@ -1078,7 +943,7 @@ class Agent:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     tsucb.Agent(["red", "blue"], seed=0).save(f"{folder}/agent.tsucb")
         ...     tsucb.Agent.load(f"{folder}/agent.tsucb")
-        <Agent: 2 arms, AdaptiveLinear, TS-UCB(10)>
+        <Agent: 2 arms, AdaptiveCurves, TS-UCB(10)>
         """
         values, arrays = storage.read(path)
         restored = snapshot.restored(path, values, arrays, model, policy, transformer)
@@ -1102,10 +967,15 @@ class Agent:
         >>> other.reseed(1)
         """
         with self._guard.alone():
-            self._learner.reseed(seed)
-            if ids:
-                word = self._learner.rng.bit_generator.random_raw()
-                self._learner.known.books.checksum[0] ^= np.uint64(word)
+            self._ready()
+            self._draw_anew(seed, ids)
+
+    def _draw_anew(self, seed: int | None = None, ids: bool = True) -> None:
+        """Do what `reseed` does; the child of a fork calls it in the middle of anything."""
+        self._learner.reseed(seed)
+        if ids:
+            word = self._learner.rng.bit_generator.random_raw()
+            self._learner.known.books.checksum[0] ^= np.uint64(word)
 
     def __copy__(self) -> "Agent":
         """Return another agent that decides alike, until one of them is reseeded; no log."""
@@ -1149,111 +1019,6 @@ def _opened_log(log: Any) -> Any:
     return log if isinstance(log, DecisionLog) else DecisionLog(log)
 
 
-def _told(context: Context, arms: Any) -> Context:
+def _logged(context: Context, arms: Any) -> Context:
     """Return what a log keeps of a context: with the features of the arms, if they have any."""
     return {"context": context, "arms": arms} if isinstance(arms, Mapping) else context
-
-
-def _history(
-    learner: Learner, history: Any, arm: str, reward: str, features: Sequence[str]
-) -> tuple[Any, list[Arm], Any, Any]:
-    """Return contexts, arms, features of arms and rewards of a history."""
-    described = hasattr(learner.reader, "widths")
-    if isinstance(history, Mapping) or hasattr(history, "columns"):
-        contexts, arms, given, rewards = learner.reader.columns(history, arm, reward, features)
-    elif isinstance(history, tuple | list) and len(history) == 3 + described:
-        contexts, arms, *given, rewards = history
-        given = given[0] if given else None
-    elif described:
-        raise ValueError("a history is a table, or four: contexts, arms, features, rewards")
-    else:
-        raise ValueError("a history is a table, or three arrays: contexts, arms, rewards")
-    names = np.asarray(arms).tolist() if isinstance(arms, np.ndarray) else list(arms)
-    return contexts, names, given, rewards
-
-
-def _pieces(names: list[Arm], most: int | None) -> Iterator[slice]:
-    """Yield parts of a history with at most this many different arms each; None for one part."""
-    first, seen = 0, set[Arm]()
-    for i, name in enumerate(names):
-        if most is not None and len(seen) == most and name not in seen:
-            yield slice(first, i)
-            first, seen = i, set()
-        seen.add(name)
-    yield slice(first, len(names))
-
-
-class Guard:
-    """The lock of an agent, and that of whoever writes it to a file.
-
-    A signal handler runs in the thread that it interrupts, which may have the lock: it may save the
-    agent, which is right at every moment, but not call anything that changes it.
-    """
-
-    __slots__ = ("_files", "lock")
-
-    def __init__(self) -> None:
-        self.lock, self._files = threading.RLock(), threading.RLock()
-
-    def alone(self) -> Any:
-        """Return the lock, for a `with` statement; raise if this thread has it already."""
-        if self.lock._is_owned():  # type: ignore[attr-defined]
-            raise RuntimeError(
-                "the agent was called from a signal handler in the middle of another call; only "
-                "save can be"
-            )
-        return self.lock
-
-    def writing(self) -> Any:
-        """Return the lock for writing files; of a handler in the middle of a call, that it has."""
-        # Whoever writes may wait for that call.
-        return self.lock if self.lock._is_owned() else self._files  # type: ignore[attr-defined]
-
-
-# All agents of this process, for forks; the locks that a fork has taken, and who forks.
-_AGENTS: "weakref.WeakSet[Agent]" = weakref.WeakSet()
-_forking = threading.RLock()
-_held: list[Any] = []
-
-
-def _before_fork() -> None:
-    """Wait until no other thread is in the middle of a call.
-
-    Each lock is written down before it is taken, and afterwards given back if it was: a signal
-    handler may raise in between, and Python then forks all the same.
-    """
-    _forking.acquire()
-    _held.clear()
-    for agent in list(_AGENTS):
-        _held.append(agent._guard.lock)
-        agent._guard.lock.acquire()
-
-
-def _after_fork_in_parent() -> None:
-    while _held:
-        _release(_held.pop())
-    _release(_forking)
-
-
-def _release(lock: Any) -> None:
-    with contextlib.suppress(RuntimeError):  # it was not taken
-        lock.release()
-
-
-def _after_fork_in_child() -> None:
-    """Go on from the same state with draws and ids of the child's own."""
-    agents = list(_AGENTS)
-    _after_fork_in_parent()
-    for agent in agents:
-        agent._guard = Guard()
-        agent._learner.reseed(None)
-        word = np.random.SeedSequence().generate_state(1, np.uint64)[0]
-        agent._learner.known.books.checksum[0] ^= word
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork,
-        after_in_parent=_after_fork_in_parent,
-        after_in_child=_after_fork_in_child,
-    )

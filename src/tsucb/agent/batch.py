@@ -6,7 +6,9 @@ The decisions are those that would be made one by one, up to the rounding of tha
 """
 
 import functools
+import math
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
@@ -19,13 +21,15 @@ from tsucb.agent.machine import (
     DECISIONS,
     FUNCTIONS,
     MATRIX,
-    OBSERVATIONS,
+    Checksums,
     PlainMachine,
+    decision_id,
     hashed,
     laid_out,
+    next_step,
     player_of,
 )
-from tsucb.agent.open_decisions import Checksums, decision_id, decision_ids
+from tsucb.agent.open_decisions import OpenDecision
 from tsucb.agent.seen import next_arm_seen, write_reason
 from tsucb.checks import SMALLEST, flushed
 from tsucb.compiler import compiled, offers
@@ -77,20 +81,26 @@ class DecisionBatch(Sequence[Decision]):
         self.numbers, self.checksums, self.time = numbers, checksums, time  # of the ids
         # Of each decision: the index of its arm, and of the policy's favourite, which is -1 - i for
         # first pulls; what was seen of all arms, and the belief, where they were kept.
-        self._offer, self._places, self._favourites = offer, places, favourites
+        self.places, self._offer, self._favourites = places, offer, favourites
         self._policy, self._seen, self._beliefs = policy, seen, beliefs
 
     @functools.cached_property
     def ids(self) -> list[str]:
         """The ids under which to report their rewards."""
-        return decision_ids(self.numbers, self.checksums)
+        pairs = zip(self.numbers.tolist(), self.checksums.tolist(), strict=True)
+        return [f"{number}-{checksum:x}" for number, checksum in pairs]  # see `decision_id`
+
+    def entries(self, rows: list[bytes]) -> Iterator[OpenDecision]:
+        """Return what is kept of each open decision, which is learned from its row."""
+        arms = (self._offer.names[place] for place in self.places.tolist())
+        return zip(self.numbers.tolist(), repeat(self.time), arms, rows)
 
     @property
     def arms(self) -> Any:
         """(N,) the names of the arms to play."""
         names = np.array([*self._offer.names, None], dtype=object)[:-1]
         plain = np.array(names.tolist()) if len({type(name) for name in names}) == 1 else names
-        return plain[self._places]
+        return plain[self.places]
 
     @property
     def probabilities(self) -> Floats:
@@ -99,12 +109,12 @@ class DecisionBatch(Sequence[Decision]):
             return np.array([known_probability(decision) for decision in self])
         share = self._policy.epsilon if isinstance(self._policy, Exploring) else 0.0
         first_pulls = self._favourites < 0
-        hit = self._places == np.where(first_pulls, -1 - self._favourites, self._favourites)
+        hit = self.places == np.where(first_pulls, -1 - self._favourites, self._favourites)
         chance = (1 - share) * hit + share / max(len(self._offer.names), 1)
         return np.asarray(chance) if share else np.where(first_pulls, chance, np.nan)
 
     def __len__(self) -> int:
-        return int(self._places.size)
+        return int(self.places.size)
 
     @overload
     def __getitem__(self, index: int) -> Decision: ...
@@ -115,7 +125,7 @@ class DecisionBatch(Sequence[Decision]):
             return [self[i] for i in range(*index.indices(len(self)))]
         i = range(len(self))[index]
         id = decision_id(int(self.numbers[i]), int(self.checksums[i]))
-        arm = self._offer.names[self._places[i]]
+        arm = self._offer.names[self.places[i]]
         seen = b"" if self._seen is None else self._seen[i].tobytes()
         belief = self._beliefs[i] if self._beliefs else None
         return Decision(id, arm, self._offer, self._policy, seen, belief, self.time)
@@ -161,10 +171,11 @@ class Aside(NamedTuple):
 
 
 def decide_many(
-    known: Knowledge, policy: Any, contexts: Floats, offer: Offer, now: float
+    known: Knowledge, policy: Any, values: Floats, offer: Offer, now: float
 ) -> tuple[DecisionBatch, Aside]:
     """Decide for every context, of finite numbers; return also the counts after it."""
-    books, machine, count = known.books, known.machine, len(contexts)
+    books, machine, count = known.books, known.made, len(values)
+    contexts = np.ascontiguousarray(values.reshape(count, math.prod(values.shape[1:])))
     aside = Aside(books.counts.copy(), books.checksum.copy(), books.chosen.copy())
     places, favourites = np.zeros((2, count), dtype=np.int64)
     checksums = np.zeros(count, dtype=np.uint64)
@@ -194,20 +205,11 @@ def _decide_plainly(
     checksums: Checksums, seen: Floats, beliefs: list[Any],
 ) -> None:  # fmt: skip
     """Decide one after the other in plain Python, and keep every belief."""
-    books = machine.books
-    machine.books = books._replace(chosen=aside.chosen)
-    try:
-        for i, x in enumerate(contexts):
-            step = int(aside.counts[DECISIONS] + aside.counts[OBSERVATIONS]) + 1
-            places[i] = machine.choice(x.ravel(), columns, step, seen[i])
-            beliefs.append(machine.belief)
-            words = np.ascontiguousarray(x).ravel().view(np.uint64)
-            token = books.tokens[columns[places[i]]]
-            aside.checksum[0] = checksums[i] = hashed(aside.checksum[0], token, words)
-            aside.chosen[columns[places[i]]] += 1
-            aside.counts[DECISIONS] += 1
-    finally:
-        machine.books = books
+    for i, x in enumerate(contexts):
+        places[i] = machine.choice(x, columns, next_step(aside.counts), aside.chosen, seen[i])
+        beliefs.append(machine.belief)
+        count_aside(machine.own_books.tokens, x.view(np.uint64), columns[places[i]], *aside)
+        checksums[i] = aside.checksum[0]
 
 
 def _decide_compiled(
@@ -215,7 +217,7 @@ def _decide_compiled(
     checksums: Checksums, favourites: Integers,
 ) -> Any:  # fmt: skip
     """Decide by compiled code, some contexts at a time; return what was seen, if it is not much."""
-    model, machine, count = known.model, known.machine, len(contexts)
+    model, machine, count = known.model, known.made, len(contexts)
     predicts = offers(predicted_belief, type(model)) and model.initial_pulls == 0
     kept = count * (4 * columns.size + 2) <= MOST_SEEN
     wide = 2 if predicts else 4 * columns.size + 2
@@ -252,9 +254,9 @@ def any_tiny(values):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def count_aside(books, words, column, counts, checksum, chosen):  # type: ignore[no-untyped-def]
+def count_aside(tokens, words, column, counts, checksum, chosen):  # type: ignore[no-untyped-def]
     """Do what `count_decision` does, in copies of the counts."""
-    checksum[0] = hashed(checksum[0], books.tokens[column], words)
+    checksum[0] = hashed(checksum[0], tokens[column], words)
     chosen[column] += 1
     counts[DECISIONS] += 1
 
@@ -263,15 +265,14 @@ def count_aside(books, words, column, counts, checksum, chosen):  # type: ignore
 def _decide_rows(deciding, contexts, columns, places, checksums, counts, checksum, chosen, seen):  # type: ignore[no-untyped-def]
     """Decide for one context after the other."""
     learning = deciding.learning
-    books = learning.accounts.books
+    tokens = learning.books.tokens
     for i in range(places.size):
         values = contexts[i]
-        step = counts[DECISIONS] + counts[OBSERVATIONS] + 1
         context = laid_out(values, learning.room, columns)
         player, rng = player_of(deciding, chosen), deciding.stream.rng
-        choice = next_arm_seen(player, context, columns, step, rng, seen[i])
+        choice = next_arm_seen(player, context, columns, next_step(counts), rng, seen[i])
         words = values.view(np.uint64)
-        count_aside(books, words, columns[choice.arm], counts, checksum, chosen)
+        count_aside(tokens, words, columns[choice.arm], counts, checksum, chosen)
         places[i], checksums[i] = choice.arm, checksum[0]
 
 
@@ -281,17 +282,17 @@ def _choose_rows(  # type: ignore[no-untyped-def]
 ):
     """Do the same where the moments of all arms are known for every context."""
     learning, policy, rng = deciding.learning, deciding.policy, deciding.stream.rng
-    books, model, state = learning.accounts.books, learning.model, learning.state
+    tokens, model, state = learning.books.tokens, learning.model, learning.state
     # No counting of references to the rows of these.
     contexts, columns, reasons = borrowed(contexts), borrowed(columns), borrowed(reasons)
     mean, std = borrowed(mean), borrowed(std)
     for i in range(places.size):
-        step = counts[DECISIONS] + counts[OBSERVATIONS] + 1
+        step = next_step(counts)
         belief = predicted_belief(model, state, mean[i], std[i], columns, step, rng)
         choice = choose(policy, belief, rng)
         write_reason(reasons[i], choice)
         words = contexts[i].view(np.uint64)
-        count_aside(books, words, columns[choice.arm], counts, checksum, chosen)
+        count_aside(tokens, words, columns[choice.arm], counts, checksum, chosen)
         places[i], checksums[i] = choice.arm, checksum[0]
 
 

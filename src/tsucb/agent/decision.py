@@ -1,7 +1,7 @@
 """Decisions of a live agent, one or a list, and why they were made."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,8 +9,9 @@ import numpy as np
 from tsucb.agent.knowledge import Offer
 from tsucb.beliefs.belief import Belief
 from tsucb.contexts.readers import Arm
-from tsucb.display import text_table
+from tsucb.display import html_table, text_table
 from tsucb.extras import require
+from tsucb.models.change import NoticedChange
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.ts_ucb import TSUCB
@@ -51,6 +52,11 @@ class Decision:
 
     def __repr__(self) -> str:
         return f"Decision(id={self.id!r}, arm={self.arm!r})"
+
+    def _repr_html_(self) -> str:
+        """Return the decision as a notebook shows it: with its reasons, where they were kept."""
+        line = html_table(["id", "arm"], [[self.id, str(self.arm)]])
+        return line + (self.explain()._repr_html_() if self._seen else "")
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -111,8 +117,9 @@ class Decision:
                 "of so many decisions at once, what was seen of every arm is not kept; decide for "
                 "fewer contexts at a time"
             )
-        weighed = getattr(self._policy, "target_name", "target")
-        return Explanation.of(self._offer.names, self.arm, str(self._policy), weighed, self._seen)
+        weighed, offer = getattr(self._policy, "target_name", "target"), self._offer
+        made = Explanation.of(offer.names, self.arm, str(self._policy), weighed, self._seen)
+        return replace(made, changes=offer.changes)
 
     @property
     def seen(self) -> bytes:
@@ -139,6 +146,8 @@ class Explanation:
     favourite
         What the policy itself would have played, as an index: not the chosen arm where a floor had
         another played at random. The chosen one by default.
+    changes
+        Changes of rewards that the model had noticed before.
     """
 
     arms: tuple[Arm, ...]
@@ -151,6 +160,7 @@ class Explanation:
     target: float
     target_name: str = "target"
     favourite: int | None = None
+    changes: tuple[NoticedChange, ...] = ()
 
     _verb = "chose"
 
@@ -224,20 +234,29 @@ class Explanation:
         rows[self.chosen][-1] = "<"
         return ["arm", *columns, "chosen"], rows
 
-    def __str__(self) -> str:
+    def _title(self) -> str:
+        """Return the first line of the explanation; all of it for first pulls."""
+        arm, own = self.arms[self.chosen], self._own
         if np.isnan(self.mean).any():
             reason = "its model asks for first pulls"
-            if self._own != self.chosen:
+            if own != self.chosen:
                 reason = f"the floor of {self.policy} took it at random"
-            return f"{self.arms[self.chosen]!r} was pulled because {reason}"
-        lines = [f"{self.policy} {self._verb} {self.arms[self.chosen]!r}"]
-        if self._own != self.chosen:
-            lines[0] += f" at random, instead of {self.arms[self._own]!r}"
+            return f"{arm!r} was pulled because {reason}"
+        line = f"{self.policy} {self._verb} {arm!r}"
+        if own != self.chosen:
+            line += f" at random, instead of {self.arms[own]!r}"
         if not math.isnan(self.target):
-            lines[0] += f": {self.target_name} = {self.target:.4g}"
-        if self._by_ratio:
-            lines[0] += f", α_t = {self.alpha:.4g}"
-        return "\n".join([*lines, text_table(*self._rows())])
+            line += f": {self.target_name} = {self.target:.4g}"
+        return line + (f", α_t = {self.alpha:.4g}" if self._by_ratio else "")
+
+    def __str__(self) -> str:
+        first_pull = np.isnan(self.mean).any()
+        table = "" if first_pull else "\n" + text_table(*self._rows())
+        return "\n".join([self._title() + table, *map(str, self.changes)])
+
+    def _repr_html_(self) -> str:
+        """Return the explanation as a notebook shows it."""
+        return html_table(*self._rows(), self._title(), self.chosen)
 
 
 class ArmEstimates(Explanation):
@@ -294,7 +313,7 @@ class Ranking:
         names = tuple(self._offer.names[i] for i in left)
         seen = self._seen[place, : 4 * len(left) + 2].tobytes()
         arm, id = self.arms[place], place_id(self.id, place)
-        offer = Offer(names, self._offer.columns[left])
+        offer = Offer(names, self._offer.columns[left], self._offer.changes)
         return Decision(id, arm, offer, self._policy, seen, None, self.time)
 
     def explain(self, place: int) -> Explanation:

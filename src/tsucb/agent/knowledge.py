@@ -1,4 +1,4 @@
-"""What an agent knows of its arms: columns of the model's state, counts, and open decisions.
+"""What an agent knows of its arms: columns of the model's state, and counts.
 
 A decision or a reward changes the arrays in a `Knowledge`, by one call of compiled code each.
 Anything larger (arms that come and go, wider contexts, training, a history) makes another
@@ -7,48 +7,30 @@ finds the old or the new, never a mixture.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsucb.agent.machine import (
-    CLOSED,
-    DUE,
-    OBSERVATIONS,
-    PER_COLUMN,
-    Books,
-    padded,
-    split_of,
-)
-from tsucb.agent.open_decisions import (
-    LEARNED,
-    QUEUED,
-    OpenTable,
-    close_row,
-    empty_table,
-    open_rows,
-    packed_table,
-)
-from tsucb.checks import flushed
-from tsucb.compiler import compiled
+from tsucb.agent.machine import DECISIONS, DUE, Books
 from tsucb.contexts.readers import Arm
 from tsucb.contexts.values import listed, shown
-from tsucb.models.model import Model, learn_many, training_due, trains, update
+from tsucb.models.change import NoticedChange
+from tsucb.models.model import Model
 from tsucb.models.state import State
-from tsucb.numeric.arrays import Floats, Integers
-from tsucb.step import runs_compiled
+from tsucb.numeric.arrays import Integers
 from tsucb.structure import copied, leaves
 
 MOST_NUMBERS = 2**30  # of a state that grows with contexts: 8 GB
 
 
 class Offer(NamedTuple):
-    """Arms to choose from, and the columns of the state that belong to them."""
+    """Arms to choose from, the columns of the state that belong to them, and noticed changes."""
 
     names: tuple[Arm, ...]
     columns: Integers
+    changes: tuple[NoticedChange, ...] = ()
 
 
 class Knowledge:
@@ -61,32 +43,38 @@ class Knowledge:
     arms
         The column of every arm, in the order in which the arms were added; those that come with the
         decisions by their last use.
-    books, table
-        The counts of every column, and the open decisions.
+    books
+        The counts of every column.
+    born
+        How many decisions had been made when an arm was added, where that is not 0. Those before
+        are of an earlier arm of the same name.
     free
         Columns of no arm, for those that come with the decisions.
-    departed
-        Names of arms that left while decisions for them were open.
     """
 
     # Slots are found faster.
-    __slots__ = ("_everyone", "arms", "books", "departed", "free", "machine", "model",
-                 "names", "state", "table", "wanted", "width")  # fmt: skip
+    __slots__ = ("arms", "books", "born", "everyone", "free", "machine", "made", "model", "names",
+                 "noticed", "state", "wanted", "width")  # fmt: skip
 
     def __init__(
-        self, model: Model, state: Any, arms: Mapping[Arm, int], books: Books, table: OpenTable,
-        free: Iterable[int] = (), departed: Iterable[Arm] = (),
+        self, model: Model, state: Any, arms: Mapping[Arm, int], books: Books,
+        born: Mapping[Arm, int] | None = None, free: Iterable[int] = (),
     ) -> None:  # fmt: skip
         self.model, self.state, self.arms = model, state, OrderedDict(arms)
-        self.books, self.table = books, table
-        self.free, self.departed = dict.fromkeys(free), list(departed)
-        self._everyone: Offer | None = None
+        self.books, self.born, self.free = books, dict(born or {}), dict.fromkeys(free)
+        self.everyone: Offer | None = None  # all arms, once they were asked for
         self.width = sum(model.context_shape(1)[-1:])  # of a row
-        self.names: list[Any] = [None] * books.chosen.size  # of the arm in every column
-        for name, column in self.arms.items():
-            self.names[column] = name
-        # What decides and learns, bound to all this; None while something is to be done before.
+        self.names: dict[int, Arm] = {column: name for name, column in self.arms.items()}
+        # Changes of rewards that the model has noticed, with the names of the arms.
+        self.noticed = tuple(
+            change._replace(arm=None if change.arm is None else self.names.get(int(change.arm)))
+            for change in model.changes(state)
+            if change.arm is None or change.arm in self.names
+        )
+        # What decides and learns, bound to all this. `machine` is None while something is to be
+        # done before the next call; `made` is the same one once there is any.
         self.machine: Any = None
+        self.made: Any = None
         # The arms as they are to be from the next call on; -1 for the column of a new one.
         self.wanted: dict[Arm, int] | None = None
 
@@ -95,18 +83,15 @@ class Knowledge:
         """Return what is known before any data."""
         arms = {name: i for i, name in enumerate(names)}
         count = model.arms(state)
-        books = blank_books(count)
+        books = Books.blank({"arm": count})
         for name, column in arms.items():
             books.tokens[column] = token_of(name)
-        free = range(len(arms), count)
-        return cls(model, state, arms, books, empty_table(0), free)
+        return cls(model, state, arms, books, free=range(len(arms), count))
 
-    @property
-    def everyone(self) -> Offer:
-        """All arms."""
-        if self._everyone is None:
-            self._everyone = self.offer(self.arms)
-        return self._everyone
+    def all_arms(self) -> Offer:
+        """Return all arms; `everyone` has them from then on."""
+        self.everyone = self.offer(self.arms)
+        return self.everyone
 
     @property
     def selects(self) -> bool:
@@ -116,16 +101,17 @@ class Knowledge:
     def offer(self, names: Iterable[Arm]) -> Offer:
         """Return some of the arms, in this order."""
         some = tuple(names)
-        return Offer(some, np.array([self.arms[name] for name in some], dtype=np.int64))
+        columns = np.array([self.arms[name] for name in some], dtype=np.int64)
+        return Offer(some, columns, self.noticed)
 
     def changed(self, **parts: Any) -> "Knowledge":
         """Return another `Knowledge` with some parts replaced."""
-        names = ("model", "state", "arms", "books", "table", "free", "departed")
+        names = ("model", "state", "arms", "books", "born", "free")
         return Knowledge(**{name: parts.get(name, getattr(self, name)) for name in names})
 
     def copied(self) -> "Knowledge":
-        """Return another with a state and counts of its own; the open decisions are shared."""
-        return self.changed(state=copied(self.state), books=copied(self.books))
+        """Return another with a state and counts of its own."""
+        return self.changed(state=copied(self.state), books=self.books.copy())
 
     def trained(self) -> "Knowledge":
         """Return another, whose model has been trained."""
@@ -134,62 +120,35 @@ class Knowledge:
         new.books.counts[DUE] = 0
         return new
 
-    # Learning
-
-    def learned(
-        self, columns: Integers, rows: Floats, rewards: Floats, observed: bool
-    ) -> "Knowledge":
-        """Return another after rewards for rows as wide as the model; training when it is due.
-
-        `observed`: they are of no decision that was counted before.
-        """
-        new = self.copied()
-        if not runs_compiled(new.model):
-            learn_plainly(new.model, new.state, columns, rows, rewards)
-        elif len(new.model.context_shape(1)) == 2:
-            room = np.zeros(new.model.context_shape(new.books.chosen.size))
-            learn_rows(new.model, new.state, room, flushed(rows), columns, rewards)
-        else:
-            learn_many(new.model, new.state, flushed(rows), columns, rewards)
-        np.add.at(new.books.pulls, columns, 1)
-        np.add.at(new.books.totals, columns, rewards)
-        if observed:
-            np.add.at(new.books.chosen, columns, 1)
-        new.books.counts[OBSERVATIONS if observed else CLOSED] += columns.size
-        return new
-
-    def drained(self) -> "Knowledge":
-        """Return another that has learned the queued rewards, and closed their decisions."""
-        table = packed_table(self.table)
-        queued = slice(int(table.sizes[QUEUED]))
-        queue, rewards = table.queue[queued].copy(), table.rewards[queued].copy()
-        rows = np.zeros((queue.size, sum(self.model.context_shape(1)[-1:])))
-        for line, i in zip(rows, queue.tolist(), strict=True):
-            values = table.values[table.starts[i] : table.starts[i] + table.lengths[i]]
-            padded(values, split_of(self.model), line)
-        new = self.learned(table.arms[queue], rows, rewards, observed=False)
-        table.sizes[[LEARNED, QUEUED]] = 0
-        for i in queue.tolist():
-            close_row(table, i)
-        return new.changed(table=table)
+    def is_current(self, name: Arm, number: int) -> bool:
+        """Return whether decision `number` for an arm is for the one that now has the name."""
+        return name in self.arms and self.born.get(name, 0) < number
 
     # Columns
 
+    def free_columns(self) -> Iterator[int]:
+        """Yield the columns of no arm; an interrupted `admit` may have left one among `free`."""
+        for column in reversed(self.free):
+            if column not in self.names or self.arms.get(self.names[column]) != column:
+                yield column
+
     def admit(self, name: Arm, column: int) -> None:
         """Give an arm that came with a decision a free column, which has its token already."""
-        self.free.pop(column, None)
+        if made := int(self.books.counts[DECISIONS]):
+            self.born[name] = made
         self.names[column] = name
-        self.arms[name] = column
-        self._everyone = None
+        self.arms[name] = column  # with this, it is an arm
+        self.free.pop(column, None)
+        self.everyone = None
 
     def with_room(self, arms: int) -> "Knowledge":
         """Return another with at least this many free columns, and half as many columns again."""
         count = self.books.chosen.size
         more = max(arms - len(self.free), count // 2, 8)
-        state = self.model.extend(self.state, more)
-        books = joined_books(self.books, blank_books(more))
         return self.changed(
-            state=state, books=books, free=[*self.free, *range(count, count + more)]
+            state=self.model.extend(self.state, more),
+            books=self.books.joined(Books.blank({"arm": more})),
+            free=[*self.free, *range(count, count + more)],
         )
 
     def without(self, names: Iterable[Arm]) -> "Knowledge":
@@ -198,14 +157,13 @@ class Knowledge:
         gone = np.array(list(leaving.values()), dtype=np.int64)
         new = self.copied()
         self.model.release(new.state, gone)
-        for name in PER_COLUMN:
-            getattr(new.books, name)[gone] = 0
-        places = np.arange(self.books.chosen.size)
-        places[gone] = -1
-        arms = {name: column for name, column in self.arms.items() if name not in leaving}
-        table, departed = self._moved(places)
-        free = [*self.free, *gone.tolist()]
-        return new.changed(arms=arms, table=table, departed=departed, free=free)
+        for counts in (new.books.tokens, new.books.chosen, new.books.pulls, new.books.totals):
+            counts[gone] = 0
+        arms, born = (
+            {name: value for name, value in each.items() if name not in leaving}
+            for each in (self.arms, self.born)
+        )
+        return new.changed(arms=arms, born=born, free=[*self.free, *gone.tolist()])
 
     def with_arms(self, wanted: Mapping[Arm, int]) -> "Knowledge":
         """Return another with these arms alone, in this order; column -1 stands for a new arm.
@@ -216,51 +174,26 @@ class Knowledge:
         old = {name: column for name, column in wanted.items() if column >= 0}
         new = [name for name, column in wanted.items() if column < 0]
         state, books, free = self.state, self.books, list(self.free)
-        count = books.chosen.size
-        places, staying = np.full(count, -1), np.array(list(old.values()), dtype=np.int64)
         if self.selects and (len(old) < len(self.arms) or free):
             if type(self.model).release is not Model.release:
                 state, here = copied(state), set(old.values())
                 gone = [column for column in self.arms.values() if column not in here]
                 self.model.release(state, np.array(gone, dtype=np.int64))
-            free, state = [], state.select(staying)
-            books = books._replace(**{name: getattr(books, name)[staying] for name in PER_COLUMN})
-            places[staying] = np.arange(staying.size)
+            staying = np.array(list(old.values()), dtype=np.int64)
+            free, state, books = [], state.select(staying), books.select(staying)
             old = {name: i for i, name in enumerate(old)}
-        else:
-            places[staying] = staying
-        count = books.chosen.size
+        count, made = books.chosen.size, int(books.counts[DECISIONS])
         if new:
-            state, books = (
-                self.model.extend(state, len(new)),
-                joined_books(books, blank_books(len(new))),
-            )
+            state = self.model.extend(state, len(new))
+            books = books.joined(Books.blank({"arm": len(new)}))
+        born = {name: before for name, before in self.born.items() if name in old}
         for i, name in enumerate(new):
             books.tokens[count + i] = token_of(name)
+            if made:
+                born[name] = made
         columns = old | {name: count + i for i, name in enumerate(new)}
-        table, departed = self._moved(places)
         arms = {name: columns[name] for name in wanted}
-        return self.changed(
-            state=state, books=books, arms=arms, table=table, departed=departed, free=free
-        )
-
-    def arm_name(self, column: int) -> Arm:
-        """Return the name of the arm of an open decision, which may have left."""
-        name: Arm = self.names[column] if column >= 0 else self.departed[-1 - column]
-        return name
-
-    def _moved(self, places: Integers) -> tuple[OpenTable, list[Arm]]:
-        """Return the open decisions with other columns of the arms, -1 for those that leave."""
-        table, rows = self.table, open_rows(self.table)
-        arms, names = table.arms.copy(), dict[Arm, int]()
-        before = arms[rows]
-        after = np.full(rows.size, -1)
-        here = before >= 0
-        after[here] = places[before[here]]
-        arms[rows] = after
-        for row, arm in zip(rows[after < 0].tolist(), before[after < 0].tolist(), strict=True):
-            arms[row] = -1 - names.setdefault(self.arm_name(arm), len(names))
-        return table._replace(arms=arms), list(names)
+        return self.changed(state=state, books=books, arms=arms, born=born, free=free)
 
     # Contexts
 
@@ -274,65 +207,7 @@ class Knowledge:
                 f"{8 * MOST_NUMBERS / 1e9:.0f} GB; give fewer features, or model="
                 "tsucb.HashedLinear()"
             )
-        state = self.model.widen(self.state, features, places)
-        return self.changed(model=model, state=state)
-
-
-def learn_plainly(
-    model: Model, state: Any, columns: Integers, rows: Floats, rewards: Floats
-) -> None:
-    """Learn rewards one after the other by a model's own `update`, training when it is due."""
-    train = None
-    for column, x, value in zip(columns.tolist(), rows, rewards.tolist(), strict=True):
-        context = np.zeros(model.context_shape(model.arms(state)) or (0,))
-        context[column if context.ndim == 2 else ...] = flushed(x)
-        model.update(state, context, column, value)
-        if trains(model) and training_due(model, state):
-            train = train or model.trainer([state])
-            train()
-
-
-def learn_rows(
-    model: Any, state: Any, room: Floats, rows: Floats, arms: Integers, rewards: Floats
-) -> None:
-    """Do what `tsucb.models.model.learn_many` does where every arm has a row."""
-    done, train = 0, None
-    while done < arms.size:
-        done = _learn_rows(model, state, room, rows, arms, rewards, done)
-        if training_due(model, state):
-            train = train or model.trainer([state])
-            train()
-
-
-@compiled
-def _learn_rows(model, state, room, rows, arms, rewards, first):  # type: ignore[no-untyped-def]
-    """Learn from observation `first` on, until training is due; return the number of the next."""
-    for i in range(first, arms.size):
-        for j in range(room.shape[1]):
-            room[arms[i], j] = rows[i, j]
-        update(model, state, room, arms[i], rewards[i])
-        if training_due(model, state):
-            return i + 1
-    return arms.size
-
-
-def blank_books(columns: int) -> Books:
-    """Return the counts before any data, for columns of no arm."""
-    return Books(
-        np.zeros(4, dtype=np.int64),
-        np.zeros(1, dtype=np.uint64),
-        np.zeros(columns, dtype=np.uint64),
-        np.zeros(columns, dtype=np.int64),
-        np.zeros(columns, dtype=np.int64),
-        np.zeros(columns),
-    )
-
-
-def joined_books(books: Books, more: Books) -> Books:
-    """Return counts with further columns."""
-    return books._replace(
-        **{name: np.append(getattr(books, name), getattr(more, name)) for name in PER_COLUMN}
-    )
+        return self.changed(model=model, state=self.model.widen(self.state, features, places))
 
 
 def token_of(name: Arm) -> int:
@@ -354,9 +229,3 @@ def known_name(name: Any, arms: Mapping[Arm, int]) -> Arm:
         known = listed(arms) or "none at all"
         raise ValueError(f"there is no arm {shown(name)}; the arms are {known}")
     return plain_name(name)
-
-
-def check_unique(names: tuple[Any, ...]) -> None:
-    """Raise ValueError if an arm is listed twice."""
-    if len(set(names)) < len(names):
-        raise ValueError("an arm is listed twice among those available; list each once")

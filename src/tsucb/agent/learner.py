@@ -4,68 +4,57 @@ A `Learner` owns how contexts are read, the model with its state, the policy and
 Whoever holds it keeps the decisions and decides when to learn: the agent in memory, the service in
 its event log. Nothing in it is locked: its owner calls it from one thread at a time.
 
-    learner = Learner(["red", "blue"], policy=tsucb.TSUCB(10), seed=0)     # as `Agent`'s settings
-    decision = learner.decide(context, arms)   # a `Decision` without an id
-    ranking = learner.rank(context, k, arms)   # a `Ranking` without an id
-
+    decision = learner.decide(context, arms)   # neither counts, nor learns columns, nor admits arms
     row = learner.read(context, arm, features) # the numbers of one arm; new columns are learned
     learner.count(arm)                         # a decision for this arm was made
     learner.learn(arm, row, reward)            # True, or False if there is no such arm any more
 
-`decide` and `rank` neither learn columns nor admit arms. A row is as wide as the columns known when
-it was read; keep it as it is (it may be written to a file), `learn` pads it. Two learners that are
-given the same calls of `read`, `count`, `learn`, `add_arm`, `remove_arm` and `compact`, in the same
-order, have the same `digest()`, whatever they decided meanwhile. Every row that is counted may be
-learned once, or never.
+A row is as wide as the columns known when it was read; keep it as it is (it may be written to a
+file), `learn` pads it. Every row that is counted may be learned once, or never. Two learners that
+are given the same calls of `read`, `count`, `learn`, `add_arm`, `remove_arm` and `compact`, in the
+same order, have the same `digest()`, whatever they decided meanwhile.
 
 Where arms come with the decisions (`Learner()` without a list of arms), `count` and `learn` admit
-the arm, which may take the place of the one that was longest unused. Where they are listed,
-`count` raises ValueError for an unknown arm and `learn` returns False: an application that removes
-an arm and adds another of the same name forgets the rows of the first one itself.
-
-    learner.add_arm(name); learner.remove_arm(name); learner.arms
-    learner.check_reward(value)                # a float that the model can learn from
-    learner.follow(policy); learner.reseed(seed)
-    learner.compact()                          # drop spare room, as a loaded learner has it
-    held = learner.hold()                      # quick; `held.to_bytes()`, `held.digest()` may be
-                                               # called later, in another thread
-    learner.to_bytes(); Learner.from_bytes(data); learner.digest()
-    learner.describe(context); learner.coefficients(); learner.arms_summary()
-    learner.width_after(context, arms)         # columns of the model once this is learned
-
-`from_bytes` also takes what `Agent.to_bytes` or `Agent.save` wrote, and leaves out its open
-decisions.
+the arm, which may take the place of the one that was longest unused. Where they are listed, an
+application that removes an arm and adds another of the same name forgets the rows of the first one
+itself.
 """
 
-import math
-from collections.abc import Iterable, Mapping, Sequence, Set
-from numbers import Real
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tsucb.agent.decision import Decision, Ranking
-from tsucb.agent.knowledge import (
-    Knowledge,
-    Offer,
-    check_unique,
-    known_name,
-    plain_name,
-    token_of,
-)
+from tsucb.agent.knowledge import Knowledge, Offer, known_name, plain_name, token_of
 from tsucb.agent.machine import (
+    CLOSED,
     COUNTED,
     DUE,
     LONG,
     NOT_FINITE,
-    OBSERVED,
-    ONLY_QUEUE,
+    NOT_SPLIT,
+    RETURNED,
     Machine,
+    decision_id,
     make_machine,
     split_of,
 )
-from tsucb.agent.open_decisions import NOT_SPLIT, QUEUED, has_room, roomier_table
-from tsucb.checks import SMALLEST, between, flushed, truth, whole_number, within
+from tsucb.agent.settings import (
+    READ_ANY,
+    arm_names,
+    check_ordered,
+    check_policy,
+    check_seed,
+    features_of_arms,
+    named_model,
+    plain_features,
+    restricts_rewards,
+    reward_number,
+    whole_policy,
+)
+from tsucb.checks import LARGEST, SMALLEST, between, flushed, truth, whole_number, within
 from tsucb.contexts.readers import (
     NOBODY,
     Arm,
@@ -75,19 +64,15 @@ from tsucb.contexts.readers import (
     Reading,
     laid_out_for,
     make_reader,
-    narrow_row,
+    narrow_rows,
     wanted_width,
 )
 from tsucb.contexts.values import shown
 from tsucb.extras import require
-from tsucb.models.adaptive_linear import AdaptiveLinear
+from tsucb.models.change import NoticedChange
 from tsucb.models.forgetting import Forgetting
-from tsucb.models.hashed_linear import HashedLinear
-from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.model import Model, check_finite
 from tsucb.numeric.arrays import Floats, Integers
-from tsucb.policies.exploring import Exploring
-from tsucb.policies.ts_ucb import TSUCB
 from tsucb.step import start
 from tsucb.streams import POLICY, stream
 from tsucb.structure import leaves
@@ -98,6 +83,34 @@ if TYPE_CHECKING:
     from tsucb.agent.snapshot import Held
 
 _TEXT = (str, bytes)
+
+
+class Question(NamedTuple):
+    """A context with the arms that are offered, as given and as read."""
+
+    context: Context
+    arms: Any
+    offered: Offered
+    reading: Reading
+    many: bool
+
+
+class Lesson(NamedTuple):
+    """Rewards to learn: their rows behind each other, which end at `ends`; see `machine`."""
+
+    values: Floats
+    ends: Integers
+    columns: Integers
+    kinds: Integers
+    rewards: Floats
+
+    @classmethod
+    def of(cls, rows: list[bytes], columns: Any, kinds: Any, rewards: Any) -> "Lesson":
+        """Return rewards for rows as they were read."""
+        ends = np.cumsum([len(row) // 8 for row in rows], dtype=np.int64)
+        places, kinds = np.array(columns, dtype=np.int64), np.array(kinds, dtype=np.int64)
+        values = np.frombuffer(b"".join(rows)) if rows else np.zeros(0)
+        return cls(values, ends, places, kinds, np.array(rewards, dtype=np.float64))
 
 
 class Learner:
@@ -118,12 +131,12 @@ class Learner:
     True
     """
 
-    __slots__ = ("_restricted", "coming", "keep_beliefs", "known", "most_arms", "policy", "reader",
-                 "rng")  # fmt: skip
+    __slots__ = ("_restricted", "coming", "described", "keep_beliefs", "known", "most_arms",
+                 "policy", "reader", "rng")  # fmt: skip
 
     def __init__(
         self,
-        arms: Sequence[Arm] | None = None,
+        arms: Sequence[Arm] | Mapping[Arm, Any] | None = None,
         features: int | Sequence[str] | None = None,
         *,
         model: Model | None = None,
@@ -137,47 +150,54 @@ class Learner:
         most_arms: int = 10_000,
         keep_beliefs: bool = False,
     ) -> None:
-        coming = arms is None
-        if coming and model is None and (features is not None or transformer is not None):
+        coming, described = arms is None, features_of_arms(arms)
+        if (coming or described) and model is None and not (features is None is transformer):
             raise ValueError(
-                "an agent without a list of arms reads contexts and arms as they come; leave off "
-                "features and transformer, or list the arms"
+                "an agent without a list of arms, or with features of arms, reads contexts and "
+                "arms as they come; leave off features and transformer, or list the arms"
             )
-        names, plain = _named_model(
-            features, HybridLinear(0) if coming and model is None else model
-        )
-        any_form = model is None or (isinstance(model, HashedLinear) and not model.features)
+        names, plain = named_model(features, model, coming or bool(described), arms)
+        any_form = model is None or (isinstance(model, READ_ANY) and not model.features)
         any_form = any_form and features is None and transformer is None
         gamma = between("forgetting", forgetting, 0, 1)
         whole: Any = plain if gamma == 1 else Forgetting(plain, gamma)
-        policy = check_policy(TSUCB(10) if policy is None else policy)
-        if exploration != 0:
-            if not isinstance(exploration, Real) or not 0 < exploration <= 1:
-                raise ValueError(f"exploration must be from 0 to 1, but it is {shown(exploration)}")
-            policy = Exploring(policy, float(exploration))
-        entropy = check_seed(seed)
+        policy, entropy = whole_policy(policy, exploration), check_seed(seed)
         reader = make_reader(whole, names, transformer, streaming, categories, any_form)
         if coming and not reader.per_arm:
             raise ValueError(
                 f"{type(plain).__name__} needs a list of arms; only a model with features for "
                 "every arm, such as HybridLinear, can take arms that come with the decisions"
             )
-        listed_arms = () if arms is None else _arm_names(arms)
+        listed_arms = () if arms is None else arm_names(arms)
         # The streams of run 0 of a simulation: with instant rewards the agent plays the same arms.
         state = start(whole, len(listed_arms) or 1, entropy, 0)
         known = Knowledge.start(whole, listed_arms, state)
         self._set(reader, known, policy, stream(entropy, 0, POLICY), coming,
                   whole_number("most_arms", most_arms, least=1),
-                  truth("keep_beliefs", keep_beliefs))  # fmt: skip
+                  truth("keep_beliefs", keep_beliefs), {})  # fmt: skip
+        for name, each in described.items():
+            self._describe_arm(name, each)
 
     def _set(
         self, reader: Reader, known: Knowledge, policy: Any, rng: np.random.Generator,
-        coming: bool, most_arms: int, keep_beliefs: bool,
+        coming: bool, most_arms: int, keep_beliefs: bool, described: dict[Arm, Any],
     ) -> None:  # fmt: skip
         self.reader, self.known, self.policy, self.rng = reader, known, policy, rng
         self.coming = coming  # whether arms come with the decisions
         self.most_arms, self.keep_beliefs = most_arms, keep_beliefs
-        self._restricted = _restricts_rewards(known.model)
+        self.described = described  # the features of listed arms, where they were given once
+        self._restricted = restricts_rewards(known.model)
+
+    def _describe_arm(self, name: Arm, features: Any) -> None:
+        """Remember the features of a listed arm; raise if the model knows none, or not these."""
+        if features is not None:
+            if self.coming or not self.reader.per_arm:
+                self.reader.refuse_features()
+            self.reader.parts[-1].peek(features)
+            self.described = {**self.described, name: plain_features(features)}
+
+    def _features_of(self, names: Iterable[Arm]) -> list[Any] | None:
+        return [self.described.get(name) for name in names] if self.described else None
 
     @classmethod
     def of(cls, *parts: Any) -> "Learner":
@@ -226,6 +246,10 @@ class Learner:
         table = pd.DataFrame(rows, columns=["arm", "feature", "mean", "std"])
         return table.set_index(["arm", "feature"])
 
+    def changes(self) -> list[NoticedChange]:
+        """Return the last changes of rewards that were noticed, the oldest first."""
+        return list(self.prepared().noticed)
+
     def arms_summary(self) -> "pd.DataFrame":
         """Return one row per arm: pulls and mean reward."""
         require("tables", "pandas")
@@ -241,47 +265,39 @@ class Learner:
     # Before every call
 
     def prepared(self) -> Knowledge:
-        """Return what is known with nothing left to do: arms have columns, rewards are learned."""
+        """Return what is known with nothing left to do: arms have columns, the model is trained."""
         known = self.known
-        if known.wanted is not None:
-            self.known = known = known.with_arms(known.wanted)
         if known.machine is None:
-            known.machine = self.machine_for(known)
-        if known.books.counts[DUE] or known.table.sizes[QUEUED]:
-            self.catch_up()
-        return self.known
+            if known.wanted is not None:
+                known = known.with_arms(known.wanted)
+            if known.books.counts[DUE]:
+                known = known.trained()
+            self.machine_for(known)
+            self.known = known
+            known.machine = known.made
+        return known
 
     def machine_for(self, known: Knowledge) -> Machine:
         """Return what decides and learns, bound to what is known."""
-        return known.machine or make_machine(self.policy, known, self.rng, self.keep_beliefs)
-
-    def catch_up(self) -> None:
-        """Train if that is due, and learn the rewards that are queued."""
-        while True:
-            known = self.known
-            if known.machine is None:
-                known.machine = self.machine_for(known)
-            if known.books.counts[DUE]:
-                self.known = known.trained()
-            elif not known.table.sizes[QUEUED]:
-                return
-            elif known.machine.learn is None:
-                self.known = known.drained()
-            else:
-                known.machine.learn(b"", 0, ONLY_QUEUE, 0.0)
+        if known.made is None:
+            known.made = make_machine(self.policy, known, self.rng, self.keep_beliefs)
+        machine: Machine = known.made
+        return machine
 
     # Arms
 
-    def add_arm(self, name: Arm) -> None:
+    def add_arm(self, name: Arm, features: Any = None) -> None:
         """Add an arm, about which nothing but the prior is known."""
         plain = plain_name(name)
         if plain in self.arms_by_name:
             raise ValueError(f"there is an arm {shown(plain)} already; choose another name")
+        self._describe_arm(plain, features)
         self._changing()[plain] = -1
 
     def remove_arm(self, name: Arm) -> None:
         """Forget an arm."""
         plain = known_name(name, self.arms_by_name)
+        self.described = {arm: each for arm, each in self.described.items() if arm != plain}
         del self._changing()[plain]
 
     def _changing(self) -> dict[Arm, int]:
@@ -303,25 +319,27 @@ class Learner:
         if arms is None and not self.coming:
             if not self.reader.per_arm:
                 return NOBODY
-            return Offered(self.arms, None, self.arms_by_name)
+            return Offered(self.arms, self._features_of(self.arms), self.arms_by_name)
+        check_ordered(arms)
         if isinstance(arms, _TEXT) or not isinstance(arms, Iterable):
             raise TypeError(
                 "say which arms are offered: a list of their names, or a mapping of names to "
                 "features" if self.coming else
                 f"arms must be a list of names, such as [{shown(arms)}]"
             )  # fmt: skip
-        features = list(arms.values()) if isinstance(arms, Mapping) else None
         if self.coming:
             names = tuple([n if type(n) is str else plain_name(n) for n in arms])
         else:
             names = tuple([known_name(name, self.arms_by_name) for name in arms])
-        check_unique(names)
+        if len(set(names)) < len(names):
+            raise ValueError("an arm is listed twice among those available; list each once")
+        features = list(arms.values()) if isinstance(arms, Mapping) else self._features_of(names)
         return Offered(names, features, names if self.coming else self.arms_by_name)
 
     def _offer(self, known: Knowledge, arms: Any, offered: Offered) -> tuple[Knowledge, Offer]:
         """Return the columns of arms that are offered; with room for those that are not known."""
         if arms is None and not self.reader.per_arm:
-            offer = known.everyone
+            offer = known.everyone or known.all_arms()
         elif self.coming:
             known, offer = self._with_strangers(known, offered.names)
         else:
@@ -333,9 +351,11 @@ class Learner:
     def _with_strangers(self, known: Knowledge, names: tuple[Arm, ...]) -> tuple[Knowledge, Offer]:
         """Return columns of arms that may not be known; those have columns of no arm."""
         new = [name for name in names if name not in known.arms]
-        if len(new) > len(known.free):
+        columns = list(islice(known.free_columns(), len(new)))
+        if len(columns) < len(new):
             known = self._roomier(known.changed(), names, len(new))
-        places = dict(zip(new, reversed(known.free), strict=False))
+            columns = list(islice(known.free_columns(), len(new)))
+        places = dict(zip(new, columns, strict=True))
         for name, column in places.items():
             known.books.tokens[column] = token_of(name)
         columns = [places[name] if name in places else known.arms[name] for name in names]
@@ -351,20 +371,21 @@ class Learner:
         if excess > 0 and spare > 0:
             count = min(max(excess, spare // 10), spare)
             known = known.without(list(known.arms)[:count])
-        return known if len(known.free) >= new else known.with_room(new)
-
-    def use(self, known: Knowledge, name: Arm, column: int) -> None:
-        """Note that an arm which comes with the decisions is used, and admit it if it is new."""
-        if name not in known.arms:
-            known.admit(name, column)
-        known.arms.move_to_end(name)
+        free = sum(1 for _ in known.free_columns())
+        return known if free >= new else known.with_room(new + len(known.free) - free)
 
     def admitted(self, known: Knowledge, names: tuple[Arm, ...]) -> tuple[Knowledge, Integers]:
         """Return the columns of arms that come with the decisions, after admitting new ones."""
         known, offer = self._with_strangers(known, names)
-        for name, column in zip(names, offer.columns.tolist(), strict=True):
-            self.use(known, name, column)
+        self.use(known, names, offer.columns)
         return known, offer.columns
+
+    def use(self, known: Knowledge, names: Iterable[Arm], columns: Integers) -> None:
+        """Note that arms which come with the decisions are used, and admit those that are new."""
+        for name, column in zip(names, columns.tolist(), strict=True):
+            if name not in known.arms:
+                known.admit(name, column)
+            known.arms.move_to_end(name)
 
     def column_of(self, known: Knowledge, arm: Arm) -> tuple[Knowledge, int]:
         """Return the column of an arm, which is admitted if it comes with this call."""
@@ -375,31 +396,83 @@ class Learner:
 
     # Deciding
 
-    def decide(self, context: Context = None, arms: Any = None) -> Decision:
-        """Choose an arm; count and learn nothing. The decision has no id."""
-        offered = self.offered(arms)
-        return self.decide_read(self.reader.read(context, offered, learn=False), arms, offered)
+    def ask(self, context: Context, arms: Any, learn: bool = True, many: bool = False) -> Question:
+        """Read a context, or several, and the arms that are offered; nothing has changed.
 
-    def decide_read(self, reading: Reading, arms: Any, offered: Offered) -> Decision:
-        """Do what `decide` does for a context that was read without learning."""
-        known, offer = self._offer(self.prepared(), arms, offered)
-        return self.chosen(known, offer, laid_out_for(reading, known.model).tobytes())[1]
+        This takes long where code is to be compiled; nobody need be locked out meanwhile.
+        """
+        question = self._read(context, arms, self.offered(arms), learn, many)
+        known, x = self.known, question.reading.x
+        if self.reader.largest < LARGEST:  # which is all that encoders check for
+            check_finite(x, self.reader.largest)
+        if known.machine is None or x.shape[-1] > known.width or question.reading.z is not None:
+            self._compile_ahead(question.reading)
+        return question
 
-    def chosen(self, known: Knowledge, offer: Offer, x: bytes) -> tuple[int, Decision]:
-        """Choose among the arms offered; return the place of the arm, and a decision without id."""
-        known.machine = machine = self.machine_for(known)
-        place, _, seen = machine.decide(x, offer.columns, 0.0, False)
+    def _read(
+        self, context: Context, arms: Any, offered: Offered, learn: bool, many: bool
+    ) -> Question:
+        if many:
+            reading = self.reader.read_many(context, offered)
+        else:
+            reading = self.reader.read(context, offered, learn)
+        return Question(context, arms, offered, reading, many)
+
+    def placed(self, question: Question) -> tuple[Knowledge, Offer, Floats, Reading]:
+        """Return what would be known once a question is accepted: for `adopt`; nothing has changed.
+
+        The knowledge is as wide as the context and has columns for new arms. With it come the
+        offer, the context as the model takes it, and how it was read.
+        """
+        context, arms, offered, reading, many = question
+        if not self.reader.is_current(reading):
+            reading = self._read(context, arms, offered, True, many).reading
+        known, x = self.known, reading.x
+        if arms is None and reading.z is None and x.shape == (known.width,) and known.arms:
+            return known, known.everyone or known.all_arms(), x, reading
+        known, offer = self._offer(self.widened(reading), arms, offered)
+        self.machine_for(known)
+        return known, offer, laid_out_for(reading, known.model), reading
+
+    def commit(
+        self, known: Knowledge, offer: Offer, reading: Reading, x: bytes, places: Sequence[int]
+    ) -> tuple[int, str]:
+        """Accept a question that was placed, and count decisions in it; return number and id."""
+        self.adopt(reading, known)
+        columns = offer.columns[list(places)]
+        if self.coming:
+            self.use(known, [offer.names[place] for place in places], columns)
+        number, checksum = known.machine.count(x, columns)
+        return number, decision_id(number, checksum)
+
+    def chosen(
+        self, known: Knowledge, offer: Offer, x: bytes, now: float = 0.0, counting: bool = False
+    ) -> tuple[int, Decision]:
+        """Choose among the arms offered, and count the decision or not; return the arm's place."""
+        machine = known.made
+        place, id, seen = machine.decide(x, offer.columns, counting)
         if place == NOT_FINITE:
             check_finite(np.frombuffer(x), known.model.largest)
-        decision = Decision("", offer.names[place], offer, self.policy, seen, machine.belief, 0.0)
-        return place, decision
+        names = offer.names
+        return place, Decision(id, names[place], offer, self.policy, seen, machine.belief, now)
+
+    def decide(self, context: Context = None, arms: Any = None) -> Decision:
+        """Choose an arm; count and learn nothing. The decision has no id."""
+        return self.answer(self.ask(context, arms, learn=False))
+
+    def answer(self, question: Question) -> Decision:
+        """Do what `decide` does for a context that was read without learning."""
+        self.prepared()
+        known, offer, values, _ = self.placed(question)
+        return self.chosen(known, offer, values.tobytes())[1]
 
     def rank(self, context: Context, k: int, arms: Any = None) -> Ranking:
         """Choose a list of k different arms; count and learn nothing. It has no id."""
-        length, offered = whole_number("k", k, least=1), self.offered(arms)
-        reading = self.reader.read(context, offered, learn=False)
-        known, offer = self._offer(self.prepared(), arms, offered)
-        return self.ranked(known, offer, laid_out_for(reading, known.model).tobytes(), length)
+        length = whole_number("k", k, least=1)
+        question = self.ask(context, arms, learn=False)
+        self.prepared()
+        known, offer, values, _ = self.placed(question)
+        return self.ranked(known, offer, values.tobytes(), length)
 
     def ranked(self, known: Knowledge, offer: Offer, x: bytes, length: int) -> Ranking:
         """Choose a list among the arms offered, without an id."""
@@ -408,26 +481,30 @@ class Learner:
             raise ValueError(
                 f"a list of {length} cannot be made of {count} arms; make it shorter, or offer more"
             )
-        known.machine = machine = self.machine_for(known)
         places, seen = np.zeros(length, dtype=np.int64), np.full((length, 4 * count + 2), np.nan)
-        if machine.rank(x, offer.columns, places, seen) == NOT_FINITE:
+        if known.made.rank(x, offer.columns, places, seen) == NOT_FINITE:
             check_finite(np.frombuffer(x), known.model.largest)
         return Ranking("", offer, places, self.policy, seen, 0.0)
 
-    def placed(
-        self, reading: Reading, arms: Any, offered: Offered
-    ) -> tuple[Knowledge, Offer, Floats]:
-        """Return what would be known once the context is accepted, the offer, and the context.
+    def rows_of(self, values: Floats, places: Any) -> list[bytes]:
+        """Return the row that each of several decisions is learned from.
 
-        The knowledge is as wide as the context and has columns for new arms; nothing has changed.
+        `values` are their contexts (N, d), or (N, n, d) where each of n arms has a row; the arms
+        that were chosen are at `places`.
         """
-        known, offer = self._offer(self.widened(reading), arms, offered)
-        known.machine = self.machine_for(known)
-        return known, offer, laid_out_for(reading, known.model)
+        rows, split = values, split_of(self.model)
+        if rows.ndim == 3:
+            rows = rows[np.arange(len(rows)), places]
+        if split != NOT_SPLIT:
+            rows = np.insert(rows, 0, split, axis=1)
+        data, width = rows.tobytes(), 8 * rows.shape[1]
+        if not width:
+            return [b""] * len(rows)
+        return [data[i : i + width] for i in range(0, len(data), width)]
 
     def widened(self, reading: Reading) -> Knowledge:
         """Return what is known, as wide as a context; nothing has changed."""
-        known = self.prepared()
+        known = self.known
         width = wanted_width(reading, known.model) if reading.encoded else None
         return known if width is None else known.widened(width)
 
@@ -435,8 +512,9 @@ class Learner:
         """Accept what was read and placed."""
         if reading is not None:
             self.reader.accept(reading)
-        self.known = known
-        self.prepared()
+        if known is not self.known:
+            self.known = known
+            self.prepared()
 
     def width_after(self, context: Context, arms: Any = None) -> int:
         """Return how many columns the model will have once it has learned a context; learn nothing.
@@ -449,29 +527,14 @@ class Learner:
         wider = wanted_width(self.reader.read(context, self.offered(arms)), model)
         return sum(model.context_shape(1)[-1:]) if wider is None else int(np.sum(wider))
 
-    def make_room(self, rows: int, numbers: int) -> Machine:
-        """Make room for this many more open decisions; return the machine for it."""
-        known = self.prepared()
-        if not has_room(known.table, rows, numbers):
-            self.known = known.changed(table=roomier_table(known.table, rows, numbers))
-        machine: Machine = self.prepared().machine
-        return machine
-
-    def fits(self, reading: Reading) -> bool:
-        """Return whether a context is as wide as the model, and nothing was learned since."""
-        wide = reading.z is None and reading.x.shape == (self.known.width,)
-        return wide and self.reader.is_current(reading)
-
-    def compile_ahead(self, reading: Reading) -> None:
+    def _compile_ahead(self, reading: Reading) -> None:
         """Compile what a wider model needs, so that nobody waits for it while the agent is locked.
 
         Which code that is depends on the kinds of arrays in a state, not on how large they are.
         """
         known = self.known
-        if reading.z is None and reading.x.shape[-1] <= known.width and known.machine is not None:
-            return
         width = wanted_width(reading, known.model) if reading.encoded else None
-        if width is None and (known.machine is not None or known.books.counts.any()):
+        if width is None and (known.made is not None or known.books.counts.any()):
             return
         model = known.model if width is None else known.model.widened(width)
         two = model.start(2)
@@ -480,62 +543,88 @@ class Learner:
         )
         numbers = sum(array.size for array in leaves(two)) * max(len(known.arms), 2) // 2
         machine.long = numbers >= LONG
-        _ = machine.decide, machine.learn
+        _ = machine.decide, machine.count, machine.learns_at_once and machine.learn
+
+    def compile_learning(self) -> None:
+        """Compile what learns several rewards at once, while nobody is locked out."""
+        _ = self.known.made and self.known.made.learn_rows
 
     # Learning
 
     def read(self, context: Context, arm: Arm, features: Any = None) -> bytes:
         """Return the row of one arm as bytes, after learning the columns that it needs."""
-        if not self.coming:
-            known_name(arm, self.arms_by_name)
-        reading = self.reader.read_one(context, features)
-        known = self.widened(reading)
-        self.reader.accept(reading)
-        self.known = known
-        return narrow_row(reading)
+        reading = self.read_one(context, arm, features)
+        self.prepared()
+        self.adopt(reading, self.widened(reading))
+        return narrow_rows(reading).tobytes()
+
+    def read_one(self, context: Context, arm: Arm, features: Any) -> Reading:
+        """Read the context of one arm, which must be known or may come; nothing has changed."""
+        name = plain_name(arm) if self.coming else known_name(arm, self.arms_by_name)
+        given = self.described.get(name) if features is None else features
+        return self.reader.read_one(context, given)
 
     def read_many(self, contexts: Any) -> Floats:
         """Return contexts (a list, matrix or table) as a matrix, after learning their columns."""
         reading = self.reader.read_many(contexts, NOBODY)
-        known = self.widened(reading)
-        self.reader.accept(reading)
-        self.known = known
-        return laid_out_for(reading, known.model)
+        self.prepared()
+        self.adopt(reading, self.widened(reading))
+        return laid_out_for(reading, self.known.model)
 
     def count(self, arm: Arm) -> None:
         """Count a decision for an arm."""
         self.known, column = self.column_of(self.prepared(), arm)
-        self.prepared().machine.count(column)
+        self.prepared().machine.count(b"", np.array([column]))
 
     def learn(self, arm: Arm, row: bytes, reward: float) -> bool:
         """Learn the reward of a counted decision; return False if the arm is not there any more."""
         value, known = self.check_reward(reward), self.prepared()
-        check_row(row, known.model)
-        if not self.coming and arm not in known.arms:
+        try:
+            check_rows([row], known.model)
+        except ValueError:
+            raise ValueError(
+                "this is no row that was read for this model; give what `read` returned"
+            ) from None
+        kind = COUNTED if arm in known.arms else RETURNED
+        if not self.coming and kind == RETURNED:
             return False
-        returning = arm not in known.arms
         self.known, column = self.column_of(known, arm)
-        if returning:  # the decision left with the arm, and is counted for it again
-            self.known.books.chosen[column] += 1
-        self.learn_row(column, row, value, COUNTED)
+        self.learn_row(column, row, value, kind)
         return True
 
     def learn_row(self, column: int, row: bytes, reward: float, kind: int) -> None:
-        """Learn a reward of `kind` COUNTED or OBSERVED for a row, which has been read."""
+        """Learn a reward for a row, which has been read; see `machine` for the kinds."""
         known = self.prepared()
-        if known.machine.learn is not None:
-            if known.machine.learn(row, column, kind, reward):
-                self.catch_up()
-            return
-        reading = Reading(np.frombuffer(row))
-        rows = laid_out_for(_split(reading, known.model), known.model).reshape(1, -1)
-        self.known = known.learned(
-            np.array([column]), rows, np.array([reward]), observed=kind == OBSERVED
-        )
+        if not known.made.learns_at_once:
+            lesson = Lesson.of([row], [column], [kind], [reward])
+            self.known, _ = self.taught(known, lesson, 0)
+        else:
+            known.machine = None
+            if not known.made.learn(row, column, kind, reward):
+                known.machine = known.made
+        self.prepared()
+
+    def take_in(self, lesson: Lesson, before: int) -> None:
+        """Learn the rewards of decisions, of which the first closed decision number `before`."""
+        while (done := self.known.books.counts.item(CLOSED) - before) < lesson.rewards.size:
+            self.known, _ = self.taught(self.known, lesson, done)
+
+    def taught(self, known: Knowledge, lesson: Lesson, first: int) -> tuple[Knowledge, int]:
+        """Learn from reward number `first` on until the model has to train, and train it.
+
+        Into `known` itself, if one call of compiled code does it, else into a copy. Returns what is
+        then known, and the number of the next reward.
+        """
+        if known.books.counts[DUE]:
+            return known.trained(), first
+        if not self.machine_for(known).learns_at_once:
+            known = known.copied()
+        first = self.machine_for(known).learn_rows(*lesson, first)
+        return (known.trained() if known.books.counts[DUE] else known), first
 
     def check_reward(self, reward: Any) -> float:
         """Return a reward as a float that the model can learn from; raise otherwise."""
-        value = reward if type(reward) is float else _number(reward)
+        value = reward if type(reward) is float else reward_number(reward)
         largest = self.reader.largest
         if not abs(value) <= largest:
             raise ValueError(
@@ -561,12 +650,12 @@ class Learner:
     def follow(self, policy: Any) -> None:
         """Decide by another policy from now on; what was learned stays."""
         self.policy = check_policy(policy)
-        self.known.machine = None
+        self.known.machine = self.known.made = None
 
     def reseed(self, seed: int | None = None) -> None:
         """Draw from another random stream; None for an arbitrary one."""
         self.rng = stream(check_seed(seed), 1, POLICY)
-        self.known.machine = None
+        self.known.machine = self.known.made = None
 
     # Files
 
@@ -592,106 +681,27 @@ class Learner:
         return self.hold().digest()
 
 
-def check_row(row: bytes, model: Model) -> None:
-    """Raise ValueError unless a model can learn from a row that was read earlier."""
-    numbers = np.frombuffer(row) if len(row) % 8 == 0 else np.full(1, np.nan)
-    good, size = within(numbers, model.largest), sum(model.context_shape(1)[-1:])
-    split = split_of(model)
-    if good and split != NOT_SPLIT:
-        first = numbers[0] if numbers.size else -1.0
-        good = 0 <= first <= split and first % 1 == 0
-        size = int(first) + 1 + size - split
-    if not good or numbers.size > size:
-        raise ValueError("this is no row that was read for this model; give what `read` returned")
+def check_rows(rows: list[bytes], model: Model) -> None:
+    """Raise ValueError unless a model can learn from rows that were read earlier."""
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    if (lengths % 8).any():
+        raise ValueError("rows that are no numbers")
+    lengths //= 8
+    values, width, split = np.frombuffer(b"".join(rows)), model_width(model), split_of(model)
+    if split != NOT_SPLIT:  # the first number says how many are the context's
+        if (lengths < 1).any():
+            raise ValueError("rows of the wrong length")
+        heads = np.cumsum(lengths) - lengths
+        first, values = values[heads], np.delete(values, heads)
+        whole = (first >= 0) & (first <= split) & (first % 1 == 0) & (first < lengths)
+        if not whole.all():
+            raise ValueError("rows that are not split as the model's")
+        lengths = lengths - 1 - first + split
+    if (lengths > width).any():
+        raise ValueError("rows of the wrong length")
+    check_finite(values, float(model.largest))
 
 
-def _split(reading: Reading, model: Model) -> Reading:
-    """Return a row as it was read: with features of arms, those of the context by themselves."""
-    if split_of(model) == NOT_SPLIT:
-        return reading
-    first = int(reading.x[0]) + 1
-    return Reading(reading.x[1:first], reading.x[first:][None])
-
-
-def check_policy(policy: Any) -> Any:
-    """Return a policy; raise TypeError for anything else."""
-    if isinstance(policy, type) or not callable(getattr(policy, "choose", None)):
-        raise TypeError("policy must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
-    return policy
-
-
-def check_seed(seed: Any) -> int:
-    """Return a seed as an int, an arbitrary one for None."""
-    entropy: Any = np.random.SeedSequence().entropy if seed is None else seed
-    if not isinstance(entropy, int | np.integer) or entropy < 0:
-        raise ValueError(f"seed must be a whole number of at least 0, but it is {shown(seed)}")
-    return int(entropy)
-
-
-def _restricts_rewards(model: Model) -> bool:
-    """Return whether the model takes some finite rewards only."""
-    plain = model.model if isinstance(model, Forgetting) else model
-    return type(plain).check_rewards is not Model.check_rewards
-
-
-def _number(reward: Any) -> float:
-    """Return a reward as a float."""
-    try:
-        value = None if isinstance(reward, _TEXT) else float(reward)  # which reads text, too
-    except (TypeError, ValueError):
-        value = None
-    except OverflowError:
-        value = math.inf
-    if value is None:
-        raise TypeError(f"a reward must be a number, not {shown(reward)}")
-    return value
-
-
-def _arm_names(arms: Iterable[Arm]) -> tuple[Arm, ...]:
-    """Return the names of a list of arms."""
-    if isinstance(arms, str) or not isinstance(arms, Iterable):
-        raise TypeError(f"arms must be a list of names, such as [{shown(arms)}]")
-    names: dict[Arm, None] = {}
-    for name in map(plain_name, arms):
-        if name in names:
-            raise ValueError(f"there is an arm {shown(name)} already; choose another name")
-        names[name] = None
-    if not names:
-        raise ValueError("an agent needs at least one arm; give their names")
-    return tuple(names)
-
-
-def _feature_names(features: Any) -> tuple[str, ...]:
-    """Return the names of features."""
-    # A set has no order, so its vectors would differ from process to process.
-    if isinstance(features, Set) or not isinstance(features, Iterable):
-        raise TypeError(f"features is their number or a list of names, not {shown(features)}")
-    names = tuple(features)
-    if not all(isinstance(name, str) for name in names):
-        raise TypeError(f"features are named by strings, not by {shown(names)}")
-    return tuple(str(name) for name in names)
-
-
-def _named_model(
-    features: int | Sequence[str] | None, model: Model | None
-) -> tuple[tuple[str, ...] | None, Model]:
-    """Return the features' names, if they have any, and the model."""
-    if isinstance(features, str):
-        raise TypeError(f"features is their number or a list of names, such as [{shown(features)}]")
-    if isinstance(features, np.integer):
-        features = int(features)
-    names = None if features is None or isinstance(features, int) else _feature_names(features)
-    if names is not None and len(set(names)) < len(names):
-        raise ValueError("a feature is named twice; give each a name of its own")
-    number = features if names is None else len(names)
-    if model is None:
-        return names, AdaptiveLinear(number if isinstance(number, int) else 0)
-    if not isinstance(model, Model):
-        raise TypeError("model must be an instance of a tsucb.Model, such as tsucb.NIGLinear(5)")
-    expected = model.context_shape(1)[-1:]
-    if number is not None and expected != (number,):
-        raise ValueError(
-            f"{type(model).__name__} has contexts of shape {expected}, but {number} features were "
-            "given; leave off features or make them agree"
-        )
-    return names, model
+def model_width(model: Model) -> int:
+    """Return the number of columns of a row."""
+    return sum(model.context_shape(1)[-1:])

@@ -2,11 +2,10 @@
 
 Numba finds out every argument's type and takes a random generator apart at each call, which costs
 more than deciding among ten arms. So what stays the same is laid out in memory once (`Kept`), and
-the machine code for its type is called with its address. A call changes the counts, the model's
-state and the open decisions together: an exception from outside finds all of it done, or nothing.
+the machine code for its type is called with its address. A call changes the counts and the model's
+state together: an exception from outside finds all of it done, or nothing.
 
-`PlainMachine` does the same for models and policies without compiled implementations; it decides in
-plain Python, and what it then changes is one call of compiled code, too.
+`PlainMachine` does the same for models and policies without compiled implementations.
 """
 
 import functools
@@ -17,23 +16,6 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from tsucb.agent.open_decisions import (
-    LEARNED,
-    LIMIT,
-    LONGEST_ID,
-    NOT_SPLIT,
-    QUEUED,
-    SINGLE,
-    Checksums,
-    OpenTable,
-    add_row,
-    close_row,
-    drop_oldest,
-    find_row,
-    has_room,
-    read_id,
-    write_id,
-)
 from tsucb.agent.seen import choose_seen, first_pull_seen, next_arm_seen
 from tsucb.beliefs.belief import Belief, belief_of
 from tsucb.beliefs.law import Law, law_of
@@ -43,22 +25,26 @@ from tsucb.compiler.memory import Kept, keepable
 from tsucb.compiler.text import LENT_BYTES, bytes_of, text_from
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hybrid_linear import HybridLinear
-from tsucb.models.model import belief, training_due, update
+from tsucb.models.model import belief as model_belief
+from tsucb.models.model import training_due, update
+from tsucb.models.state import State, array, sums
+from tsucb.models.state import counts as tallies
 from tsucb.numeric.arrays import Floats, Integers, taken
 from tsucb.policies.policy import Choice, choose, explored
 from tsucb.step import Player, initial_pulls, runs_compiled
 from tsucb.structure import leaves
 
+Checksums: TypeAlias = NDArray[np.uint64]
+
 # Entries of `Books.counts`. DUE: 1 while the model has to train before anything else.
 DECISIONS, OBSERVATIONS, CLOSED, DUE = range(4)
-# What a call returns instead of an arm or a row: the context is not finite, there is no such row,
-# training is due or rewards are queued, and the table is full. Nothing has happened then.
-NOT_FINITE, NOT_OPEN, NOT_READY, NO_ROOM = -1, -2, -3, -4
-# What `learn` is given instead of a row of the table: a decision counted before, an observation
-# that was no decision, nothing but the queue, and the id of an open decision.
-COUNTED, OBSERVED, ONLY_QUEUE, BY_ID = -1, -2, -3, -4
-FINISHED, TO_TRAIN, TO_LEARN = range(3)
-MOST_AT_ONCE = 1_000  # rewards in one call, while which other threads may wait for the interpreter
+# What a reward is learned for: a decision counted for its arm; an observation that was no decision;
+# a decision whose arm had left, and with it the count of the decision.
+COUNTED, OBSERVED, RETURNED = range(3)
+NOT_FINITE = -1  # returned instead of an arm, if the context is not finite
+NOT_SPLIT = -1  # the rows of a model have no part of the context and part of the arm
+LONGEST_ID = 36  # 19 digits, a hyphen and 16 digits
+HYPHEN, DIGITS, LETTERS = 45, 48, 87  # 0 to 9, a to f
 
 FNV_PRIME, FNV_BASIS = 0x100000001B3, 0xCBF29CE484222325
 # With this many numbers in the model's state a decision takes some 10 µs and more. Other threads,
@@ -66,45 +52,33 @@ FNV_PRIME, FNV_BASIS = 0x100000001B3, 0xCBF29CE484222325
 LONG = 2**16
 
 
-class Books(NamedTuple):
+class Books(State):
     """The counts that deciding and learning keep beside the state of the model.
 
-    `counts` (4,) has the entries above; `checksum` (1,) is over all decisions. For every column of
-    the state: `tokens` tell the arms apart, `chosen` counts decisions for the arm (and observations
-    of it), `pulls` and `totals` the rewards learned and their sum.
+    `counts` has the entries above; `checksum` is over all decisions. For every column of the state:
+    `tokens` tell the arms apart, `chosen` counts decisions for the arm (and observations of it),
+    `pulls` and `totals` the rewards learned and their sum.
     """
 
-    counts: Integers
-    checksum: Checksums
-    tokens: Checksums
-    chosen: Integers
-    pulls: Integers
-    totals: Floats
-
-
-PER_COLUMN = ("tokens", "chosen", "pulls", "totals")
-
-
-class Accounts(NamedTuple):
-    """The counts, the open decisions, and what says how a row of them is laid out.
-
-    `split` is the number of columns of the context where arms have features, else `NOT_SPLIT`.
-    `per_arm`: whether a context has a row for every arm.
-    """
-
-    books: Books
-    table: OpenTable
-    split: int
-    per_arm: bool
+    counts: Integers = tallies(4)
+    checksum: Checksums = array(1, dtype=np.uint64)
+    tokens: Checksums = array("arm", dtype=np.uint64)
+    chosen: Integers = tallies("arm")
+    pulls: Integers = tallies("arm")
+    totals: Floats = sums("arm")
 
 
 class Learning(NamedTuple):
-    """What learns: a model, its state, accounts, and room for a context."""
+    """What learns: a model, its state, room for a context, and counts.
+
+    `split` is the number of columns of the context where arms have features, else `NOT_SPLIT`.
+    """
 
     model: Any
     state: Any
     room: Floats
-    accounts: Kept
+    books: Kept
+    split: int
 
 
 class Deciding(NamedTuple):
@@ -117,9 +91,6 @@ class Deciding(NamedTuple):
     seen: Floats
     largest: float
     letters: NDArray[np.uint8]
-
-
-Decided: TypeAlias = tuple[int, str, bytes]
 
 
 # Contexts
@@ -227,7 +198,7 @@ def mixed(value, word):  # type: ignore[no-untyped-def]
     return product ^ product >> np.uint64(32)
 
 
-# Counting decisions, opening and finding them
+# Counting decisions
 
 
 @compiled
@@ -238,79 +209,20 @@ def count_decision(books, words, column):  # type: ignore[no-untyped-def]
     books.counts[DECISIONS] += 1
 
 
-@compiled
-def is_ready(accounts):  # type: ignore[no-untyped-def]
-    """Return whether neither training is due nor a reward queued."""
-    return accounts.books.counts[DUE] == 0 and accounts.table.sizes[QUEUED] == 0
-
-
-@compiled
-def own_row(accounts, values, columns, place):  # type: ignore[no-untyped-def]
-    """Return the part of a decision's context that is learned from with the reward of one arm."""
-    if not accounts.per_arm:
-        return values
-    width = values.size // columns.size
-    return values[place * width : (place + 1) * width]
-
-
-@compiled
-def open_one(accounts, values, words, columns, place, now):  # type: ignore[no-untyped-def]
-    """Count a decision and open it; there is room."""
-    books, table = accounts.books, accounts.table
-    count_decision(books, words, columns[place])
-    add_row(
-        table, books.counts[DECISIONS], books.checksum[0], now, columns[place], SINGLE,
-        own_row(accounts, values, columns, place), accounts.split,
-    )  # fmt: skip
-    drop_oldest(table)
-
-
 keeping_gil = functools.partial(compiled, nogil=False)  # to give it up takes a tenth of most calls
 
 
 @keeping_gil
-def _open_one(accounts, context, columns, place, now):  # type: ignore[no-untyped-def]
-    """Open a decision that plain Python made; return its number and checksum."""
-    values, books = np.frombuffer(context, np.float64), accounts.books
-    if not has_room(accounts.table, 1, values.size + 1):
-        return NO_ROOM, np.uint64(0)
-    open_one(accounts, values, np.frombuffer(context, np.uint64), columns, place, now)
+def _count(books, numbers, columns):  # type: ignore[no-untyped-def]
+    """Count decisions for columns, all in one context; return the number and checksum after it."""
+    words = np.frombuffer(numbers, np.uint64)
+    for column in columns:
+        count_decision(books, words, column)
     return books.counts[DECISIONS], books.checksum[0]
 
 
 @compiled
-def find_id(accounts, text):  # type: ignore[no-untyped-def]
-    """Return the row of an id that ends with a newline, or NOT_OPEN or NOT_READY."""
-    if not is_ready(accounts):
-        return NOT_READY
-    number, checksum, end = read_id(text, 0)
-    row = find_row(accounts.table, number, checksum) if number > 0 and end == text.size else -1
-    return row if row >= 0 else NOT_OPEN
-
-
-@keeping_gil
-def _find(accounts, id):  # type: ignore[no-untyped-def]
-    """Return the row of an id that ends with a newline, the arm's column, and its place."""
-    table, row = accounts.table, find_id(accounts, np.frombuffer(id, np.uint8))
-    return (row, table.arms[row], table.places[row]) if row >= 0 else (row, 0, 0)
-
-
-@compiled
-def _settle(accounts, rows, rewards):  # type: ignore[no-untyped-def]
-    """Queue the rewards of open rows; close those with NaN, and those whose arm has left."""
-    table, sizes = accounts.table, accounts.table.sizes
-    for i in range(rows.size):
-        row = rows[i]
-        if np.isnan(rewards[i]) or table.arms[row] < 0:
-            close_row(table, row)
-            accounts.books.counts[CLOSED] += 1
-        else:
-            table.queue[sizes[QUEUED]], table.rewards[sizes[QUEUED]] = row, rewards[i]
-            sizes[QUEUED] += 1
-
-
-@compiled
-def take_counts(books, counts, checksum, chosen):  # type: ignore[no-untyped-def]
+def _take_counts(books, counts, checksum, chosen):  # type: ignore[no-untyped-def]
     """Take over the counts of decisions that were made aside."""
     books.counts[DECISIONS], books.checksum[0] = counts[DECISIONS], checksum[0]
     for k in range(chosen.size):
@@ -318,63 +230,28 @@ def take_counts(books, counts, checksum, chosen):  # type: ignore[no-untyped-def
 
 
 @compiled
-def _open_list(accounts, context, columns, places, now):  # type: ignore[no-untyped-def]
-    """Count the places of a list and open them, all under the last number; return its id."""
-    values, words = np.frombuffer(context, np.float64), np.frombuffer(context, np.uint64)
-    books = accounts.books
-    if not has_room(accounts.table, places.size, values.size + places.size):
-        return NO_ROOM, np.uint64(0)
-    for n in range(places.size):
-        count_decision(books, words, columns[places[n]])
-    for n in range(places.size):
-        add_row(
-            accounts.table, books.counts[DECISIONS], books.checksum[0], now, columns[places[n]],
-            n + 1, own_row(accounts, values, columns, places[n]), accounts.split,
-        )  # fmt: skip
-    drop_oldest(accounts.table)
-    return books.counts[DECISIONS], books.checksum[0]
+def write_id(letters, number, checksum):  # type: ignore[no-untyped-def]
+    """Write `decision_id` at the end of the letters; return where it begins."""
+    at = letters.size
+    while True:
+        at -= 1
+        digit = checksum & np.uint64(15)
+        letters[at] = digit + (np.uint64(DIGITS) if digit < 10 else np.uint64(LETTERS))
+        checksum >>= np.uint64(4)
+        if checksum == 0:
+            break
+    at -= 1
+    letters[at] = HYPHEN
+    while True:
+        at -= 1
+        letters[at] = DIGITS + number % 10
+        number //= 10
+        if number == 0:
+            break
+    return at
 
 
-@compiled
-def _open_many(accounts, counts, checksum, chosen, checksums, rows, columns, places, now):  # type: ignore[no-untyped-def]
-    """Take over counts and open decisions made at once, if there is room for those that may be."""
-    books, n = accounts.books, places.size
-    first = books.counts[DECISIONS] + 1
-    if not has_room(accounts.table, min(n, accounts.table.sizes[LIMIT]), rows.size + n):
-        return False
-    take_counts(books, counts, checksum, chosen)
-    for i in range(max(n - accounts.table.sizes[LIMIT], 0), n):
-        add_row(
-            accounts.table, first + i, checksums[i], now, columns[places[i]], SINGLE, rows[i],
-            accounts.split,
-        )  # fmt: skip
-    drop_oldest(accounts.table)
-    return True
-
-
-@compiled
-def _adopt(accounts, row, column):  # type: ignore[no-untyped-def]
-    """Let a decision whose arm had left be one for the arm that now has this column."""
-    accounts.table.arms[row] = column
-    accounts.books.chosen[column] += 1
-
-
-@compiled
-def _close(accounts, rows):  # type: ignore[no-untyped-def]
-    """Close rows without learning anything."""
-    for i in range(rows.size):
-        close_row(accounts.table, rows[i])
-    accounts.books.counts[CLOSED] += rows.size
-
-
-@compiled
-def _count(accounts, column):  # type: ignore[no-untyped-def]
-    """Count a decision that somebody else keeps."""
-    accounts.books.chosen[column] += 1
-    accounts.books.counts[DECISIONS] += 1
-
-
-# Deciding and learning
+# Deciding
 
 
 @compiled
@@ -384,162 +261,76 @@ def player_of(deciding, chosen):  # type: ignore[no-untyped-def]
     return Player(learning.model, learning.state, deciding.policy, chosen, deciding.first_pulls)
 
 
-@keeping_gil
-def _decide(deciding, numbers, columns, now, opens):  # type: ignore[no-untyped-def]
-    """Choose among columns, and open the decision or not.
+@compiled
+def next_step(counts):  # type: ignore[no-untyped-def]
+    """Return the number of the next step, counted from 1."""
+    return counts[DECISIONS] + counts[OBSERVATIONS] + 1
 
-    Returns the arm as an index into the columns, or one of the codes above; the id; what the policy
-    saw, see `tsucb.agent.seen`.
+
+@keeping_gil
+def _decide(deciding, numbers, columns, counting):  # type: ignore[no-untyped-def]
+    """Choose among columns, and count the decision or not.
+
+    Returns the arm as an index into the columns, or NOT_FINITE; the id, if it was counted; what the
+    policy saw, see `tsucb.agent.seen`.
     """
-    learning = deciding.learning
-    accounts, letters = learning.accounts, deciding.letters
-    values, books = np.frombuffer(numbers, np.float64), accounts.books
-    problem = 0
-    if not is_ready(accounts):
-        problem = NOT_READY
-    elif not all_finite(values, deciding.largest):
-        problem = NOT_FINITE
-    elif opens and not has_room(accounts.table, 1, values.size + 1):
-        problem = NO_ROOM
-    if problem < 0:
-        return problem, text_from(letters, letters.size), bytes_of(deciding.seen, 0)
-    step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
+    learning, letters = deciding.learning, deciding.letters
+    values, books = np.frombuffer(numbers, np.float64), learning.books
+    if not all_finite(values, deciding.largest):
+        return NOT_FINITE, text_from(letters, letters.size), bytes_of(deciding.seen, 0)
     context = laid_out(values, learning.room, columns)
     player, rng = player_of(deciding, books.chosen), deciding.stream.rng
-    choice = next_arm_seen(player, context, columns, step, rng, deciding.seen)
+    choice = next_arm_seen(player, context, columns, next_step(books.counts), rng, deciding.seen)
     first = letters.size
-    if opens:
-        words = np.frombuffer(numbers, np.uint64)
-        open_one(accounts, values, words, columns, choice.arm, now)
-        first = write_id(letters, letters.size, books.counts[DECISIONS], books.checksum[0])
+    if counting:
+        count_decision(books, np.frombuffer(numbers, np.uint64), columns[choice.arm])
+        first = write_id(letters, books.counts[DECISIONS], books.checksum[0])
     return choice.arm, text_from(letters, first), bytes_of(deciding.seen, 4 * columns.size + 2)
 
 
 @compiled
-def _decide_long(deciding, numbers, columns, now, opens):  # type: ignore[no-untyped-def]
-    return _decide(deciding, numbers, columns, now, opens)
-
-
-@keeping_gil
-def _learn(learning, numbers, column, row, reward):  # type: ignore[no-untyped-def]
-    """Learn the reward of a row of the table, or of the numbers given, then those queued.
-
-    `row` may be one of the codes above; for BY_ID, `numbers` are the letters of an id and a
-    newline. Returns FINISHED; TO_TRAIN or TO_LEARN if training is due or rewards are left; NOT_OPEN
-    if the id is not that of one decision for an arm that there is.
-    """
-    accounts, left, i = learning.accounts, MOST_AT_ONCE, 0
-    books, table, sizes = accounts.books, accounts.table, accounts.table.sizes
-    if row == BY_ID:
-        row = find_id(accounts, np.frombuffer(numbers, np.uint8))
-        if row < 0 or table.places[row] != SINGLE or table.arms[row] < 0:
-            return NOT_OPEN
-    if row >= 0:
-        table.queue[sizes[QUEUED]], table.rewards[sizes[QUEUED]] = row, reward
-        sizes[QUEUED] += 1
-    given = row in (COUNTED, OBSERVED)
-    while given or sizes[LEARNED] < sizes[QUEUED]:
-        if given:
-            k, y = column, reward
-            padded(np.frombuffer(numbers, np.float64), accounts.split, row_of(learning.room, k))
-        else:
-            i = table.queue[sizes[LEARNED]]
-            k, y = table.arms[i], table.rewards[sizes[LEARNED]]
-            values = table.values[table.starts[i] : table.starts[i] + table.lengths[i]]
-            padded(values, accounts.split, row_of(learning.room, k))
-        update(learning.model, learning.state, learning.room, k, y)
-        books.pulls[k] += 1
-        books.totals[k] += y
-        if given and row == OBSERVED:
-            books.chosen[k] += 1
-            books.counts[OBSERVATIONS] += 1
-        else:
-            books.counts[CLOSED] += 1
-        if not given:
-            close_row(table, i)
-            sizes[LEARNED] += 1
-            if sizes[LEARNED] == sizes[QUEUED]:
-                sizes[LEARNED] = sizes[QUEUED] = 0
-        given = False
-        if training_due(learning.model, learning.state):
-            books.counts[DUE] = 1
-            return TO_TRAIN
-        left -= 1
-        if left == 0 and sizes[QUEUED] > 0:
-            return TO_LEARN
-    return FINISHED
-
-
-@compiled
-def _learn_long(learning, numbers, column, row, reward):  # type: ignore[no-untyped-def]
-    return _learn(learning, numbers, column, row, reward)
+def _decide_long(deciding, numbers, columns, counting):  # type: ignore[no-untyped-def]
+    return _decide(deciding, numbers, columns, counting)
 
 
 @compiled
 def _rank(deciding, numbers, columns, places, seen):  # type: ignore[no-untyped-def]
-    """Fill the places of a list, one after the other; return 0 or a code.
+    """Fill the places of a list, one after the other, counting nothing; return 0 or NOT_FINITE.
 
-    Each place counts as a decision for the next one; afterwards everything is counted back.
+    Each place counts as a decision for the next one.
     """
-    learning = deciding.learning
-    books, values = learning.accounts.books, np.frombuffer(numbers, np.float64)
-    if not is_ready(learning.accounts):
-        return NOT_READY
+    learning, rng = deciding.learning, deciding.stream.rng
+    books, values = learning.books, np.frombuffer(numbers, np.float64)
     if not all_finite(values, deciding.largest):
         return NOT_FINITE
-    checksum = books.checksum[0]
-    fill_places(deciding, values, np.frombuffer(numbers, np.uint64), columns, places, seen)
-    books.checksum[0] = checksum
-    books.counts[DECISIONS] -= places.size
-    for n in range(places.size):
-        books.chosen[columns[places[n]]] -= 1
+    context, rest = laid_out(values, learning.room, columns), np.arange(columns.size)
+    model, state, step = learning.model, learning.state, next_step(books.counts)
+    player, n = player_of(deciding, books.chosen.copy()), 0
+    while n < places.size and deciding.first_pulls > 0:
+        choice = first_pull_seen(player, taken(columns, rest[: columns.size - n]), rng, seen[n])
+        if choice.arm < 0:
+            break
+        fill_place(n, choice.arm, rest, places)
+        player.chosen[columns[places[n]]] += 1
+        n += 1
+    if n < places.size:
+        whole = model_belief(model, state, context, columns, step + n, rng)
+    while n < places.size:
+        belief = whole
+        if n > 0:
+            left = rest[: columns.size - n]
+            belief = belief_of_rest(whole, left, model, state, context, columns, step + n, rng)
+        choice = choose_seen(deciding.policy, belief, rng, seen[n])
+        fill_place(n, choice.arm, rest, places)
+        n += 1
     return 0
 
 
 @compiled
-def fill_places(deciding, values, words, columns, places, seen):  # type: ignore[no-untyped-def]
-    """Choose an arm for every place among those that are left, and count it as a decision."""
-    learning = deciding.learning
-    books, model, state = learning.accounts.books, learning.model, learning.state
-    context, rng = laid_out(values, learning.room, columns), deciding.stream.rng
-    rest = np.arange(columns.size)
-    n = first_places(deciding, columns, words, rest, places, seen)
-    if n < places.size:
-        step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
-        whole = belief(model, state, context, columns, step, rng)
-    while n < places.size:
-        step = books.counts[DECISIONS] + books.counts[OBSERVATIONS] + 1
-        if n == 0:
-            present = whole
-        else:
-            left = rest[: columns.size - n]
-            present = belief_of_rest(whole, left, model, state, context, columns, step, rng)
-        choice = choose_seen(deciding.policy, present, rng, seen[n])
-        fill_place(n, choice.arm, columns, words, books, rest, places)
-        n += 1
-
-
-@compiled
-def first_places(deciding, columns, words, rest, places, seen):  # type: ignore[no-untyped-def]
-    """Fill places with arms that lack their first pulls; return how many."""
-    books, n = deciding.learning.accounts.books, 0
-    while n < places.size and deciding.first_pulls > 0:
-        left = taken(columns, rest[: columns.size - n])
-        player = player_of(deciding, books.chosen)
-        choice = first_pull_seen(player, left, deciding.stream.rng, seen[n])
-        if choice.arm < 0:
-            break
-        fill_place(n, choice.arm, columns, words, books, rest, places)
-        n += 1
-    return n
-
-
-@compiled
-def fill_place(n, arm, columns, words, books, rest, places):  # type: ignore[no-untyped-def]
+def fill_place(n, arm, rest, places):  # type: ignore[no-untyped-def]
     """Give place n to one of the arms that are left."""
     places[n] = rest[arm]
-    count_decision(books, words, columns[rest[arm]])
-    for i in range(arm, columns.size - n - 1):
+    for i in range(arm, rest.size - n - 1):
         rest[i] = rest[i + 1]
 
 
@@ -558,7 +349,52 @@ def rest_of_belief(whole, left, model, state, context, columns, step, rng):  # t
 
 @implements(belief_of_rest, Law)
 def rest_believed_again(whole, left, model, state, context, columns, step, rng):  # type: ignore[no-untyped-def]
-    return belief(model, state, context, taken(columns, left), step, rng)
+    return model_belief(model, state, context, taken(columns, left), step, rng)
+
+
+# Learning
+
+
+@compiled
+def learn_one(learning, values, column, kind, reward):  # type: ignore[no-untyped-def]
+    """Learn a reward for a row, and close its decision; return whether training is due.
+
+    NaN is no reward, and a column of -1 that of an arm that left: then nothing is learned.
+    """
+    books = learning.books
+    books.counts[OBSERVATIONS if kind == OBSERVED else CLOSED] += 1
+    if np.isnan(reward) or column < 0:
+        return False
+    padded(values, learning.split, row_of(learning.room, column))
+    update(learning.model, learning.state, learning.room, column, reward)
+    books.pulls[column] += 1
+    books.totals[column] += reward
+    books.chosen[column] += kind != COUNTED
+    if training_due(learning.model, learning.state):
+        books.counts[DUE] = 1
+        return True
+    return False
+
+
+@keeping_gil
+def _learn(learning, row, column, kind, reward):  # type: ignore[no-untyped-def]
+    """Do what `learn_one` does, with the row as bytes."""
+    return learn_one(learning, np.frombuffer(row, np.float64), column, kind, reward)
+
+
+@compiled
+def _learn_long(learning, row, column, kind, reward):  # type: ignore[no-untyped-def]
+    return _learn(learning, row, column, kind, reward)
+
+
+@compiled
+def _learn_rows(learning, values, ends, columns, kinds, rewards, first):  # type: ignore[no-untyped-def]
+    """Learn rewards from number `first` on until training is due; return the number of the next."""
+    for i in range(first, rewards.size):
+        row = values[ends[i - 1] if i else 0 : ends[i]]
+        if learn_one(learning, row, columns[i], kinds[i], rewards[i]):
+            return i + 1
+    return rewards.size
 
 
 # Machines
@@ -572,23 +408,15 @@ INT, FLOAT, BOOL = types.int64, types.float64, types.boolean
 # Of every function of a machine: which of its memory comes first, and the types of the rest. Where
 # a decision takes long, other threads may run meanwhile.
 FUNCTIONS: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
-    "open_one": (_open_one, "accounts", (LENT_BYTES, COLUMNS, INT, FLOAT)),
-    "find": (_find, "accounts", (LENT_BYTES,)),
-    "settle": (_settle, "accounts", (COLUMNS, NUMBERS)),
-    "open_list": (_open_list, "accounts", (LENT_BYTES, COLUMNS, COLUMNS, FLOAT)),
-    "open_many": (
-        _open_many, "accounts",
-        (COLUMNS, CHECKSUMS, COLUMNS, CHECKSUMS, MATRIX, COLUMNS, COLUMNS, FLOAT),
-    ),
-    "adopt": (_adopt, "accounts", (INT, INT)),
-    "close": (_close, "accounts", (COLUMNS,)),
-    "count": (_count, "accounts", (INT,)),
-    "decide": (_decide, "deciding", (LENT_BYTES, COLUMNS, FLOAT, BOOL)),
-    "decide long": (_decide_long, "deciding", (LENT_BYTES, COLUMNS, FLOAT, BOOL)),
+    "count": (_count, "books", (LENT_BYTES, COLUMNS)),
+    "take_counts": (_take_counts, "books", (COLUMNS, CHECKSUMS, COLUMNS)),
+    "decide": (_decide, "deciding", (LENT_BYTES, COLUMNS, BOOL)),
+    "decide long": (_decide_long, "deciding", (LENT_BYTES, COLUMNS, BOOL)),
+    "rank": (_rank, "deciding", (LENT_BYTES, COLUMNS, COLUMNS, MATRIX)),
     "learn": (_learn, "learning", (LENT_BYTES, INT, INT, FLOAT)),
     "learn long": (_learn_long, "learning", (LENT_BYTES, INT, INT, FLOAT)),
-    "rank": (_rank, "deciding", (LENT_BYTES, COLUMNS, COLUMNS, MATRIX)),
-}  # fmt: skip
+    "learn_rows": (_learn_rows, "learning", (NUMBERS, COLUMNS, COLUMNS, COLUMNS, NUMBERS, INT)),
+}
 
 
 @functools.cache
@@ -615,24 +443,27 @@ class Machine:
     `belief` is that of the last decision, which only `PlainMachine` keeps.
     """
 
-    is_plain = False  # whether decisions are made by plain Python
+    learns_at_once = True  # `learn` is one call of compiled code
     belief: Belief | None = None
 
     def __init__(self, policy: Any, known: Any, rng: np.random.Generator) -> None:
-        model, state, books = known.model, known.state, known.books
-        per_arm = len(model.context_shape(1)) == 2
-        self.accounts = Kept(Accounts(books, known.table, split_of(model), per_arm))
+        model, state = known.model, known.state
+        self.model, self.state, self.rng, self.split = model, state, rng, split_of(model)
+        self.books = Kept(known.books)
         self.room = np.zeros(model.context_shape(model.arms(state)) or (0,))
         self.largest = float(getattr(model, "largest", LARGEST))
-        self.seen = np.empty(4 * books.chosen.size + 2)  # of a decision among all arms
-        self.long = sum(array.size for array in leaves(state)) >= LONG
-        self._bind(policy, model, state, rng)
+        self.seen = np.empty(4 * known.books.chosen.size + 2)  # of a decision among all arms
+        self.long = sum(part.size for part in leaves(state)) >= LONG
+        self._bind(policy)
 
-    def _bind(self, policy: Any, model: Any, state: Any, rng: np.random.Generator) -> None:
+    def _bind(self, policy: Any) -> None:
         letters = np.empty(LONGEST_ID, dtype=np.uint8)
-        rest = policy, initial_pulls(model), held(rng), self.seen, self.largest, letters
-        self.learning = Kept(Learning(model, state, self.room, self.accounts))
+        rest = policy, initial_pulls(self.model), held(self.rng), self.seen, self.largest, letters
+        self._bind_learning()
         self.deciding = Kept(Deciding(self.learning, *rest))
+
+    def _bind_learning(self) -> None:
+        self.learning = Kept(Learning(self.model, self.state, self.room, self.books, self.split))
 
     def __getattr__(self, name: str) -> Any:
         if name not in FUNCTIONS:
@@ -647,66 +478,74 @@ class Machine:
 class PlainMachine(Machine):
     """A machine that decides in plain Python, and keeps the belief of the last decision.
 
-    `learn` is compiled where the model is, else it is None: then learn into a copy.
+    It learns by compiled code where the model can, else in several steps: learn into a copy then.
     """
 
-    is_plain = True
-
-    def _bind(self, policy: Any, model: Any, state: Any, rng: np.random.Generator) -> None:
-        self.policy, self.model, self.state, self.rng = Watched(policy), model, state, rng
-        if runs_by_address(model, state):
-            self.learning = Kept(Learning(model, state, self.room, self.accounts))
+    def _bind(self, policy: Any) -> None:
+        self.policy, self.own_books = Watched(policy), self.books.values
+        self.learns_at_once = runs_by_address(self.model, self.state)
+        if self.learns_at_once:
+            self._bind_learning()
         else:
-            self.learn = None
-        self.books: Books = self.accounts.values.books
-        self.table: OpenTable = self.accounts.values.table
+            self.learn_rows = self._learn_plainly
 
     @property
     def belief(self) -> Belief | None:  # type: ignore[override]
         """That of the last decision; None for first pulls."""
         return self.policy.belief
 
-    def _problem(self, values: Floats) -> int:
-        if self.books.counts[DUE] or self.table.sizes[QUEUED]:
-            return NOT_READY
-        return 0 if all_finite(values, self.largest) else NOT_FINITE
-
-    def choice(self, values: Floats, columns: Integers, step: int, seen: Floats) -> int:
+    def choice(
+        self, values: Floats, columns: Integers, step: int, chosen: Integers, seen: Floats
+    ) -> int:
         """Return the arm to play next, as an index into the columns."""
         self.policy.belief = None
-        pulls = initial_pulls(self.model)
-        player = Player(self.model, self.state, self.policy, self.books.chosen, pulls)
+        player = Player(self.model, self.state, self.policy, chosen, initial_pulls(self.model))
         row = laid_out(values, self.room, columns)
-        choice = next_arm_seen(player, row, columns, step, self.rng, seen)
-        return int(choice.arm)
+        return int(next_arm_seen(player, row, columns, step, self.rng, seen).arm)
 
-    def decide(self, context: bytes, columns: Integers, now: float, opens: bool) -> Decided:
-        """Do what `_decide` does without opening the decision."""
-        values, counts = np.frombuffer(context), self.books.counts
-        if problem := self._problem(values):
-            return problem, "", b""
-        step = int(counts[DECISIONS] + counts[OBSERVATIONS]) + 1
-        arm = self.choice(values, columns, step, self.seen)
-        return arm, "", self.seen[: 4 * columns.size + 2].tobytes()
+    def decide(self, context: bytes, columns: Integers, counting: bool) -> tuple[int, str, bytes]:
+        """Do what `_decide` does."""
+        values, books, id = np.frombuffer(context), self.own_books, ""
+        if not all_finite(values, self.largest):
+            return NOT_FINITE, id, b""
+        arm = self.choice(values, columns, next_step(books.counts), books.chosen, self.seen)
+        if counting:
+            id = decision_id(*self.count(context, columns[arm : arm + 1]))
+        return arm, id, self.seen[: 4 * columns.size + 2].tobytes()
 
     def rank(self, context: bytes, columns: Integers, places: Integers, seen: Floats) -> int:
         """Do what `_rank` does, one decision after the other."""
-        values, books = np.frombuffer(context), self.books
-        if problem := self._problem(values):
-            return problem
-        left, rows = list(range(columns.size)), values
-        step = int(books.counts[DECISIONS] + books.counts[OBSERVATIONS]) + 1
-        self.books = books._replace(chosen=books.chosen.copy())  # decisions are counted aside
-        try:
-            for n in range(places.size):
-                if self.accounts.values.per_arm:
-                    rows = values.reshape(columns.size, -1)[left].ravel()
-                place = self.choice(rows, columns[left], step + n, seen[n])
-                places[n] = left.pop(place)
-                self.books.chosen[columns[places[n]]] += 1
-        finally:
-            self.books = books
+        values, chosen = np.frombuffer(context), self.own_books.chosen.copy()
+        if not all_finite(values, self.largest):
+            return NOT_FINITE
+        left, step = list(range(columns.size)), next_step(self.own_books.counts)
+        for n in range(places.size):
+            rows = values if self.room.ndim == 1 else values.reshape(columns.size, -1)[left].ravel()
+            places[n] = left.pop(self.choice(rows, columns[left], step + n, chosen, seen[n]))
+            chosen[columns[places[n]]] += 1
         return 0
+
+    def _learn_plainly(
+        self, values: Floats, ends: Integers, columns: Integers, kinds: Integers, rewards: Floats,
+        first: int,
+    ) -> int:  # fmt: skip
+        """Do what `_learn_rows` does."""
+        books, room = self.own_books, self.room
+        for i in range(first, rewards.size):
+            column, kind, reward = int(columns[i]), int(kinds[i]), float(rewards[i])
+            books.counts[OBSERVATIONS if kind == OBSERVED else CLOSED] += 1
+            if np.isnan(reward) or column < 0:
+                continue
+            row = room if room.ndim == 1 else room[column]
+            padded(values[ends[i - 1] if i else 0 : ends[i]], self.split, row)
+            self.model.update(self.state, room, column, reward)
+            books.pulls[column] += 1
+            books.totals[column] += reward
+            books.chosen[column] += kind != COUNTED
+            if self.model.trains and training_due(self.model, self.state):
+                books.counts[DUE] = 1
+                return i + 1
+        return int(rewards.size)
 
 
 class Watched:
@@ -730,3 +569,13 @@ def make_machine(policy: Any, known: Any, rng: np.random.Generator, keep_beliefs
     """Return the machine for what is known: compiled where that is possible and enough."""
     plain = keep_beliefs or not runs_by_address(known.model, known.state, policy)
     return (PlainMachine if plain else Machine)(policy, known, rng)
+
+
+def decision_id(number: int, checksum: int) -> str:
+    """Return the id of a decision: its number, and a checksum over all decisions up to it.
+
+    A process that was killed and goes on from an older file numbers its decisions again; the
+    checksum keeps a reward for one that was lost from being taken for another's, as decisions with
+    the same id have the same arm and context.
+    """
+    return f"{number}-{checksum:x}"

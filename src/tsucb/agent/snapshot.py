@@ -11,46 +11,15 @@ import numpy as np
 
 from tsucb import models, policies
 from tsucb.agent import storage
-from tsucb.agent.knowledge import (
-    Knowledge,
-    blank_books,
-    plain_name,
-    token_of,
-)
-from tsucb.agent.learner import Learner, check_policy
-from tsucb.agent.machine import (
-    CLOSED,
-    DECISIONS,
-    DUE,
-    OBSERVATIONS,
-    split_of,
-)
-from tsucb.agent.open_decisions import (
-    CLOSED_ROW,
-    END,
-    IDS,
-    LEARNED,
-    LIMIT,
-    NOT_SPLIT,
-    PER_ROW,
-    QUEUED,
-    ROWS,
-    SINGLE,
-    USED,
-    OpenDecisions,
-    empty_table,
-    open_rows,
-    packed_table,
-)
-from tsucb.agent.storage import MOST_COUNT, count_of, zeros
-from tsucb.checks import LARGEST, within
-from tsucb.contexts.encoding import Encoder
-from tsucb.contexts.hashing import HashingEncoder
-from tsucb.contexts.readers import AnyArmFeatures, AnyContext, Arm, Reader, make_reader
-from tsucb.models.forgetting import without_forgetting
-from tsucb.models.hashed_linear import HashedLinear
-from tsucb.models.hybrid_linear import HybridLinear
-from tsucb.models.model import Model, check_finite, trains
+from tsucb.agent.knowledge import Knowledge, plain_name, token_of
+from tsucb.agent.learner import Learner, check_rows, model_width
+from tsucb.agent.machine import CLOSED, DECISIONS, DUE, OBSERVATIONS, Books
+from tsucb.agent.open_decisions import OpenDecision, OpenDecisions
+from tsucb.agent.settings import check_policy, plain_features
+from tsucb.agent.storage import MOST_COUNT, count_of
+from tsucb.checks import LARGEST
+from tsucb.contexts.readers import make_reader, restore_reader
+from tsucb.models.model import Model, trains
 from tsucb.models.state import State
 from tsucb.structure import (
     Arrays,
@@ -87,22 +56,42 @@ class Held(NamedTuple):
     """
 
     known: Knowledge
+    open: dict[str, OpenDecision]
     policy: Any
     settings: dict[str, Any]
     encoders: list[Any]
     random: Any
-    given: dict[str, tuple[int, int]]
 
     def parts(self) -> tuple[dict[str, Any], Arrays]:
         """Return it as plain values and arrays; raise ValueError if it could not be read again."""
         try:
-            check_knowledge(self.known, self.settings["max_open"])
+            check_knowledge(self.known)
+            check_open(self.open, self.known, self.settings["max_open"])
         except MISFITS as error:
             raise ValueError(
                 f"the agent could not be loaded again ({error}), so it was not saved and the file "
                 "stays as it was; load the last good one"
             ) from None
-        return packed(self)
+        return self.packed()
+
+    def packed(self) -> tuple[dict[str, Any], Arrays]:
+        """Return it as plain values and arrays, unchecked."""
+        known, arrays = self.known, Arrays()
+        values = {
+            "model": pack_object(known.model, arrays),
+            "policy": pack_object(self.policy, arrays),
+            "settings": self.settings,
+            "encoders": self.encoders,
+            "arms": [
+                [name, column, known.born.get(name, 0)] for name, column in known.arms.items()
+            ],
+            "columns": int(known.books.chosen.size),
+            "state": pack(known.state, arrays),
+            "books": pack(known.books, arrays),
+            "open": pack_open(self.open, arrays),
+            "random": self.random,
+        }
+        return values, arrays
 
     def to_bytes(self) -> bytes:
         """Return what `from_bytes` of an agent or a learner takes."""
@@ -110,7 +99,7 @@ class Held(NamedTuple):
 
     def digest(self) -> str:
         """Return a hash of it, without the random stream."""
-        values, arrays = packed(self)
+        values, arrays = self.packed()
         del values["random"]
         found = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
         for array in arrays:
@@ -124,16 +113,8 @@ def held(learner: Learner, open: OpenDecisions | None = None) -> Held:
     May be called in the middle of a call, by a signal handler: everything is right at every moment.
     """
     known, reader = learner.known, learner.reader
-    wanted = known.arms if known.wanted is None else known.wanted
     if known.free or known.wanted is not None:
-        known = known.with_arms(wanted)
-    table = packed_table(known.table)
-    known = known.copied().changed(table=table)
-    rows, departed = open_rows(table), list(known.departed)
-    names: dict[Arm, int] = {}
-    for row in rows[table.arms[rows] < 0].tolist():  # numbered in the order of the rows
-        name = departed[-1 - int(table.arms[row])]
-        table.arms[row] = -1 - names.setdefault(name, len(names))
+        known = known.with_arms(known.arms if known.wanted is None else known.wanted)
     settings = {
         "features": reader.names,
         "streaming": reader.streaming,
@@ -142,63 +123,77 @@ def held(learner: Learner, open: OpenDecisions | None = None) -> Held:
         "keep_beliefs": learner.keep_beliefs,
         "most_arms": learner.most_arms,
         "coming": learner.coming,
+        "described": [list(pair) for pair in learner.described.items()],
     }
-    keys = set(zip(table.numbers.tolist(), table.checksums.tolist(), strict=True))
-    given = {} if open is None else {id: key for id, key in open.given.items() if key in keys}
     encoders = [] if reader.transformer is not None else reader.encoders
     return Held(
-        known.changed(departed=list(names)),
+        known.copied(),
+        {} if open is None else open.unsettled(),
         learner.policy,
         settings,
         [encoder.state() for encoder in encoders],
         learner.rng.bit_generator.state,
-        given,
     )
 
 
-def packed(held: Held) -> tuple[dict[str, Any], Arrays]:
-    """Return what was held as plain values and arrays."""
-    known = held.known
-    rows = int(known.table.sizes[END])
-    queued = int(known.table.sizes[QUEUED])
-    open = {name: getattr(known.table, name)[:rows] for name in PER_ROW}
+def pack_open(open: dict[str, OpenDecision], arrays: Arrays) -> dict[str, Any]:
+    """Return open decisions as plain values and arrays: rows behind each other."""
+    decisions = open.values()
+    rows = rows_of(open)
+    arms = [list(arm) if isinstance(arm, tuple) else arm for _, _, arm, _ in decisions]
     parts = {
-        "state": known.state,
-        "books": known.books,
-        "columns": np.array(list(known.arms.values()), dtype=np.int64),
-        **open,
-        "queue": known.table.queue[:queued],
-        "rewards": known.table.rewards[:queued],
-        "values": known.table.values[: known.table.sizes[USED]],
+        "numbers": np.array([each[0] for each in decisions], dtype=np.int64),
+        "times": np.array([each[1] for each in decisions], dtype=np.float64),
+        "lengths": np.array([len(row) // 8 for row in rows], dtype=np.int64),
+        "values": np.frombuffer(b"".join(rows)) if rows else np.zeros(0),
     }
-    arrays: Arrays = []
-    values = {
-        "model": pack_object(known.model, arrays),
-        "policy": pack_object(held.policy, arrays),
-        "settings": held.settings,
-        "encoders": held.encoders,
-        "arms": list(known.arms),
-        "departed": known.departed,
-        "state_columns": int(known.books.chosen.size),
-        "parts": {name: pack(part, arrays) for name, part in parts.items()},
-        "open": rows,
-        "queued": queued,
-        "used": int(known.table.sizes[USED]),
-        "given": {id: list(key) for id, key in held.given.items()},
-        "random": held.random,
-    }
-    return values, arrays
+    return {"ids": list(open), "arms": arms} | {n: pack(a, arrays) for n, a in parts.items()}
 
 
-Restored: TypeAlias = tuple[Learner, dict[str, tuple[int, int]], int]
+def rows_of(open: dict[str, OpenDecision]) -> list[bytes]:
+    """Return the rows of open decisions and of the places of lists."""
+    rows: list[Any] = []
+    for _, _, _, row in open.values():
+        rows += row if isinstance(row, tuple) else (row,)
+    return rows
+
+
+def unpack_open(saved: Any, arrays: Arrays, room: int) -> dict[str, OpenDecision]:
+    """Return the open decisions that `pack_open` was given, unchecked but for their shapes."""
+    ids, arms = list(saved["ids"]), list(saved["arms"])
+    places = sum(len(arm) if isinstance(arm, list) else 1 for arm in arms)
+    if max(len(ids), places) > room:
+        raise ValueError("open decisions that it has no numbers for")
+    integers = {"numbers": len(ids), "lengths": places}
+    numbers, lengths = (
+        unpack(saved[name], arrays, np.zeros(size, np.int64)).tolist()
+        for name, size in integers.items()
+    )
+    times = unpack(saved["times"], arrays, np.zeros(len(ids))).tolist()
+    if not all(0 <= length <= room for length in lengths) or sum(lengths) > room:
+        raise ValueError("contexts of the wrong length")
+    data = unpack(saved["values"], arrays, np.zeros(sum(lengths))).tobytes()
+    ends = np.cumsum(lengths, dtype=np.int64).tolist()
+    rows = (data[8 * (end - n) : 8 * end] for n, end in zip(lengths, ends, strict=True))
+    open: dict[str, OpenDecision] = {}
+    for id, number, time, arm in zip(ids, numbers, times, arms, strict=True):
+        if isinstance(arm, list):
+            names = tuple(map(plain_name, arm))
+            open[id] = number, time, names, tuple(next(rows) for _ in names)
+        else:
+            open[id] = number, time, plain_name(arm), next(rows)
+    if len(open) < len(ids) or not all(type(id) is str for id in open):
+        raise ValueError("ids that are none")
+    return open
+
+
+Restored: TypeAlias = tuple[Learner, dict[str, OpenDecision], int]
 
 
 def learner_of(data: bytes) -> Learner:
     """Return the learner that bytes hold, of a learner or of an agent; no decision is open."""
     learner, _, _ = restored("it", *storage.unpacked(data))
-    learner.catch_up()
-    known = learner.prepared()
-    learner.known = known.changed(table=empty_table(0), departed=())
+    learner.prepared()
     return learner
 
 
@@ -206,8 +201,8 @@ def restored(
     path: str | os.PathLike[str], values: dict[str, Any], arrays: Arrays, model: Any = None,
     policy: Any = None, transformer: Any = None,
 ) -> Restored:  # fmt: skip
-    """Return the learner that values and arrays describe, the ids given to open decisions, and the
-    most that may be open; raise ValueError if there is none."""
+    """Return the learner that values and arrays describe, the open decisions, and the most of them
+    there may be; raise ValueError if there is none."""
     try:
         return assembled(values, arrays, model, policy, transformer)
     except WrongSettings as error:
@@ -223,7 +218,7 @@ def assembled(
     """Do what `restored` does, but raise one of `MISFITS` for what does not fit."""
     settings = values["settings"]
     flags = {"streaming", "transformer", "keep_beliefs", "coming"}
-    known_settings = settings.keys() == flags | {"features", "max_open", "most_arms"}
+    known_settings = settings.keys() == flags | {"features", "max_open", "most_arms", "described"}
     if not known_settings or not all(type(settings[name]) is bool for name in flags):
         raise ValueError("other settings than an agent has")
     if settings["transformer"] != (transformer is not None):
@@ -243,20 +238,27 @@ def assembled(
         raise ValueError("other features than its model has")
     coming, streaming = settings["coming"], settings["streaming"]
     if values["encoders"]:
-        reader = any_reader(model, values["encoders"])
+        reader = restore_reader(model, values["encoders"])
+        if any(part.width > max(MOST_FEATURES, model_width(model)) for part in reader.encoders):
+            raise ValueError("it reads more columns than its model has")
     else:
         reader = make_reader(model, names, transformer, streaming, (), False)
     if coming and not reader.per_arm:
         raise ValueError("a model that needs a list of arms, and has none")
     known = unpacked(values, arrays, model, room)
-    max_open = positive(settings["max_open"])
-    known.table.sizes[LIMIT] = max_open
-    check_knowledge(known, max_open)
+    check_knowledge(known)
+    open, max_open = unpack_open(values["open"], arrays, room), positive(settings["max_open"])
+    check_open(open, known, max_open)
+    described = {plain_name(name): plain_features(each) for name, each in settings["described"]}
+    if not described.keys() <= known.arms.keys() or (described and not reader.per_arm):
+        raise ValueError("features of no arm")
+    for features in described.values():
+        reader.parts[-1].peek(features)
     rng = np.random.default_rng(0)
     rng.bit_generator.state = checked_random(values["random"])
     learner = Learner.of(reader, known, policy, rng, coming, positive(settings["most_arms"]),
-                         settings["keep_beliefs"])  # fmt: skip
-    return learner, given_ids(values["given"], known), max_open
+                         settings["keep_beliefs"], described)  # fmt: skip
+    return learner, open, max_open
 
 
 def positive(value: Any) -> int:
@@ -264,35 +266,6 @@ def positive(value: Any) -> int:
     if count_of(value) < 1:
         raise ValueError(f"{value!r} where a count belongs")
     return int(value)
-
-
-def given_ids(given: Any, known: Knowledge) -> dict[str, tuple[int, int]]:
-    """Return the ids that others gave to open decisions."""
-    table = known.table
-    keys = set(zip(table.numbers.tolist(), table.checksums.tolist(), strict=True))
-    found = {id: (number, checksum) for id, (number, checksum) in dict(given).items()}
-    if not all(type(id) is str and key in keys for id, key in found.items()):
-        raise ValueError("ids of decisions that are not open")
-    return found
-
-
-def any_reader(model: Any, states: list[Any]) -> Reader:
-    """Return what reads contexts, and perhaps arms, as they come, from its encoders' states."""
-    plain: Any = without_forgetting(model)
-    if isinstance(plain, HashedLinear):
-        (state,) = states
-        return AnyContext(model, HashingEncoder.from_state(state, plain.bits, plain.crossed))
-    encoders = [Encoder.from_state(state) for state in states]
-    for encoder in encoders:
-        if encoder.width > max(MOST_FEATURES, sum(model.context_shape(1)[-1:])):
-            raise ValueError("it reads more columns than its model has")
-    if isinstance(plain, HybridLinear):
-        contexts, arms = encoders
-        plain.widened((contexts.used, arms.used))
-        return AnyArmFeatures(model, (contexts, arms))
-    (encoder,) = encoders
-    plain.widened(encoder.width)  # or it is no model that can read contexts by itself
-    return AnyContext(model, encoder)
 
 
 def check_model(saved: Any, room: int, depth: int = 0) -> None:
@@ -305,7 +278,7 @@ def check_model(saved: Any, room: int, depth: int = 0) -> None:
             check_model(part, room, depth + 1)
     features = count_of(fields.get("features", 0))
     needed = features * features
-    if saved["class"] == "AdaptiveLinear" and features <= MOST_FEATURES:
+    if saved["class"] in ("AdaptiveLinear", "AdaptiveCurves") and features <= MOST_FEATURES:
         needed = features
     if saved["class"] == "HashedLinear":  # whose rows have few of its columns
         needed = 0
@@ -338,34 +311,18 @@ def check_policy_size(saved: Any) -> None:
 
 def unpacked(values: dict[str, Any], arrays: Arrays, model: Model, room: int) -> Knowledge:
     """Return what a file holds, of the right shapes; `check_knowledge` checks the rest."""
-
-    def part(name: str, template: Any) -> Any:
-        return unpack(values["parts"][name], arrays, template)
-
-    names = [plain_name(name) for name in values["arms"]]
-    count = count_of(values["state_columns"])
-    columns = part("columns", zeros(len(names)))
+    count, arms, born = count_of(values["columns"]), {}, {}
     if count > room:
         raise ValueError("its arms do not fit the state")
-    state = part("state", state_template(model, count, room))
-    books = part("books", blank_books(count))
-    rows, queued, used = (count_of(values[name]) for name in ("open", "queued", "used"))
-    if max(rows, queued, used) > room:
-        raise ValueError("open decisions that it has no numbers for")
-    table = empty_table(0, rows, used)
-    table = table._replace(**{name: part(name, getattr(table, name)) for name in PER_ROW})
-    table = table._replace(values=part("values", table.values))
-    table.queue[:queued], table.rewards[:queued] = (
-        part(name, getattr(table, name)[:queued]) for name in ("queue", "rewards")
-    )
-    table.starts[:] = np.cumsum(table.lengths) - table.lengths
-    heads = int(np.count_nonzero(table.places <= 1))
-    table.sizes[[END, IDS, ROWS, USED, QUEUED]] = rows, heads, rows, used, queued
-    arms = dict(zip(names, columns.tolist(), strict=True))
-    if len(arms) < len(names):
-        raise ValueError("two arms of one name")
-    departed = [plain_name(name) for name in values["departed"]]
-    return Knowledge(model, state, arms, books, table, (), departed)
+    for name, column, before in values["arms"]:
+        if name in arms:
+            raise ValueError("two arms of one name")
+        arms[plain_name(name)] = count_of(column)
+        if count_of(before):
+            born[name] = before
+    state = unpack(values["state"], arrays, state_template(model, count, room))
+    books = unpack(values["books"], arrays, Books.blank({"arm": count}))
+    return Knowledge(model, state, arms, books, born)
 
 
 def state_template(model: Model, count: int, room: int) -> Any:
@@ -379,20 +336,20 @@ def state_template(model: Model, count: int, room: int) -> Any:
         return template
     if model.keeps_arms or not isinstance(template, State):
         raise ValueError("it has no arms")
-    return template.select(zeros(0))
+    return template.select(np.zeros(0, dtype=np.int64))
 
 
 # What can be known
 
 
-def check_knowledge(known: Knowledge, max_open: int) -> None:
+def check_knowledge(known: Knowledge) -> None:
     """Raise ValueError for anything that no calls of an agent lead to.
 
-    The one definition of a valid state: of what is saved, copied and loaded. Arrays have the right
-    shapes and types already, and the table has no closed rows.
+    With `check_open` the one definition of a valid state: of what is saved, copied and loaded.
+    Arrays have the right shapes and types already.
     """
     check_columns_of_arms(known)
-    check_books(known)
+    check_books(known.books)
     rewards = int(known.books.counts[CLOSED] + known.books.counts[OBSERVATIONS])
     if not all(np.isfinite(array).all() for array in leaves(known.state)):
         raise ValueError("a state that is not finite")
@@ -403,7 +360,6 @@ def check_knowledge(known: Knowledge, max_open: int) -> None:
             raise ValueError("the state has seen more rewards than were counted")
     if known.books.counts[DUE] and not trains(known.model):
         raise ValueError("a model that does not train is to be trained")
-    check_table(known, max_open)
 
 
 def check_columns_of_arms(known: Knowledge) -> None:
@@ -419,84 +375,41 @@ def check_columns_of_arms(known: Knowledge) -> None:
             raise ValueError("its arms do not fit their tokens")
 
 
-def check_books(known: Knowledge) -> None:
+def check_books(books: Books) -> None:
     """Raise ValueError for counts that cannot be.
 
     Counts of arms that left are gone, so of those that stay there are at most as many rewards and
     decisions as in all.
     """
-    books, counts = known.books, known.books.counts
-    if any((x < 0).any() or (x > MOST_COUNT).any() for x in (counts, books.chosen, books.pulls)):
-        raise ValueError("counts that cannot be")
+    books.check(MOST_COUNT)
+    counts = books.counts
     if counts[DUE] > 1 or counts[CLOSED] > counts[DECISIONS]:
         raise ValueError("more decisions closed than made")
     if books.pulls.sum() > counts[CLOSED] + counts[OBSERVATIONS]:
         raise ValueError("more rewards than decisions and observations")
     if books.chosen.sum() > counts[DECISIONS] + counts[OBSERVATIONS]:
         raise ValueError("more arms chosen than decisions made")
-    if not within(books.totals, LARGEST * MOST_COUNT) or books.totals[books.pulls == 0].any():
+    if (np.abs(books.totals) > LARGEST * books.pulls).any():
         raise ValueError("totals that cannot be")
 
 
-def check_table(known: Knowledge, max_open: int) -> None:
+def check_open(open: dict[str, OpenDecision], known: Knowledge, max_open: int) -> None:
     """Raise ValueError for open decisions that the agent cannot have made."""
-    table, counts = known.table, known.books.counts
-    rows = slice(int(table.sizes[END]))
-    numbers, places, arms = table.numbers[rows], table.places[rows], table.arms[rows]
-    if table.sizes[IDS] > max_open or numbers.size > counts[DECISIONS] - counts[CLOSED]:
+    counts, columns = known.books.counts, []
+    for number, time, arm, row in open.values():
+        names = arm if isinstance(arm, tuple) else (arm,)
+        if not names or isinstance(row, tuple) != isinstance(arm, tuple):
+            raise ValueError("a list without places")
+        if not (0 <= number <= counts[DECISIONS] and math.isfinite(time)):
+            raise ValueError("open decisions that were not made here")
+        columns += [known.arms[name] if known.is_current(name, number) else -1 for name in names]
+    if len(open) > max_open or len(columns) > counts[DECISIONS] - counts[CLOSED]:
         raise ValueError("more open decisions than there can be")
-    ascending = (numbers[1:] >= numbers[:-1]).all()
-    if numbers.size and not (numbers[0] > 0 and numbers[-1] <= counts[DECISIONS] and ascending):
-        raise ValueError("open decisions that were not made here")
-    if (places == CLOSED_ROW).any() or (places < SINGLE).any() or (places > MOST_COUNT).any():
-        raise ValueError("open decisions that are closed")
-    later = np.flatnonzero(places > 1)
-    if later.size and (
-        later[0] == 0
-        or (numbers[later] != numbers[later - 1]).any()
-        or (table.checksums[later] != table.checksums[later - 1]).any()
-        or (places[later] <= places[later - 1]).any()
-    ):
-        raise ValueError("lists without their first places")
-    if not np.isfinite(table.times[rows]).all():
-        raise ValueError("open decisions at no time")
-    if ((arms >= known.books.chosen.size) | (arms < -len(known.departed))).any():
-        raise ValueError("open decisions of no arm")
-    here = arms >= 0
-    columns = np.array(list(known.arms.values()), dtype=np.int64)
-    if not np.isin(arms[here], columns).all():
-        raise ValueError("open decisions of no arm")
-    waiting = np.bincount(arms[here], minlength=known.books.chosen.size)
+    here = np.array([column for column in columns if column >= 0], dtype=np.int64)
+    waiting = np.bincount(here, minlength=known.books.chosen.size)
     if (known.books.pulls + waiting > known.books.chosen).any():
         raise ValueError("more rewards than decisions")
-    check_rows(known)
-    queue = table.queue[table.sizes[LEARNED] : table.sizes[QUEUED]]
-    inside = ((queue >= 0) & (queue < numbers.size)).all() and np.unique(queue).size == queue.size
-    if not inside or (arms[queue] < 0).any():
-        raise ValueError("rewards of no decision")
-    known.model.check_rewards(table.rewards[table.sizes[LEARNED] : table.sizes[QUEUED]])
-
-
-def check_rows(known: Knowledge) -> None:
-    """Raise ValueError unless the numbers of every open decision fit the model."""
-    table, model = known.table, known.model
-    rows = int(table.sizes[END])
-    lengths, split = table.lengths[:rows], split_of(model)
-    width, used = sum(model.context_shape(1)[-1:]), int(table.sizes[USED])
-    if (lengths < 0).any() or (lengths > width + 1).any() or int(lengths.sum()) != used:
-        raise ValueError("contexts of the wrong length")
-    if split == NOT_SPLIT:
-        if (lengths > width).any():
-            raise ValueError("contexts of the wrong length")
-        check_finite(table.values[:used], float(model.largest))
-        return
-    if (lengths < 1).any():
-        raise ValueError("contexts of the wrong length")
-    check_finite(np.delete(table.values[:used], table.starts[:rows]), float(model.largest))
-    first = table.values[table.starts[:rows]]
-    whole = (first >= 0) & (first <= split) & (first % 1 == 0)
-    if not whole.all() or (lengths - 1 - first > width - split).any() or (first >= lengths).any():
-        raise ValueError("contexts that are not split as the model's")
+    check_rows(rows_of(open), known.model)
 
 
 def checked_random(state: Any) -> dict[str, Any]:

@@ -133,7 +133,7 @@ def narrowest(high, scale, u):  # type: ignore[no-untyped-def]
 
 @compiled
 def nodes_between(belief, high, scale, start, stop, longest, span):  # type: ignore[no-untyped-def]
-    """Gauss–Legendre nodes and weights from `start` to `stop`, as fine as the arms there ask for.
+    """Return Gauss–Legendre nodes and weights from `start` to `stop`, as fine as the arms need.
 
     No panel is longer than `longest`, nor the rewards in it further apart than `span`: for
     integrands with a scale of their own.
@@ -265,8 +265,10 @@ def is_certain(belief, arm, value):  # type: ignore[no-untyped-def]
 
 @implements(regret_and_gain, IndependentLaw)
 def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
-    """With S(a, b) = ∫ F λ_a λ_b du the deviation E[f(a); b best] − mean(a) P(b best) is
-    −g(a) S(a, b) for b ≠ a, and what makes them sum to zero for b = a.
+    """Return regret and gain, from S(a, b) = ∫ F λ_a λ_b du.
+
+    The deviation E[f(a); b best] − mean(a) P(b best) is −g(a) S(a, b) for b ≠ a, and what makes
+    them sum to zero for b = a.
     """
     if largest_of(belief.std) == np.inf:
         gain = np.zeros(belief.std.size)

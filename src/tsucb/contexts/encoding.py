@@ -1,15 +1,125 @@
 """Turn contexts as applications have them into vectors; columns are learned as they come."""
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Mapping, Sequence, Set
 from numbers import Integral
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tsucb.contexts.values import feature_name, rows_of, shown
+from tsucb.contexts.values import cell_of, feature_name, rows_of, shown
 from tsucb.contexts.vocabulary import NO_COUNTS, Vocabulary, check_state
 from tsucb.numeric.arrays import Floats
+
+# A vector, or a matrix with a row for each of several contexts, and what the encoder has learned:
+# when it read, and with what was read.
+Encoded: TypeAlias = tuple[Floats, Any, Any]
+
+# `HybridLinear` is linear in the context: of a reader who likes politics in the morning and another
+# who does in the afternoon it can learn nothing that holds for both. So where a context has two or
+# three categories, each pair of them is a category, too, while there are fewer columns than this: a
+# decision takes time quadratic in their number.
+MOST_PAIRED, MOST_PAIRED_COLUMNS = 3, 16
+
+
+class FeatureEncoder:
+    """Turns the features of a context, or of an arm, into a vector.
+
+    A subclass defines `look`. `read` changes nothing: what it has learned counts once it is
+    assigned to `learned`, which `encode` does at once. What is refused changes nothing.
+    """
+
+    learned: Any = None
+    learns = False  # whether it learns from contexts
+    optional = True  # whether there may be no features at all, None
+    declared: tuple[str, ...] | None = None  # names of the features, if they were declared
+    ready: tuple[int, ...] | None = None  # the shape of arrays that need no reading
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the columns in use."""
+        return ()
+
+    @property
+    def width(self) -> int:
+        """The length of vectors."""
+        return 0
+
+    def look(self, context: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
+        """Return a vector, and what is known after learning from it, if `learn`."""
+        raise NotImplementedError
+
+    def look_at_all(self, features: list[Any], learned: Any, learn: bool) -> tuple[Floats, Any]:
+        """Return the vectors of several as a matrix, with zeros for None."""
+        vectors = []
+        for each in features:
+            vector = np.zeros(0)
+            if each is not None or not self.optional:
+                vector, learned = self.look(each, learned, learn)
+            vectors.append(vector)
+        return self._matrix(vectors), learned
+
+    def _matrix(self, vectors: list[Floats], least: int = 0) -> Floats:
+        """Return vectors as the rows of a matrix, as wide as the widest."""
+        matrix = np.zeros((len(vectors), max([least, *(each.size for each in vectors)])))
+        for row, vector in zip(matrix, vectors, strict=True):
+            row[: vector.size] = vector
+        return matrix
+
+    def read(self, context: Any) -> Encoded:
+        """Return the vector of a context, with the columns that it needs, learning nothing yet."""
+        before = self.learned
+        vector, after = self.look(context, before, True)
+        return vector, before, after
+
+    def encode(self, context: Any) -> Floats:
+        """Return the vector of a context, after learning the columns that it needs."""
+        vector, _, self.learned = self.read(context)
+        return vector
+
+    def peek(self, context: Any) -> Floats:
+        """Return the vector of a context, learning nothing; what has no column is left out."""
+        return self.look(context, self.learned, False)[0]
+
+    def read_table(self, table: Any) -> Encoded:
+        """Return what `encode_table` does, learning nothing yet."""
+        before = learned = self.learned
+        vectors = []
+        for context in self.rows(table):
+            vector, learned = self.look(context, learned, True)
+            vectors.append(vector)
+        return self._matrix(vectors, self.width), before, learned
+
+    def encode_table(self, table: Any) -> Floats:
+        """Return the vectors of many contexts, one row each: as `encode` for one after the other.
+
+        Parameters
+        ----------
+        table
+            A data frame of pandas or polars, a mapping of names to columns, a matrix, or a list of
+            contexts. If one of its rows is refused, nothing is learned from any.
+
+        >>> encoder = Encoder()
+        >>> encoder.encode_table({"age": [30, None, 40], "city": ["Rome", "Oslo", "Rome"]})[:, :4]
+        array([[30.,  1.,  0.,  0.],
+               [30.,  0.,  1.,  1.],
+               [40.,  1.,  0.,  0.]])
+        """
+        matrix, _, self.learned = self.read_table(table)
+        return matrix
+
+    def rows(self, table: Any) -> Iterable[Any]:
+        """Return the contexts of a table, one by one."""
+        return rows_of(table)
+
+    def describe(self, context: Any) -> list[tuple[str, float]]:
+        """Return the names and values of the columns that `peek` does not make 0."""
+        vector, names = self.peek(context), self.names
+        return [(names[i], float(vector[i])) for i in np.flatnonzero(vector).tolist()]
+
+    def columns(self, table: Any, names: list[str]) -> Any:
+        """Return the contexts in some columns of a table."""
+        return {name: table[name] for name in names} or None
 
 
 def coded_features(categories: Iterable[str]) -> frozenset[str]:
@@ -19,12 +129,7 @@ def coded_features(categories: Iterable[str]) -> frozenset[str]:
     return frozenset(feature_name(name) for name in categories)
 
 
-# A vector, or a matrix with a row for each of several contexts, and what the encoder has learned:
-# when it read, and with what was read.
-Encoded: TypeAlias = tuple[Floats, Any, Any]
-
-
-class Encoder:
+class Encoder(FeatureEncoder):
     """Turns contexts into vectors, and learns which columns they need as they come.
 
     A number or a boolean has one column. A string has one column per category, 1 where the feature
@@ -32,9 +137,6 @@ class Encoder:
     own, and the feature's number is then its mean over the contexts learned from, so that a model
     that centres its features sees 0. Features and categories that first come late get new columns,
     which were 0 in all contexts before. Column j of a vector always means the same.
-
-    `read` changes nothing: what it has learned counts once it is assigned to `learned`, which
-    `encode` does at once. A context that is refused changes nothing.
 
     Parameters
     ----------
@@ -59,6 +161,8 @@ class Encoder:
     [('age', 50.0)]
     """
 
+    learns = True
+
     def __init__(self, *, categories: Iterable[str] = (), most_columns: int = 1_000) -> None:
         most: Any = most_columns
         self.categories = coded_features(categories)
@@ -72,7 +176,8 @@ class Encoder:
     @property
     def vocabulary(self) -> Vocabulary:
         """The columns."""
-        return self.learned[0]
+        vocabulary: Vocabulary = self.learned[0]
+        return vocabulary
 
     @property
     def width(self) -> int:
@@ -94,67 +199,22 @@ class Encoder:
         known = self.vocabulary.features.get(feature)
         return known is not None and category in known.labels
 
-    def read(self, context: Any) -> Encoded:
-        """Return the vector of a context, with the columns that it needs, learning nothing yet."""
-        before = self.learned
-        vector, vocabulary, counts = before[0].encode(context, before[1], True)
-        return vector, before, (vocabulary, counts)
+    def look(self, context: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
+        """Return the vector of a context, and the columns and counts after it."""
+        vocabulary, counts = learned
+        vector, *after = vocabulary.encode(context, counts, learn)
+        return vector, tuple(after)
 
-    def encode(self, context: Any) -> Floats:
-        """Return the vector of a context, after learning the columns that it needs."""
-        vector, _, self.learned = self.read(context)
-        return vector
-
-    def peek(self, context: Any) -> Floats:
-        """Return the vector of a context, learning nothing; what has no column is left out."""
-        return self.vocabulary.encode(context, self.learned[1], learn=False)[0]
-
-    def describe(self, context: Any) -> list[tuple[str, float]]:
-        """Return the names and values of the columns that `peek` does not make 0."""
-        vector, names = self.peek(context), self.names
-        return [(names[i], float(vector[i])) for i in np.flatnonzero(vector).tolist()]
-
-    def encode_table(self, table: Any) -> Floats:
-        """Return the vectors of many contexts, one row each: as `encode` for one after the other.
-
-        Parameters
-        ----------
-        table
-            A data frame of pandas or polars, a mapping of names to columns, a matrix, or a list of
-            contexts. If one of its rows is refused, nothing is learned from any.
-
-        >>> encoder = Encoder()
-        >>> encoder.encode_table({"age": [30, None, 40], "city": ["Rome", "Oslo", "Rome"]})[:, :4]
-        array([[30.,  1.,  0.,  0.],
-               [30.,  0.,  1.,  1.],
-               [40.,  1.,  0.,  0.]])
-        """
-        matrix, _, self.learned = self.read_table(table)
-        return matrix
-
-    def read_table(self, table: Any) -> Encoded:
-        """Return what `encode_table` does, learning nothing yet."""
-        before, vectors = self.learned, []
-        vocabulary, tally = before
-        for context in rows_of(table):
-            vector, vocabulary, tally = vocabulary.encode(context, tally, learn=True)
-            vectors.append(vector)
-        matrix = np.zeros((len(vectors), vocabulary.width))
-        for row, vector in zip(matrix, vectors, strict=True):
-            row[: vector.size] = vector
-        return matrix, before, (vocabulary, tally)
-
-    def joined(self, other: "Encoder", base: "Encoder") -> tuple["Encoder", NDArray[np.int64]]:
+    def joined(self, other: "Encoder", base: "Encoder") -> Self:
         """Return an encoder that knows what this one and another learned since they were one.
 
-        Returns also where it has the columns of the other; those of this one keep their places.
+        The columns of this one keep their places.
         """
         if self.categories != other.categories:
             raise ValueError("two encoders with different categories cannot be joined")
-        result = Encoder(categories=self.categories, most_columns=self.most_columns)
-        vocabulary = self.vocabulary.joined(other.vocabulary)
-        learned = 0
-        totals, absent = np.zeros(vocabulary.width), np.zeros(vocabulary.width, dtype=np.int64)
+        result = type(self)(categories=self.categories, most_columns=self.most_columns)
+        vocabulary, learned = self.vocabulary.joined(other.vocabulary), 0
+        totals, absent = np.zeros((2, vocabulary.width))
         for each, sign in ((self, 1), (other, 1), (base, -1)):
             count, sums, missing = each.learned[1]
             at, used = vocabulary.places_of(each.vocabulary), each.used
@@ -164,8 +224,8 @@ class Encoder:
             totals[at] += sign * sums[:used]
             absent += sign * all_missing
         absent[len(vocabulary.columns) :] = 0
-        result.learned = vocabulary, (learned, totals, absent)
-        return result, vocabulary.places_of(other.vocabulary)
+        result.learned = vocabulary, (learned, totals, absent.astype(np.int64))
+        return result
 
     # Storage
 
@@ -174,7 +234,7 @@ class Encoder:
         return self.vocabulary.packed(self.learned[1])
 
     @classmethod
-    def from_state(cls, state: Any) -> "Encoder":
+    def from_state(cls, state: Any) -> Self:
         """Return the encoder that `state` described; raise ValueError if there is none.
 
         >>> encoder = Encoder()
@@ -188,4 +248,63 @@ class Encoder:
         return encoder
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Encoder.from_state, (self.state(),)
+        return type(self).from_state, (self.state(),)
+
+
+class NarrowEncoder(Encoder):
+    """An encoder whose vectors have no columns beyond those in use."""
+
+    @property
+    def width(self) -> int:
+        """The length of vectors."""
+        return self.used
+
+    def look(self, context: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
+        """Return the vector of a context, and the columns and counts after it."""
+        vector, after = super().look(context, learned, learn)
+        return vector[: len(after[0].columns)], after
+
+
+class PairingEncoder(NarrowEncoder):
+    """An encoder for which pairs of a context's categories are categories, too.
+
+    >>> encoder = PairingEncoder()
+    >>> encoder.encode({"user": "Tom", "time": "noon"})
+    array([1., 1., 1.])
+    >>> encoder.names
+    ('user=Tom', 'time=noon', 'time × user=noon × Tom')
+    """
+
+    def look(self, context: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
+        """Return the vector of a context with its pairs, and the columns and counts after it."""
+        return super().look(self.with_pairs(context, learned[0]), learned, learn)
+
+    def with_pairs(self, context: Any, vocabulary: Vocabulary) -> Any:
+        """Return the context with the pairs of its categories, as far as there is room for them."""
+        if not isinstance(context, Mapping):
+            return context
+        labels = sorted(
+            (str(name), label)
+            for name, value in context.items()
+            if (label := category(str(name), value, vocabulary.categories)) is not None
+        )
+        if not 2 <= len(labels) <= MOST_PAIRED:
+            return context
+        room = len(vocabulary.columns) < MOST_PAIRED_COLUMNS
+        pairs = {}
+        for (one, first), (other, second) in itertools.combinations(labels, 2):
+            name, label = f"{one} × {other}", f"{first} × {second}"
+            known = name in vocabulary.features and label in vocabulary.features[name].labels
+            if name not in context and (room or known):
+                pairs[name] = label
+        return {**context, **pairs}
+
+
+def category(name: str, value: Any, coded: Set[str]) -> str | None:
+    """Return the category that a value is; None for a number and for none."""
+    if type(value) is str:
+        return value
+    if isinstance(value, bool):
+        return str(value)
+    label = cell_of(name, value, True) if name in coded else None
+    return label if isinstance(label, str) else None

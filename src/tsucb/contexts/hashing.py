@@ -9,8 +9,8 @@ import numpy as np
 
 from tsucb.checks import LARGEST, within
 from tsucb.compiler import compiled
-from tsucb.contexts.encoding import Encoded, coded_features
-from tsucb.contexts.values import cell_of, rows_of, values_of
+from tsucb.contexts.encoding import FeatureEncoder, coded_features
+from tsucb.contexts.values import cell_of, values_of
 from tsucb.models.hashed_linear import MOST_ROW
 from tsucb.models.state import MOST
 from tsucb.numeric.arrays import Floats, Integers
@@ -24,7 +24,7 @@ MOST_SCALED = 100_000  # features with numbers; those of further ones are read a
 Moments = tuple[int, float, float]
 
 
-class HashingEncoder:
+class HashingEncoder(FeatureEncoder):
     """Turns contexts into rows of pairs, column and value, and learns the scale of numbers.
 
     A category is 1 in the column that a hash of feature and category says, a value that is missing
@@ -32,8 +32,6 @@ class HashingEncoder:
     `crossed`, every pair of features has a column for its product; these are scaled so that all of
     them together weigh as much as all features do. Hashes are the same in every process. A row of a
     sparse matrix (of SciPy) is taken as it is: nothing in it is hashed, scaled or crossed.
-
-    It has the methods of `tsucb.contexts.encoding.Encoder`: `read` changes nothing.
 
     Parameters
     ----------
@@ -49,7 +47,7 @@ class HashingEncoder:
     [('age', 1.0), ('city=Oslo', 1.0), ('age × city=Oslo', 1.4142135623730951)]
     """
 
-    names: tuple[str, ...] = ()  # those of its columns are not known
+    learns = True
 
     def __init__(self, bits: int, crossed: bool, categories: Iterable[str] = ()) -> None:
         self.bits, self.crossed = bits, crossed
@@ -60,40 +58,16 @@ class HashingEncoder:
     @property
     def width(self) -> int:
         """The length of the longest row so far."""
-        return self.learned[1]
+        return int(self.learned[1])
 
-    def read(self, context: Any) -> Encoded:
-        """Return the row of a context, learning nothing yet."""
-        before = self.learned
-        row, moments = self._row(context, before[0])
-        return row, before, (moments, max(before[1], row.size))
+    def look(self, context: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
+        """Return the row of a context, and what its numbers tell of their scale."""
+        row, moments = self._row(context, learned[0])
+        return row, (moments, max(learned[1], row.size))
 
-    def encode(self, context: Any) -> Floats:
-        """Return the row of a context, after learning what its numbers tell of their scale."""
-        row, _, self.learned = self.read(context)
-        return row
-
-    def peek(self, context: Any) -> Floats:
-        """Return the same row, learning nothing."""
-        return self._row(context, self.learned[0])[0]
-
-    def encode_table(self, table: Any) -> Floats:
-        """Return the rows of many contexts: as `encode` for one after the other."""
-        matrix, _, self.learned = self.read_table(table)
-        return matrix
-
-    def read_table(self, table: Any) -> Encoded:
-        """Return what `encode_table` does, learning nothing yet."""
-        before, rows = self.learned, []
-        moments = before[0]
-        for context in table if hasattr(table, "tocsr") else rows_of(table):
-            row, moments = self._row(context, moments)
-            rows.append(row)
-        width = max([before[1], *(row.size for row in rows)])
-        matrix = np.zeros((len(rows), width))
-        for line, row in zip(matrix, rows, strict=True):
-            line[: row.size] = row
-        return matrix, before, (moments, width)
+    def rows(self, table: Any) -> Iterable[Any]:
+        """Return the contexts of a table, one by one; rows of a sparse matrix stay sparse."""
+        return table if hasattr(table, "tocsr") else super().rows(table)
 
     def describe(self, context: Any) -> list[tuple[str, float]]:
         """Return the features that have columns, and their values where these are not 0."""

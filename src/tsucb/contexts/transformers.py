@@ -1,8 +1,8 @@
 """scikit-learn's transformers on dictionaries, without milliseconds per decision.
 
 One call of `ColumnTransformer.transform` takes milliseconds, nearly all of it for checking a table
-and cutting it into columns. What the common steps do to one row is little: `fast_row` reads it off
-the fitted transformer.
+and cutting it into columns. What the common steps do to one row is little: `RowTransform` reads it
+off the fitted transformer.
 """
 
 import copy
@@ -70,18 +70,12 @@ def table_of(contexts: Any, columns: Iterable[str] | None = None) -> "pd.DataFra
     return pd.DataFrame(table, index=range(len(rows)), columns=names)
 
 
-def fast_row(transformer: Any) -> "RowTransform":
-    """A function that does to one context what a fitted transformer does to a table.
+class RowTransform:
+    """Does to one context what a fitted transformer does to a table.
 
     Compiled are `ColumnTransformer` and `Pipeline`, nested as you like, of `StandardScaler`,
     `MinMaxScaler`, `MaxAbsScaler`, `RobustScaler`, `SimpleImputer`, `OneHotEncoder`,
     `OrdinalEncoder` and 'passthrough'. Everything else goes through `transform`.
-    """
-    return RowTransform(transformer)
-
-
-class RowTransform:
-    """One context in, the vector that a fitted transformer makes of it out.
 
     The transformer must not learn afterwards. Rows that are out of the ordinary (a string where
     numbers were, a category that is an error) are given to the transformer itself, so that what it
@@ -225,22 +219,26 @@ def _compiled(transformer: Any) -> Step:
         raise _Unusual from None
 
 
-def _affine(shift: Any, factor: Any, divisor: Any, offset: Any, count: int) -> Step:
-    """(x − shift) · factor / divisor + offset, each an array, or None for doing nothing."""
+# Of every scaler: shift, factor, divisor and offset of (x − shift) · factor / divisor + offset.
+_SCALERS: dict[str, Callable[[Any], tuple[Any, Any, Any, Any]]] = {
+    "StandardScaler": lambda s: (
+        s.mean_ if s.with_mean else None, None, s.scale_ if s.with_std else None, None
+    ),
+    "MinMaxScaler": lambda s: (None, s.scale_, None, s.min_),
+    "MaxAbsScaler": lambda s: (None, None, s.scale_, None),
+    "RobustScaler": lambda s: (s.center_, None, s.scale_, None),
+}  # fmt: skip
 
-    def listed(values: Any, nothing: float) -> list[float]:
-        if values is None:
-            return [nothing] * count
-        return np.asarray(values, dtype=np.float64).tolist()  # type: ignore[no-any-return]
 
-    columns = zip(
-        listed(shift, 0.0),
-        listed(factor, 1.0),
-        listed(divisor, 1.0),
-        listed(offset, 0.0),
-        strict=True,
-    )
-    constants = list(columns)
+def _scaler(scaler: Any) -> Step:
+    if getattr(scaler, "clip", False):
+        raise _Unusual
+    given = zip(_SCALERS[type(scaler).__name__](scaler), (0.0, 1.0, 1.0, 0.0), strict=True)
+    columns = [
+        [nothing] * scaler.n_features_in_ if values is None else np.asarray(values, float).tolist()
+        for values, nothing in given
+    ]
+    constants = list(zip(*columns, strict=True))
 
     def step(cells: list[Any]) -> list[Any]:
         return [
@@ -249,28 +247,6 @@ def _affine(shift: Any, factor: Any, divisor: Any, offset: Any, count: int) -> S
         ]
 
     return step
-
-
-def _standard_scaler(scaler: Any) -> Step:
-    mean = scaler.mean_ if scaler.with_mean else None
-    scale = scaler.scale_ if scaler.with_std else None
-    return _affine(mean, None, scale, None, scaler.n_features_in_)
-
-
-def _min_max_scaler(scaler: Any) -> Step:
-    if scaler.clip:
-        raise _Unusual
-    return _affine(None, scaler.scale_, None, scaler.min_, scaler.n_features_in_)
-
-
-def _max_abs_scaler(scaler: Any) -> Step:
-    if getattr(scaler, "clip", False):
-        raise _Unusual
-    return _affine(None, None, scaler.scale_, None, scaler.n_features_in_)
-
-
-def _robust_scaler(scaler: Any) -> Step:
-    return _affine(scaler.center_, None, scaler.scale_, None, scaler.n_features_in_)
 
 
 def _simple_imputer(imputer: Any) -> Step:
@@ -299,71 +275,69 @@ def _simple_imputer(imputer: Any) -> Step:
     return step
 
 
-def _places(categories: NDArray[Any]) -> tuple[dict[Any, int], bool]:
-    """The places of categories, None for what is missing; and whether they are strings."""
-    text = categories.dtype.kind in "OU"
-    places: dict[Any, int] = {}
-    for place, category in enumerate(categories.tolist()):
-        if category is not None and category != category:
-            places[None] = place
-        elif (type(category) is str) == text:
-            places[category] = place
-        else:  # None itself, or mixed kinds
+class _Categories:
+    """The places of a column's categories, None for what is missing."""
+
+    def __init__(self, categories: NDArray[Any]) -> None:
+        self.text = categories.dtype.kind in "OU"
+        self.places: dict[Any, int] = {}
+        for place, category in enumerate(categories.tolist()):
+            if category is not None and category != category:
+                self.places[None] = place
+            elif (type(category) is str) == self.text:
+                self.places[category] = place
+            else:  # None itself, or mixed kinds
+                raise _Unusual
+
+    def place(self, cell: Any) -> int | None:
+        """The place of a cell among the categories, None if it is not among them."""
+        if cell != cell:
+            return self.places.get(None)
+        if (type(cell) is str) != self.text:
             raise _Unusual
-    return places, text
+        return self.places.get(cell if self.text else _number(cell))
 
 
-def _place(cell: Any, places: dict[Any, int], text: bool) -> int | None:
-    """The place of a cell among the categories, None if it is not among them."""
-    if cell != cell:
-        return places.get(None)
-    if (type(cell) is str) != text:
+def _encoded(encoder: Any) -> list[_Categories]:
+    if encoder.min_frequency is not None or encoder.max_categories is not None:
         raise _Unusual
-    return places.get(cell if text else _number(cell))
+    return [_Categories(categories) for categories in encoder.categories_]
 
 
 def _one_hot_encoder(encoder: Any) -> Step:
-    if encoder.min_frequency is not None or encoder.max_categories is not None:
-        raise _Unusual
-    dropped = [None] * len(encoder.categories_)
-    if encoder.drop_idx_ is not None:
-        dropped = encoder.drop_idx_.tolist()
+    blocks, dropped = _encoded(encoder), encoder.drop_idx_
     # scikit-learn has something to say about all other cases.
-    ignores = encoder.handle_unknown == "ignore" and encoder.drop_idx_ is None
-    blocks, start = [], 0
-    for categories, drop in zip(encoder.categories_, dropped, strict=True):
-        places, text = _places(categories)
+    ignores, start = encoder.handle_unknown == "ignore" and dropped is None, 0
+    columns: list[dict[int, int]] = []  # of every place but the one that is dropped
+    for i, categories in enumerate(encoder.categories_):
+        drop = None if dropped is None else dropped[i]
         kept = [place for place in range(len(categories)) if place != drop]
-        columns = {place: start + i for i, place in enumerate(kept)}
-        blocks.append(({key: columns.get(place, -1) for key, place in places.items()}, text))
+        columns.append({place: start + n for n, place in enumerate(kept)})
         start += len(kept)
     blank = [0.0] * start
 
     def step(cells: list[Any]) -> list[Any]:
         row = blank[:]
-        for cell, (places, text) in zip(cells, blocks, strict=True):
-            place = _place(cell, places, text)
-            if place is None:
-                if not ignores:
-                    raise _Unusual
-            elif place >= 0:
-                row[place] = 1.0
+        for cell, categories, own in zip(cells, blocks, columns, strict=True):
+            place = categories.place(cell)
+            if place is None and not ignores:
+                raise _Unusual
+            if place in own:
+                row[own[place]] = 1.0
         return row
 
     return step
 
 
 def _ordinal_encoder(encoder: Any) -> Step:
-    if encoder.min_frequency is not None or encoder.max_categories is not None:
-        raise _Unusual
-    blocks = [_places(categories) for categories in encoder.categories_]
+    blocks = _encoded(encoder)
     unknown = encoder.unknown_value if encoder.handle_unknown == "use_encoded_value" else None
     absent = float(encoder.encoded_missing_value)
 
     def step(cells: list[Any]) -> list[Any]:
         row: list[Any] = []
-        for cell, (places, text) in zip(cells, blocks, strict=True):
-            place = _place(cell, places, text)
+        for cell, categories in zip(cells, blocks, strict=True):
+            place = categories.place(cell)
             if place is None and unknown is None:
                 raise _Unusual
             if place is None:
@@ -429,10 +403,7 @@ def _indices(columns: Any, known: Sequence[Any]) -> list[int]:
 
 
 _COMPILERS: dict[str, Callable[[Any], Step]] = {
-    "StandardScaler": _standard_scaler,
-    "MinMaxScaler": _min_max_scaler,
-    "MaxAbsScaler": _max_abs_scaler,
-    "RobustScaler": _robust_scaler,
+    **dict.fromkeys(_SCALERS, _scaler),
     "SimpleImputer": _simple_imputer,
     "OneHotEncoder": _one_hot_encoder,
     "OrdinalEncoder": _ordinal_encoder,

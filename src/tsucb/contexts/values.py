@@ -189,6 +189,19 @@ def _entries(name: Any, values: Any) -> list[Any]:
     return list(values)
 
 
+def column(table: Any, name: str) -> list[Any]:
+    """Return a column of a table as a list."""
+    values: list[Any] = np.asarray(table[name]).tolist()
+    return values
+
+
+def records(table: Any, names: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the rows of some columns of a table, as pandas, polars or a mapping has it."""
+    names = list(names)
+    columns = (column(table, name) for name in names)
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
 def is_code(label: str) -> bool:
     """Return whether a category may have come as an integer."""
     digits = label.removeprefix("-").isdecimal() and len(label) < 20

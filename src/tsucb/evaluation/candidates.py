@@ -9,7 +9,7 @@ from tsucb.compiler.memory import Kept
 from tsucb.evaluation.settings import Settings, agent_arguments
 from tsucb.logs.decisions import Decisions
 from tsucb.logs.logged_data import LoggedData
-from tsucb.models.adaptive_linear import AdaptiveLinear
+from tsucb.models.adaptive_curves import AdaptiveCurves
 from tsucb.models.model import belief, training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.exploring import Exploring
@@ -173,7 +173,7 @@ def predictions(decisions: Decisions) -> Floats:
     if decisions.arm_features is None:
         usual = Candidate({}, decisions, 0)
         model, events = usual.model, usual.events
-        assert isinstance(model, AdaptiveLinear)
+        assert isinstance(model, AdaptiveCurves)
         predicted = np.zeros((len(decisions), len(decisions.arms)))
         rng = held(stream(0, 0, POLICY))
         predict_through(events, model, start(model, len(decisions.arms), 0, 0), predicted, rng)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tsucb import models
-from tsucb.models.adaptive_linear import AdaptiveLinear
+from tsucb.models.adaptive_curves import AdaptiveCurves
 from tsucb.models.model import Model
 from tsucb.policies.names import named_policy, usual_ucb
 
@@ -112,7 +112,7 @@ def agent_arguments(settings: Settings, contexts: list[Any]) -> tuple[dict[str, 
             contexts = [None] * len(contexts)
         taken["model"] = model
     if taken.get("policy") == "UCB":
-        taken["policy"] = usual_ucb(model or AdaptiveLinear(0), len(contexts))
+        taken["policy"] = usual_ucb(model or AdaptiveCurves(0), len(contexts))
     return taken, contexts
 
 

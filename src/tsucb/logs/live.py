@@ -6,7 +6,7 @@ import functools
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,16 +34,18 @@ SHORT = 360.0  # seconds of a log, below which decisions are numbered
 SOME_DRIFT = 0.2  # in standard deviations: less is rarely worth a look
 
 
-def report(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+def report(
+    folder: str | os.PathLike[str], path: str | os.PathLike[str], changes: Iterable[Any] = ()
+) -> None:
     """Write the page about a decision log; see `Agent.report`."""
     table = read(folder)
     if len(table) < LEAST:
         raise ValueError(f"{folder} holds {len(table)} decisions; a report needs at least {LEAST}")
-    write_whole(path, live_page(table, Path(folder).name))
+    write_whole(path, live_page(table, Path(folder).name, changes))
 
 
-def live_page(table: pd.DataFrame, name: str) -> str:
-    """Return the page about decisions as `decision_log.read` returns them."""
+def live_page(table: pd.DataFrame, name: str, changes: Iterable[Any] = ()) -> str:
+    """Return the page about decisions as `decision_log.read` returns them, and noticed changes."""
     live = Live.of(table)
     lift, calibration, drift = live.lift(), live.calibration(), live.drift()
     first, last = (time.strftime("%Y-%m-%d %H:%M", time.gmtime(t)) for t in live.when[[0, -1]])
@@ -66,6 +68,7 @@ def live_page(table: pd.DataFrame, name: str) -> str:
         "" if lift.trusted else f"The lift over random choice is not known: {lift.reason}.",
         "" if calibration is None else calibration.remark,
         *drift.remarks,
+        *(f"A change was noticed {change}." for change in changes),
     ]
     shown = len(live.arms[:SHOWN])
     return render(

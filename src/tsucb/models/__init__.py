@@ -1,5 +1,6 @@
 """Priors and likelihoods that turn rewards into beliefs: one file per model."""
 
+from tsucb.models.adaptive_curves import AdaptiveCurves
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.contextual_linear import ContextualLinear
 from tsucb.models.ensemble import Ensemble
@@ -16,6 +17,7 @@ from tsucb.models.neural.network import Training
 from tsucb.models.nig_linear import NIGLinear
 
 __all__ = [
+    "AdaptiveCurves",
     "AdaptiveLinear",
     "BernoulliArms",
     "BootstrappedHeads",

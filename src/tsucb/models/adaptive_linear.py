@@ -33,7 +33,7 @@ import numpy as np
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.checks import Natural
-from tsucb.compiler import implements
+from tsucb.compiler import compiled, implements
 from tsucb.models.empirical_bayes import (
     GRAIN,
     GREATEST,
@@ -349,16 +349,23 @@ def predicted_belief_of_adaptive(model, state, mean, std, arms, step, rng):  # t
 
 @implements(update, AdaptiveLinear)
 def update_adaptive(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
+    full = add_reward(state, context, arm, reward)
+    learn(state.regressions, arm, full[:-1], full[-1], state.variance[arm])
+
+
+@compiled
+def add_reward(state, context, arm, reward):  # type: ignore[no-untyped-def]
+    """Add a reward to the sums, but not to the posteriors, in place; return φ⁺."""
     drop_anchor(state, reward, context)
     full = relative(state.anchor, context, reward)
-    z, y = full[:-1], full[-1]
+    y = full[-1]
     add_products(state.moments[arm], full, 1.0)
     state.square[arm] += y * y
     count_down(state, y)
-    for j in range(1, z.size):
-        if z[j] != 0.0 and not state.active[j]:
-            activate(state, j, state.slopes[0] + state.common[0], z[j])
-    learn(state.regressions, arm, z, y, state.variance[arm])
+    for j in range(1, full.size - 1):
+        if full[j] != 0.0 and not state.active[j]:
+            activate(state, j, state.slopes[0] + state.common[0], full[j])
+    return full
 
 
 @implements(forget, AdaptiveLinear)

@@ -16,6 +16,7 @@ import numpy as np
 
 from tsucb.checks import between
 from tsucb.compiler import implements, offers
+from tsucb.models.change import NoticedChange
 from tsucb.models.model import Model, belief, forget, training_due, update
 from tsucb.models.state import MOST_REWARDS, State, array, nested
 from tsucb.numeric.arrays import Floats, Integers
@@ -115,6 +116,16 @@ class Forgetting(Model):
     def release(self, state: ForgettingState, arms: Integers) -> None:
         """Let some arms of the model go."""
         self.model.release(state.inner, arms)
+
+    def check_state(self, state: ForgettingState, rewards: int) -> None:
+        """Raise ValueError also for what the model within cannot have learned."""
+        super().check_state(state, rewards)
+        self.model.check_state(state.inner, rewards)
+
+    def changes(self, state: ForgettingState) -> list[NoticedChange]:
+        """Return the changes that the model has noticed."""
+        found: list[NoticedChange] = self.model.changes(state.inner)
+        return found
 
     def coefficients(self, state: ForgettingState, arm: int) -> tuple[Floats, Floats]:
         """Return the model's coefficients."""

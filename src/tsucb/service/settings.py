@@ -11,13 +11,15 @@ from msgspec import Meta
 
 from tsucb.agent.learner import Learner
 from tsucb.evaluation.settings import model_class
+from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.names import named_policy
 
 LONGEST_WAIT = 90 * 86_400.0  # seconds
 
 # Models whose arms share one context that the agent reads by itself, or that take no context.
-FREE_MODEL: Final = "AdaptiveLinear"
+FREE_MODEL: Final = "AdaptiveCurves"
+LINEAR_MODEL: Final = "AdaptiveLinear"
 COMING_MODEL: Final = "HybridLinear"  # arms come with the decisions, and may have features
 PLAIN_MODELS = ("BernoulliArms", "GaussianArms", "PoissonArms")
 
@@ -33,10 +35,18 @@ class LoopSettings(
     """
 
     model: Annotated[
-        Literal["AdaptiveLinear", "HybridLinear", "BernoulliArms", "GaussianArms", "PoissonArms"],
+        Literal[
+            "AdaptiveCurves",
+            "AdaptiveLinear",
+            "HybridLinear",
+            "BernoulliArms",
+            "GaussianArms",
+            "PoissonArms",
+        ],
         Meta(
-            description="AdaptiveLinear for arms that stay; HybridLinear for arms that come and go "
-            "and have features; the others without context."
+            description="AdaptiveCurves for arms that stay, AdaptiveLinear if it is never to bend "
+            "or to forget; HybridLinear for arms that come and go and have features; the others "
+            "without context."
         ),
     ] = FREE_MODEL
     policy: Annotated[
@@ -128,6 +138,8 @@ class LoopSettings(
             arguments["model"] = model_class(self.model)()
         else:
             arguments["categories"] = self.categories
+        if self.model == LINEAR_MODEL:
+            arguments["model"] = AdaptiveLinear(0)
         if self.arms_come:
             return Learner(None, most_arms=self.most_arms, **arguments)
         return Learner(arms, **arguments)

@@ -6,8 +6,13 @@ Each is read from its source's own files into an environment for `tsucb.simulate
 import os
 from typing import Any
 
-from tsucb.paper.datasets.dataset import Dataset, find_dataset
-from tsucb.paper.datasets.files import data_folders, fetch_file, find_file
+from tsucb.paper.datasets.files import (
+    Dataset,
+    data_folders,
+    fetch_file,
+    find_dataset,
+    find_file,
+)
 from tsucb.paper.datasets.sources import DATASETS
 
 __all__ = ["DATASETS", "Dataset", "data_folders", "fetch", "find_dataset", "load"]

@@ -1,4 +1,4 @@
-"""Find, read, verify and download the files of the datasets.
+"""Datasets and their files: find, read, verify and download them.
 
 A dataset `NAME` lives in a subfolder `NAME` of a data folder, its files as their source publishes
 them, compressed with gzip or not.
@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from tsucb.extras import require
 from tsucb.files import cache_folder, written_whole
@@ -39,6 +39,35 @@ class File(NamedTuple):
     convert: Callable[[Path], bytes] | None = None
 
 
+class Dataset(NamedTuple):
+    """A dataset of the deep bandit benchmark (Riquelme, Tucker and Snoek 2018).
+
+    `rows`, `features` and `arms` are those of the whole, unaltered files. `environment` makes the
+    bandit from a folder with the files, without verifying them.
+    """
+
+    name: str
+    files: tuple[File, ...]
+    rows: int
+    features: int
+    arms: int
+    environment: Callable[[Path], Any]
+
+    def load(self, folder: Path) -> Any:
+        """Read the files in a folder; raise ValueError unless their checksums are right."""
+        for file in self.files:
+            path = existing_file(folder, file)
+            if not is_genuine(file, read_content(file, path)):
+                raise ValueError(
+                    f"{path} is not the file of dataset {self.name} (its checksum differs): "
+                    f"truncated or altered; delete it and run `tsucb data get {self.name}`"
+                )
+        environment = self.environment(folder)
+        found = (environment.rows, environment.features, environment.arms)
+        assert found == (self.rows, self.features, self.arms), found
+        return environment
+
+
 def data_folders(data_dir: str | os.PathLike[str] | None = None) -> list[Path]:
     """Return the folders searched for datasets: `data_dir`, `TSUCB_DATA`, the user's cache.
 
@@ -47,6 +76,14 @@ def data_folders(data_dir: str | os.PathLike[str] | None = None) -> list[Path]:
     """
     chosen = [folder for folder in (data_dir, os.environ.get("TSUCB_DATA")) if folder]
     return [*(Path(folder) for folder in chosen), cache_folder() / "data"]
+
+
+def find_dataset(dataset: Dataset, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
+    """Return the first folder that holds all the files of a dataset; None if there is none."""
+    for folder in data_folders(data_dir):
+        if all(find_file(folder / dataset.name, file) for file in dataset.files):
+            return folder / dataset.name
+    return None
 
 
 def find_file(folder: Path, file: File) -> Path | None:

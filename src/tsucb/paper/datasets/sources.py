@@ -22,8 +22,7 @@ from tsucb.paper.datasets.bandits import (
     MushroomBandit,
     PortfolioBandit,
 )
-from tsucb.paper.datasets.dataset import Dataset
-from tsucb.paper.datasets.files import File
+from tsucb.paper.datasets.files import Dataset, File
 from tsucb.paper.datasets.tables import one_hot, read_table, standardise
 
 UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"

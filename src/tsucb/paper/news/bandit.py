@@ -128,7 +128,7 @@ class NewsBandit(Environment):
         return (self.weights.shape[1],)
 
     def model(self) -> NIGLinear:
-        """The model of the paper's runs."""
+        """Return the model of the paper's runs."""
         return NIGLinear(self.weights.shape[1])
 
 

@@ -19,12 +19,12 @@ Day n is the same whatever the number of days.
 import gzip
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 from tsucb.checks import whole_number
 from tsucb.compiler import compiled
 from tsucb.files import written_whole
-from tsucb.numeric.arrays import Integers
 from tsucb.paper.news.clicks import ClickModel
 from tsucb.paper.news.day import FEATURES, GENERATED, NAME
 from tsucb.simulation import cores
@@ -111,25 +110,17 @@ def make_news(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     site.clicks.save(folder / TRUTH)
-    user_texts = join_each(site.user_features + 1, site.user_ends, " {}")
-    pool_texts = join_each(site.clicks.articles[site.pool_articles], site.pool_ends, " |id-{}")
-
+    texts = Texts.of(site)
     interrupted = Event()
 
     def write(day: int) -> Path:
-        midnight = FIRST_DAY + timedelta(day)
-        path = folder / f"{NAME}{midnight:%Y%m%d}.gz"
+        path = folder / f"{NAME}{FIRST_DAY + timedelta(day):%Y%m%d}.gz"
         comment = GENERATED + f", seed {seed}; this is not Yahoo!'s log".encode()
-        rng = np.random.default_rng((seed, VISITS, day))
         with written_whole(path) as file, open_generated(file, comment, level) as packed:
-            for first in range(0, lines, ROWS):
+            for block in day_blocks(day, lines, seed, site, texts):
                 if interrupted.is_set():
                     raise KeyboardInterrupt
-                second = np.arange(first, min(first + ROWS, lines)) * 86_400 // lines
-                slot = day * SLOTS + second // SLOT
-                time = int(midnight.timestamp()) + second
-                visits = Visits(time, slot, *draw_visits(slot, site, rng))
-                packed.write(visit_lines(visits, site.clicks.articles, user_texts, pool_texts))
+                packed.write(block)
         progress(path)
         return path
 
@@ -141,26 +132,35 @@ def make_news(
             raise
 
 
-class Visits(NamedTuple):
-    """Visits of a day: time, slot, row of the article shown, user, and whether they clicked."""
+class Texts(NamedTuple):
+    """How users and pools stand in a line, and the numbers of the articles."""
 
-    time: Integers
-    slot: Integers
-    shown: Integers
-    user: Integers
-    click: Integers
+    users: list[str]
+    pools: list[str]
+    articles: list[int]
+
+    @classmethod
+    def of(cls, site: Site) -> Self:
+        """Return the texts of a site."""
+        articles = site.clicks.articles
+        users = join_each(site.user_features + 1, site.user_ends, " {}")
+        pools = join_each(articles[site.pool_articles], site.pool_ends, " |id-{}")
+        return cls(users, pools, articles.tolist())
 
 
-def visit_lines(
-    visits: Visits, articles: NDArray[np.int32], user_texts: list[str], pool_texts: list[str]
-) -> bytes:
-    """Return the lines of visits in the form of the log."""
-    rows = zip(*(column.tolist() for column in visits), strict=True)
-    names = articles.tolist()
-    return "".join(
-        f"{time} id-{names[shown]} {click} |user{user_texts[user]}{pool_texts[slot]}\n"
-        for time, slot, shown, user, click in rows
-    ).encode()
+def day_blocks(day: int, lines: int, seed: int, site: Site, texts: Texts) -> Iterator[bytes]:
+    """Yield the lines of a day in the form of the log, `ROWS` at a time."""
+    users, pools, articles = texts
+    midnight = int((FIRST_DAY + timedelta(day)).timestamp())
+    rng = np.random.default_rng((seed, VISITS, day))
+    for first in range(0, lines, ROWS):
+        second = np.arange(first, min(first + ROWS, lines)) * 86_400 // lines
+        slot = day * SLOTS + second // SLOT
+        columns = midnight + second, slot, *draw_visits(slot, site, rng)
+        yield "".join(
+            f"{time} id-{articles[shown]} {click} |user{users[user]}{pools[slot]}\n"
+            for time, slot, shown, user, click in zip(*map(np.ndarray.tolist, columns), strict=True)
+        ).encode()
 
 
 def open_generated(file: BinaryIO, comment: bytes, level: int) -> gzip.GzipFile:

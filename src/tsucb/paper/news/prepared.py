@@ -16,8 +16,7 @@ import numpy as np
 
 from tsucb.files import cache_folder, written_whole
 from tsucb.paper.news.day import Day, Problem, day_name, is_generated
-from tsucb.paper.news.lines import Lines
-from tsucb.paper.news.parser import FINE, GZIP, KINDS, TRUNCATED, Block, Parser
+from tsucb.paper.news.parser import FINE, GZIP, KINDS, TRUNCATED, Block, Lines, Parser
 
 VERSION = 3  # of the copies; raise it when their meaning changes
 DAMAGE = (OSError, EOFError, KeyError, ValueError, TypeError, zlib.error, zipfile.BadZipFile)

@@ -1,0 +1,151 @@
+"""Rewards that change half way: the default against forgetting at every fixed rate.
+
+    python benchmarks/change.py [--steps 6000] [--seeds 5] [--streams shop,clicks] [--changes …]
+
+Every contestant plays the same contexts and rewards. A change is one of
+
+    none       nothing changes
+    rotate     the arms change places
+    drop       the arm that is best on average loses what it had
+    sine       the level of every arm follows a sine, two periods in all
+    new best   the arm that is worst on average becomes the best
+
+Printed are the rewards before and after half of the steps, means over seeds, and the default's in
+per cent of the best fixed rate, which is chosen in hindsight. The stream `statlog` needs its data.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import tsucb
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.defaults import problems
+
+Floats = NDArray[np.float64]
+
+GAMMAS = (1.0, 0.9995, 0.999, 0.997, 0.99, 0.98)
+LARGE = 3.0  # standard deviations of all rewards by which an arm drops or rises
+
+
+def shop(seed: int, steps: int) -> tuple[Floats, Floats]:
+    """Return ten contexts' features and ten arms' rewards, linear with noise."""
+    rng = np.random.default_rng([1, seed])
+    contexts, slopes = rng.standard_normal((steps, 10)), 0.3 * rng.standard_normal((10, 10))
+    levels = rng.normal(0.0, 0.5, 10)
+    return contexts, contexts @ slopes.T + levels + rng.standard_normal((steps, 10))
+
+
+def clicks(seed: int, steps: int) -> tuple[Floats, Floats]:
+    """Return five features and six arms' clicks, some 8 % of the time."""
+    rng = np.random.default_rng([2, seed])
+    contexts, slopes = rng.standard_normal((steps, 5)), 0.5 * rng.standard_normal((6, 5))
+    logits = contexts @ slopes.T + rng.normal(-2.5, 0.7, 6)
+    return contexts, (rng.random((steps, 6)) < 1.0 / (1.0 + np.exp(-logits))).astype(np.float64)
+
+
+def plain(seed: int, steps: int) -> tuple[Floats, Floats]:
+    """Return no features and five arms' rewards."""
+    rng = np.random.default_rng([3, seed])
+    return np.zeros((steps, 0)), rng.normal(rng.normal(0.0, 0.5, 5), 1.0, (steps, 5))
+
+
+def dataset(name: str) -> Callable[[int, int], tuple[Floats, Floats]]:
+    """Return the function for the stream of a dataset."""
+
+    def draw(seed: int, steps: int) -> tuple[Floats, Floats]:
+        drawn = problems.draw(problems.read(name), problems.RAW, seed, steps)
+        return drawn.contexts, drawn.rewards
+
+    return draw
+
+
+STREAMS = {"shop": shop, "clicks": clicks, "plain": plain}
+CHANGES = ("none", "rotate", "drop", "sine", "new best")
+
+
+def changed(kind: str, rewards: Floats) -> Floats:
+    """Return the rewards with a change."""
+    out, half, spread = rewards.copy(), len(rewards) // 2, rewards.std()
+    means = rewards[:half].mean(axis=0)
+    if kind == "rotate":
+        out[half:] = np.roll(rewards[half:], 1, axis=1)
+    elif kind == "drop":
+        binary = np.isin(rewards, (0, 1)).all()
+        out[half:, means.argmax()] *= not binary
+        out[half:, means.argmax()] -= 0.0 if binary else LARGE * spread
+    elif kind == "sine":
+        steps, arms = rewards.shape
+        phase = np.arange(arms) / arms
+        out += spread * np.sin(2 * np.pi * (2 * np.arange(steps)[:, None] / steps + phase))
+    elif kind == "new best":
+        out[half:, means.argmin()] += LARGE * spread
+    return out
+
+
+def play(model: Any, contexts: Floats, rewards: Floats, seed: int) -> tuple[Floats, list[Any]]:
+    """Return the rewards of the first and the second half, and the changes that were noticed."""
+    agent = tsucb.Agent(range(rewards.shape[1]), model=model, seed=seed)
+    earned, half = np.zeros(2), len(contexts) // 2
+    for t, x in enumerate(contexts):
+        decision = agent.choose(x) if x.size else agent.choose()
+        agent.reward(decision.id, float(rewards[t, decision.arm]))
+        earned[int(t >= half)] += rewards[t, decision.arm]
+    state = agent._learner.prepared().state
+    found = agent.model.changes(state) if isinstance(agent.model, tsucb.AdaptiveCurves) else []
+    return earned, found
+
+
+def compare(stream: str, kind: str, seeds: int, steps: int) -> None:
+    """Print one row: the default, the best fixed rate, and how often changes were noticed."""
+    draw = STREAMS.get(stream) or dataset(stream)
+    totals: dict[Any, Floats] = {}
+    noticed = []
+    for seed in range(seeds):
+        contexts, rewards = draw(seed, steps)
+        rewards, d = changed(kind, rewards), contexts.shape[1]
+        linear = tsucb.AdaptiveLinear(d)
+        models: dict[Any, Any] = {
+            gamma: linear if gamma == 1.0 else tsucb.Forgetting(linear, gamma) for gamma in GAMMAS
+        }
+        models["default"] = tsucb.AdaptiveCurves(d)
+        for name, model in models.items():
+            earned, found = play(model, contexts, rewards, seed)
+            totals[name] = totals.get(name, 0.0) + earned / seeds
+            noticed += [len(found)] if name == "default" else []
+    best = max(GAMMAS, key=lambda gamma: totals[gamma][1])
+    ours, never, other = totals["default"], totals[1.0], totals[best]
+    print(
+        f"| {stream}, {kind} | {never[0]:,.0f} | {ours[0]:,.0f} | {never[1]:,.0f} | "
+        f"{other[1]:,.0f} (γ = {best:g}) | {ours[1]:,.0f} | {100 * ours[1] / other[1]:.0f} % | "
+        f"{', '.join(map(str, noticed))} |",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Read the command line and print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--steps", type=int, default=6000)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--streams", default="plain,clicks,shop")
+    parser.add_argument("--changes", default=",".join(CHANGES))
+    options = parser.parse_args()
+    print("| | before: linear | default | after: linear | best γ | default | of best | noticed |")
+    print("|---|--:|--:|--:|--:|--:|--:|---|")
+    for stream in options.streams.split(","):
+        for kind in options.changes.split(","):
+            compare(stream, kind, options.seeds, options.steps)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""The lock of an agent, for threads, signal handlers and forks."""
+
+import contextlib
+import os
+import threading
+import weakref
+from typing import Any
+
+
+class Guard:
+    """The lock of an agent, and that of whoever writes it to a file.
+
+    A signal handler runs in the thread that it interrupts, which may have the lock: it may save the
+    agent, which is right at every moment, but not call anything that changes it.
+    """
+
+    __slots__ = ("_files", "lock")
+
+    def __init__(self) -> None:
+        self.lock, self._files = threading.RLock(), threading.RLock()
+
+    def is_interrupted(self) -> bool:
+        """Return whether this thread has the lock: a signal handler asks, in a call's middle."""
+        return bool(self.lock._is_owned())  # type: ignore[attr-defined]
+
+    def alone(self) -> Any:
+        """Return the lock, for a `with` statement; raise if this thread has it already."""
+        if self.lock._is_owned():  # type: ignore[attr-defined]
+            raise RuntimeError(
+                "the agent was called from a signal handler in the middle of another call; only "
+                "save can be"
+            )
+        return self.lock
+
+    def writing(self) -> Any:
+        """Return the lock for writing files; of a handler in the middle of a call, that it has."""
+        # Whoever writes may wait for that call.
+        return self.lock if self.is_interrupted() else self._files
+
+
+# All agents of this process, for forks; the locks that a fork has taken, and who forks.
+AGENTS: "weakref.WeakSet[Any]" = weakref.WeakSet()
+_forking = threading.RLock()
+_held: list[Any] = []
+
+
+def _before_fork() -> None:
+    """Wait until no other thread is in the middle of a call.
+
+    Each lock is written down before it is taken, and afterwards given back if it was: a signal
+    handler may raise in between, and Python then forks all the same.
+    """
+    _forking.acquire()
+    _held.clear()
+    for agent in list(AGENTS):
+        _held.append(agent._guard.lock)
+        agent._guard.lock.acquire()
+
+
+def _after_fork_in_parent() -> None:
+    while _held:
+        _release(_held.pop())
+    _release(_forking)
+
+
+def _release(lock: Any) -> None:
+    with contextlib.suppress(RuntimeError):  # it was not taken
+        lock.release()
+
+
+def _after_fork_in_child() -> None:
+    """Go on from the same state with draws and ids of the child's own."""
+    agents = list(AGENTS)
+    _after_fork_in_parent()
+    for agent in agents:
+        agent._guard = Guard()
+        agent._draw_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )

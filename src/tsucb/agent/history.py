@@ -1,0 +1,183 @@
+"""Learn from histories: tables, arrays, and Parquet files too long for one table."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tsucb.agent.knowledge import known_name, plain_name
+from tsucb.agent.learner import Learner, Lesson
+from tsucb.agent.machine import OBSERVED
+from tsucb.agent.merging import merge
+from tsucb.contexts.readers import Arm, ArmFeatures, Reading, narrow_rows
+from tsucb.extras import require
+from tsucb.numeric.arrays import Floats
+
+if TYPE_CHECKING:
+    from tsucb.agent.agent import Agent
+
+ROWS = 50_000  # of a file that are read at a time
+
+
+class Observations(NamedTuple):
+    """A history that has been checked: contexts and features as given and as read."""
+
+    contexts: Any
+    features: Any
+    arms: list[Arm]
+    rewards: Floats
+    reading: Reading
+
+
+def observations(
+    learner: Learner, history: Any, arm: str, reward: str, features: Sequence[str]
+) -> Observations:
+    """Return a history, checked; see `Agent.fit`. Nothing has changed."""
+    reader = learner.reader
+    described = isinstance(reader, ArmFeatures)
+    lengths = {4 if described else 3, 3 if learner.described else 4 if described else 3}
+    if features and not described:
+        raise TypeError(f"{reader.model_name} knows no features of arms beside a context")
+    if isinstance(history, Mapping) or hasattr(history, "columns"):
+        contexts, arms, given, rewards = reader.columns(history, arm, reward, features)
+    elif isinstance(history, tuple | list) and len(history) in lengths:
+        contexts, arms, *more, rewards = history
+        given = more[0] if more else None
+    elif described:
+        raise ValueError("a history is a table, or four: contexts, arms, features, rewards")
+    else:
+        raise ValueError("a history is a table, or three arrays: contexts, arms, rewards")
+    names = np.asarray(arms).tolist() if isinstance(arms, np.ndarray) else list(arms)
+    values = np.array([learner.check_reward(value) for value in rewards], dtype=np.float64)
+    check_names(learner, names)
+    if given is None and learner.described:
+        given = [learner.described.get(name) for name in names]
+    reading = reader.read_history(contexts, given, len(names))
+    if not len(names) == len(values) == len(reading.x):
+        raise ValueError(
+            f"{len(reading.x)} contexts, {len(names)} arms and {len(values)} rewards do not "
+            "match; give one of each per observation"
+        )
+    return Observations(contexts, given, list(map(plain_name, names)), values, reading)
+
+
+def check_names(learner: Learner, names: list[Any]) -> None:
+    """Raise an error for the name of an arm that can neither be known nor come."""
+    for name in dict.fromkeys(names):
+        plain_name(name) if learner.coming else known_name(name, learner.arms_by_name)
+
+
+def fit(learner: Learner, history: Observations) -> None:
+    """Learn from observations in their order: aside, then in one assignment."""
+    contexts, features, names, rewards, reading = history
+    if not learner.reader.is_current(reading):
+        reading = learner.reader.read_history(contexts, features, len(names))
+    known = learner.widened(reading).copied()
+    rows = narrow_rows(reading).reshape(len(names), -1 if names else 0)
+    most = max(learner.most_arms // 2, 1) if learner.coming else None
+    for piece in parts(names, most):
+        some = tuple(dict.fromkeys(names[piece]))
+        if learner.coming:
+            known, places = learner.admitted(known, some)
+        else:
+            places = known.offer([known_name(name, known.arms) for name in some]).columns
+        column = dict(zip(some, places.tolist(), strict=True))
+        columns = np.array([column[name] for name in names[piece]], dtype=np.int64)
+        values, ends = rows[piece].ravel(), rows.shape[1] * np.arange(1, columns.size + 1)
+        lesson = Lesson(values, ends, columns, np.full(columns.size, OBSERVED), rewards[piece])
+        done = 0
+        while done < columns.size:
+            known, done = learner.taught(known, lesson, done)
+    learner.adopt(reading, known)
+
+
+def parts(names: list[Arm], most: int | None) -> Iterator[slice]:
+    """Yield parts of a history with at most this many different arms each; None for one part."""
+    first, seen = 0, set[Arm]()
+    for i, name in enumerate(names):
+        if most is not None and len(seen) == most and name not in seen:
+            yield slice(first, i)
+            first, seen = i, set()
+        seen.add(name)
+    yield slice(first, len(names))
+
+
+def pieces(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """Yield the rows of a Parquet file, or of all in a folder by their names, in pieces."""
+    require("tables", "pyarrow")
+    import pyarrow.parquet as pq
+
+    for file in files(path):
+        for batch in pq.ParquetFile(file).iter_batches(ROWS):
+            yield batch.to_pandas()
+
+
+def files(path: str | os.PathLike[str]) -> list[Path]:
+    """Return the Parquet files at a path; raise ValueError if there are none."""
+    where = Path(path)
+    found = sorted(where.glob("*.parquet")) if where.is_dir() else [where]
+    if not found or not all(file.is_file() for file in found):
+        raise ValueError(f"there is no Parquet file at {where}; give a file, or a folder of them")
+    return found
+
+
+def check_files(learner: Learner, path: str | os.PathLike[str], settings: dict[str, Any]) -> None:
+    """Raise ValueError for arms or rewards that cannot be learned, before anything is."""
+    require("tables", "pyarrow")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    arm, reward = settings["arm"], settings["reward"]
+    for file in files(path):
+        try:
+            table = pq.ParquetFile(file)
+            names = set(table.schema_arrow.names)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise ValueError(f"cannot read {file}: {' '.join(str(error).split())}") from None
+        for column in (arm, reward):
+            if column not in names:
+                raise ValueError(
+                    f"{file} has no column {column!r}; say which are meant with "
+                    "fit(history, arm=…, reward=…)"
+                )
+        for batch in table.iter_batches(ROWS, columns=[arm, reward]):
+            part = batch.to_pydict()
+            check_names(learner, part[arm])
+            for value in part[reward]:
+                learner.check_reward(value)
+
+
+def fitted_on_cluster(
+    agent: Any, path: str | os.PathLike[str], settings: Any, cluster: Any
+) -> "Agent":
+    """Return the agent after the files at a path, of which Dask's workers learn one each."""
+    require("cluster", "distributed")
+    from distributed import Client, as_completed
+
+    base: Agent = agent.__copy__()
+    client = cluster if isinstance(cluster, Client) else Client(cluster, timeout=10)
+    try:
+        tasks = [
+            client.submit(_fitted_file, base, str(file.resolve()), settings, pure=False)
+            for file in files(path)
+        ]
+        parts: dict[Any, Agent] = {}
+        for task in as_completed(tasks):
+            parts[task] = task.result()
+    finally:
+        if client is not cluster:
+            client.close()
+    result = base
+    for task in tasks:  # in the order of the files, so that every run gives the same
+        result = merge(result, parts[task], base)
+    return result
+
+
+def _fitted_file(base: "Agent", path: str, settings: Any) -> "Agent":
+    """Return a copy of an agent after one file."""
+    agent = base.__copy__()
+    for table in pieces(path):
+        agent.fit(table, **settings)
+    return agent

@@ -1,0 +1,152 @@
+"""Check what an agent or a learner is made with, and name what is wrong in one sentence."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence, Set, Sized
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from tsucb.agent.knowledge import plain_name
+from tsucb.contexts.readers import Arm
+from tsucb.contexts.values import cell_of, shown, values_of
+from tsucb.models.adaptive_curves import CURVES, AdaptiveCurves
+from tsucb.models.adaptive_linear import AdaptiveLinear
+from tsucb.models.forgetting import without_forgetting
+from tsucb.models.hashed_linear import HashedLinear
+from tsucb.models.hybrid_linear import HybridLinear
+from tsucb.models.model import Model
+from tsucb.policies.exploring import Exploring
+from tsucb.policies.names import named_policy
+from tsucb.policies.ts_ucb import TSUCB
+
+# Models that read contexts in any form if they are made for 0 features.
+READ_ANY = AdaptiveCurves, AdaptiveLinear, HashedLinear
+MOST_CURVED_ARMS = 50  # of a new agent: with more the default has no curves, which cost K p³
+
+
+def default_model(features: int | None, described: bool, arms: Any) -> Model:
+    """Return the model of an agent that is given none; `described`: arms have features."""
+    if described:
+        return HybridLinear(0)
+    many = isinstance(arms, Sized) and len(arms) > MOST_CURVED_ARMS
+    return AdaptiveCurves(features or 0, curves=0 if many else CURVES)
+
+
+def check_policy(policy: Any) -> Any:
+    """Return a policy, also by its name; raise TypeError for anything else."""
+    if isinstance(policy, str):
+        return named_policy(policy)
+    if isinstance(policy, type) or not callable(getattr(policy, "choose", None)):
+        raise TypeError("policy must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
+    return policy
+
+
+def check_seed(seed: Any) -> int:
+    """Return a seed as an int, an arbitrary one for None."""
+    entropy: Any = np.random.SeedSequence().entropy if seed is None else seed
+    if not isinstance(entropy, int | np.integer) or entropy < 0:
+        raise ValueError(f"seed must be a whole number of at least 0, but it is {shown(seed)}")
+    return int(entropy)
+
+
+def whole_policy(policy: Any, exploration: float) -> Any:
+    """Return a policy, `TSUCB(10)` for None, with its floor."""
+    policy = check_policy(TSUCB(10) if policy is None else policy)
+    if exploration == 0:
+        return policy
+    if not isinstance(exploration, Real) or not 0 < exploration <= 1:
+        raise ValueError(f"exploration must be from 0 to 1, but it is {shown(exploration)}")
+    return Exploring(policy, float(exploration))
+
+
+def restricts_rewards(model: Model) -> bool:
+    """Return whether the model takes some finite rewards only."""
+    return type(without_forgetting(model)).check_rewards is not Model.check_rewards
+
+
+def reward_number(reward: Any) -> float:
+    """Return a reward as a float."""
+    try:
+        value = None if isinstance(reward, str | bytes) else float(reward)  # which reads text, too
+    except (TypeError, ValueError):
+        value = None
+    except OverflowError:
+        value = math.inf
+    if value is None:
+        raise TypeError(f"a reward must be a number, not {shown(reward)}")
+    return value
+
+
+def check_ordered(arms: Any) -> None:
+    """Raise TypeError for a set, whose order differs from process to process."""
+    if isinstance(arms, set | frozenset):
+        raise TypeError("arms must have an order, which a set has not; give a list of names")
+
+
+def arm_names(arms: Iterable[Arm]) -> tuple[Arm, ...]:
+    """Return the names of a list of arms."""
+    check_ordered(arms)
+    if isinstance(arms, str) or not isinstance(arms, Iterable):
+        raise TypeError(f"arms must be a list of names, such as [{shown(arms)}]")
+    names: dict[Arm, None] = {}
+    for name in map(plain_name, arms):
+        if name in names:
+            raise ValueError(f"there is an arm {shown(name)} already; choose another name")
+        names[name] = None
+    if not names:
+        raise ValueError("an agent needs at least one arm; give their names")
+    return tuple(names)
+
+
+def feature_names(features: Any) -> tuple[str, ...]:
+    """Return the names of features."""
+    # A set has no order, so its vectors would differ from process to process.
+    if isinstance(features, Set) or not isinstance(features, Iterable):
+        raise TypeError(f"features is their number or a list of names, not {shown(features)}")
+    names = tuple(features)
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"features are named by strings, not by {shown(names)}")
+    return tuple(str(name) for name in names)
+
+
+def named_model(
+    features: int | Sequence[str] | None, model: Model | None, described: bool, arms: Any
+) -> tuple[tuple[str, ...] | None, Model]:
+    """Return the features' names, if they have any, and the model."""
+    if isinstance(features, str):
+        raise TypeError(f"features is their number or a list of names, such as [{shown(features)}]")
+    if isinstance(features, np.integer):
+        features = int(features)
+    names = None if features is None or isinstance(features, int) else feature_names(features)
+    if names is not None and len(set(names)) < len(names):
+        raise ValueError("a feature is named twice; give each a name of its own")
+    number: Any = features if names is None else len(names)
+    if model is None:
+        return names, default_model(number, described, arms)
+    if not isinstance(model, Model):
+        raise TypeError("model must be an instance of a tsucb.Model, such as tsucb.NIGLinear(5)")
+    expected = model.context_shape(1)[-1:]
+    if number is not None and expected != (number,):
+        raise ValueError(
+            f"{type(model).__name__} has contexts of shape {expected}, but {number} features were "
+            "given; leave off features or make them agree"
+        )
+    return names, model
+
+
+def plain_features(features: Any, categories: Set[str] = frozenset()) -> Any:
+    """Return the features of an arm as a file can hold them: a dictionary, or a list of numbers."""
+    if features is None:
+        return None
+    values, positional = values_of(features)
+    cells = {name: cell_of(name, value, name in categories) for name, value in values.items()}
+    return list(cells.values()) if positional else cells
+
+
+def features_of_arms(arms: Any) -> dict[Arm, Any]:
+    """Return the features of arms that are given as a mapping; none for a list of names."""
+    if not isinstance(arms, Mapping):
+        return {}
+    found = {plain_name(name): plain_features(features) for name, features in arms.items()}
+    return found if any(each is not None for each in found.values()) else {}

@@ -1,0 +1,422 @@
+"""Linear until the data bends, and right again after the world has changed: the default model.
+
+Two beliefs learn from the same rewards: `AdaptiveLinear` of the features as they are, and the same
+with curves of the context as further features (`tsucb.models.curves`). Both keep sums alone. At
+every refresh, some 35 times in a million rewards, their marginal likelihoods are compared,
+
+    log p(rewards | variances) = −½ Σₖ [nₖ log σₖ² + log |Mₖ| + Σ y²/σₖ² − gₖᵀWₖgₖ]
+                                 −½ [log |I + R| − rᵀ(I + R)⁻¹r]
+
+in the notation of `tsucb.models.empirical_bayes`: the first line integrates over what arms have of
+their own, the second over what they have in common. Curves that explain nothing cost likelihood, by
+the determinants. The curved belief decides once it is e⁵ times as likely, until it is less likely
+than the linear one. While the linear one decides, the other only adds to its sums.
+
+Every reward is also compared with the prediction of the belief that decides, by a test that raises
+a false alarm in at most one of 100 lives (`tsucb.models.change`). After an alarm what was known
+counts little.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+
+from tsucb.checks import Natural, whole_number
+from tsucb.compiler import compiled, implements
+from tsucb.models.adaptive_linear import AdaptiveLinear, AdaptiveState, add_reward
+from tsucb.models.change import NONE, Change, NoticedChange, notice
+from tsucb.models.curves import ROWS, Curves, add_curves, keep_row
+from tsucb.models.empirical_bayes import SETTLED
+from tsucb.models.model import (
+    Model,
+    belief,
+    forget,
+    learn_many,
+    predicted_belief,
+    training_due,
+    update,
+)
+from tsucb.models.regressions import learn, widen
+from tsucb.models.state import Axes, State, array, fade_arm, nested
+from tsucb.numeric.arrays import Flags, Floats, Integers
+from tsucb.record import derived
+
+CURVES = 64
+MOST_CURVES = 256
+MOST_CURVED_FEATURES = 500  # of a context: with more there are no curves
+EVIDENCE = 5.0  # logarithm of how much likelier the curved belief must be to decide
+STEPS = 2  # that the variances of the curved belief take at a refresh
+FIRST_STEPS = 10  # and when its curves are made
+REPEATED = 3.0  # changes after which more are expected
+RATE = 3.0  # of forgetting, in noticed changes per reward
+LEAST_WEIGHT = 0.9  # of a reward for the next one, however often rewards change
+LEAST_SHARE = 0.5  # of all rewards that the curved belief must have seen to decide
+
+
+def curve_count(name: str, value: float) -> int:
+    """Return a number of curves; raise ValueError if it is too large."""
+    count = whole_number(name, value, least=0)
+    if count > MOST_CURVES:
+        raise ValueError(f"{name} must be at most {MOST_CURVES}, but it is {count}")
+    return count
+
+
+class CurvedState(State):
+    """Both beliefs, what curves are made from, and the test of change."""
+
+    linear: AdaptiveState = nested(AdaptiveState)
+    curved: AdaptiveState = nested(AdaptiveState)
+    curves: Curves = nested(Curves)
+    change: Change = nested(Change)
+    bends: Flags = array(dtype=bool)  # whether the curved belief decides
+
+    @property
+    def pulls(self) -> Integers:
+        """How often each arm was played."""
+        return self.linear.regressions.pulls
+
+
+class AdaptiveCurves(Model):
+    """Rewards that bend if the data says so, and that may change; nothing to set.
+
+    As `AdaptiveLinear`, and two things more. Where rewards bend or features interact, random
+    Fourier features of the context join the features, by marginal likelihood, and only there. And a
+    test that looks at every reward notices when rewards have changed; what was known then counts
+    little. What it noticed is in `changes`.
+
+    Parameters
+    ----------
+    features
+        d, the length of a context; 0 for none. A constant need not be among them.
+    curves
+        The number of curves. With 0, or with more than 500 features, it stays linear.
+
+    >>> import numpy as np
+    >>> model = AdaptiveCurves(features=1)
+    >>> x, arms = np.linspace(-2.0, 2.0, 400)[:, None], np.arange(400) % 2
+    >>> state = model.fit(2, x[::-1], arms, np.cos(2 * x[::-1, 0]) * np.where(arms == 0, 1, -1))
+    >>> bool(state.bends[0]), model.belief(state, [0.0], rng=np.random.default_rng(0)).mean.round(1)
+    (True, array([ 1., -1.]))
+    """
+
+    state = CurvedState
+    merges = True
+
+    features: Natural
+    curves: Annotated[int, curve_count] = CURVES
+    linear: AdaptiveLinear = derived()
+    curved: AdaptiveLinear = derived()
+
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Make the linear and the curved model; without curves the second is of no features."""
+        d = values["features"]
+        values["linear"] = AdaptiveLinear(d)
+        bent = values["curves"] and 0 < d <= MOST_CURVED_FEATURES
+        values["curved"] = AdaptiveLinear(d + values["curves"] if bent else 0)
+
+    def start(self, arms: int, rng: np.random.Generator | None = None) -> CurvedState:
+        """Return the state before any data."""
+        linear, curved = self.linear.start(arms), self.curved.start(arms)
+        return CurvedState(
+            linear, curved, self.blank_curves(), Change.blank({"arm": arms}), np.zeros(1, bool)
+        )
+
+    def blank_curves(self) -> Curves:
+        """Return curves before any context, none where there are none."""
+        count = max(self.curved.features - self.features, 0)
+        return Curves.blank({"feature": self.features if count else 0, "curve": count})
+
+    def extend(self, state: CurvedState, arms: int) -> CurvedState:
+        """Return a state with further arms at the end, which start where the others are."""
+        return CurvedState(
+            self.linear.extend(state.linear, arms),
+            self.curved.extend(state.curved, arms),
+            state.curves.copy(),
+            state.change.joined(Change.blank({"arm": arms})),
+            state.bends.copy(),
+        )
+
+    def widened(self, features: int) -> "AdaptiveCurves":
+        """Return the model for contexts with more features."""
+        return AdaptiveCurves(features, self.curves)
+
+    def widen(self, state: CurvedState, features: int, places: Any = None) -> CurvedState:
+        """Return a state of the widened model: the further features were 0 in every context so far.
+
+        They have no part in curves that were made before.
+        """
+        wide = self.widened(features)
+        new = np.arange(self.features) if places is None else np.asarray(places)
+        linear = self.linear.widen(state.linear, features, new)
+        curved, curves = wide.curved.start(self.arms(state)), wide.blank_curves()
+        bends, count = state.bends.copy(), curves.phases.size
+        if count and state.curves.phases.size:
+            at = {"feature": (np.arange(new.size), new)}
+            curves = state.curves.widened({"feature": features, "curve": count}, at)
+            columns = np.append(new, features + np.arange(count))
+            kept = np.append(np.arange(new.size), self.features + np.arange(count))
+            curved = self.curved_state(state.curved, wide, kept, columns)
+        else:
+            bends[:] = False
+        return CurvedState(linear, curved, curves, state.change.copy(), bends)
+
+    def curved_state(
+        self, state: AdaptiveState, wide: "AdaptiveCurves", old: Integers, new: Integers
+    ) -> AdaptiveState:
+        """Return a curved state of the wide model, of which `old` features are those at `new`."""
+        both = np.append(0, 1 + old), np.append(0, 1 + new)
+        last = self.curved.features + 1, wide.curved.features + 1
+        column = np.append(both[0], last[0]), np.append(both[1], last[1])
+        places = {"coefficient": both, "own": both, "row": both, "column": column}
+        wider = state.widened(wide.curved.sizes(), places)
+        wide.curved.settle(wider)
+        return wider
+
+    def settle(self, state: CurvedState) -> None:
+        """Put the posteriors in place that follow from the sums and the prior as it is."""
+        self.linear.settle(state.linear)
+        self.curved.settle(state.curved)
+
+    def predictions(
+        self, state: CurvedState, contexts: Floats, arms: Integers
+    ) -> tuple[Floats, Floats]:
+        """Return the moments of the belief that decides."""
+        if state.bends[0]:
+            return self.curved.predictions(state.curved, state.curves.wide(contexts), arms)
+        return self.linear.predictions(state.linear, contexts, arms)
+
+    def coefficients(self, state: CurvedState, arm: int) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of the linear belief's coefficients."""
+        return self.linear.coefficients(state.linear, arm)
+
+    def parameter_names(self, features: Sequence[str]) -> Sequence[str]:
+        """Return the name of the value at x = 0, then those of the features."""
+        return self.linear.parameter_names(features)
+
+    def changes(self, state: CurvedState) -> list[NoticedChange]:
+        """Return the last changes that were noticed, the oldest first."""
+        return state.change.history()
+
+    def check_state(self, state: CurvedState, rewards: int) -> None:
+        """Raise ValueError if a loaded state cannot have come about."""
+        super().check_state(state, rewards)
+        self.linear.check_state(state.linear, rewards)
+        self.curved.check_state(state.curved, rewards)
+        if state.bends[0] and not state.curves.frozen[0]:
+            raise ValueError("curves that decide must have been made")
+        arms = state.curves.arms
+        if not ((arms >= 0) & (arms < max(state.pulls.size, 1)) & (arms == np.rint(arms))).all():
+            raise ValueError("rows must be of arms that there are")
+
+    # --- learning ---
+
+    def trainer(self, states: Sequence[CurvedState]) -> Callable[[], None]:
+        """Return a function that learns the priors of these states again."""
+
+        def train() -> None:
+            for state in states:
+                self.refresh(state)
+
+        return train
+
+    def refresh(self, state: CurvedState) -> None:
+        """Forget after an alarm, make curves when it is time, and learn both priors again."""
+        if state.change.alarm[0] != NONE:
+            factors = state.change.recover(state.linear.weights)
+            fade(state.linear, factors)
+            fade(state.curved, factors)
+            state.linear.due[0] = 0.0
+        if state.curves.count[0] >= ROWS:
+            self.make_curves(state, *state.curves.rows())
+        elif state.curves.frozen[0]:
+            self.curved.refresh(state.curved, STEPS)
+        if state.linear.due[0] <= 0.0:  # or the linear belief would not be what it is alone
+            self.linear.refresh(state.linear, self.linear.steps)
+        self.choose_belief(state)
+
+    def make_curves(
+        self, state: CurvedState, contexts: Floats, arms: Integers, rewards: Floats
+    ) -> None:
+        """Freeze the curves, and let the curved belief learn from these rows, in place."""
+        state.curves.freeze(contexts[:ROWS])
+        self.learn_rows(state, contexts, arms, rewards)
+        self.curved.refresh(state.curved, FIRST_STEPS)
+
+    def learn_rows(
+        self, state: CurvedState, contexts: Floats, arms: Integers, rewards: Floats
+    ) -> None:
+        """Let the curved belief alone learn from rows, in place."""
+        learn_many(self.curved, state.curved, state.curves.wide(contexts), arms, rewards)
+
+    def choose_belief(self, state: CurvedState) -> None:
+        """Let the likelier of the two beliefs decide, in place."""
+        share = state.curved.weights.sum() / max(state.linear.weights.sum(), 1.0)
+        if not (state.curves.frozen[0] and state.curved.known[0] and share >= LEAST_SHARE):
+            state.bends[0] = False
+            return
+        # On the rewards that the curved belief has seen; the linear one may have seen more.
+        columns = np.append(np.arange(self.features + 1), self.curved.features + 1)
+        linear = state.linear.copy()
+        linear.moments[:] = state.curved.moments[:, : self.features + 1][:, :, columns]
+        linear.square[:] = state.curved.square
+        gain = log_evidence(self.curved, state.curved.copy()) - log_evidence(self.linear, linear)
+        state.bends[0] = gain > (0.0 if state.bends[0] else EVIDENCE)
+
+    # --- merging ---
+
+    def merged(self, first: CurvedState, second: CurvedState, base: CurvedState) -> CurvedState:
+        """Return the state of both histories; if one has noticed a change, both have.
+
+        Sums of curves add up if both had the same when they were one. Otherwise the curves of the
+        one that has seen more go on, and have not seen what the other has.
+        """
+        if len({state.curves.phases.size for state in (first, second, base)}) > 1:
+            raise ValueError(
+                "agents with different numbers of curves cannot be merged; make them with the same "
+                "model, or copy one"
+            )
+        change = first.change.merged(second.change, base.change)
+        factors = [np.exp(change.faded - state.change.faded) for state in (first, second, base)]
+        one, two, old = (
+            faded(state, each) for state, each in zip((first, second, base), factors, strict=True)
+        )
+        linear = self.linear.merged(one.linear, two.linear, old.linear)
+        result = CurvedState(linear, one.curved, one.curves, change, first.bends.copy())
+        if base.curves.frozen[0]:
+            curved = self.curved.merged(one.curved, two.curved, old.curved)
+            result = result._replace(curved=curved)
+        elif self.curved.features:
+            result = self.with_curves_of_either(result, one, two, old)
+        self.choose_belief(result)
+        return result
+
+    def with_curves_of_either(
+        self, result: CurvedState, one: CurvedState, two: CurvedState, old: CurvedState
+    ) -> CurvedState:
+        """Return the merged state with the curves of two that had none when they were one."""
+        begun = int(old.curves.count[0])
+        if not (one.curves.frozen[0] or two.curves.frozen[0]):
+            parts = zip(one.curves.rows(), two.curves.rows(begun), strict=True)
+            contexts, arms, rewards = (np.concatenate(pair) for pair in parts)
+            if len(arms) >= ROWS:
+                self.make_curves(result, contexts, arms, rewards)
+                self.curved.refresh(result.curved, SETTLED)
+            else:
+                curves = result.curves
+                curves.contexts[: len(arms)], curves.count[0] = contexts, len(arms)
+                curves.arms[: len(arms)], curves.rewards[: len(arms)] = arms, rewards
+            return result
+        if two.curved.weights.sum() > one.curved.weights.sum():
+            one, two = two, one
+        result = result._replace(curved=one.curved, curves=one.curves)
+        pulls = result.linear.regressions.pulls.copy()
+        self.learn_rows(result, *two.curves.rows(begun))
+        self.curved.refresh(result.curved, SETTLED)
+        result.curved.regressions.pulls[:] = pulls
+        return result
+
+
+def faded(state: CurvedState, factors: Floats) -> CurvedState:
+    """Return a copy of the state, in which what was seen of each arm counts less."""
+    result = state.copy()
+    fade(result.linear, factors)
+    fade(result.curved, factors)
+    return result
+
+
+def fade(state: State, factors: Floats) -> None:
+    """Multiply the sums of each arm by its factor, in place."""
+    for field, value in zip(state._declared.values(), state, strict=True):
+        if isinstance(field, Axes) and field.fades and field.names[:1] == ("arm",):
+            value *= factors.reshape(-1, *(1,) * (value.ndim - 1))
+
+
+def log_evidence(model: AdaptiveLinear, state: AdaptiveState) -> float:
+    """Return the logarithm of the marginal likelihood, but for a constant; see the top."""
+    scales = model.scales(state)
+    if not scales.known:
+        return 0.0
+    found = model.solve(state, scales)
+    tried, variance = found.tried, found.variance[found.tried]
+    count, level = state.weights[tried], scales.level
+    square = state.square[tried] - level * (2.0 * state.moments[tried, 0, -1] - count * level)
+    moment, own = found.moment[:-1], found.own[:-1]
+    right = np.einsum("kij,kj->ki", own, moment)
+    own_part = (square / variance).sum() - np.einsum("ki,ki->", moment, right)
+    own_part += (count * np.log(variance)).sum()
+    own_part -= 2.0 * np.log(np.einsum("kii->ki", found.inverse[:-1])).sum()
+    # The prior of the common part in coordinates whitened by E^½, as in `AdaptiveLinear.solve`.
+    prior = np.full(found.scale.size, np.log(state.common[0] / state.slopes[0]))
+    prior[0] = -np.log(state.levels[0])
+    total = right.sum(axis=0)
+    shared = prior.sum() - np.linalg.slogdet(found.covariance)[1]
+    shared -= total @ found.covariance @ total
+    return float(-0.5 * (own_part + shared))
+
+
+@implements(belief, AdaptiveCurves)
+def belief_of_curved(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+    if state.bends[0]:
+        wide = np.empty(context.size + state.curves.phases.size)
+        add_curves(state.curves, context, wide)
+        return belief(model.curved, state.curved, wide, arms, step, rng)
+    return belief(model.linear, state.linear, context, arms, step, rng)
+
+
+@implements(predicted_belief, AdaptiveCurves)
+def predicted_belief_of_curved(model, state, mean, std, arms, step, rng):  # type: ignore[no-untyped-def]
+    if state.bends[0]:
+        return predicted_belief(model.curved, state.curved, mean, std, arms, step, rng)
+    return predicted_belief(model.linear, state.linear, mean, std, arms, step, rng)
+
+
+@implements(update, AdaptiveCurves)
+def update_curved(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
+    linear, curved, curves = state.linear, state.curved, state.curves
+    full, known = add_reward(linear, context, arm, reward), linear.known[0]
+    variance = linear.variance[arm]
+    surprise, spread = learn(linear.regressions, arm, full[:-1], full[-1], variance)
+    if curves.frozen[0]:
+        wide = np.empty(context.size + curves.phases.size)
+        add_curves(curves, context, wide)
+        full = add_reward(curved, wide, arm, reward)
+        if state.bends[0]:
+            variance = curved.variance[arm]
+            surprise, spread = learn(curved.regressions, arm, full[:-1], full[-1], variance)
+        else:
+            curved.regressions.pulls[arm] += 1
+    elif curves.phases.size > 0:
+        keep_row(curves, context, arm, reward)
+    if known:
+        notice(state.change, arm, surprise / np.sqrt(spread + variance))
+    if state.change.changes[0] >= REPEATED:
+        fade_in_turn(state)
+
+
+@compiled
+def fade_in_turn(state):  # type: ignore[no-untyped-def]
+    """Let what was seen of one arm after the other count less, at the rate of noticed changes."""
+    change, arms = state.change, state.change.faded.size
+    arm, rate = int(change.life[0]) % arms, RATE * change.changes[0] / change.life[0]
+    weight = max(1.0 - rate, LEAST_WEIGHT) ** arms
+    change.faded[arm] = max(change.faded[arm] + np.log(weight), -1e9)
+    fade_arm(state.linear, arm, weight)
+    widen(state.linear.regressions, arm, 1.0 / np.sqrt(weight))
+    fade_arm(state.curved, arm, weight)
+    if state.bends[0]:
+        widen(state.curved.regressions, arm, 1.0 / np.sqrt(weight))
+
+
+@implements(training_due, AdaptiveCurves)
+def training_due_curved(model, state):  # type: ignore[no-untyped-def]
+    return (
+        state.linear.due[0] <= 0.0 or state.curves.count[0] >= ROWS or state.change.alarm[0] != NONE
+    )
+
+
+@implements(forget, AdaptiveCurves)
+def forget_curved(model, state, part, weight):  # type: ignore[no-untyped-def]
+    forget(model.linear, state.linear, part, weight)
+    forget(model.curved, state.curved, part, weight)
