@@ -191,7 +191,7 @@ def test_rewards_that_a_model_cannot_take_leave_nothing_open(open_store, clock):
 
 
 def test_arms_that_come_and_go_are_counted_in_bounded_room():
-    from tsucb.service.tally import MOST_ARMS, OTHERS, Tally
+    from tsucb.service.state import MOST_ARMS, OTHERS, Tally
 
     tally = Tally(spans=[])
     for n in range(5_000):
