@@ -43,6 +43,7 @@ class Contestant(NamedTuple):
 
 
 DEFAULT = "default"  # what the benchmark is about
+LINEAR = "linear"  # the same without curves, and without noticing change
 GREEDY = "greedy"  # the same belief, without exploration
 POLICY = "policy"  # the same belief, other policies
 GRID = "grid"  # fixed priors, a line of reference
@@ -328,6 +329,13 @@ POLICIES: dict[str, Callable[[Any], Any]] = {
 
 CONTESTANTS = [
     Contestant("tsucb", "tsucb", DEFAULT, "Agent(arms, features)", made(Tsucb)),
+    Contestant(
+        "tsucb linear",
+        "tsucb",
+        LINEAR,
+        "model=AdaptiveLinear(d)",
+        made(Tsucb, model=lambda tsucb, features: tsucb.AdaptiveLinear(features)),
+    ),
     Contestant(
         "tsucb Greedy",
         "tsucb",

@@ -24,7 +24,7 @@ KIND = "evaluation"
 MOST_EVENTS = 100_000  # that a comparison looks at
 MOST_NUMBERS = 10_000_000  # decisions times arms
 SPAN = 300.0  # seconds
-SUGGESTED = {"TS-UCB(10)": "TS-UCB(10)", "TS": "TS", "Greedy": "Greedy"}
+SUGGESTED = {"TS-UCB(1)": "TS-UCB(1)", "TS": "TS", "Greedy": "Greedy"}
 
 
 def comparison(

@@ -51,7 +51,7 @@ class LoopSettings(
     ] = FREE_MODEL
     policy: Annotated[
         str, Meta(max_length=40, description="The rule that chooses, by its name.")
-    ] = "TS-UCB(10)"
+    ] = "TS-UCB(1)"
     exploration: Annotated[
         Share,
         Meta(

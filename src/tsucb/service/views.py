@@ -18,7 +18,7 @@ MOST_LISTED = 50  # arms in the table
 SHOWN = 7  # arms with a colour of their own
 LAST = 12  # decisions that are shown with their reasons
 LEAST = 100  # decisions of an apprentice to say anything about it
-POLICIES = ("TS-UCB(10)", "TS-UCB(1)", "TS-UCB(100)", "TS", "Greedy", "Random")
+POLICIES = ("TS-UCB(1)", "TS-UCB(10)", "TS-UCB(100)", "TS", "Greedy", "Random")
 
 
 class LoopView(NamedTuple):
