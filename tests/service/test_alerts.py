@@ -63,17 +63,17 @@ def test_a_loop_that_earns_less(open_store, clock, monkeypatch):
     run(main)
 
 
-def test_changes_are_asked_of_the_model(open_store, clock, monkeypatch):
+def test_a_change_that_the_model_notices(open_store, clock):
     async def main():
         async with running(open_store(), clock) as service:
-            loop = await made(service)
-            if not hasattr(loop.learner.model, "changes"):
-                assert loop.noticed_changes() == []
-            kind, asked = type(loop.learner.model), []
-            note = lambda _, state: asked.append(state) or ["one"]  # noqa: E731
-            monkeypatch.setattr(kind, "changes", note, raising=False)
-            assert loop.noticed_changes() == ["one"]
-            assert asked == [loop.learner.known.state]
+            loop = await made(service, learn_early=True)
+            for n in range(400):
+                event = await service.decide(loop, None)
+                usual = 1.0 if (event.picks[0].arm == "tea") == (n < 250) else 0.0
+                await service.reward(loop, event.id, usual + 0.1 * (n % 3))
+                if n == 249:
+                    assert words(loop_alerts(loop)) == []
+            assert "drift" in words(loop_alerts(loop))
 
     run(main)
 

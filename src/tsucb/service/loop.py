@@ -13,10 +13,12 @@ import msgspec
 
 from tsucb.agent.decision import Decision
 from tsucb.agent.learner import Learner
+from tsucb.agent.settings import MOST_CURVED_ARMS
+from tsucb.models.adaptive_curves import CURVES
 from tsucb.service import events
 from tsucb.service.errors import TooLarge
 from tsucb.service.events import AnyEvent, Decided, Features, Pick
-from tsucb.service.settings import PLAIN_MODELS, LoopSettings
+from tsucb.service.settings import FREE_MODEL, PLAIN_MODELS, LoopSettings
 from tsucb.service.state import (
     SNAPSHOT_VERSION,
     LoopCounts,
@@ -200,7 +202,10 @@ class Loop:
         """Return about how many numbers the model holds with this many columns."""
         if self.learner is None or self.settings.model in PLAIN_MODELS:
             return 0
-        own = (len(self.learner.arms) + more_arms) * width**2
+        arms = len(self.learner.arms) + more_arms
+        if self.settings.model == FREE_MODEL and arms <= MOST_CURVED_ARMS:
+            width += CURVES
+        own = arms * width**2
         if not self.settings.arms_come:
             return own
         shared = 1 + width + min(width**2 // 4, 1_000)  # with products of both kinds of features
@@ -248,10 +253,8 @@ class Loop:
         return self.learner.width_after(known, arms if self.settings.arms_come else None)
 
     def noticed_changes(self) -> list[Any]:
-        """Return the changes that the model noticed, each at a `step`; not every model does."""
-        learner = self.learner
-        look = getattr(getattr(learner, "model", None), "changes", None)
-        return [] if look is None or learner is None else list(look(learner.known.state))
+        """Return the last changes of rewards that the model noticed, the oldest first."""
+        return [] if self.learner is None else list(self.learner.known.noticed)
 
     def arms_summary(self) -> "pd.DataFrame":
         """Return one row per arm: pulls, open decisions, mean reward; needs a learner."""
