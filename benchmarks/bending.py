@@ -63,11 +63,11 @@ def river_table(name: str, seed: int, steps: int) -> tuple[Floats, Floats]:
 
 def played(model: Any, contexts: Floats, rewards: Floats, seed: int) -> tuple[Any, list[int]]:
     """Return the agent after a run, and the arms it played."""
-    agent, arms = tsucb.Agent(range(rewards.shape[1]), model=model, seed=seed), []
+    agent, arms = tsucb.Agent(range(rewards.shape[1]), model=model, seed=seed), list[int]()
     for x, row in zip(contexts, rewards, strict=True):
         decision = agent.choose(x) if x.size else agent.choose()
-        agent.reward(decision.id, float(row[decision.arm]))
-        arms.append(decision.arm)
+        arms.append(int(decision.arm))
+        agent.reward(decision.id, float(row[arms[-1]]))
     return agent, arms
 
 
@@ -132,7 +132,7 @@ def print_coverage(seeds: int) -> None:
             agent = tsucb.Agent(range(5), model=tsucb.AdaptiveCurves(3), seed=seed)
             for t, x in enumerate(contexts, start=1):
                 decision = agent.choose(x)
-                agent.reward(decision.id, float(rewards[t - 1, decision.arm]))
+                agent.reward(decision.id, float(rewards[t - 1, int(decision.arm)]))
                 if t in shares:
                     shares[t].append(hits(agent, new, truth(name, new, slopes, phases)))
         found = " | ".join(f"{100 * np.mean(each):.0f} %" for each in shares.values())

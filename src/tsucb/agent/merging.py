@@ -103,7 +103,8 @@ def _blank_like(agent: "Agent") -> "Agent":
     """Return an agent made like this one that has seen nothing."""
     reader, arms = agent._learner.reader, None if agent._learner.coming else agent.arms or ["none"]
     encoders = _encoders(reader)
-    categories, model = sorted(encoders[0].categories) if encoders else (), agent.model
+    categories = sorted(encoders[0].categories) if encoders else ()
+    model: Any = agent.model
     if encoders:
         model = model.widened(0) if isinstance(model, READ_ANY) else None
     return type(agent)(

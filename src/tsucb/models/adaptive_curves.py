@@ -228,7 +228,7 @@ class AdaptiveCurves(Model):
             fade(state.linear, factors)
             fade(state.curved, factors)
             state.linear.due[0] = 0.0
-        if state.curves.count[0] >= ROWS:
+        if state.curves.kept[0] >= ROWS:
             self.make_curves(state, *state.curves.rows())
         elif state.curves.frozen[0]:
             self.curved.refresh(state.curved, STEPS)
@@ -296,7 +296,7 @@ class AdaptiveCurves(Model):
         self, result: CurvedState, one: CurvedState, two: CurvedState, old: CurvedState
     ) -> CurvedState:
         """Return the merged state with the curves of two that had none when they were one."""
-        begun = int(old.curves.count[0])
+        begun = int(old.curves.kept[0])
         if not (one.curves.frozen[0] or two.curves.frozen[0]):
             parts = zip(one.curves.rows(), two.curves.rows(begun), strict=True)
             contexts, arms, rewards = (np.concatenate(pair) for pair in parts)
@@ -305,7 +305,7 @@ class AdaptiveCurves(Model):
                 self.curved.refresh(result.curved, SETTLED)
             else:
                 curves = result.curves
-                curves.contexts[: len(arms)], curves.count[0] = contexts, len(arms)
+                curves.contexts[: len(arms)], curves.kept[0] = contexts, len(arms)
                 curves.arms[: len(arms)], curves.rewards[: len(arms)] = arms, rewards
             return result
         if two.curved.weights.sum() > one.curved.weights.sum():
@@ -412,7 +412,7 @@ def fade_in_turn(state):  # type: ignore[no-untyped-def]
 @implements(training_due, AdaptiveCurves)
 def training_due_curved(model, state):  # type: ignore[no-untyped-def]
     return (
-        state.linear.due[0] <= 0.0 or state.curves.count[0] >= ROWS or state.change.alarm[0] != NONE
+        state.linear.due[0] <= 0.0 or state.curves.kept[0] >= ROWS or state.change.alarm[0] != NONE
     )
 
 
