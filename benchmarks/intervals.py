@@ -33,7 +33,7 @@ CLICKS = ("clicks 0.1 %", "clicks 0.3 %", "clicks 1 %", "clicks 5 %")
 KINDS = ("normal", *CLICKS, "revenue", "counts")
 TIMES = (20, 100, 1_000, 10_000)
 FEATURES = (0, 3, 30)
-RUNS = {2: 120, 10: 45, 50: 20}  # by the number of arms
+RUNS = {2: 60, 10: 24, 50: 12}  # by the number of arms
 CONTEXTS = 5  # at which intervals are compared
 
 
@@ -110,15 +110,20 @@ def cells() -> Iterator[tuple[Any, str, int, int]]:
                     yield tsucb.LogisticArms(features), kind, arms, features
 
 
-def measure() -> pd.DataFrame:
-    """Return a row for every cell and time."""
-    rows = []
+def measure(out: Path) -> pd.DataFrame:
+    """Measure the cells that are not in the file yet; return a row for every cell and time."""
+    rows: list[Any] = pd.read_csv(out).to_dict("records") if out.exists() else []
+    done = {(row["model"], row["rewards"], row["features"], row["arms"]) for row in rows}
     for model, kind, arms, features in cells():
-        name = type(model).__name__
+        key = (type(model).__name__, kind, features, arms)
+        if key in done:
+            continue
+        cell = dict(zip(("model", "rewards", "features", "arms"), key, strict=True))
         for t, share, error in uniform(model, kind, arms, features, RUNS[arms], TIMES):
-            cell = {"model": name, "rewards": kind, "features": features, "arms": arms}
-            rows.append({**cell, "t": t, "covered": 100 * share, "error": 100 * error})
-        print(name, kind, features, arms, [round(row["covered"]) for row in rows[-4:]], flush=True)
+            found = {"t": t, "covered": round(100 * share, 1), "error": round(100 * error, 1)}
+            rows.append({**cell, **found})
+        print(*key, [row["covered"] for row in rows[-len(TIMES) :]], flush=True)
+        pd.DataFrame(rows).to_csv(out, index=False)
     return pd.DataFrame(rows)
 
 
@@ -147,9 +152,7 @@ def drawing(table: pd.DataFrame, narrow: bool) -> Any:
 
 def main(out: Path, pictures: Path | None) -> None:
     """Measure what is not in the file yet, and draw it."""
-    if not out.exists():
-        measure().round(1).to_csv(out, index=False)
-    table = pd.read_csv(out)
+    table = measure(out)
     if pictures:
         save_pictures(lambda narrow: drawing(table, narrow), pictures, "intervals")
 
