@@ -4,6 +4,7 @@
     python benchmarks/service.py --rate 1000      this many visits per second, answered or not
     python benchmarks/service.py --overload       its capacity, then 1, 1.5 and 3 times as much
     python benchmarks/service.py --rate 300 --beside   while another loop widens, exports, evaluates
+    python benchmarks/service.py --rate 300 --loops 10000 --connections 10000   among so many
 
 Starts `tsucb serve` in a process of its own, and loads it from this one over keep-alive
 connections: every visit is a decision among 10 arms in a context of 20 features, then its reward.
@@ -17,6 +18,7 @@ import contextlib
 import itertools
 import json
 import random
+import resource
 import socket
 import subprocess
 import sys
@@ -54,6 +56,8 @@ class Server(NamedTuple):
     port: int
     key: str
     other: str  # the key of the other loop
+    loops: list[str]  # that visitors come to
+    ready: float  # seconds from the start until it was ready
 
 
 class Connection(asyncio.Protocol):
@@ -87,7 +91,7 @@ class Connection(asyncio.Protocol):
     async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
         """Return status and body of the answer."""
         self.answer = asyncio.get_running_loop().create_future()
-        head = f"POST /v1/loops/bench/{path} HTTP/1.1\r\n{self.head}{len(body)}\r\n\r\n"
+        head = f"POST /v1/loops/{path} HTTP/1.1\r\n{self.head}{len(body)}\r\n\r\n"
         self.transport.write(head.encode() + body)
         return await self.answer
 
@@ -130,7 +134,8 @@ class Load:
         """Decide, then reward; `due` is when the visit should have begun."""
         found = self.found
         found.late.append(time.perf_counter() - due)
-        status, body = await connection.post("decide", random.choice(self.contexts))
+        loop = random.choice(self.server.loops)
+        status, body = await connection.post(f"{loop}/decide", random.choice(self.contexts))
         done = time.perf_counter()
         if status == 429:
             found.refused.append(done - due)
@@ -138,7 +143,7 @@ class Load:
         assert status == 200, body
         found.decide.append(done - due)
         id = body[7 : body.index(b'"', 7)]
-        status, body = await connection.post("reward", b'{"id":"%s","reward":1}' % id)
+        status, body = await connection.post(f"{loop}/reward", b'{"id":"%s","reward":1}' % id)
         (found.reward if status == 200 else found.refused).append(time.perf_counter() - done)
 
     async def closed(self, seconds: float, clients: int) -> Found:
@@ -160,9 +165,12 @@ class Load:
         self.found.used = cpu(self.server.pid) - before
         return self.found
 
-    async def open(self, seconds: float, rate: float) -> Found:
+    async def open(self, seconds: float, rate: float, opened: int) -> Found:
         """Let visitors come at a rate, whatever becomes of them."""
-        self.idle.extend([await self.connect() for _ in range(OPENED)])
+        for _ in range(opened):
+            self.idle.append(connection := await self.connect())
+            # A request with a valid key: strangers would have to make room.
+            await connection.post(f"{self.server.loops[0]}/estimates", b"{}")
         before = cpu(self.server.pid)
         begun, tasks = time.perf_counter(), set[asyncio.Task[None]]()
         end, rng = begun + seconds, random.Random(1)
@@ -173,7 +181,7 @@ class Load:
                 connection = self.idle.popleft()
                 await self._serve(connection, due)
                 return
-            if self.connections >= MOST_CONNECTIONS:
+            if self.connections >= max(MOST_CONNECTIONS, opened):
                 self.found.lost += 1
                 return
             await self._serve(await self.connect(), due)
@@ -202,30 +210,41 @@ class Load:
             self.connections -= 1
 
 
-def measured(server: Server, seconds: float, clients: int, rate: float | None) -> Found:
+def measured(
+    server: Server, seconds: float, clients: int, rate: float | None, opened: int = OPENED
+) -> Found:
     """Load a server, and return what it did."""
     load = Load(server)
-    uvloop.run(load.closed(seconds, clients) if rate is None else load.open(seconds, rate))
+    uvloop.run(load.closed(seconds, clients) if rate is None else load.open(seconds, rate, opened))
     return load.found
 
 
 @contextlib.contextmanager
-def serving(data: Path | None) -> Iterator[Server]:
-    """Start `tsucb serve` in a process of its own, until the end of the block."""
+def serving(data: Path | None, loops: int = 0) -> Iterator[Server]:
+    """Start `tsucb serve` in a process of its own, until the end of the block.
+
+    Visitors come to one loop, or to this many.
+    """
     with tempfile.TemporaryDirectory(dir=data) as name:
         folder = Path(name)
         names = ", ".join(f'"arm{i}"' for i in range(ARMS))
-        (folder / "config.toml").write_text(CONFIG.format(arms=names))
+        many = [f"many{n}" for n in range(loops)]
+        text = CONFIG.format(arms=names)
+        for name in many:
+            text += f"[loops.{name}]\narms = [{names}]\n"
+        (folder / "config.toml").write_text(text)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         command = [sys.executable, "-m", "tsucb", "serve", "--data", str(folder / "data")]
         command += ["--config", str(folder / "config.toml"), "--port", str(port)]
-        server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        server, begun = subprocess.Popen(command, stderr=subprocess.DEVNULL), time.monotonic()
         try:
             wait_until_ready(port)
+            ready = time.monotonic() - begun
             keys = json.loads((folder / "data" / "keys.json").read_text())
-            yield Server(server.pid, port, keys["bench"]["decide"], keys["other"]["administer"])
+            key, other = keys["server"], keys["other"]["administer"]
+            yield Server(server.pid, port, key, other, many or ["bench"], ready)
         finally:
             server.terminate()
             server.wait()
@@ -305,17 +324,39 @@ def main() -> None:
     parser.add_argument("--rate", type=float, help="visits per second; else as many as possible")
     parser.add_argument("--overload", action="store_true", help="1.5 and 3 times its capacity")
     parser.add_argument("--data", type=Path, help="a folder on the disk to be measured")
+    parser.add_argument("--loops", type=int, default=0, help="visitors come to so many, not to one")
+    parser.add_argument("--connections", type=int, default=OPENED, help="open with --rate")
     parser.add_argument("--beside", action="store_true", help="keep another loop busy meanwhile")
     options = parser.parse_args()
     clients = options.clients or (256 if options.overload else 64)
-    with serving(options.data) as server:
+    raise_limit(options.connections)
+    with serving(options.data, options.loops) as server:
+        if options.loops:
+            print(f"ready after {server.ready:.0f} s, with {memory(server.pid):.0f} MB")
         measured(server, 2.0, clients, None)
         with busy_beside(server) if options.beside else contextlib.nullcontext():
-            found = measured(server, options.seconds, clients, options.rate)
+            opened = options.connections
+            found = measured(server, options.seconds, clients, options.rate, opened)
+        if options.loops:
+            print(f"in the end {memory(server.pid):.0f} MB")
         capacity = show("as fast as it goes" if options.overload else "served", found)
         for times in (1.0, 1.5, 3.0) if options.overload else ():
             found = measured(server, options.seconds, clients, times * capacity)
             show(f"{times:g} times as many visits", found)
+
+
+def raise_limit(connections: int) -> None:
+    """Let this process open so many connections, and the server that it starts."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if connections + 200 > hard:
+        raise SystemExit(f"this machine allows {hard:,} open files, too few for the connections")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(connections + 200, 4_096), hard))
+
+
+def memory(pid: int) -> float:
+    """Return the megabytes of memory that a process has."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("VmRSS:")[2].split()[0]) / 1e3
 
 
 def cpu(pid: int) -> float:

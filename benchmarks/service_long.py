@@ -31,10 +31,9 @@ from pathlib import Path
 from typing import Any
 
 from tsucb.service.events import Decided, Rewarded
+from tsucb.service.questions import Question
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
-from tsucb.service.slots import ONE
-from tsucb.service.slots import fill as picked
 from tsucb.service.sqlite import FILE, SqliteStore
 
 LOOP = "long"
@@ -58,18 +57,16 @@ async def fill(folder: Path, events: int, arms: int, features: int) -> None:
     loop, due, begun = service.loop(LOOP), list[tuple[float, str]](), time.perf_counter()
 
     def decided(number: int) -> Decided:
-        place, rule = rng.randrange(POOL), loop.rule
+        place = rng.randrange(POOL)
         id, key = service._new_id(), f"request {number}"
         if rng.random() < REWARDED:
             heapq.heappush(due, (now[0] + rng.random() * WAIT * 0.9, id))
-        return Decided(
-            now[0], id, contexts[place], picks[place], rule.name, rule.target_name, key=key
-        )
+        return Decided(now[0], id, contexts[place], picks[place], *loop.rule_names, key=key)
 
     visits, marks = 0, [events * (n + 1) // LINES for n in range(LINES)]
     while marks:
         if visits % FRESH == 0:
-            picks = [picked(loop, context, names, set(), ONE, None) for context in contexts]
+            picks = [Question(context).fill(loop, names) for context in contexts]
         now[0] += AT_ONCE / VISITS_PER_SECOND
         happened: list[Any] = []
         while due and due[0][0] <= now[0]:

@@ -49,6 +49,41 @@ def choosing() -> str:
     return markdown(["problem", *policies], rows)
 
 
+def intervals(model: str = "AdaptiveLinear") -> str:
+    """Coverage of a model's intervals by time, for each number of arms."""
+    results = pd.read_csv(RESULTS / "intervals.csv")
+    results = results[results.model == model]
+    times = sorted(results.t.unique())
+    rows = []
+    for (features, kind), group in results.groupby(["features", "rewards"], sort=False):
+        shares = group.sort_values("arms").groupby("t").covered
+        cells = [" / ".join(f"{x:.0f}" for x in shares.get_group(t)) for t in times]
+        rows.append([f"{features}", str(kind), *cells])
+    return markdown(["features", "rewards", *(f"t = {t:,}" for t in times)], rows, "ttnnnn")
+
+
+def intervals_clicks() -> str:
+    """The same of `LogisticArms`."""
+    return intervals("LogisticArms")
+
+
+def fixed_arms() -> str:
+    """Regret of the default with fixed arms, beside that of the conjugate model."""
+    results = pd.read_csv(RESULTS / "fixed-arms.csv")
+    rows = [
+        (
+            f"{r.arms}",
+            r.problem,
+            r.model,
+            r.policy,
+            f"{r.mean:.0f} ± {r.error:.0f}",
+            f"{r.worst_percent:.0f}",
+        )
+        for r in results.itertuples()
+    ]
+    return markdown(["arms", "problem", "model", "policy", "regret", "worst 1 %"], rows, 4)
+
+
 def few_arms() -> str:
     """Mean and tail of the regret with few arms, by the number of samples."""
     results = pd.read_csv(RESULTS / "few-arms.csv")
@@ -350,8 +385,9 @@ def propensities() -> str:
 
 def coverage() -> str:
     """Coverage of the intervals that are given, in per cent, and how often they are."""
-    results = pd.read_csv(RESULTS / "coverage.csv", keep_default_na=False, na_values=[""])
+    results = pd.read_csv(RESULTS / "coverage.csv")
     results = results[results.target.isin(["greedy", "soft", "uniform"])]
+    results = results[results.estimator != "replay"]
     estimators = ("IPS", "self-normalised", "doubly robust", "IPS, one propensity")
     rows = []
     for (arms, size, rewards, logger), group in results.groupby(
@@ -366,10 +402,9 @@ def coverage() -> str:
 def coverage_workflow() -> str:
     """Intervals of `compare`: how often given, how often right, how wide, how often decisive."""
     results = pd.read_csv(RESULTS / "coverage.csv")
-    results = results[results.estimator.isin(["replay", "doubly robust"])]
-    results = results.rename(columns={"size": "decisions"})
-    results = results[~results.target.isin(["greedy", "soft", "uniform"])]
-    results = results[~results.target.str.contains("as logged")]
+    workflow = results.logger.str.startswith("default agent") | (results.estimator == "replay")
+    results = results[workflow & ~results.target.str.contains("as logged")]
+    results = results.rename(columns={"size": "decisions"}).sort_values("estimator", kind="stable")
     rows = [
         [
             f"{r.arms} arms, {r.decisions:,} decisions, {r.logger}",
@@ -530,6 +565,9 @@ TABLES: dict[str, Callable[[], str]] = {
     for make in (
         choosing,
         few_arms,
+        fixed_arms,
+        intervals,
+        intervals_clicks,
         new_arm,
         figure1_claims,
         figure1_search,

@@ -213,6 +213,19 @@ def test_a_late_reward_for_an_arm_that_left(tmp_path):
         assert copy.deepcopy(agent).digest() == agent.digest()
 
 
+def test_all_arms_may_leave_before_a_wider_context_comes():
+    agent = tsucb.Agent(seed=0)
+    for n in range(6):
+        context = {"u": float(n), "c": "ab"[n % 2]}
+        decision = agent.choose(context, {"x": {"p": 1.0}, "y": {"p": 2.0, "q": "z"}})
+        agent.reward(decision.id, 1.0)
+    for name in agent.arms:
+        agent.remove_arm(name)
+    agent.update({"u": 1.0, "late": 3.0}, "new", 1.0, {"p": 1.0})
+    assert agent.arms == ("new",)
+    assert tsucb.Agent.from_bytes(agent.to_bytes()).digest() == agent.digest()
+
+
 if __name__ == "__main__":
     import tempfile
     import warnings

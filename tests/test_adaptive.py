@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 
 import tsucb
 from tsucb.structure import leaves
@@ -221,3 +222,101 @@ def test_on_raw_features_it_beats_a_fixed_prior():
             total += means[t].max() - means[t, decision.arm]
         regret[name] = total
     assert regret["adaptive"] < 0.2 * regret["fixed"]
+
+
+def log_evidence(logarithms, state, x, arms, y):
+    """The marginal likelihood of (τ₀², τ², ω²), by a dense solve over b and what arms own."""
+    levels, slopes, common = np.exp(logarithms)
+    count, p, relevance = state.weights.size, x.shape[1], state.relevance[1:]
+    own, shared = np.append(levels, slopes * relevance), np.append(1.0, common * relevance)
+    root = np.sqrt(state.spread * np.concatenate([shared] + [own] * count))
+    matrix, right = np.eye(root.size), np.zeros(root.size)
+    for k in range(count):
+        here = np.zeros((p, root.size))
+        here[:, :p] = here[:, p * (k + 1) : p * (k + 2)] = np.eye(p)
+        part, here = x[arms == k] / np.sqrt(state.variance[k]), here * root
+        matrix += here.T @ part.T @ part @ here
+        right += here.T @ part.T @ y[arms == k] / np.sqrt(state.variance[k])
+    return 0.5 * right @ np.linalg.solve(matrix, right) - 0.5 * np.linalg.slogdet(matrix)[1]
+
+
+def test_the_prior_maximises_the_marginal_likelihood_once_there_is_much_data():
+    """Own slopes of 0.05 around common ones of 1: what is learned, beside SciPy's maximum."""
+    rng, n = np.random.default_rng(0), 100_000
+    x, arms = rng.normal(size=(n, 4)), np.arange(n) % 5
+    slopes = rng.normal(size=4) + 0.05 * rng.normal(size=(5, 4))
+    y = 500 + 0.5 * rng.normal(size=5)[arms] + (x * slopes[arms]).sum(axis=1) + rng.normal(size=n)
+    model = tsucb.AdaptiveLinear(4)
+    state = model.fit(5, x, arms, y)
+    model.refresh(state, 30)
+    z = np.column_stack([np.ones(n), (x - x.mean(axis=0)) / x.std(axis=0)])
+    centred = y - state.anchor[0] - model.scales(state).level
+    found = np.log([state.levels[0], state.slopes[0], state.common[0]])
+    best = minimize(lambda at: -log_evidence(at, state, z, arms, centred), found, method="Powell")
+    assert log_evidence(found, state, z, arms, centred) > -best.fun - 0.01
+    np.testing.assert_allclose(np.exp(found / 2), np.exp(best.x / 2), rtol=0.05)
+
+
+KINDS = {
+    "normal": lambda rng, means: rng.normal(5 + means, 1.0),
+    "clicks": lambda rng, means: (rng.random(means.shape) < 0.05 * np.exp(means)).astype(float),
+    "counts": lambda rng, means: rng.poisson(2 * np.exp(means)).astype(float),
+}
+TRUTH = {
+    "normal": lambda means: 5 + means,
+    "clicks": lambda means: 0.05 * np.exp(means),
+    "counts": lambda means: 2 * np.exp(means),
+}
+
+
+@pytest.mark.parametrize(("arms", "rewards"), [(2, 100), (10, 20), (10, 100), (50, 100)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_intervals_of_fixed_arms_cover_their_means(kind, arms, rewards):
+    """90 % intervals: at least 85 % from 100 rewards on, 80 % before, less 3 standard errors."""
+    model, covered = tsucb.AdaptiveLinear(0), []
+    for seed in range(400 // arms):
+        rng = np.random.default_rng((seed, arms))
+        means = 0.4 * rng.normal(size=arms)
+        pulled = rng.integers(arms, size=rewards)
+        state = model.fit(arms, None, pulled, KINDS[kind](rng, means[pulled]))
+        belief = model.belief(state, rng=rng)
+        inside = np.abs(TRUTH[kind](means) - belief.mean) <= 1.645 * belief.std
+        covered.append(inside.mean())
+    least = 0.85 if rewards >= 100 else 0.8
+    assert np.mean(covered) > least - 3 * np.std(covered) / np.sqrt(len(covered))
+
+
+def test_the_kind_of_rewards_is_recognised():
+    rng, arms = np.random.default_rng(0), np.arange(300) % 3
+    model = tsucb.AdaptiveLinear(0)
+    clicks = (rng.random(300) < 0.1).astype(float)
+    for rewards, kind in (
+        (clicks, 2), (5 - 2 * clicks, 2), (clicks * rng.gamma(2.0, size=300), 1),
+        (rng.normal(size=300), 0), (rng.poisson(3.0, size=300).astype(float), 0),
+    ):  # fmt: skip
+        assert model.fit(3, None, arms, rewards).kind[0] == kind
+    # Two halves, merged, are of the same kind as the whole; a third value makes it another.
+    start = model.start(3)
+    halves = [
+        model.fit(3, None, arms[part], clicks[part]) for part in (slice(150), slice(150, 300))
+    ]
+    both = model.merged(*halves, start)
+    assert (both.kind[0], both.low[0] + both.anchor[0], both.above.sum()) == (2, 0, clicks.sum())
+    other = model.fit(3, None, arms, clicks - 1)
+    mixed = model.merged(halves[0], other, start)
+    assert mixed.kind[0] == 1
+    assert mixed.low[0] + mixed.anchor[0] == -1
+
+
+def test_a_late_start_of_tracking_is_recovered_from():
+    """500 zeros, then clicks of 1 to 10 %: the best arm is found in every run but few."""
+    right, model, rates = 0, tsucb.AdaptiveLinear(0), np.array([0.01, 0.03, 0.1, 0.02])
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        state, policy, played = model.start(4), tsucb.TSUCB(), []
+        for t in range(2000):
+            arm = policy.choose(model.belief(state, rng=rng), rng).arm
+            played.append(arm)
+            model.update(state, None, arm, float(t >= 500 and rng.random() < rates[arm]))
+        right += np.mean(np.array(played[-500:]) == 2) > 0.5
+    assert right >= 7

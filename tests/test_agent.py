@@ -620,6 +620,10 @@ def test_arms_with_features_that_stay_the_same(tmp_path):
     agent.save(tmp_path / "agent")
     again = tsucb.Agent.load(tmp_path / "agent")
     assert again.estimate(x).mean.tolist() == agent.estimate(x).mean.tolist()
+    fresh = tsucb.Agent(prices, seed=1)
+    fresh.update(x, "milk", 1.0)
+    merged = tsucb.merge(tsucb.Agent(prices, seed=2), fresh)
+    assert merged.arms_summary()["pulls"].tolist() == [0, 1]
     agent.remove_arm("tea")
     assert len(agent.estimate(x).arms) == 2
     linear = tsucb.Agent({"a": [1.0, 0.0], "b": [0.0, 1.0]}, model=tsucb.Linear(2), seed=0)

@@ -27,7 +27,6 @@ class Arm:
     """An arm and everything seen of it: (clock, context, reward)."""
 
     seen: list = field(default_factory=list)
-    aged: int = 0
     removed: bool = False
 
 
@@ -51,16 +50,13 @@ class ReferenceAgent:
         self.dropped = 0
 
     def settle(self):
-        for arm in self.arms.values():
-            if arm not in self.columns:
-                arm.aged = self.clock
         self.columns = list(self.arms.values())
 
     def posterior(self, arm):
         precision = 0.25 * np.eye(2)
         moment, a, b = np.zeros(2), 6.0, 6.0
         for clock, x, reward in arm.seen:
-            weight = self.factor ** (arm.aged - clock)
+            weight = self.factor ** (self.clock - clock)
             precision += weight * np.outer(x, x)
             moment += weight * reward * x
             a += weight / 2
@@ -92,8 +88,6 @@ class ReferenceAgent:
         if arm not in self.columns:
             self.settle()
         self.clock += 1
-        for older in (arm, self.columns[self.clock % len(self.columns)]):
-            older.aged = self.clock
         arm.seen.append((self.clock, x, reward))
 
     def reward(self, id, reward):

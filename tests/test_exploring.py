@@ -184,7 +184,7 @@ def test_explanations_tell_chance_from_choice():
         assert explained.alpha == explained.ratio[own]
         agent.reward(decision.id, 1.0 if decision.arm == "b" else 0.0)
     assert agent.policy.name.endswith("+90%")
-    assert repr(agent) == "<Agent: 3 arms, AdaptiveCurves, TS-UCB(10)+90%>"
+    assert repr(agent) == "<Agent: 3 arms, AdaptiveCurves, TS-UCB(1)+90%>"
 
 
 def test_what_is_not_known_is_said():

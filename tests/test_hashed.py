@@ -21,6 +21,7 @@ from tsucb.models.hashed_linear import (
     HashedLinear,
     outlook,
 )
+from tsucb.structure import leaves
 
 
 def pairs(columns, values):
@@ -363,3 +364,17 @@ def test_the_benchmark_plays_and_measures(tmp_path):
     assert covered > 0.8
     assert 0.8 < error < 1.5
     assert 0.8 < width < 1.5
+
+
+@pytest.mark.parametrize("column", [-3.7, -1.0, 2.5, 256.0])
+def test_a_row_that_names_no_column_is_refused(column):
+    """By the compiled rule itself, as in a simulation; nothing is learned from such a row."""
+    model = tsucb.HashedLinear(bits=8, features=4)
+    state, row = model.start(2), np.array([7.0, 1.0, column, 2.0])
+    with pytest.raises(ValueError, match="whole numbers from 0"):
+        model.update(state, row, 0, 1.0)
+    with pytest.raises(ValueError, match="whole numbers from 0"):
+        model.belief(state, row, rng=np.random.default_rng(0))
+    for one, two in zip(leaves(state), leaves(model.start(2)), strict=True):
+        assert np.array_equal(one, two)
+    model.update(state, [7.0, 1.0, column, 0.0], 0, 1.0)  # a value of 0 is none

@@ -61,6 +61,16 @@ def test_arms_that_are_the_same_share() -> None:
     assert tsucb.Thompson().probabilities(belief)[2] == pytest.approx(0.5, abs=2e-3)
 
 
+def test_an_arm_that_is_never_best_has_an_error() -> None:
+    """Its true probability is 1e-14, not what one more draw, spread evenly, gives it."""
+    belief = tsucb.JointGaussianBelief([0.0, 0.0, -10.0], np.eye(3))
+    for policy in (tsucb.Thompson(), tsucb.TSUCB(1)):
+        estimated = policy.estimated(belief)
+        assert estimated is not None
+        share, error = estimated
+        assert 0 < share[2] < 1.01 * error[2] < 1e-4
+
+
 def test_without_spread_choices_are_repeated() -> None:
     flat = tsucb.JointGaussianBelief([0.1, 0.1], [[0.0], [0.0]])
     assert tsucb.Thompson().estimated(flat) is None

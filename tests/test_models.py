@@ -87,6 +87,20 @@ def test_normal_inverse_gamma_equals_the_papers_equations():
     assert stats.kstest(drawn, stats.invgamma(36.0, scale=b).cdf).pvalue > 1e-5
 
 
+@pytest.mark.parametrize("arms", [1, 3, 200])
+def test_forgetting_is_exact_for_every_arm_after_every_reward(arms):
+    """A reward that is n rewards old weighs γⁿ, also one of an arm not played since."""
+    gamma, played = 0.99, rng(1).integers(arms, size=500)
+    rewards, age = rng(2).normal(size=500), np.arange(500)[::-1]
+    model = tsucb.Forgetting(tsucb.GaussianArms(empirical=False), gamma)
+    belief = model.belief(model.fit(arms, None, played, rewards), rng=rng())
+    weights = np.bincount(played, gamma**age, arms)
+    np.testing.assert_allclose(belief.pulls, weights, rtol=1e-9)
+    np.testing.assert_allclose(belief.std, 1 / np.sqrt(1 + weights), rtol=1e-9)
+    totals = np.bincount(played, gamma**age * rewards, arms)
+    np.testing.assert_allclose(belief.mean, totals / (1 + weights), rtol=1e-9, atol=1e-12)
+
+
 def test_one_hot_linear_equals_gaussian_arms():
     linear, arms = tsucb.Linear(3, 0.5), tsucb.GaussianArms(0.5, empirical=False)
     pulled, rewards = rng(1).integers(3, size=20), rng(2).normal(size=20)

@@ -12,6 +12,7 @@ import pytest
 
 import tsucb
 from tsucb.step import first_pull, new_player
+from tsucb.streams import POLICY, WORLD, stream
 
 BANDIT = tsucb.ContextualLinearBandit(arms=4, features=3, noise=0.5)
 POLICIES = [tsucb.Thompson(), tsucb.TSUCB(1), tsucb.Greedy()]
@@ -78,6 +79,22 @@ def test_a_policy_alone_equals_that_policy_among_others():
 
 def test_seeds_matter():
     assert not np.array_equal(played(seed=0).regret, played(seed=1).regret)
+
+
+def test_streams_are_apart_from_each_other_and_from_the_users():
+    def first(rng):
+        return int(rng.integers(2**63))
+
+    seeds = [0, 1, 2**32, 2**32 + 1, 2**64]
+    ours = [
+        first(stream(seed, run, purpose))
+        for seed in seeds
+        for run in (0, 1, 2)
+        for purpose in (WORLD, POLICY)
+    ]
+    assert len(set(ours)) == len(ours)
+    keys = [*seeds, *((seed, 0, 0) for seed in seeds), *((seed, 1, 0) for seed in seeds)]
+    assert not set(ours) & {first(np.random.default_rng(key)) for key in keys}
 
 
 def test_policies_meet_the_same_world():

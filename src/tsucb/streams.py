@@ -7,6 +7,14 @@ import numpy as np
 WORLD, POLICY, MODEL, KEEP = 0, 1, 2, 3
 
 
+# The first word of every key: no generator that a user makes of the same seed has it.
+WORD = 0x7473_7563
+
+
 def stream(seed: int, run: int, purpose: int) -> np.random.Generator:
-    """The random stream of one run for one purpose."""
-    return np.random.default_rng(np.random.SeedSequence((seed, run, purpose)))
+    """Return the random stream of one run for one purpose.
+
+    NumPy fills seeds up to 128 bits before it adds the key, so those of two seeds cannot coincide.
+    """
+    key = (WORD, purpose, run)
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))

@@ -11,8 +11,7 @@ from typing import Any
 import uvicorn
 
 from tests.service.conftest import PATIENCE
-from tsucb.service.application import Application, Options
-from tsucb.service.connections import Connection
+from tsucb.service.application import Application, Connection, Options
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
 from tsucb.service.sqlite import SqliteStore

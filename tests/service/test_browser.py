@@ -39,7 +39,7 @@ return [wide, small.map(e => e.outerHTML.slice(0, 80)), outside.map(e => e.outer
 def drinks(tmp_path_factory):
     clock = Clock()
     folder = tmp_path_factory.mktemp("browser")
-    with served(folder / "data", clock, reward_wait=60.0, exploration=0.3) as found:
+    with served(folder / "data", clock, reward_wait=60.0, exploration=0.3, holdout=0.2) as found:
         visit(found, clock, 200)
         clock.pass_by(61)
         visit(found, clock, 5)

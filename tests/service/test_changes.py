@@ -7,12 +7,12 @@ import pytest
 
 from tests.service.conftest import run, running
 from tests.service.test_loop import ARMS, made
-from tsucb.service.errors import NotFound
+from tsucb.service.errors import NotFound, StoreError
 from tsucb.service.keys import ROLES
 from tsucb.service.loop import Loop
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
-from tsucb.service.store import Document, Store, StoreError
+from tsucb.service.store import Document, Store
 
 WRITING = ("writer", "keeper")  # connections
 

@@ -5,9 +5,9 @@ import pytest
 from tests.service.conftest import Clock, run, running
 from tests.service.test_loop import ARMS, WAIT, learned, log_gives, made, pulls
 from tests.service.test_postgres import in_step, stores  # noqa: F401 (a fixture)
-from tsucb.service.clock import SteadyClock
-from tsucb.service.connections import Rates
+from tsucb.service.application import Rates
 from tsucb.service.loop import LATE, TAKEN
+from tsucb.service.scheduling import SteadyClock
 from tsucb.service.settings import LoopSettings
 
 HOUR, DAY = 3_600.0, 86_400.0

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from tests.service.serving import served
-from tsucb.service.health import is_ready
+from tsucb.cli.commands import application
+from tsucb.service.server import is_ready, read_settings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -23,12 +25,15 @@ def test_the_health_check_asks_as_the_server_listens(tmp_path, clock, tls, reque
             environment["TSUCB_SERVE_INSECURE"] = "true"
         else:
             environment["TSUCB_SERVE_TLS_CERTIFICATE"], environment["TSUCB_SERVE_TLS_KEY"] = files
-        assert is_ready(environment)
+        settings = read_settings(None, environment, {})
+        assert is_ready(settings)
         found.application.ready = False
-        assert not is_ready(environment)
+        assert not is_ready(settings)
+        asked = CliRunner(env=environment).invoke(application(["serve"]), ["serve", "--ready"])
+        assert asked.exit_code == 1, asked.output
         found.application.ready = True
         assert httpx.get(found.url + "/healthz", verify=False).status_code == 200
-    assert not is_ready(environment)  # nobody listens
+    assert not is_ready(settings)  # nobody listens
 
 
 def test_the_container_is_closed_by_default():
@@ -38,7 +43,7 @@ def test_the_container_is_closed_by_default():
     assert "INSECURE" not in commands
     base = re.search(r"^ARG BASE=(\S+)$", commands, re.MULTILINE)[1]
     assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", base)
-    assert "tsucb.service.health" in commands
+    assert '"serve", "--ready"' in commands
     for line in re.findall(r"docker run .*", text):  # whoever publishes on all interfaces has TLS
         rest = text[text.index(line) :].split("\n#\n")[0]
         assert "-p 127.0.0.1:" in line or "TLS_CERTIFICATE" in rest.split("docker run")[1]
@@ -56,8 +61,6 @@ def test_the_unit_is_locked_down():
 
 
 def test_the_database_password_can_be_in_a_file(tmp_path):
-    from tsucb.service.server import read_settings
-
     (tmp_path / "postgres").write_text("postgresql://tsucb:secret@db/tsucb\n")
     found = read_settings(None, {"TSUCB_SERVE_POSTGRES": f"@{tmp_path}/postgres"}, {})
     assert found.postgres == "postgresql://tsucb:secret@db/tsucb"

@@ -132,7 +132,7 @@ def test_what_is_too_old_leaves_the_log_and_not_the_memory(open_store, clock):
             # What was deleted cannot be learned again by a third model; the first still knows it.
             await service.configure(loop, {"model": "HybridLinear"}, "test")
             assert 0 < pulls(service.loop("drinks")) < learnt
-            await service.configure(loop, {"model": "AdaptiveLinear"}, "test")
+            await service.configure(loop, {"model": "AdaptiveCurves"}, "test")
             loop = service.loop("drinks")
             assert pulls(loop) == learnt
             assert_the_log_gives_it(service, loop)
@@ -191,7 +191,7 @@ def test_rewards_that_a_model_cannot_take_leave_nothing_open(open_store, clock):
 
 
 def test_arms_that_come_and_go_are_counted_in_bounded_room():
-    from tsucb.service.tally import MOST_ARMS, OTHERS, Tally
+    from tsucb.service.state import MOST_ARMS, OTHERS, Tally
 
     tally = Tally(spans=[])
     for n in range(5_000):
@@ -217,7 +217,7 @@ def test_nothing_is_deleted_from_under_a_model_that_learns(open_store, clock, mo
             async def work():
                 assert not await service.delete_old(loop)
                 await service.configure(loop, {"exploration": 0.5}, "test")
-                assert loop.settings.model == "AdaptiveLinear"  # which decides until then
+                assert loop.settings.model == "AdaptiveCurves"  # which decides until then
                 # Another server, which has not heard of the new model, cannot delete either.
                 known = service.store.last() - 2
                 condense = Condense(loop.number, loop.position, b"", 1, known)

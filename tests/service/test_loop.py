@@ -9,15 +9,13 @@ import pytest
 
 from tests.service.conftest import PATIENCE, Clock, run, running
 from tsucb.service import events
-from tsucb.service.errors import NotFound
+from tsucb.service.errors import NotFound, Overloaded, StoreError
 from tsucb.service.events import Decided
-from tsucb.service.journal import Overloaded
 from tsucb.service.loop import LATE, REPEATED, TAKEN, Loop
-from tsucb.service.service import Service
+from tsucb.service.questions import Wanted
+from tsucb.service.service import GivenReward, Service
 from tsucb.service.settings import LoopSettings, changed
-from tsucb.service.slots import Wanted
 from tsucb.service.state import LoopHeld
-from tsucb.service.store import StoreError
 
 ARMS = ["tea", "milk", "juice"]
 WAIT = 600.0
@@ -181,9 +179,11 @@ def test_slots_have_arms_of_their_own(open_store, clock):
             event = await service.decide(loop, {"hour": 9}, slots=slots)
             assert sorted(pick.arm for pick in event.picks) == sorted(ARMS)
             assert event.picks[1].arm != "tea"
-            assert (
-                await service.rewards(loop, event.id, [("top", 1.0), ("end", 0.5)]) == [TAKEN] * 2
-            )
+            given = [
+                GivenReward(event.id, slot, value, None)
+                for slot, value in (("top", 1), ("end", 0.5))
+            ]
+            assert await service.reward_all(loop, given, strict=True) == [TAKEN] * 2
             with pytest.raises(ValueError, match="no slot 'bottom'"):
                 await service.reward(loop, event.id, 1.0, slot="bottom")
             with pytest.raises(ValueError, match="name of a slot"):

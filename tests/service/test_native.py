@@ -13,9 +13,8 @@ import pytest
 
 from tests.service.conftest import PATIENCE, Clock
 from tests.service.serving import LOOP, served
-from tsucb.service.application import Options
+from tsucb.service.application import MOST_HEAD, Options
 from tsucb.service.client import AsyncClient, Client, ServiceError
-from tsucb.service.connections import MOST_HEAD
 from tsucb.service.loop import LATE, TAKEN
 
 
@@ -327,7 +326,7 @@ def test_past_capacity_there_is_429_and_no_queue(tmp_path, clock, monkeypatch):
 
 
 def test_who_sends_slowly_or_without_end_takes_nobodys_place(tmp_path, clock, monkeypatch):
-    monkeypatch.setattr("tsucb.service.connections.READING_SECONDS", 1.0)
+    monkeypatch.setattr("tsucb.service.application.READING_SECONDS", 1.0)
     with served(tmp_path / "data", clock, options=Options(most_requests=2)) as drinks:
         address = ("127.0.0.1", int(drinks.url.rpartition(":")[2]))
         begun = b"POST /v1/loops HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"

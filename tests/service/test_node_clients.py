@@ -48,7 +48,7 @@ def test_both_node_clients(tmp_path, clock, scheme, request):
         assert current["unexpected"] == []
         assert [each["id"] for each in current["found"]] == [f"new {id}" for id in IDS]
         assert [slot["id"] for slot in current["slots"]] == ["top", "side"]
-        assert (current["exploration"], current["policy"]) == (0.3, "TS-UCB(10)")
+        assert (current["exploration"], current["policy"]) == (0.3, "TS-UCB(1)")
         assert current["flat"] == ["403", "OperationNotAllowed"]
         assert current["late"] == ["404", "ResourceNotFound"]
         assert drinks.loop.counts.rewards == 2 * len(IDS) + 2

@@ -9,14 +9,15 @@ from tests.service.conftest import run, running
 from tests.service.test_loop import ARMS, WAIT, learned, log_gives, made, pulls
 from tsucb.logs.decision_log import joined
 from tsucb.service import events
-from tsucb.service.errors import TooLarge
+from tsucb.service.errors import StoreError, TooLarge
 from tsucb.service.events import Decided, Rewarded
 from tsucb.service.export import log_rows
+from tsucb.service.ledger import row
 from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop
 from tsucb.service.server import ServerSettings, look_through
 from tsucb.service.settings import LoopSettings
 from tsucb.service.sqlite import FILE, SqliteStore
-from tsucb.service.store import Change, Row, StoreError
+from tsucb.service.store import Change, Row
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -126,7 +127,7 @@ def test_an_event_that_cannot_be_folded_is_set_aside(open_store, clock, monkeypa
                 assert "set aside" in " ".join(service.alerts.values())
             else:  # written by another server, say
                 event = Rewarded(clock(), ids[1], 13.0)
-                store.write(Change([events.row(loop.number, event)]))
+                store.write(Change([row(loop.number, event)]))
                 store.write(Change([Row(loop.number, None, None, None, b"nonsense")]))
                 await service.reward(loop, ids[2], 1.0)
         monkeypatch.setattr(Loop, "fold", poisoned)

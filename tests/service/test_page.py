@@ -273,7 +273,7 @@ def test_the_openapi_document_describes_every_operation(drinks):
     ids = [o["operationId"] for methods in found["paths"].values() for o in methods.values()]
     assert len(set(ids)) == len(ids)
     schemas = found["components"]["schemas"]
-    assert {"Question", "DecisionAnswer", "LoopSettings"} <= set(schemas)
+    assert {"DecisionRequest", "DecisionAnswer", "LoopSettings"} <= set(schemas)
     exploration = schemas["LoopSettings"]["properties"]["exploration"]
     assert (exploration["minimum"], exploration["maximum"]) == (0, 1)
     for reference in re.findall(r'"\$ref": ?"#/components/schemas/(\w+)"', str(found)):

@@ -223,7 +223,7 @@ def test_policy_model_and_logs(drinks):
         answer = ranks.rank({"actions": ACTIONS, "contextFeatures": [{"n": n}]})
         ranks.reward(answer["eventId"], {"value": n / 10})
     policy = client.get_policy()
-    assert policy["name"] == "TS-UCB(10)"
+    assert policy["name"] == "TS-UCB(1)"
     changed = {"name": "mine", "arguments": '{"policy": "TS-UCB(3)"}'}
     assert client.update_policy(changed)["name"] == "TS-UCB(3)"
     assert client.reset_policy() == policy

@@ -12,12 +12,11 @@ import pytest
 from tests.service.conftest import run, running, until
 from tsucb.service import events
 from tsucb.service.application import Application
-from tsucb.service.errors import Conflict
+from tsucb.service.errors import Conflict, StoreError
+from tsucb.service.journal import Spool
 from tsucb.service.loop import LATE, TAKEN
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
-from tsucb.service.spool import Spool
-from tsucb.service.store import StoreError
 
 
 @pytest.fixture
@@ -310,8 +309,6 @@ def test_decisions_made_without_the_database_survive_a_stop(
             loop = service.loop("drinks")
             await asyncio.to_thread(mortal_database.stop)
             made = [await service.decide(loop, {"n": n}, key=f"k{n}") for n in range(20)]
-            with (tmp_path / "unwritten").open("ab") as file:
-                file.write(b"[17, a kill in the middle of the next")
         store.close()
         await asyncio.to_thread(mortal_database.start)
         (store,) = stores(address)
@@ -321,7 +318,7 @@ def test_decisions_made_without_the_database_survive_a_stop(
             assert [await service.reward(loop, each.id, 1.0) for each in made] == [TAKEN] * 20
             assert await service.decide(loop, {"n": 3}, key="k3") == made[3]
             assert loop.counts.decisions == 20
-            assert not (tmp_path / "unwritten").exists()
+            assert len(Spool(tmp_path)) == 0
 
     run(main)
 
@@ -422,6 +419,15 @@ def test_two_servers_that_cannot_know_of_each_other_decide_for_one_request(
             assert await one.decide(one.loop("drinks"), {"n": 0}, key="k") == made
             await in_step(one, two)
             assert one.loop("drinks").digest() == two.loop("drinks").digest()
+            # By an id of the client's own it can only be one decision: the first in the log.
+            one.journal.failed = True
+            await one.decide(one.loop("drinks"), {"n": 0}, key="m", id="own")
+            stands = await two.decide(two.loop("drinks"), {"n": 0}, key="m", id="own")
+            assert await two.reward(two.loop("drinks"), "own", 1.0) == TAKEN
+            await in_step(one, two)
+            assert not len(one.unwritten)
+            assert (await one.history(one.loop("drinks"), "own"))[0] == stands
+            assert len(await one.history(one.loop("drinks"), "own")) == 2, "and its reward"
 
     run(main)
 
@@ -506,11 +512,12 @@ def test_the_event_loop_never_waits_for_the_store(schema, stores, clock, monkeyp
             await service.forget(service.loop("drinks"), ["i3"])
             await service.clear(service.loop("drinks"), "test")
             await service.tick()
-            evaluations = Evaluations(service)
-            begun = await evaluations.begin(service.loop("drinks"), None, "e", 0, 1e9, {}, False)
+            evaluations = kept.Evaluations(service)
+            begun = kept.Evaluation("", "e", 0, 1e9, clock(), {})
+            await evaluations.begin(service.loop("drinks"), begun)
             await evaluations.delete(service.loop("drinks"), begun.id)
             await service.delete("drinks", "test")
         assert len(calls) > 100
 
-    Evaluations = pytest.importorskip("tsucb.service.evaluations").Evaluations
+    kept = pytest.importorskip("tsucb.service.evaluations")
     run(main)

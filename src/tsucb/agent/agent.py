@@ -72,7 +72,7 @@ class Agent:
         with strings and gaps; or none at all. Where the model says it, it is not needed.
     model, policy
         Any of `tsucb.models`, by default `AdaptiveCurves`, for which nothing is to be set, or
-        `HybridLinear` for arms that come with the decisions; any of `tsucb.policies`, `TSUCB(10)`
+        `HybridLinear` for arms that come with the decisions; any of `tsucb.policies`, `TSUCB(1)`
         by default. A policy may be given by its name: "TS", "TS-UCB(100)".
     seed
         Changes everything random; the same seed and calls give the same decisions. None: arbitrary.
@@ -943,7 +943,7 @@ class Agent:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     tsucb.Agent(["red", "blue"], seed=0).save(f"{folder}/agent.tsucb")
         ...     tsucb.Agent.load(f"{folder}/agent.tsucb")
-        <Agent: 2 arms, AdaptiveCurves, TS-UCB(10)>
+        <Agent: 2 arms, AdaptiveCurves, TS-UCB(1)>
         """
         values, arrays = storage.read(path)
         restored = snapshot.restored(path, values, arrays, model, policy, transformer)

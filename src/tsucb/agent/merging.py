@@ -101,10 +101,13 @@ def _settings(learner: Learner) -> Any:
 
 def _blank_like(agent: "Agent") -> "Agent":
     """Return an agent made like this one that has seen nothing."""
-    reader, arms = agent._learner.reader, None if agent._learner.coming else agent.arms or ["none"]
+    learner, reader = agent._learner, agent._learner.reader
+    arms: Any = None if learner.coming else agent.arms or ["none"]
+    if learner.described:
+        arms = {name: learner.described.get(name) for name in agent.arms}
     encoders = _encoders(reader)
-    categories = sorted(encoders[0].categories) if encoders else ()
     model: Any = agent.model
+    categories = sorted(encoders[0].categories) if encoders else ()
     if encoders:
         model = model.widened(0) if isinstance(model, READ_ANY) else None
     return type(agent)(

@@ -51,8 +51,8 @@ def check_seed(seed: Any) -> int:
 
 
 def whole_policy(policy: Any, exploration: float) -> Any:
-    """Return a policy, `TSUCB(10)` for None, with its floor."""
-    policy = check_policy(TSUCB(10) if policy is None else policy)
+    """Return a policy, `TSUCB(1)` for None, with its floor."""
+    policy = check_policy(TSUCB() if policy is None else policy)
     if exploration == 0:
         return policy
     if not isinstance(exploration, Real) or not 0 < exploration <= 1:

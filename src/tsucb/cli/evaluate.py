@@ -133,7 +133,7 @@ def evaluate(
             "--policy",
             "--policies",
             help='TS, "TS-UCB(1)", "IDS(1000)", Greedy, UCB or Random; several with commas, or '
-            "by repeating the option. Default: TS-UCB(10), as the agent's.",
+            "by repeating the option. Default: TS-UCB(1), as the agent's.",
             show_default=False,
         ),
     ] = None,
@@ -166,7 +166,7 @@ def evaluate(
             "--missing, --method, --rewards-between and --report are for --agent; name one"
         )
     else:
-        table = replay_policies(log, names or ["TS-UCB(10)"], replaying, columns, seed)
+        table = replay_policies(log, names or ["TS-UCB(1)"], replaying, columns, seed)
     if out is not None:
         write_whole(out, table.to_csv(index=False))
 

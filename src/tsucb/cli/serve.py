@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -48,6 +49,13 @@ def serve(
     repair: Annotated[
         bool, typer.Option("--repair", help="Set aside what is damaged in the log, and leave.")
     ] = False,
+    ready: Annotated[
+        bool,
+        typer.Option(
+            "--ready",
+            help="Ask the server with these settings whether it is ready: exit code 0 or 1.",
+        ),
+    ] = False,
     demo: Annotated[
         bool, typer.Option("--demo", help="Play simulated visitors, to see a page that lives.")
     ] = False,
@@ -57,27 +65,30 @@ def serve(
     Settings can also come from the environment, such as TSUCB_SERVE_PORT=9000.
     """
     try:
+        from tsucb.service.errors import StoreError
         from tsucb.service.server import (
             Server,
             at_terminal,
-            environment,
+            is_ready,
             look_through,
             read_settings,
             set_up_logging,
         )
         from tsucb.service.sqlite import backup as copy_log
-        from tsucb.service.store import StoreError
     except ModuleNotFoundError as error:
         raise ValueError(
             f"the service needs {error.name}; install it with pip install 'tsucb[serve]'"
         ) from None
     values = asdict(options).items()
     overrides = {name: str(each) if isinstance(each, Path) else each for name, each in values}
-    settings = read_settings(config, environment(), overrides)
+    settings = read_settings(config, os.environ, overrides)
     set_up_logging(as_json=not at_terminal())
     try:
         if backup is not None:
             copy_log(settings.data, backup)
+        elif ready:
+            if not is_ready(settings):
+                raise typer.Exit(1)
         elif check or repair:
             look_through(settings, repair)
         else:

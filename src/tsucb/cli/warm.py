@@ -64,9 +64,9 @@ def models() -> dict[str, Any]:
 
 def policies() -> Iterator[Any]:
     """Yield one policy of every kind that compiles on its own, and the default with a floor."""
-    yield from (tsucb.TSUCB(10), tsucb.TSUCB(math.inf), tsucb.Thompson(), tsucb.Greedy())
+    yield from (tsucb.TSUCB(1), tsucb.TSUCB(math.inf), tsucb.Thompson(), tsucb.Greedy())
     yield from (tsucb.IDS(10), tsucb.IDS(math.inf), tsucb.Random(), tsucb.BayesUCB())
-    yield from (tsucb.UCB1(), tsucb.OFUL(), tsucb.Exploring(tsucb.TSUCB(10), 0.05))
+    yield from (tsucb.UCB1(), tsucb.OFUL(), tsucb.Exploring(tsucb.TSUCB(1), 0.05))
 
 
 def compile_all(name: str) -> int:

@@ -27,6 +27,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
 import numba
@@ -68,9 +69,7 @@ def part_options() -> dict[str, Any]:
             numba.__version__,
         )
         return options
-    from tsucb.compiler.parts import PartCompiler
-
-    return {**options, "pipeline_class": PartCompiler}
+    return {**options, "pipeline_class": import_module("tsucb.compiler.parts").PartCompiler}
 
 
 PART_OPTIONS = part_options()
@@ -81,11 +80,10 @@ class MissingImplementation(TypeError):
 
 
 def undisturbed(call: Callable[[], T]) -> T:
-    """What a call returns, made where no signal handler runs: not in the main thread.
+    """Return the result of a call that is made outside of the main thread.
 
-    Numba runs Python code while it compiles, takes a random generator apart, or makes a named tuple
-    of a result. A handler that raises there, as that of Ctrl-C does, leaves the compiler in pieces
-    or crashes the interpreter. Handlers run in the main thread only.
+    Signal handlers run in the main thread only. One that raises while Numba compiles, as that of
+    Ctrl-C does, would leave the compiler's tables half written.
     """
     if threading.get_ident() != threading.main_thread().ident:
         return call()
@@ -206,12 +204,12 @@ def generic(function: F, plain: bool = True, method: str | None = None) -> F:
 
 
 def hook(function: F) -> F:
-    """A `generic` function for compiled implementations only: it has no body."""
+    """Make a `generic` function for compiled implementations only: it has no body."""
     return generic(function, plain=False)
 
 
 def shared(function: F) -> F:
-    """A function that is compiled in compiled code, and in plain Python is just itself.
+    """Let compiled code call the function compiled, and plain Python as it is.
 
     For what a compiled loop and an interpreted one have in common.
     """
@@ -252,14 +250,14 @@ def implements(
 
 
 def run(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call the compiled implementation of a `generic` function, or say that there is none."""
+    """Call the compiled implementation of a `generic` function; raise if there is none."""
     return function.__dict__["machine"](*arguments)
 
 
 def offers(function: Callable[..., Any], cls: type) -> bool:
-    """Whether the class, or an ancestor of it, implements the `generic` function compiled.
+    """Return whether the class or an ancestor of it has a compiled implementation.
 
-    Not if the method that does the same in plain Python is defined anew below that ancestor.
+    It does not count if a class below that ancestor defines the plain method of the same name.
     """
     table, method = function.__dict__["implementations"], function.__dict__["method"]
     for ancestor in cls.__mro__:
@@ -271,14 +269,14 @@ def offers(function: Callable[..., Any], cls: type) -> bool:
 
 
 def kind_of(value: Any) -> type:
-    """The class by which implementations are chosen: the value's own, or that of its `law`."""
+    """Return the class by which implementations are chosen: the value's, or that of its `law`."""
     cls = type(value)
     chooser = getattr(cls, "chosen_by", None)
     return type(getattr(value, chooser)) if chooser else cls
 
 
 def class_of(kind: Any) -> Any:
-    """The same for a Numba type; None if it is not that of a named tuple."""
+    """Return the same for a Numba type; None if it is not that of a named tuple."""
     if not isinstance(kind, types.BaseNamedTuple):
         return None
     cls: type = kind.instance_class
@@ -289,19 +287,19 @@ def class_of(kind: Any) -> Any:
 def _candidates(
     function: Callable[..., Any], cls: type
 ) -> list[tuple[Condition, Callable[..., Any]]]:
-    """The implementations for a class, its own before those of its ancestors."""
+    """Return the implementations for a class, its own before those of its ancestors."""
     table = function.__dict__["implementations"]
     return [each for ancestor in cls.__mro__ for each in table.get(ancestor, [])]
 
 
 class Stream(NamedTuple):
-    """A random generator to be handed over to compiled code; see `held`."""
+    """A random generator in memory; see `held`."""
 
     rng: np.random.Generator
 
 
 class Plain:
-    """A random generator as plain Python takes it; `held` makes its counterpart."""
+    """A random generator for a loop in plain Python, read like the result of `held`."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
@@ -309,7 +307,7 @@ class Plain:
 
 @functools.lru_cache(maxsize=64)
 def held(rng: np.random.Generator) -> Kept:
-    """The generator for compiled code, handed over once."""
+    """Return the generator written to memory for compiled code."""
     return Kept(Stream(rng))
 
 

@@ -27,6 +27,7 @@ from numba.extending import (
     intrinsic,
     lower_cast,
     models,
+    overload,
     register_model,
     typeof_impl,
     unbox,
@@ -73,16 +74,37 @@ def lent(kind: Any) -> Any:
     return types.NamedTuple(members, kind.instance_class)
 
 
+def borrowed(value: Any) -> Any:
+    """Return an argument of compiled code with its arrays lent: the caller keeps them."""
+    return value
+
+
+@overload(borrowed)
+def borrowed_compiled(value):  # type: ignore[no-untyped-def]
+    return lambda value: _borrowed(value)
+
+
 @intrinsic
-def borrowed(_, array):  # type: ignore[no-untyped-def]
-    """Return the array as a lent one: the caller keeps it while it is used."""
-
+def _borrowed(_, value):  # type: ignore[no-untyped-def]
     def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        value = context.make_array(array)(context, builder, arguments[0])
-        value.meminfo = cgutils.get_null_value(value.meminfo.type)
-        return value._getvalue()
+        return without_owner(context, builder, value, arguments[0])
 
-    return lent(array)(array), code
+    return lent(value)(value), code
+
+
+def without_owner(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """Return the LLVM value with the owners of all its arrays removed."""
+    if isinstance(kind, types.Array):
+        array = context.make_array(kind)(context, builder, value)
+        array.meminfo = cgutils.get_null_value(array.meminfo.type)
+        return array._getvalue()
+    if isinstance(kind, types.BaseTuple):
+        for place, member in enumerate(kind):
+            part = builder.extract_value(value, place)
+            value = builder.insert_value(
+                value, without_owner(context, builder, member, part), place
+            )
+    return value
 
 
 class KeptType(types.Type):  # type: ignore[misc]

@@ -29,7 +29,7 @@ Settings = Mapping[str, Any]
 def read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the settings in a TOML file: arguments of `Agent`, policies and models by name.
 
-        policy = "TS-UCB(10)"
+        policy = "TS-UCB(1)"
         exploration = 0.05
         forgetting = 0.999
         features = ["age", "mobile"]      # all that the log has by default

@@ -26,7 +26,7 @@ Smyth (2004), "Linear models and empirical Bayes methods" (an arm's noise shrunk
 of `tsucb.models.empirical_bayes`.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -59,8 +59,10 @@ from tsucb.models.empirical_bayes import (
     shared_posterior,
     stepped,
     survey,
+    worth_of,
 )
 from tsucb.models.model import belief, forget, predicted_belief, update
+from tsucb.models.random_effects import NORMAL, effects, relative_variance, shape_of
 from tsucb.models.regressions import (
     Regressions,
     evidence,
@@ -69,16 +71,20 @@ from tsucb.models.regressions import (
     predict_many,
     widen,
 )
-from tsucb.models.state import array, fade_arm, nested
-from tsucb.numeric.arrays import Floats, Integers, largest_of
+from tsucb.models.state import array, fade_arm, nested, sums
+from tsucb.numeric.arrays import Flags, Floats, Integers, largest_of
 from tsucb.numeric.stacks import gram, lower_roots, product, transposed
 
 VOTE = 10.0  # an arm with this many determined directions has half a vote
 ARM_NOISE_WORTH = 4.0  # observations that the common noise is worth for one arm's noise
+FIRM = 50.0  # rewards in which what the guess of the noise is worth falls by e
 RELEVANCE_WORTH = 5.0  # directions that "all features matter alike" is worth for one feature
-LEAST_ARM_NOISE = 1e-6  # of the common noise
+LEAST_ARM_NOISE, MOST_ARM_NOISE = 1e-6, 1e15  # of the common noise
 RELEVANCE_RANGE = 1e4
 SMALL = 16  # coefficients: with fewer, a refresh takes two steps
+MORE_IF_FIXED = 0.1  # without features: a refresh costs little
+MOST_EQUAL = 2.0  # an arm's rewards count as this many if all rewards so far were equal
+ABOVE = 0.5  # standard deviations above the mean, where the variance of clicks is taken
 MORE_IF_LARGE = 0.6  # with more, it comes when there are 1.6 times as many rewards
 
 
@@ -87,15 +93,39 @@ class AdaptiveState(LinearLearned):
 
     common: Floats = array(start=SLOPES, least=LEAST, most=GREATEST)  # ω²
     relevance: Floats = array("coefficient", start=1.0, least=1e-5, most=1e5)  # rⱼ
-    arm_noise: Floats = array("arm", start=1.0, least=LEAST_ARM_NOISE / 2, most=1e15)  # σₖ² / σ²
+    arm_noise: Floats = array(
+        "arm", start=1.0, least=LEAST_ARM_NOISE / 2, most=MOST_ARM_NOISE
+    )  # σₖ² / σ²
     # The noise variance with which each arm learns until the next refresh.
     variance: Floats = array("arm", start=NOISE, least=1e-100)
+    # The range of the rewards, relative to the anchor, and whether there is a third value in it.
+    low: Floats = array()
+    high: Floats = array()
+    mixed: Flags = array(dtype=bool)
+    above: Floats = sums("arm", least=0.0)  # weight of the rewards above the lowest
+    kind: Floats = array(least=0.0, most=2.0)  # of rewards, and m; see `random_effects`
+    level: Floats = array()
     regressions: Regressions = nested(Regressions)
 
     @property
     def pulls(self) -> Integers:
         """How often each arm was played."""
         return self.regressions.pulls
+
+    def merged(self, other: Any, base: Any) -> Self:
+        """Return the state with the sums of both, whose rewards may have had different ranges."""
+        parts = [state for state in (self, other) if state.started[0]]
+        ends = {float(end) for state in parts for end in (*state.low, *state.high)}
+        mixed = len(ends) > 2 or any(state.mixed[0] for state in parts)
+        above = [
+            state.above if state.low[0] == min(ends, default=0.0) else state.weights
+            for state in (self, other, base)
+        ]
+        result = super().merged(other, base)
+        result.low[0], result.high[0] = min(ends, default=0.0), max(ends, default=0.0)
+        result.mixed[0] = mixed
+        result.above[:] = above[0] + above[1] - above[2]
+        return result
 
 
 class Posteriors(NamedTuple):
@@ -140,6 +170,42 @@ class AdaptiveLinear(ArmRegressions):
 
     features: Natural
 
+    def refresh(self, state: AdaptiveState, steps: int) -> None:
+        """Learn scales and prior again: without features, as `random_effects` does it."""
+        scales, state.kind[0] = self.scales(state), NORMAL
+        if self.features or not scales.known:
+            super().refresh(state, steps)
+            return
+        weight, above = state.weights, float(state.above.sum())
+        mixed, share = bool(state.mixed[0]), above / scales.weight
+        shape = shape_of(state.low[0], state.high[0], mixed, share)
+        found = effects(weight, state.moments[:, 0, 1], state.square, shape, above)
+        state.kind[0], state.level[0] = shape.kind, found.level
+        state.spread[0], state.known[0] = scales.spread, True
+        state.noise[0] = max(found.noise / scales.spread, LEAST_NOISE)
+        state.levels[0] = min(max(state.noise[0] / found.worth, LEAST), GREATEST)
+        state.arm_noise[:], state.variance[:] = 1.0, found.noise
+        arms = state.regressions
+        arms.set_posteriors(found.mean[:, None], np.sqrt(found.variance)[:, None, None])
+        arms.information[:] = np.log1p(weight / found.worth)
+        if steps:
+            state.due[0] = self.rewards_until_due(scales.weight)
+
+    def merged(self, first: Any, second: Any, base: Any) -> Any:
+        """Return the state of both histories; see `MOST_EQUAL` for rewards that were all equal."""
+        parts = [first, second, base]
+        if first.known[0] or second.known[0]:
+            parts = [part if part.known[0] else discounted(part) for part in parts]
+        return super().merged(*parts)
+
+    def moved(self, state: AdaptiveState, anchor: Floats) -> AdaptiveState:
+        """Return the state with the same sums, relative to another anchor."""
+        result: AdaptiveState = super().moved(state, anchor)
+        if state.started[0]:
+            for end in (result.low, result.high):
+                end += state.anchor[0] - anchor[0]
+        return result
+
     @property
     def steps(self) -> int:
         """Two steps with few coefficients: no delay of one refresh."""
@@ -181,12 +247,15 @@ class AdaptiveLinear(ArmRegressions):
     def check_state(self, state: AdaptiveState, rewards: int) -> None:
         """Raise ValueError also for weights of more rewards than there were."""
         super().check_state(state, rewards)
-        if (state.weights > rewards).any():
+        if (state.weights > rewards * (1 + 1e-9)).any():
             raise ValueError("moments have more weight than there were rewards")
 
     def rewards_until_due(self, weight: float, more: float = MORE) -> float:
-        """Return after how many more rewards to refresh again: later with many coefficients."""
-        more = MORE if self.features < SMALL else MORE_IF_LARGE
+        """Return after how many more rewards to refresh: the later, the more coefficients."""
+        if self.features:
+            more = MORE if self.features < SMALL else MORE_IF_LARGE
+        else:
+            more = MORE_IF_FIXED
         return super().rewards_until_due(weight, more)
 
     def scales(self, state: AdaptiveState) -> Scales:
@@ -249,7 +318,8 @@ class AdaptiveLinear(ArmRegressions):
         explained = (mean * (found.common - found.moment[:-1] - mean)).sum(axis=1)
         residual = np.maximum(square + found.variance[tried] * explained, 0.0) / scales.spread
         step_noise(state, tried, residual, left)
-        step_prior(state, found, squared, determined)
+        worth = worth_of(scales.weight, squared.size)
+        step_prior(state, found, squared, determined, worth)
 
     def install(self, state: AdaptiveState, scales: Scales, found: Posteriors) -> None:
         """Put posteriors in place, in coordinates relative to the anchor."""
@@ -267,6 +337,15 @@ class AdaptiveLinear(ArmRegressions):
         state.variance[:] = found.variance
 
 
+def discounted(state: AdaptiveState) -> AdaptiveState:
+    """Return the state with no arm's rewards counting as more than `MOST_EQUAL`."""
+    result = state.copy()
+    part = np.minimum(1.0, MOST_EQUAL / np.maximum(state.weights, 1.0))
+    for field in (result.moments, result.square, result.above):
+        field *= part.reshape(-1, *[1] * (field.ndim - 1))
+    return result
+
+
 def upper_roots(inverse: Floats, root: Floats) -> Floats:
     """Return the roots Lₖ⁻ᵀ R of (1), given Lₖ⁻¹ and V̂^½."""
     part = gram(transposed(product(inverse, root)))
@@ -280,39 +359,42 @@ def step_noise(state: AdaptiveState, tried: Integers, residual: Floats, left: Fl
     Given are, of every arm with rewards, the squared error of its fit over V, and how many rewards
     the fit has left to tell of the noise.
     """
-    vote, prior = 1.0 / (left + VOTE), NOISE_WORTH * NOISE
-    by_vote = (prior + (vote * residual).sum()) / (NOISE_WORTH + (vote * left).sum())
-    of_all = (prior + residual.sum()) / (NOISE_WORTH + left.sum())
+    vote, total = 1.0 / (left + VOTE), left.sum()
+    worth = NOISE_WORTH * np.exp(-total / (FIRM * max(left.size, 1)))
+    by_vote = (worth * NOISE + (vote * residual).sum()) / (worth + (vote * left).sum())
+    worth = NOISE_WORTH * np.exp(-total / FIRM)
+    of_all = (worth * NOISE + residual.sum()) / (worth + total)
     noise = max(near(by_vote, state.noise[0]), LEAST_NOISE)
     own = (residual + ARM_NOISE_WORTH * noise) / (left + ARM_NOISE_WORTH)
     state.noise[0] = noise
     state.arm_noise[:] = max(1.0, of_all / noise)
-    state.arm_noise[tried] = np.maximum(np.maximum(own, of_all) / noise, LEAST_ARM_NOISE)
+    state.arm_noise[tried] = np.maximum(own, of_all) / noise
+    np.clip(state.arm_noise, LEAST_ARM_NOISE, MOST_ARM_NOISE, out=state.arm_noise)
 
 
 def step_prior(
-    state: AdaptiveState, found: Posteriors, squared: Floats, determined: Floats
+    state: AdaptiveState, found: Posteriors, squared: Floats, determined: Floats, worth: float
 ) -> None:
     """Move τ₀², τ², ω² and the relevance of the features to their fixed point.
 
     Given are, of every arm with rewards and every coefficient, the squared mean of βₖ − b, and how
-    well it is determined.
+    well it is determined; and what the guess is worth.
     """
     by_slope, known = squared.sum(axis=0), np.maximum(determined.sum(axis=0), 0.0)
-    state.levels[0] = stepped(state.levels[0], by_slope[0], known[0], LEVEL)
+    state.levels[0] = stepped(state.levels[0], by_slope[0], known[0], LEVEL, worth)
     slopes = np.flatnonzero(state.active)[1:]
     guess, before, prior = SLOPES / max(slopes.size, 1), state.slopes[0], state.common[0]
     free = np.maximum(determined[:, slopes].sum(axis=1), 0.0)
     vote = 1.0 / (free + VOTE)
     voted = (vote * squared[:, slopes].sum(axis=1)).sum()
-    state.slopes[0] = stepped(before, voted, (vote * free).sum(), guess)
     if not slopes.size:
         return
+    state.slopes[0] = stepped(before, voted, (vote * free).sum(), guess, worth)
     # The common part of each slope, in units of its prior ω²/τ², and how well it is determined.
     common = found.common[slopes] ** 2 * before / prior
     clear = np.maximum(1.0 - found.covariance.diagonal()[slopes] * before / prior, 0.0)
     vote = 1.0 / (clear.sum() + VOTE)
-    state.common[0] = stepped(prior, vote * common.sum(), vote * clear.sum(), guess)
+    state.common[0] = stepped(prior, vote * common.sum(), vote * clear.sum(), guess, worth)
     top = by_slope[slopes] * before / state.slopes[0] + common * prior / state.common[0]
     relevance = (top * state.relevance[slopes] + RELEVANCE_WORTH) / (
         known[slopes] + clear + RELEVANCE_WORTH
@@ -332,7 +414,9 @@ def predicted_belief_of_adaptive(model, state, mean, std, arms, step, rng):  # t
     # Arms with the same history are equal to the last bit, so that chance decides between them and
     # not rounding, which another unit of the features would change.
     grain = GRAIN * np.sqrt(state.spread[0])
+    kind, low, high, level = state.kind[0], state.low[0], state.high[0], state.level[0]
     for a in range(arms.size):
+        std[a] *= np.sqrt(relative_variance(kind, low, high, mean[a] + ABOVE * std[a], level))
         mean[a] = np.rint(mean[a] / grain) * grain + state.anchor[0]
         std[a] = np.rint(std[a] / grain) * grain
     if not state.known[0]:
@@ -359,6 +443,10 @@ def add_reward(state, context, arm, reward):  # type: ignore[no-untyped-def]
     drop_anchor(state, reward, context)
     full = relative(state.anchor, context, reward)
     y = full[-1]
+    if y != 0.0 and not state.known[0]:
+        for k in range(state.above.size):
+            fade_arm(state, k, min(1.0, MOST_EQUAL / max(state.moments[k, 0, 0], 1.0)))
+    note_range(state, arm, y)
     add_products(state.moments[arm], full, 1.0)
     state.square[arm] += y * y
     count_down(state, y)
@@ -366,6 +454,21 @@ def add_reward(state, context, arm, reward):  # type: ignore[no-untyped-def]
         if full[j] != 0.0 and not state.active[j]:
             activate(state, j, state.slopes[0] + state.common[0], full[j])
     return full
+
+
+@compiled
+def note_range(state, arm, y):  # type: ignore[no-untyped-def]
+    """Note what a reward, relative to the anchor, says of the kind of rewards, in place."""
+    low, high = state.low[0], state.high[0]
+    if y != low and y != high and low != high:
+        state.mixed[0] = True
+    if y < low:
+        for k in range(state.above.size):
+            state.above[k] = state.moments[k, 0, 0]
+        state.low[0] = y
+    elif y > low:
+        state.above[arm] += 1.0
+        state.high[0] = max(y, high)
 
 
 @implements(forget, AdaptiveLinear)

@@ -34,7 +34,8 @@ fixed point
     variance ← (squared posterior means + worth · guess) / (well-determined directions + worth)  (3)
 
 where the well-determined directions are γ = Σ (1 − posterior variance / prior variance), and for
-the noise the n − γ that are left.
+the noise the n − γ that are left. The more rewards there are for each coefficient, the less the
+guess is worth, and nothing in the end.
 
 Nothing that was seen is kept but sums, relative to the first context and the first reward (the
 anchor). They add up over agents, fade by multiplication, and are standardised again at any time: an
@@ -66,7 +67,8 @@ SLOPES = 0.25  # all slopes together: an arm's own part, and the same again for 
 LEVEL = 0.05  # of arms' levels. Small, or one unlucky reward condemns an arm in all contexts.
 
 # What the guess is worth.
-WORTH = 2.0  # of variances of coefficients, in directions
+WORTH = 2.0  # of variances of coefficients, in directions, before any reward
+LASTING = 50.0  # rewards for each coefficient, after which the guess is worth a quarter of it
 NOISE_WORTH = 4.0  # of the noise, in rewards
 BALANCE = 1.0  # V counts every arm alike, an arm of n rewards with weight n / (n + 1)
 
@@ -75,6 +77,8 @@ STEP = 10.0  # a variance changes at most by this factor per step
 LEAST_NOISE = 1e-8  # of V: rewards that are an exact function of the context
 LEAST, GREATEST = 1e-15, 1e9  # of any variance of coefficients, as a share of V
 ROUNDING = 1e-14  # a variance below this share of the mean square is rounding
+NO_VARIANCE = 1e-64  # of a feature; what varies less counts as constant
+JUMP = 1e4  # when V has changed by this factor, a refresh takes SETTLED steps
 GRAIN = 2.0**-36  # of the rewards' spread: arms that differ by less are equal
 
 # When to refresh.
@@ -115,12 +119,13 @@ class Learned(State):
             pulls[0] += pulls[1] - pulls[2]
             if (pulls[0] < 0).any() or (result.weights < 0).any():
                 raise ValueError("the base has seen more than what was learned from it")
+        mend_products(result.moments[:, :, : result.moments.shape[1]])
         return result
 
     def check(self, rewards: int) -> None:
         """Raise ValueError also for sums of products that no data has."""
         super().check(rewards)
-        check_products(self.moments[:, :, : self.moments.shape[1]])
+        check_products("moments", self.moments[:, :, : self.moments.shape[1]])
         if (flushed(self.anchor) != self.anchor).any():
             raise ValueError("anchor must not be closer to 0 than the smallest feature is")
 
@@ -132,12 +137,22 @@ class LinearLearned(Learned):
     noise: Floats = array(start=NOISE, least=LEAST_NOISE / 2, most=GREATEST)  # σ²
 
 
-def check_products(matrices: Floats) -> None:
-    """Raise ValueError for matrices Σ v vᵀ that are not symmetric, or have negative diagonals."""
-    if not np.allclose(matrices, matrices.swapaxes(-1, -2), rtol=1e-9, atol=0):
-        raise ValueError("moments must be symmetric")
-    if (np.einsum("...ii->...i", matrices) < 0).any():
-        raise ValueError("moments must have diagonals that are not negative")
+def mend_products(matrices: Floats) -> None:
+    """Make sums Σ v vᵀ symmetric and their diagonals not negative, in place, after rounding."""
+    matrices[:] = (matrices + matrices.swapaxes(-1, -2)) / 2
+    diagonal = np.einsum("...ii->...i", matrices)
+    np.maximum(diagonal, 0.0, out=diagonal)
+
+
+def check_products(name: str, matrices: Floats) -> None:
+    """Raise ValueError for sums Σ v vᵀ that are not symmetric, or have negative diagonals."""
+    diagonal = np.einsum("...ii->...i", matrices)
+    if (diagonal < 0).any():
+        raise ValueError(f"{name} must not have negative sums of squares")
+    root = np.sqrt(diagonal)
+    apart = np.abs(matrices - matrices.swapaxes(-1, -2))
+    if (apart > 1e-9 * root[..., None] * root[..., None, :]).any():
+        raise ValueError(f"{name} must be symmetric")
 
 
 class Scales(NamedTuple):
@@ -163,7 +178,7 @@ def survey(totals: Floats, squares: Floats, votes: Any) -> Scales:
     centre[0] = 0.0
     mean_square = squares / weight
     variance = mean_square - centre * centre
-    varies = variance > ROUNDING * mean_square
+    varies = variance > np.maximum(ROUNDING * mean_square, NO_VARIANCE)
     inverse = np.where(varies, 1.0 / np.sqrt(np.where(varies, variance, 1.0)), 0.0)
     return Scales(level, centre, inverse, spread if known else 1.0, bool(known), weight)
 
@@ -187,7 +202,7 @@ def standardised(values: Floats, scales: Scales, context: int) -> Floats:
     out[..., :row] *= inverse
     if size > row:  # (x − c)(z − e) = xz − e·x − c·z + ce
         x, z = slice(1, context + 1), slice(context + 1, row)
-        table = values[..., row:size].reshape(*values.shape[:-1], context, -1)
+        table = values[..., row:size].reshape(*values.shape[:-1], context, row - 1 - context)
         table = table - values[..., x, None] * centre[z] - values[..., None, z] * centre[x, None]
         table += one[..., None] * np.outer(centre[x], centre[z])
         table *= np.outer(inverse[x], inverse[z])
@@ -245,9 +260,15 @@ def near(new: float, old: float) -> float:
     return float(min(max(new, old / STEP), old * STEP))
 
 
-def stepped(old: float, squared: float, determined: float, guess: float) -> float:
+def worth_of(weight: float, coefficients: int) -> float:
+    """Return what the guess of a variance is worth, in directions, after this many rewards."""
+    return WORTH / (1.0 + weight / (LASTING * max(coefficients, 1))) ** 2
+
+
+def stepped(old: float, squared: float, determined: float, guess: float, worth: float) -> float:
     """Return a variance after the step (3), given squared means in its units, and their number."""
-    return near((squared * old + WORTH * guess) / (max(determined, 0.0) + WORTH), old)
+    new = (squared * old + worth * guess) / (max(determined, 0.0) + worth)
+    return min(max(near(new, old), LEAST), GREATEST)
 
 
 class LearnedPrior(Model):
@@ -277,6 +298,8 @@ class LearnedPrior(Model):
         scales = self.scales(state)
         if not (scales.known and state.known[0]):
             self.guess(state, scales)
+        elif steps and not 1.0 / JUMP < scales.spread / state.spread[0] < JUMP:
+            steps = SETTLED
         state.spread[0], state.known[0] = scales.spread, scales.known
         found = self.solve(state, scales)
         for number in range(steps if scales.known else 0):

@@ -18,25 +18,20 @@ from tsucb.checks import between
 from tsucb.compiler import implements, offers
 from tsucb.models.change import NoticedChange
 from tsucb.models.model import Model, belief, forget, training_due, update
-from tsucb.models.state import MOST_REWARDS, State, array, nested
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.models.state import State, array, nested
+from tsucb.numeric.arrays import Flags, Floats, Integers
 from tsucb.structure import leaves, refilled
-
-# A part that has not been looked at for very long keeps this weight: less cannot be told from the
-# prior, and the weight must not become zero.
-LEAST_WEIGHT = 1e-9
 
 
 class ForgettingState(State):
-    """The state of the model that forgets, and when each part of it last did.
+    """The state of the model that forgets, and how many parts it has.
 
-    `clock` is the number of rewards so far, and `aged` its value when each part last forgot: one
-    entry per arm, or a single one where the arms share their parameters.
+    One part per arm, or a single one where the arms share their parameters: then `parts` has one
+    entry.
     """
 
     inner: Any = nested(State)
-    clock: Integers = array(dtype=np.int64, least=0, most=MOST_REWARDS)
-    aged: Integers = array("arm", dtype=np.int64, least=0, most=MOST_REWARDS)
+    parts: Flags = array("arm", dtype=bool)
 
     @property
     def pulls(self) -> Floats:
@@ -44,17 +39,11 @@ class ForgettingState(State):
         pulls: Floats = self.inner.pulls
         return pulls
 
-    def check(self, rewards: int) -> None:
-        """Raise ValueError also for a part that has forgotten in the future."""
-        super().check(rewards)
-        if (self.aged > self.clock).any() or (self.clock > rewards).any():
-            raise ValueError("no part can have forgotten after the last reward")
-
 
 class SharedForgettingState(ForgettingState):
     """The same where the arms share their parameters."""
 
-    aged: Integers = array(dtype=np.int64, least=0, most=MOST_REWARDS)
+    parts: Flags = array(dtype=bool)
 
 
 class Forgetting(Model):
@@ -89,16 +78,17 @@ class Forgetting(Model):
 
     def start(self, arms: int, rng: np.random.Generator | None = None) -> ForgettingState:
         """Return the state before any data."""
-        state = SharedForgettingState if self.shares_parameters else ForgettingState
-        aged = np.zeros(1 if self.shares_parameters else arms, dtype=np.int64)
-        return state(fadable(self.model.start(arms, rng)), np.zeros(1, dtype=np.int64), aged)
+        return self.around(self.model.start(arms, rng))
 
     def extend(self, state: ForgettingState, arms: int) -> ForgettingState:
         """Return a state with further arms at the end, which have nothing to forget yet."""
-        aged = state.aged
-        if not self.shares_parameters:
-            aged = np.append(aged, np.full(arms, state.clock[0]))
-        return type(state)(fadable(self.model.extend(state.inner, arms)), state.clock.copy(), aged)
+        return self.around(self.model.extend(state.inner, arms))
+
+    def around(self, inner: Any) -> ForgettingState:
+        """Return the state around one of the model."""
+        if self.shares_parameters:
+            return SharedForgettingState(fadable(inner), np.zeros(1, dtype=bool))
+        return ForgettingState(fadable(inner), np.zeros(inner.pulls.size, dtype=bool))
 
     def widened(self, features: Any) -> "Forgetting":
         """Return the model for contexts with more features, which forgets alike."""
@@ -106,7 +96,7 @@ class Forgetting(Model):
 
     def widen(self, state: ForgettingState, features: Any, places: Any = None) -> ForgettingState:
         """Return a state of the widened model."""
-        return state._replace(inner=fadable(self.model.widen(state.inner, features, places)))
+        return self.around(self.model.widen(state.inner, features, places))
 
     def trainer(self, states: Sequence[ForgettingState]) -> Callable[[], None]:
         """Return the model's trainer of the states within."""
@@ -168,18 +158,9 @@ def belief_of_forgetting(model, state, context, arms, step, rng):  # type: ignor
 
 @implements(update, Forgetting)
 def update_forgetting(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
-    """Let the arm forget what is due before it learns, and one other arm in turn.
-
-    So every observation of an arm has its exact weight γⁿ whenever the arm learns, and an arm that
-    is never played still widens, at most K rewards late, at a cost that does not grow with K.
-    """
-    state.clock[0] += 1
-    parts = state.aged.size
-    for part in (arm if parts > 1 else 0, state.clock[0] % parts):
-        passed = state.clock[0] - state.aged[part]
-        if passed > 0 and model.gamma < 1.0:
-            forget(model.model, state.inner, part, max(model.gamma**passed, LEAST_WEIGHT))
-        state.aged[part] = state.clock[0]
+    if model.gamma < 1.0:
+        for part in range(state.parts.size):
+            forget(model.model, state.inner, part, model.gamma)
     update(model.model, state.inner, context, arm, reward)
 
 

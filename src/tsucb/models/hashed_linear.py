@@ -162,8 +162,10 @@ def outlook(state, context):  # type: ignore[no-untyped-def]
 
 @compiled
 def column_of(number, columns):  # type: ignore[no-untyped-def]
-    """Return the column that a row names; the constant's for a number that is no column."""
-    return int(number) if 0.0 <= number < columns else 0
+    """Return the column that a row names; raise ValueError if there is none of this number."""
+    if not 0.0 <= number < columns or number != np.floor(number):
+        raise ValueError("a row names its columns by whole numbers from 0 to 2**bits - 1")
+    return int(number)
 
 
 @implements(belief, HashedLinear)
@@ -191,9 +193,8 @@ def belief_of_hashed(model, state, context, arms, step, rng):  # type: ignore[no
 def update_hashed(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     columns = state.columns
     _, prior = outlook(state, context)
-    if state.learned[0] == 0.0:
-        state.level[0] = reward
-    expected = state.level[0] + columns[0, arm, MEAN]
+    level = reward if state.learned[0] == 0.0 else state.level[0]
+    expected = level + columns[0, arm, MEAN]
     spread, size = 1.0 / (CONSTANT + columns[0, arm, PRECISION]), 0.0
     for j in range(1, context.size, 2):
         x = context[j]
@@ -203,6 +204,7 @@ def update_hashed(model, state, context, arm, reward):  # type: ignore[no-untype
             spread += x * x / (prior + columns[i, arm, PRECISION])
             size += x * x
     error, total = reward - expected, 1.0 + spread
+    state.level[0] = level
     observe(columns, 0, arm, 1.0, CONSTANT, error, total)
     for j in range(1, context.size, 2):
         if context[j] != 0.0:

@@ -32,7 +32,7 @@ unbiased estimation and prediction under a selection model".
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -58,6 +58,7 @@ from tsucb.models.empirical_bayes import (
     check_products,
     count_down,
     drop_anchor,
+    mend_products,
     near,
     returned,
     reward_votes,
@@ -66,6 +67,7 @@ from tsucb.models.empirical_bayes import (
     standardised,
     stepped,
     survey,
+    worth_of,
 )
 from tsucb.models.model import belief, forget, training_due, update
 from tsucb.models.regressions import Shared, learn
@@ -91,8 +93,8 @@ class HybridState(LinearLearned):
     present, but for `gram`, of all rewards, and `gone` and `votes`, of the arms that left.
     """
 
-    gram: Floats = sums("column", "column", symmetric=True)  # Σ φ⁺φ⁺ᵀ over all rewards
-    gone: Floats = sums("column", "column", symmetric=True)  # Σₖ Sₖᵀ Wₖ Sₖ
+    gram: Floats = sums("column", "column")  # Σ φ⁺φ⁺ᵀ over all rewards
+    gone: Floats = sums("column", "column")  # Σₖ Sₖᵀ Wₖ Sₖ
     votes: Floats = sums(3)  # Σ n/(n+1), Σ y/(n+1), Σ y²/(n+1)
     shared: Floats = array(3, start=SLOPES, least=LEAST, most=GREATEST)  # ω² of every block
     # The noise variance with which is learned until the next refresh.
@@ -103,13 +105,20 @@ class HybridState(LinearLearned):
     pulls: Integers = counts("arm")
     theta: Shared = nested(Shared)
 
+    def merged(self, other: Any, base: Any) -> Self:
+        """Return the state with the sums of both; its posteriors are to be computed from them."""
+        result = super().merged(other, base)
+        mend_products(result.gram)
+        mend_products(result.gone)
+        return result
+
     def check(self, rewards: int) -> None:
         """Raise ValueError also for sums of products that no data has."""
         super().check(rewards)
-        for matrix in (self.gram, self.gone):
-            check_products(matrix)
+        check_products("gram", self.gram)
+        check_products("gone", self.gone)
         weight = max(self.gram[0, 0], self.weights.max(initial=0.0))
-        if weight * self.faded[0] > rewards:
+        if weight * self.faded[0] > rewards * (1 + 1e-9):
             raise ValueError("moments have more weight than there were rewards")
 
 
@@ -168,6 +177,7 @@ class HybridLinear(LearnedPrior):
     state = HybridState
     shares_parameters = True
     merges = True
+    largest = 1e20  # squares of products of two features are finite
 
     features: Natural
     context: Natural = 0
@@ -364,13 +374,14 @@ class HybridLinear(LearnedPrior):
         squared, determined = own_effects(found)
         columns = found.block[: squared.size] == CONTEXT
         own = squared[columns].sum(), determined[columns].sum()
-        state.levels[0] = stepped(state.levels[0], squared[0], determined[0], LEVEL)
-        state.slopes[0] = stepped(state.slopes[0], *own, slopes)
+        worth = worth_of(scales.weight, found.mean.size + found.inverse[:, 0].size)
+        state.levels[0] = stepped(state.levels[0], squared[0], determined[0], LEVEL, worth)
+        state.slopes[0] = stepped(state.slopes[0], *own, slopes, worth)
         determined = np.maximum(1.0 - (found.root**2).sum(axis=0), 0.0)
         for block, guess in enumerate(shared):
             here = found.block == block
             both = (found.mean[here] ** 2).sum(), determined[here].sum()
-            state.shared[block] = stepped(state.shared[block], *both, guess)
+            state.shared[block] = stepped(state.shared[block], *both, guess, worth)
         state.noise[0] = max(near(noise, state.noise[0]), LEAST_NOISE)
 
     def install(self, state: HybridState, scales: Scales, found: Posteriors) -> None:

@@ -50,14 +50,16 @@ from tsucb.numeric.logistic import after_click, most_likely_after_click
 
 # The guess before there is evidence, and what it is worth in arms.
 LEVELS = 0.25  # τ₀²: arms' click rates differ by a factor of e^0.5 = 1.6
-LEVEL_FIRST = 1.5  # τ₀ until the common level is learned
+LEVEL_FIRST = 3.0  # τ₀ until the common level is learned
 SLOPES = 0.5  # τ² of all features together
 WORTH = 4.0
-LEVEL_WORTH = 0.1  # of the guess of b, in arms
+LEVEL_WORTH = 0.1  # of the rate of all rewards, as a guess of b, in arms
+EXTRA = 1.0  # directions that rewards may tell of beyond what their own rate says
+LEAST_CLICKS = 3.0  # and as many rewards without a click: before, every arm learns by itself
 
 FIRST, MORE = 8, 0.5  # rewards until the prior is learned first; then with 1.5 times as many
+MOST_LEVEL, MOST_VARIANCE = 1e3, 1e6  # of log-odds
 STEPS = 3  # of the EM algorithm, each time
-NO_SCALES = survey(np.zeros(1), np.zeros(1), ())
 
 
 def click_rate(name: str, value: float) -> float:
@@ -74,9 +76,10 @@ class LogisticState(Learned):
     contexts.
     """
 
-    level: Floats = array(least=-1e6, most=1e6)  # b
+    level: Floats = array(least=-MOST_LEVEL, most=MOST_LEVEL)  # b
     totals: Floats = sums("coefficient")  # Σ z
     squares: Floats = sums("coefficient", least=0.0)  # Σ z²
+    clicks: Floats = sums("arm", least=0.0)  # Σ rewards
     regressions: Regressions = nested(Regressions)
 
     @property
@@ -111,7 +114,7 @@ class LogisticArms(ArmRegressions):
         d, the length of a context; 0 for none. A constant need not be among them, nor need they
         have any particular scale.
     rate
-        A guess of how often an arm is clicked. It is forgotten after some dozens of rewards.
+        A guess of how often an arm is clicked, until there were three clicks.
     laplace
         Approximate the posterior by Laplace's method instead of by its mean and variance.
 
@@ -125,6 +128,7 @@ class LogisticArms(ArmRegressions):
     """
 
     state = LogisticState
+    largest = 1e20  # its pseudo-observations have variances of their own
 
     features: Natural
     rate: Annotated[float, click_rate] = 0.05
@@ -144,15 +148,22 @@ class LogisticArms(ArmRegressions):
         """Let every arm be clicked at the guessed rate, roughly."""
         p = self.features + 1
         state.active[0], state.due[0] = True, FIRST
-        self.guess(state, NO_SCALES)
         # Nothing is known of the features' scales yet.
         mean, std = self.common * np.eye(1, p)[0], LEVEL_FIRST * np.eye(1, p)[0]
         state.regressions.set_posteriors(mean, np.diag(std))
 
     def settle(self, state: LogisticState) -> None:
         """Put the posteriors in place that follow from the sums and the prior as it is."""
-        if state.totals[0] >= FIRST:
+        if state.known[0]:
             super().settle(state)
+
+    def refresh(self, state: LogisticState, steps: int) -> None:
+        """Learn the prior again, once there were clicks, and rewards without."""
+        clicks, count = state.clicks.sum(), state.totals[0]
+        if min(clicks, count - clicks) >= LEAST_CLICKS or state.known[0]:
+            super().refresh(state, steps)
+        else:
+            state.due[0] = FIRST
 
     def rewards_until_due(self, weight: float, more: float = MORE) -> float:
         """Return after how many more rewards to learn the prior again."""
@@ -165,15 +176,20 @@ class LogisticArms(ArmRegressions):
         return scales
 
     def guess(self, state: LogisticState, scales: Scales) -> None:
-        """Set b, τ₀² and τ² to the guess, in place."""
-        state.level[0], state.levels[0] = self.common, LEVELS
+        """Set b to the rate of all rewards, and τ₀² and τ² to the guess, in place."""
+        state.level[0], state.levels[0] = pooled(state), LEVELS
         state.slopes[0] = SLOPES / max(self.features, 1)
 
     def solve(self, state: LogisticState, scales: Scales) -> Posteriors:
         """Return the posteriors that follow from sums and prior."""
         p = self.features + 1
-        scale = np.sqrt(np.append(state.levels, np.full(p - 1, state.slopes)) * state.active)
-        inverse, whole = arm_factors(state.moments, scales, p - 1, scale, 1.0)
+        levels = state.levels + 1.0 / (state.clicks.sum() + 0.5)  # what is not known of b
+        scale = np.sqrt(np.append(levels, np.full(p - 1, state.slopes)) * state.active)
+        # Normal rewards in the place of rare clicks say too much: n rewards of rate p tell of the
+        # log-odds no more than n p (1 − p).
+        most = state.clicks * (1.0 - state.clicks / np.maximum(state.pulls, 1e-9)) + EXTRA
+        excess = np.maximum(state.weights / np.maximum(most, EXTRA), 1.0)[:, None, None]
+        inverse, whole = arm_factors(state.moments, scales, p - 1, scale, excess)
         moment = whole[:, :, p]
         moment[:, 0] += state.level / scale[0]
         mean = np.einsum("kji,kj->ki", inverse, np.einsum("kij,kj->ki", inverse, moment))
@@ -185,12 +201,13 @@ class LogisticArms(ArmRegressions):
         count = int(tried.sum())
         mean = (found.mean * found.scale)[tried]
         variance = ((found.inverse**2).sum(axis=1) * found.scale**2)[tried]
-        state.level[0] = (mean[:, 0].sum() + LEVEL_WORTH * self.common) / (count + LEVEL_WORTH)
-        level = ((mean[:, 0] - state.level) ** 2 + variance[:, 0]).sum()
-        state.levels[0] = (level + WORTH * LEVELS) / (count + WORTH)
+        level = (mean[:, 0].sum() + LEVEL_WORTH * pooled(state)) / (count + LEVEL_WORTH)
+        state.level[0] = min(max(level, -MOST_LEVEL), MOST_LEVEL)
+        levels = ((mean[:, 0] - state.level) ** 2 + variance[:, 0]).sum()
+        state.levels[0] = min((levels + WORTH * LEVELS) / (count + WORTH), MOST_VARIANCE)
         if d:
             slopes = (mean[:, 1:] ** 2 + variance[:, 1:]).sum() / d
-            state.slopes[0] = (slopes + WORTH * SLOPES / d) / (count + WORTH)
+            state.slopes[0] = min((slopes + WORTH * SLOPES / d) / (count + WORTH), MOST_VARIANCE)
 
     def install(self, state: LogisticState, scales: Scales, found: Posteriors) -> None:
         """Put posteriors in place, in coordinates relative to the anchor."""
@@ -205,6 +222,12 @@ class LogisticArms(ArmRegressions):
         if not ((rewards >= 0) & (rewards <= 1)).all():
             raise ValueError("a click is 1 and none is 0, or a reward between; rescale the rewards")
         return rewards
+
+
+def pooled(state: LogisticState) -> float:
+    """Return the log-odds of a click, of all rewards together."""
+    clicks = state.clicks.sum() + 0.5
+    return math.log(clicks / (state.totals[0] + 1.0 - clicks))
 
 
 @implements(belief, LogisticArms)
@@ -238,6 +261,7 @@ def update_logistic(model, state, context, arm, reward):  # type: ignore[no-unty
     variance = scale * scale * (1.0 - part) / part
     learn(state.regressions, arm, z, value, variance)
     state.due[0] -= 1.0
+    state.clicks[arm] += reward
     full[z.size] = value
     add_products(state.moments[arm], full, 1.0 / variance)
     for i in range(z.size):

@@ -41,7 +41,6 @@ class Axes(NamedTuple):
     fades: bool
     least: float
     most: float
-    symmetric: bool
 
 
 def array(
@@ -52,20 +51,17 @@ def array(
     most: float = MOST,
 ) -> Any:
     """Declare an array with these axes; all of its entries are `start` before any data."""
-    return Axes(axes, start, np.dtype(dtype), False, False, least, most, False)
+    return Axes(axes, start, np.dtype(dtype), False, False, least, most)
 
 
-def sums(*axes: str | int, least: float = -MOST, symmetric: bool = False) -> Any:
-    """Declare sums over rewards: two histories add, and fading multiplies them.
-
-    Symmetric ones are so in their last two axes.
-    """
-    return Axes(axes, 0.0, np.dtype(np.float64), True, True, least, MOST, symmetric)
+def sums(*axes: str | int, least: float = -MOST) -> Any:
+    """Declare sums over rewards: two histories add, and fading multiplies them."""
+    return Axes(axes, 0.0, np.dtype(np.float64), True, True, least, MOST)
 
 
 def counts(*axes: str | int) -> Any:
     """Declare whole numbers of rewards, which add, and which fade where a model forgets."""
-    return Axes(axes, 0, np.dtype(np.int64), True, True, 0, MOST_REWARDS, False)
+    return Axes(axes, 0, np.dtype(np.int64), True, True, 0, MOST_REWARDS)
 
 
 def nested(kind: type["State"]) -> Any:
@@ -186,10 +182,6 @@ class State(Record):
             )
             if not ((value >= field.least) & (value <= most)).all():
                 raise ValueError(f"{name} must be from {field.least:g} to {most:g}")
-            if field.symmetric and not np.allclose(
-                value, value.swapaxes(-1, -2), rtol=1e-9, atol=0
-            ):
-                raise ValueError(f"{name} must be symmetric in its last two axes")
 
 
 def filled(field: Axes, sizes: Sizes) -> NDArray[Any]:

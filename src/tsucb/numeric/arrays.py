@@ -1,4 +1,4 @@
-"""The arrays that everything is made of."""
+"""Types of arrays, and short loops over them for compiled code."""
 
 import math
 from typing import TypeAlias
@@ -29,7 +29,7 @@ def aligned(shape: tuple[int, ...]) -> Floats:
 # array to a part of another takes two seconds, for the sake of the text of an error.
 @compiled
 def copy_to(target, source):  # type: ignore[no-untyped-def]
-    """target[:] = source, for vectors of the same length."""
+    """Set target[:] = source, for vectors of the same length."""
     for i in range(target.size):
         target[i] = source[i]
 
@@ -82,7 +82,7 @@ def inner(one, other):  # type: ignore[no-untyped-def]
 
 @compiled
 def weighted_rows(x, matrix, out):  # type: ignore[no-untyped-def]
-    """out = xᵀ matrix."""
+    """Set out = xᵀ matrix."""
     rows, columns = matrix.shape
     if columns < 8:
         for j in range(columns):
@@ -100,7 +100,7 @@ def weighted_rows(x, matrix, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def add_multiple(target, factor, values):  # type: ignore[no-untyped-def]
-    """target += factor * values."""
+    """Add factor * values to target."""
     for i in range(target.size):
         target[i] += factor * values[i]
 
@@ -113,7 +113,7 @@ def largest_of(values):  # type: ignore[no-untyped-def]
 
 @compiled
 def place_of_largest(values):  # type: ignore[no-untyped-def]
-    """The place of the first of the largest numbers."""
+    """Return the place of the first of the largest numbers."""
     place = 0
     for i in range(1, values.size):
         if values[i] > values[place]:
@@ -123,7 +123,7 @@ def place_of_largest(values):  # type: ignore[no-untyped-def]
 
 @compiled
 def quantiles(table, share, out):  # type: ignore[no-untyped-def]
-    """The quantile of every column, as NumPy has it: between two entries in proportion."""
+    """Set out to the quantile of every column, interpolated as NumPy does."""
     rows = table.shape[0]
     place = share * (rows - 1)
     below = int(place)
@@ -143,7 +143,7 @@ def quantiles(table, share, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def put_in_place(values, k):  # type: ignore[no-untyped-def]
-    """Reorder: the k-th smallest at k, none larger before it, none smaller after it (Hoare)."""
+    """Reorder: the k-th smallest at k, none larger before it, none smaller after (Hoare)."""
     first, last = 0, values.size - 1
     while first < last:
         middle, i, j = values[k], first, last

@@ -50,13 +50,13 @@ _fill_tables()
 
 @compiled
 def burst(rng):  # type: ignore[no-untyped-def]
-    """The start of a burst, from one draw of the generator."""
+    """Return the first state of a burst, from one draw of the generator."""
     return np.uint64(rng.random() * 2.0**53) * np.uint64(0xD1342543DE82EF95)
 
 
 @compiled
 def bits(state):  # type: ignore[no-untyped-def]
-    """SplitMix64: 64 random bits, and the next state."""
+    """Return 64 random bits and the next state (SplitMix64)."""
     state += np.uint64(STEP)
     z = (state ^ (state >> np.uint64(30))) * np.uint64(FIRST_FACTOR)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(SECOND_FACTOR)
@@ -65,14 +65,14 @@ def bits(state):  # type: ignore[no-untyped-def]
 
 @compiled
 def uniform(state):  # type: ignore[no-untyped-def]
-    """A uniform number in (0, 1], and the next state."""
+    """Return a uniform number in (0, 1], and the next state."""
     r, state = bits(state)
     return (np.float64(r >> np.uint64(11)) + 1.0) * 2.0**-53, state
 
 
 @compiled
 def normal(state):  # type: ignore[no-untyped-def]
-    """A standard normal, and the next state."""
+    """Return a standard normal, and the next state."""
     r, state = bits(state)
     layer, cell = np.int64(r & np.uint64(255)), np.int64(r) >> 11
     if abs(cell) < SURE[layer]:
@@ -82,7 +82,7 @@ def normal(state):  # type: ignore[no-untyped-def]
 
 @compiled
 def rare(layer, cell, state):  # type: ignore[no-untyped-def]
-    """The one draw in a hundred that falls into the tail or on the edge of a layer."""
+    """Return a normal from the tail or the edge of a layer: one draw in a hundred."""
     while True:
         x = cell * WIDTH[layer]
         if abs(cell) < SURE[layer]:
@@ -103,7 +103,7 @@ def rare(layer, cell, state):  # type: ignore[no-untyped-def]
 
 @compiled
 def gamma(shape, state):  # type: ignore[no-untyped-def]
-    """A standard gamma of a shape of at least 1, and the next state."""
+    """Return a standard gamma of a shape of at least 1, and the next state."""
     d = shape - 1.0 / 3.0
     c = 1.0 / math.sqrt(9.0 * d)
     while True:

@@ -1,4 +1,4 @@
-"""Carlson's rule: what an observation does to the triangular square root of a covariance.
+"""Carlson's rule: update the triangular square root of a covariance by an observation.
 
 With the root upper triangular, v = rootᵀx, and αⱼ = r + v₀² + … + vⱼ², of which the last, α, is
 the noise variance r and the spread at x together, the root is multiplied by the triangular root of
@@ -6,8 +6,8 @@ I − v vᵀ/α:
 
     rootᵢⱼ ← rootᵢⱼ √(αⱼ₋₁/αⱼ) − (rootᵢ₀v₀ + … + rootᵢⱼ₋₁vⱼ₋₁) vⱼ / √(αⱼ₋₁αⱼ)
 
-Along a row each entry waits for the sum of those before it, so rows are what vector instructions
-go over: four by four numbers are loaded, transposed in registers, and so put back.
+Along a row each entry waits for the sum of those before it, so vector instructions take four rows
+at a time: four by four numbers are loaded, transposed in registers, and stored back.
 
 Reference: Carlson (1973), "Fast triangular formulation of the square root filter".
 """
@@ -25,7 +25,7 @@ MOST_SHORT, FEW = 200, 8
 
 @compiled
 def set_factors(room, noise_variance):  # type: ignore[no-untyped-def]
-    """From v, the factors of the rule for every column; root v is 0 yet. Returns the spread vᵀv."""
+    """Compute the factors of the rule from v; set root v to 0; return the spread vᵀv."""
     features, spread = room.shape[1], 0.0
     for j in range(features):
         spread += room[V, j] * room[V, j]
@@ -43,7 +43,7 @@ def set_factors(room, noise_variance):  # type: ignore[no-untyped-def]
 
 @compiled
 def absorb(root, begin, room):  # type: ignore[no-untyped-def]
-    """The rule for the root that begins at a place of an array; the room takes root v as it was."""
+    """Apply the rule to the root that begins at a place; write the old root v into the room."""
     features = room.shape[1]
     head, flat = features % 4, root.reshape(-1)
     for i in range(head):

@@ -15,7 +15,7 @@ MOST_ROUNDS = 60  # of the iteration for one eigenvalue, which needs two on aver
 
 @compiled
 def symmetric_eigen(matrix):  # type: ignore[no-untyped-def]
-    """Eigenvalues, and eigenvectors as the columns of a matrix, in no order.
+    """Return eigenvalues, and eigenvectors as the columns of a matrix, in no order.
 
     Householder reflections make the matrix tridiagonal, rotations (implicit QL with shifts) make
     that diagonal: 9 n³ operations.

@@ -19,13 +19,13 @@ NARROW = 1e-3  # scales from here on down have two terms of Taylor's series: err
 
 @compiled
 def logistic(eta):  # type: ignore[no-untyped-def]
-    """σ(η) = 1 / (1 + exp(−η))."""
+    """Return σ(η) = 1 / (1 + exp(−η))."""
     return 1.0 / (1.0 + math.exp(-eta))
 
 
 @compiled
 def mesh_of(scale):  # type: ignore[no-untyped-def]
-    """The step in standard deviations, and how many to each side.
+    """Return the step in standard deviations, and the number of steps to each side.
 
     What is integrated may grow as fast as exp(η), which moves its bulk by up to `scale`.
     """
@@ -35,7 +35,7 @@ def mesh_of(scale):  # type: ignore[no-untyped-def]
 
 @compiled
 def logistic_moments(centre, scale):  # type: ignore[no-untyped-def]
-    """Mean and standard deviation of σ(η)."""
+    """Return mean and standard deviation of σ(η)."""
     if scale > WIDEST:
         centre, scale = centre * (WIDEST / scale), WIDEST
     middle = logistic(centre)
@@ -58,7 +58,7 @@ def logistic_moments(centre, scale):  # type: ignore[no-untyped-def]
 
 @compiled
 def after_click(centre, scale, reward):  # type: ignore[no-untyped-def]
-    """Mean of z = (η − centre)/scale after a reward of chance σ(η), and the variance it lost.
+    """Return mean and lost variance of z = (η − centre)/scale after a reward of chance σ(η).
 
     A reward between 0 and 1 counts as that fraction of a click: σ(η)^reward (1 − σ(η))^(1 −
     reward).
@@ -90,7 +90,7 @@ def after_click(centre, scale, reward):  # type: ignore[no-untyped-def]
 
 @compiled
 def most_likely_after_click(centre, scale, reward):  # type: ignore[no-untyped-def]
-    """The same by Laplace's method: the mode, and what the curvature there says of the variance."""
+    """Return the same by Laplace's method, from the mode and the curvature there."""
     if scale > WIDEST:
         centre, scale = centre * (WIDEST / scale), WIDEST
     low, high, z = scale * (reward - 1.0), scale * reward, 0.0  # which bracket it

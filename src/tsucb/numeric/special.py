@@ -19,13 +19,13 @@ TINY = 1e-300  # stands for zero in the denominators of continued fractions
 
 @compiled
 def normal_pdf(x: float) -> float:
-    """Density φ(x) of the standard normal."""
+    """Return the density φ(x) of the standard normal."""
     return math.exp(-0.5 * x * x) / ROOT_2_PI
 
 
 @compiled
 def normal_cdf(x: float) -> float:
-    """Distribution function Φ(x) of the standard normal, with full relative accuracy.
+    """Return Φ(x) of the standard normal, with full relative accuracy.
 
     >>> round(normal_cdf(-1.96), 6)
     0.024998
@@ -35,7 +35,7 @@ def normal_cdf(x: float) -> float:
 
 @compiled
 def normal_quantile_upper(q: float) -> float:
-    """The x with 1 − Φ(x) = q, for q from 0 to 1 and with full accuracy for tiny q.
+    """Return the x with 1 − Φ(x) = q, for q from 0 to 1, accurate also for tiny q.
 
     Wichura's rational approximations (1988, algorithm AS 241), good to 16 digits.
 
@@ -88,7 +88,7 @@ def normal_quantile_upper(q: float) -> float:
 
 @compiled
 def normal_quantile(p: float) -> float:
-    """The x with Φ(x) = p.
+    """Return the x with Φ(x) = p.
 
     >>> round(normal_quantile(0.975), 6)
     1.959964
@@ -98,7 +98,7 @@ def normal_quantile(p: float) -> float:
 
 @compiled
 def stirling_error(x: float) -> float:
-    """log Γ(x + 1) − log(√(2πx) (x/e)^x): what Stirling's formula leaves out."""
+    """Return log Γ(x + 1) − log(√(2πx) (x/e)^x), the error of Stirling's formula."""
     if x < 16.0:
         return math.lgamma(x + 1.0) - (x + 0.5) * math.log(x) + x - 0.5 * LOG_2_PI
     w = 1.0 / (x * x)
@@ -108,7 +108,7 @@ def stirling_error(x: float) -> float:
 
 @compiled
 def deviance(x: float, mean: float) -> float:
-    """x log(x/mean) + mean − x, without cancellation where x and mean are close (Loader 2000)."""
+    """Return x log(x/mean) + mean − x, without cancellation for x near mean (Loader 2000)."""
     difference = x - mean
     if abs(difference) > 0.1 * (x + mean):
         return x * math.log(x / mean) - difference
@@ -126,13 +126,13 @@ def deviance(x: float, mean: float) -> float:
 
 @compiled
 def gamma_front(shape: float, x: float) -> float:
-    """x^shape e^−x / Γ(shape + 1), by Stirling's formula: no difference of large logarithms."""
+    """Return x^shape e^−x / Γ(shape + 1), without differences of large logarithms."""
     return math.exp(-stirling_error(shape) - deviance(shape, x)) / (ROOT_2_PI * math.sqrt(shape))
 
 
 @compiled
 def gamma_tails(shape: float, x: float) -> tuple[float, float]:
-    """P(X ≤ x) and P(X > x) for X ~ Gamma(shape, 1), the smaller one with relative accuracy.
+    """Return P(X ≤ x) and P(X > x) of Gamma(shape, 1), the smaller with relative accuracy.
 
     The power series of the lower tail for x < shape + 1, the continued fraction of the upper tail
     beyond (Abramowitz and Stegun 1964, 6.5.29 and 6.5.31).
@@ -171,7 +171,7 @@ def gamma_tails(shape: float, x: float) -> tuple[float, float]:
 
 @compiled
 def chi_squared_quantile_upper(tail: float, degrees: float) -> float:
-    """The x that a chi-squared variable with these degrees of freedom exceeds with chance `tail`.
+    """Return the x that a chi-squared variable of these degrees exceeds with chance `tail`.
 
     Newton's method on the logarithm of the tail, from the Wilson–Hilferty value.
 
@@ -205,7 +205,7 @@ def chi_squared_quantile_upper(tail: float, degrees: float) -> float:
 
 @compiled
 def beta_front(x: float, y: float, a: float, b: float) -> float:
-    """x^a y^b / B(a, b) with y = 1 − x: x y times the Beta density (Loader 2000)."""
+    """Return x^a y^b / B(a, b), y = 1 − x: x y times the Beta density (Loader 2000)."""
     n = a + b
     log_value = (
         stirling_error(n)
@@ -219,7 +219,7 @@ def beta_front(x: float, y: float, a: float, b: float) -> float:
 
 @compiled
 def beta_fraction(x: float, y: float, a: float, b: float) -> float:
-    """Continued fraction of the incomplete beta function, with y = 1 − x.
+    """Return the continued fraction of the incomplete beta function, with y = 1 − x.
 
     The even part of Abramowitz and Stegun (1964) 26.5.8, written without differences of large
     numbers (DiDonato and Morris 1992, BFRAC).
@@ -246,7 +246,7 @@ def beta_fraction(x: float, y: float, a: float, b: float) -> float:
 
 @compiled
 def beta_tails(x: float, y: float, a: float, b: float) -> tuple[float, float]:
-    """P(X ≤ x) and P(X > x) for X ~ Beta(a, b), y = 1 − x; the smaller with relative accuracy."""
+    """Return P(X ≤ x) and P(X > x) of Beta(a, b), y = 1 − x, the smaller one accurate."""
     if x <= 0.0:
         return 0.0, 1.0
     if y <= 0.0:
@@ -261,7 +261,7 @@ def beta_tails(x: float, y: float, a: float, b: float) -> tuple[float, float]:
 
 @compiled
 def beta_quantile_upper(tail: float, a: float, b: float) -> float:
-    """The x that a Beta(a, b) variable exceeds with chance `tail`.
+    """Return the x that a Beta(a, b) variable exceeds with chance `tail`.
 
     Newton's method for log(x/(1 − x)), in the logarithm of the smaller tail, kept inside a
     bracket that every step narrows.

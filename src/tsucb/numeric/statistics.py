@@ -10,7 +10,7 @@ NORMAL = 1.959963984540054  # 97.5 % quantile: half the width of a 95 % interval
 
 
 def mean_interval(values: Floats) -> tuple[float, float, float, float]:
-    """Mean, standard error, and the ends of the mean's 95 % interval (Student's t).
+    """Return the mean, its standard error, and the ends of the mean's 95 % interval (Student's t).
 
     >>> [round(x, 2) for x in mean_interval(np.array([1.0, 2.0, 3.0]))]
     [2.0, 0.58, -0.48, 4.48]
@@ -26,7 +26,7 @@ def mean_interval(values: Floats) -> tuple[float, float, float, float]:
 
 
 def rate_interval(rewards: Floats) -> tuple[float, float, float, float]:
-    """Mean reward, its standard error, and a 95 % interval: Wilson's if all rewards are 0 or 1.
+    """Return mean, standard error and 95 % interval of rewards: Wilson's if all are 0 or 1.
 
     >>> [round(x, 3) for x in rate_interval(np.array([0.0, 0.0, 0.0, 1.0]))]
     [0.25, 0.217, 0.046, 0.699]
@@ -40,7 +40,7 @@ def rate_interval(rewards: Floats) -> tuple[float, float, float, float]:
 
 
 def percent_of(regret: Floats, baseline: Floats) -> Floats:
-    """The regret as a percentage of the baseline's, run by run; NaN where that is zero.
+    """Return the regret as a percentage of the baseline's, run by run; NaN where that is zero.
 
     >>> percent_of(np.array([1.0, 1.0]), np.array([2.0, 0.0]))
     array([50., nan])

@@ -51,14 +51,14 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"number": number, "utc": utc}
-    made.globals["style"] = style
+    made.globals["asset"] = asset
     return made
 
 
 @functools.cache
-def style() -> str:
-    """Return the style sheet."""
-    return files(__package__).joinpath("style.css").read_text(encoding="utf-8")
+def asset(name: str) -> str:
+    """Return the style sheet or the script of the pages, by its name."""
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def render(template: str, **values: Any) -> str:

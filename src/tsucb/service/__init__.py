@@ -15,23 +15,20 @@ Deciding is looking: `Loop.propose` asks the learner and changes nothing.
 |---|---|
 | `settings` | how a loop is configured |
 | `events` | what can happen to a loop, and its form in the log |
-| `loop`, `state` | the fold: waits for rewards, tells learner and tally; and what it knows |
+| `loop`, `state` | the fold: waits for rewards, tells learner and sums; and what it knows |
 | `relearning` | the same fold for another model |
-| `tally` | what the page shows over time, kept by the fold |
 | `store`, `sqlite`, `postgres` | one SQL schema and one `write` for events, erasures, keys, audit |
-| `spool` | decisions made while the database is away |
-| `clock` | time that never goes back |
-| `journal` | group commit: many requests, one flush to the disk |
-| `ledger` | the log and the loops it has led to: writing, folding, making a loop anew |
+| `journal` | group commit: many requests, one flush; decisions made while the database is away |
+| `scheduling` | a clock that never goes back; work that is not quick, each loop's in order |
+| `ledger` | the log and the loops it has led to: writing, folding, making a loop again |
 | `upkeep` | what happens without being asked: waits end, snapshots, other servers, retention |
-| `service`, `slots` | all loops of a process: the operations, whatever protocol they come by |
-| `server`, `health` | the process: its settings, keys on the first start, whether it is ready |
-| `keys`, `errors` | who may do what, and what can be wrong |
-| `turns` | work that is not quick, in threads, each loop's in order |
-| `connections`, `application`, `http` | how requests arrive and how many, requests and answers |
+| `questions`, `service` | what a decision is asked for; all loops and their operations |
+| `keys`, `errors`, `alerts` | who may do what, what can be wrong, what somebody should look at |
+| `application`, `http` | how requests arrive and how many; requests, answers and operations |
+| `native`, `personalizer/`, `page`, `views` | protocols, thin |
 | `metrics`, `openapi` | counts for Prometheus, the protocol described for programs |
-| `native`, `personalizer/`, `page/` | protocols, thin |
 | `export`, `evaluations` | the log as the library's tools read it, by one more fold |
+| `server` | the process: its settings, keys on the first start, uvicorn |
 | `client` | the Python client of the native protocol |
 | `demo` | simulated visitors |
 

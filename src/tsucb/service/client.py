@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -57,10 +58,15 @@ class _Call(NamedTuple):
 class _Calls:
     """What is sent, and what is made of the answers; the same for both clients."""
 
-    def __init__(self, url: str, loop: str, key: str, retries: int) -> None:
-        self._base = f"{url.rstrip('/')}/v1/loops/{quote(loop, safe='')}"
-        self._headers = {"authorization": f"Bearer {key}"}
-        self._retries = retries
+    _new: Any  # a client of httpx, for threads or for event loops
+
+    def __init__(
+        self, url: str, *, loop: str = "default", key: str, timeout: float = 10.0,
+        retries: int = 5, verify: Any = True,
+    ) -> None:  # fmt: skip
+        self._base, self._retries = f"{url.rstrip('/')}/v1/loops/{quote(loop, safe='')}", retries
+        headers = {"authorization": f"Bearer {key}"}
+        self._http: Any = self._new(headers=headers, timeout=timeout, verify=verify)
 
     @staticmethod
     def _decide(
@@ -81,17 +87,21 @@ class _Calls:
         body: dict[str, Any] = {"id": id, "reward": reward, "key": secrets.token_hex(12)}
         return _Call("POST", "/reward", body if place is None else {**body, "place": place})
 
-    def _pause(self, tries: int, found: httpx.Response | None) -> float | None:
-        """How long to wait before trying again; None to give up."""
-        if tries >= self._retries or (found is not None and found.status_code not in BUSY):
+    def _pause(self, tries: int, found: httpx.Response | httpx.TransportError) -> float | None:
+        """Return how long to wait before trying again; None to give up."""
+        answer = found if isinstance(found, httpx.Response) else None
+        if tries >= self._retries or (answer is not None and answer.status_code not in BUSY):
             return None
-        wanted = "" if found is None else found.headers.get("retry-after", "")
+        wanted = "" if answer is None else answer.headers.get("retry-after", "")
         if wanted.isdecimal():
             return min(float(wanted), LONGEST_WISH)
         return min(0.05 * 2.0 ** min(tries, 10), LONGEST_PAUSE)
 
     @staticmethod
-    def _result(response: httpx.Response) -> Any:
+    def _result(response: httpx.Response | httpx.TransportError) -> Any:
+        """Return what the service answered; raise what went wrong."""
+        if isinstance(response, httpx.TransportError):
+            raise response
         if response.status_code == 204:
             return None
         if response.is_success:
@@ -122,12 +132,7 @@ class Client(_Calls):
         As httpx has it: False, or the path of a certificate, for a service with one of its own.
     """
 
-    def __init__(
-        self, url: str, *, loop: str = "default", key: str, timeout: float = 10.0,
-        retries: int = 5, verify: Any = True,
-    ) -> None:  # fmt: skip
-        super().__init__(url, loop, key, retries)
-        self._http = httpx.Client(headers=self._headers, timeout=timeout, verify=verify)
+    _new = httpx.Client
 
     def __enter__(self) -> "Client":
         return self
@@ -140,18 +145,15 @@ class Client(_Calls):
         self._http.close()
 
     def _send(self, call: _Call) -> Any:
-        for tries in range(self._retries + 1):
-            found: httpx.Response | None = None
+        for tries in count():
             try:
                 found = self._http.request(call.method, self._base + call.path, json=call.body)
-            except httpx.TransportError:
-                if self._pause(tries, None) is None:
-                    raise
-            pause = self._pause(tries, found)
-            if found is not None and pause is None:
-                return self._result(found)
-            time.sleep(pause or 0.0)
-        raise AssertionError("unreachable")
+            except httpx.TransportError as error:
+                found = error
+            if (pause := self._pause(tries, found)) is None:
+                break
+            time.sleep(pause)
+        return self._result(found)
 
     def decide(
         self, context: Mapping[str, Any] | None = None, arms: Arms | None = None, *,
@@ -231,12 +233,7 @@ class Client(_Calls):
 class AsyncClient(_Calls):
     """The same for event loops; see `Client`."""
 
-    def __init__(
-        self, url: str, *, loop: str = "default", key: str, timeout: float = 10.0,
-        retries: int = 5, verify: Any = True,
-    ) -> None:  # fmt: skip
-        super().__init__(url, loop, key, retries)
-        self._http = httpx.AsyncClient(headers=self._headers, timeout=timeout, verify=verify)
+    _new = httpx.AsyncClient
 
     async def __aenter__(self) -> "AsyncClient":
         return self
@@ -249,20 +246,16 @@ class AsyncClient(_Calls):
         await self._http.aclose()
 
     async def _send(self, call: _Call) -> Any:
-        for tries in range(self._retries + 1):
-            found: httpx.Response | None = None
+        for tries in count():
             try:
-                found = await self._http.request(
-                    call.method, self._base + call.path, json=call.body
-                )
-            except httpx.TransportError:
-                if self._pause(tries, None) is None:
-                    raise
-            pause = self._pause(tries, found)
-            if found is not None and pause is None:
-                return self._result(found)
-            await asyncio.sleep(pause or 0.0)
-        raise AssertionError("unreachable")
+                address = self._base + call.path
+                found = await self._http.request(call.method, address, json=call.body)
+            except httpx.TransportError as error:
+                found = error
+            if (pause := self._pause(tries, found)) is None:
+                break
+            await asyncio.sleep(pause)
+        return self._result(found)
 
     async def decide(
         self, context: Mapping[str, Any] | None = None, arms: Arms | None = None, *,

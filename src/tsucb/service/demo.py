@@ -6,9 +6,8 @@ import math
 import random
 from typing import TYPE_CHECKING
 
-from tsucb.service.journal import Overloaded
+from tsucb.service.errors import Overloaded, StoreError
 from tsucb.service.settings import LoopSettings
-from tsucb.service.store import StoreError
 
 if TYPE_CHECKING:
     from tsucb.service.loop import Loop

@@ -1,12 +1,11 @@
 """What can happen to a loop, and how the log holds it: MessagePack, one event each."""
 
-import secrets
 from typing import Any
 
 import msgspec
 
+from tsucb.agent.decision import Explanation
 from tsucb.service.settings import LoopSettings
-from tsucb.service.store import MODEL, Row
 
 Features = dict[str, Any]  # names to numbers, strings, booleans or None
 
@@ -73,6 +72,7 @@ class Decided(Event, tag="decided", frozen=True):
     person : whose decision it is, by which it can be deleted
     arm_features : of the arms, where they were given
     ranking : all arms in the order of the answer, where it has more than the picks
+    held : whether it is in the holdout, which plays the baseline
     """
 
     id: str
@@ -85,6 +85,27 @@ class Decided(Event, tag="decided", frozen=True):
     person: str | None = None
     arm_features: dict[str, Features] | None = None
     ranking: list[str] | None = None
+    held: bool = False
+
+    def explanation(self, pick: Pick) -> Explanation:
+        """Return what the policy saw when it made one of the picks."""
+        arms = tuple(pick.arms)
+        return Explanation.of(arms, pick.arm, self.policy, self.target_name, pick.seen)
+
+    def described(self, pick: Pick) -> dict[str, Any]:
+        """Return a pick and why it was made, for logs, protocols and pages."""
+        seen = self.explanation(pick)
+        names = "arm", "mean", "std", "estimate", "radius", "ratio", "probability"
+        columns = seen.mean, seen.std, seen.estimate, seen.radius, seen.ratio, pick.chances
+        rows = zip(pick.arms, *columns, strict=True)
+        return {
+            "place": pick.slot or None,
+            "arm": pick.arm,
+            "favourite": pick.favourite,
+            "target": seen.target,
+            "alpha": seen.alpha,
+            "arms": [dict(zip(names, row, strict=True)) for row in rows],
+        }
 
 
 class Rewarded(Event, tag="rewarded", frozen=True):
@@ -151,18 +172,3 @@ AnyEvent = (
 
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(AnyEvent).decode
-
-
-def row(loop: int, event: AnyEvent) -> Row:
-    """Return an event of a loop as the store takes it."""
-    if isinstance(event, Decided):
-        key = None if event.key is None else f"d{event.key}"
-        return Row(loop, event.id, event.person, key, encode(event))
-    if isinstance(event, Rewarded):
-        # Lengths keep ids, slots and keys apart, which may hold any character.
-        name = f"r{len(event.id)}:{len(event.slot)}:{event.id}{event.slot}{event.key}"
-        return Row(loop, event.id, None, None if event.key is None else name, encode(event))
-    if isinstance(event, Configured) and event.relearn:
-        return Row(loop, None, None, f"{MODEL}{secrets.token_hex(8)}", encode(event))
-    subject = event.id if isinstance(event, Activated) else None
-    return Row(loop, subject, None, None, encode(event))

@@ -5,26 +5,20 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Any
 
-import numpy as np
-
-from tsucb.agent.decision import Explanation
 from tsucb.agent.decision_log import as_json, reward_row, write_parquet
 from tsucb.logs.decision_log import Row
 from tsucb.service import events
-from tsucb.service.events import AnyEvent, Decided, Passed
+from tsucb.service.events import AnyEvent, Decided, Passed, Pick
 from tsucb.service.loop import Loop
-from tsucb.service.settings import FREE_MODEL, LoopSettings
+from tsucb.service.settings import LoopSettings
 from tsucb.service.state import Slot
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tsucb.evaluation.compare import Comparison
     from tsucb.service.service import Service
 
 GROUP = 10_000  # rows of a Parquet file that are written together
-MOST_EVENTS = 100_000  # that a comparison looks at
-MOST_NUMBERS = 10_000_000  # decisions times arms
 
 
 class RowListener:
@@ -35,7 +29,7 @@ class RowListener:
 
     def played(self, event: Decided) -> None:
         """See `Listener`."""
-        self.rows += decision_rows(event)
+        self.rows += [decision_row(event, pick) for pick in event.picks]
 
     def earned(self, id: str, slot: Slot, value: float | None, time: float) -> None:
         """See `Listener`."""
@@ -63,15 +57,9 @@ def row_id(id: str, slot: str) -> str:
     return f"{id} {slot}" if slot else id
 
 
-def decision_rows(event: Decided) -> Iterator[Row]:
-    """Yield the picks of a decision as rows."""
-    for pick in event.picks:
-        yield decision_row(event, pick, row_id(event.id, pick.slot))
-
-
-def decision_row(event: Decided, pick: Any, id: str) -> Row:
-    """Return a pick as a row."""
-    seen = Explanation.of(tuple(pick.arms), pick.arm, event.policy, event.target_name, pick.seen)
+def decision_row(event: Decided, pick: Pick) -> Row:
+    """Return a pick of a decision as a row."""
+    seen = event.explanation(pick)
     context: Any = event.context
     if pick.features:
         context = {**(context or {}), **{f"slot {k}": v for k, v in pick.features.items()}}
@@ -80,7 +68,7 @@ def decision_row(event: Decided, pick: Any, id: str) -> Row:
         context = {"context": context, "arms": known}
     return {
         "kind": "decision",
-        "id": id,
+        "id": row_id(event.id, pick.slot),
         "time": event.time,
         "policy": event.policy,
         "context": as_json(context),
@@ -118,59 +106,3 @@ def recent(service: "Service", loop: Loop, most: int) -> "pd.DataFrame":
 
     log = service.newest(loop, most)
     return joined(list(log_rows(loop.settings, log, loop.now)))
-
-
-def comparison(
-    service: "Service", loop: Loop, agents: dict[str, dict[str, Any]], most: int
-) -> dict[str, Any]:
-    """What other configurations would have earned on the last decisions of a loop."""
-    table = judged(service, loop, most)
-    if len(table) < 2:
-        raise ValueError("there are not enough decisions whose wait is over; try again later")
-    found = compared(loop, table, agents)
-    return {
-        "decisions": found.decisions,
-        "method": found.method,
-        "configurations": clean(found.table().to_dict("records")),
-        "pairs": clean(found.pairs().to_dict("records")),
-    }
-
-
-def judged(service: "Service", loop: Loop, most: int) -> "pd.DataFrame":
-    """The last decisions of which all is known that ever will be."""
-    table = recent(service, loop, min(max(most, 1), MOST_EVENTS))
-    # Decisions that still wait are too young to be judged, even those whose reward came early.
-    done = table["time"] + loop.settings.reward_wait <= loop.now
-    return table[done & table["reward"].notna()].reset_index(drop=True)
-
-
-def compared(loop: Loop, table: "pd.DataFrame", agents: dict[str, dict[str, Any]]) -> "Comparison":
-    """Other configurations on decisions; what they do not say is as the loop has it."""
-    from tsucb.evaluation.compare import compare
-
-    settings = loop.settings
-    usual: dict[str, Any] = {"policy": settings.policy, "forgetting": settings.forgetting}
-    if settings.model != FREE_MODEL:
-        usual["model"] = settings.model
-    if not table["context"].isna().all():  # to the model, none is one without features
-        table = table.assign(context=table["context"].fillna("{}"))
-    # A comparison has a number for every decision and every arm that the log ever saw.
-    arms = len({arm for offered in table["arms"] for arm in offered})
-    table = table.tail(max(MOST_NUMBERS // arms, 2)).reset_index(drop=True)
-    draws = 3 if settings.arms_come else 10  # agents that are asked one by one take longer
-    return compare(table, {name: {**usual, **given} for name, given in agents.items()}, draws=draws)
-
-
-def clean(rows: list[dict[Any, Any]]) -> list[dict[str, Any]]:
-    """Return rows as JSON has them: null where a number is missing."""
-    return [
-        {
-            str(name): None
-            if isinstance(value, float) and not np.isfinite(value)
-            else value.item()
-            if isinstance(value, np.generic)
-            else value
-            for name, value in row.items()
-        }
-        for row in rows
-    ]

@@ -1,4 +1,4 @@
-"""Requests, answers, and what an exception means to a client."""
+"""Requests, answers, the operations of a protocol, and what an exception means to a client."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -6,37 +6,27 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from tsucb.service.errors import Conflict, NotFound, TooLarge
-from tsucb.service.journal import Overloaded
+from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
 from tsucb.service.keys import Holder
-from tsucb.service.store import StoreError
 
 if TYPE_CHECKING:
     from tsucb.service.loop import Loop
     from tsucb.service.service import Service
 
-Headers = list[tuple[bytes, bytes]]
-
+Headers = Sequence[tuple[bytes, bytes]]
 JSON = b"application/json"
+NOT_JSON = "the body is not JSON"
+
+# Numbers of NumPy become those of Python; NaN and the infinite ones become null.
+encode = msgspec.json.Encoder(enc_hook=lambda value: value.item()).encode
 
 
 class HttpProblem(Exception):
-    """A request that is answered with an error.
+    """A request that is answered with an error: status, a word for programs, a sentence."""
 
-    Parameters
-    ----------
-    status : of HTTP
-    code : a word for programs
-    message : a sentence for people
-    headers : of the answer, beside the usual
-    """
-
-    def __init__(
-        self, status: int, code: str, message: str, headers: Headers | None = None
-    ) -> None:
+    def __init__(self, status: int, code: str, message: str, headers: Headers = ()) -> None:
         super().__init__(message)
-        self.status, self.code, self.message = status, code, message
-        self.headers = headers or []
+        self.status, self.code, self.message, self.headers = status, code, message, headers
 
 
 class Answer(NamedTuple):
@@ -45,13 +35,13 @@ class Answer(NamedTuple):
     status: int
     body: bytes = b""
     kind: bytes = JSON
-    headers: Sequence[tuple[bytes, bytes]] = ()
+    headers: Headers = ()
     file: IO[bytes] | None = None
 
 
-def json_answer(value: Any, status: int = 200, headers: Headers | None = None) -> Answer:
+def json_answer(value: Any, status: int = 200, headers: Headers = ()) -> Answer:
     """Return an answer with a value as JSON."""
-    return Answer(status, encode(value), JSON, headers or [])
+    return Answer(status, encode(value), JSON, headers)
 
 
 class Request(NamedTuple):
@@ -64,12 +54,16 @@ class Request(NamedTuple):
     headers: Mapping[bytes, bytes]
     body: bytes
     secure: bool
-    address: str
 
     @property
     def query(self) -> dict[str, str]:
         """The parameters after the question mark, by name."""
         return dict(parse_qsl(self.query_string.decode("latin-1"), keep_blank_values=True))
+
+    @property
+    def form(self) -> dict[str, str]:
+        """The fields of a form, those that are empty included."""
+        return dict(parse_qsl(self.body.decode(), keep_blank_values=True))
 
     @property
     def key(self) -> str | None:
@@ -81,44 +75,34 @@ class Request(NamedTuple):
         return self.headers.get(name, b"").decode("latin-1")
 
 
-encode = msgspec.json.Encoder().encode
-
-
-def overloaded(seconds: int) -> HttpProblem:
-    """Return the HttpProblem of a service past its capacity."""
-    return HttpProblem(
-        429,
-        "TooManyRequests",
-        f"the service is at its capacity; try again in {seconds} s",
-        [(b"retry-after", b"%d" % seconds)],
-    )
+# What exceptions mean, the first that fits; their sentences are shown.
+PROBLEMS: list[tuple[Any, int, str]] = [
+    (Overloaded, 429, "TooManyRequests"),
+    (NotFound, 404, "NotFound"),
+    (Conflict, 409, "Conflict"),
+    (TooLarge, 413, "TooLarge"),
+    (msgspec.ValidationError, 400, "BadRequest"),
+    ((msgspec.DecodeError, UnicodeDecodeError), 400, NOT_JSON),
+    ((ValueError, TypeError), 400, "BadRequest"),
+    (StoreError, 503, "StoreUnavailable"),
+]
 
 
 def as_problem(error: Exception) -> HttpProblem:
     """Return what an exception means to a client; one that nobody expected is not shown."""
     if isinstance(error, HttpProblem):
         return error
-    if isinstance(error, Overloaded):
-        return overloaded(error.seconds)
-    if isinstance(error, NotFound):
-        return HttpProblem(404, "NotFound", str(error))
-    if isinstance(error, Conflict):
-        return HttpProblem(409, "Conflict", str(error))
-    if isinstance(error, TooLarge):
-        return HttpProblem(413, "TooLarge", str(error))
-    if isinstance(error, msgspec.ValidationError):
-        return HttpProblem(400, "BadRequest", str(error))
-    if isinstance(error, msgspec.DecodeError | UnicodeDecodeError):
-        return HttpProblem(400, "BadRequest", f"the body is not JSON: {error}")
     if isinstance(error, RecursionError):
         return HttpProblem(400, "BadRequest", "the body is nested too deeply")
-    if isinstance(error, ValueError | TypeError):
-        return HttpProblem(400, "BadRequest", str(error))
-    if isinstance(error, StoreError):
-        return HttpProblem(503, "StoreUnavailable", str(error), [(b"retry-after", b"5")])
-    return HttpProblem(
-        500, "InternalError", "something went wrong here; the log of the service has it"
-    )
+    for kind, status, code in PROBLEMS:
+        if isinstance(error, kind):
+            pause = {429: getattr(error, "seconds", 1), 503: 5}.get(status)
+            headers = [] if pause is None else [(b"retry-after", b"%d" % pause)]
+            if code == NOT_JSON:
+                return HttpProblem(status, "BadRequest", f"{NOT_JSON}: {error}")
+            return HttpProblem(status, code, str(error), headers)
+    message = "something went wrong here; the log of the service has it"
+    return HttpProblem(500, "InternalError", message)
 
 
 def allowed(holder: Holder | None, role: str, loop: str | None) -> Holder:
@@ -141,18 +125,23 @@ def allowed(holder: Holder | None, role: str, loop: str | None) -> Holder:
 class Call(NamedTuple):
     """A request for an operation: the loop, who asks, and the body as the operation takes it.
 
-    `id` is the one in the path; `version` is the generation of Personalizer's clients, whose
-    `evaluations` are kept.
+    `places` are the words of the path that the operation leaves open; `version` is the generation
+    of Personalizer's clients; `protocol` is whose operation it is.
     """
 
     service: "Service"
     loop: "Loop"
     request: Request
     holder: Holder
+    places: Sequence[str] = ()
     body: Any = None
-    id: str = ""
     version: str = ""
-    evaluations: Any = None
+    protocol: Any = None
+
+    @property
+    def id(self) -> str:
+        """The last word of the path that the operation leaves open."""
+        return self.places[-1]
 
 
 class Operation(NamedTuple):
@@ -160,6 +149,7 @@ class Operation(NamedTuple):
 
     Parameters
     ----------
+    path : its words; those in braces are left open
     action : what the key must grant
     function : returns a value for the body, None for none, or a whole Answer
     body, answer : the types of both bodies, None where there is none
@@ -186,10 +176,11 @@ class Operation(NamedTuple):
 
 
 class Operations:
-    """The operations of a protocol, by method and path."""
+    """The operations of a protocol, in a tree of the words of their paths."""
 
     def __init__(self) -> None:
-        self.all: dict[tuple[str, tuple[str, ...]], Operation] = {}
+        self.all: list[Operation] = []
+        self._tree: dict[Any, Any] = {}  # of open words by ..., of methods by None
 
     def add(self, method: str, path: str, action: str, **more: Any) -> Callable[[Any], Any]:
         """Return a decorator that makes a function an operation; see `Operation`."""
@@ -198,17 +189,28 @@ class Operations:
             made = Operation(method, tuple(path.split("/")), action, function, **more)
             if made.body is not None:
                 made = made._replace(decode=msgspec.json.Decoder(made.body).decode)
-            self.all[method, made.path] = made
+            node = self._tree
+            for word in made.path:
+                node = node.setdefault(... if word.startswith("{") else word, {})
+            node.setdefault(None, {})[method] = made
+            self.all.append(made)
             return function
 
         return added
 
-    def find(self, method: str, path: tuple[str, ...]) -> Operation:
-        """Return the operation; raise the problem of a wrong path, or of a wrong method."""
-        found = self.all.get((method, path))
-        if found is not None:
-            return found
-        methods = [m for m, each in self.all if each == path]
+    def find(self, method: str, words: Sequence[str]) -> tuple[Operation, list[str]]:
+        """Return the operation, and the words of the path that it leaves open.
+
+        Raise the problem of a wrong path, or of a wrong method.
+        """
+        node, places = self._tree, []
+        for word in words:
+            if word not in node:
+                places.append(word)
+            node = node.get(word) or node.get(..., {})
+        methods: dict[str, Operation] = node.get(None, {})
         if not methods:
             raise HttpProblem(404, "NotFound", "there is nothing here; see /openapi.json")
-        raise HttpProblem(405, "MethodNotAllowed", f"this is for {' and '.join(methods)}")
+        if method not in methods:
+            raise HttpProblem(405, "MethodNotAllowed", f"this is for {' and '.join(methods)}")
+        return methods[method], places

@@ -1,24 +1,28 @@
 """Group commit: while one flush to the disk runs, the events that come wait for the next."""
 
 import asyncio
+import os
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import apsw
+
+from tsucb.service import events
+from tsucb.service.errors import Overloaded, StoreError
 from tsucb.service.events import AnyEvent, Decided
-from tsucb.service.spool import Spool
-from tsucb.service.store import Change, Place, Store, StoreError, Written
+from tsucb.service.store import Change, Place, Store, Written
 
 MOST_ROWS = 2_000  # events of several requests that are written together
+SPOOL = "unwritten.sqlite"
+MOST_SPOOLED = 10_000  # decisions
+AWAY = "the store cannot be reached; try again later"
 
-
-class Overloaded(Exception):
-    """More waits to be written than may wait; `seconds` is when to try again."""
-
-    def __init__(self, seconds: int = 1) -> None:
-        super().__init__("the service is at its capacity; try again later")
-        self.seconds = seconds
+Entry = tuple[int, Decided]  # the number of the loop, and the decision
 
 
 class Outcome(NamedTuple):
@@ -48,158 +52,148 @@ class Submission(NamedTuple):
         """Whether it may share a transaction with others."""
         return self.change is not None and self.change.plain
 
-    def give(self, found: "Outcomes", erased: int, _: Any = None) -> None:
+    def give(self, found: Outcomes, erased: int, _: Any = None) -> None:
         """Tell whoever waits what became of the events."""
         if not self.future.done():  # the client may have gone
             known = [one.result() if isinstance(one, asyncio.Future) else one for one in found]
             self.future.set_result((known, erased))
 
 
-class Delivery(NamedTuple):
-    """What is durable now: what others wrote up to a position, then rows of this server."""
+class Flushed(NamedTuple):
+    """What is durable now: what others wrote up to a position, then a change of this server."""
 
+    written: Written
     news: Any  # what `catch_up` returned
     until: int
-    entries: Sequence[tuple[Place, int, AnyEvent]]  # place, number of the loop, event
 
 
 class Journal:
-    """Writes to a store from one thread, and delivers what the log has in its order.
+    """Writes to a store, one transaction after the other, and delivers the log in its order.
 
     Parameters
     ----------
     store
         Where to.
     deliver
-        Called in the event loop: folds what is durable now, and says what became of each event.
+        Called in the event loop with what others wrote up to a position, and the place, the number
+        of the loop and the event of every row: folds them, and says what became of each event.
     catch_up
-        Called in the thread: reads what the log has after one position up to another.
+        Called in a thread: reads what the log has after one position up to another.
     position
         Of the last event that was folded.
     spool
         Takes the decisions that are made while a shared store is away.
     most_waiting
-        Beyond it `submit` refuses.
+        Beyond it `write` refuses.
     """
 
     def __init__(
-        self, store: Store, deliver: Callable[[Delivery], Outcomes],
-        catch_up: Callable[[int, int], Any], position: int, spool: Spool,
+        self, store: Store, deliver: Callable[[Any, int, Iterable[Any]], Outcomes],
+        catch_up: Callable[[int, int], Any], position: int, spool: "Spool",
         most_waiting: int = 4_000,
     ) -> None:  # fmt: skip
         self._store, self._deliver, self._catch_up = store, deliver, catch_up
         self._delivered, self._spool, self.most_waiting = position, spool, most_waiting
-        self._loop = asyncio.get_running_loop()
-        self._submissions: list[Submission] = []
+        self._queue: deque[Submission] = deque()
+        self._wake, self._stopping = asyncio.Event(), False
         self.waiting = 0  # events that are not durable yet
-        self._wake, self._stopping = threading.Condition(), False
         self.commits = 0
         self.failed = False  # whether the store refused what it was last given
-        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
-        self._thread.start()
+        self._thread = ThreadPoolExecutor(1, "journal")
+        self._running = asyncio.create_task(self._run())
 
     async def write(
         self, change: Change | None, events: Sequence[AnyEvent] = ()
     ) -> tuple[list[Outcome], int]:
         """Write a change; return what became of its events, and how many it erased."""
-        if self.waiting + len(events) > self.most_waiting:
+        # One that is larger by itself, as a first start with many loops, does not wait for others.
+        if self.waiting and self.waiting + len(events) > self.most_waiting:
             raise Overloaded
-        future: asyncio.Future[tuple[list[Outcome], int]] = self._loop.create_future()
-        with self._wake:
-            if self._stopping:
-                raise StoreError("the service is stopping")
-            self._submissions.append(Submission(change, events, future))
-            self._wake.notify()
+        if self._stopping:
+            raise StoreError("the service is stopping")
+        future: asyncio.Future[tuple[list[Outcome], int]]
+        future = asyncio.get_running_loop().create_future()
+        self._queue.append(Submission(change, events, future))
         self.waiting += len(events)
+        self._wake.set()
         return await future
 
     async def look(self) -> None:
         """Fold what the log has by now."""
         await self.write(None)
 
-    def _next(self) -> list[Submission]:
-        """Wait for work; return what is to be written in one transaction."""
-        with self._wake:
-            while not self._submissions and not self._stopping:
-                self._wake.wait()
-            count = rows = 0
-            for submission in self._submissions:
-                rows += len(submission.events)
-                if count and (not submission.plain or rows > MOST_ROWS):
-                    break
-                count += 1
-                if not submission.plain:
-                    break
-            batch, self._submissions = self._submissions[:count], self._submissions[count:]
-            return batch
+    async def stop(self) -> None:
+        """Write what waits, and end."""
+        self._stopping = True
+        self._wake.set()
+        await self._running
+        self._thread.shutdown()
 
-    def _run(self) -> None:
-        while batch := self._next():
+    async def _run(self) -> None:
+        flushing = None
+        while flushing or self._queue or not self._stopping:
+            if flushing is None:
+                self._wake.clear()
+                if not self._queue:
+                    await self._wake.wait()
+                flushing = self._flush_next()
+                continue
+            batch, flush = flushing
             try:
-                self._commit(batch)
+                flushed = await flush
             except Exception as error:
-                self._loop.call_soon_threadsafe(self._refuse, batch, error)
-
-    def _commit(self, batch: list[Submission]) -> None:
-        if self._store.shared and self.failed and batch[0].plain:
-            self._keep(batch, StoreError("the store cannot be reached; try again later"))
-            return
-        written = Written([])
-        try:
-            if (change := batch[0].change) is not None:
-                if len(batch) > 1:
-                    rows = [row for each in batch for row in each.change.rows]  # type: ignore[union-attr]
-                    change = Change(rows)
-                written = self._store.write(change)
-            fresh = [place.position for place in written.places if place.fresh]
-            until = fresh[0] - 1 if fresh else self._store.last()
-            news = None
-            if until > self._delivered:
-                news = self._catch_up(self._delivered, until)
-        except StoreError as error:
-            if not self._store.shared or not batch[0].plain:
-                raise
-            self._keep(batch, error)
-            return
-        self._delivered = max([self._delivered, until, *fresh[-1:]])
-        self._loop.call_soon_threadsafe(self._done, batch, written, news, until)
-
-    def _keep(self, batch: list[Submission], error: StoreError) -> None:
-        """Put decisions aside while the store is away; refuse everything else."""
-        kept, rest, entries = list[Submission](), list[Submission](), list[tuple[int, Decided]]()
-        for each in batch:
-            first = each.events[0]
-            if len(each.events) == 1 and isinstance(first, Decided) and each.change is not None:
-                kept.append(each)
-                entries.append((each.change.rows[0].loop, first))
+                await self._fail(batch, error)
+                flushing = None
             else:
-                rest.append(each)
-        outcomes = []
-        try:
-            outcomes = [Outcome("kept", kept=event) for event in self._spool.add(entries)]
-        except StoreError:
-            kept, rest = [], batch
-        self._loop.call_soon_threadsafe(self._refuse, rest, error)
-        self._loop.call_soon_threadsafe(self._settle, kept, outcomes)
+                flushing = self._flush_next()  # while what is durable now is folded
+                self._settle(batch, flushed)
 
-    def _done(self, batch: list[Submission], written: Written, news: Any, until: int) -> None:
-        wrote = batch[0].change is not None
-        self.failed = self.failed and not (wrote or self._store.shared)
-        self.commits += wrote
-        rows = [row for each in batch if each.change is not None for row in each.change.rows]
-        happened = [event for each in batch for event in each.events]
-        numbers = [row.loop for row in rows]
+    def _flush_next(self) -> "tuple[list[Submission], asyncio.Future[Flushed]] | None":
+        """Begin to write what may share the next transaction; None if nothing waits."""
+        batch, rows = list[Submission](), 0
+        while self._queue:
+            following = self._queue[0]
+            rows += len(following.events)
+            if batch and not (batch[0].plain and following.plain and rows <= MOST_ROWS):
+                break
+            batch.append(self._queue.popleft())
+        if not batch:
+            return None
+        changes = [each.change for each in batch if each.change is not None]
+        change = changes[0] if changes else None
+        if len(changes) > 1:
+            change = Change([row for each in changes for row in each.rows])
+        running = asyncio.get_running_loop()
+        return batch, running.run_in_executor(self._thread, self._flush, change)
+
+    def _flush(self, change: Change | None) -> Flushed:
+        if self._store.shared and self.failed and change is not None and change.plain:
+            raise StoreError(AWAY)
+        written = Written([]) if change is None else self._store.write(change)
+        fresh = [place.position for place in written.places if place.fresh]
+        until = fresh[0] - 1 if fresh else self._store.last()
+        news = self._catch_up(self._delivered, until) if until > self._delivered else None
+        self._delivered = max([self._delivered, until, *fresh[-1:]])
+        return Flushed(written, news, until)
+
+    def _settle(self, batch: list[Submission], flushed: Flushed) -> None:
+        """Fold what is durable, and tell whoever waits for it."""
+        changes = [each.change for each in batch if each.change is not None]
+        self.failed = self.failed and not (changes or self._store.shared)
+        self.commits += bool(changes)
+        rows = [row for change in changes for row in change.rows]
         # A change that erases nothing appends nothing.
-        places = written.places or [Place(0, False)] * len(rows)
+        places = flushed.written.places or [Place(0, False)] * len(rows)
+        numbers, happened = [row.loop for row in rows], [e for each in batch for e in each.events]
         try:
-            entries = list(zip(places, numbers, happened, strict=True))
-            outcomes = self._deliver(Delivery(news, until, entries))
+            entries = zip(places, numbers, happened, strict=True)
+            outcomes = self._deliver(flushed.news, flushed.until, entries)
         except Exception as error:
             self._refuse(batch, error)
-            return
-        self._settle(batch, outcomes, written.erased)
+        else:
+            self._give(batch, outcomes, flushed.written.erased)
 
-    def _settle(self, batch: list[Submission], outcomes: "Outcomes", erased: int = 0) -> None:
+    def _give(self, batch: list[Submission], outcomes: Outcomes, erased: int = 0) -> None:
         left = iter(outcomes)
         for each in batch:
             found = [next(left) for _ in each.events]
@@ -210,16 +204,104 @@ class Journal:
             else:
                 each.give(found, erased)
 
-    def _refuse(self, batch: list[Submission], error: Exception) -> None:
+    async def _fail(self, batch: list[Submission], error: Exception) -> None:
+        """Keep decisions on this disk while a shared store is away; refuse everything else."""
+        kept, rest, entries = list[Submission](), list[Submission](), list[Entry]()
+        away = self._store.shared and isinstance(error, StoreError)
+        for each in batch:
+            first = each.events[0] if len(each.events) == 1 else None
+            if away and each.plain and isinstance(first, Decided):
+                entries.append((each.change.rows[0].loop, first))  # type: ignore[union-attr]
+                kept.append(each)
+            else:
+                rest.append(each)
         self.failed = self.failed or isinstance(error, StoreError)
+        try:
+            found = await asyncio.to_thread(self._spool.add, entries) if entries else []
+            self._give(kept, [Outcome("kept", kept=event) for event in found])
+        except StoreError:
+            rest = batch
+        self._refuse(rest, error)
+
+    def _refuse(self, batch: list[Submission], error: Exception) -> None:
         for each in batch:
             self.waiting -= len(each.events)
             if not each.future.done():  # the client may have gone
                 each.future.set_exception(error)
 
-    def stop(self) -> None:
-        """Write what waits, and end the thread; the futures are done in the event loop, after."""
-        with self._wake:
-            self._stopping = True
-            self._wake.notify()
-        self._thread.join()
+
+class Spool:
+    """Decisions made while the database is away: what `add` has taken survives a power failure.
+
+    Parameters
+    ----------
+    folder
+        Of this server alone; None keeps nothing, and takes nothing.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None) -> None:
+        self.path = None if folder is None else Path(folder) / SPOOL
+        self._entries: dict[tuple[int, str], Decided] = {}
+        self._keys: dict[tuple[int, str], Decided] = {}
+        self._lock = threading.Lock()  # the journal adds, upkeep removes
+        if self.path is not None and self.path.exists():
+            for loop, body in self._execute("SELECT loop, body FROM unwritten ORDER BY rowid"):
+                self._remember(loop, events.decode(body))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _execute(self, query: str, rows: Sequence[tuple[Any, ...]] = ((),)) -> list[Any]:
+        """Execute a statement for every row, in one transaction."""
+        assert self.path is not None
+        try:
+            self.path.touch(mode=0o600)
+            with apsw.Connection(str(self.path)) as file:
+                file.execute("CREATE TABLE IF NOT EXISTS unwritten (loop, id, body)")
+                found = file.executemany(query, rows).fetchall()
+        except (apsw.Error, OSError) as error:
+            raise StoreError(f"{self.path} could not be used: {error}") from error
+        return found
+
+    def _remember(self, loop: int, event: Decided) -> None:
+        self._entries[loop, event.id] = event
+        if event.key is not None:
+            self._keys[loop, event.key] = event
+
+    def find(self, loop: int, id: str | None, key: str | None) -> Decided | None:
+        """Return a decision that is not in the log yet, by its id or the key of its request."""
+        found = None if key is None else self._keys.get((loop, key))
+        return found if found is not None or id is None else self._entries.get((loop, id))
+
+    def entries(self) -> list[Entry]:
+        """Return all decisions, in the order in which they were made."""
+        return [(loop, event) for (loop, _), event in self._entries.items()]
+
+    def add(self, entries: list[Entry]) -> list[Decided]:
+        """Keep decisions, on the disk when this returns; return them. Blocks.
+
+        In the place of one that repeats the request of another there is that one.
+        """
+        if self.path is None or len(self) + len(entries) > MOST_SPOOLED:
+            raise StoreError(AWAY)
+        with self._lock:
+            keys, fresh, found = dict(self._keys), list[Entry](), list[Decided]()
+            for loop, event in entries:
+                known = event if event.key is None else keys.setdefault((loop, event.key), event)
+                if known is event:
+                    fresh.append((loop, event))
+                found.append(known)
+            rows = [(loop, event.id, events.encode(event)) for loop, event in fresh]
+            self._execute("INSERT INTO unwritten VALUES (?, ?, ?)", rows)
+            for loop, event in fresh:
+                self._remember(loop, event)
+            return found
+
+    def remove(self, entries: list[Entry]) -> None:
+        """Forget decisions that are in the log; others may have been added meanwhile. Blocks."""
+        with self._lock:
+            for loop, event in entries:
+                self._entries.pop((loop, event.id), None)
+                self._keys.pop((loop, event.key or ""), None)
+            rows = [(loop, event.id) for loop, event in entries]
+            self._execute("DELETE FROM unwritten WHERE loop = ? AND id = ?", rows)

@@ -3,30 +3,39 @@
 import asyncio
 import contextlib
 import logging
+import secrets
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 from tsucb.service import events
-from tsucb.service.clock import SteadyClock
-from tsucb.service.errors import Conflict, NotFound
-from tsucb.service.events import AnyEvent, Compacted, Configured, Decided, Forgot
-from tsucb.service.journal import Delivery, Journal, Outcome, Overloaded
-from tsucb.service.loop import REFUSED, REPEATED, SLOW, TAKEN, Loop
+from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
+from tsucb.service.events import (
+    Activated,
+    AnyEvent,
+    Compacted,
+    Configured,
+    Decided,
+    Forgot,
+    Rewarded,
+)
+from tsucb.service.journal import Journal, Outcome, Spool
+from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop
 from tsucb.service.relearning import Relearning
-from tsucb.service.spool import Spool
+from tsucb.service.scheduling import SteadyClock, Turns
 from tsucb.service.state import LoopHeld
 from tsucb.service.store import (
+    MODEL,
     AuditRecord,
     Change,
     Logged,
+    Place,
+    Row,
     SetAside,
     Snapshot,
     Store,
-    StoreError,
 )
-from tsucb.service.turns import Turns
 
 log = logging.getLogger("tsucb.service")
 
@@ -82,14 +91,16 @@ class Ledger:
             steady = time.monotonic if clock is time.time else clock
         self.store, self.clock, self._seed = store, SteadyClock(clock, steady), seed
         self._most_waiting, self._compare = most_waiting, compare
-        self.unwritten = Spool(folder)
+        self.folder, self.unwritten = folder, Spool(folder)
         self.loops: dict[str, Loop] = {}
         self._numbered: dict[int, Loop] = {}
         self.position = 0  # of the last event that was folded
         self.leading = False  # whether this process writes snapshots and that time passed
         self.lost: float | None = None  # since when a shared store cannot be reached
+        self.lag = 0  # events of the log that are not folded yet
         self.alerts: dict[str, str] = {}  # what somebody should look at, by what it is about
-        self._snapshots: dict[int, tuple[int, float]] = {}  # positions and times of the last ones
+        # Events folded before the last snapshots of loops, and when these were taken.
+        self._snapshots: dict[int, tuple[int, float]] = {}
         self._taken: dict[int, tuple[int, LoopHeld] | None] = {}  # by who asked for `_held`
         self._working: set[asyncio.Task[Any]] = set()
         self._saving = asyncio.Lock()  # whoever writes snapshots
@@ -166,7 +177,7 @@ class Ledger:
         self.alerts[f"event {position}"] = f"event {position} of {loop.name!r} is set aside"
         self.store.write(
             Change(
-                [events.row(loop.number, Forgot(now))],
+                [row(loop.number, Forgot(now))],
                 aside=SetAside(loop.number, position, reason),
                 audit=[AuditRecord(now, "server", "set aside", loop.name, f"{position}: {reason}")],
             )
@@ -189,13 +200,13 @@ class Ledger:
         self, change: Change, pairs: Sequence[tuple[int, AnyEvent]] = ()
     ) -> tuple[list[Outcome], int]:
         """Write a change with events of loops, fold these, and say what became of each."""
-        rows = [events.row(number, event) for number, event in pairs]
+        rows = [row(number, event) for number, event in pairs]
         happened = [event for _, event in pairs]
         return await self.journal.write(change._replace(rows=rows), happened)
 
     async def _append(self, loop: Loop, *happened: AnyEvent) -> list[Outcome]:
         """Write events of a loop."""
-        rows = [events.row(loop.number, event) for event in happened]
+        rows = [row(loop.number, event) for event in happened]
         outcomes, _ = await self.journal.write(Change(rows), happened)
         if GONE in outcomes:
             raise NotFound(f"there is no loop {loop.name!r}")
@@ -208,16 +219,18 @@ class Ledger:
             return [self.replayed(Loop(*each, self._seed), until=until) for each in loops]
         return list(self.store.read(after, until=until))
 
-    def _deliver(self, delivery: Delivery) -> "list[Outcome | asyncio.Future[Outcome]]":
+    def _deliver(
+        self, news: Any, until: int, entries: Iterable[tuple[Place, int, AnyEvent]]
+    ) -> "list[Outcome | asyncio.Future[Outcome]]":
         """Fold what is durable now; events of a slow loop in a thread, in their order."""
-        for each in delivery.news or ():
+        for each in news or ():
             if isinstance(each, Loop):
                 self._put(each)
             else:
                 self._fold(each.position, each.loop, None, each.body)
-        self.position = max(self.position, delivery.until)
+        self.position = max(self.position, until)
         outcomes: list[Outcome | asyncio.Future[Outcome]] = []
-        for place, number, event in delivery.entries:
+        for place, number, event in entries:
             if self._compare:
                 assert events.decode(events.encode(event)) == event, event
             if place.fresh:
@@ -238,8 +251,8 @@ class Ledger:
         try:
             event = events.decode(body) if event is None else event
             if loop is not None and body and isinstance(event, Decided):  # decided elsewhere
-                width = loop.width_after(event.context, (event.arm_features or {}).values())
-                loop.growing = loop.growing or loop.numbers(width) > SLOW
+                with contextlib.suppress(TooLarge):  # it was taken there
+                    loop.admit(event.context, (event.arm_features or {}).values())
         except Exception as error:
             return taken if loop is None else self._refused(loop, position, error)
         if loop is None:
@@ -288,6 +301,7 @@ class Ledger:
         """Put a loop in its place."""
         self._remove(loop.name)
         self.loops[loop.name] = self._numbered[loop.number] = loop
+        self._snapshots.pop(loop.number, None)
         return loop
 
     def _remove(self, name: str) -> None:
@@ -361,7 +375,7 @@ class Ledger:
             if taken is None:
                 return
             position, held = taken
-            self._snapshots[loop.number] = position, self.clock()
+            self._snapshots[loop.number] = loop.folded, self.clock()
             # Elsewhere: meanwhile there are requests to answer.
             snapshot = Snapshot(position, await self.turns.in_background(held.to_bytes))
             await asyncio.to_thread(self.store.save_snapshot, loop.number, snapshot, alone)
@@ -397,3 +411,18 @@ class Ledger:
 def is_relearning(event: AnyEvent) -> bool:
     """Return whether the log has to be read for an event to be folded."""
     return isinstance(event, Configured) and event.relearn
+
+
+def row(loop: int, event: AnyEvent) -> Row:
+    """Return an event of a loop as the store takes it."""
+    if isinstance(event, Decided):
+        key = None if event.key is None else f"d{event.key}"
+        return Row(loop, event.id, event.person, key, events.encode(event))
+    if isinstance(event, Rewarded):
+        # Lengths keep ids, slots and keys apart, which may hold any character.
+        name = f"r{len(event.id)}:{len(event.slot)}:{event.id}{event.slot}{event.key}"
+        return Row(loop, event.id, None, None if event.key is None else name, events.encode(event))
+    if isinstance(event, Configured) and event.relearn:
+        return Row(loop, None, None, f"{MODEL}{secrets.token_hex(8)}", events.encode(event))
+    subject = event.id if isinstance(event, Activated) else None
+    return Row(loop, subject, None, None, events.encode(event))

@@ -1,9 +1,11 @@
 """A loop: what it knows is a fold of its events, and deciding is looking at it."""
 
+import hashlib
 import heapq
 import math
+import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,23 +13,12 @@ import msgspec
 
 from tsucb.agent.decision import Decision
 from tsucb.agent.learner import Learner
-from tsucb.service.events import (
-    Activated,
-    AnyEvent,
-    ArmsChanged,
-    Compacted,
-    Condensed,
-    Configured,
-    Decided,
-    Features,
-    Forgot,
-    Imported,
-    Passed,
-    Pick,
-    Reset,
-    Rewarded,
-)
-from tsucb.service.settings import PLAIN_MODELS, LoopSettings
+from tsucb.agent.settings import MOST_CURVED_ARMS
+from tsucb.models.adaptive_curves import CURVES
+from tsucb.service import events
+from tsucb.service.errors import TooLarge
+from tsucb.service.events import AnyEvent, Decided, Features, Pick
+from tsucb.service.settings import FREE_MODEL, PLAIN_MODELS, LoopSettings
 from tsucb.service.state import (
     SNAPSHOT_VERSION,
     LoopCounts,
@@ -35,9 +26,9 @@ from tsucb.service.state import (
     OpenDecision,
     Slot,
     State,
+    Tally,
     decoded,
 )
-from tsucb.service.tally import Tally
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +71,9 @@ class Loop:
     ) -> None:
         self.name, self.number, self.seed, self._listener = name, number, seed, listener
         self.position = 0  # of the last event of this loop that was folded
-        self.settings, self._rule = LoopSettings(), (LoopSettings(), LoopSettings().rule())
+        self.folded = 0  # events, by this process
+        self.settings = LoopSettings()
+        self._rule: tuple[Any, Any, tuple[str, str]] = None, None, ("", "")
         self.arms: dict[str, str] = {}  # the names of those that are known, in their order
         self.learner: Learner | None = None  # None before the first arm
         self.now = self.created = 0.0
@@ -89,18 +82,39 @@ class Loop:
         self.stale = False  # whether another that is being made will take its place
         self.next_settings: LoopSettings | None = None  # that the other will have
         self.waiting: dict[str, OpenDecision] = {}
-        self._sized: tuple[Any, int, bool] = None, 0, False  # model, arms, whether that is slow
+        self._width: tuple[Any, int] = None, 0  # of which model
+        self._random = random.Random(seed)  # draws the holdout
         self.growing = False  # whether a decision on its way to the log makes the model a slow one
         self._deadlines: list[tuple[float, int, str]] = []
 
     @property
     def rule(self) -> Any:
         """The policy with its floor."""
+        return self._known_rule()[1]
+
+    @property
+    def rule_names(self) -> tuple[str, str]:
+        """The names of the policy and of its target."""
+        return self._known_rule()[2]
+
+    def _known_rule(self) -> tuple[Any, Any, tuple[str, str]]:
         if self._rule[0] is not self.settings:
-            self._rule = self.settings, self.settings.rule()
-        return self._rule[1]
+            rule = self.settings.rule()
+            self._rule = self.settings, rule, (rule.name, rule.target_name)
+        return self._rule
 
     # Deciding
+
+    def is_held(self, person: str | None) -> bool:
+        """Return whether a decision belongs to the holdout; the same for all of a person's."""
+        share = self.settings.holdout
+        if not share or self.settings.mode != "online":
+            return False
+        if person is None:
+            return self._random.random() < share
+        secret = self.number.to_bytes(8, "big")
+        found = hashlib.blake2b(person.encode(), digest_size=8, key=secret).digest()
+        return int.from_bytes(found, "big") < share * 2.0**64
 
     def unknown(self, arms: Iterable[str]) -> list[str]:
         """Return those of the arms that an `ArmsChanged` must add before they can be chosen."""
@@ -188,7 +202,10 @@ class Loop:
         """Return about how many numbers the model holds with this many columns."""
         if self.learner is None or self.settings.model in PLAIN_MODELS:
             return 0
-        own = (len(self.learner.arms) + more_arms) * width**2
+        arms = len(self.learner.arms) + more_arms
+        if self.settings.model == FREE_MODEL and arms <= MOST_CURVED_ARMS:
+            width += CURVES
+        own = arms * width**2
         if not self.settings.arms_come:
             return own
         shared = 1 + width + min(width**2 // 4, 1_000)  # with products of both kinds of features
@@ -197,32 +214,47 @@ class Loop:
     @property
     def width(self) -> int:
         """How many columns the model has."""
-        shape = () if self.learner is None else self.learner.model.context_shape(1)
-        return int(shape[-1]) if shape else 0
+        model = None if self.learner is None else self.learner.model
+        if self._width[0] is not model:  # else as it was
+            shape = () if model is None else model.context_shape(1)
+            self._width = model, int(shape[-1]) if shape else 0
+        return self._width[1]
 
     @property
     def is_slow(self) -> bool:
         """Whether to fold or to decide may take more than some milliseconds."""
-        if self.growing or self.learner is None:
-            return self.growing
-        now = self.learner.model, len(self.arms)
-        if self._sized[0] is not now[0] or self._sized[1] != now[1]:  # else as it was
-            self._sized = *now, self.numbers(self.width) > SLOW
-        return self._sized[2]
+        return self.growing or self.numbers(self.width) > SLOW
 
-    def most_width(self, context: Features | None, arm_features: Sequence[Features]) -> int:
-        """Return how many columns the model could have after a decision, without reading it."""
+    def admit(
+        self, context: Features | None, arm_features: Collection[Features] = (), new_arms: int = 0
+    ) -> None:
+        """Raise TooLarge before a decision makes the model larger than fits; note if it is slow."""
         # A feature has one new column at most, and there is room made for half as many again.
         longest = max(map(len, arm_features), default=0)
-        return 32 + 3 * (self.width + len(context or ()) + longest) // 2
+        width = 32 + 3 * (self.width + len(context or ()) + longest) // 2
+        if self.numbers(width, new_arms) <= min(SLOW, MOST_NUMBERS):
+            return
+        width = self._width_after(context, arm_features)
+        after = self.numbers(width, new_arms)
+        if after > MOST_NUMBERS and (new_arms or width > self.width):
+            raise TooLarge(
+                f"with {width:,} columns of features for {len(self.arms) + new_arms:,} arms the "
+                "model would be too large; use fewer names of features, fewer categories or fewer "
+                "arms"
+            )
+        self.growing = self.growing or after > SLOW
 
-    def width_after(self, context: Features | None, arm_features: Iterable[Features] = ()) -> int:
+    def _width_after(self, context: Features | None, arm_features: Collection[Features]) -> int:
         """Return how many columns the model will have after a decision in this context."""
-        if self.learner is None or self.settings.model in PLAIN_MODELS:
-            return 0
+        if self.learner is None or not (context or arm_features):
+            return self.width
         arms = {str(n): features for n, features in enumerate(arm_features)} or {"": {}}
         known = self._read(context, None)
         return self.learner.width_after(known, arms if self.settings.arms_come else None)
+
+    def noticed_changes(self) -> list[Any]:
+        """Return the last changes of rewards that the model noticed, the oldest first."""
+        return [] if self.learner is None else list(self.learner.known.noticed)
 
     def arms_summary(self) -> "pd.DataFrame":
         """Return one row per arm: pulls, open decisions, mean reward; needs a learner."""
@@ -264,29 +296,30 @@ class Loop:
         result = TAKEN
         if isinstance(event, Decided):
             result = self._decided(event, position)
-        elif isinstance(event, Rewarded):
+        elif isinstance(event, events.Rewarded):
             result = self._rewarded(event)
-        elif isinstance(event, Activated):
+        elif isinstance(event, events.Activated):
             result = self._activated(event)
-        elif isinstance(event, ArmsChanged):
+        elif isinstance(event, events.ArmsChanged):
             self._arms_changed(event)
-        elif isinstance(event, Configured):
+        elif isinstance(event, events.Configured):
             self._configured(event, position, learned)
-        elif isinstance(event, Reset):
+        elif isinstance(event, events.Reset):
             self._reset_learner()
-        elif isinstance(event, Imported):
+        elif isinstance(event, events.Imported):
             self._imported(event)
-        elif isinstance(event, Compacted):
+        elif isinstance(event, events.Compacted):
             if self.learner is not None:
                 self.learner.compact()
-        elif isinstance(event, Condensed):
+        elif isinstance(event, events.Condensed):
             self._become(decoded(event.state))
         else:
-            assert isinstance(event, Passed | Forgot)
+            assert isinstance(event, events.Passed | events.Forgot)
         self.position = position
+        self.folded += 1
         return result
 
-    def _configured(self, event: Configured, position: int, learned: "Loop | None") -> None:
+    def _configured(self, event: events.Configured, position: int, learned: "Loop | None") -> None:
         before, self.settings = self.settings, event.settings
         self.created = self.created or event.time
         alike = self.settings.learns_like(before)
@@ -298,7 +331,8 @@ class Loop:
             self.learner.follow(self.rule)
         elif event.relearn:
             assert learned is not None
-            learned.fold(Passed(event.time), position)  # the waits that ended here end there, too
+            # The waits that ended here end there, too.
+            learned.fold(events.Passed(event.time), position)
             self._take_over(learned)
             self.relearned.append(position)
         else:
@@ -312,9 +346,7 @@ class Loop:
         for id in self.waiting:
             other = learned.waiting.get(id)
             rows = {slot.name: slot.row for slot in other.slots} if other is not None else {}
-            open = self._changed(id)
-            assert open is not None
-            for slot in open.slots:
+            for slot in self._changed(id).slots:
                 slot.row = rows.get(slot.name)
 
     def _reset_learner(self) -> None:
@@ -323,7 +355,7 @@ class Loop:
         if self._listener is None and (self.arms or self.settings.arms_come):
             self.learner = self.settings.learner(list(self.arms), self.seed)
 
-    def _imported(self, event: Imported) -> None:
+    def _imported(self, event: events.Imported) -> None:
         self.waiting, self._deadlines = {}, []
         if self._listener is not None:
             return
@@ -332,7 +364,7 @@ class Loop:
         learner.reseed(self.seed)
         self.learner, self.arms = learner, {str(arm): str(arm) for arm in learner.arms}
 
-    def _arms_changed(self, event: ArmsChanged) -> None:
+    def _arms_changed(self, event: events.ArmsChanged) -> None:
         gone = [arm for arm in event.remove if arm in self.arms]
         for arm in gone:
             del self.arms[arm]
@@ -341,9 +373,7 @@ class Loop:
         if gone:  # an arm that is added by that name later is another
             for id, each in self.waiting.items():
                 if any(slot.arm in gone for slot in each.slots):
-                    open = self._changed(id)
-                    assert open is not None
-                    for slot in open.slots:
+                    for slot in self._changed(id).slots:
                         slot.row = None if slot.arm in gone else slot.row
         for arm in event.add:
             if arm in self.arms or len(self.arms) >= self.settings.most_arms:
@@ -365,7 +395,8 @@ class Loop:
             chance = pick.chances[pick.arms.index(pick.arm)]
             weight = 1.0 / (len(pick.arms) * chance)
             arm = self.arms.get(pick.arm, pick.arm)  # one string for all that wait
-            slots.append(Slot(pick.slot, arm, weight, pick.arm == pick.favourite))
+            imitated = pick.arm == pick.favourite
+            slots.append(Slot(pick.slot, arm, weight, imitated, held=event.held))
         # The wait counts from the later of the log's time and the event's.
         open = OpenDecision(position, event.time, self.now + self.settings.reward_wait, slots)
         self.counts.decisions += 1
@@ -397,20 +428,18 @@ class Loop:
                 slot.row = None
                 self.counts.refused += 1
 
-    def _changed(self, id: str) -> OpenDecision | None:
+    def _changed(self, id: str) -> OpenDecision:
         """Return a copy of an open decision that takes its place: the old one may be held."""
-        old = self.waiting.get(id)
-        if old is None:
-            return None
+        old = self.waiting[id]
         slots = [copy(slot) for slot in old.slots]
         new = self.waiting[id] = msgspec.structs.replace(old, slots=slots)
         return new
 
-    def _rewarded(self, event: Rewarded) -> str:
-        open = self._changed(event.id)
-        if open is None:
+    def _rewarded(self, event: events.Rewarded) -> str:
+        if event.id not in self.waiting:
             self.counts.late += 1
             return LATE
+        open = self._changed(event.id)
         slot = next((slot for slot in open.slots if slot.name == event.slot), None)
         if slot is None:
             self.counts.refused += 1
@@ -425,11 +454,11 @@ class Loop:
             self._close_if_done(event.id, open)
         return TAKEN
 
-    def _activated(self, event: Activated) -> str:
-        open = self._changed(event.id)
-        if open is None:
+    def _activated(self, event: events.Activated) -> str:
+        if event.id not in self.waiting:
             self.counts.late += 1
             return LATE
+        open = self._changed(event.id)
         if open.deferred is None:
             return REPEATED
         decided, open.deferred = open.deferred, None
@@ -447,7 +476,6 @@ class Loop:
         if known is None or known.deadline > self.now:  # closed before, or another by that id
             return
         open = self._changed(id)
-        assert open is not None
         del self.waiting[id]
         if open.deferred is not None:
             self.counts.never_activated += 1
@@ -477,7 +505,7 @@ class Loop:
             return
         if value is None:
             return
-        self.tally.earned(open.time, value, slot.weight, slot.imitated)
+        self.tally.earned(open.time, value, slot)
         if self.settings.mode == "logging" or self.learner is None or slot.row is None:
             return
         try:

@@ -7,10 +7,11 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from tsucb.service.connections import Door
-from tsucb.service.tally import interval
+from tsucb.service.alerts import all_alerts
+from tsucb.service.state import Span
 
 if TYPE_CHECKING:
+    from tsucb.service.application import Door
     from tsucb.service.loop import Loop
     from tsucb.service.service import Service
 
@@ -22,7 +23,7 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10
 class Metrics:
     """Counts of this process; those of loops are read from the loops."""
 
-    def __init__(self, service: "Service", door: Door) -> None:
+    def __init__(self, service: "Service", door: "Door") -> None:
         self._registry = CollectorRegistry()
         self._answers = Counter(
             "tsucb_answers", "Requests answered.", ["protocol", "status"], registry=self._registry
@@ -58,7 +59,7 @@ class Metrics:
 class _Reading:
     """Reads the service and its loops when Prometheus asks."""
 
-    def __init__(self, service: "Service", door: Door) -> None:
+    def __init__(self, service: "Service", door: "Door") -> None:
         self._service, self._door = service, door
 
     def describe(self) -> list[Metric]:
@@ -73,7 +74,8 @@ class _Reading:
             "log_position": ("Position of the last event.", service.position),
             "events_unwritten": ("Events that are not durable yet.", service.journal.waiting),
             "clock_skew_seconds": ("The machine's clock before the log's.", service.clock.skew),
-            "alerts": ("What somebody should look at; see /readyz.", len(service.alerts)),
+            "lag_events": ("Events of the log that are not folded yet.", service.lag),
+            "disk_free": ("Share of the disk that is free.", service.disk_free),
             "store_failing": ("1 if the store takes nothing.", service.failing),
             "requests": ("Requests that are being answered.", door.requests),
             "requests_limit": ("Requests beyond which more are refused.", door.limit),
@@ -88,6 +90,12 @@ class _Reading:
         }
         for name, (what, value) in counters.items():
             yield CounterMetricFamily(f"tsucb_{name}", what, value)
+        gauge = GaugeMetricFamily(
+            "tsucb_alert", "What somebody should look at; see /v1/alerts.", labels=["alert", "loop"]
+        )
+        for each in all_alerts(service):
+            gauge.add_metric([each.alert, each.loop], 1)
+        yield gauge
         yield from self._of_loops()
 
     def _of_loops(self) -> Iterator[Metric]:
@@ -107,6 +115,8 @@ class _Reading:
             ("reward_sum", "Sum of all rewards learned."),
             ("lift_low", "Lower end of the 95 % interval of the lift over random choice."),
             ("lift_high", "Upper end of that interval."),
+            ("holdout_low", "Lower end of the 95 % interval of the lift over the holdout."),
+            ("holdout_high", "Upper end of that interval."),
         ):
             gauge = GaugeMetricFamily(f"tsucb_loop_{name}", what, labels=["loop"])
             for loop_name, values in known.items():
@@ -115,14 +125,12 @@ class _Reading:
 
 
 def gauges_of(loop: "Loop") -> dict[str, float]:
-    """Return what is known of a loop now; quick, as it sums no arms."""
-    spans = list(loop.tally.spans)
-    lift, squares = sum(s.lift for s in spans), sum(s.lift_squares for s in spans)
-    _, low, high = interval(sum(s.rewards for s in spans), lift, squares)
+    """Return what is known of a loop now."""
+    whole = Span.together(list(loop.tally.spans))
     return {
         "waiting": len(loop.waiting),
         "arms": len(loop.arms),
-        "reward_sum": sum(span.total for span in spans),
-        "lift_low": low,
-        "lift_high": high,
+        "reward_sum": whole.total,
+        **dict(zip(("lift_low", "lift_high"), whole.interval()[1:], strict=True)),
+        **dict(zip(("holdout_low", "holdout_high"), whole.over_holdout()[1:], strict=True)),
     }

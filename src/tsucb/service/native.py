@@ -1,7 +1,6 @@
 """The service's own protocol: JSON under /v1/loops/."""
 
 import asyncio
-import math
 from functools import partial
 from itertools import islice
 from typing import Annotated, Any, Literal
@@ -9,16 +8,16 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from tsucb.agent.decision import Explanation
-from tsucb.service.events import Decided, Features, Pick, Rewarded, decode
-from tsucb.service.export import comparison, exported
-from tsucb.service.features import flat
+from tsucb.service.alerts import all_alerts, loop_alerts
+from tsucb.service.evaluations import comparison
+from tsucb.service.events import Decided, Features, Rewarded, decode
+from tsucb.service.export import exported
 from tsucb.service.http import Answer, Call, HttpProblem, Operations, Request, allowed, json_answer
 from tsucb.service.keys import ADMINISTER, CHOOSE, DECIDE, GRACE, LOOK, READ, Holder
 from tsucb.service.loop import Loop
+from tsucb.service.questions import ONE, Wanted, flat
 from tsucb.service.service import GivenReward, Service
 from tsucb.service.settings import LoopSettings, changed
-from tsucb.service.slots import ONE, Wanted
 
 MOST_PLACES = 100  # of a list
 MOST_EVENTS = 10_000  # in one answer
@@ -33,7 +32,7 @@ class NewLoop(msgspec.Struct, forbid_unknown_fields=True):
     arms: list[str] = []
 
 
-class Question(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class DecisionRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """What is to be decided.
 
     `arms` are the names of those to choose from, or names with features; all that are known if
@@ -136,14 +135,11 @@ class Native:
 
     async def answer(self, request: Request, holder: Holder | None) -> Answer:
         """Find the operation, check the key, and answer."""
-        words = request.path[1:]
-        name = words[1] if len(words) > 1 else None
-        id = words[3] if len(words) > 3 else ""
-        places = ("{loop}", *words[2:3], *["{id}"] * (len(words) > 3), *words[4:])
-        operation = OPERATIONS.find(request.method, (*words[:1], *(places if name else ())))
+        operation, places = OPERATIONS.find(request.method, request.path[1:])
+        name = places[0] if places else None
         holder = allowed(holder, operation.action, name)
         loop: Any = None if name is None else self.service.loop(name)
-        return await operation.perform(Call(self.service, loop, request, holder, id=id))
+        return await operation.perform(Call(self.service, loop, request, holder, places))
 
 
 # The server
@@ -185,13 +181,24 @@ async def audit(call: Call) -> Any:
     return {"audit": [record._asdict() for record in records]}
 
 
+@OPERATIONS.add("GET", "alerts", READ)
+@OPERATIONS.add("GET", f"{ALL}/alerts", READ)
+async def alerts(call: Call) -> Any:
+    """Show what somebody should look at now: no rewards, drift, lift, clock, lag, disk."""
+    if call.loop is None:
+        found = await call.service.turns.in_background(all_alerts, call.service)
+    else:
+        found = await call.service.look(call.loop, lambda: list(loop_alerts(call.loop)))
+    return {"alerts": [each._asdict() for each in found]}
+
+
 # Deciding
 
 
-@OPERATIONS.add("POST", f"{ALL}/decide", CHOOSE, body=Question, answer=DecisionAnswer)
+@OPERATIONS.add("POST", f"{ALL}/decide", CHOOSE, body=DecisionRequest, answer=DecisionAnswer)
 async def decide(call: Call) -> Any:
     """Choose an arm, or a list of them."""
-    asked: Question = call.body
+    asked: DecisionRequest = call.body
     arms, features = named_arms(asked.arms)
     slots: tuple[Wanted, ...] = ONE
     if asked.k is not None:
@@ -235,8 +242,11 @@ async def estimates(call: Call) -> Any:
     unknown = loop.unknown(arms)
     if unknown or not arms:
         raise ValueError(f"there is no arm {unknown[0]!r}" if unknown else "there are no arms")
-    pick = await call.service.look(loop, partial(loop.propose, flat(asked.context), arms))
-    return {"arms": arm_rows(pick, "", "")}
+    context = flat(asked.context)
+    pick = await call.service.look(loop, partial(loop.propose, context, arms))
+    event = Decided(0.0, "", context, [pick], *loop.rule_names)
+    rows = event.described(pick)["arms"]
+    return {"arms": [{k: v for k, v in row.items() if k != "probability"} for row in rows]}
 
 
 # Looking
@@ -400,8 +410,7 @@ def arm_summary(loop: Loop) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     if loop.learner is not None:
         for name, pulls, waiting, mean in loop.arms_summary().itertuples():
-            known = None if math.isnan(mean) else mean
-            rows.append({"arm": name, "pulls": pulls, "open": waiting, "mean_reward": known})
+            rows.append({"arm": name, "pulls": pulls, "open": waiting, "mean_reward": mean})
     return rows
 
 
@@ -416,6 +425,8 @@ def summary(loop: Loop) -> dict[str, Any]:
         "waiting": len(loop.waiting),
         "counts": {name: getattr(loop.counts, name) for name in loop.counts.__struct_fields__},
         "mean_reward": whole.total / whole.rewards if whole.rewards else None,
+        "over_random": whole.interval(),
+        "over_holdout": whole.over_holdout(),
     }
 
 
@@ -424,49 +435,8 @@ def as_json(settings: LoopSettings) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in settings.__struct_fields__}
 
 
-def arm_rows(pick: Pick, policy: str, target_name: str) -> list[dict[str, Any]]:
-    """Return what the policy saw of every arm."""
-    seen = Explanation.of(tuple(pick.arms), pick.arm, policy, target_name, pick.seen)
-    numbers = {"mean": seen.mean, "std": seen.std, "estimate": seen.estimate, "radius": seen.radius}
-    rows = []
-    for i, arm in enumerate(pick.arms):
-        row = {name: finite(values[i]) for name, values in numbers.items()}
-        rows.append({"arm": arm, **row, "ratio": finite(seen.ratio[i])})
-    return rows
-
-
 def explained(event: Decided) -> dict[str, Any]:
     """Return a decision, and why it was made."""
-    picks = []
-    for pick in event.picks:
-        seen = Explanation.of(
-            tuple(pick.arms), pick.arm, event.policy, event.target_name, pick.seen
-        )
-        rows = arm_rows(pick, event.policy, event.target_name)
-        for row, chance in zip(rows, pick.chances, strict=True):
-            row["probability"] = chance
-        picks.append(
-            {
-                "place": pick.slot or None,
-                "arm": pick.arm,
-                "favourite": pick.favourite,
-                "target": finite(seen.target),
-                "alpha": finite(seen.alpha),
-                "arms": rows,
-                "text": str(seen),
-            }
-        )
-    return {
-        "id": event.id,
-        "time": event.time,
-        "policy": event.policy,
-        "context": event.context,
-        "deferred": event.deferred,
-        "person": event.person,
-        "picks": picks,
-    }
-
-
-def finite(number: float) -> float | None:
-    """Return a number as JSON has it: None where it is not finite."""
-    return float(number) if math.isfinite(number) else None
+    picks = [{**event.described(p), "text": str(event.explanation(p))} for p in event.picks]
+    names = "id", "time", "policy", "context", "deferred", "person"
+    return {**{name: getattr(event, name) for name in names}, "picks": picks}

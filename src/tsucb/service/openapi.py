@@ -31,7 +31,7 @@ PROBLEMS = {
 
 def document() -> dict[str, Any]:
     """Return the OpenAPI document."""
-    operations = list(OPERATIONS.all.values())
+    operations = OPERATIONS.all
     types = {cls for each in operations for cls in (body_of(each), each.answer) if cls is not None}
     ordered = sorted(types, key=lambda cls: str(cls.__name__))
     _, schemas = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")

@@ -19,14 +19,13 @@ from typing import Any
 
 import psycopg
 
-from tsucb.service.errors import Conflict
+from tsucb.service.errors import Conflict, StoreError
 from tsucb.service.store import (
     Change,
     Execute,
     Place,
     Row,
     Store,
-    StoreError,
     Written,
     checksum,
     unique,

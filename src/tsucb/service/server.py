@@ -16,14 +16,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import httpx
 import msgspec
 import uvicorn
 from msgspec import Meta
 
 from tsucb.extras import require
 from tsucb.files import write_whole
-from tsucb.service.application import Application, Options
-from tsucb.service.connections import Connection
+from tsucb.service.application import Application, Connection, Options
 from tsucb.service.demo import NAME as DEMO
 from tsucb.service.demo import play
 from tsucb.service.service import Service
@@ -41,6 +41,7 @@ FIRST_LOOP = "default"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PREFIX = "TSUCB_SERVE_"
 GRACE = 10  # seconds for requests to end when the server stops
+READY_SECONDS = 4.0  # for a server to say whether it is ready
 OTHER_FILES = 100  # that the process has open beside its connections
 GARBAGE = 50_000, 20, 100  # objects, and younger collections, before garbage is looked for
 SWITCH = 0.001  # seconds, after which a thread that computes lets the event loop go on
@@ -308,6 +309,18 @@ def look_through(settings: ServerSettings, repair: bool) -> None:
     print("the log is whole")
 
 
+def is_ready(settings: ServerSettings) -> bool:
+    """Return whether the server with these settings, on this machine, answers that it is ready."""
+    if settings.host not in LOOPBACK:
+        settings = msgspec.structs.replace(settings, host="127.0.0.1")
+    try:
+        # Its certificate is for another name than this machine has for itself.
+        answer = httpx.get(f"{settings.url}/readyz", timeout=READY_SECONDS, verify=False)
+    except httpx.HTTPError:
+        return False
+    return answer.status_code == 200
+
+
 def at_terminal() -> bool:
     """Return whether a person reads what is logged."""
     return sys.stderr.isatty()
@@ -344,8 +357,3 @@ def set_up_logging(as_json: bool) -> None:
     root.handlers, root.level = [handler], logging.INFO
     for noisy in ("uvicorn.error", "httpx"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-
-
-def environment() -> Mapping[str, str]:
-    """Return the environment of this process."""
-    return os.environ

@@ -11,28 +11,15 @@ import msgspec
 
 from tsucb.agent.learner import Learner
 from tsucb.service import events
-from tsucb.service.errors import Conflict, NotFound, TooLarge
-from tsucb.service.events import (
-    Activated,
-    AnyEvent,
-    ArmsChanged,
-    Condensed,
-    Configured,
-    Decided,
-    Features,
-    Forgot,
-    Imported,
-    Passed,
-    Reset,
-    Rewarded,
-)
-from tsucb.service.journal import Outcome, Overloaded
+from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
+from tsucb.service.events import AnyEvent, Decided, Features
+from tsucb.service.journal import Outcome
 from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, ROLES, SERVER, Issued
-from tsucb.service.loop import MOST_NUMBERS, REPEATED, SLOW, Loop
+from tsucb.service.loop import REPEATED, Loop
+from tsucb.service.questions import ONE, Question, ranked_arms
 from tsucb.service.relearning import model_of
 from tsucb.service.settings import LoopSettings, changed, loop_settings
-from tsucb.service.slots import ONE, Wanted, fill, is_list, ranked_arms
-from tsucb.service.state import LoopCounts
+from tsucb.service.state import LoopCounts, Tally
 from tsucb.service.store import (
     AuditRecord,
     Change,
@@ -41,9 +28,7 @@ from tsucb.service.store import (
     Forget,
     LoopRecord,
     Store,
-    StoreError,
 )
-from tsucb.service.tally import Tally
 from tsucb.service.upkeep import Upkeep
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -103,9 +88,11 @@ class Service(Upkeep):
     ) -> Creation:  # fmt: skip
         """Return what has to be written for a new loop, and its keys."""
         loop, now = LoopRecord(secrets.randbits(62), name), self.clock()
-        pairs: list[tuple[int, AnyEvent]] = [(loop.number, Configured(now, settings, name=name))]
+        pairs: list[tuple[int, AnyEvent]] = [
+            (loop.number, events.Configured(now, settings, name=name))
+        ]
         if arms:
-            pairs.append((loop.number, ArmsChanged(now, add=list(arms))))
+            pairs.append((loop.number, events.ArmsChanged(now, add=list(arms))))
         issued = [self.keys.issue(loop, role, now) for role in ROLES]
         detail = msgspec.json.encode(settings).decode()
         change = Change(
@@ -227,7 +214,7 @@ class Service(Upkeep):
         await self.turns.in_background(settings.warm)
         relearn = relearn and loop.learner is not None and not settings.learns_like(before)
         detail = msgspec.json.encode(changes).decode()
-        event = Configured(self.clock(), settings, relearn)
+        event = events.Configured(self.clock(), settings, relearn)
         await self._administer(loop, who, "configure", detail, key, event, documents=documents)
         if relearn:
             await self._rebuilt(loop)
@@ -245,7 +232,7 @@ class Service(Upkeep):
             if arm not in loop.arms:
                 raise NotFound(f"there is no arm {arm!r}")
         self._check_room(loop, loop.unknown(add))
-        event = ArmsChanged(self.clock(), add=list(add), remove=list(remove))
+        event = events.ArmsChanged(self.clock(), add=list(add), remove=list(remove))
         detail = msgspec.json.encode({"add": list(add), "remove": list(remove)}).decode()
         await self._administer(loop, who, "arms", detail, key, event, documents=documents)
 
@@ -257,22 +244,11 @@ class Service(Upkeep):
                 "or raise most_arms"
             )
         if new:
-            self._check_growth(loop, loop.width, len(new))
-
-    def _check_growth(self, loop: Loop, width: int, new_arms: int = 0) -> None:
-        """Raise TooLarge before a model grows beyond what fits; note that it becomes a slow one."""
-        after = loop.numbers(width, new_arms)
-        if after > MOST_NUMBERS and (new_arms or width > loop.width):
-            raise TooLarge(
-                f"with {width:,} columns of features for {len(loop.arms) + new_arms:,} arms the "
-                "model would be too large; use fewer names of features, fewer categories or fewer "
-                "arms"
-            )
-        loop.growing = loop.growing or after > SLOW
+            loop.admit(None, (), len(new))
 
     async def reset(self, loop: Loop, who: str, key: str | None = None) -> None:
         """Forget what a loop has learned."""
-        await self._administer(loop, who, "reset", "", key, Reset(self.clock()))
+        await self._administer(loop, who, "reset", "", key, events.Reset(self.clock()))
 
     async def import_model(self, loop: Loop, data: bytes, who: str, key: str | None = None) -> None:
         """Let what another agent learned take the place of what a loop learned."""
@@ -292,59 +268,43 @@ class Service(Upkeep):
             )
         if len(learner.arms) > settings.most_arms:
             raise ValueError(f"it has {len(learner.arms):,} arms, more than the loop takes")
-        await self._administer(loop, who, "import", "", key, Imported(self.clock(), data))
+        await self._administer(loop, who, "import", "", key, events.Imported(self.clock(), data))
 
     # Decisions
 
     async def decide(
-        self,
-        loop: Loop,
-        context: Features | None,
-        arms: Sequence[str] | None = None,
-        *,
-        arm_features: dict[str, Features] | None = None,
-        excluded: Sequence[str] = (),
-        slots: Sequence[Wanted] = ONE,
-        id: str | None = None,
-        deferred: bool = False,
-        key: str | None = None,
-        person: str | None = None,
-        ranked: bool = False,
-        may_add: bool = True,
+        self, loop: Loop, context: Features | None, arms: Sequence[str] | None = None, **others: Any
     ) -> Decided:
-        """Decide, and return once the decision is durable.
+        """Decide, and return once the decision is durable; `others` are fields of a `Question`.
 
         A repeat, by the key of its request or while it waits by its id, gets the decision that was
         made before.
         """
-        for what, given in (("an id", id), ("a key", key), ("a person", person)):
+        asked = Question(context, arms, **others)
+        id, key = asked.id, asked.key
+        for what, given in (("an id", id), ("a key", key), ("a person", asked.person)):
             check_text(what, given)
         if (before := await self._made_before(loop, id, key)) is not None:
             return before
         if loop.full:
             raise Overloaded(int(min(max(loop.due - self.clock(), 1), 60)))
-        offered = await self._offered(loop, arms, may_add)
-        if is_list(loop, slots) and not loop.settings.is_warm(lists=True):
+        offered = await self._offered(loop, arms, asked.may_add)
+        if asked.is_list(loop) and not loop.settings.is_warm(lists=True):
             await self.turns.in_background(partial(loop.settings.warm, lists=True))
         if self.turns.waiting(loop.number) > MOST_TURNS:
             raise Overloaded
-        features = list((arm_features or {}).values())
-        for slot in slots if slots[0].features else ONE:
+        for slot in asked.slots if asked.slots[0].features else ONE:
             whole = loop.with_slot(context, slot.features)
-            if loop.numbers(loop.most_width(whole, features)) > SLOW:
-                self._check_growth(loop, loop.width_after(whole, features))
-        picks = await self.look(
-            loop, partial(fill, loop, context, offered, set(excluded), slots, arm_features)
-        )
+            loop.admit(whole, (asked.arm_features or {}).values())
+        held = loop.is_held(asked.person)
+        picks = await self.look(loop, partial(asked.fill, loop, offered, held))
         if id is None:
             id = self._new_id()
         elif key is None:
             key = self._new_id()  # ids may be used again, and writing this one may be repeated
-        ranking = ranked_arms(offered, picks[0]) if ranked else None
-        rule = loop.rule
         event = Decided(
-            self.clock(), id, context, picks, rule.name, rule.target_name, deferred, key, person,
-            arm_features, ranking,
+            self.clock(), id, context, picks, *loop.rule_names, asked.deferred, key, asked.person,
+            asked.arm_features, ranked_arms(offered, picks[0]) if asked.ranked else None, held,
         )  # fmt: skip
         (outcome,) = await self._append(loop, event)
         if outcome.kept is not None:
@@ -363,7 +323,7 @@ class Service(Upkeep):
             if not may_add:
                 raise ValueError(f"there is no arm {new[0]!r}, and this key may not add it")
             self._check_room(loop, new)
-            await self._append(loop, ArmsChanged(self.clock(), add=new))
+            await self._append(loop, events.ArmsChanged(self.clock(), add=new))
         return list(arms)
 
     def _new_id(self) -> str:
@@ -395,7 +355,7 @@ class Service(Upkeep):
     async def _repeated(self, loop: Loop, event: Decided, outcome: Outcome) -> Decided:
         """Return the decision that one in the log repeats."""
         if loop.due <= self.clock():  # as any other event, a repeat ends waits that are over
-            await self._append(loop, Passed(self.clock()))
+            await self._append(loop, events.Passed(self.clock()))
         open = loop.waiting.get(event.id)
         position = open.position if outcome.fresh and open is not None else outcome.position
         return await self._decision_at(loop, position)
@@ -413,13 +373,6 @@ class Service(Upkeep):
         """Take a reward, and return once it is durable: what became of it."""
         (found,) = await self.reward_all(loop, [GivenReward(id, slot, value, key)], strict=True)
         return str(found)
-
-    async def rewards(
-        self, loop: Loop, id: str, values: Sequence[tuple[str, float]], *, key: str | None = None
-    ) -> list[str]:
-        """Take rewards for several slots of a decision, all or none."""
-        given = [GivenReward(id, slot, value, key) for slot, value in values]
-        return [str(each) for each in await self.reward_all(loop, given, strict=True)]
 
     async def reward_all(
         self, loop: Loop, given: Sequence[GivenReward], strict: bool = False
@@ -443,7 +396,7 @@ class Service(Upkeep):
                 errors.append(error)
         now = self.clock()
         happened = [
-            Rewarded(now, reward.id, float(reward.value), reward.slot, reward.key)
+            events.Rewarded(now, reward.id, float(reward.value), reward.slot, reward.key)
             for reward, error in zip(given, errors, strict=True)
             if error is None
         ]
@@ -469,13 +422,16 @@ class Service(Upkeep):
         """Put a deferred decision to use."""
         if id not in loop.waiting:
             await self.decision(loop, id)
-        return (await self._append(loop, Activated(self.clock(), id)))[0].result
+        return (await self._append(loop, events.Activated(self.clock(), id)))[0].result
 
     async def decision(self, loop: Loop, id: str) -> Decided:
         """Return the decision that waits by an id, or else the last one made by it."""
         if (open := loop.waiting.get(id)) is not None:
             return await self._decision_at(loop, open.position)
-        return last_decision(await self.history(loop, id), id)
+        for event in reversed(await self.history(loop, id)):
+            if isinstance(event, Decided):
+                return event
+        raise NotFound(f"there is no decision {id!r}")
 
     async def history(self, loop: Loop, id: str) -> list[AnyEvent]:
         """Return everything that happened to a decision."""
@@ -514,7 +470,7 @@ class Service(Upkeep):
         forget = Forget(loop.number, subjects, person)
         async with self._busy[loop.number]:
             # Who was forgotten is not written down.
-            event = Forgot(self.clock())
+            event = events.Forgot(self.clock())
             erased = await self._administer(loop, who, "forget", "", key, event, forget=forget)
             await self._rebuilt(loop)
         return erased
@@ -543,9 +499,11 @@ class Service(Upkeep):
             )
             body = await self.turns.in_background(held._replace(state=state).to_bytes)
             now = self.clock()
-            body = events.encode(Condensed(now, body))
+            body = events.encode(events.Condensed(now, body))
             condense = Condense(number, position, body, count, position)
-            await self._administer(loop, who, "clear", "", key, Forgot(now), condense=condense)
+            await self._administer(
+                loop, who, "clear", "", key, events.Forgot(now), condense=condense
+            )
             await self._rebuilt(loop)
 
 
@@ -567,14 +525,6 @@ def keys_by_role(issued: Sequence[Issued]) -> dict[str, str]:
 def file_arms(loop: int, arms: Sequence[str]) -> Document:
     """Return the document with the arms that a file names."""
     return Document(loop, *FILE_ARMS, msgspec.json.encode(list(arms)))
-
-
-def last_decision(history: Sequence[AnyEvent], id: str) -> Decided:
-    """Return the last decision of a history."""
-    for event in reversed(history):
-        if isinstance(event, Decided):
-            return event
-    raise NotFound(f"there is no decision {id!r}")
 
 
 def check_loop(name: str) -> None:

@@ -51,7 +51,7 @@ class LoopSettings(
     ] = FREE_MODEL
     policy: Annotated[
         str, Meta(max_length=40, description="The rule that chooses, by its name.")
-    ] = "TS-UCB(10)"
+    ] = "TS-UCB(1)"
     exploration: Annotated[
         Share,
         Meta(
@@ -59,6 +59,14 @@ class LoopSettings(
             "be evaluated."
         ),
     ] = 0.05
+    holdout: Annotated[
+        Share,
+        Meta(
+            description="This share of decisions always plays the baseline, the first arm offered: "
+            "what the loop earns more is measured against it. All decisions of a person are in it, "
+            "or none."
+        ),
+    ] = 0.0
     reward_wait: Annotated[
         float,
         Meta(
@@ -121,8 +129,9 @@ class LoopSettings(
     def __post_init__(self) -> None:
         if isinstance(named_policy(self.policy), Exploring):
             raise ValueError("give the floor as exploration, not with the policy")
-        numbers = (self.exploration, self.reward_wait, self.forgetting, self.default_reward or 0.0)
-        if not all(math.isfinite(number) for number in (*numbers, *(self.reward_range or ()))):
+        numbers = (self.exploration, self.holdout, self.reward_wait, self.forgetting)
+        others = (self.default_reward or 0.0, *(self.reward_range or ()))
+        if not all(math.isfinite(number) for number in (*numbers, *others)):
             raise ValueError("the numbers of the settings must be finite")
         if self.reward_range is not None and not self.reward_range[0] < self.reward_range[1]:
             raise ValueError("reward_range is the least and the largest reward, in this order")

@@ -10,8 +10,8 @@ from typing import Any
 
 import apsw
 
-from tsucb.service.errors import Conflict
-from tsucb.service.store import COLUMNS, Execute, Place, Row, Store, StoreError, checksum
+from tsucb.service.errors import Conflict, StoreError
+from tsucb.service.store import COLUMNS, Execute, Place, Row, Store, checksum
 
 try:
     import fcntl
@@ -189,7 +189,7 @@ def check_version(version: str) -> None:
 
     >>> check_version("3.51.2")
     Traceback (most recent call last):
-    tsucb.service.store.StoreError: SQLite 3.51.2 can lose committed writes; upgrade apsw ...
+    tsucb.service.errors.StoreError: SQLite 3.51.2 can lose committed writes; upgrade apsw ...
     """
     major, minor, patch = (int(part) for part in version.split(".")[:3])
     if major * 1_000_000 + minor * 1_000 + patch < LEAST_VERSION:

@@ -6,16 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from tsucb.service.errors import Conflict
+from tsucb.service.errors import Conflict, StoreError
 
 FORMAT = 2
 KEPT_SNAPSHOTS = 2
 CHUNK = 5_000  # events read, or deleted, at a time
 PIECE = 256_000  # bytes of a snapshot that are written together
-
-
-class StoreError(Exception):
-    """The store could not do what was asked; nothing was acknowledged."""
 
 
 class Row(NamedTuple):

@@ -10,18 +10,22 @@ from typing import Any
 import msgspec
 
 from tsucb.service import events
-from tsucb.service.events import Compacted, Condensed, Configured, Passed
-from tsucb.service.journal import Overloaded
+from tsucb.service.alerts import free_share
+from tsucb.service.errors import Overloaded, StoreError
+from tsucb.service.events import Compacted, Condensed, Configured, Decided, Passed
+from tsucb.service.journal import Entry
 from tsucb.service.keys import Keys
 from tsucb.service.ledger import Ledger
 from tsucb.service.loop import Loop
 from tsucb.service.relearning import Relearning
-from tsucb.service.spool import Entry
-from tsucb.service.store import AuditRecord, Change, Condense, Store, StoreError
+from tsucb.service.store import AuditRecord, Change, Condense, Store
 
 log = logging.getLogger("tsucb.service")
 
+# A snapshot is due after this many events of a loop; after so many seconds, if there were some.
 SNAPSHOT_EVENTS, SNAPSHOT_SECONDS = 50_000, 60.0
+SOME_EVENTS, SNAPSHOT_HOURS = 500, 3_600.0  # where there were fewer, after this many seconds
+AT_LEAST, PARTS = 200, 20  # loops that a look goes through; of more, this part
 TICK = 0.25  # seconds between looks at what is due
 PATIENCE = 20  # such looks, until what others wrote must be known here
 AT_ONCE = 500  # decisions made without the store that are written together
@@ -42,7 +46,7 @@ class Upkeep(Ledger):
         self._ticking: asyncio.Task[None] | None = None
         self._looking = asyncio.Lock()  # one looks at what is due at a time
         self._looked: dict[int, float] = {}  # when a loop was looked through for what is too old
-        self._swept = 0.0
+        self._swept, self._next = 0.0, 0  # the next loop to look at
         # Whoever replaces a whole loop, by its number; whoever makes a loop, by 0.
         self._busy: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -77,7 +81,7 @@ class Upkeep(Ledger):
             self.alerts[sentence] = sentence
 
     async def stop(self) -> None:
-        """Finish what was begun, and leave a snapshot of every loop."""
+        """Finish what was begun, and leave a snapshot of every loop that has changed."""
         self.ready = False
         if self._ticking is not None:
             self._ticking.cancel()
@@ -89,12 +93,11 @@ class Upkeep(Ledger):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        if self.leading:
-            for loop in list(self.loops.values()):
+        for loop in list(self.loops.values()) if self.leading else ():
+            if loop.folded != self._snapshots.get(loop.number, (0, 0.0))[0]:
                 with contextlib.suppress(StoreError, Overloaded, LookupError):
                     await self.store_snapshot(loop)
-        await asyncio.to_thread(self.journal.stop)
-        await asyncio.sleep(0)  # what the journal has just written is folded
+        await self.journal.stop()
         await asyncio.to_thread(self.store.resign)
         await self.turns.finish()
         if len(self.unwritten):
@@ -130,23 +133,29 @@ class Upkeep(Ledger):
         now = self.clock()
         if not self.leading:
             return
-        loops = [x for x in self.loops.values() if not self.turns.waiting(x.number)]
-        due = [loop.number for loop in loops if loop.due <= now]
+        loops = list(self.loops.values())
+        due = [x.number for x in loops if x.due <= now and not self.turns.waiting(x.number)]
         if due:
             await self._write(Change(), [(number, Passed(now)) for number in due])
-        for loop in list(self.loops.values()):
-            position, when = self._snapshots.get(loop.number, (loop.position, now))
-            self._snapshots.setdefault(loop.number, (position, when))
-            news = loop.position - position
-            due_now = news >= SNAPSHOT_EVENTS or (news and now - when >= SNAPSHOT_SECONDS)
-            if due_now and not self._saving.locked():
-                self._begin(self._store_due(loop))
-            if now - self._looked.get(loop.number, 0.0) >= RETENTION_SECONDS:
-                self._looked[loop.number] = now
-                self._begin(self._delete_due(loop))
+        some = max(AT_LEAST, len(loops) // PARTS)
+        for loop in loops[self._next : self._next + some]:
+            self._look_at(loop, now)
+        self._next = self._next + some if self._next + some < len(loops) else 0
         if now - self._swept >= RETENTION_SECONDS:
             self._swept = now
             await asyncio.to_thread(self.store.sweep)
+
+    def _look_at(self, loop: Loop, now: float) -> None:
+        """Begin to take a snapshot that is due, and to delete what is too old."""
+        folded, when = self._snapshots.setdefault(loop.number, (loop.folded, now))
+        news = loop.folded - folded
+        pause = SNAPSHOT_SECONDS if news >= SOME_EVENTS else SNAPSHOT_HOURS
+        is_due = news >= SNAPSHOT_EVENTS or (news and now - when >= pause)
+        if is_due and not self._saving.locked():
+            self._begin(self._store_due(loop))
+        if now - self._looked.get(loop.number, 0.0) >= RETENTION_SECONDS:
+            self._looked[loop.number] = now
+            self._begin(self._delete_due(loop))
 
     async def _store_due(self, loop: Loop) -> None:
         try:
@@ -176,6 +185,7 @@ class Upkeep(Ledger):
             self.clock.follow(time, forward=True)
         elif time is not None:
             self.clock.follow(None, forward=not any(x.waiting for x in self.loops.values()))
+        self.lag = await asyncio.to_thread(self.store.last) - self.position
         await self.journal.look()
         known = dict(self.loops)
         numbers = await asyncio.to_thread(self.store.loops)
@@ -204,13 +214,18 @@ class Upkeep(Ledger):
         """Return the decisions that the log does not have; blocks.
 
         Where another server decided for a repeat of the request, both decisions were acknowledged:
-        this one is written without the key, which is the other's.
+        this one is written without the key, which is the other's. If the client gave the id, it can
+        only be rewarded as one decision: the one that is in the log stands.
         """
         found = []
         for number, event in entries:
-            if event in [events.decode(row.body) for row in self.store.about(number, event.id)]:
+            history = [events.decode(row.body) for row in self.store.about(number, event.id)]
+            if event in history:
                 continue
             if event.key is not None and self.store.keyed(number, f"d{event.key}") is not None:
+                if any(isinstance(each, Decided) and each.key == event.key for each in history):
+                    log.warning("another server decided %r, too; its decision stands", event.id)
+                    continue
                 event = msgspec.structs.replace(event, key=None)
             found.append((number, event))
         return found
@@ -220,6 +235,11 @@ class Upkeep(Ledger):
         if self.store.shared and self.lost is None:
             self.lost = self.clock()
             log.error("the store is lost, deciding from event %d on: %s", self.position, error)
+
+    @property
+    def disk_free(self) -> float:
+        """The share of this server's disk that is free."""
+        return free_share(self.folder)
 
     @property
     def failing(self) -> bool:

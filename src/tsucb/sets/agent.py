@@ -45,7 +45,7 @@ class SetAgent:
     model
         With one θ for all arms, as `arms.model(noise=…)` of a curve makes it, or `tsucb.Linear`.
     policy
-        `TSUCB(10)` by default.
+        `TSUCB(1)` by default.
     seed
         For decisions that can be repeated.
 
@@ -64,7 +64,7 @@ class SetAgent:
     ) -> None:
         check_model(model, check_set("arms", arms))
         self.arms, self.model = arms, model
-        self.policy = check_policy(TSUCB(10) if policy is None else policy)
+        self.policy = check_policy(TSUCB() if policy is None else policy)
         self.state = model.start(1)
         self.rewards = 0
         self._rng = np.random.default_rng(seed)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsucb.compiler import Plain, class_of, compiled, held, in_compiled_code, offers, shared
+from tsucb.compiler.memory import borrowed
 from tsucb.environments.environment import advance, begin, reward
 from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers
@@ -19,11 +20,12 @@ def play(environment, world, player, first, last, record, world_stream, policy_s
 
     Return the last step played.
     """
-    model, state, regret = player.model, player.state, record.regret[0]
+    problem, place, who = borrowed(environment), borrowed(world), borrowed(player)
+    model, state, regret = who.model, who.state, record.regret[0]
     world_rng, policy_rng = world_stream.rng, policy_stream.rng
     mark, played = np.searchsorted(record.checkpoints, first), last
     for t in range(first, last + 1):
-        arm, lost = one_step(environment, world, player, t, world_rng, policy_rng)
+        arm, lost = one_step(problem, place, who, t, world_rng, policy_rng)
         regret += lost
         if record.arms.size > 0:
             record.arms[t - 1] = arm

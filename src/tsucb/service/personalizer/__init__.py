@@ -9,12 +9,10 @@ exploration percentage = floor, learning settings = policy, apprentice mode = th
 
 | module | what it has |
 |---|---|
-| `routes` | which operation a path stands for, in which generation |
+| `routes` | which operation a path stands for, in which generation; times as clients write them |
 | `events` | rank, reward, activate, for one place or several |
-| `configuration`, `policies` | the settings of a loop, and those of learning |
-| `records` | what was learned, the log, and which features matter |
-| `evaluations` | what the log says about other policies |
-| `times` | times and durations as clients write them |
+| `configuration` | the settings of a loop and of learning; what was learned, and the log |
+| `evaluations` | what the log says about other policies, and which features matter |
 """
 
 from typing import Any
@@ -25,16 +23,12 @@ from tsucb.service.errors import NotFound, TooLarge
 from tsucb.service.evaluations import Evaluations
 from tsucb.service.http import Answer, Call, HttpProblem, Request, allowed, json_answer
 from tsucb.service.keys import Holder
-from tsucb.service.personalizer import (  # whose operations are in ROUTES then
-    configuration as configuration,
-)
+from tsucb.service.personalizer import configuration as configuration  # adds to ROUTES
+from tsucb.service.personalizer import evaluations as evaluations
 from tsucb.service.personalizer import events as events
-from tsucb.service.personalizer import policies as policies
-from tsucb.service.personalizer import records as records
 from tsucb.service.personalizer.routes import ROUTES, generation, original_url
 from tsucb.service.service import Service
 
-ID_AT = {"events": 1, "evaluations": 1, "featureImportances": 1, "multislot": 2}  # in the path
 # Errors that other parts of the service name otherwise.
 WORDS = {
     "NotFound": "ResourceNotFound",
@@ -56,23 +50,15 @@ class Personalizer:
     def problem(self, problem: HttpProblem) -> Answer:
         """Return an error as this protocol has it."""
         code = WORDS.get(problem.code, problem.code)
-        error: dict[str, Any] = {
-            "code": code,
-            "message": problem.message,
-            "target": None,
-            "details": [],
-            "innerError": None,
-        }
+        error: dict[str, Any] = {"code": code, "message": problem.message}
+        error |= {"target": None, "details": [], "innerError": None}
         headers = [*problem.headers, (b"x-ms-error-code", code.encode())]
         return json_answer({"error": error}, problem.status, headers)
 
     async def answer(self, request: Request, holder: Holder | None) -> Answer:
         """Find the operation and the generation, check the key, and answer."""
         version, words = generation(request)
-        id, pattern, place = "", tuple(words), ID_AT.get(words[0] if words else "", 0)
-        if place and len(words) > place:
-            id, pattern = words[place], (*words[:place], "*", *words[place + 1 :])
-        route = ROUTES.find(request.method, pattern)
+        route, places = ROUTES.find(request.method, words)
         if holder is None:
             message = "give a key of a loop in Ocp-Apim-Subscription-Key; this is none"
             raise HttpProblem(401, "Unauthorized", message)
@@ -81,9 +67,9 @@ class Personalizer:
             raise HttpProblem(403, "OperationNotAllowed", message)
         allowed(holder, route.action, holder.loop)
         loop = self.service.loop(holder.loop)
-        if not id and "*" in pattern:
+        if "" in places:
             raise HttpProblem(400, route.code, "the id is empty")
-        call = Call(self.service, loop, request, holder, None, id, version, self.evaluations)
+        call = Call(self.service, loop, request, holder, places, None, version, self)
         try:
             answer = await route.perform(call)
         except NotFound as error:

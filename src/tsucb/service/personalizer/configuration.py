@@ -1,21 +1,24 @@
-"""The settings of a loop, in Personalizer's words."""
+"""The settings of a loop and of learning, in Personalizer's words; the model and the log."""
 
+import json
 from typing import Any
 
 import msgspec
 
-from tsucb.service.http import Call, HttpProblem, encode
-from tsucb.service.keys import ADMINISTER
+from tsucb.service.errors import NotFound
+from tsucb.service.http import Answer, Call, HttpProblem, encode
+from tsucb.service.keys import ADMINISTER, DECIDE
 from tsucb.service.personalizer.events import REWARDS, check_reward
-from tsucb.service.personalizer.routes import ROUTES
-from tsucb.service.personalizer.times import duration, seconds_of, timestamp
-from tsucb.service.settings import changed
+from tsucb.service.personalizer.routes import ROUTES, WHO, duration, seconds_of, timestamp
+from tsucb.service.settings import LoopSettings, changed
 from tsucb.service.store import Document
 
+SERVICE, POLICY = "configurations/service", "configurations/policy"
 LEAST_WAIT, LONGEST_WAIT = 5.0, 172_800.0  # seconds
 FOREVER = -1  # days for which logs are kept
 MODES = {"Online": "online", "Apprentice": "apprentice", "LoggingOnly": "logging"}
-PATH = "configurations/service"
+AGGREGATIONS = {"earliest": "first", "sum": "sum"}
+LEARNING = ("policy", "model", "forgetting")
 EXTRAS = "personalizer"  # the document with settings that have no counterpart
 PLAIN_EXTRAS: dict[str, Any] = {
     "modelExportFrequency": "PT5M",
@@ -26,13 +29,31 @@ PLAIN_EXTRAS: dict[str, Any] = {
 }
 
 
-@ROUTES.add("GET", PATH, ADMINISTER)
+class PolicyContract(msgspec.Struct):
+    """Learning settings."""
+
+    name: str
+    arguments: str
+
+
+class PolicyReference(msgspec.Struct, rename="camel"):
+    """Learning settings of an evaluation."""
+
+    evaluation_id: str
+    policy_name: str
+
+
+def theirs(words: dict[str, str], ours: str) -> str:
+    """Return their word for one of ours."""
+    return next(name for name, value in words.items() if value == ours)
+
+
+@ROUTES.add("GET", SERVICE, ADMINISTER)
 async def configuration(call: Call) -> Any:
     """Return the settings in Personalizer's words."""
     loop = call.service.loop(call.loop.name)
     settings = loop.settings
     whole = await call.service.look(loop, loop.tally.whole)
-    modes = {ours: theirs for theirs, ours in MODES.items()}
     metrics = {
         "numberOfEvents": whole.rewards,
         "sumOfRewards": whole.total,
@@ -42,7 +63,7 @@ async def configuration(call: Call) -> Any:
     return {
         "rewardWaitTime": duration(settings.reward_wait),
         "defaultReward": settings.default_reward or 0.0,
-        "rewardAggregation": "earliest" if settings.aggregation == "first" else "sum",
+        "rewardAggregation": theirs(AGGREGATIONS, settings.aggregation),
         "explorationPercentage": settings.exploration,
         **PLAIN_EXTRAS,
         "lastConfigurationEditDate": timestamp(loop.created),
@@ -50,7 +71,7 @@ async def configuration(call: Call) -> Any:
         "autoOptimizationStartDate": timestamp(loop.created),
         **await extras_of(call),
         "logRetentionDays": settings.retention_days or FOREVER,
-        "learningMode": modes[settings.mode],
+        "learningMode": theirs(MODES, settings.mode),
         "latestApprenticeModeMetrics": {
             **metrics,
             "startTime": timestamp(loop.created),
@@ -62,11 +83,11 @@ async def configuration(call: Call) -> Any:
 
 async def extras_of(call: Call) -> dict[str, Any]:
     """Return the settings that have no counterpart here, as they were last given."""
-    found = (await call.service.documents(call.loop, EXTRAS)).get(EXTRAS)
-    return {} if found is None else msgspec.json.decode(found, type=dict[str, Any])
+    found = (await call.service.documents(call.loop, EXTRAS)).get(EXTRAS, b"{}")
+    return msgspec.json.decode(found, type=dict[str, Any])
 
 
-@ROUTES.add("PUT", PATH, ADMINISTER, body=dict[str, Any], code="InvalidServiceConfiguration")
+@ROUTES.add("PUT", SERVICE, ADMINISTER, body=dict[str, Any], code="InvalidServiceConfiguration")
 async def configure(call: Call) -> Any:
     """Change settings; what is not given stays."""
     given, loop = call.body, call.loop
@@ -76,7 +97,7 @@ async def configure(call: Call) -> Any:
     extras = {**await extras_of(call), **extras}
     extras["lastConfigurationEditDate"] = timestamp(call.service.clock())
     document = Document(loop.number, EXTRAS, EXTRAS, encode(extras))
-    await call.service.configure(loop, changes, "personalizer", documents=[document])
+    await call.service.configure(loop, changes, WHO, documents=[document])
     return await configuration(call)
 
 
@@ -85,19 +106,17 @@ def changes_of(given: dict[str, Any]) -> dict[str, Any]:
     # Its clients report what went well, and leave the rest to the default reward.
     changes: dict[str, Any] = {"reward_range": REWARDS, "learn_early": False}
     if "rewardWaitTime" in given:
-        seconds = seconds_of(given["rewardWaitTime"])
-        if not LEAST_WAIT <= seconds <= LONGEST_WAIT:
+        changes["reward_wait"] = seconds_of(given["rewardWaitTime"])
+        if not LEAST_WAIT <= changes["reward_wait"] <= LONGEST_WAIT:
             message = "rewardWaitTime must be 5 seconds to 2 days"
             raise HttpProblem(400, "InvalidRewardWaitTime", message)
-        changes["reward_wait"] = seconds
     if "defaultReward" in given:
         changes["default_reward"] = given["defaultReward"]
         check_reward(float(given["defaultReward"]))
     if "rewardAggregation" in given:
-        words = {"earliest": "first", "sum": "sum"}
-        if given["rewardAggregation"] not in words:
+        if given["rewardAggregation"] not in AGGREGATIONS:
             raise ValueError("rewardAggregation is earliest or sum")
-        changes["aggregation"] = words[given["rewardAggregation"]]
+        changes["aggregation"] = AGGREGATIONS[given["rewardAggregation"]]
     if "explorationPercentage" in given:
         changes["exploration"] = given["explorationPercentage"]
     if given.get("learningMode") is not None:
@@ -116,3 +135,127 @@ def changes_of(given: dict[str, Any]) -> dict[str, Any]:
             raise HttpProblem(400, "InvalidLogRetentionDays", message)
         changes["retention_days"] = None if days == FOREVER else days
     return changes
+
+
+# Policies, which its clients know as learning settings
+
+
+@ROUTES.add("GET", POLICY, ADMINISTER)
+async def policy(call: Call) -> Any:
+    """Return the learning settings: the policy's name, and what else decides how it learns."""
+    return policy_contract(call.loop.settings)
+
+
+@ROUTES.add("PUT", POLICY, ADMINISTER, body=PolicyContract, code="InvalidPolicyConfiguration")
+async def set_policy(call: Call) -> Any:
+    """Change the learning settings."""
+    changes = learning_settings(call.body.arguments)
+    return policy_contract(await call.service.configure(call.loop, changes, WHO))
+
+
+@ROUTES.add("DELETE", POLICY, ADMINISTER)
+async def reset_policy(call: Call) -> Any:
+    """Return to the policy and the forgetting that a loop begins with; its model stays."""
+    changes = {name: getattr(LoopSettings(), name) for name in ("policy", "forgetting")}
+    return policy_contract(await call.service.configure(call.loop, changes, WHO))
+
+
+@ROUTES.add(
+    "POST", "configurations/applyFromEvaluation", ADMINISTER, body=PolicyReference,
+    code="LearningSettingsNotFound",
+)  # fmt: skip
+async def apply(call: Call) -> None:
+    """Take over the learning settings of an evaluation."""
+    name = call.body.policy_name
+    evaluation = await call.protocol.evaluations.get(call.loop, call.body.evaluation_id)
+    found = [each for each in evaluation.policies if each.name == name]
+    if not found or found[0].source in ("Baseline", "Random"):
+        message = f"the evaluation has no learning settings {name!r} to apply"
+        raise HttpProblem(404, "LearningSettingsNotFound", message)
+    if found[0].source != "Online":
+        await call.service.configure(call.loop, learning_settings(found[0].arguments), WHO)
+
+
+def policy_contract(settings: LoopSettings) -> dict[str, str]:
+    """Return the learning settings of a loop."""
+    arguments = {name: getattr(settings, name) for name in LEARNING}
+    return {"name": settings.policy, "arguments": json.dumps(arguments)}
+
+
+def learning_settings(arguments: str) -> dict[str, Any]:
+    """Return learning settings, JSON as `policy` returns it or a policy's name, as our settings.
+
+    >>> learning_settings("TS-UCB(100)")
+    {'policy': 'TS-UCB(100)'}
+    """
+    if arguments.lstrip().startswith("--"):
+        raise ValueError(
+            "these are arguments of Vowpal Wabbit, which does not run here; give the name of a "
+            'policy, such as TS-UCB(10), or {"policy": "TS-UCB(10)", "forgetting": 0.999}'
+        )
+    changes: dict[str, Any] = {"policy": arguments.strip()}
+    if arguments.lstrip().startswith("{"):
+        changes = msgspec.json.decode(arguments, type=dict[str, Any])
+    unknown = [name for name in changes if name not in LEARNING]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is no learning setting; they are {', '.join(LEARNING)}")
+    changed(LoopSettings(), changes)
+    return changes
+
+
+# What was learned, and the log it was learned from
+
+
+@ROUTES.add("GET", "model", ADMINISTER)
+async def model(call: Call) -> Answer:
+    """Return what was learned, as a file of this library."""
+    if call.loop.learner is None:
+        raise NotFound("there is no model yet; nothing was ranked")
+    held = await call.service.look(call.loop, call.loop.learner.hold)
+    data = await call.service.turns.in_background(held.to_bytes)
+    return Answer(200, data, b"application/octet-stream")
+
+
+@ROUTES.add("PUT", "model", ADMINISTER, code="InvalidModelImportFormat")
+async def set_model(call: Call) -> None:
+    """Take over a file that `model` returned."""
+    if not call.request.body.startswith(b"tsucb "):
+        raise ValueError(
+            "only models exported from this service can be imported, not Vowpal Wabbit's"
+        )
+    await call.service.import_model(call.loop, call.request.body, WHO)
+
+
+@ROUTES.add("DELETE", "model", ADMINISTER, code="ModelResetFailed")
+async def reset_model(call: Call) -> None:
+    """Forget what was learned."""
+    await call.service.reset(call.loop, WHO)
+
+
+@ROUTES.add("GET", "model/properties", ADMINISTER)
+async def model_properties(call: Call) -> Any:
+    """Return when the model was made, and when it learned last."""
+    found = {"creationTime": call.loop.created, "lastModifiedTime": call.loop.now}
+    return {name: timestamp(time) for name, time in found.items()}
+
+
+@ROUTES.add("GET", "logs/properties", ADMINISTER)
+async def log_properties(call: Call) -> Any:
+    """Return from when to when the log is."""
+    if not call.loop.counts.decisions:
+        raise HttpProblem(404, "LogsPropertiesNotFound", "the log holds no events")
+    return {"dateRange": {"from": timestamp(call.loop.created), "to": timestamp(call.loop.now)}}
+
+
+@ROUTES.add("DELETE", "logs", ADMINISTER)
+async def delete_logs(call: Call) -> None:
+    """Delete the log; what was learned stays."""
+    await call.service.clear(call.loop, WHO)
+
+
+@ROUTES.add("POST", "logs/interactions", DECIDE)
+@ROUTES.add("POST", "logs/observations", DECIDE)
+async def refuse_log(call: Call) -> None:
+    """Refuse logs of local inference: FlatBuffers that only Azure's own code writes."""
+    message = "logs of local inference (FlatBuffers) cannot be read here; call rank and reward"
+    raise HttpProblem(403, "OperationNotAllowed", message)

@@ -1,18 +1,30 @@
-"""Evaluations on the log, in both forms that clients know."""
+"""Evaluations on the log, in both forms that clients know, and which features matter."""
 
 import math
+from collections.abc import Sequence
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 import msgspec
 
-from tsucb.service.evaluations import Evaluation
-from tsucb.service.http import Call, HttpProblem, json_answer
+from tsucb.service.evaluations import SUGGESTED, Evaluation, EvaluationSpan, importances
+from tsucb.service.http import Call, HttpProblem, encode, json_answer
 from tsucb.service.keys import ADMINISTER
-from tsucb.service.personalizer.policies import PolicyContract, learning_settings
-from tsucb.service.personalizer.routes import CURRENT, ROUTES, paged
-from tsucb.service.personalizer.times import duration, seconds_since, timestamp
+from tsucb.service.personalizer.configuration import PolicyContract, learning_settings
+from tsucb.service.personalizer.routes import (
+    CURRENT,
+    ROUTES,
+    duration,
+    paged,
+    seconds_since,
+    timestamp,
+)
+from tsucb.service.service import check_text
 
 WRONG = "InvalidEvaluationContract"
+KIND, ONE = "importance", "featureImportances/{id}"
+STATUSES = {"Succeeded": "completed", "Running": "pending", "Failed": "failed"}  # of v1.x
 
 
 class EvaluationContract(msgspec.Struct, rename="camel"):
@@ -27,7 +39,7 @@ class EvaluationContract(msgspec.Struct, rename="camel"):
 
 
 @ROUTES.add("POST", "evaluations", ADMINISTER, body=EvaluationContract, code=WRONG)
-@ROUTES.add("PUT", "evaluations/*", ADMINISTER, body=EvaluationContract, code=WRONG)
+@ROUTES.add("PUT", "evaluations/{id}", ADMINISTER, body=EvaluationContract, code=WRONG)
 async def put_evaluation(call: Call) -> Any:
     """Begin an evaluation; it is done in the background."""
     asked: EvaluationContract = call.body
@@ -40,10 +52,11 @@ async def put_evaluation(call: Call) -> Any:
             raise HttpProblem(400, "DuplicateCustomPolicyNames", f"{policy.name!r} is there twice")
         learning_settings(policy.arguments)
         policies[policy.name] = policy.arguments
-    explore = asked.enable_offline_experimentation or asked.enable_policy_optimization
-    evaluation = await call.evaluations.begin(
-        call.loop, call.id or None, asked.name, start, end, policies, bool(explore)
-    )
+    if asked.enable_offline_experimentation or asked.enable_policy_optimization:
+        policies = {**SUGGESTED, **policies}
+    id = call.id if call.places else ""
+    evaluation = Evaluation(id, asked.name, start, end, call.service.clock(), policies)
+    await call.protocol.evaluations.begin(call.loop, evaluation)
     if call.version == CURRENT:
         return evaluation_2022(evaluation)
     where = f"{call.request.raw_path.decode('latin-1').rstrip('/')}/{evaluation.id}"
@@ -53,16 +66,16 @@ async def put_evaluation(call: Call) -> Any:
 @ROUTES.add("GET", "evaluations", ADMINISTER)
 async def list_evaluations(call: Call) -> Any:
     """List all evaluations."""
-    found = await call.evaluations.all(call.loop)
+    found = (await call.protocol.evaluations.all(call.loop)).values()
     if call.version != CURRENT:
         return [evaluation_v1(each) for each in found]
     return paged([evaluation_2022(each) for each in found], call.request)
 
 
-@ROUTES.add("GET", "evaluations/*", ADMINISTER, code="InvalidRequest")
+@ROUTES.add("GET", "evaluations/{id}", ADMINISTER, code="InvalidRequest")
 async def get_evaluation(call: Call) -> Any:
     """Return one evaluation, with its results over time."""
-    evaluation = await call.evaluations.get(call.loop, call.id)
+    evaluation = await call.protocol.evaluations.get(call.loop, call.id)
     if call.version != CURRENT:
         return evaluation_v1(evaluation)
     query = call.request.query
@@ -79,15 +92,27 @@ async def get_evaluation(call: Call) -> Any:
     return {**evaluation_2022(evaluation), "content": content}
 
 
-@ROUTES.add("DELETE", "evaluations/*", ADMINISTER)
+@ROUTES.add("DELETE", "evaluations/{id}", ADMINISTER)
 async def delete_evaluation(call: Call) -> None:
     """Delete an evaluation."""
-    await call.evaluations.delete(call.loop, call.id)
+    await call.protocol.evaluations.delete(call.loop, call.id)
+
+
+def both(evaluation: Evaluation) -> dict[str, Any]:
+    """Return what both forms of an evaluation have."""
+    return {
+        "id": evaluation.id,
+        "name": evaluation.name,
+        "startTime": timestamp(evaluation.start),
+        "endTime": timestamp(evaluation.end),
+        "evaluationType": "Manual",
+        "optimalPolicy": evaluation.best,
+        "creationTime": timestamp(evaluation.created),
+    }
 
 
 def evaluation_v1(evaluation: Evaluation) -> dict[str, Any]:
     """Return an evaluation as the generations v1.x have it."""
-    status = {"Succeeded": "completed", "Running": "pending", "Failed": "failed"}
     results = [
         {
             "name": policy.name,
@@ -98,22 +123,16 @@ def evaluation_v1(evaluation: Evaluation) -> dict[str, Any]:
         }
         for policy in evaluation.policies
     ]
-    return {
-        "id": evaluation.id,
-        "name": evaluation.name,
-        "startTime": timestamp(evaluation.start),
-        "endTime": timestamp(evaluation.end),
-        "jobId": evaluation.id,
-        "status": status[evaluation.status],
-        "policyResults": results,
-        "featureImportance": [],
-        "evaluationType": "Manual",
-        "optimalPolicy": evaluation.best,
-        "creationTime": timestamp(evaluation.created),
-    }
+    status = {"jobId": evaluation.id, "status": STATUSES[evaluation.status]}
+    return {**both(evaluation), **status, "policyResults": results, "featureImportance": []}
 
 
-def summary_v1(start: float, minutes: int, spans: list[Any]) -> dict[str, Any]:
+def evaluation_2022(evaluation: Evaluation) -> dict[str, Any]:
+    """Return an evaluation as the generation of 2022 has it, without results."""
+    return {**both(evaluation), "status": evaluation.status, "description": evaluation.note}
+
+
+def summary_v1(start: float, minutes: int, spans: Sequence[EvaluationSpan]) -> dict[str, Any]:
     """Return the sums over stretches of time."""
     count = sum(span.count for span in spans)
     total, squares = sum(span.total for span in spans), sum(span.squares for span in spans)
@@ -132,55 +151,81 @@ def summary_v1(start: float, minutes: int, spans: list[Any]) -> dict[str, Any]:
     }
 
 
-def evaluation_2022(evaluation: Evaluation) -> dict[str, Any]:
-    """Return an evaluation as the generation of 2022 has it, without results."""
-    return {
-        "id": evaluation.id,
-        "name": evaluation.name,
-        "startTime": timestamp(evaluation.start),
-        "endTime": timestamp(evaluation.end),
-        "status": evaluation.status,
-        "evaluationType": "Manual",
-        "description": evaluation.note,
-        "optimalPolicy": evaluation.best,
-        "creationTime": timestamp(evaluation.created),
-    }
+def expected(spans: Sequence[EvaluationSpan]) -> dict[str, Any]:
+    """Return the mean over stretches of time, and its interval."""
+    found = summary_v1(0.0, 0, spans)
+    mean, half = found["averageReward"], found["confidenceInterval"]
+    return {"expectedReward": mean, "confidenceInterval": [mean - half, mean + half]}
 
 
 def series_2022(
     evaluation: Evaluation, start: float, end: float, minutes: int, expanding: bool
 ) -> dict[str, Any]:
     """Return the results over time."""
-    value = []
+    value, length = [], 60.0 * minutes
     for policy in evaluation.policies:
         spans = [span for span in policy.spans if start <= span.start < end]
-        data, so_far = [], []
-        groups: dict[int, list[Any]] = {}
-        for span in spans:
-            groups.setdefault(int(span.start // (60 * minutes)), []).append(span)
-        for number, group in groups.items():
-            so_far += group
-            found = summary_v1(0.0, 0, so_far if expanding else group)
-            data.append({"timeStamp": timestamp(60.0 * minutes * number), **expected(found)})
+        data, so_far = list[Any](), list[EvaluationSpan]()
+        for number, group in groupby(spans, lambda span: span.start // length):
+            so_far = so_far * expanding + list(group)
+            data.append({"timeStamp": timestamp(length * number), **expected(so_far)})
         value.append(
             {
                 "name": policy.name,
                 "arguments": policy.arguments,
                 "policySource": policy.source,
                 "slotId": "",
-                "summary": expected(summary_v1(0.0, 0, spans)),
+                "summary": expected(spans),
                 "timeseries": {"data": data},
             }
         )
-    return {
-        "startTime": timestamp(start),
-        "endTime": timestamp(end),
-        "intervalInMinutes": minutes,
-        "value": value,
+    ends = {"startTime": timestamp(start), "endTime": timestamp(end)}
+    return {**ends, "intervalInMinutes": minutes, "value": value}
+
+
+# Which features matter
+
+
+async def all_importances(call: Call) -> dict[str, Any]:
+    """Return what was found out about features, by id."""
+    found = await call.service.documents(call.loop, KIND)
+    return {id: msgspec.json.decode(body) for id, body in found.items()}
+
+
+@ROUTES.add("GET", "featureImportances", ADMINISTER)
+async def list_importances(call: Call) -> Any:
+    """List all of them."""
+    return paged(list((await all_importances(call)).values()), call.request)
+
+
+@ROUTES.add("PUT", ONE, ADMINISTER, body=EvaluationContract, code=WRONG)
+async def put_importance(call: Call) -> Any:
+    """Find out at once which features matter now."""
+    check_text("the id of a feature importance", call.id)
+    found = {
+        "id": call.id,
+        "name": call.body.name,
+        "startTime": call.body.start_time,
+        "endTime": call.body.end_time,
+        "creationTime": timestamp(call.service.clock()),
+        "status": "Succeeded",
+        "featureScores": await call.service.look(call.loop, partial(importances, call.loop)),
     }
+    await call.service.put_document(call.loop, KIND, call.id, encode(found))
+    return found
 
 
-def expected(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return the mean and its interval."""
-    mean, half = summary["averageReward"], summary["confidenceInterval"]
-    return {"expectedReward": mean, "confidenceInterval": [mean - half, mean + half]}
+@ROUTES.add("GET", ONE, ADMINISTER)
+async def get_importance(call: Call) -> Any:
+    """Return one of them."""
+    found = (await all_importances(call)).get(call.id)
+    if found is None:
+        message = f"there is no feature importance {call.id!r}"
+        raise HttpProblem(404, "EvaluationNotFound", message)
+    return found
+
+
+@ROUTES.add("DELETE", ONE, ADMINISTER)
+async def delete_importance(call: Call) -> None:
+    """Delete one of them."""
+    await call.service.delete_document(call.loop, KIND, call.id)

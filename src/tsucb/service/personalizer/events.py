@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 
 from tsucb.service.errors import NotFound
-from tsucb.service.features import flat
 from tsucb.service.http import Call, Request
 from tsucb.service.keys import DECIDE
 from tsucb.service.loop import LATE
 from tsucb.service.personalizer.routes import ROUTES
-from tsucb.service.slots import Wanted
+from tsucb.service.questions import ONE, Wanted, flat
+from tsucb.service.service import GivenReward
 
 MOST_ACTIONS = 50
 REWARDS = (-1.0, 1.0)
@@ -84,7 +84,7 @@ class RankResponse(msgspec.Struct, rename="camel"):
 @ROUTES.add("POST", "rank", DECIDE, body=RankRequest, status=201, code=WRONG_RANK)
 async def rank(call: Call) -> Any:
     """Rank the actions."""
-    event = await decided(call, (Wanted(),))
+    event = await decided(call, ONE)
     pick = event.picks[0]
     chances = dict(zip(pick.arms, pick.chances, strict=True))
     ranking = [Ranked(arm, chances.get(arm, 0.0)) for arm in event.ranking or pick.arms]
@@ -122,10 +122,7 @@ async def decided(call: Call, slots: tuple[Wanted, ...]) -> Any:
     arms = [action.id for action in asked.actions]
     if len(set(arms)) < len(arms):
         raise ValueError("every action needs an id of its own")
-    features = {}
-    for action in asked.actions:
-        if (found := flat(action.features)) is not None:
-            features[action.id] = found
+    features = {a.id: found for a in asked.actions if (found := flat(a.features)) is not None}
     return await call.service.decide(
         call.loop, flat(asked.context_features), arms, arm_features=features or None,
         excluded=asked.excluded_actions or (), slots=slots, id=asked.event_id or None,
@@ -133,7 +130,7 @@ async def decided(call: Call, slots: tuple[Wanted, ...]) -> Any:
     )  # fmt: skip
 
 
-@ROUTES.add("POST", "events/*/reward", DECIDE, body=Reward, code=WRONG_REWARD)
+@ROUTES.add("POST", "events/{id}/reward", DECIDE, body=Reward, code=WRONG_REWARD)
 async def reward(call: Call) -> None:
     """Take the reward of an event; a late one is logged."""
     check_reward(call.body.value)
@@ -141,7 +138,7 @@ async def reward(call: Call) -> None:
     await call.service.reward(call.loop, call.id, call.body.value, key=key)
 
 
-@ROUTES.add("POST", "multislot/events/*/reward", DECIDE, body=SlotRewards, code=WRONG_REWARD)
+@ROUTES.add("POST", "multislot/events/{id}/reward", DECIDE, body=SlotRewards, code=WRONG_REWARD)
 async def reward_slots(call: Call) -> None:
     """Take the rewards of slots."""
     given = call.body.reward
@@ -149,12 +146,13 @@ async def reward_slots(call: Call) -> None:
         raise ValueError("there is no reward; give at least one slotId with its value")
     for each in given:
         check_reward(each.value)
-    values = [(each.slot_id, each.value) for each in given]
-    await call.service.rewards(call.loop, call.id, values, key=repeat_key(call.request))
+    key = repeat_key(call.request)
+    rewards = [GivenReward(call.id, each.slot_id, each.value, key) for each in given]
+    await call.service.reward_all(call.loop, rewards, strict=True)
 
 
-@ROUTES.add("POST", "events/*/activate", DECIDE, code=WRONG_ID)
-@ROUTES.add("POST", "multislot/events/*/activate", DECIDE, code=WRONG_ID)
+@ROUTES.add("POST", "events/{id}/activate", DECIDE, code=WRONG_ID)
+@ROUTES.add("POST", "multislot/events/{id}/activate", DECIDE, code=WRONG_ID)
 async def activate(call: Call) -> None:
     """Put a deferred event to use, within the wait."""
     loop, id = call.loop, call.id

@@ -1,14 +1,14 @@
-"""The operations of the protocol, by their paths, and what they have in common."""
+"""The operations by their paths, the generations of the protocol, and times as clients write."""
 
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 from tsucb.service.http import Headers, HttpProblem, Operations, Request
 
 CURRENT = "2022-09-01-preview"
-
-
-ROUTES = Operations()  # with "*" for the id in a path
+WHO = "personalizer"  # in the audit trail
+ROUTES = Operations()
 
 
 def generation(request: Request) -> tuple[str, list[str]]:
@@ -49,3 +49,60 @@ def paged(rows: list[Any], request: Request) -> dict[str, Any]:
         base = request.raw_path.decode("latin-1")
         answer["nextLink"] = f"{base}?api-version={CURRENT}&skip={skip + top}&top={top}"
     return answer
+
+
+def timestamp(seconds: float) -> str:
+    """Return a time as ISO 8601 has it.
+
+    >>> timestamp(0)
+    '1970-01-01T00:00:00Z'
+    """
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds_since(text: str) -> float:
+    """Return a time of ISO 8601 in seconds since 1970.
+
+    >>> seconds_since("1970-01-01T01:00:00.000Z")
+    3600.0
+    """
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        message = f"{text[:40]!r} is no time; give one such as 2026-01-31T12:00:00Z"
+        raise ValueError(message) from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def duration(seconds: float) -> str:
+    """Return a stretch of time as ISO 8601 has it.
+
+    >>> duration(600), duration(90_061), duration(0.5)
+    ('PT10M', 'P1DT1H1M1S', 'PT0.5S')
+    """
+    days, rest = divmod(seconds, 86_400)
+    hours, rest = divmod(rest, 3_600)
+    minutes, rest = divmod(rest, 60)
+    time = "".join(f"{n:g}{unit}" for n, unit in ((hours, "H"), (minutes, "M"), (rest, "S")) if n)
+    text = (f"{days:g}D" if days else "") + (f"T{time}" if time else "")
+    return f"P{text or 'T0S'}"
+
+
+# Days, hours, minutes, seconds: of ISO 8601, and as .NET writes them.
+DURATIONS = (
+    re.compile(r"P(?!$)(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?)?"),
+    re.compile(r"(?:(\d+)\.)?(\d+):(\d+):(\d+)"),
+)
+
+
+def seconds_of(text: Any) -> float:
+    """Return a stretch of time in seconds.
+
+    >>> seconds_of("PT10M"), seconds_of("P1DT2H"), seconds_of("00:10:00"), seconds_of("1.00:00:00")
+    (600.0, 93600.0, 600.0, 86400.0)
+    """
+    for form in DURATIONS:
+        if isinstance(text, str) and text != "PT" and (match := form.fullmatch(text)):
+            days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+            return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    raise ValueError(f"{str(text)[:40]!r} is no duration; give one such as PT10M")

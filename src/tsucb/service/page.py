@@ -1,0 +1,339 @@
+"""The page: what a browser shows of the service, and what no protocol answers.
+
+Whoever enters gives a key once; the browser then has a cookie that means nothing elsewhere, and
+works for as long as the key does. Cookies are for these pages alone: the protocols do not take
+them, so no other site can make a browser speak to them.
+"""
+
+import secrets
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tsucb.pages.render import asset, render
+from tsucb.service import openapi, views
+from tsucb.service.alerts import all_alerts, loop_alerts
+from tsucb.service.errors import NotFound
+from tsucb.service.evaluations import comparison
+from tsucb.service.export import recent
+from tsucb.service.http import (
+    Answer,
+    Call,
+    HttpProblem,
+    Operations,
+    Request,
+    allowed,
+    json_answer,
+)
+from tsucb.service.keys import ADMINISTER, GRANTS, READ, Holder, hashed
+from tsucb.service.loop import Loop
+from tsucb.service.metrics import Metrics
+from tsucb.service.service import Service
+from tsucb.service.settings import LoopSettings
+
+COOKIE = "tsucb"
+SESSION = 12 * 3_600.0  # seconds that an entry is good for
+LINK = 3_600.0  # seconds that a link which lets in is good for
+MOST_SESSIONS = 1_000
+RECENT = 4_000  # events that a page looks at
+MOST_COMPARED = 20_000  # events that an evaluation from the page looks at
+AT_ONCE = 60  # loops on a page
+
+HTML = b"text/html; charset=utf-8"
+STATIC = {"style.css": b"text/css; charset=utf-8", "page.js": b"text/javascript; charset=utf-8"}
+SAFE = [
+    (
+        b"content-security-policy",
+        b"default-src 'none'; style-src 'self'; script-src 'self'; img-src data:; "
+        b"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+    (b"x-frame-options", b"DENY"),
+]
+PAGES = Operations()  # for those who have entered
+ALL = "loops/{loop}"
+
+
+class Session(NamedTuple):
+    """Someone who entered: the hash of the key, and until when."""
+
+    key: bytes
+    until: float
+
+
+class Page:
+    """Answers what no protocol answers."""
+
+    def __init__(self, service: Service, metrics: Metrics, is_ready: Callable[[], bool]) -> None:
+        self.service, self.metrics, self._is_ready = service, metrics, is_ready
+        self.sessions: dict[str, Session] = {}
+        self.links: dict[str, float] = {}  # that let in whoever has them, until when
+        self.document = openapi.document()
+
+    def link(self) -> str:
+        """Return the path of a link that lets in once, within an hour, as the server."""
+        token = secrets.token_urlsafe(24)
+        self.links[token] = self.service.clock() + LINK
+        return f"/login?once={token}"
+
+    def holder_of(self, request: Request) -> Holder | None:
+        """Return who entered, by the cookie; None if the key is no longer valid."""
+        cookies = dict(
+            part.strip().partition("=")[::2] for part in request.header(b"cookie").split(";")
+        )
+        session, now = self.sessions.get(cookies.get(COOKIE, "")), self.service.clock()
+        if session is None or session.until <= now:
+            return None
+        return self.service.keys.holder_by_hash(session.key, now)
+
+    def problem(self, problem: HttpProblem) -> Answer:
+        """Return an error as a page."""
+        if problem.status == 401:
+            return shown("login.html", 401, wrong=False)
+        status, message = problem.status, problem.message
+        answer = shown("problem.html", status, status_code=status, message=message)
+        return answer._replace(headers=[*answer.headers, *problem.headers])
+
+    async def answer(self, request: Request, holder: Holder | None) -> Answer:
+        """Find the page."""
+        word = request.path[0]
+        if word in STATIC:
+            return Answer(200, asset(word).encode(), STATIC[word])
+        if word in ("healthz", "readyz"):
+            return self.health(word)
+        if not self._is_ready():
+            raise HttpProblem(503, "NotReady", "the service is starting; try again soon")
+        if word == "metrics":
+            allowed(holder, READ, None)
+            text = await self.service.turns.in_background(self.metrics.text)
+            return Answer(200, text, b"text/plain; version=0.0.4; charset=utf-8")
+        if word == "openapi.json":
+            return json_answer(self.document)
+        if word in ("login", "logout"):
+            return self.enter(request) if word == "login" else self.leave(request)
+        holder = holder or self.holder_of(request)
+        if holder is None or not holder.may(READ, holder.loop):
+            raise HttpProblem(401, "Unauthorized", "enter first")
+        site = request.header(b"sec-fetch-site")
+        if request.method == "POST" and site not in ("same-origin", ""):
+            raise HttpProblem(403, "Forbidden", "another site sent this form")
+        try:
+            operation, places = PAGES.find(request.method, request.path)
+        except HttpProblem:
+            raise NotFound("there is no such page") from None
+        name = places[0] if places else None
+        if name is not None or operation.action == ADMINISTER:
+            allowed(holder, operation.action, name)
+        loop: Any = None if name is None else self.service.loop(name)
+        call = Call(self.service, loop, request, holder, places, request.form, protocol=self)
+        if loop is None or request.method == "GET":
+            found: Answer = await operation.function(call)
+            return found
+        try:
+            more = await operation.function(call)
+        except (ValueError, TypeError, LookupError, msgspec.ValidationError) as error:
+            more = {"wrong": str(error), "status": 400}
+        return more if isinstance(more, Answer) else await show_loop(call, **more)
+
+    def health(self, word: str) -> Answer:
+        """Answer whether the process lives (healthz), or can decide (readyz)."""
+        service, ready = self.service, self._is_ready()
+        state: dict[str, Any] = {
+            "ready": ready,
+            "store": "working" if ready and not service.failing else "failing",
+            "position": service.position,
+            "leads": service.leading,
+            "unwritten": len(service.unwritten),
+            "clock_skew": round(service.clock.skew, 1),
+            "alerts": len(service.alerts),  # which name loops: the page says what they are
+        }
+        if service.lost is not None:
+            state["deciding"] = "from what was known when the store was lost"
+            state["lost_seconds"] = service.clock() - service.lost
+        # Without the database of all servers this one still decides: nobody else would do better.
+        decides = state["store"] == "working" or service.store.shared
+        return json_answer(state, 200 if word == "healthz" or (ready and decides) else 503)
+
+    def enter(self, request: Request) -> Answer:
+        """Take a key, or a link that works once."""
+        now, keys = self.service.clock(), self.service.keys
+        key: bytes | None = None
+        if request.method == "POST":
+            key = hashed(request.form.get("key", "").strip())
+        elif "once" in request.query:
+            if self.links.pop(request.query["once"], 0.0) > now:
+                key = keys.newest(None, ADMINISTER)
+        else:
+            return shown("login.html", wrong=False)
+        holder = None if key is None else keys.holder_by_hash(key, now)
+        if key is None or holder is None or not holder.may(READ, holder.loop):
+            return shown("login.html", 401, wrong=True)
+        self.sessions = {t: s for t, s in self.sessions.items() if s.until > now}
+        if len(self.sessions) >= MOST_SESSIONS:
+            self.sessions.clear()
+        token = secrets.token_urlsafe(32)
+        self.sessions[token] = Session(key, now + SESSION)
+        secure = "; Secure" if request.secure else ""
+        cookie = (
+            f"{COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/; Max-Age={SESSION:.0f}{secure}"
+        )
+        # A page of its own and no redirection: a strict cookie does not follow those from outside.
+        body = b'<meta http-equiv="refresh" content="0; url=/">'
+        return Answer(200, body, HTML, [*SAFE, (b"set-cookie", cookie.encode())])
+
+    def leave(self, request: Request) -> Answer:
+        """Forget who entered."""
+        cookie = request.header(b"cookie")
+        self.sessions = {t: s for t, s in self.sessions.items() if t not in cookie}
+        return shown("login.html", wrong=False)
+
+
+@PAGES.add("GET", "", READ)
+async def all_loops(call: Call) -> Answer:
+    """Show the loops, some at a time, or those whose name contains a text."""
+    service, holder, query = call.service, call.holder, call.request.query
+    wanted, number = query.get("q", ""), query.get("page", "1")
+    is_server = holder.may(ADMINISTER, None)
+    names = sorted(name for name in service.loops if holder.may(READ, name) and wanted in name)
+    first = AT_ONCE * (int(number) - 1) if number.isdecimal() and int(number) > 0 else 0
+    return shown(
+        "loops.html",
+        who=holder.loop or "server",
+        cards=[views.card(service.loops[n]) for n in names[first : first + AT_ONCE]],
+        q=wanted,
+        page=first // AT_ONCE + 1,
+        pages=max(-(-len(names) // AT_ONCE), 1),
+        count=len(names),
+        is_server=is_server,
+        alerts=await service.turns.in_background(all_alerts, service) if is_server else [],
+    )
+
+
+@PAGES.add("GET", "api", READ)
+async def api(call: Call) -> Answer:
+    """Show the operations of the native protocol."""
+    who, document = call.holder.loop or "server", call.protocol.document
+    return shown("api.html", who=who, document=document, encode=pretty)
+
+
+@PAGES.add("POST", "loops", ADMINISTER)
+async def create(call: Call) -> Answer:
+    """Make a loop."""
+    name, arms = call.body.get("name", ""), views.listed(call.body.get("arms", ""))
+    keys = await call.service.create(name, LoopSettings(), arms, call.holder.name)
+    return shown("keys.html", who="server", name=name, keys=keys, is_new=True)
+
+
+@PAGES.add("POST", "keys", ADMINISTER)
+async def rotate_server_key(call: Call) -> Answer:
+    """Issue a new key of the server; the old one works for another day."""
+    key = await call.service.issue_key(None, ADMINISTER, call.holder.name)
+    return shown("keys.html", who="server", name="server", keys={"server": key}, is_new=False)
+
+
+@PAGES.add("GET", ALL, READ)
+async def show_loop(call: Call, **more: Any) -> Answer:
+    """Show a loop, and what a form did to it."""
+    loop = call.service.loop(call.loop.name)  # which may be another by now
+    view = await call.service.look(loop, partial(views.LoopView.of, loop))
+    return await call.service.turns.in_background(loop_page, call, loop, view, more)
+
+
+def loop_page(call: Call, loop: Loop, view: views.LoopView, more: dict[str, Any]) -> Answer:
+    """Render the page of a loop; blocks."""
+    from tsucb.logs.live import Live
+
+    events = list(call.service.newest(loop, RECENT))
+    try:
+        calibration = Live.of(recent(call.service, loop, RECENT)).calibration()
+    except ValueError:  # no decisions yet
+        calibration = None
+    values = {"done": "", "wrong": "", "keys": None, "compared": None, "form": {}, **more}
+    return shown(
+        "loop.html",
+        values.pop("status", 200),
+        who=call.holder.loop or "server",
+        view=view,
+        alerts=list(loop_alerts(loop)),
+        policies=views.POLICIES,
+        recent=views.decisions(events),
+        calibration=calibration,
+        gain=views.gain(events) if view.settings.mode == "apprentice" else None,
+        fields=views.setting_fields(view.settings),
+        roles=list(GRANTS),
+        can_change=call.holder.may(ADMINISTER, view.name),
+        **values,
+    )
+
+
+@PAGES.add("POST", f"{ALL}/settings", ADMINISTER)
+async def change_settings(call: Call) -> dict[str, Any]:
+    """Change some settings."""
+    changes = views.form_changes(call.loop.settings, call.body)
+    if not changes:
+        return {"done": "Nothing to change."}
+    await call.service.configure(call.loop, changes, call.holder.name)
+    return {"done": f"Changed: {', '.join(changes).replace('_', ' ')}."}
+
+
+@PAGES.add("POST", f"{ALL}/arms", ADMINISTER)
+async def change_arms(call: Call) -> dict[str, Any]:
+    """Add arms, or remove one."""
+    form = call.body
+    add, remove = views.listed(form.get("add", "")), [form["remove"]] if "remove" in form else []
+    await call.service.change_arms(call.loop, add, remove, call.holder.name)
+    return {"done": f"Removed {remove[0]}." if remove else f"Added {', '.join(add)}."}
+
+
+@PAGES.add("POST", f"{ALL}/keys", ADMINISTER)
+async def rotate_key(call: Call) -> dict[str, Any]:
+    """Issue a key."""
+    role = call.body.get("role", "")
+    return {"keys": {role: await call.service.issue_key(call.loop, role, call.holder.name)}}
+
+
+@PAGES.add("POST", f"{ALL}/evaluate", ADMINISTER)
+async def evaluate(call: Call) -> dict[str, Any]:
+    """Compare another configuration on the log."""
+    policy, forgetting = call.body.get("policy", ""), call.body.get("forgetting", "1")
+    if not policy:
+        raise ValueError("give the policy that is to be compared")
+    agents = {policy: {"policy": policy, "forgetting": float(forgetting)}}
+    found = await call.service.turns.in_background(
+        comparison, call.service, call.loop, agents, MOST_COMPARED
+    )
+    return {"compared": found, "form": call.body}
+
+
+@PAGES.add("POST", f"{ALL}/reset", ADMINISTER)
+async def reset(call: Call) -> dict[str, Any]:
+    """Forget what was learned."""
+    check_confirmed(call)
+    await call.service.reset(call.loop, call.holder.name)
+    return {"done": "What the loop had learned is forgotten; its log is still there."}
+
+
+@PAGES.add("POST", f"{ALL}/delete", ADMINISTER)
+async def delete(call: Call) -> Answer:
+    """Delete a loop."""
+    check_confirmed(call)
+    await call.service.delete(call.loop.name, call.holder.name)
+    return Answer(303, b"", HTML, [*SAFE, (b"location", b"/")])
+
+
+def check_confirmed(call: Call) -> None:
+    """Raise ValueError unless the name of the loop was typed."""
+    if call.body.get("confirm", "") != call.loop.name:
+        raise ValueError(f"type the name of the loop, {call.loop.name}, to confirm")
+
+
+def shown(template: str, status: int = 200, **values: Any) -> Answer:
+    """Return a page."""
+    page = render(f"service/{template}", **{"who": "", **values})
+    return Answer(status, page.encode(), HTML, SAFE)
+
+
+def pretty(value: Any) -> str:
+    """Return a value as JSON for people."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

@@ -1,0 +1,197 @@
+"""What a decision is asked for: features as clients send them, arms, and the slots to fill."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from tsucb.service.events import Features, Pick
+from tsucb.service.loop import Loop
+
+DEEPEST = 8  # objects within objects
+MOST = 1_000  # features of one context, arm or slot
+LONGEST = 1_000  # characters of a name or a text
+
+
+class Wanted(NamedTuple):
+    """A slot to be filled: its name, its features, and which arms it must not have."""
+
+    name: str = ""
+    features: Features | None = None
+    excluded: Sequence[str] = ()
+    baseline: str | None = None
+
+
+ONE = (Wanted(),)
+
+
+class Question(msgspec.Struct, frozen=True, gc=False):
+    """What is to be decided, in whatever protocol it was asked.
+
+    Parameters
+    ----------
+    context : features, flat
+    arms : those to choose from, None for all that are known
+    arm_features : of the arms that have some
+    excluded : arms that must not be chosen
+    slots : the places to fill, none with an arm of another
+    id : of the decision, None for a new one
+    deferred : whether it only counts once it is activated
+    key : of the request, by which a repeat of it is recognised
+    person : whose decision it is, by which it can be deleted
+    ranked : whether all arms are wanted in order
+    may_add : whether arms that are not known are added
+    """
+
+    context: Features | None = None
+    arms: Sequence[str] | None = None
+    arm_features: dict[str, Features] | None = None
+    excluded: Sequence[str] = ()
+    slots: Sequence[Wanted] = ONE
+    id: str | None = None
+    deferred: bool = False
+    key: str | None = None
+    person: str | None = None
+    ranked: bool = False
+    may_add: bool = True
+
+    def is_list(self, loop: Loop) -> bool:
+        """Return whether the slots are the places of one list."""
+        slots = self.slots
+        plain = len(slots) > 1 and all(slot == Wanted(slot.name) for slot in slots)
+        return plain and loop.settings.mode == "online"
+
+    def fill(self, loop: Loop, offered: Sequence[str], held: bool = False) -> list[Pick]:
+        """Choose an arm for every slot, none twice; where `held`, the baseline.
+
+        Slots that are all alike are one list of the learner's. Those with features, exclusions or a
+        baseline of their own, and those of the holdout, are filled one after the other, each from
+        what is left.
+        """
+        picks = self._chosen(loop, offered, held)
+        share = loop.settings.holdout if loop.settings.mode == "online" else 0.0
+        return with_holdout(picks, self.slots, share) if share else picks
+
+    def _chosen(self, loop: Loop, offered: Sequence[str], held: bool) -> list[Pick]:
+        """Return what the policy chooses, with the probabilities that it has without holdout."""
+        excluded, slots = set(self.excluded), self.slots
+        if self.is_list(loop) and not held:
+            left = [arm for arm in offered if arm not in excluded]
+            if len(left) < len(slots):
+                name = slots[len(left)].name
+                raise ValueError(f"there is no arm to choose for slot {name!r}; offer at least one")
+            names = [slot.name for slot in slots]
+            return loop.propose_list(self.context, left, names, self.arm_features)
+        picks: list[Pick] = []
+        for slot in slots:
+            taken = excluded.union(slot.excluded, (pick.arm for pick in picks))
+            arms = [arm for arm in offered if arm not in taken]
+            if not arms:
+                where = f" for slot {slot.name!r}" if slot.name else ""
+                raise ValueError(f"there is no arm to choose{where}; offer at least one")
+            baseline = slot.baseline if slot.baseline in arms else None
+            pick = loop.propose(
+                self.context, arms, slot=slot.name, features=slot.features, baseline=baseline,
+                arm_features=self.arm_features,
+            )  # fmt: skip
+            if held:
+                pick = msgspec.structs.replace(pick, arm=baseline_of(pick, slot))
+            picks.append(pick)
+        return picks
+
+
+def baseline_of(pick: Pick, slot: Wanted) -> str:
+    """Return the arm that a slot gets without learning: its own baseline, or the first offered."""
+    return slot.baseline if slot.baseline in pick.arms else pick.arms[0]
+
+
+def with_holdout(picks: Sequence[Pick], slots: Sequence[Wanted], share: float) -> list[Pick]:
+    """Return picks with their probabilities over policy and holdout together.
+
+    The probability of an arm is that given the slots before: with h of these picks in the holdout
+    and f otherwise, (h [arm is the baseline] + f p) / (h + f), where p is the policy's.
+    """
+    held, free, found = share, 1.0 - share, []
+    for pick, slot in zip(picks, slots, strict=True):
+        baseline, both = baseline_of(pick, slot), held + free
+        chances = [
+            (held * (arm == baseline) + free * chance) / both
+            for arm, chance in zip(pick.arms, pick.chances, strict=True)
+        ]
+        found.append(msgspec.structs.replace(pick, chances=chances))
+        free *= pick.chances[pick.arms.index(pick.arm)]
+        held *= pick.arm == baseline
+    return found
+
+
+def ranked_arms(offered: Sequence[str], pick: Pick) -> list[str]:
+    """Return all arms: the chosen one first, then its rivals; others keep their places."""
+    means = np.frombuffer(pick.seen)[2 : 2 + len(pick.arms)]
+    order = sorted(range(len(pick.arms)), key=lambda i: (pick.arms[i] != pick.arm, -means[i]))
+    ranked = iter([pick.arms[i] for i in order])
+    chosen_from = set(pick.arms)
+    return [next(ranked) if arm in chosen_from else arm for arm in offered]
+
+
+def flat(given: Any) -> Features | None:
+    """Flatten one object, or a list of objects that belong together; None if there are none.
+
+    Names of objects within objects are joined with dots, entries of arrays of numbers are named by
+    their places. Names that begin with _ are left out, as Personalizer does.
+
+    >>> flat([{"user": {"age": 31, "_internal": 1}}, {"size": [1.5, 2]}])
+    {'user.age': 31, 'size.0': 1.5, 'size.1': 2}
+    """
+    if given is None:
+        return None
+    found: Features = {}
+    for each in given if isinstance(given, list) else [given]:
+        if not isinstance(each, dict):
+            raise ValueError(f"features are an object, or a list of objects, not {kind(each)}")
+        _add(found, "", each, 1)
+    return found or None
+
+
+def _add(found: Features, prefix: str, given: dict[str, Any], depth: int) -> None:
+    """Add the features of an object, and of those within it."""
+    if depth > DEEPEST:
+        raise ValueError(f"features are nested more than {DEEPEST} deep")
+    for name, value in given.items():
+        if name[:1] == "_":
+            continue
+        whole = prefix + name
+        if len(whole) > LONGEST:
+            raise ValueError(f"the name of a feature is longer than {LONGEST:,} characters")
+        if isinstance(value, dict):
+            _add(found, f"{whole}.", value, depth + 1)
+        elif not isinstance(value, list):
+            found[whole] = _checked(whole, value)
+        elif all(type(each) in (int, float) for each in value):
+            for place, each in enumerate(value[: MOST + 1]):
+                found[f"{whole}.{place}"] = _checked(whole, each)
+        elif all(isinstance(each, dict) for each in value):
+            for each in value[: MOST + 1]:
+                _add(found, f"{whole}.", each, depth + 1)
+        else:
+            raise ValueError(f"feature {whole[:60]!r} is an array, which may only hold numbers")
+        if len(found) > MOST:
+            raise ValueError(f"there are more than {MOST:,} features")
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Return the value of a feature; raise ValueError if it is too large for the log."""
+    if value.__class__ is str and len(value) > LONGEST:
+        raise ValueError(f"the text of feature {name[:60]!r} is longer than {LONGEST:,}")
+    if value.__class__ is int and not -(2**63) <= value < 2**63:
+        raise ValueError(
+            f"the integer of feature {name[:60]!r} is beyond 64 bits; send a number with a point, "
+            "or a text"
+        )
+    return value
+
+
+def kind(value: Any) -> str:
+    """Return the name of a value's kind in JSON."""
+    names = {str: "a text", bool: "a boolean", int: "a number", float: "a number", list: "an array"}
+    return "nothing" if value is None else names.get(type(value), "an object")
