@@ -193,7 +193,7 @@ class Learner:
         if features is not None:
             if self.coming or not self.reader.per_arm:
                 self.reader.refuse_features()
-            self.reader.checked(Reading(self.reader.parts[-1].peek(features)))
+            self.reader.checked(Reading(self.reader.parts[-1].read(features)[0]))
             self.described = {**self.described, name: plain_features(features)}
 
     def _features_of(self, names: Iterable[Arm]) -> list[Any] | None:
