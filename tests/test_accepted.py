@@ -54,7 +54,8 @@ class Driver:
 
     def number(self):
         if self.extreme and self.rng.random() < 0.3:
-            return float(NUMBERS[self.rng.integers(len(NUMBERS))])
+            largest = self.agent.model.largest  # beyond it a number is refused
+            return float(np.clip(NUMBERS[self.rng.integers(len(NUMBERS))], -largest, largest))
         return float(np.round(self.rng.normal(), 2))
 
     def features(self):

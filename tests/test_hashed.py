@@ -143,15 +143,86 @@ def test_intervals_cover_what_they_say(noise):
 
 
 def test_columns_that_always_come_together_are_believed_less_than_they_could_be():
-    """Nine columns that say the same: what is known of their sum is not known."""
+    """Nine columns that say the same, in every other row: what is known of their sum is not."""
     rng = np.random.default_rng(0)
     alone, together = HashedLinear(bits=4, features=2), HashedLinear(bits=4, features=18)
     row, rewards = pairs(range(1, 10), [1.0] * 9), rng.normal(size=500)
     spreads = [
-        model.belief(model.fit(1, [x] * 500, [0] * 500, rewards), x, rng=rng).std[0]
+        model.belief(model.fit(1, [x, 0 * x] * 250, [0] * 500, rewards), x, rng=rng).std[0]
         for model, x in ((alone, row[:2]), (together, row))
     ]
-    assert 2 * spreads[0] < spreads[1] < 9**0.5 * spreads[0]
+    assert 1.5 * spreads[0] < spreads[1] < 9**0.5 * spreads[0]
+
+
+@pytest.mark.parametrize(("always", "later"), [(1.0, 0.0), (2.0, 1.0), (-3.0, 4.0)])
+def test_a_column_that_was_constant_begins_to_vary(always, later):
+    """Rewards are 10 + noise as long as the column has one value, and 3 + noise at another."""
+    rng, model = np.random.default_rng(0), HashedLinear(bits=6, features=4)
+    old, new = pairs([5, 9], [always, 1.0]), pairs([5, 9], [later, 1.0])
+    arms = np.arange(1200) % 2
+    state = model.fit(2, [old] * 1200, arms, 10 + rng.normal(size=1200))
+    before, changed = (model.belief(state, row, rng=rng) for row in (old, new))
+    assert (np.abs(before.mean - 10) < 4 * before.std).all()
+    assert (before.std < 0.05).all()
+    assert (changed.std > 0.5).all()  # half of the noise
+    for _ in range(10):
+        model.update(state, new, 0, 3 + rng.normal())
+    before, changed = (model.belief(state, row, rng=rng) for row in (old, new))
+    assert abs(changed.mean[0] - 3) < 4 * changed.std[0] < 2
+    assert changed.std[1] > 1  # the other arm was not played there
+    assert (np.abs(before.mean - 10) < 4 * before.std).all()
+
+
+def test_a_country_that_was_the_only_one():
+    rng, agent = np.random.default_rng(0), tsucb.Agent(["a", "b"], model=HashedLinear(bits=10))
+    for n in range(400):
+        agent.update({"country": "US", "x": rng.normal()}, "ab"[n % 2], 10 + rng.normal())
+    for _ in range(30):
+        agent.update({"country": "DE", "x": rng.normal()}, "a", 3 + rng.normal())
+    here, there = (agent.estimate({"country": c, "x": 0.0}) for c in ("US", "DE"))
+    assert abs(there.mean[0] - 3) < 4 * there.std[0] < 2
+    assert there.std[1] > 5 * here.std[1]
+    assert (np.abs(np.array(here.mean) - 10) < 4 * np.array(here.std)).all()
+
+
+def test_anchored_columns_are_learned_relative_to_their_values():
+    """Columns 5 and 7 were always 2 and 1, 7 as the sum of two features that share it."""
+    rng, model = np.random.default_rng(1), HashedLinear(bits=4, features=10)
+
+    def row(five, seven, other):
+        return pairs([5, 7, 7, 3, 0], [five, seven - 0.25, 0.25, other, 0.0])
+
+    state = model.start(2)
+    for n in range(20):
+        model.update(state, row(2.0, 1.0, n % 3), n % 2, rng.normal())
+    assert sorted(state.anchors[: int(state.anchored[0])].tolist()) == [[5.0, 2.0], [7.0, 1.0]]
+    assert not state.columns[[5, 7]].any()
+    plain = state.copy()
+    plain.anchors[:], plain.place[:], plain.anchored[:] = 0.0, 0.0, 0.0
+    for n in range(50):
+        five, seven, other = rng.integers(0, 3, 3).astype(float)
+        given = pairs([3], [other]) if n % 5 == 0 else row(five, seven, other)
+        five, seven = (0.0, 0.0) if n % 5 == 0 else (five, seven)
+        same, reward = pairs([5, 7, 3], [five - 2.0, seven - 1.0, other]), rng.normal()
+        for one, two in ((state, given), (plain, same)):
+            model.update(one, np.resize(np.append(two, np.zeros(10)), 10), n % 2, reward)
+        np.testing.assert_allclose(state.columns, plain.columns, rtol=1e-9, atol=1e-12)
+    state.check(70)
+    state.place[5] = 0.0
+    with pytest.raises(ValueError, match="anchors and the places of their columns"):
+        state.check(70)
+    state.place[5], state.anchored[0] = 1.0, 1e9
+    with pytest.raises(ValueError, match="anchors and the places of their columns"):
+        state.check(70)
+
+
+def test_columns_that_are_0_in_most_rows_are_not_anchored():
+    rng, model = np.random.default_rng(2), HashedLinear(bits=6, features=6)
+    columns = rng.integers(0, 5, (60, 3)) + 5 * np.arange(3) + 1
+    state = model.fit(2, [pairs(c, [1.0] * 3) for c in columns], [0, 1] * 30, rng.normal(size=60))
+    assert not state.anchored.any()
+    assert not state.anchors.any()
+    assert not state.place.any()
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])

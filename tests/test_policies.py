@@ -178,6 +178,8 @@ def test_chi_squared_and_bayes_ucb_against_scipy():
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.floats(0, 3)), min_size=1, max_size=6))
 @example([(2e-202, 0.0)])  # whose square is 0
+@example([(1.0, 1.0), (1.1e-308, 0.0)])  # best is 1.1e-308 of the first, which 1 - q cannot say
+@example([(1.1e-308, 0.0), (1.0, 1.0)])
 def test_the_best_mixture_against_a_grid(arms):
     regret, gain = (np.array(column) for column in zip(*arms, strict=True))
     chance = best_mixture(regret, gain)

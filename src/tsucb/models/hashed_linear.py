@@ -14,6 +14,11 @@ is taken to be independent, with the same means and variances (Opper 1998):
 What the other coefficients leave open counts as noise, so no coefficient learns too much from one
 reward. As only u, not μ, depends on ρ, the prior can change at any time.
 
+A column that always has the value a cannot be told from the constant, and apart both would soon
+look certain. So columns that had one value at all of the first 20 rewards are anchored: from then
+on x is relative to a, and the constant stands for them as well. If such a column varies later, even
+by not being in a row, its coefficient still has its prior.
+
 σ² and ρ come from how well rewards were predicted before they were seen. With the sums E of e²/s,
 and T of the same if every arm had its constant only, recent rewards counting more, σ² is E per
 reward, and T/E − 1 the ratio of signal to noise R; ρ is R over the mean of Σ xⱼ². As coefficients
@@ -34,6 +39,7 @@ from tsucb.models.state import MOST_REWARDS, State, array, counts
 from tsucb.numeric.arrays import Floats, Integers, taken
 
 MEAN, PRECISION = range(2)  # places in the last axis of `HashedState.columns`
+COLUMN, VALUE = range(2)  # and of `HashedState.anchors`
 
 MOST_BITS = 24  # 2²⁴ columns of ten arms take 2.7 GB
 MOST_ROW = 2**20
@@ -43,6 +49,7 @@ FIRST_RATIO, CAUTION = 0.5, 100.0  # R before any reward, and the rewards that i
 LEAST_RATIO, MOST_RATIO = 0.02, 1.0
 RECENT = 200.0  # after i more, the n-th reward counts ((n + 200)/(n + i + 200))²
 LEAST_NOISE = 1e-12  # of the rewards' variance
+SETTLED = 20.0  # rewards: of columns that are 0 in half of the rows, 1 in 500,000 is anchored
 
 
 class HashedState(State):
@@ -50,13 +57,18 @@ class HashedState(State):
 
     All that a context needs of a column lies side by side in `columns`, every μⱼ and Pⱼ. An arm's
     column 0 is relative to the mean of all rewards. In `weight`, `error` (E) and `spread` (T)
-    recent rewards count more.
+    recent rewards count more. The first entries of `anchors` are the columns that never varied in
+    the first rewards, and their values; there are `anchored` of them. `place` says of every column
+    which of these it is, counted from 1.
     """
 
     pulls: Integers = counts("arm")
     totals: Floats = array("arm")
     information: Floats = array("arm", least=0.0)
     columns: Floats = array("column", "arm", 2)
+    anchors: Floats = array("column", 2)
+    place: Floats = array("column", least=0.0)
+    anchored: Floats = array(least=0.0)
     level: Floats = array()  # the mean of all rewards
     learned: Floats = array(least=0.0, most=MOST_REWARDS)
     size: Floats = array(least=0.0)  # the sum of Σ xⱼ²
@@ -69,6 +81,15 @@ class HashedState(State):
         super().check(rewards)
         if (self.columns[:, :, PRECISION] < 0).any():
             raise ValueError("precisions must not be negative")
+        places = np.arange(min(self.anchored[0], self.place.size))
+        listed = self.anchors[: places.size, COLUMN]
+        known = ((listed >= 1) & (listed < self.place.size) & (listed == np.floor(listed))).all()
+        if (
+            not known
+            or np.count_nonzero(self.place) != self.anchored[0]
+            or (self.place[listed.astype(np.int64)] != places + 1).any()
+        ):
+            raise ValueError("anchors and the places of their columns must match")
         if self.learned[0] > rewards or not self.weight[0] <= max(self.learned[0], 1.0):
             raise ValueError("more rewards were counted than learned")
 
@@ -145,7 +166,10 @@ class HashedLinear(Model):
 
 @compiled
 def outlook(state, context):  # type: ignore[no-untyped-def]
-    """Return the variance of the noise, and a coefficient's prior precision 1/ρ in its units."""
+    """Return the variance of the noise, and a coefficient's prior precision 1/ρ in its units.
+
+    The context is relative to the anchors.
+    """
     size = 0.0
     for j in range(1, context.size, 2):
         size += context[j] * context[j]
@@ -168,18 +192,46 @@ def column_of(number, columns):  # type: ignore[no-untyped-def]
     return int(number)
 
 
+@compiled
+def relative(state, context):  # type: ignore[no-untyped-def]
+    """Return the row with all anchored columns first, their values relative to the anchors."""
+    n = int(state.anchored[0])
+    row = np.zeros(2 * n + context.size)
+    for p in range(n):
+        row[2 * p] = state.anchors[p, COLUMN]
+        row[2 * p + 1] = -state.anchors[p, VALUE]
+    for j in range(1, context.size, 2):
+        x = context[j]
+        if x != 0.0:
+            p = int(state.place[column_of(context[j - 1], state.place.size)])
+            if p > 0:
+                row[2 * p - 1] += x
+            else:
+                row[2 * n + j - 1], row[2 * n + j] = context[j - 1], x
+    return row
+
+
+@compiled
+def settled(state, context):  # type: ignore[no-untyped-def]
+    """Return the row that coefficients are for: relative to the anchors, once there are any."""
+    if state.learned[0] < SETTLED or state.anchored[0] == 0.0:
+        return context.copy()
+    return relative(state, context)
+
+
 @implements(belief, HashedLinear)
 def belief_of_hashed(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
-    noise, prior = outlook(state, context)
+    row = settled(state, context)
+    noise, prior = outlook(state, row)
     columns, n = state.columns, arms.size
     mean, std = np.empty(n), np.empty(n)
     for a in range(n):
         mean[a] = state.level[0] + columns[0, arms[a], MEAN]
         std[a] = 1.0 / (CONSTANT + columns[0, arms[a], PRECISION])
-    for j in range(1, context.size, 2):
-        x = context[j]
+    for j in range(1, row.size, 2):
+        x = row[j]
         if x != 0.0:
-            i = column_of(context[j - 1], columns.shape[0])
+            i = column_of(row[j - 1], columns.shape[0])
             for a in range(n):
                 mean[a] += x * columns[i, arms[a], MEAN]
                 std[a] += x * x / (prior + columns[i, arms[a], PRECISION])
@@ -191,27 +243,76 @@ def belief_of_hashed(model, state, context, arms, step, rng):  # type: ignore[no
 
 @implements(update, HashedLinear)
 def update_hashed(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
-    columns = state.columns
-    _, prior = outlook(state, context)
+    columns, row = state.columns, settled(state, context)
+    _, prior = outlook(state, row)
     level = reward if state.learned[0] == 0.0 else state.level[0]
     expected = level + columns[0, arm, MEAN]
     spread, size = 1.0 / (CONSTANT + columns[0, arm, PRECISION]), 0.0
-    for j in range(1, context.size, 2):
-        x = context[j]
+    for j in range(1, row.size, 2):
+        x = row[j]
         if x != 0.0:
-            i = column_of(context[j - 1], columns.shape[0])
+            i = column_of(row[j - 1], columns.shape[0])
             expected += x * columns[i, arm, MEAN]
             spread += x * x / (prior + columns[i, arm, PRECISION])
             size += x * x
     error, total = reward - expected, 1.0 + spread
     state.level[0] = level
     observe(columns, 0, arm, 1.0, CONSTANT, error, total)
-    for j in range(1, context.size, 2):
-        if context[j] != 0.0:
-            i = column_of(context[j - 1], columns.shape[0])
-            observe(columns, i, arm, context[j], prior, error, total)
+    for j in range(1, row.size, 2):
+        if row[j] != 0.0:
+            i = column_of(row[j - 1], columns.shape[0])
+            observe(columns, i, arm, row[j], prior, error, total)
     state.information[arm] += np.log(total)
     learn_numbers(state, arm, reward, error * error / total, size)
+    if state.learned[0] == 1.0:
+        list_columns(state, context)
+    elif state.learned[0] <= SETTLED and state.anchored[0] > 0.0:
+        drop_varied(state, relative(state, context))
+        if state.learned[0] == SETTLED:
+            anchor_columns(state, prior)
+
+
+@compiled
+def list_columns(state, context):  # type: ignore[no-untyped-def]
+    """List the columns of the first row with their values: only these can be constant."""
+    n = 0
+    for j in range(1, context.size, 2):
+        i, x = int(context[j - 1]), context[j]
+        if x != 0.0 and i > 0:
+            if state.place[i] == 0.0:
+                state.place[i] = n + 1.0
+                state.anchors[n, COLUMN] = i
+                n += 1
+            state.anchors[int(state.place[i]) - 1, VALUE] += x  # features may share a column
+    state.anchored[0] = n
+
+
+@compiled
+def drop_varied(state, row):  # type: ignore[no-untyped-def]
+    """Take the columns off the list that are not 0 in a row relative to the anchors."""
+    n, left = int(state.anchored[0]), 0
+    for p in range(n):
+        i, value = int(state.anchors[p, COLUMN]), state.anchors[p, VALUE]
+        state.place[i] = state.anchors[p, COLUMN] = state.anchors[p, VALUE] = 0.0
+        if row[2 * p + 1] == 0.0:
+            state.anchors[left, COLUMN], state.anchors[left, VALUE] = i, value
+            left += 1
+            state.place[i] = left
+    state.anchored[0] = left
+
+
+@compiled
+def anchor_columns(state, prior):  # type: ignore[no-untyped-def]
+    """Let the constants stand for all anchored columns: add up means and variances."""
+    columns = state.columns
+    for k in range(state.pulls.size):
+        variance = 1.0 / (CONSTANT + columns[0, k, PRECISION])
+        for p in range(int(state.anchored[0])):
+            i, x = int(state.anchors[p, COLUMN]), state.anchors[p, VALUE]
+            columns[0, k, MEAN] += x * columns[i, k, MEAN]
+            variance += x * x / (prior + columns[i, k, PRECISION])
+            columns[i, k, MEAN] = columns[i, k, PRECISION] = 0.0
+        columns[0, k, PRECISION] = max(1.0 / variance - CONSTANT, 0.0)
 
 
 @compiled

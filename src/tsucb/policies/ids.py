@@ -188,9 +188,11 @@ def best_pair(regret, gain, lowest):  # type: ignore[no-untyped-def]
     for m in range(count):
         for n in range(m):
             i, j = worthy[m], worthy[n]
+            if regret[i] < regret[j]:  # q is of the larger regret: near 0, unlike 1, it is exact
+                i, j = j, i
             slope = regret[i] - regret[j]
             growth = gain[i] - gain[j]
-            if slope * growth > 0.0:  # otherwise they are equal in one respect
+            if slope > 0.0 and growth > 0.0:  # otherwise they are equal in one respect
                 q = regret[j] / slope - 2.0 * gain[j] / growth
                 if 0.0 < q < 1.0:
                     mixed = information_ratio(regret[j] + q * slope, gain[j] + q * growth)
