@@ -154,7 +154,7 @@ def print_speed(repeats: int = 3) -> None:
                 begin = time.process_time()
                 for t in range(1_000 * i, 1_000 * (i + 1)):
                     decision = agent.choose(contexts[t])
-                    agent.reward(decision.id, rewards[t, decision.arm])
+                    agent.reward(decision.id, float(rewards[t, int(decision.arm)]))
                 row[i] = 1e3 * (time.process_time() - begin)
         best = times.min(axis=0)[3:]  # of the repeats: other processes only add
         found = best.min(), np.median(best), best.max(), best.mean()

@@ -88,7 +88,7 @@ def lower_roots(stack: Floats) -> Floats:
 
 def factorise(stack: Floats) -> list[Floats]:
     """Put L in the place of each matrix; return the inverses of its blocks on the diagonal."""
-    size, inverses = stack.shape[-1], []
+    size, inverses = stack.shape[-1], list[Any]()
     for i in blocks(size):
         rest = slice(i.stop, size)
         stack[..., i, i] = block_roots(stack[..., i, i])
