@@ -198,18 +198,18 @@ def regret_of_visits(seed: int, adding: bool, rounds: int = 1500) -> float:
 
 def play_pairs(runs: int) -> None:
     """Play everything with pairs of categories and without."""
-    from tsucb.contexts import readers
+    from tsucb.contexts import encoding
 
-    usual = readers.MOST_PAIRED
+    usual = encoding.MOST_PAIRED
     for name, play in (
         ("news: share of clicks", news_tsucb),
         ("effects that add up: regret", lambda seed: regret_of_visits(seed, True)),
         ("effects that do not: regret", lambda seed: regret_of_visits(seed, False)),
     ):
         for most, said in ((usual, "with pairs"), (0, "without")):
-            readers.MOST_PAIRED = most
+            encoding.MOST_PAIRED = most
             print(f"{name}, {said}: {summary([play(seed) for seed in range(runs)])}", flush=True)
-    readers.MOST_PAIRED = usual
+    encoding.MOST_PAIRED = usual
 
 
 def summary(scores: list[float]) -> str:

@@ -96,11 +96,10 @@ def play(model: Any, contexts: Floats, rewards: Floats, seed: int) -> tuple[Floa
     earned, half = np.zeros(2), len(contexts) // 2
     for t, x in enumerate(contexts):
         decision = agent.choose(x) if x.size else agent.choose()
-        agent.reward(decision.id, float(rewards[t, decision.arm]))
-        earned[int(t >= half)] += rewards[t, decision.arm]
-    state = agent._learner.prepared().state
-    found = agent.model.changes(state) if isinstance(agent.model, tsucb.AdaptiveCurves) else []
-    return earned, found
+        paid = float(rewards[t, int(decision.arm)])
+        agent.reward(decision.id, paid)
+        earned[int(t >= half)] += paid
+    return earned, agent.changes()
 
 
 def compare(stream: str, kind: str, seeds: int, steps: int) -> None:

@@ -15,7 +15,7 @@ import pandas as pd
 
 import tsucb
 
-HORIZON, RUNS, LATE_RUNS, SEED = 5_000, 300, 60, 3
+HORIZON, RUNS, LATE_RUNS, SEED = 5_000, 300, 20, 3
 ZEROS = 500
 PRIORS = {
     "clicks, uniform": tsucb.BernoulliArms(1, 1, False),

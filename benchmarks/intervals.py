@@ -1,6 +1,6 @@
 """How often an interval of a belief contains the truth, and by how much.
 
-    python benchmarks/intervals.py docs/results/intervals.csv [docs/figures]
+    python -m benchmarks.intervals docs/results/intervals.csv [docs/figures]
 
 Arms are played uniformly at random. At t = 20, 100, 1,000 and
 10,000 rewards, the 90 % intervals of the arms' mean rewards (at five contexts, where there are
@@ -24,16 +24,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from output import save_pictures
 
 import tsucb
+from benchmarks.output import save_pictures
 from tsucb.beliefs.law import upper_quantiles
+from tsucb.numeric.arrays import Floats
 
 CLICKS = ("clicks 0.1 %", "clicks 0.3 %", "clicks 1 %", "clicks 5 %")
 KINDS = ("normal", *CLICKS, "revenue", "counts")
 TIMES = (20, 100, 1_000, 10_000)
 FEATURES = (0, 3, 30)
-RUNS = {2: 120, 10: 45, 50: 20}  # by the number of arms
+RUNS = {2: 60, 10: 24, 50: 12}  # by the number of arms
 CONTEXTS = 5  # at which intervals are compared
 
 
@@ -47,7 +48,7 @@ class World:
         self.slopes = spread * self.rng.normal(size=(features, arms)) / np.sqrt(max(features, 1))
         self.spread = (0.1, 0.3, 1.0)[run % 3]
 
-    def means(self, x: np.ndarray) -> np.ndarray:
+    def means(self, x: Floats) -> Any:
         """Return the means (N, K) at contexts (N, d)."""
         slope = x @ self.slopes
         if self.kind == "normal":
@@ -58,7 +59,7 @@ class World:
         rates = np.minimum(rate * np.exp(self.own / 2 + slope), 1.0)
         return 30 * rates if self.kind == "revenue" else rates
 
-    def rewards(self, means: np.ndarray) -> np.ndarray:
+    def rewards(self, means: Floats) -> Any:
         """Return a reward for each mean."""
         if self.kind == "normal":
             return means + self.rng.normal(size=means.shape)
@@ -70,7 +71,7 @@ class World:
         return (self.rng.random(means.shape) < means).astype(float)
 
 
-def covered(model: Any, state: Any, world: World, x: np.ndarray) -> float:
+def covered(model: Any, state: Any, world: World, x: Floats) -> float:
     """Return the share of intervals that contain the truth, over arms and contexts x (N, d)."""
     truth, inside = world.means(x), []
     lower, upper = np.empty((2, truth.shape[1]))
@@ -110,15 +111,20 @@ def cells() -> Iterator[tuple[Any, str, int, int]]:
                     yield tsucb.LogisticArms(features), kind, arms, features
 
 
-def measure() -> pd.DataFrame:
-    """Return a row for every cell and time."""
-    rows = []
+def measure(out: Path) -> pd.DataFrame:
+    """Measure the cells that are not in the file yet; return a row for every cell and time."""
+    rows: list[Any] = pd.read_csv(out).to_dict("records") if out.exists() else []
+    done = {(row["model"], row["rewards"], row["features"], row["arms"]) for row in rows}
     for model, kind, arms, features in cells():
-        name = type(model).__name__
+        key = (type(model).__name__, kind, features, arms)
+        if key in done:
+            continue
+        cell = dict(zip(("model", "rewards", "features", "arms"), key, strict=True))
         for t, share, error in uniform(model, kind, arms, features, RUNS[arms], TIMES):
-            cell = {"model": name, "rewards": kind, "features": features, "arms": arms}
-            rows.append({**cell, "t": t, "covered": 100 * share, "error": 100 * error})
-        print(name, kind, features, arms, [round(row["covered"]) for row in rows[-4:]], flush=True)
+            found = {"t": t, "covered": round(100 * share, 1), "error": round(100 * error, 1)}
+            rows.append({**cell, **found})
+        print(*key, [row["covered"] for row in rows[-len(TIMES) :]], flush=True)
+        pd.DataFrame(rows).to_csv(out, index=False)
     return pd.DataFrame(rows)
 
 
@@ -127,17 +133,17 @@ def drawing(table: pd.DataFrame, narrow: bool) -> Any:
     import matplotlib.pyplot as plt
 
     size = (5.0, 7.5) if narrow else (9.0, 3.4)
-    shape = {"nrows": 3} if narrow else {"ncols": 3}
+    rows, columns = (3, 1) if narrow else (1, 3)
     figure, axes = plt.subplots(
-        sharex=True, sharey=True, figsize=size, layout="constrained", **shape
+        rows, columns, sharex=True, sharey=True, figsize=size, layout="constrained"
     )
     shown = table[table.model == "AdaptiveLinear"]
     for panel, features in zip(axes, FEATURES, strict=True):
         panel.axhspan(85, 95, alpha=0.15, color="grey", linewidth=0)
         for kind in KINDS:
-            rows = shown[(shown.features == features) & (shown.rewards == kind)]
+            part = shown[(shown.features == features) & (shown.rewards == kind)]
             panel.plot(
-                TIMES, rows.groupby("t").covered.mean(), marker="o", markersize=3, label=kind
+                TIMES, part.groupby("t").covered.mean(), marker="o", markersize=3, label=kind
             )
         panel.set(xscale="log", ylim=(40, 101), title=f"d = {features}", xlabel="rewards")
     axes[0].set_ylabel("% covered")
@@ -147,9 +153,7 @@ def drawing(table: pd.DataFrame, narrow: bool) -> Any:
 
 def main(out: Path, pictures: Path | None) -> None:
     """Measure what is not in the file yet, and draw it."""
-    if not out.exists():
-        measure().round(1).to_csv(out, index=False)
-    table = pd.read_csv(out)
+    table = measure(out)
     if pictures:
         save_pictures(lambda narrow: drawing(table, narrow), pictures, "intervals")
 

@@ -66,7 +66,7 @@ def unlocked(agent: tsucb.Agent, contexts: Any) -> float:
     machine: Any = known.machine
     if not machine.long:
         return 0.0
-    copied, columns = [x.tobytes() for x in contexts], known.everyone.columns
+    copied, columns = [x.tobytes() for x in contexts], known.all_arms().columns
     times = np.empty((2, 9))
     for n in range(9):
         begin = time.process_time()

@@ -20,7 +20,7 @@ import numpy as np
 
 import tsucb
 from tsucb.agent.machine import CLOSED, DECISIONS, OBSERVATIONS
-from tsucb.structure import leaves
+from tsucb.models.structure import leaves
 
 
 class Interrupted(Exception):

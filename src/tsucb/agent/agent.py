@@ -325,7 +325,7 @@ class Agent:
         >>> for n in range(600):
         ...     agent.update(None, "red", (5.0 if n < 400 else 0.0) + noise.normal())
         >>> print(*agent.changes())
-        after 423 rewards: those of all arms had changed; what was known before counts 0.47 %
+        after 424 rewards: those of all arms had changed; what was known before counts 0.47 %
         """
         with self._guard.alone():
             self._ready()

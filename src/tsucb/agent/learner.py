@@ -72,10 +72,10 @@ from tsucb.extras import require
 from tsucb.models.change import NoticedChange
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.model import Model, check_finite
+from tsucb.models.structure import leaves
 from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.streams import POLICY, stream
 from tsucb.step import start
-from tsucb.streams import POLICY, stream
-from tsucb.structure import leaves
 
 if TYPE_CHECKING:
     import pandas as pd

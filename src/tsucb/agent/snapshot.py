@@ -21,7 +21,7 @@ from tsucb.checks import LARGEST
 from tsucb.contexts.readers import Reading, make_reader, restore_reader
 from tsucb.models.model import Model, trains
 from tsucb.models.state import State
-from tsucb.structure import (
+from tsucb.models.structure import (
     Arrays,
     WrongSettings,
     leaves,

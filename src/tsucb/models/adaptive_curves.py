@@ -9,8 +9,9 @@ every refresh, some 35 times in a million rewards, their marginal likelihoods ar
 
 in the notation of `tsucb.models.empirical_bayes`: the first line integrates over what arms have of
 their own, the second over what they have in common. Curves that explain nothing cost likelihood, by
-the determinants. The curved belief decides once it is e⁵ times as likely, until it is less likely
-than the linear one. While the linear one decides, the other only adds to its sums.
+the determinants. The curved belief decides once it is e⁵ times as likely, with many features more,
+until it is less likely than the linear one. While the linear one decides, the other only adds to
+its sums.
 
 Every reward is also compared with the prediction of the belief that decides, by a test that raises
 a false alarm in at most one of 100 lives (`tsucb.models.change`). After an alarm what was known
@@ -46,6 +47,7 @@ CURVES = 64
 MOST_CURVES = 256
 MOST_CURVED_FEATURES = 500  # of a context: with more there are no curves
 EVIDENCE = 5.0  # logarithm of how much likelier the curved belief must be to decide
+PER_FEATURE = 0.05  # and more for each feature, as every learned relevance flatters the likelihood
 STEPS = 2  # that the variances of the curved belief take at a refresh
 FIRST_STEPS = 10  # and when its curves are made
 REPEATED = 3.0  # changes after which more are expected
@@ -228,7 +230,7 @@ class AdaptiveCurves(Model):
             fade(state.linear, factors)
             fade(state.curved, factors)
             state.linear.due[0] = 0.0
-        if state.curves.count[0] >= ROWS:
+        if state.curves.kept[0] >= ROWS:
             self.make_curves(state, *state.curves.rows())
         elif state.curves.frozen[0]:
             self.curved.refresh(state.curved, STEPS)
@@ -262,7 +264,8 @@ class AdaptiveCurves(Model):
         linear.moments[:] = state.curved.moments[:, : self.features + 1][:, :, columns]
         linear.square[:] = state.curved.square
         gain = log_evidence(self.curved, state.curved.copy()) - log_evidence(self.linear, linear)
-        state.bends[0] = gain > (0.0 if state.bends[0] else EVIDENCE)
+        needed = EVIDENCE + PER_FEATURE * self.features
+        state.bends[0] = gain > (0.0 if state.bends[0] else needed)
 
     # --- merging ---
 
@@ -296,7 +299,7 @@ class AdaptiveCurves(Model):
         self, result: CurvedState, one: CurvedState, two: CurvedState, old: CurvedState
     ) -> CurvedState:
         """Return the merged state with the curves of two that had none when they were one."""
-        begun = int(old.curves.count[0])
+        begun = int(old.curves.kept[0])
         if not (one.curves.frozen[0] or two.curves.frozen[0]):
             parts = zip(one.curves.rows(), two.curves.rows(begun), strict=True)
             contexts, arms, rewards = (np.concatenate(pair) for pair in parts)
@@ -305,7 +308,7 @@ class AdaptiveCurves(Model):
                 self.curved.refresh(result.curved, SETTLED)
             else:
                 curves = result.curves
-                curves.contexts[: len(arms)], curves.count[0] = contexts, len(arms)
+                curves.contexts[: len(arms)], curves.kept[0] = contexts, len(arms)
                 curves.arms[: len(arms)], curves.rewards[: len(arms)] = arms, rewards
             return result
         if two.curved.weights.sum() > one.curved.weights.sum():
@@ -412,7 +415,7 @@ def fade_in_turn(state):  # type: ignore[no-untyped-def]
 @implements(training_due, AdaptiveCurves)
 def training_due_curved(model, state):  # type: ignore[no-untyped-def]
     return (
-        state.linear.due[0] <= 0.0 or state.curves.count[0] >= ROWS or state.change.alarm[0] != NONE
+        state.linear.due[0] <= 0.0 or state.curves.kept[0] >= ROWS or state.change.alarm[0] != NONE
     )
 
 

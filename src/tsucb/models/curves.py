@@ -39,7 +39,7 @@ class Curves(State):
     contexts: Floats = array(ROWS, "feature")
     arms: Floats = array(ROWS)
     rewards: Floats = array(ROWS)
-    count: Floats = array(least=0.0, most=ROWS)  # how many of the rows are kept
+    kept: Floats = array(least=0.0, most=ROWS)  # how many of the rows there are
     frozen: Flags = array(dtype=bool)
     centre: Floats = array("feature")
     inverse: Floats = array("feature")  # 1 / spread; 0 for a feature that had not varied
@@ -50,18 +50,18 @@ class Curves(State):
         """Return the same for some of the arms: the rows of others are dropped."""
         result = self.copy()
         places = {float(arm): float(place) for place, arm in enumerate(arms)}
-        n = int(self.count[0])
-        kept = np.array([i for i in range(n) if self.arms[i] in places], dtype=np.int64)
+        n = int(self.kept[0])
+        staying = np.array([i for i in range(n) if self.arms[i] in places], dtype=np.int64)
         for rows in (result.contexts, result.arms, result.rewards):
-            rows[: kept.size] = rows[kept]
-            rows[kept.size :] = 0.0
-        result.arms[: kept.size] = [places[arm] for arm in self.arms[kept].tolist()]
-        result.count[0] = kept.size
+            rows[: staying.size] = rows[staying]
+            rows[staying.size :] = 0.0
+        result.arms[: staying.size] = [places[arm] for arm in self.arms[staying].tolist()]
+        result.kept[0] = staying.size
         return result
 
     def rows(self, first: int = 0) -> tuple[Floats, Integers, Floats]:
         """Return contexts, arms and rewards of the rows that are kept, from the first given on."""
-        n = int(self.count[0])
+        n = int(self.kept[0])
         arms = self.arms[first:n].astype(np.int64)
         return self.contexts[first:n].copy(), arms, self.rewards[first:n].copy()
 
@@ -79,12 +79,12 @@ class Curves(State):
         curves = self.phases.size
         turn = 2.0 * np.pi * np.sqrt(max(varies.sum(), 1))
         scales = np.geomspace(WIDEST, NARROWEST, curves) / turn
-        for j in np.flatnonzero(varies):
+        for j in np.flatnonzero(varies).tolist():
             normal = np.random.default_rng([SEED, 1, j]).standard_normal(curves)
             self.frequencies[j] = normal * scales
         self.phases[:] = np.random.default_rng([SEED, 0]).uniform(0.0, 1.0, curves)
         self.frozen[0] = True
-        for rows in (self.contexts, self.arms, self.rewards, self.count):
+        for rows in (self.contexts, self.arms, self.rewards, self.kept):
             rows[:] = 0.0
 
     def wide(self, contexts: Floats) -> Floats:
@@ -97,12 +97,12 @@ class Curves(State):
 @compiled
 def keep_row(curves, context, arm, reward):  # type: ignore[no-untyped-def]
     """Keep a context with its arm and reward, unless there are enough of them."""
-    row = int(curves.count[0])
+    row = int(curves.kept[0])
     if row < curves.arms.size:
         for j in range(context.size):
             curves.contexts[row, j] = context[j]
         curves.arms[row], curves.rewards[row] = arm, reward
-        curves.count[0] += 1.0
+        curves.kept[0] += 1.0
 
 
 @compiled

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tsucb.compiler import compiled
+from tsucb.compiler import shared
 from tsucb.numeric.arrays import Floats
 
 GRID = 3.0 ** np.arange(-13, 10)  # n₀ (m − low)² / (φ v(m)): one over the square of arms' variation
@@ -66,7 +66,7 @@ def shape_of(low: float, high: float, mixed: bool, share: float) -> Shape:
     return Shape(TAIL if share <= RARE else NORMAL, low, high)
 
 
-@compiled
+@shared
 def relative_variance(kind, low, high, mean, level):  # type: ignore[no-untyped-def]
     """Return v(mean) / v(level), at least 1."""
     if kind == NORMAL or not low < level < high:
@@ -91,7 +91,7 @@ def effects(count: Floats, total: Floats, square: Floats, shape: Shape, above: f
     unit = 1.0
     if shape.kind != NORMAL:  # what arms vary is brought to an arm of the common mean
         means = (total[tried] + level) / (n + 1.0)
-        each = [relative_variance.py_func(*shape, mean, level) for mean in means]
+        each = [relative_variance(*shape, mean, level) for mean in means]
         within, spread = (x * number / float(n @ each) for x in (within, spread))
         least = level - shape.low
         least = min(least, shape.high - level) if shape.kind == CLICKS else least

@@ -1,0 +1,160 @@
+"""Where the default bends, where it does not, and whether its intervals stay honest.
+
+    python benchmarks/bending.py [--seeds 5] [--runs 200] [--part rewards|stationary|coverage]
+
+`rewards`: totals of 3,000 decisions of the linear model and of the default, on an XOR of two
+features, the wheel bandit (δ = 0.5), and three tables that come with river.
+`stationary`: in how many runs without bends or changes the default plays exactly the arms of the
+linear model, 2,000 decisions each.
+`coverage`: how often the 90 % interval of an arm's mean holds it, for a linear and a bent truth,
+after 100, 1,000 and 10,000 decisions.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import tsucb
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.change import clicks, plain, shop
+
+Floats = NDArray[np.float64]
+NINETY = 1.6448536269514722  # standard deviations either side
+
+
+def xor(seed: int, steps: int) -> tuple[Floats, Floats]:
+    """Return two features, and two arms that pay where their signs agree, or differ."""
+    rng = np.random.default_rng([4, seed])
+    contexts = rng.uniform(-1.0, 1.0, (steps, 2))
+    agree = contexts[:, 0] * contexts[:, 1] > 0
+    return contexts, np.column_stack([agree, ~agree]).astype(np.float64)
+
+
+def wheel(seed: int, steps: int) -> tuple[Floats, Floats]:
+    """Return the wheel bandit of Riquelme, Tucker and Snoek (2018), δ = 0.5."""
+    rng = np.random.default_rng([5, seed])
+    angle, radius = rng.uniform(0, 2 * np.pi, steps), np.sqrt(rng.uniform(0, 1, steps))
+    contexts = np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
+    means = np.full((steps, 5), 1.0)
+    means[:, 0] = 1.2
+    outside = radius > 0.5
+    arm = 1 + (contexts[:, 0] < 0) + 2 * (contexts[:, 1] < 0)
+    means[outside, arm[outside]] = 50.0
+    return contexts, means + 0.01 * rng.standard_normal(means.shape)
+
+
+def river_table(name: str, seed: int, steps: int) -> tuple[Floats, Floats]:
+    """Return a table of river in a random order, an arm for every label."""
+    from river import datasets
+
+    rows = list(getattr(datasets, name)())
+    labels = sorted({str(label) for _, label in rows})
+    features = np.array([[float(v) for v in x.values()] for x, _ in rows])
+    order = np.random.default_rng([6, seed]).permutation(len(rows))[:steps]
+    right = np.array([labels.index(str(label)) for _, label in rows])
+    return features[order], np.eye(len(labels))[right[order]]
+
+
+def played(model: Any, contexts: Floats, rewards: Floats, seed: int) -> tuple[Any, list[int]]:
+    """Return the agent after a run, and the arms it played."""
+    agent, arms = tsucb.Agent(range(rewards.shape[1]), model=model, seed=seed), list[int]()
+    for x, row in zip(contexts, rewards, strict=True):
+        decision = agent.choose(x) if x.size else agent.choose()
+        arms.append(int(decision.arm))
+        agent.reward(decision.id, float(row[arms[-1]]))
+    return agent, arms
+
+
+def print_rewards(seeds: int) -> None:
+    """Print totals of the linear model and of the default."""
+    print("| 3,000 decisions | linear | default | bent in |\n|---|--:|--:|--:|")
+    tables = ("Bananas", "ImageSegments", "Phishing")
+    for name in ("XOR", "wheel", *tables):
+        totals, bent = np.zeros((seeds, 2)), 0
+        for seed in range(seeds):
+            if name in tables:
+                contexts, rewards = river_table(name, seed, 3_000)
+            else:
+                contexts, rewards = (xor if name == "XOR" else wheel)(seed, 3_000)
+            d = contexts.shape[1]
+            for i, model in enumerate((tsucb.AdaptiveLinear(d), tsucb.AdaptiveCurves(d))):
+                agent, arms = played(model, contexts, rewards, seed)
+                totals[seed, i] = rewards[np.arange(len(arms)), arms].sum()
+            bent += bool(agent._learner.prepared().state.bends[0])
+        one, two = totals.mean(axis=0)
+        print(f"| {name}, {len(contexts):,} | {one:,.0f} | {two:,.0f} | {bent} of {seeds} |")
+
+
+def print_stationary(runs: int) -> None:
+    """Print how many runs are decided as if there were nothing but the linear model."""
+    for name, draw in (("plain", plain), ("clicks", clicks), ("shop", shop)):
+        same = alarms = 0
+        for seed in range(runs):
+            contexts, rewards = draw(seed + 1_000, 2_000)
+            d = contexts.shape[1]
+            _, one = played(tsucb.AdaptiveLinear(d), contexts, rewards, seed)
+            agent, two = played(tsucb.AdaptiveCurves(d), contexts, rewards, seed)
+            same, alarms = same + (one == two), alarms + bool(agent.changes())
+        print(f"{name}: the same arms in {same} of {runs} runs, an alarm in {alarms}", flush=True)
+
+
+def truth(name: str, contexts: Floats, slopes: Floats, phases: Floats) -> Floats:
+    """Return the means of all arms: linear functions of the context, or waves of them."""
+    values: Floats = contexts @ slopes.T
+    return values if name == "linear" else np.cos(2.0 * values + phases)
+
+
+def hits(agent: Any, contexts: Floats, means: Floats) -> float:
+    """Return the share of arms and contexts whose mean is in the 90 % interval."""
+    state, rng = agent._learner.prepared().state, np.random.default_rng(0)
+    beliefs = [agent.model.belief(state, x, rng=rng) for x in contexts]
+    inside = [np.abs(b.mean - m) <= NINETY * b.std for b, m in zip(beliefs, means, strict=True)]
+    return float(np.mean(inside))
+
+
+def print_coverage(seeds: int) -> None:
+    """Print the coverage of 90 % intervals of arms' means at new contexts."""
+    print("| truth | 100 | 1,000 | 10,000 |\n|---|--:|--:|--:|")
+    for name in ("linear", "bent"):
+        shares: dict[int, list[float]] = {100: [], 1_000: [], 10_000: []}
+        for seed in range(seeds):
+            rng = np.random.default_rng([7, seed])
+            slopes, phases = rng.standard_normal((5, 3)) / np.sqrt(3), rng.uniform(0, 6.28, 5)
+            contexts, new = rng.standard_normal((10_000, 3)), rng.standard_normal((200, 3))
+            rewards = truth(name, contexts, slopes, phases)
+            rewards += 0.5 * rng.standard_normal(rewards.shape)
+            agent = tsucb.Agent(range(5), model=tsucb.AdaptiveCurves(3), seed=seed)
+            for t, x in enumerate(contexts, start=1):
+                decision = agent.choose(x)
+                agent.reward(decision.id, float(rewards[t - 1, int(decision.arm)]))
+                if t in shares:
+                    shares[t].append(hits(agent, new, truth(name, new, slopes, phases)))
+        found = " | ".join(f"{100 * np.mean(each):.0f} %" for each in shares.values())
+        print(f"| {name} | {found} |", flush=True)
+
+
+def main() -> None:
+    """Read the command line and print what was asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--part", choices=("rewards", "stationary", "coverage"))
+    options = parser.parse_args()
+    if options.part in (None, "rewards"):
+        print_rewards(options.seeds)
+    if options.part in (None, "stationary"):
+        print_stationary(options.runs)
+    if options.part in (None, "coverage"):
+        print_coverage(options.seeds)
+
+
+if __name__ == "__main__":
+    main()
