@@ -242,7 +242,7 @@ def test_a_cluster_learns_one_file_each(tmp_path: Any) -> None:
     here, there = tsucb.Agent(ARMS, seed=0), tsucb.Agent(ARMS, seed=0)
     here.fit(tmp_path)
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
     ) as cluster, distributed.Client(cluster) as client:  # fmt: skip
         there.fit(tmp_path, cluster=client)
     context = {"age": 40.0, "city": "Rome"}
