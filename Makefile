@@ -99,6 +99,7 @@ stress-serve: .venv/test ## kills, pauses, partitions, clock jumps, full disks u
 
 figures: .venv/test pages ## draw the pictures of the documentation, and fill its pages
 	@$(BIN)/python docs/figures/draw.py
+	@$(BIN)/python docs/figures/default.py
 
 pages: .venv/test ## fill tables, figures, reference and printed outputs of the documentation (a minute)
 	@$(BIN)/python docs/tables.py

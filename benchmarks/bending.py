@@ -1,6 +1,6 @@
 """Where the default bends, where it does not, and whether its intervals stay honest.
 
-    python benchmarks/bending.py [--seeds 5] [--runs 200] [--part rewards|stationary|coverage]
+    python benchmarks/bending.py [--seeds 5] [--runs 200] [--part rewards|stationary|coverage|speed]
 
 `rewards`: totals of 3,000 decisions of the linear model and of the default, on an XOR of two
 features, the wheel bandit (δ = 0.5), and three tables that come with river.
@@ -8,10 +8,12 @@ features, the wheel bandit (δ = 0.5), and three tables that come with river.
 linear model, 2,000 decisions each.
 `coverage`: how often the 90 % interval of an arm's mean holds it, for a linear and a bent truth,
 after 100, 1,000 and 10,000 decisions.
+`speed`: processor time of a decision and its reward, ten arms and ten features.
 """
 
 import argparse
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +141,26 @@ def print_coverage(seeds: int) -> None:
         print(f"| {name} | {found} |", flush=True)
 
 
+def print_speed(repeats: int = 3) -> None:
+    """Print µs per decision and reward, in stretches of 1,000 between 3,000 and 19,000."""
+    contexts, rewards = shop(0, 19_000)
+    print("| µs per decision, stretches of 1,000 | least | median | most | mean |")
+    print("|---|--:|--:|--:|--:|")
+    for model in (tsucb.AdaptiveLinear(10), tsucb.AdaptiveCurves(10)):
+        times = np.empty((repeats, 19))
+        for row in times:
+            agent = tsucb.Agent(range(10), model=model, seed=0)
+            for i in range(row.size):
+                begin = time.process_time()
+                for t in range(1_000 * i, 1_000 * (i + 1)):
+                    decision = agent.choose(contexts[t])
+                    agent.reward(decision.id, float(rewards[t, int(decision.arm)]))
+                row[i] = 1e3 * (time.process_time() - begin)
+        best = times.min(axis=0)[3:]  # of the repeats: other processes only add
+        found = best.min(), np.median(best), best.max(), best.mean()
+        print(f"| {type(model).__name__} | {' | '.join(f'{each:.1f}' for each in found)} |")
+
+
 def main() -> None:
     """Read the command line and print what was asked for."""
     parser = argparse.ArgumentParser(
@@ -146,7 +168,7 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--part", choices=("rewards", "stationary", "coverage"))
+    parser.add_argument("--part", choices=("rewards", "stationary", "coverage", "speed"))
     options = parser.parse_args()
     if options.part in (None, "rewards"):
         print_rewards(options.seeds)
@@ -154,6 +176,8 @@ def main() -> None:
         print_stationary(options.runs)
     if options.part in (None, "coverage"):
         print_coverage(options.seeds)
+    if options.part in (None, "speed"):
+        print_speed()
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import numpy as np
 
 import tsucb
 from tsucb.agent.machine import CLOSED, DECISIONS, OBSERVATIONS
-from tsucb.structure import leaves
+from tsucb.models.structure import leaves
 
 
 class Interrupted(Exception):
@@ -146,21 +146,30 @@ class Trial:
         return lambda agent: agent.estimate(x)
 
     def reward(self):
-        ids = list(self.twin._open)
+        open = self.twin._open.unsettled()
+        ids = list(open)
         if not ids:
             return self.choose()
         id = ids[self.rng.integers(len(ids))]
-        arm = self.twin._open[id][2]
+        arm = open[id][2]
         value = self.earn(self.rng)
         if isinstance(arm, tuple):
             value = [self.earn(self.rng) if self.rng.random() < 0.8 else None for _ in arm]
         return lambda agent: agent.reward(id, value)
 
     def reward_many(self):
-        ids = [id for id, each in self.twin._open.items() if not isinstance(each[2], tuple)]
+        open = self.twin._open.unsettled()
+        ids = [id for id, each in open.items() if not isinstance(each[2], tuple)]
         ids = self.rng.permutation(ids)[:3].tolist()
         values = [self.earn(self.rng) for _ in ids]
         return lambda agent: agent.reward_many(ids, values)
+
+    def reward_batch(self):
+        xs = [self.context(self.rng, self.step) for _ in range(int(self.rng.integers(1, 6)))]
+        made = {id(agent): agent.choose_many(xs) for agent in (self.agent, self.twin)}
+        values = [self.earn(self.rng) for _ in xs]
+        self.before = fingerprint(self.twin)
+        return lambda agent: agent.reward_many(made[id(agent)], values)
 
     def record(self):
         x, id = self.context(self.rng, self.step), f"visit {next(self.numbers)}"
@@ -247,13 +256,17 @@ class Trial:
         if now["counts"] != self.before["counts"] or not (
             read or now["width"] > self.before["width"]
         ):
-            there = set(twin._open)
+            there = twin._open.unsettled()
             call(twin)
             if now["counts"][DECISIONS] > self.before["counts"][DECISIONS]:
-                for id in [id for id in twin._open if id not in there]:
-                    if id not in now["open"]:
-                        del twin._open[id]  # it was counted, but not opened
-                        self.happened["dropped"] += 1
+                twin._open.unfold()
+                new = {id: each for id, each in twin._open.items() if id not in there}
+                opened = {id: each for id, each in new.items() if id in now["open"]}
+                if len(opened) < len(new):  # some were counted, but not opened
+                    self.happened["dropped"] += len(new) - len(opened)
+                    twin._open.clear()
+                    twin._open.update(there | opened)
+                    twin._open.drop_oldest()
             return
         if read:
             call.read(learner.reader.encoders[0])
@@ -281,13 +294,14 @@ class Trial:
         known = agent._learner.known
         counts, pulls = known.books.counts, known.books.pulls
         assert counts[DECISIONS] == agent._open.places() + counts[CLOSED] + agent.dropped, when
-        assert len(agent._open) == agent.open_decisions <= agent.max_open, when
+        assert agent._open.count() == agent.open_decisions <= agent.max_open, when
         assert known.state.pulls.tolist() == pulls.tolist(), when
         assert pulls.sum() <= counts[CLOSED] + counts[OBSERVATIONS], when
 
 
 METHODS = [
     "choose", "choose", "choose_many", "rank", "estimate", "reward", "reward", "reward_many",
+    "reward_batch",
     "record", "update", "fit", "expire", "add_arm", "remove_arm", "save", "arms_summary",
     "coefficients", "look",
 ]  # fmt: skip
@@ -307,7 +321,7 @@ def fingerprint(agent):
         "pulls": known.books.pulls.tolist(),
         "totals": known.books.totals.tolist(),
         "width": sum(known.model.context_shape(1)),
-        "open": dict(agent._open),
+        "open": agent._open.unsettled(),
         "state": [array.tobytes() for array in leaves(known.state)],
         "encoder": [encoder.state() for encoder in agent._learner.reader.encoders],
     }

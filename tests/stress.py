@@ -125,7 +125,8 @@ def evictions(seed, folder, calls=150):
             agent.update(context(rng), f"n{rng.integers(12)}", 1.0, {"p": 1.0})
         elif ids:
             id = ids.pop(rng.integers(len(ids)))
-            several = id in agent._open and isinstance(agent._open[id][2], tuple)
+            open = agent._open.unsettled()
+            several = id in open and isinstance(open[id][2], tuple)
             agent.reward(id, [1.0, None] if several else float(rng.normal()))
 
     one()
@@ -353,7 +354,7 @@ def precision(seed, folder, rows=20_000):
 
 
 COMMANDS = [
-    ["simulate", "linear", "--runs", "40", "--horizon", "2000"],
+    ["simulate", "linear", "--runs", "400", "--horizon", "4000"],
     ["reproduce", "figure1"],
     ["warm"],
 ]
@@ -363,6 +364,8 @@ def commands(seed, folder):
     """Ctrl-C in the middle of commands: they end, with one line and no traceback."""
     rng = np.random.default_rng(seed)
     where = tempfile.mkdtemp(dir=folder)
+    # A shell's background jobs ignore Ctrl-C, and so would what they start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     command = [sys.executable, "-m", "tsucb", *COMMANDS[seed % len(COMMANDS)]]
     running = subprocess.Popen(
         command, cwd=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -371,7 +374,7 @@ def commands(seed, folder):
     time.sleep(float(rng.uniform(0.3, 8.0)))
     running.send_signal(signal.SIGINT)
     try:
-        output = running.communicate(timeout=300)[0]
+        output = running.communicate(timeout=60)[0]
     except subprocess.TimeoutExpired:
         running.kill()
         raise AssertionError(f"seed {seed}: {command} did not end") from None

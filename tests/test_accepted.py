@@ -13,7 +13,7 @@ import pytest
 
 import tsucb
 
-NUMBERS = [0.0, 1.0, -1.0, 0.5, 3.7, 1e-30, -1e-29, 5e-324, 1e15, -1e25, 1e30, -1e30]
+NUMBERS = [0.0, 1.0, -1.0, 0.5, 3.7, 1e-30, -1e-29, 5e-324, 1e15, -1e19, 1e20, -1e25, 1e30, -1e30]
 NAMES = ["a", "b", "c", 4, "e"]
 CITIES = ["Rome", "Oslo", "Bonn", None, "", "é", True, 3, 2.5]
 
@@ -171,6 +171,9 @@ class Driver:
                 call()
         except tsucb.UnknownDecision:  # dropped before
             pass
+        except ValueError as error:
+            if "±" not in str(error):  # of a number that is too large for the model
+                raise
         self.check(folder, call.__name__)
 
     def check(self, folder, name):
@@ -197,6 +200,38 @@ def drive(kind, seed, folder, steps, extreme):
 def test_what_was_accepted_can_be_saved_and_loaded(kind, tmp_path):
     drive(kind, 0, tmp_path, 40, extreme=False)
     drive(kind, 1, tmp_path, 40, extreme=True)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("seed", [14, 15, 46, 47])
+def test_calls_after_which_an_agent_could_not_be_saved(seed, tmp_path):
+    drive(list(KINDS)[seed % len(KINDS)], seed, tmp_path, 30, extreme=True)
+
+
+@pytest.mark.parametrize("forgetting", [1.0, 0.9])
+def test_numbers_beyond_the_largest_of_the_model_are_refused_wherever_they_come(forgetting):
+    agent = tsucb.Agent(seed=0, forgetting=forgetting)
+    agent.update({"u": 1.0}, "x", 1.0, {"p": 1.0})
+    agent.update({"u": 2.0}, "x", 2.0, {"p": 1e20})
+    digest, large, small = agent.digest(), 2e20, {"u": 1.0}
+    for call in (
+        lambda: agent.choose(small, {"x": {"p": large}}),
+        lambda: agent.choose({"u": large}, {"x": {"p": 1.0}}),
+        lambda: agent.choose_many([small, small], {"x": {"p": large}}),
+        lambda: agent.choose_many([small, {"u": large}], {"x": {"p": 1.0}}),
+        lambda: agent.rank(small, 1, {"x": {"p": large}}),
+        lambda: agent.record("own", small, "x", {"p": large}),
+        lambda: agent.update(small, "x", 1.0, {"p": large}),
+        lambda: agent.update({"u": large}, "x", 1.0, {"p": 1.0}),
+        lambda: agent.update(small, "x", large, {"p": 1.0}),
+        lambda: agent.fit(([small] * 2, ["x"] * 2, [{"p": 1.0}, {"p": large}], [1.0, 2.0])),
+        lambda: agent.fit(([small, {"u": large}], ["x"] * 2, [{"p": 1.0}] * 2, [1.0, 2.0])),
+        lambda: tsucb.Agent({"x": {"p": large}}, forgetting=forgetting),
+    ):
+        with pytest.raises(ValueError, match="±1e\\+20"):
+            call()
+    assert agent.digest() == digest
+    assert tsucb.Agent.from_bytes(agent.to_bytes()).digest() == digest
 
 
 def test_a_late_reward_for_an_arm_that_left(tmp_path):

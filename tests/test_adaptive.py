@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import tsucb
-from tsucb.structure import leaves
+from tsucb.models.structure import leaves
 
 
 def problem(seed, arms=4, features=3, steps=150):

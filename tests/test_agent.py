@@ -16,7 +16,7 @@ import pytest
 
 import tsucb
 from tsucb.agent import UnknownDecision, machine
-from tsucb.streams import WORLD, stream
+from tsucb.numeric.streams import WORLD, stream
 
 ARMS = ["red", "green", "blue"]
 

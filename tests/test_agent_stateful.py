@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import tsucb
 from tsucb.agent import UnknownDecision
 from tsucb.numeric.bursts import burst, gamma
-from tsucb.streams import POLICY, stream
+from tsucb.numeric.streams import POLICY, stream
 
 MODEL = tsucb.NIGLinear(2)
 RULE = tsucb.TSUCB(2)

@@ -147,7 +147,7 @@ def test_an_agent_with_a_floor_plays_as_in_a_simulation():
     played = tsucb.simulate(
         bandit, bandit.model(), [policy], horizon=200, runs=1, seed=5, keep_arms=True
     ).arms[0, 0]
-    from tsucb.streams import WORLD, stream
+    from tsucb.numeric.streams import WORLD, stream
 
     rng = stream(5, 0, WORLD)
     world = bandit.begin(rng)

@@ -8,7 +8,7 @@ import pytest
 import tsucb
 from tsucb.agent import storage
 from tsucb.checks import flushed
-from tsucb.structure import leaves, pack, unpack
+from tsucb.models.structure import leaves, pack, unpack
 
 STEPS = 25
 

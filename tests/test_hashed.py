@@ -21,7 +21,7 @@ from tsucb.models.hashed_linear import (
     HashedLinear,
     outlook,
 )
-from tsucb.structure import leaves
+from tsucb.models.structure import leaves
 
 
 def pairs(columns, values):

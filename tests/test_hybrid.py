@@ -7,7 +7,7 @@ import pytest
 
 import tsucb
 from tsucb.models.hybrid_linear import ARM, CONTEXT, CROSSED, HALF, HybridState
-from tsucb.structure import leaves
+from tsucb.models.structure import leaves
 
 ARMS = 6
 

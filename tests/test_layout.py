@@ -14,9 +14,8 @@ PACKAGE = Path(tsucb.__file__).parent
 # Each layer may import those above it in this list, and modules of its own part. Parts that share a
 # line do not know of each other.
 LAYERS = [
-    ("files", "checks", "streams", "display", "extras"),
+    ("files", "checks", "display", "extras"),
     ("record",),
-    ("structure",),
     ("compiler",),
     ("numeric",),
     ("pages",),

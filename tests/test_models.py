@@ -11,7 +11,7 @@ from scipy import stats
 
 import tsucb
 from tsucb.models import regressions
-from tsucb.structure import leaves
+from tsucb.models.structure import leaves
 
 
 def rng(seed=0):

@@ -9,7 +9,7 @@ from by_hand import layers
 from everything import network, rng
 
 import tsucb
-from tsucb.structure import leaves, side_by_side
+from tsucb.models.structure import leaves, side_by_side
 
 jax = pytest.importorskip("jax", reason="networks train with JAX: pip install 'tsucb[deep]'")
 pytest.importorskip("optax")

@@ -16,7 +16,7 @@ def test_the_oldest_are_dropped_whole_lists_at_a_time():
     agent, open, _ = make(max_open=3)
     ids = [agent.choose([1.0]).id, agent.rank([1.0], 2).id]
     ids += agent.choose_many([[1.0], [2.0]]).ids
-    assert list(open) == ids[1:]
+    assert list(open.unsettled()) == ids[1:]
     assert (open.places(), agent.dropped) == (4, 1)
     agent.record("own", [1.0], "a")
     assert list(open) == [*ids[2:], "own"]
@@ -25,12 +25,89 @@ def test_the_oldest_are_dropped_whole_lists_at_a_time():
     assert (len(open), agent.dropped) == (3, 8)
 
 
+def test_a_batch_that_is_kept_whole_is_as_its_decisions_one_by_one():
+    """Every call after two batches, with the batches whole and with an entry for each decision."""
+    calls = [
+        lambda agent, one, two: agent.reward_many(two, [1.0, 2.0]),
+        lambda agent, one, two: agent.reward_many(one.ids[:1] + two.ids[1:], [1.0, 2.0]),
+        lambda agent, one, two: agent.reward(one.ids[1], 1.0),
+        lambda agent, one, two: agent.close(one.ids[1]),
+        lambda agent, one, two: agent.choose([3.0]).id,
+        lambda agent, one, two: agent.rank([3.0], 2).id,
+        lambda agent, one, two: agent.record("own", [1.0], "a"),
+        lambda agent, one, two: agent.expire(-1.0, 0.5),
+        lambda agent, one, two: agent.arms_summary()["open"].to_dict(),
+        lambda agent, one, two: agent.choose_many([[4.0], [5.0], [6.0]]).ids,
+        lambda agent, one, two: (agent.open_decisions, agent.dropped),
+        lambda agent, one, two: tsucb.merge(agent, agent, agent).open_decisions,
+    ]
+    for call in calls:
+        found = []
+        for whole in (True, False):
+            agent, open, _ = make(max_open=6, clock=lambda: 0.0)
+            agent.choose([7.0])
+            one, two = agent.choose_many([[1.0], [2.0]]), agent.choose_many([[3.0], [4.0]])
+            assert len(open.batches) == 2
+            if not whole:
+                open.unfold()
+            answer = call(agent, one, two)
+            found.append((answer, agent.digest(), list(open.unsettled()), agent.dropped))
+        assert found[0] == found[1]
+
+
+def test_the_whole_batch_of_an_arm_that_left_is_closed_and_not_learned():
+    agent, open, _ = make()
+    decisions = agent.choose_many(np.ones((40, 1)))
+    stayed = decisions.arms.tolist().count("b")
+    assert 0 < stayed < 40
+    agent.remove_arm("a")
+    agent.add_arm("a")
+    assert open.batches
+    assert agent.reward_many(decisions, np.ones(40)) == stayed
+    assert agent.arms_summary()["pulls"].to_dict() == {"a": 0, "b": stayed}
+    assert agent.open_decisions == agent.dropped == 0
+    with pytest.raises(tsucb.UnknownDecision):
+        agent.reward_many(decisions, np.ones(40))
+
+
+def test_what_an_interrupted_unfolding_leaves_is_finished_by_the_next_call():
+    agent, open, _ = make()
+    decisions = agent.choose_many([[1.0], [2.0]])
+    (batch,) = open.batches
+    open.update(batch.entries())  # and the batch is still in the list
+    assert agent.open_decisions == 2
+    assert list(open.unsettled()) == decisions.ids
+    assert agent.reward_many(decisions, [1.0, 2.0]) == 2
+    assert agent.open_decisions == agent.dropped == 0
+
+
+def test_what_an_interrupt_left_beyond_the_limit_is_dropped():
+    for look in (lambda agent: agent.open_decisions, lambda agent: len(agent._open.unsettled())):
+        agent, open, _ = make(max_open=2)
+        agent.choose([1.0]), agent.choose([2.0])
+        open.limit = 1  # as between adding a decision and dropping the oldest
+        assert look(agent) == 1
+        assert tsucb.Agent.from_bytes(agent.to_bytes()).open_decisions == 1
+
+
+def test_many_small_batches_are_given_entries():
+    agent, open, _ = make()
+    ids = [id for n in range(40) for id in agent.choose_many([[float(n)], [1.0]]).ids]
+    assert len(open.batches) <= 16
+    assert list(open.unsettled()) == ids
+    assert agent.open_decisions == 80
+
+
+@pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("learned", [0, 1, 2, 3])
-def test_a_settlement_that_was_cut_short_is_finished_by_the_next_call(learned, monkeypatch):
+def test_a_settlement_that_was_cut_short_is_finished_by_the_next_call(learned, whole, monkeypatch):
     """Stop `reward_many` after some of its rewards, as an interrupt would."""
     (agent, open, learner), (twin, _, _) = make(), make()
     for each in (agent, twin):
-        ids = each.choose_many([[1.0], [2.0], [3.0]]).ids
+        decisions = each.choose_many([[1.0], [2.0], [3.0]])
+        if each is agent:
+            made = decisions if whole else decisions.ids
+    ids = decisions.ids
     twin.reward_many(ids, [1.0, 2.0, 3.0])
 
     taught = type(learner).taught
@@ -44,7 +121,7 @@ def test_a_settlement_that_was_cut_short_is_finished_by_the_next_call(learned, m
     with monkeypatch.context() as patch:
         patch.setattr(type(learner), "taught", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            agent.reward_many(ids, [1.0, 2.0, 3.0])
+            agent.reward_many(made, [1.0, 2.0, 3.0])
     assert learner.known.books.counts[CLOSED] == learned
     # A signal handler that saves in the middle has each of them learned or open.
     assert list(open.unsettled()) == ids[learned:]

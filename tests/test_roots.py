@@ -13,7 +13,7 @@ from tsucb.models.regressions import (
     predict_many,
     triangular,
 )
-from tsucb.structure import leaves
+from tsucb.models.structure import leaves
 
 
 def rng(seed=0):

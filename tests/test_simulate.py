@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tsucb
+from tsucb.numeric.streams import POLICY, WORLD, stream
 from tsucb.step import first_pull, new_player
-from tsucb.streams import POLICY, WORLD, stream
 
 BANDIT = tsucb.ContextualLinearBandit(arms=4, features=3, noise=0.5)
 POLICIES = [tsucb.Thompson(), tsucb.TSUCB(1), tsucb.Greedy()]

@@ -12,8 +12,8 @@ from tsucb.compiler import class_of, hook, in_compiled_code, offers, shared
 from tsucb.environments.environment import advance, begin, reward
 from tsucb.models.model import belief, update
 from tsucb.numeric.arrays import Integers
+from tsucb.numeric.streams import MODEL, stream
 from tsucb.policies.policy import Choice, choose, explored
-from tsucb.streams import MODEL, stream
 
 
 class Player(NamedTuple):

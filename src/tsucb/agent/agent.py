@@ -32,7 +32,13 @@ from tsucb.agent.guard import AGENTS, Guard
 from tsucb.agent.knowledge import Knowledge, plain_name
 from tsucb.agent.learner import Learner
 from tsucb.agent.machine import CLOSED, DECISIONS, OBSERVED
-from tsucb.agent.open_decisions import OpenDecisions, UnknownDecision, leading_number
+from tsucb.agent.open_decisions import (
+    OpenBatch,
+    OpenDecisions,
+    UnknownDecision,
+    leading_number,
+    split_rows,
+)
 from tsucb.checks import whole_number
 from tsucb.contexts.readers import Arm, Context, narrow_rows, one_by_one
 from tsucb.contexts.values import kind_of, shown
@@ -40,6 +46,7 @@ from tsucb.display import html_table
 from tsucb.models.change import NoticedChange
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.model import Model
+from tsucb.numeric.arrays import Floats
 from tsucb.policies.exploring import Exploring
 
 if TYPE_CHECKING:
@@ -221,7 +228,7 @@ class Agent:
         """How many decisions wait for a reward; never more than `max_open`."""
         with self._guard.alone():
             self._settled()
-            return len(self._open)
+            return self._open.count()
 
     @property
     def dropped(self) -> int:
@@ -298,6 +305,7 @@ class Agent:
         """
         with self._guard.alone():
             known = self._ready()
+            self._open.unfold()
             table, waiting = self._learner.arms_summary(), dict.fromkeys(known.arms, 0)
             for number, _, arm, _ in self._open.values():
                 for name in arm if isinstance(arm, tuple) else (arm,):
@@ -342,12 +350,14 @@ class Agent:
         """Return what is known, after finishing what an interrupted call has left."""
         if self._learner.known.machine is None:
             self._open.finish()
+        self._open.drop_oldest()
         return self._learner.known
 
     def _settled(self) -> None:
         """Finish what an interrupted call has left, without making columns for new arms."""
         if self._open.settlement is not None:
             self._open.finish()
+        self._open.drop_oldest()
 
     # Deciding
 
@@ -384,6 +394,8 @@ class Agent:
             known = learner.known
             if known.machine is None:
                 known = self._ready()
+            if self._open.batches:
+                self._open.unfold()
             if question is None:
                 offer = known.everyone or known.all_arms()
                 if not offer.names:
@@ -396,7 +408,7 @@ class Agent:
                 place, decision = learner.chosen(known, offer, x, now)
                 number, decision.id = learner.commit(known, offer, reading, x, [place])
                 if learner.reader.per_arm:
-                    (x,) = learner.rows_of(values[None], [place])
+                    x = learner.rows_of(values[None], [place]).tobytes()
             self._open[decision.id] = number, now, decision.arm, x
             if len(self._open) > self._open.limit:
                 self._open.drop_oldest()
@@ -428,13 +440,14 @@ class Agent:
         now = self._now()
         with self._guard.alone():
             self._ready()
+            self._open.unfold()
             known, offer, values, reading = learner.placed(question)
             x = values.tobytes()
             ranking = learner.ranked(known, offer, x, length)
             number, ranking.id = learner.commit(known, offer, reading, x, ranking.places)
             ranking.time = now
             each = np.broadcast_to(values, (length, *values.shape))
-            rows = tuple(learner.rows_of(each, ranking.places))
+            rows = tuple(split_rows(learner.rows_of(each, ranking.places)))
             self._open[ranking.id] = number, now, ranking.arms, rows
             self._open.drop_oldest()
         if self._log is not None:
@@ -475,13 +488,16 @@ class Agent:
             known, offer, values, reading = learner.placed(question)
             decisions, counts = decide_many(known, learner.policy, values, offer, now)
             learner.adopt(reading, known)
+            batch = OpenBatch(
+                decisions.numbers, decisions.checksums, now, offer.names, decisions.places,
+                learner.rows_of(values, decisions.places),
+            )  # fmt: skip
+            entries = self._open.entries_of(batch)  # before anything is counted, as it takes long
             if learner.coming:
                 some = np.unique(decisions.places).tolist()
                 learner.use(known, [offer.names[i] for i in some], offer.columns[some])
             known.machine.take_counts(*counts)
-            rows = learner.rows_of(values, decisions.places)
-            self._open.update(zip(decisions.ids, decisions.entries(rows), strict=True))
-            self._open.drop_oldest()
+            self._open.add_batch(batch, entries)
         if self._log is not None:
             told = [_logged(x, arms) for x in one_by_one(contexts)]
             self._log.decided_many(decisions, told)
@@ -564,6 +580,7 @@ class Agent:
         reading = learner.read_one(context, arm, features)
         with self._guard.alone():
             self._ready()
+            self._open.unfold()
             if id in self._open:
                 raise ValueError(f"a decision {shown(id)} is open already; give another id")
             column, row = self._place_one(reading, context, arm, features)
@@ -606,6 +623,8 @@ class Agent:
         with self._guard.alone():
             if self._learner.known.machine is None:
                 self._ready()
+            if self._open.batches:
+                self._open.unfold()
             decision = self._open.get(id) if type(id) is str else self._open.find(id)
             if decision is None:
                 self._refuse(id)
@@ -686,27 +705,38 @@ class Agent:
         """
         if isinstance(ids, str | bytes):
             raise TypeError(f"give a list of ids, not {shown(ids)}; reward takes one")
-        names = ids.ids if isinstance(ids, DecisionBatch) else list(ids)
+        decisions = ids if isinstance(ids, DecisionBatch) else list(ids)
         values = self._learner.check_rewards(rewards)
-        if values.size != len(names):
-            raise ValueError(f"{len(names)} ids and {values.size} rewards do not match")
+        if values.size != len(decisions):
+            raise ValueError(f"{len(decisions)} ids and {values.size} rewards do not match")
         self._learner.compile_learning()
         with self._guard.alone():
             self._ready()
-            for id in names:
-                decision = self._open.find(id)
-                if decision is None:
-                    self._refuse(id)
-                if type(decision[2]) is tuple:
-                    raise TypeError(f"{shown(id)} is a list; give its rewards to reward")
-            if len(set(names)) < len(names):
-                raise UnknownDecision("a decision is twice among the ids; give each once")
-            learned = self._open.settle(names, values)
+            batch = None
+            if isinstance(decisions, DecisionBatch):
+                batch = self._open.find_batch(decisions.numbers)
+            if batch is not None:
+                learned = self._open.settle_batch(batch, values)
+            else:
+                learned = self._reward_each(ids_of(decisions), values)
         if self._log is not None:
             now = self._now()
-            for id, value in zip(names, values.tolist(), strict=True):
+            for id, value in zip(ids_of(decisions), values.tolist(), strict=True):
                 self._log.rewarded(id, value, now)
         return learned
+
+    def _reward_each(self, ids: list[str], values: Floats) -> int:
+        """Learn the rewards of decisions by their ids, all or none; return how many were."""
+        self._open.unfold()
+        for id in ids:
+            decision = self._open.find(id)
+            if decision is None:
+                self._refuse(id)
+            if type(decision[2]) is tuple:
+                raise TypeError(f"{shown(id)} is a list; give its rewards to reward")
+        if len(set(ids)) < len(ids):
+            raise UnknownDecision("a decision is twice among the ids; give each once")
+        return self._open.settle(ids, values)
 
     def close(self, id: str) -> None:
         """Close a decision without learning anything from it.
@@ -719,6 +749,7 @@ class Agent:
         """
         with self._guard.alone():
             self._ready()
+            self._open.unfold()
             if self._open.find(id) is None:
                 self._refuse(id)
             self._open.close([id])
@@ -750,6 +781,7 @@ class Agent:
         before = self._now() - max(min(age, 1e300), -1e300)
         with self._guard.alone():
             self._ready()
+            self._open.unfold()
             old = {id: each[2] for id, each in self._open.items() if each[1] < before}
             self._open.close(old, value)
         if self._log is not None and old:
@@ -999,6 +1031,11 @@ def _remade(
 ) -> Agent:  # fmt: skip
     """Return a copy of an agent."""
     return cls._of(snapshot.restored("the copy", values, arrays, *given), clock)
+
+
+def ids_of(decisions: list[str] | DecisionBatch) -> list[str]:
+    """Return the ids of decisions."""
+    return decisions.ids if isinstance(decisions, DecisionBatch) else decisions
 
 
 def check_time(time: Any) -> float:

@@ -8,7 +8,6 @@ The decisions are those that would be made one by one, up to the rounding of tha
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
@@ -29,7 +28,7 @@ from tsucb.agent.machine import (
     next_step,
     player_of,
 )
-from tsucb.agent.open_decisions import OpenDecision
+from tsucb.agent.open_decisions import write_ids
 from tsucb.agent.seen import next_arm_seen, write_reason
 from tsucb.checks import SMALLEST, flushed
 from tsucb.compiler import compiled, offers
@@ -79,6 +78,8 @@ class DecisionBatch(Sequence[Decision]):
         favourites: Integers, policy: Any, seen: Any, time: float, beliefs: Sequence[Any] = (),
     ) -> None:  # fmt: skip
         self.numbers, self.checksums, self.time = numbers, checksums, time  # of the ids
+        for array in (numbers, checksums, places):  # the agent keeps them, too
+            array.flags.writeable = False
         # Of each decision: the index of its arm, and of the policy's favourite, which is -1 - i for
         # first pulls; what was seen of all arms, and the belief, where they were kept.
         self.places, self._offer, self._favourites = places, offer, favourites
@@ -87,13 +88,7 @@ class DecisionBatch(Sequence[Decision]):
     @functools.cached_property
     def ids(self) -> list[str]:
         """The ids under which to report their rewards."""
-        pairs = zip(self.numbers.tolist(), self.checksums.tolist(), strict=True)
-        return [f"{number}-{checksum:x}" for number, checksum in pairs]  # see `decision_id`
-
-    def entries(self, rows: list[bytes]) -> Iterator[OpenDecision]:
-        """Return what is kept of each open decision, which is learned from its row."""
-        arms = (self._offer.names[place] for place in self.places.tolist())
-        return zip(self.numbers.tolist(), repeat(self.time), arms, rows)
+        return write_ids(self.numbers, self.checksums)
 
     @property
     def arms(self) -> Any:

@@ -19,8 +19,8 @@ from tsucb.contexts.values import listed, shown
 from tsucb.models.change import NoticedChange
 from tsucb.models.model import Model
 from tsucb.models.state import State
+from tsucb.models.structure import copied, leaves
 from tsucb.numeric.arrays import Integers
-from tsucb.structure import copied, leaves
 
 MOST_NUMBERS = 2**30  # of a state that grows with contexts: 8 GB
 

@@ -54,7 +54,7 @@ from tsucb.agent.settings import (
     reward_number,
     whole_policy,
 )
-from tsucb.checks import LARGEST, SMALLEST, between, flushed, truth, whole_number, within
+from tsucb.checks import SMALLEST, between, flushed, truth, whole_number, within
 from tsucb.contexts.readers import (
     NOBODY,
     Arm,
@@ -72,10 +72,10 @@ from tsucb.extras import require
 from tsucb.models.change import NoticedChange
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.model import Model, check_finite
+from tsucb.models.structure import leaves
 from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.streams import POLICY, stream
 from tsucb.step import start
-from tsucb.streams import POLICY, stream
-from tsucb.structure import leaves
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -193,7 +193,7 @@ class Learner:
         if features is not None:
             if self.coming or not self.reader.per_arm:
                 self.reader.refuse_features()
-            self.reader.parts[-1].peek(features)
+            self.reader.checked(Reading(self.reader.parts[-1].read(features)[0]))
             self.described = {**self.described, name: plain_features(features)}
 
     def _features_of(self, names: Iterable[Arm]) -> list[Any] | None:
@@ -403,8 +403,6 @@ class Learner:
         """
         question = self._read(context, arms, self.offered(arms), learn, many)
         known, x = self.known, question.reading.x
-        if self.reader.largest < LARGEST:  # which is all that encoders check for
-            check_finite(x, self.reader.largest)
         if known.machine is None or x.shape[-1] > known.width or question.reading.z is not None:
             self._compile_ahead(question.reading)
         return question
@@ -486,8 +484,8 @@ class Learner:
             check_finite(np.frombuffer(x), known.model.largest)
         return Ranking("", offer, places, self.policy, seen, 0.0)
 
-    def rows_of(self, values: Floats, places: Any) -> list[bytes]:
-        """Return the row that each of several decisions is learned from.
+    def rows_of(self, values: Floats, places: Any) -> Floats:
+        """Return the row that each of several decisions is learned from, as a new matrix.
 
         `values` are their contexts (N, d), or (N, n, d) where each of n arms has a row; the arms
         that were chosen are at `places`.
@@ -497,10 +495,7 @@ class Learner:
             rows = rows[np.arange(len(rows)), places]
         if split != NOT_SPLIT:
             rows = np.insert(rows, 0, split, axis=1)
-        data, width = rows.tobytes(), 8 * rows.shape[1]
-        if not width:
-            return [b""] * len(rows)
-        return [data[i : i + width] for i in range(0, len(data), width)]
+        return np.array(rows, dtype=np.float64, order="C")
 
     def widened(self, reading: Reading) -> Knowledge:
         """Return what is known, as wide as a context; nothing has changed."""

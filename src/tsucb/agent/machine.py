@@ -29,10 +29,10 @@ from tsucb.models.model import belief as model_belief
 from tsucb.models.model import training_due, update
 from tsucb.models.state import State, array, sums
 from tsucb.models.state import counts as tallies
+from tsucb.models.structure import leaves
 from tsucb.numeric.arrays import Floats, Integers, taken
 from tsucb.policies.policy import Choice, choose, explored
 from tsucb.step import Player, initial_pulls, runs_compiled
-from tsucb.structure import leaves
 
 Checksums: TypeAlias = NDArray[np.uint64]
 

@@ -16,7 +16,7 @@ from tsucb.contexts.encoding import Encoder
 from tsucb.contexts.readers import Arm, ArmFeatures, Reader
 from tsucb.contexts.values import shown
 from tsucb.models.forgetting import without_forgetting
-from tsucb.structure import pack_object
+from tsucb.models.structure import pack_object
 
 if TYPE_CHECKING:
     from tsucb.agent.agent import Agent

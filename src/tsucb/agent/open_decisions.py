@@ -2,14 +2,17 @@
 
 import math
 from collections.abc import Iterable
-from itertools import islice
-from typing import Any, TypeAlias
+from itertools import islice, repeat
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from tsucb.agent.learner import Learner, Lesson
-from tsucb.agent.machine import CLOSED, COUNTED, RETURNED
+from tsucb.agent.machine import CLOSED, COUNTED, RETURNED, Checksums, decision_id
 from tsucb.contexts.readers import Arm
+from tsucb.numeric.arrays import Floats, Integers
+
+MOST_BATCHES = 16  # that are kept whole
 
 # Number, time, arm and row of a decision, oldest first; of a list, the arms and rows of its places.
 # The row is as wide as it was when the decision was made. A plain tuple is made fastest.
@@ -28,13 +31,34 @@ the id
     """
 
 
-# Decisions that are being closed: their ids; how many were closed before the first of them; and
-# their rewards, or None if a single call learns the one reward.
-Settlement: TypeAlias = tuple[tuple[str, ...], int, Lesson | None]
+class OpenBatch(NamedTuple):
+    """The decisions of one batch, all open, kept as arrays: much faster than an entry for each."""
+
+    numbers: Integers
+    checksums: Checksums
+    time: float
+    names: tuple[Arm, ...]  # of the arms that were offered
+    places: Integers  # the index of the arm of each decision
+    rows: Floats  # (N, d), as wide as it was when the decisions were made
+
+    def entries(self) -> dict[str, OpenDecision]:
+        """Return an entry for each decision, by its id."""
+        numbers = self.numbers.tolist()
+        arms = (self.names[place] for place in self.places.tolist())
+        entries = zip(numbers, repeat(self.time), arms, split_rows(self.rows))
+        return dict(zip(write_ids(self.numbers, self.checksums), entries, strict=True))
+
+
+# Decisions that are being closed: their ids, or a whole batch; how many were closed before the
+# first of them; and their rewards, or None if a single call learns the one reward.
+Settlement: TypeAlias = tuple[tuple[str, ...] | OpenBatch, int, Lesson | None]
 
 
 class OpenDecisions(dict[str, OpenDecision]):
     """The open decisions of an agent by their ids, in the order in which they were made.
+
+    The last ones may be in `batches`, without entries. `unfold` gives them entries, and is called
+    before entries are read, added or removed, but not where a batch is closed as a whole.
 
     To close decisions is to learn their rewards and to remove them from this dictionary. What is to
     be done is written down first, in `settlement`, and the learner's machine is taken away until it
@@ -49,12 +73,52 @@ class OpenDecisions(dict[str, OpenDecision]):
         The most decisions that are open; beyond it the oldest are dropped.
     """
 
-    __slots__ = ("learner", "limit", "settlement")
+    __slots__ = ("batches", "learner", "limit", "settlement")
 
     def __init__(self, learner: Learner, limit: int) -> None:
         super().__init__()
         self.learner, self.limit = learner, limit
         self.settlement: Settlement | None = None
+        self.batches: list[OpenBatch] = []
+
+    def folded(self) -> list[OpenBatch]:
+        """Return the batches without entries; an interrupted `unfold` may have left others."""
+        return [
+            batch
+            for batch in self.batches
+            if decision_id(int(batch.numbers[0]), int(batch.checksums[0])) not in self
+        ]
+
+    def unfold(self) -> None:
+        """Make entries of the decisions in batches."""
+        for batch in self.folded():
+            self.update(batch.entries())
+        self.batches = []
+
+    def entries_of(self, batch: OpenBatch) -> dict[str, OpenDecision] | None:
+        """Return the entries with which to add a batch; None if it can be kept whole."""
+        folded, size = self.folded(), batch.places.size
+        room = len(folded) < MOST_BATCHES and self.count() + size <= self.limit
+        if room and size and not self.learner.coming:
+            return None
+        self.unfold()
+        return batch.entries()
+
+    def add_batch(self, batch: OpenBatch, entries: dict[str, OpenDecision] | None) -> None:
+        """Open the decisions of a batch; beyond the limit the oldest are dropped."""
+        if entries is None:
+            self.batches = [*self.folded(), batch]
+        else:
+            self.update(entries)
+            self.drop_oldest()
+
+    def find_batch(self, numbers: Integers) -> OpenBatch | None:
+        """Return the batch that has these numbers, the same array, if it is kept whole."""
+        return next((batch for batch in self.folded() if batch.numbers is numbers), None)
+
+    def count(self) -> int:
+        """Return how many decisions are open."""
+        return len(self) + sum(batch.places.size for batch in self.folded())
 
     def find(self, id: Any) -> OpenDecision | None:
         """Return the open decision of an id; None if there is none."""
@@ -62,7 +126,9 @@ class OpenDecisions(dict[str, OpenDecision]):
 
     def places(self, ids: Iterable[str] | None = None) -> int:
         """Return how many arms wait for a reward, each place of a list for itself."""
-        arms = (self[id][2] for id in (self if ids is None else ids))
+        if ids is None:
+            return self.places(self) + self.count() - len(self)
+        arms = (self[id][2] for id in ids)
         return sum(len(arm) if type(arm) is tuple else 1 for arm in arms)
 
     def drop_oldest(self) -> None:
@@ -123,7 +189,25 @@ class OpenDecisions(dict[str, OpenDecision]):
             for arm, here in zip(arms, current, strict=True)
         ]
         lesson = Lesson.of(rows, columns, np.where(current, COUNTED, RETURNED), rewards)
-        self.settlement = ids, known.books.counts.item(CLOSED), lesson
+        return self._settle(ids, lesson)
+
+    def settle_batch(self, batch: OpenBatch, rewards: Floats) -> int:
+        """Learn a reward for each decision of a batch, and close it; return how many were learned.
+
+        No arm comes or leaves while a batch is made, so its decisions for an arm are all for the
+        one that now has the name, or none is.
+        """
+        known, first, (size, width) = self.learner.known, int(batch.numbers[0]), batch.rows.shape
+        columns = np.array([
+            known.arms[name] if known.is_current(name, first) else -1 for name in batch.names
+        ])[batch.places]  # fmt: skip
+        ends, kinds = np.arange(1, size + 1) * width, np.where(columns < 0, RETURNED, COUNTED)
+        return self._settle(batch, Lesson(batch.rows.ravel(), ends, columns, kinds, rewards))
+
+    def _settle(self, closing: tuple[str, ...] | OpenBatch, lesson: Lesson) -> int:
+        """Learn rewards and close their decisions; return how many were learned."""
+        known = self.learner.known
+        self.settlement = closing, known.books.counts.item(CLOSED), lesson
         known.machine = None
         self.finish()
         return int(np.count_nonzero((lesson.columns >= 0) & ~np.isnan(lesson.rewards)))
@@ -131,28 +215,48 @@ class OpenDecisions(dict[str, OpenDecision]):
     def finish(self) -> None:
         """Do what is left of a settlement, if there is one."""
         if self.settlement is not None:
-            ids, before, lesson = self.settlement
+            closing, before, lesson = self.settlement
             if lesson is not None:
                 self.learner.take_in(lesson, before)
             if self.learner.known.books.counts.item(CLOSED) > before:
-                for id in ids:
-                    self.pop(id, None)
+                if isinstance(closing, OpenBatch):
+                    self.batches = [batch for batch in self.batches if batch is not closing]
+                else:
+                    for id in closing:
+                        self.pop(id, None)
             self.settlement = None
         self.learner.prepared()
 
     def unsettled(self) -> dict[str, OpenDecision]:
         """Return the open decisions, in the middle of a settlement those not learned so far."""
         found = dict(self)
+        for batch in self.folded():
+            found |= batch.entries()
         if self.settlement is not None:
-            ids, before, _ = self.settlement
+            closing, before, _ = self.settlement
             done = self.learner.known.books.counts.item(CLOSED) - before
-            for id in ids:
+            for id in closing.entries() if isinstance(closing, OpenBatch) else closing:
                 if done <= 0:
                     break
-                arm = self[id][2] if id in self else ()
+                arm = found.pop(id)[2] if id in found else ()
                 done -= len(arm) if type(arm) is tuple else 1
-                found.pop(id, None)
+        for id in list(islice(found, max(len(found) - self.limit, 0))):  # about to be dropped
+            del found[id]
         return found
+
+
+def write_ids(numbers: Integers, checksums: Checksums) -> list[str]:
+    """Return `decision_id` of many decisions."""
+    pairs = zip(numbers.tolist(), checksums.tolist(), strict=True)
+    return [f"{number}-{checksum:x}" for number, checksum in pairs]
+
+
+def split_rows(rows: Floats) -> list[bytes]:
+    """Return each row of a matrix as bytes."""
+    data, width = rows.tobytes(), 8 * rows.shape[1]
+    if not width:
+        return [b""] * len(rows)
+    return [data[i : i + width] for i in range(0, len(data), width)]
 
 
 def leading_number(id: str) -> int:

@@ -18,10 +18,10 @@ from tsucb.agent.open_decisions import OpenDecision, OpenDecisions
 from tsucb.agent.settings import check_policy, plain_features
 from tsucb.agent.storage import MOST_COUNT, count_of
 from tsucb.checks import LARGEST
-from tsucb.contexts.readers import make_reader, restore_reader
+from tsucb.contexts.readers import Reading, make_reader, restore_reader
 from tsucb.models.model import Model, trains
 from tsucb.models.state import State
-from tsucb.structure import (
+from tsucb.models.structure import (
     Arrays,
     WrongSettings,
     leaves,
@@ -253,7 +253,7 @@ def assembled(
     if not described.keys() <= known.arms.keys() or (described and not reader.per_arm):
         raise ValueError("features of no arm")
     for features in described.values():
-        reader.parts[-1].peek(features)
+        reader.checked(Reading(reader.parts[-1].read(features)[0]))
     rng = np.random.default_rng(0)
     rng.bit_generator.state = checked_random(values["random"])
     learner = Learner.of(reader, known, policy, rng, coming, positive(settings["most_arms"]),

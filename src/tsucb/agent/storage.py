@@ -1,6 +1,6 @@
 """A file format for arrays and plain values that cannot execute anything.
 
-    tsucb 6\\n          what it is, and the version of the format
+    tsucb 7\\n          what it is, and the version of the format
     8 bytes            length of the header, little-endian
     the header         JSON: the values, type and shape of every array, and which are sparse
     the arrays         raw, little-endian, one after the other
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from tsucb.files import written_whole
 from tsucb.numeric.arrays import Integers
 
-VERSION = 6
+VERSION = 7
 _KINDS = ("<f8", "<f4", "<i8", "<i4", "<u4", "<u8", "|b1")
 _CHECKSUM = 32
 _LENGTH = 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -40,10 +41,18 @@ def warm(
     begin = time.perf_counter()
     # First compile once what all agents share.
     decide(tsucb.Agent(["a", "b"], FEW), FEW)
-    with ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool:
-        jobs = {pool.submit(compile_all, name): name for name in tasks}
-        for job in as_completed(jobs):
-            typer.echo(f"{jobs[job]}: {job.result()} policies")
+    # Ctrl-C in a terminal reaches the workers, too; this process ends them.
+    ignored = signal.SIGINT, signal.SIG_IGN
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(count, spawn, signal.signal, ignored) as pool:
+        try:
+            jobs = {pool.submit(compile_all, name): name for name in tasks}
+            for job in as_completed(jobs):
+                typer.echo(f"{jobs[job]}: {job.result()} policies")
+        except BaseException:
+            for worker in multiprocessing.active_children():
+                worker.terminate()  # else leaving the pool would wait for all jobs
+            raise
     spent = time.perf_counter() - begin
     typer.echo(f"compiled in {spent:.0f} s into {cache_folder()}")
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from tsucb.checks import LARGEST
 from tsucb.contexts.encoding import Encoded, Encoder, FeatureEncoder, NarrowEncoder, PairingEncoder
 from tsucb.contexts.hashing import HashingEncoder
 from tsucb.contexts.values import column, listed, records, shown
@@ -25,7 +26,7 @@ from tsucb.contexts.vectors import NoFeatures, Transformed, VectorPart, Vectors
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hashed_linear import HashedLinear
 from tsucb.models.hybrid_linear import HybridLinear
-from tsucb.models.model import Model
+from tsucb.models.model import Model, check_finite
 from tsucb.numeric.arrays import Floats
 
 Arm = str | int
@@ -106,9 +107,9 @@ class Reader:
         if context is None and encoder.optional:
             return Reading(np.zeros(0))
         if not learn:
-            return Reading(encoder.peek(context))
+            return self.checked(Reading(encoder.peek(context)))
         encoded = encoder.read(context)
-        return Reading(encoded[0], None, (encoded,))
+        return self.checked(Reading(encoded[0], None, (encoded,)))
 
     def read_one(self, context: Context, features: Any) -> Reading:
         """Return the numbers of one arm in a context."""
@@ -125,7 +126,15 @@ class Reader:
         if absent and all(context is None for context in contexts):
             return Reading(np.zeros((len(contexts), 0)))
         encoded = encoder.read_table(contexts)
-        return Reading(encoded[0], None, (encoded,))
+        return self.checked(Reading(encoded[0], None, (encoded,)))
+
+    def checked(self, reading: Reading) -> Reading:
+        """Return what was read; raise ValueError for numbers that the model cannot learn from."""
+        if self.largest < LARGEST:  # which is all that encoders check for
+            for values in (reading.x, reading.z):
+                if values is not None:
+                    check_finite(values, self.largest)
+        return reading
 
     def read_history(self, contexts: Any, features: Any, count: int) -> Reading:
         """Return one row per observation, each of one arm."""
@@ -247,7 +256,8 @@ class ArmFeatures(Reader):
         if context is not None or not first.optional:
             x, after = first.look(context, own, learn)
         z, later = second.look_at_all(given, others, learn)
-        return Reading(x, z, ((x, own, after), (z, others, later)) if learn else ())
+        encoded = ((x, own, after), (z, others, later)) if learn else ()
+        return self.checked(Reading(x, z, encoded))
 
     def read_one(self, context: Context, features: Any) -> Reading:
         """Return the vectors of a context and of one arm."""

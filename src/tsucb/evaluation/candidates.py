@@ -12,9 +12,9 @@ from tsucb.logs.logged_data import LoggedData
 from tsucb.models.adaptive_curves import AdaptiveCurves
 from tsucb.models.model import belief, training_due, update
 from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.streams import POLICY, stream
 from tsucb.policies.exploring import Exploring
 from tsucb.step import new_player, next_arm, runs_compiled, start
-from tsucb.streams import POLICY, stream
 
 
 class Candidate:

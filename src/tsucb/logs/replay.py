@@ -23,8 +23,8 @@ from tsucb.logs.logged_data import LoggedData
 from tsucb.models.model import Model, training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.statistics import rate_interval
+from tsucb.numeric.streams import KEEP, POLICY, stream
 from tsucb.step import Player, new_player, next_arm, runs_compiled
-from tsucb.streams import KEEP, POLICY, stream
 
 CHUNK = 10_000  # events between two looks at the keyboard
 LIVES = 20

@@ -263,7 +263,7 @@ class AdaptiveCurves(Model):
         linear = state.linear.copy()
         linear.moments[:] = state.curved.moments[:, : self.features + 1][:, :, columns]
         linear.square[:] = state.curved.square
-        gain = log_evidence(self.curved, state.curved.copy()) - log_evidence(self.linear, linear)
+        gain = log_evidence(self.curved, state.curved) - log_evidence(self.linear, linear)
         needed = EVIDENCE + PER_FEATURE * self.features
         state.bends[0] = gain > (0.0 if state.bends[0] else needed)
 

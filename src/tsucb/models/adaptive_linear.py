@@ -26,7 +26,9 @@ Smyth (2004), "Linear models and empirical Bayes methods" (an arm's noise shrunk
 of `tsucb.models.empirical_bayes`.
 """
 
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 
@@ -128,19 +130,25 @@ class AdaptiveState(LinearLearned):
         return result
 
 
-class Posteriors(NamedTuple):
+@dataclass(frozen=True)
+class Posteriors:
     """The posteriors (1), whitened by E^½: of n arms with rewards, and one without at the end."""
 
     tried: Integers  # (n,) the arms with rewards
     scale: Floats  # (p,) E^½ in units of the rewards
     variance: Floats  # (K,) of the noise, in their units, too
     common: Floats  # (p,) b̂
+    common_root: Floats  # (p, p) V̂^½
     covariance: Floats  # (p, p) V̂
     moment: Floats  # (n + 1, p) gₖ
     inverse: Floats  # (n + 1, p, p) Lₖ⁻¹
     own: Floats  # (n + 1, p, p) Wₖ
     mean: Floats  # (n + 1, p)
-    root: Floats  # (n + 1, p, p)
+
+    @cached_property
+    def root(self) -> Floats:
+        """The roots of the covariances, (n + 1, p, p), which the evidence does without."""
+        return upper_roots(self.inverse, self.common_root)
 
 
 class AdaptiveLinear(ArmRegressions):
@@ -297,12 +305,12 @@ class AdaptiveLinear(ArmRegressions):
             scale=scale,
             variance=variance,
             common=mean,
+            common_root=root.T,
             covariance=gram(root),
             moment=moment,
             inverse=inverse,
             own=own,
             mean=np.einsum("kij,kj->ki", own, moment + mean),
-            root=upper_roots(inverse, root.T),
         )
 
     def improve(self, state: AdaptiveState, scales: Scales, found: Posteriors) -> None:

@@ -19,8 +19,8 @@ from tsucb.compiler import implements, offers
 from tsucb.models.change import NoticedChange
 from tsucb.models.model import Model, belief, forget, training_due, update
 from tsucb.models.state import State, array, nested
+from tsucb.models.structure import leaves, refilled
 from tsucb.numeric.arrays import Flags, Floats, Integers
-from tsucb.structure import leaves, refilled
 
 
 class ForgettingState(State):

@@ -82,15 +82,21 @@ def lower_roots(stack: Floats) -> Floats:
         return block_roots(stack)
     out = stack.copy()
     for n in parts(stack):
-        some = out[n]
-        for i in blocks(size):
-            rest = slice(i.stop, size)
-            some[..., i, i] = block_roots(some[..., i, i])
-            inverse = np.linalg.inv(some[..., i, i])
-            some[..., rest, i] = product(some[..., rest, i], transposed(inverse))
-            some[..., rest, rest] -= gram(transposed(some[..., rest, i]))
-            some[..., i, rest] = 0.0
+        factorise(out[n])
     return out
+
+
+def factorise(stack: Floats) -> list[Floats]:
+    """Put L in the place of each matrix; return the inverses of its blocks on the diagonal."""
+    size, inverses = stack.shape[-1], list[Any]()
+    for i in blocks(size):
+        rest = slice(i.stop, size)
+        stack[..., i, i] = block_roots(stack[..., i, i])
+        inverses.append(np.linalg.inv(stack[..., i, i]))
+        stack[..., rest, i] = product(stack[..., rest, i], transposed(inverses[-1]))
+        stack[..., rest, rest] -= gram(transposed(stack[..., rest, i]))
+        stack[..., i, rest] = 0.0
+    return inverses
 
 
 def block_roots(stack: Floats) -> Floats:
@@ -109,13 +115,13 @@ def block_roots(stack: Floats) -> Floats:
 
 def inverse_roots(stack: Floats) -> Floats:
     """Return L⁻¹ of each matrix I + (positive semidefinite) = L Lᵀ."""
-    size, lower = stack.shape[-1], lower_roots(stack)
+    size = stack.shape[-1]
     if size <= BLOCK:
-        return np.asarray(np.linalg.inv(lower), np.float64)
-    out = np.zeros(stack.shape)
+        return np.asarray(np.linalg.inv(block_roots(stack)), np.float64)
+    lower, out = stack.copy(), np.zeros(stack.shape)
     for n in parts(stack):
-        for i in blocks(size):
-            before, here = slice(0, i.start), np.linalg.inv(lower[n][..., i, i])
+        for i, here in zip(blocks(size), factorise(lower[n]), strict=True):
+            before = slice(0, i.start)
             sides = product(lower[n][..., i, before], out[n][..., before, before])
             out[n][..., i, before], out[n][..., i, i] = -product(here, sides), here
     return out

@@ -14,6 +14,7 @@ from tsucb.compiler import compiled, held
 from tsucb.files import write_whole
 from tsucb.models.linear import Linear
 from tsucb.models.model import update
+from tsucb.models.structure import Arrays, WrongSettings, pack, pack_object, unpack, unpack_object
 from tsucb.numeric.arrays import Floats
 from tsucb.policies.greedy import Greedy
 from tsucb.policies.thompson import Thompson
@@ -26,7 +27,6 @@ from tsucb.sets.box import Box
 from tsucb.sets.curve import Curve, Polynomial, Spline
 from tsucb.sets.polytope import Polytope
 from tsucb.sets.rules import pick, theta
-from tsucb.structure import Arrays, WrongSettings, pack, pack_object, unpack, unpack_object
 
 FORMAT = "tsucb set agent 2"
 CLASSES = (

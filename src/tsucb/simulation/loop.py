@@ -10,8 +10,8 @@ from tsucb.compiler.memory import borrowed
 from tsucb.environments.environment import advance, begin, reward
 from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.streams import POLICY, WORLD, stream
 from tsucb.step import new_player, next_arm, play_step, runs_compiled
-from tsucb.streams import POLICY, WORLD, stream
 
 
 @compiled

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from tsucb.checks import whole_number
 from tsucb.environments.environment import Environment
 from tsucb.models.model import Model, trains
+from tsucb.models.structure import side_by_side
 from tsucb.numeric.arrays import Integers
 from tsucb.simulation.loop import Run, RunRecord
 from tsucb.simulation.result import Simulation
 from tsucb.step import initial_pulls, require_model, runs_compiled
-from tsucb.structure import side_by_side
 
 
 # The public entry of all experiments: a long description, and a keyword for every choice.

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.compiler import MissingImplementation
+from tsucb.models.structure import leaves
 from tsucb.numeric.arrays import Floats
-from tsucb.structure import leaves
 
 P = ParamSpec("P")
 

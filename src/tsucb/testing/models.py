@@ -16,8 +16,8 @@ from tsucb.beliefs.law import Law
 from tsucb.compiler import offers, run
 from tsucb.models.forgetting import Forgetting, can_forget, fadable
 from tsucb.models.model import Model, forget, trains, update
+from tsucb.models.structure import Arrays, leaves, pack, unpack
 from tsucb.policies.thompson import Thompson
-from tsucb.structure import Arrays, leaves, pack, unpack
 from tsucb.testing.demands import check, demand, demand_fields, same
 from tsucb.testing.loops import LOOPS, Interpreted, Script, ask, check_same_arms, script_for
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from tsucb.models.neural.device import jax, jnp, lax, optax
 from tsucb.models.neural.network import MOST_OUTPUT, MOST_WEIGHT, NetworkModel
-from tsucb.structure import stacked
+from tsucb.models.structure import stacked
 
 # Otherwise a GPU may sum in another order every time, and two equal runs drift apart.
 jit = functools.partial(jax.jit, compiler_options={"xla_gpu_deterministic_ops": True})
@@ -243,7 +243,7 @@ class Trainer:
     """Trains the networks of many states together; their history stays on the device.
 
     All states must have seen the same number of rewards, of the same number of arms, and lie side
-    by side (see `tsucb.structure`).
+    by side (see `tsucb.models.structure`).
 
     Parameters
     ----------
