@@ -10,6 +10,7 @@ from everything import network
 
 import tsucb
 from tsucb import NeuralLinear
+from tsucb.extras import MissingExtra
 from tsucb.models.regressions import MOST_LANE_FEATURES, Lanes, Rows
 from tsucb.paper.datasets.bandits import ClassificationBandit
 
@@ -298,5 +299,5 @@ def test_without_jax_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "jax", None)
     for name in ("last_layer_training", "training", "device"):
         monkeypatch.delitem(sys.modules, f"tsucb.models.neural.{name}", raising=False)
-    with pytest.raises(ValueError, match=r"with JAX and optax; install .*tsucb\[deep\]"):
+    with pytest.raises(MissingExtra, match=r"needs jax; install .*tsucb\[deep\]"):
         small().trainer([small().start(ARMS)])

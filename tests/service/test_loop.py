@@ -338,7 +338,11 @@ def test_arms_that_come_with_their_features(open_store, clock):
     async def main():
         async with running(open_store(), clock) as service:
             settings = LoopSettings(
-                model="HybridLinear", reward_wait=WAIT, exploration=0.2, most_arms=100
+                model="HybridLinear",
+                policy="Greedy",
+                reward_wait=WAIT,
+                exploration=0.2,
+                most_arms=100,
             )
             await service.create("news", settings)
             loop = service.loop("news")
@@ -352,7 +356,7 @@ def test_arms_that_come_with_their_features(open_store, clock):
                     await service.store_snapshot(loop)
             fresh = {"old sport": {"sport": 1, "age": 9}, "old news": {"sport": 0, "age": 9}}
             picks = [loop.propose({"fan": 1}, list(fresh), arm_features=fresh) for _ in range(30)]
-            assert sum(pick.favourite == "old sport" for pick in picks) > 25
+            assert all(pick.favourite == "old sport" for pick in picks)
             digest = loop.digest()
             assert not loop.arms, "they come with the decisions"
             assert log_gives(service, "news", snapshots=False).digest() == digest

@@ -97,7 +97,7 @@ class ReplayOptions:
 
     model: Annotated[
         ModelName,
-        typer.Option(help="auto: adaptive-linear, as the agent's; nig-linear for the news log."),
+        typer.Option(help="auto: adaptive-curves, as the agent's; nig-linear for the news log."),
     ] = ModelName.auto
     noise: Annotated[float, typer.Option(help="σ of contextual-linear and gaussian.")] = 1.0
     intercept: Annotated[
@@ -243,7 +243,7 @@ def replay_policies(
     else:
         events = read_events(log, **columns.arguments(), intercept=options.intercept)
         parts = iter([(log.name, events)])
-        name = ModelName.adaptive if name is ModelName.auto else name
+        name = ModelName.curves if name is ModelName.auto else name
     rows = []
     print_line("log", "policy", "rate", "95 % interval", "matched", "kept", "lift")
     for part, events in parts:
@@ -285,7 +285,7 @@ def with_model(events: LoggedData, name: ModelName, noise: float) -> tuple[Logge
     size, features = events.contexts.shape
     if name in (ModelName.bernoulli, ModelName.gaussian):
         events = events._replace(contexts=np.empty((size, 0)))
-    elif not features and name is not ModelName.adaptive:
+    elif not features and name not in (ModelName.adaptive, ModelName.curves):
         raise ValueError(f"{name} needs contexts, and the log has none; take bernoulli or gaussian")
     if name is ModelName.bernoulli and not 0 <= events.reward.min() <= events.reward.max() <= 1:
         raise ValueError("bernoulli needs rewards from 0 to 1; take --model gaussian")

@@ -36,6 +36,7 @@ class ModelName(StrEnum):
     """The models; `auto` is the one that knows the environment's prior, or nig-linear."""
 
     auto = "auto"
+    curves = "adaptive-curves"
     adaptive = "adaptive-linear"
     bernoulli = "bernoulli"
     gaussian = "gaussian"
@@ -253,6 +254,8 @@ def make_model(name: ModelName, environment: Any, noise: float, horizon: int) ->
             return environment.prior
         case ModelName.auto if hasattr(environment, "model"):
             return environment.model()
+        case ModelName.curves:
+            return tsucb.AdaptiveCurves(features)
         case ModelName.adaptive:
             return tsucb.AdaptiveLinear(features)
         case ModelName.auto | ModelName.nig:

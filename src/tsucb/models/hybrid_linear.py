@@ -171,7 +171,7 @@ class HybridLinear(LearnedPrior):
     ...     model.update(state, z, 0, reward)
     ...     model.update(state, z, 1, 2 * reward)
     >>> model.belief(state, z, rng=np.random.default_rng(0)).mean.round(1)  # the third never tried
-    array([ 5.2,  9.8, 13.9])
+    array([ 5.2,  9.8, 14. ])
     """
 
     state = HybridState

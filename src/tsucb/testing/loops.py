@@ -12,6 +12,7 @@ from tsucb.compiler import implements
 from tsucb.environments.environment import Environment, advance, begin, reward
 from tsucb.logs.logged_data import LoggedData
 from tsucb.logs.replay import replay
+from tsucb.models.hashed_linear import HashedLinear
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.policy import Choice, choose, explored
 from tsucb.simulation.simulate import simulate
@@ -91,9 +92,11 @@ def script_for(model: Any, arms: int, steps: int, rewards: Sequence[float]) -> S
     offered = rng.random((steps, arms)) < 0.7
     offered[np.arange(steps), rng.integers(arms, size=steps)] = True
     offered[: 2 * arms] = True  # for what pulls every arm first
-    return Script(
-        rng.normal(size=(steps, *shape)), rng.choice(rewards, size=(steps, arms)), offered
-    )
+    contexts = rng.normal(size=(steps, *shape))
+    paid = rng.choice(rewards, size=(steps, arms))
+    if isinstance(model, HashedLinear):  # rows are pairs of a column and its value
+        contexts[:, ::2] = rng.integers(2**model.bits, size=contexts[:, ::2].shape)
+    return Script(contexts, paid, offered)
 
 
 class Interpreted:
