@@ -339,7 +339,7 @@ def test_arms_that_come_with_their_features(open_store, clock):
         async with running(open_store(), clock) as service:
             settings = LoopSettings(
                 model="HybridLinear",
-                policy="Greedy",
+                learn_early=True,
                 reward_wait=WAIT,
                 exploration=0.2,
                 most_arms=100,
