@@ -12,7 +12,7 @@ import pytest
 from everything import rng
 
 import tsucb
-from tsucb import structure
+from tsucb.models import structure
 from tsucb.models.ensemble import Ensemble, latest_members
 from tsucb.testing import check_model, check_same_arms
 from tsucb.testing.examples import LeastSquares
