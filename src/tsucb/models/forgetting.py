@@ -49,6 +49,9 @@ class SharedForgettingState(ForgettingState):
 class Forgetting(Model):
     """Any model, with every reward making all earlier ones count γ times as much.
 
+    All arms forget at every reward, so a reward costs as much as K arms take to forget: d³ each in
+    `ContextualLinear` and `NIGLinear`, less in the models that learn their prior from sums.
+
     Parameters
     ----------
     model
