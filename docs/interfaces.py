@@ -40,6 +40,7 @@ def find(name: str) -> Any:
 def place(thing: Any) -> tuple[Path, int]:
     """Return the file, relative to the repository, and the line of an object's definition."""
     target = thing if inspect.isclass(thing) or inspect.isfunction(thing) else type(thing)
+    target = inspect.unwrap(target)  # a decorated function is where it was written
     path = Path(inspect.getsourcefile(target) or "").resolve().relative_to(ROOT.resolve())
     return path, inspect.getsourcelines(target)[1]
 
