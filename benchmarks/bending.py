@@ -94,11 +94,13 @@ def print_rewards(seeds: int) -> None:
 
 
 def print_stationary(runs: int) -> None:
-    """Print how often runs without a change are decided as by the linear model, and what looks cost.
+    """Print how often runs are decided as by the linear model, and what looks cost.
 
     The first figure is without looks at arms that were left alone, the last with them.
     """
-    print("| 2,000 decisions, nothing changes | same arms, no looks | alarms | reward, % of linear |")
+    print(
+        "| 2,000 decisions, nothing changes | same arms, no looks | alarms | reward, % of linear |"
+    )
     print("|---|--:|--:|--:|")
     for name, draw in (("plain", plain), ("clicks", clicks), ("shop", shop)):
         same, alarms, totals = 0, 0, np.zeros((2, runs))

@@ -384,10 +384,9 @@ def log_evidence(model: AdaptiveLinear, state: AdaptiveState) -> float:
 def policy_belief(model, state, found, arms, step):  # type: ignore[no-untyped-def]
     """Return the belief as a policy gets it: with wider intervals, and a look if one is due."""
     if state.doubt[0] != 1.0:
-        radius = found.std * state.doubt[0]
         found = Belief(
-            found.law, found.mean, found.std, found.estimate, radius, found.pulls,
-            found.information, found.step, found.dimension, found.prior_std,
+            found.law, found.mean, found.std, found.estimate, found.std * state.doubt[0],
+            found.pulls, found.information, found.step, found.dimension, found.prior_std,
         )  # fmt: skip
     look_again(state.change, model.looks, found, arms, step)
     return found

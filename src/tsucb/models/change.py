@@ -44,7 +44,7 @@ LIKELY = 2.0  # |z| that is expected even if it was not seen
 REMEMBERED = 16  # changes
 
 LOOKS_LATER = 45.0  # root of the rewards without a change, after which looks become fewer
-SOON = 0.75  # of the time until an arm's turn, before which there is no look at it
+SOON = 0.75  # of the time until an arm's turn: no look at it before
 GOLDEN = 0.6180339887498949  # its multiples are spread evenly, modulo 1
 WIDE = 10.0  # standard deviation of an arm to look at, in distances from the best arm
 TAKEN = 0.75  # share of the looks that TS-UCB takes up
