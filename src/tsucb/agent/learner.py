@@ -193,7 +193,7 @@ class Learner:
         if features is not None:
             if self.coming or not self.reader.per_arm:
                 self.reader.refuse_features()
-            self.reader.checked(Reading(self.reader.parts[-1].read(features)[0]))
+            self.reader.checked(Reading(self.reader.parts[-1].peek(features)))
             self.described = {**self.described, name: plain_features(features)}
 
     def _features_of(self, names: Iterable[Arm]) -> list[Any] | None:
@@ -500,7 +500,7 @@ class Learner:
     def widened(self, reading: Reading) -> Knowledge:
         """Return what is known, as wide as a context; nothing has changed."""
         known = self.known
-        width = wanted_width(reading, known.model) if reading.encoded else None
+        width = wanted_width(reading, known.model) if reading.after else None
         return known if width is None else known.widened(width)
 
     def adopt(self, reading: Reading | None, known: Knowledge) -> None:
@@ -528,7 +528,7 @@ class Learner:
         Which code that is depends on the kinds of arrays in a state, not on how large they are.
         """
         known = self.known
-        width = wanted_width(reading, known.model) if reading.encoded else None
+        width = wanted_width(reading, known.model) if reading.after else None
         if width is None and (known.made is not None or known.books.counts.any()):
             return
         model = known.model if width is None else known.model.widened(width)

@@ -253,7 +253,7 @@ def assembled(
     if not described.keys() <= known.arms.keys() or (described and not reader.per_arm):
         raise ValueError("features of no arm")
     for features in described.values():
-        reader.checked(Reading(reader.parts[-1].read(features)[0]))
+        reader.checked(Reading(reader.parts[-1].peek(features)))
     rng = np.random.default_rng(0)
     rng.bit_generator.state = checked_random(values["random"])
     learner = Learner.of(reader, known, policy, rng, coming, positive(settings["most_arms"]),

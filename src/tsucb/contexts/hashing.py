@@ -65,7 +65,7 @@ class HashingEncoder(FeatureEncoder):
         row, moments = self._row(context, learned[0])
         return row, (moments, max(learned[1], row.size))
 
-    def rows(self, table: Any) -> Iterable[Any]:
+    def rows(self, table: Any) -> Any:
         """Return the contexts of a table, one by one; rows of a sparse matrix stay sparse."""
         return table if hasattr(table, "tocsr") else super().rows(table)
 
