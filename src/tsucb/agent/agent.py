@@ -40,7 +40,7 @@ from tsucb.agent.open_decisions import (
     split_rows,
 )
 from tsucb.checks import whole_number
-from tsucb.contexts.readers import Arm, Context, narrow_rows, one_by_one
+from tsucb.contexts.readers import NOTHING_READ, Arm, Context, narrow_rows, one_by_one
 from tsucb.contexts.values import kind_of, shown
 from tsucb.display import html_table
 from tsucb.models.change import NoticedChange
@@ -290,7 +290,7 @@ class Agent:
         >>> agent.describe({"age": 40, "city": "Rome"})
         [('age', 40.0), ('city=Rome', 1.0)]
         """
-        return self._learner.describe(context)
+        return self._learner.reader.describe(context)
 
     def arms_summary(self) -> "pd.DataFrame":
         """Return one row per arm: pulls, open decisions, mean reward.
@@ -328,8 +328,7 @@ class Agent:
         after 424 rewards: those of all arms had changed; what was known before counts 0.47 %
         """
         with self._guard.alone():
-            self._ready()
-            return self._learner.changes()
+            return list(self._ready().noticed)
 
     def coefficients(self) -> "pd.DataFrame":
         """Return mean and standard deviation of every parameter of every arm.
@@ -348,7 +347,7 @@ class Agent:
 
     def _ready(self) -> Knowledge:
         """Return what is known, after finishing what an interrupted call has left."""
-        if self._learner.known.machine is None:
+        if not self._learner.known.ready:
             self._open.finish()
         self._open.drop_oldest()
         return self._learner.known
@@ -392,7 +391,7 @@ class Agent:
             now = check_time(now)
         with self._guard.alone():
             known = learner.known
-            if known.machine is None:
+            if not known.ready:
                 known = self._ready()
             if self._open.batches:
                 self._open.unfold()
@@ -436,7 +435,7 @@ class Agent:
         True
         """
         length, learner = whole_number("k", k, least=1), self._learner
-        question = learner.ask(context, arms)
+        question = learner.ask(context, arms, uses="rank")
         now = self._now()
         with self._guard.alone():
             self._ready()
@@ -496,7 +495,7 @@ class Agent:
             if learner.coming:
                 some = np.unique(decisions.places).tolist()
                 learner.use(known, [offer.names[i] for i in some], offer.columns[some])
-            known.machine.take_counts(*counts)
+            known.machine.take_counts(counts)
             self._open.add_batch(batch, entries)
         if self._log is not None:
             told = [_logged(x, arms) for x in one_by_one(contexts)]
@@ -621,7 +620,7 @@ class Agent:
         several = type(reward) is not float and isinstance(reward, _SEVERAL)
         value: Any = reward if several else self._learner.check_reward(reward)
         with self._guard.alone():
-            if self._learner.known.machine is None:
+            if not self._learner.known.ready:
                 self._ready()
             if self._open.batches:
                 self._open.unfold()
@@ -709,7 +708,7 @@ class Agent:
         values = self._learner.check_rewards(rewards)
         if values.size != len(decisions):
             raise ValueError(f"{len(decisions)} ids and {values.size} rewards do not match")
-        self._learner.compile_learning()
+        self._learner.compile_ahead(NOTHING_READ, "learn_rows")
         with self._guard.alone():
             self._ready()
             batch = None
@@ -853,6 +852,7 @@ class Agent:
         if cluster is not None:
             raise TypeError("a cluster reads files; give the path of a folder of Parquet files")
         observations = histories.observations(learner, history, **columns)
+        learner.compile_ahead(observations.reading, "learn_rows")
         with self._guard.alone():
             self._ready()
             histories.fit(learner, observations)

@@ -8,31 +8,32 @@ The decisions are those that would be made one by one, up to the rounding of tha
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from tsucb.agent.decision import Decision
 from tsucb.agent.knowledge import Knowledge, Offer
 from tsucb.agent.machine import (
+    BOOKS,
     CHECKSUMS,
     COLUMNS,
     DECISIONS,
     FUNCTIONS,
     MATRIX,
+    Books,
     Checksums,
     PlainMachine,
+    count_decision,
     decision_id,
-    hashed,
-    laid_out,
+    next_arm_seen,
     next_step,
-    player_of,
+    write_ids,
+    write_reason,
 )
-from tsucb.agent.open_decisions import write_ids
-from tsucb.agent.seen import next_arm_seen, write_reason
 from tsucb.checks import SMALLEST, flushed
 from tsucb.compiler import compiled, offers
-from tsucb.compiler.memory import borrowed
+from tsucb.compiler.memory import Kept, borrowed
 from tsucb.extras import require
 from tsucb.models.model import predicted_belief
 from tsucb.numeric.arrays import Floats, Integers
@@ -157,32 +158,28 @@ def known_probability(decision: Decision) -> float:
         return float("nan")
 
 
-class Aside(NamedTuple):
-    """The counts that decisions change, as copies: nothing is changed until they are opened."""
-
-    counts: Integers
-    checksum: Checksums
-    chosen: Integers
-
-
 def decide_many(
     known: Knowledge, policy: Any, values: Floats, offer: Offer, now: float
-) -> tuple[DecisionBatch, Aside]:
-    """Decide for every context, of finite numbers; return also the counts after it."""
-    books, machine, count = known.books, known.made, len(values)
+) -> tuple[DecisionBatch, Kept]:
+    """Decide for every context, of finite numbers; return also the counts after it.
+
+    Nothing has changed: `take_counts` of the machine takes those counts over.
+    """
+    books, machine, count = known.books, known.machine, len(values)
+    machine.has_decided_many = True
     contexts = np.ascontiguousarray(values.reshape(count, math.prod(values.shape[1:])))
-    aside = Aside(books.counts.copy(), books.checksum.copy(), books.chosen.copy())
+    aside = Kept(books.copy())
     places, favourites = np.zeros((2, count), dtype=np.int64)
     checksums = np.zeros(count, dtype=np.uint64)
     numbers = np.arange(1, count + 1) + books.counts[DECISIONS]
     beliefs: list[Any] = []
-    given = aside, contexts, offer.columns, places, checksums
+    given = contexts, offer.columns, places, checksums
     if isinstance(machine, PlainMachine):
         seen: Any = np.empty((count, 4 * offer.columns.size + 2))
-        _decide_plainly(machine, *given, seen, beliefs)
+        _decide_plainly(machine, aside.values, *given, seen, beliefs)
         favourites[:] = favourites_of(seen)
     else:
-        seen = _decide_compiled(known, *given, favourites)
+        seen = _decide_compiled(known, aside, *given, favourites)
     return DecisionBatch(
         numbers, checksums, offer, places, favourites, policy, seen, now,
         beliefs if any(belief is not None for belief in beliefs) else (),
@@ -196,23 +193,23 @@ def favourites_of(seen: Floats) -> Integers:
 
 
 def _decide_plainly(
-    machine: PlainMachine, aside: Aside, contexts: Floats, columns: Integers, places: Integers,
+    machine: PlainMachine, aside: Books, contexts: Floats, columns: Integers, places: Integers,
     checksums: Checksums, seen: Floats, beliefs: list[Any],
 ) -> None:  # fmt: skip
     """Decide one after the other in plain Python, and keep every belief."""
     for i, x in enumerate(contexts):
         places[i] = machine.choice(x, columns, next_step(aside.counts), aside.chosen, seen[i])
         beliefs.append(machine.belief)
-        count_aside(machine.own_books.tokens, x.view(np.uint64), columns[places[i]], *aside)
+        count_decision(aside, x.view(np.uint64), columns[places[i]])
         checksums[i] = aside.checksum[0]
 
 
 def _decide_compiled(
-    known: Knowledge, aside: Aside, contexts: Floats, columns: Integers, places: Integers,
+    known: Knowledge, aside: Kept, contexts: Floats, columns: Integers, places: Integers,
     checksums: Checksums, favourites: Integers,
 ) -> Any:  # fmt: skip
     """Decide by compiled code, some contexts at a time; return what was seen, if it is not much."""
-    model, machine, count = known.model, known.made, len(contexts)
+    model, machine, count = known.model, known.machine, len(contexts)
     predicts = offers(predicted_belief, type(model)) and model.initial_pulls == 0
     kept = count * (4 * columns.size + 2) <= MOST_SEEN
     wide = 2 if predicts else 4 * columns.size + 2
@@ -223,12 +220,12 @@ def _decide_compiled(
         given = np.ascontiguousarray(contexts[part]), columns, places[part], checksums[part]
         if predicts:
             piece = model.predictions(known.state, flushed_rows(given[0]), columns)
-            machine.choose_rows(*given, *aside, seen[part], *piece)
+            machine.choose_rows(*given, aside, seen[part], *piece)
             moments.pieces += [piece] if kept else []
             favourites[part] = seen[part][:, 1]
         else:
             room = seen[part] if kept else seen[: part.stop - begin]
-            machine.decide_rows(*given, *aside, room)
+            machine.decide_rows(*given, aside, room)
             favourites[part] = favourites_of(room)
     return (moments if predicts else seen) if kept else None
 
@@ -248,49 +245,31 @@ def any_tiny(values):  # type: ignore[no-untyped-def]
     return count > 0
 
 
-@compiled
-def count_aside(tokens, words, column, counts, checksum, chosen):  # type: ignore[no-untyped-def]
-    """Do what `count_decision` does, in copies of the counts."""
-    checksum[0] = hashed(checksum[0], tokens[column], words)
-    chosen[column] += 1
-    counts[DECISIONS] += 1
-
-
-@compiled
-def _decide_rows(deciding, contexts, columns, places, checksums, counts, checksum, chosen, seen):  # type: ignore[no-untyped-def]
-    """Decide for one context after the other."""
-    learning = deciding.learning
-    tokens = learning.books.tokens
+def _decide_rows(deciding, contexts, columns, places, checksums, aside, seen):  # type: ignore[no-untyped-def]
+    """Decide for one context after the other, counting aside."""
     for i in range(places.size):
-        values = contexts[i]
-        context = laid_out(values, learning.room, columns)
-        player, rng = player_of(deciding, chosen), deciding.stream.rng
-        choice = next_arm_seen(player, context, columns, next_step(counts), rng, seen[i])
-        words = values.view(np.uint64)
-        count_aside(tokens, words, columns[choice.arm], counts, checksum, chosen)
-        places[i], checksums[i] = choice.arm, checksum[0]
+        values, step = contexts[i], next_step(aside.counts)
+        choice = next_arm_seen(deciding, values, columns, step, aside.chosen, seen[i])
+        count_decision(aside, values.view(np.uint64), columns[choice.arm])
+        places[i], checksums[i] = choice.arm, aside.checksum[0]
 
 
-@compiled
-def _choose_rows(  # type: ignore[no-untyped-def]
-    deciding, contexts, columns, places, checksums, counts, checksum, chosen, reasons, mean, std
-):
+def _choose_rows(deciding, contexts, columns, places, checksums, aside, reasons, mean, std):  # type: ignore[no-untyped-def]
     """Do the same where the moments of all arms are known for every context."""
-    learning, policy, rng = deciding.learning, deciding.policy, deciding.stream.rng
-    tokens, model, state = learning.books.tokens, learning.model, learning.state
+    model, state = deciding.learning.model, deciding.learning.state
+    policy, rng = deciding.policy, deciding.stream.rng
     # No counting of references to the rows of these.
     contexts, columns, reasons = borrowed(contexts), borrowed(columns), borrowed(reasons)
     mean, std = borrowed(mean), borrowed(std)
     for i in range(places.size):
-        step = next_step(counts)
+        step = next_step(aside.counts)
         belief = predicted_belief(model, state, mean[i], std[i], columns, step, rng)
         choice = choose(policy, belief, rng)
         write_reason(reasons[i], choice)
-        words = contexts[i].view(np.uint64)
-        count_aside(tokens, words, columns[choice.arm], counts, checksum, chosen)
-        places[i], checksums[i] = choice.arm, checksum[0]
+        count_decision(aside, contexts[i].view(np.uint64), columns[choice.arm])
+        places[i], checksums[i] = choice.arm, aside.checksum[0]
 
 
-_GIVEN = (MATRIX, COLUMNS, COLUMNS, CHECKSUMS, COLUMNS, CHECKSUMS, COLUMNS)
-FUNCTIONS["decide_rows"] = (_decide_rows, "deciding", (*_GIVEN, MATRIX))
-FUNCTIONS["choose_rows"] = (_choose_rows, "deciding", (*_GIVEN, MATRIX, MATRIX, MATRIX))
+_GIVEN = (MATRIX, COLUMNS, COLUMNS, CHECKSUMS, BOOKS)
+FUNCTIONS["decide_rows"] = (compiled(_decide_rows), "deciding", (*_GIVEN, MATRIX))
+FUNCTIONS["choose_rows"] = (compiled(_choose_rows), "deciding", (*_GIVEN, MATRIX, MATRIX, MATRIX))

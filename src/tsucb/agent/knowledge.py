@@ -53,8 +53,8 @@ class Knowledge:
     """
 
     # Slots are found faster.
-    __slots__ = ("arms", "books", "born", "everyone", "free", "machine", "made", "model", "names",
-                 "noticed", "state", "wanted", "width")  # fmt: skip
+    __slots__ = ("arms", "books", "born", "everyone", "free", "machine", "model", "names",
+                 "noticed", "ready", "state", "wanted", "width")  # fmt: skip
 
     def __init__(
         self, model: Model, state: Any, arms: Mapping[Arm, int], books: Books,
@@ -71,10 +71,8 @@ class Knowledge:
             for change in model.changes(state)
             if change.arm is None or change.arm in self.names
         )
-        # What decides and learns, bound to all this. `machine` is None while something is to be
-        # done before the next call; `made` is the same one once there is any.
-        self.machine: Any = None
-        self.made: Any = None
+        self.machine: Any = None  # what decides and learns, bound to all this, once it is made
+        self.ready = False  # False while something is to be done before the next call
         # The arms as they are to be from the next call on; -1 for the column of a new one.
         self.wanted: dict[Arm, int] | None = None
 
@@ -87,6 +85,10 @@ class Knowledge:
         for name, column in arms.items():
             books.tokens[column] = token_of(name)
         return cls(model, state, arms, books, free=range(len(arms), count))
+
+    def forget_machine(self) -> None:
+        """Make another machine at the next call, for another policy or random stream."""
+        self.ready, self.machine = False, None
 
     def all_arms(self) -> Offer:
         """Return all arms; `everyone` has them from then on."""

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tsucb.agent.batch import decide_many
 from tsucb.agent.decision import Decision, Ranking
 from tsucb.agent.knowledge import Knowledge, Offer, known_name, plain_name, token_of
 from tsucb.agent.machine import (
@@ -37,6 +38,7 @@ from tsucb.agent.machine import (
     NOT_SPLIT,
     RETURNED,
     Machine,
+    PlainMachine,
     decision_id,
     make_machine,
     split_of,
@@ -69,7 +71,6 @@ from tsucb.contexts.readers import (
 )
 from tsucb.contexts.values import shown
 from tsucb.extras import require
-from tsucb.models.change import NoticedChange
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.model import Model, check_finite
 from tsucb.models.structure import leaves
@@ -224,10 +225,6 @@ class Learner:
         """What turns rewards into beliefs, as wide as the contexts read so far."""
         return self.known.model
 
-    def describe(self, context: Context) -> list[tuple[str, float]]:
-        """Return the features of a context that are not 0, with their values; learn nothing."""
-        return self.reader.describe(context)
-
     def coefficients(self) -> "pd.DataFrame":
         """Return mean and standard deviation of every parameter of every arm.
 
@@ -246,10 +243,6 @@ class Learner:
         table = pd.DataFrame(rows, columns=["arm", "feature", "mean", "std"])
         return table.set_index(["arm", "feature"])
 
-    def changes(self) -> list[NoticedChange]:
-        """Return the last changes of rewards that were noticed, the oldest first."""
-        return list(self.prepared().noticed)
-
     def arms_summary(self) -> "pd.DataFrame":
         """Return one row per arm: pulls and mean reward."""
         require("tables", "pandas")
@@ -267,21 +260,21 @@ class Learner:
     def prepared(self) -> Knowledge:
         """Return what is known with nothing left to do: arms have columns, the model is trained."""
         known = self.known
-        if known.machine is None:
+        if not known.ready:
             if known.wanted is not None:
                 known = known.with_arms(known.wanted)
             if known.books.counts[DUE]:
                 known = known.trained()
             self.machine_for(known)
             self.known = known
-            known.machine = known.made
+            known.ready = True
         return known
 
     def machine_for(self, known: Knowledge) -> Machine:
         """Return what decides and learns, bound to what is known."""
-        if known.made is None:
-            known.made = make_machine(self.policy, known, self.rng, self.keep_beliefs)
-        machine: Machine = known.made
+        if known.machine is None:
+            known.machine = make_machine(self.policy, known, self.rng, self.keep_beliefs)
+        machine: Machine = known.machine
         return machine
 
     # Arms
@@ -303,7 +296,7 @@ class Learner:
     def _changing(self) -> dict[Arm, int]:
         """Return the arms as they are to be at the next call, to be changed."""
         known = self.known
-        known.machine = None
+        known.ready = False
         if known.wanted is None:
             known.wanted = dict(known.arms)
         return known.wanted
@@ -396,25 +389,24 @@ class Learner:
 
     # Deciding
 
-    def ask(self, context: Context, arms: Any, learn: bool = True, many: bool = False) -> Question:
+    def ask(
+        self, context: Context, arms: Any, learn: bool = True, many: bool = False,
+        uses: str = "decide",
+    ) -> Question:  # fmt: skip
         """Read a context, or several, and the arms that are offered; nothing has changed.
 
-        This takes long where code is to be compiled; nobody need be locked out meanwhile.
+        This takes long where code is to be compiled; nobody need be locked out meanwhile. `uses`
+        is the function of the machine that is to decide.
         """
-        question = self._read(context, arms, self.offered(arms), learn, many)
-        known, x = self.known, question.reading.x
-        if known.machine is None or x.shape[-1] > known.width or question.reading.z is not None:
-            self._compile_ahead(question.reading)
+        offered = self.offered(arms)
+        question = Question(context, arms, offered, self._read(context, offered, learn, many), many)
+        self.compile_ahead(question.reading, uses, "count", "learn", many=many)
         return question
 
-    def _read(
-        self, context: Context, arms: Any, offered: Offered, learn: bool, many: bool
-    ) -> Question:
+    def _read(self, context: Context, offered: Offered, learn: bool, many: bool) -> Reading:
         if many:
-            reading = self.reader.read_many(context, offered)
-        else:
-            reading = self.reader.read(context, offered, learn)
-        return Question(context, arms, offered, reading, many)
+            return self.reader.read_many(context, offered)
+        return self.reader.read(context, offered, learn)
 
     def placed(self, question: Question) -> tuple[Knowledge, Offer, Floats, Reading]:
         """Return what would be known once a question is accepted: for `adopt`; nothing has changed.
@@ -424,7 +416,7 @@ class Learner:
         """
         context, arms, offered, reading, many = question
         if not self.reader.is_current(reading):
-            reading = self._read(context, arms, offered, True, many).reading
+            reading = self._read(context, offered, True, many)
         known, x = self.known, reading.x
         if arms is None and reading.z is None and x.shape == (known.width,) and known.arms:
             return known, known.everyone or known.all_arms(), x, reading
@@ -447,7 +439,7 @@ class Learner:
         self, known: Knowledge, offer: Offer, x: bytes, now: float = 0.0, counting: bool = False
     ) -> tuple[int, Decision]:
         """Choose among the arms offered, and count the decision or not; return the arm's place."""
-        machine = known.made
+        machine = known.machine
         place, id, seen = machine.decide(x, offer.columns, counting)
         if place == NOT_FINITE:
             check_finite(np.frombuffer(x), known.model.largest)
@@ -467,7 +459,7 @@ class Learner:
     def rank(self, context: Context, k: int, arms: Any = None) -> Ranking:
         """Choose a list of k different arms; count and learn nothing. It has no id."""
         length = whole_number("k", k, least=1)
-        question = self.ask(context, arms, learn=False)
+        question = self.ask(context, arms, learn=False, uses="rank")
         self.prepared()
         known, offer, values, _ = self.placed(question)
         return self.ranked(known, offer, values.tobytes(), length)
@@ -480,7 +472,7 @@ class Learner:
                 f"a list of {length} cannot be made of {count} arms; make it shorter, or offer more"
             )
         places, seen = np.zeros(length, dtype=np.int64), np.full((length, 4 * count + 2), np.nan)
-        if known.made.rank(x, offer.columns, places, seen) == NOT_FINITE:
+        if known.machine.rank(x, offer.columns, places, seen) == NOT_FINITE:
             check_finite(np.frombuffer(x), known.model.largest)
         return Ranking("", offer, places, self.policy, seen, 0.0)
 
@@ -522,27 +514,28 @@ class Learner:
         wider = wanted_width(self.reader.read(context, self.offered(arms)), model)
         return sum(model.context_shape(1)[-1:]) if wider is None else int(np.sum(wider))
 
-    def _compile_ahead(self, reading: Reading) -> None:
-        """Compile what a wider model needs, so that nobody waits for it while the agent is locked.
+    def compile_ahead(self, reading: Reading, *functions: str, many: bool = False) -> None:
+        """Compile what a call needs, so that nobody waits for it while the agent is locked.
 
-        Which code that is depends on the kinds of arrays in a state, not on how large they are.
+        Where the model will be wider after it, or has not been used, that is done for a model with
+        two arms: which code it is depends on the kinds of arrays in a state, not on their size.
         """
         known = self.known
-        width = wanted_width(reading, known.model) if reading.after else None
-        if width is None and (known.made is not None or known.books.counts.any()):
-            return
-        model = known.model if width is None else known.model.widened(width)
-        two = model.start(2)
-        machine = make_machine(
-            self.policy, Knowledge.start(model, (), two), self.rng, self.keep_beliefs
-        )
-        numbers = sum(array.size for array in leaves(two)) * max(len(known.arms), 2) // 2
-        machine.long = numbers >= LONG
-        _ = machine.decide, machine.count, machine.learns_at_once and machine.learn
-
-    def compile_learning(self) -> None:
-        """Compile what learns several rewards at once, while nobody is locked out."""
-        _ = self.known.made and self.known.made.learn_rows
+        machine, width = known.machine, None
+        if reading.z is not None or reading.x.shape[-1] > known.width:
+            width = wanted_width(reading, known.model) if reading.after else None
+        if machine is None or width is not None or (many and not machine.has_decided_many):
+            model = known.model if width is None else known.model.widened(width)
+            few = Knowledge.start(model, ("", " "), model.start(2))
+            rng, shape = np.random.default_rng(0), model.context_shape(2) or (0,)
+            machine = few.machine = make_machine(self.policy, few, rng, self.keep_beliefs)
+            machine.long = sum(part.size for part in leaves(known.state)) >= LONG
+            if many and not isinstance(machine, PlainMachine):
+                decide_many(few, self.policy, np.zeros((1, *shape)), few.all_arms(), 0.0)
+                functions = "take_counts", *functions
+        for name in functions:
+            if name != "learn" or machine.learns_at_once:
+                getattr(machine, name)
 
     # Learning
 
@@ -557,7 +550,9 @@ class Learner:
         """Read the context of one arm, which must be known or may come; nothing has changed."""
         name = plain_name(arm) if self.coming else known_name(arm, self.arms_by_name)
         given = self.described.get(name) if features is None else features
-        return self.reader.read_one(context, given)
+        reading = self.reader.read_one(context, given)
+        self.compile_ahead(reading, "count", "learn")
+        return reading
 
     def read_many(self, contexts: Any) -> Floats:
         """Return contexts (a list, matrix or table) as a matrix, after learning their columns."""
@@ -590,13 +585,13 @@ class Learner:
     def learn_row(self, column: int, row: bytes, reward: float, kind: int) -> None:
         """Learn a reward for a row, which has been read; see `machine` for the kinds."""
         known = self.prepared()
-        if not known.made.learns_at_once:
+        if not known.machine.learns_at_once:
             lesson = Lesson.of([row], [column], [kind], [reward])
             self.known, _ = self.taught(known, lesson, 0)
         else:
-            known.machine = None
-            if not known.made.learn(row, column, kind, reward):
-                known.machine = known.made
+            known.ready = False
+            if not known.machine.learn(row, column, kind, reward):
+                known.ready = True
         self.prepared()
 
     def take_in(self, lesson: Lesson, before: int) -> None:
@@ -645,12 +640,12 @@ class Learner:
     def follow(self, policy: Any) -> None:
         """Decide by another policy from now on; what was learned stays."""
         self.policy = check_policy(policy)
-        self.known.machine = self.known.made = None
+        self.known.forget_machine()
 
     def reseed(self, seed: int | None = None) -> None:
         """Draw from another random stream; None for an arbitrary one."""
         self.rng = stream(check_seed(seed), 1, POLICY)
-        self.known.machine = self.known.made = None
+        self.known.forget_machine()
 
     # Files
 

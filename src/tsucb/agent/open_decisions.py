@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tsucb.agent.learner import Learner, Lesson
-from tsucb.agent.machine import CLOSED, COUNTED, RETURNED, Checksums, decision_id
+from tsucb.agent.machine import CLOSED, COUNTED, RETURNED, Checksums, decision_id, write_ids
 from tsucb.contexts.readers import Arm
 from tsucb.numeric.arrays import Floats, Integers
 
@@ -61,9 +61,9 @@ class OpenDecisions(dict[str, OpenDecision]):
     before entries are read, added or removed, but not where a batch is closed as a whole.
 
     To close decisions is to learn their rewards and to remove them from this dictionary. What is to
-    be done is written down first, in `settlement`, and the learner's machine is taken away until it
-    is done. After an exception from outside, the next call finds no machine and calls `finish`;
-    the count of closed decisions, which changes with what is learned, tells what is left to do.
+    be done is written down first, in `settlement`, and what is known is not `ready` until it is
+    done. After an exception from outside, the next call finds that and calls `finish`; the count of
+    closed decisions, which changes with what is learned, tells what is left to do.
 
     Parameters
     ----------
@@ -147,14 +147,14 @@ class OpenDecisions(dict[str, OpenDecision]):
         if self.learner.coming:
             known.arms.move_to_end(arm)  # type: ignore[arg-type]
         self.settlement = (id,), known.books.counts.item(CLOSED), None
-        known.machine = None
+        known.ready = False
         due = machine.learn(decision[3], column, COUNTED, reward)
         del self[id]
         self.settlement = None
         if due:
             self.learner.prepared()
         else:
-            known.machine = machine
+            known.ready = True
         return True
 
     def close(self, ids: Iterable[str], reward: float | None = None) -> None:
@@ -208,7 +208,7 @@ class OpenDecisions(dict[str, OpenDecision]):
         """Learn rewards and close their decisions; return how many were learned."""
         known = self.learner.known
         self.settlement = closing, known.books.counts.item(CLOSED), lesson
-        known.machine = None
+        known.ready = False
         self.finish()
         return int(np.count_nonzero((lesson.columns >= 0) & ~np.isnan(lesson.rewards)))
 
@@ -243,12 +243,6 @@ class OpenDecisions(dict[str, OpenDecision]):
         for id in list(islice(found, max(len(found) - self.limit, 0))):  # about to be dropped
             del found[id]
         return found
-
-
-def write_ids(numbers: Integers, checksums: Checksums) -> list[str]:
-    """Return `decision_id` of many decisions."""
-    pairs = zip(numbers.tolist(), checksums.tolist(), strict=True)
-    return [f"{number}-{checksum:x}" for number, checksum in pairs]
 
 
 def split_rows(rows: Floats) -> list[bytes]:

@@ -207,7 +207,7 @@ class Encoder(FeatureEncoder):
         wrong = "this is not the state of an encoder"
         try:
             encoder = cls(categories=state["categories"], most_columns=state["most_columns"])
-            encoder.learned = Vocabulary.unpacked(encoder.categories, state)
+            encoder.learned = encoder.vocabulary.unpacked(state)
             # As text, since 1, 1.0 and True are equal.
             one, two = (json.dumps(each, sort_keys=True) for each in (state, encoder.state()))
         except (LookupError, TypeError, ValueError, ArithmeticError) as error:

@@ -70,7 +70,7 @@ class Reading(NamedTuple):
     after: tuple[Any, ...] = ()
 
 
-NOBODY = Offered((), None, ())
+NOBODY, NOTHING_READ = Offered((), None, ()), Reading(np.zeros(0))
 
 
 class Reader:

@@ -399,13 +399,12 @@ class Vocabulary:
             "totals": totals[: len(self.columns)].tolist(),
         }
 
-    @classmethod
-    def unpacked(cls, categories: frozenset[str], state: Any) -> tuple["Vocabulary", ColumnCounts]:
-        """Return what `packed` was made from; raise ValueError for numbers that cannot be.
+    def unpacked(self, state: Any) -> tuple["Vocabulary", ColumnCounts]:
+        """Fill this blank vocabulary from what `packed` returned; raise ValueError if it cannot be.
 
         That the state is what `packed` makes of the result is left to the caller.
         """
-        self, learned = cls(categories, state["most_columns"]), state["learned"]
+        learned = state["learned"]
         self.positional = {"new": None, "numbered": True, "named": False}[state["form"]]
         features, columns = state["features"], list(map(tuple, state["columns"]))
         for _, kind, label in columns:
