@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import islice
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,8 +35,6 @@ from tsucb.agent.machine import CLOSED, DECISIONS, OBSERVED
 from tsucb.agent.open_decisions import (
     OpenBatch,
     OpenDecisions,
-    UnknownDecision,
-    leading_number,
     split_rows,
 )
 from tsucb.checks import whole_number
@@ -46,7 +44,6 @@ from tsucb.display import html_table
 from tsucb.models.change import NoticedChange
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.model import Model
-from tsucb.numeric.arrays import Floats
 from tsucb.policies.exploring import Exploring
 
 if TYPE_CHECKING:
@@ -397,14 +394,11 @@ class Agent:
                 self._open.unfold()
             if question is None:
                 offer = known.everyone or known.all_arms()
-                if not offer.names:
-                    raise ValueError("no arm is available; add one, or list at least one")
-                _, decision = learner.chosen(known, offer, x, now, True)
-                number = known.books.counts.item(DECISIONS)
+                _, number, decision = learner.chosen(known, offer, x, now, True)
             else:
                 known, offer, values, reading = learner.placed(question)
                 x = values.tobytes()
-                place, decision = learner.chosen(known, offer, x, now)
+                place, _, decision = learner.chosen(known, offer, x, now)
                 number, decision.id = learner.commit(known, offer, reading, x, [place])
                 if learner.reader.per_arm:
                     x = learner.rows_of(values[None], [place]).tobytes()
@@ -624,45 +618,27 @@ class Agent:
                 self._ready()
             if self._open.batches:
                 self._open.unfold()
-            decision = self._open.get(id) if type(id) is str else self._open.find(id)
-            if decision is None:
-                self._refuse(id)
-            if type(decision[2]) is tuple:
-                return self._reward_list(id, decision[2], reward)
-            if several:
+            decision = (type(id) is str and self._open.get(id)) or self._open.find(id)
+            arm, rewards = decision[2], {id: value}
+            if type(arm) is tuple:
+                values = self._rewards_of(id, arm, reward)
+                rewards = {place_id(id, n): value for n, value in enumerate(values)}
+                learned = self._open.settle([id], values) > 0
+            elif several:
                 raise TypeError(
                     f"decision {shown(id)} is of one arm; give one reward, not {shown(reward)}"
                 )
-            learned = self._open.reward(id, decision, value)
-        if self._log is not None:
-            self._log.rewarded(id, value, self._now())
-        return learned
-
-    def _refuse(self, id: Any) -> NoReturn:
-        """Raise an error for a decision that is not open."""
-        if isinstance(id, Decision):
-            raise TypeError(f"give the id of the decision, {id.id!r}, instead of the decision")
-        made = self._learner.known.books.counts[DECISIONS]
-        if isinstance(id, str) and 0 < leading_number(id) <= made:
-            raise UnknownDecision(
-                f"decision {shown(id)} is not open: it was rewarded, expired or dropped before, "
-                "lost when an older file was loaded, or never made by this agent"
-            )
-        raise UnknownDecision(f"decision {shown(id)} was never made by this agent; check the id")
-
-    def _reward_list(self, id: str, names: tuple[Arm, ...], given: Any) -> bool:
-        """Learn what the places of a list earned, and close it."""
-        rewards = self._rewards_of(id, list(names), given)
-        learned = self._open.settle([id], rewards)
+            else:
+                learned = self._open.reward(id, decision, value)
         if self._log is not None:
             now = self._now()
-            for place, value in enumerate(rewards):
+            for id, value in rewards.items():
                 if not math.isnan(value):
-                    self._log.rewarded(place_id(id, place), value, now)
-        return learned > 0
+                    self._log.rewarded(id, value, now)
+        return learned
 
-    def _rewards_of(self, id: str, names: list[Arm], given: Any) -> list[float]:
-        """Return the reward of every place, NaN where nobody looked."""
+    def _rewards_of(self, id: str, names: tuple[Arm, ...], given: Any) -> list[float]:
+        """Return the reward of every place of a list, NaN where nobody looked."""
         if isinstance(given, Mapping):
             unknown = [name for name in given if name not in names]
             if unknown:
@@ -704,38 +680,26 @@ class Agent:
         """
         if isinstance(ids, str | bytes):
             raise TypeError(f"give a list of ids, not {shown(ids)}; reward takes one")
-        decisions = ids if isinstance(ids, DecisionBatch) else list(ids)
+        batch = ids if isinstance(ids, DecisionBatch) else None
+        listed: Any = ids if batch is not None else list(ids)
         values = self._learner.check_rewards(rewards)
-        if values.size != len(decisions):
-            raise ValueError(f"{len(decisions)} ids and {values.size} rewards do not match")
+        if values.size != len(listed):
+            raise ValueError(f"{len(listed)} ids and {values.size} rewards do not match")
         self._learner.compile_ahead(NOTHING_READ, "learn_rows")
         with self._guard.alone():
             self._ready()
-            batch = None
-            if isinstance(decisions, DecisionBatch):
-                batch = self._open.find_batch(decisions.numbers)
-            if batch is not None:
-                learned = self._open.settle_batch(batch, values)
+            whole = None if batch is None else self._open.find_batch(batch.numbers)
+            if whole is not None:
+                learned = self._open.settle_batch(whole, values)
             else:
-                learned = self._reward_each(ids_of(decisions), values)
+                learned = self._open.settle_each(listed if batch is None else batch.ids, values)
         if self._log is not None:
             now = self._now()
-            for id, value in zip(ids_of(decisions), values.tolist(), strict=True):
+            for id, value in zip(
+                listed if batch is None else batch.ids, values.tolist(), strict=True
+            ):
                 self._log.rewarded(id, value, now)
         return learned
-
-    def _reward_each(self, ids: list[str], values: Floats) -> int:
-        """Learn the rewards of decisions by their ids, all or none; return how many were."""
-        self._open.unfold()
-        for id in ids:
-            decision = self._open.find(id)
-            if decision is None:
-                self._refuse(id)
-            if type(decision[2]) is tuple:
-                raise TypeError(f"{shown(id)} is a list; give its rewards to reward")
-        if len(set(ids)) < len(ids):
-            raise UnknownDecision("a decision is twice among the ids; give each once")
-        return self._open.settle(ids, values)
 
     def close(self, id: str) -> None:
         """Close a decision without learning anything from it.
@@ -749,8 +713,7 @@ class Agent:
         with self._guard.alone():
             self._ready()
             self._open.unfold()
-            if self._open.find(id) is None:
-                self._refuse(id)
+            self._open.find(id)
             self._open.close([id])
         if self._log is not None:
             self._log.expired([id], None, self._now())
@@ -1031,11 +994,6 @@ def _remade(
 ) -> Agent:  # fmt: skip
     """Return a copy of an agent."""
     return cls._of(snapshot.restored("the copy", values, arrays, *given), clock)
-
-
-def ids_of(decisions: list[str] | DecisionBatch) -> list[str]:
-    """Return the ids of decisions."""
-    return decisions.ids if isinstance(decisions, DecisionBatch) else decisions
 
 
 def check_time(time: Any) -> float:

@@ -32,6 +32,12 @@ class Offer(NamedTuple):
     columns: Integers
     changes: tuple[NoticedChange, ...] = ()
 
+    def checked(self) -> "Offer":
+        """Return the offer; raise ValueError if it is empty."""
+        if not self.names:
+            raise ValueError("no arm is available; add one, or list at least one")
+        return self
+
 
 class Knowledge:
     """Everything an agent has learned; see the top of this module.
@@ -91,8 +97,8 @@ class Knowledge:
         self.ready, self.machine = False, None
 
     def all_arms(self) -> Offer:
-        """Return all arms; `everyone` has them from then on."""
-        self.everyone = self.offer(self.arms)
+        """Return all arms, of which there must be one; `everyone` has them from then on."""
+        self.everyone = self.offer(self.arms).checked()
         return self.everyone
 
     @property

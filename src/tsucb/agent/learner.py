@@ -337,9 +337,7 @@ class Learner:
             known, offer = self._with_strangers(known, offered.names)
         else:
             offer = known.offer([known_name(name, known.arms) for name in offered.names])
-        if not offer.names:
-            raise ValueError("no arm is available; add one, or list at least one")
-        return known, offer
+        return known, offer.checked()
 
     def _with_strangers(self, known: Knowledge, names: tuple[Arm, ...]) -> tuple[Knowledge, Offer]:
         """Return columns of arms that may not be known; those have columns of no arm."""
@@ -437,14 +435,17 @@ class Learner:
 
     def chosen(
         self, known: Knowledge, offer: Offer, x: bytes, now: float = 0.0, counting: bool = False
-    ) -> tuple[int, Decision]:
-        """Choose among the arms offered, and count the decision or not; return the arm's place."""
+    ) -> tuple[int, int, Decision]:
+        """Choose among the arms offered, and count the decision or not.
+
+        Returns the place of the arm in the offer, the number of the decision, and the decision.
+        """
         machine = known.machine
-        place, id, seen = machine.decide(x, offer.columns, counting)
+        place, number, checksum, seen = machine.decide(x, offer.columns, counting)
         if place == NOT_FINITE:
             check_finite(np.frombuffer(x), known.model.largest)
-        names = offer.names
-        return place, Decision(id, names[place], offer, self.policy, seen, machine.belief, now)
+        id, arm = f"{number}-{checksum:x}" if counting else "", offer.names[place]
+        return place, number, Decision(id, arm, offer, self.policy, seen, machine.belief, now)
 
     def decide(self, context: Context = None, arms: Any = None) -> Decision:
         """Choose an arm; count and learn nothing. The decision has no id."""
@@ -454,7 +455,7 @@ class Learner:
         """Do what `decide` does for a context that was read without learning."""
         self.prepared()
         known, offer, values, _ = self.placed(question)
-        return self.chosen(known, offer, values.tobytes())[1]
+        return self.chosen(known, offer, values.tobytes())[2]
 
     def rank(self, context: Context, k: int, arms: Any = None) -> Ranking:
         """Choose a list of k different arms; count and learn nothing. It has no id."""

@@ -33,7 +33,7 @@ from tsucb.compiler import (
     shared,
 )
 from tsucb.compiler.memory import Kept, KeptType, keepable, lent
-from tsucb.compiler.text import LENT_BYTES, bytes_of, text_from
+from tsucb.compiler.text import LENT_BYTES, bytes_of
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.model import belief as model_belief
@@ -54,10 +54,7 @@ DECISIONS, OBSERVATIONS, CLOSED, DUE = range(4)
 COUNTED, OBSERVED, RETURNED = range(3)
 NOT_FINITE = -1  # returned instead of an arm, if the context is not finite
 NOT_SPLIT = -1  # the rows of a model have no part of the context and part of the arm
-LONGEST_ID = 36  # 19 digits, a hyphen and 16 digits
-HYPHEN, DIGITS, LETTERS = 45, 48, 87  # 0 to 9, a to f
-
-FNV_PRIME, FNV_BASIS = 0x100000001B3, 0xCBF29CE484222325
+FNV_PRIME = 0x100000001B3
 # With this many numbers in the model's state a decision takes some 10 µs and more. Other threads,
 # if they have agents of their own, decide meanwhile: the interpreter's lock is given up.
 LONG = 2**16
@@ -101,7 +98,6 @@ class Deciding(NamedTuple):
     stream: Any
     seen: Floats
     largest: float
-    letters: NDArray[np.uint8]
 
 
 # Contexts
@@ -185,37 +181,23 @@ def row_of_rows(room, column):  # type: ignore[no-untyped-def]
 in_compiled_code(row_of, lambda room, _: row_of_vector if room.ndim == 1 else row_of_rows)
 
 
-@compiled
-def hashed(checksum, token, words):  # type: ignore[no-untyped-def]
-    """Return the checksum with one more decision: FNV-1a over 64-bit words.
-
-    In four strands, each of every fourth word, as a product must wait for the one before it.
-    """
-    one = two = three = four = np.uint64(FNV_BASIS)
-    whole = words.size - words.size % 4
-    for i in range(0, whole, 4):
-        one, two = mixed(one, words[i]), mixed(two, words[i + 1])
-        three, four = mixed(three, words[i + 2]), mixed(four, words[i + 3])
-    for i in range(whole, words.size):
-        one = mixed(one, words[i])
-    pair = mixed(mixed(one, two), mixed(three, four))
-    return mixed(mixed(checksum, token), pair)
-
-
-@compiled
-def mixed(value, word):  # type: ignore[no-untyped-def]
-    """Return a step of FNV-1a; its shift lets high bits count for low ones, too."""
-    product = (value ^ word) * np.uint64(FNV_PRIME)
-    return product ^ product >> np.uint64(32)
-
-
 # Counting decisions
 
 
 @compiled
+def mixed(checksum, word):  # type: ignore[no-untyped-def]
+    """Return a step of FNV-1a over 64-bit words; its shift lets high bits count for low ones."""
+    product = (checksum ^ word) * np.uint64(FNV_PRIME)
+    return product ^ product >> np.uint64(32)
+
+
+@compiled
 def count_decision(books, words, column):  # type: ignore[no-untyped-def]
-    """Count a decision for a column, and take it into the checksum."""
-    books.checksum[0] = hashed(books.checksum[0], books.tokens[column], words)
+    """Count a decision for a column, and take arm and context into the checksum."""
+    checksum = mixed(books.checksum[0], books.tokens[column])
+    for word in words:
+        checksum = mixed(checksum, word)
+    books.checksum[0] = checksum
     books.chosen[column] += 1
     books.counts[DECISIONS] += 1
 
@@ -233,28 +215,6 @@ def _take_counts(books, aside):  # type: ignore[no-untyped-def]
     books.counts[DECISIONS], books.checksum[0] = aside.counts[DECISIONS], aside.checksum[0]
     for k in range(aside.chosen.size):
         books.chosen[k] = aside.chosen[k]
-
-
-@compiled
-def write_id(letters, number, checksum):  # type: ignore[no-untyped-def]
-    """Write `decision_id` at the end of the letters; return where it begins."""
-    at = letters.size
-    while True:
-        at -= 1
-        digit = checksum & np.uint64(15)
-        letters[at] = digit + (np.uint64(DIGITS) if digit < 10 else np.uint64(LETTERS))
-        checksum >>= np.uint64(4)
-        if checksum == 0:
-            break
-    at -= 1
-    letters[at] = HYPHEN
-    while True:
-        at -= 1
-        letters[at] = DIGITS + number % 10
-        number //= 10
-        if number == 0:
-            break
-    return at
 
 
 # What a policy saw of n arms, as 4n + 2 numbers in a row: the target; the policy's favourite, which
@@ -323,19 +283,19 @@ def next_arm_seen(deciding, values, columns, step, chosen, seen):  # type: ignor
 def _decide(deciding, numbers, columns, counting):  # type: ignore[no-untyped-def]
     """Choose among columns, and count the decision or not.
 
-    Returns the arm as an index into the columns, or NOT_FINITE; the id, if it was counted; what the
-    policy saw, as bytes.
+    Returns the arm as an index into the columns, or NOT_FINITE; the number and the checksum of the
+    decision, if it was counted; what the policy saw, as bytes.
     """
-    books, letters, seen = deciding.learning.books, deciding.letters, deciding.seen
-    values, first = np.frombuffer(numbers, np.float64), letters.size
+    books, seen = deciding.learning.books, deciding.seen
+    values, number, checksum = np.frombuffer(numbers, np.float64), 0, np.uint64(0)
     if not all_finite(values, deciding.largest):
-        return NOT_FINITE, text_from(letters, first), bytes_of(seen, 0)
+        return NOT_FINITE, number, checksum, bytes_of(seen, 0)
     step = next_step(books.counts)
     choice = next_arm_seen(deciding, values, columns, step, books.chosen, seen)
     if counting:
         count_decision(books, np.frombuffer(numbers, np.uint64), columns[choice.arm])
-        first = write_id(letters, books.counts[DECISIONS], books.checksum[0])
-    return choice.arm, text_from(letters, first), bytes_of(seen, 4 * columns.size + 2)
+        number, checksum = books.counts[DECISIONS], books.checksum[0]
+    return choice.arm, number, checksum, bytes_of(seen, 4 * columns.size + 2)
 
 
 def _rank(deciding, numbers, columns, places, seen):  # type: ignore[no-untyped-def]
@@ -499,8 +459,7 @@ class Machine:
         self._bind(policy, state, rng)
 
     def _bind(self, policy: Any, state: Any, rng: np.random.Generator) -> None:
-        letters = np.empty(LONGEST_ID, dtype=np.uint8)
-        rest = policy, initial_pulls(self.model), held(rng), self.seen, self.largest, letters
+        rest = policy, initial_pulls(self.model), held(rng), self.seen, self.largest
         self.learning = Kept(Learning(self.model, state, self.room, self.books, self.split))
         self.deciding = Kept(Deciding(self.learning, *rest))
 
@@ -523,7 +482,7 @@ class PlainMachine(Machine):
     def _bind(self, policy: Any, state: Any, rng: np.random.Generator) -> None:
         self.policy, self.own_books = Watched(policy), self.books.values
         learning = Learning(self.model, state, self.room, self.own_books, self.split)
-        rest = initial_pulls(self.model), Plain(rng), self.seen, self.largest, np.empty(0, np.uint8)
+        rest = initial_pulls(self.model), Plain(rng), self.seen, self.largest
         self.plain = Deciding(learning, self.policy, *rest)
         self.learns_at_once = runs_by_address(self.model, state)
         if self.learns_at_once:
@@ -543,15 +502,17 @@ class PlainMachine(Machine):
         self.policy.belief = None
         return int(next_arm_seen(self.plain, values, columns, step, chosen, seen).arm)
 
-    def decide(self, context: bytes, columns: Integers, counting: bool) -> tuple[int, str, bytes]:
+    def decide(
+        self, context: bytes, columns: Integers, counting: bool
+    ) -> tuple[int, int, int, bytes]:
         """Do what `_decide` does."""
-        values, books, id = np.frombuffer(context), self.own_books, ""
+        values, books, counted = np.frombuffer(context), self.own_books, (0, 0)
         if not all_finite(values, self.largest):
-            return NOT_FINITE, id, b""
+            return NOT_FINITE, *counted, b""
         arm = self.choice(values, columns, next_step(books.counts), books.chosen, self.seen)
         if counting:
-            id = decision_id(*self.count(context, columns[arm : arm + 1]))
-        return arm, id, self.seen[: 4 * columns.size + 2].tobytes()
+            counted = self.count(context, columns[arm : arm + 1])
+        return arm, *counted, self.seen[: 4 * columns.size + 2].tobytes()
 
     def rank(self, context: bytes, columns: Integers, places: Integers, seen: Floats) -> int:
         """Do what `_rank` does, one decision after the other."""

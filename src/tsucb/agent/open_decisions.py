@@ -8,8 +8,17 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tsucb.agent.learner import Learner, Lesson
-from tsucb.agent.machine import CLOSED, COUNTED, RETURNED, Checksums, decision_id, write_ids
+from tsucb.agent.machine import (
+    CLOSED,
+    COUNTED,
+    DECISIONS,
+    RETURNED,
+    Checksums,
+    decision_id,
+    write_ids,
+)
 from tsucb.contexts.readers import Arm
+from tsucb.contexts.values import shown
 from tsucb.numeric.arrays import Floats, Integers
 
 MOST_BATCHES = 16  # that are kept whole
@@ -120,9 +129,20 @@ class OpenDecisions(dict[str, OpenDecision]):
         """Return how many decisions are open."""
         return len(self) + sum(batch.places.size for batch in self.folded())
 
-    def find(self, id: Any) -> OpenDecision | None:
-        """Return the open decision of an id; None if there is none."""
-        return self.get(id) if isinstance(id, str) else None
+    def find(self, id: Any) -> OpenDecision:
+        """Return the open decision of an id; raise UnknownDecision if there is none."""
+        if isinstance(id, str) and id in self:
+            return self[id]
+        if hasattr(id, "explain"):
+            raise TypeError(f"give the id of the decision, {id.id!r}, instead of the decision")
+        number = id.partition("-")[0] if isinstance(id, str) else ""
+        made = self.learner.known.books.counts[DECISIONS]
+        if number.isdecimal() and len(number) < 20 and 0 < int(number) <= made:
+            raise UnknownDecision(
+                f"decision {shown(id)} is not open: it was rewarded, expired or dropped before, "
+                "lost when an older file was loaded, or never made by this agent"
+            )
+        raise UnknownDecision(f"decision {shown(id)} was never made by this agent; check the id")
 
     def places(self, ids: Iterable[str] | None = None) -> int:
         """Return how many arms wait for a reward, each place of a list for itself."""
@@ -162,6 +182,16 @@ class OpenDecisions(dict[str, OpenDecision]):
         ids = tuple(ids)
         value = math.nan if reward is None else reward
         self.settle(ids, [value] * self.places(ids), returning=False)
+
+    def settle_each(self, ids: list[str], rewards: Floats) -> int:
+        """Do what `settle` does for decisions of one arm each; raise if one is not open."""
+        self.unfold()
+        for id in ids:
+            if type(self.find(id)[2]) is tuple:
+                raise TypeError(f"{shown(id)} is a list; give its rewards to reward")
+        if len(set(ids)) < len(ids):
+            raise UnknownDecision("a decision is twice among the ids; give each once")
+        return self.settle(ids, rewards)
 
     def settle(self, ids: Iterable[str], rewards: Any, returning: bool = True) -> int:
         """Learn a reward for each place of decisions, NaN for none, and close them.
@@ -251,9 +281,3 @@ def split_rows(rows: Floats) -> list[bytes]:
     if not width:
         return [b""] * len(rows)
     return [data[i : i + width] for i in range(0, len(data), width)]
-
-
-def leading_number(id: str) -> int:
-    """Return the number at the beginning of an id; 0 if there is none."""
-    number = id.partition("-")[0]
-    return int(number) if number.isdecimal() and len(number) < 20 else 0
