@@ -26,12 +26,12 @@ import numpy as np
 from tsucb.agent import history as histories
 from tsucb.agent import snapshot, storage
 from tsucb.agent.batch import DecisionBatch, decide_many
-from tsucb.agent.decision import ArmEstimates, Decision, Ranking, place_id
+from tsucb.agent.decision import ArmEstimates, Decision, Ranking, place_id, share_of_floor
 from tsucb.agent.decision_log import DecisionLog
 from tsucb.agent.guard import AGENTS, Guard
 from tsucb.agent.knowledge import Knowledge, plain_name
 from tsucb.agent.learner import Learner
-from tsucb.agent.machine import CLOSED, DECISIONS, OBSERVED
+from tsucb.agent.machine import CLOSED, DECISIONS, NOT_FINITE, OBSERVED
 from tsucb.agent.open_decisions import (
     OpenBatch,
     OpenDecisions,
@@ -43,8 +43,7 @@ from tsucb.contexts.values import kind_of, shown
 from tsucb.display import html_table
 from tsucb.models.change import NoticedChange
 from tsucb.models.forgetting import Forgetting
-from tsucb.models.model import Model
-from tsucb.policies.exploring import Exploring
+from tsucb.models.model import Model, check_finite
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -213,7 +212,7 @@ class Agent:
     @property
     def exploration(self) -> float:
         """ε, the share of decisions that are made at random; 0 without a floor."""
-        return self.policy.epsilon if isinstance(self.policy, Exploring) else 0.0
+        return share_of_floor(self.policy)
 
     @property
     def log(self) -> Any:
@@ -393,16 +392,21 @@ class Agent:
             if self._open.batches:
                 self._open.unfold()
             if question is None:
-                offer = known.everyone or known.all_arms()
-                _, number, decision = learner.chosen(known, offer, x, now, True)
+                offer, machine = known.everyone or known.all_arms(), known.machine
+                place, number, checksum, seen = machine.decide(x, offer.columns, True)
+                if place == NOT_FINITE:
+                    check_finite(context, known.model.largest)
+                id, arm = f"{number}-{checksum:x}", offer.names[place]
+                decision = Decision(id, arm, offer, seen, machine.belief, now)
             else:
                 known, offer, values, reading = learner.placed(question)
                 x = values.tobytes()
-                place, _, decision = learner.chosen(known, offer, x, now)
-                number, decision.id = learner.commit(known, offer, reading, x, [place])
+                place, decision = learner.chosen(known, offer, x)
+                number, id = learner.commit(known, offer, reading, x, [place])
+                decision.id, decision.time, arm = id, now, decision.arm
                 if learner.reader.per_arm:
                     x = learner.rows_of(values[None], [place]).tobytes()
-            self._open[decision.id] = number, now, decision.arm, x
+            self._open[id] = number, now, arm, x
             if len(self._open) > self._open.limit:
                 self._open.drop_oldest()
         if self._log is not None:
@@ -479,7 +483,7 @@ class Agent:
         with self._guard.alone():
             self._ready()
             known, offer, values, reading = learner.placed(question)
-            decisions, counts = decide_many(known, learner.policy, values, offer, now)
+            decisions, counts = decide_many(known, values, offer, now)
             learner.adopt(reading, known)
             batch = OpenBatch(
                 decisions.numbers, decisions.checksums, now, offer.names, decisions.places,
@@ -619,10 +623,8 @@ class Agent:
             if self._open.batches:
                 self._open.unfold()
             decision = (type(id) is str and self._open.get(id)) or self._open.find(id)
-            arm, rewards = decision[2], {id: value}
-            if type(arm) is tuple:
-                values = self._rewards_of(id, arm, reward)
-                rewards = {place_id(id, n): value for n, value in enumerate(values)}
+            if type(decision[2]) is tuple:
+                values = self._rewards_of(id, decision[2], reward)
                 learned = self._open.settle([id], values) > 0
             elif several:
                 raise TypeError(
@@ -632,6 +634,7 @@ class Agent:
                 learned = self._open.reward(id, decision, value)
         if self._log is not None:
             now = self._now()
+            rewards = {place_id(id, n): x for n, x in enumerate(values)} if several else {id: value}
             for id, value in rewards.items():
                 if not math.isnan(value):
                     self._log.rewarded(id, value, now)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from tsucb.agent.decision import Decision
+from tsucb.agent.decision import Decision, share_of_floor
 from tsucb.agent.knowledge import Knowledge, Offer
 from tsucb.agent.machine import (
     BOOKS,
@@ -37,7 +37,6 @@ from tsucb.compiler.memory import Kept, borrowed
 from tsucb.extras import require
 from tsucb.models.model import predicted_belief
 from tsucb.numeric.arrays import Floats, Integers
-from tsucb.policies.exploring import Exploring
 from tsucb.policies.policy import choose
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class DecisionBatch(Sequence[Decision]):
 
     def __init__(
         self, numbers: Integers, checksums: Checksums, offer: Offer, places: Integers,
-        favourites: Integers, policy: Any, seen: Any, time: float, beliefs: Sequence[Any] = (),
+        favourites: Integers, seen: Any, time: float, beliefs: Sequence[Any] = (),
     ) -> None:  # fmt: skip
         self.numbers, self.checksums, self.time = numbers, checksums, time  # of the ids
         for array in (numbers, checksums, places):  # the agent keeps them, too
@@ -84,7 +83,7 @@ class DecisionBatch(Sequence[Decision]):
         # Of each decision: the index of its arm, and of the policy's favourite, which is -1 - i for
         # first pulls; what was seen of all arms, and the belief, where they were kept.
         self.places, self._offer, self._favourites = places, offer, favourites
-        self._policy, self._seen, self._beliefs = policy, seen, beliefs
+        self._seen, self._beliefs = seen, beliefs
 
     @functools.cached_property
     def ids(self) -> list[str]:
@@ -103,7 +102,7 @@ class DecisionBatch(Sequence[Decision]):
         """(N,) with which each arm was chosen; NaN where it is not known."""
         if self._beliefs:
             return np.array([known_probability(decision) for decision in self])
-        share = self._policy.epsilon if isinstance(self._policy, Exploring) else 0.0
+        share = share_of_floor(self._offer.policy)
         first_pulls = self._favourites < 0
         hit = self.places == np.where(first_pulls, -1 - self._favourites, self._favourites)
         chance = (1 - share) * hit + share / max(len(self._offer.names), 1)
@@ -124,7 +123,7 @@ class DecisionBatch(Sequence[Decision]):
         arm = self._offer.names[self.places[i]]
         seen = b"" if self._seen is None else self._seen[i].tobytes()
         belief = self._beliefs[i] if self._beliefs else None
-        return Decision(id, arm, self._offer, self._policy, seen, belief, self.time)
+        return Decision(id, arm, self._offer, seen, belief, self.time)
 
     def __iter__(self) -> Iterator[Decision]:
         return (self[i] for i in range(len(self)))
@@ -159,7 +158,7 @@ def known_probability(decision: Decision) -> float:
 
 
 def decide_many(
-    known: Knowledge, policy: Any, values: Floats, offer: Offer, now: float
+    known: Knowledge, values: Floats, offer: Offer, now: float
 ) -> tuple[DecisionBatch, Kept]:
     """Decide for every context, of finite numbers; return also the counts after it.
 
@@ -181,7 +180,7 @@ def decide_many(
     else:
         seen = _decide_compiled(known, aside, *given, favourites)
     return DecisionBatch(
-        numbers, checksums, offer, places, favourites, policy, seen, now,
+        numbers, checksums, offer, places, favourites, seen, now,
         beliefs if any(belief is not None for belief in beliefs) else (),
     ), aside  # fmt: skip
 

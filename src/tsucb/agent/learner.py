@@ -133,7 +133,7 @@ class Learner:
     """
 
     __slots__ = ("_restricted", "coming", "described", "keep_beliefs", "known", "most_arms",
-                 "policy", "reader", "rng")  # fmt: skip
+                 "reader", "rng")  # fmt: skip
 
     def __init__(
         self,
@@ -172,18 +172,18 @@ class Learner:
         listed_arms = () if arms is None else arm_names(arms)
         # The streams of run 0 of a simulation: with instant rewards the agent plays the same arms.
         state = start(whole, len(listed_arms) or 1, entropy, 0)
-        known = Knowledge.start(whole, listed_arms, state)
-        self._set(reader, known, policy, stream(entropy, 0, POLICY), coming,
+        known = Knowledge.start(whole, listed_arms, state, policy)
+        self._set(reader, known, stream(entropy, 0, POLICY), coming,
                   whole_number("most_arms", most_arms, least=1),
                   truth("keep_beliefs", keep_beliefs), {})  # fmt: skip
         for name, each in described.items():
             self._describe_arm(name, each)
 
     def _set(
-        self, reader: Reader, known: Knowledge, policy: Any, rng: np.random.Generator,
-        coming: bool, most_arms: int, keep_beliefs: bool, described: dict[Arm, Any],
+        self, reader: Reader, known: Knowledge, rng: np.random.Generator, coming: bool,
+        most_arms: int, keep_beliefs: bool, described: dict[Arm, Any],
     ) -> None:  # fmt: skip
-        self.reader, self.known, self.policy, self.rng = reader, known, policy, rng
+        self.reader, self.known, self.rng = reader, known, rng
         self.coming = coming  # whether arms come with the decisions
         self.most_arms, self.keep_beliefs = most_arms, keep_beliefs
         self.described = described  # the features of listed arms, where they were given once
@@ -202,7 +202,7 @@ class Learner:
 
     @classmethod
     def of(cls, *parts: Any) -> "Learner":
-        """Return a learner made of a reader, knowledge, policy, stream and settings; see `_set`."""
+        """Return a learner made of a reader, knowledge, stream and settings; see `_set`."""
         learner = cls.__new__(cls)
         learner._set(*parts)
         return learner
@@ -224,6 +224,11 @@ class Learner:
     def model(self) -> Model:
         """What turns rewards into beliefs, as wide as the contexts read so far."""
         return self.known.model
+
+    @property
+    def policy(self) -> Any:
+        """What chooses arms, with its floor."""
+        return self.known.policy
 
     def coefficients(self) -> "pd.DataFrame":
         """Return mean and standard deviation of every parameter of every arm.
@@ -273,7 +278,7 @@ class Learner:
     def machine_for(self, known: Knowledge) -> Machine:
         """Return what decides and learns, bound to what is known."""
         if known.machine is None:
-            known.machine = make_machine(self.policy, known, self.rng, self.keep_beliefs)
+            known.machine = make_machine(known, self.rng, self.keep_beliefs)
         machine: Machine = known.machine
         return machine
 
@@ -350,7 +355,7 @@ class Learner:
         for name, column in places.items():
             known.books.tokens[column] = token_of(name)
         columns = [places[name] if name in places else known.arms[name] for name in names]
-        return known, Offer(names, np.array(columns, dtype=np.int64))
+        return known, Offer(names, np.array(columns, dtype=np.int64), known.policy)
 
     def _roomier(self, known: Knowledge, names: tuple[Arm, ...], new: int) -> Knowledge:
         """Return knowledge with columns for new arms, if need be those of the longest unused."""
@@ -433,19 +438,13 @@ class Learner:
         number, checksum = known.machine.count(x, columns)
         return number, decision_id(number, checksum)
 
-    def chosen(
-        self, known: Knowledge, offer: Offer, x: bytes, now: float = 0.0, counting: bool = False
-    ) -> tuple[int, int, Decision]:
-        """Choose among the arms offered, and count the decision or not.
-
-        Returns the place of the arm in the offer, the number of the decision, and the decision.
-        """
+    def chosen(self, known: Knowledge, offer: Offer, x: bytes) -> tuple[int, Decision]:
+        """Choose among the arms offered; return the place of the arm, and a decision without id."""
         machine = known.machine
-        place, number, checksum, seen = machine.decide(x, offer.columns, counting)
+        place, _, _, seen = machine.decide(x, offer.columns, False)
         if place == NOT_FINITE:
             check_finite(np.frombuffer(x), known.model.largest)
-        id, arm = f"{number}-{checksum:x}" if counting else "", offer.names[place]
-        return place, number, Decision(id, arm, offer, self.policy, seen, machine.belief, now)
+        return place, Decision("", offer.names[place], offer, seen, machine.belief, 0.0)
 
     def decide(self, context: Context = None, arms: Any = None) -> Decision:
         """Choose an arm; count and learn nothing. The decision has no id."""
@@ -455,7 +454,7 @@ class Learner:
         """Do what `decide` does for a context that was read without learning."""
         self.prepared()
         known, offer, values, _ = self.placed(question)
-        return self.chosen(known, offer, values.tobytes())[2]
+        return self.chosen(known, offer, values.tobytes())[1]
 
     def rank(self, context: Context, k: int, arms: Any = None) -> Ranking:
         """Choose a list of k different arms; count and learn nothing. It has no id."""
@@ -475,7 +474,7 @@ class Learner:
         places, seen = np.zeros(length, dtype=np.int64), np.full((length, 4 * count + 2), np.nan)
         if known.machine.rank(x, offer.columns, places, seen) == NOT_FINITE:
             check_finite(np.frombuffer(x), known.model.largest)
-        return Ranking("", offer, places, self.policy, seen, 0.0)
+        return Ranking("", offer, places, seen)
 
     def rows_of(self, values: Floats, places: Any) -> Floats:
         """Return the row that each of several decisions is learned from, as a new matrix.
@@ -527,12 +526,12 @@ class Learner:
             width = wanted_width(reading, known.model) if reading.after else None
         if machine is None or width is not None or (many and not machine.has_decided_many):
             model = known.model if width is None else known.model.widened(width)
-            few = Knowledge.start(model, ("", " "), model.start(2))
+            few = Knowledge.start(model, ("", " "), model.start(2), self.policy)
             rng, shape = np.random.default_rng(0), model.context_shape(2) or (0,)
-            machine = few.machine = make_machine(self.policy, few, rng, self.keep_beliefs)
+            machine = few.machine = make_machine(few, rng, self.keep_beliefs)
             machine.long = sum(part.size for part in leaves(known.state)) >= LONG
             if many and not isinstance(machine, PlainMachine):
-                decide_many(few, self.policy, np.zeros((1, *shape)), few.all_arms(), 0.0)
+                decide_many(few, np.zeros((1, *shape)), few.all_arms(), 0.0)
                 functions = "take_counts", *functions
         for name in functions:
             if name != "learn" or machine.learns_at_once:
@@ -640,13 +639,12 @@ class Learner:
 
     def follow(self, policy: Any) -> None:
         """Decide by another policy from now on; what was learned stays."""
-        self.policy = check_policy(policy)
-        self.known.forget_machine()
+        self.known = self.known.changed(policy=check_policy(policy), wanted=self.known.wanted)
 
     def reseed(self, seed: int | None = None) -> None:
         """Draw from another random stream; None for an arbitrary one."""
         self.rng = stream(check_seed(seed), 1, POLICY)
-        self.known.forget_machine()
+        self.known.ready, self.known.machine = False, None
 
     # Files
 

@@ -449,14 +449,14 @@ class Machine:
     has_decided_many = False  # whether all that `decide_many` needs is compiled
     belief: Belief | None = None
 
-    def __init__(self, policy: Any, known: Any, rng: np.random.Generator) -> None:
+    def __init__(self, known: Any, rng: np.random.Generator) -> None:
         self.model, state = known.model, known.state
         self.books, self.split = Kept(known.books), split_of(self.model)
         self.room = np.zeros(self.model.context_shape(self.model.arms(state)) or (0,))
         self.largest = float(getattr(self.model, "largest", LARGEST))
         self.seen = np.empty(4 * known.books.chosen.size + 2)  # of a decision among all arms
         self.long = sum(part.size for part in leaves(state)) >= LONG
-        self._bind(policy, state, rng)
+        self._bind(known.policy, state, rng)
 
     def _bind(self, policy: Any, state: Any, rng: np.random.Generator) -> None:
         rest = policy, initial_pulls(self.model), held(rng), self.seen, self.largest
@@ -544,10 +544,10 @@ class Watched:
         return explored(self.policy, place, arms, rng)
 
 
-def make_machine(policy: Any, known: Any, rng: np.random.Generator, keep_beliefs: bool) -> Machine:
+def make_machine(known: Any, rng: np.random.Generator, keep_beliefs: bool) -> Machine:
     """Return the machine for what is known: compiled where that is possible and enough."""
-    plain = keep_beliefs or not runs_by_address(known.model, known.state, policy)
-    return (PlainMachine if plain else Machine)(policy, known, rng)
+    plain = keep_beliefs or not runs_by_address(known.model, known.state, known.policy)
+    return (PlainMachine if plain else Machine)(known, rng)
 
 
 def decision_id(number: int, checksum: int) -> str:

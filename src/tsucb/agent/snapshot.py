@@ -57,7 +57,6 @@ class Held(NamedTuple):
 
     known: Knowledge
     open: dict[str, OpenDecision]
-    policy: Any
     settings: dict[str, Any]
     encoders: list[Any]
     random: Any
@@ -79,7 +78,7 @@ class Held(NamedTuple):
         known, arrays = self.known, Arrays()
         values = {
             "model": pack_object(known.model, arrays),
-            "policy": pack_object(self.policy, arrays),
+            "policy": pack_object(known.policy, arrays),
             "settings": self.settings,
             "encoders": self.encoders,
             "arms": [
@@ -129,7 +128,6 @@ def held(learner: Learner, open: OpenDecisions | None = None) -> Held:
     return Held(
         known.copied(),
         {} if open is None else open.unsettled(),
-        learner.policy,
         settings,
         [encoder.state() for encoder in encoders],
         learner.rng.bit_generator.state,
@@ -245,7 +243,7 @@ def assembled(
         reader = make_reader(model, names, transformer, streaming, (), False)
     if coming and not reader.per_arm:
         raise ValueError("a model that needs a list of arms, and has none")
-    known = unpacked(values, arrays, model, room)
+    known = unpacked(values, arrays, model, policy, room)
     check_knowledge(known)
     open, max_open = unpack_open(values["open"], arrays, room), positive(settings["max_open"])
     check_open(open, known, max_open)
@@ -256,7 +254,7 @@ def assembled(
         reader.checked(Reading(reader.parts[-1].peek(features)))
     rng = np.random.default_rng(0)
     rng.bit_generator.state = checked_random(values["random"])
-    learner = Learner.of(reader, known, policy, rng, coming, positive(settings["most_arms"]),
+    learner = Learner.of(reader, known, rng, coming, positive(settings["most_arms"]),
                          settings["keep_beliefs"], described)  # fmt: skip
     return learner, open, max_open
 
@@ -309,7 +307,9 @@ def check_policy_size(saved: Any) -> None:
         )
 
 
-def unpacked(values: dict[str, Any], arrays: Arrays, model: Model, room: int) -> Knowledge:
+def unpacked(
+    values: dict[str, Any], arrays: Arrays, model: Model, policy: Any, room: int
+) -> Knowledge:
     """Return what a file holds, of the right shapes; `check_knowledge` checks the rest."""
     count, arms, born = count_of(values["columns"]), {}, {}
     if count > room:
@@ -322,7 +322,7 @@ def unpacked(values: dict[str, Any], arrays: Arrays, model: Model, room: int) ->
             born[name] = before
     state = unpack(values["state"], arrays, state_template(model, count, room))
     books = unpack(values["books"], arrays, Books.blank({"arm": count}))
-    return Knowledge(model, state, arms, books, born)
+    return Knowledge(model, state, arms, books, policy, born)
 
 
 def state_template(model: Model, count: int, room: int) -> Any:
