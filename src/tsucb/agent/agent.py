@@ -891,7 +891,6 @@ class Agent:
 
     @classmethod
     def _of(cls, restored: Any, clock: Callable[[], float]) -> "Agent":
-        """Return an agent of what a file holds."""
         learner, open, max_open = restored
         agent = cls.__new__(cls)
         agent._set(learner, max_open, None, clock)
@@ -995,7 +994,6 @@ def _remade(
     cls: type[Agent], values: dict[str, Any], arrays: list[Any], given: tuple[Any, Any, Any],
     clock: Callable[[], float],
 ) -> Agent:  # fmt: skip
-    """Return a copy of an agent."""
     return cls._of(snapshot.restored("the copy", values, arrays, *given), clock)
 
 

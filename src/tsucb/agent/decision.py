@@ -45,7 +45,6 @@ class Decision:
         return f"Decision(id={self.id!r}, arm={self.arm!r})"
 
     def _repr_html_(self) -> str:
-        """Return the decision as a notebook shows it: with its reasons, where they were kept."""
         line = html_table(["id", "arm"], [[self.id, str(self.arm)]])
         return line + (self.explain()._repr_html_() if self._seen else "")
 
@@ -171,7 +170,6 @@ class Explanation:
 
     @property
     def _own(self) -> int:
-        """The policy's own choice, as an index."""
         return self.chosen if self.favourite is None else self.favourite
 
     @property
@@ -212,7 +210,6 @@ class Explanation:
         return table
 
     def _columns(self) -> dict[str, Floats]:
-        """Return what was seen of every arm, by name."""
         names = ["mean", "std", "estimate", "radius", *["ratio"] * self._by_ratio]
         return {name: getattr(self, name) for name in names}
 
@@ -247,7 +244,6 @@ class Explanation:
         return "\n".join([self._title() + table, *map(str, self.changes)])
 
     def _repr_html_(self) -> str:
-        """Return the explanation as a notebook shows it."""
         return html_table(*self._rows(), self._title(), self.chosen)
 
 

@@ -89,7 +89,6 @@ class Knowledge:
 
     @classmethod
     def start(cls, model: Model, names: Iterable[Arm], state: Any, policy: Any) -> "Knowledge":
-        """Return what is known before any data."""
         arms = {name: i for i, name in enumerate(names)}
         count = model.arms(state)
         books = Books.blank({"arm": count})
@@ -119,7 +118,6 @@ class Knowledge:
         return Knowledge(**{name: getattr(self, name) for name in names} | parts)
 
     def copied(self) -> "Knowledge":
-        """Return another with a state and counts of its own."""
         return self.changed(state=copied(self.state), books=self.books.copy())
 
     def trained(self) -> "Knowledge":

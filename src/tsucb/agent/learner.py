@@ -293,7 +293,6 @@ class Learner:
         self._changing()[plain] = -1
 
     def remove_arm(self, name: Arm) -> None:
-        """Forget an arm."""
         plain = known_name(name, self.arms_by_name)
         self.described = {arm: each for arm, each in self.described.items() if arm != plain}
         del self._changing()[plain]
@@ -615,14 +614,14 @@ class Learner:
     def check_reward(self, reward: Any) -> float:
         """Return a reward as a float that the model can learn from; raise otherwise."""
         value = reward if type(reward) is float else reward_number(reward)
-        largest = self.reader.largest
-        if not abs(value) <= largest:
+        size, largest = abs(value), self.reader.largest
+        if not size <= largest:
             raise ValueError(
                 f"a reward must be a finite number, at most ±{largest:g}, not {shown(reward)}"
             )
         if self._restricted:
             self.model.check_rewards(np.array([value]))
-        return value if abs(value) >= SMALLEST else 0.0
+        return value if size >= SMALLEST else 0.0
 
     def check_rewards(self, rewards: Any) -> Floats:
         """Return `check_reward` of many: at once if they are numbers and all of them are good."""

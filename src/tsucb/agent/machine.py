@@ -105,7 +105,6 @@ class Deciding(NamedTuple):
 
 @compiled
 def all_finite(values, largest):  # type: ignore[no-untyped-def]
-    """Return whether every entry is finite and not too large to compute with."""
     wrong = 0
     for i in range(values.size):
         wrong += not abs(values[i]) <= largest
@@ -114,7 +113,6 @@ def all_finite(values, largest):  # type: ignore[no-untyped-def]
 
 @compiled
 def without_tiny(x):  # type: ignore[no-untyped-def]
-    """Return a number, or 0 if it is too close to 0; see `tsucb.checks.flushed`."""
     return x if abs(x) >= SMALLEST else 0.0
 
 
@@ -247,7 +245,6 @@ def choose_seen(policy, belief, rng, seen):  # type: ignore[no-untyped-def]
 
 @shared
 def write_reason(seen, choice):  # type: ignore[no-untyped-def]
-    """Write the first two entries: target and favourite."""
     seen[0] = choice.target
     seen[1] = choice.favourite
 
@@ -264,7 +261,6 @@ def player_of(deciding, chosen):  # type: ignore[no-untyped-def]
 
 @shared
 def next_step(counts):  # type: ignore[no-untyped-def]
-    """Return the number of the next step, counted from 1."""
     return counts[DECISIONS] + counts[OBSERVATIONS] + 1
 
 
@@ -535,12 +531,10 @@ class Watched:
         self.belief: Belief | None = None
 
     def choose(self, belief: Belief, rng: np.random.Generator) -> Choice:
-        """Return what the policy chooses."""
         self.belief = belief
         return choose(self.policy, belief, rng)
 
     def explored(self, place: int, arms: int, rng: np.random.Generator) -> int:
-        """Return the arm at this place, or another if the policy has a floor."""
         return explored(self.policy, place, arms, rng)
 
 

@@ -252,15 +252,13 @@ def assembled(
         raise ValueError("features of no arm")
     for features in described.values():
         reader.checked(Reading(reader.parts[-1].peek(features)))
-    rng = np.random.default_rng(0)
-    rng.bit_generator.state = checked_random(values["random"])
+    rng = generator_in(values["random"])
     learner = Learner.of(reader, known, rng, coming, positive(settings["most_arms"]),
                          settings["keep_beliefs"], described)  # fmt: skip
     return learner, open, max_open
 
 
 def positive(value: Any) -> int:
-    """Return a count of at least 1; raise ValueError otherwise."""
     if count_of(value) < 1:
         raise ValueError(f"{value!r} where a count belongs")
     return int(value)
@@ -412,19 +410,11 @@ def check_open(open: dict[str, OpenDecision], known: Knowledge, max_open: int) -
     check_rows(rows_of(open), known.model)
 
 
-def checked_random(state: Any) -> dict[str, Any]:
-    """Return the state of a generator that draws, and does not only repeat itself."""
-    numbers = {"has_uint32": 2, "uinteger": 2**32}
-    good = type(state) is dict and state.keys() == {"bit_generator", "state", *numbers}
-    good = good and state["bit_generator"] == "PCG64" and type(state["state"]) is dict
-    good = good and state["state"].keys() == {"state", "inc"}
-    if not good:
-        raise ValueError("it has no random generator")
-    limits = [(state[name], limit) for name, limit in numbers.items()]
-    limits += [(number, 2**128) for number in state["state"].values()]
-    if not all(type(x) is int and 0 <= x < limit for x, limit in limits):
+def generator_in(state: Any) -> np.random.Generator:
+    """Return a generator in a state that was saved; raise one of `MISFITS` if none can be."""
+    rng = np.random.default_rng(0)
+    rng.bit_generator.state = state
+    # With an even increment its numbers would repeat themselves soon.
+    if rng.bit_generator.state != state or state["state"]["inc"] % 2 == 0:
         raise ValueError("a random generator that cannot be")
-    if state["state"]["inc"] % 2 == 0:  # its numbers would repeat themselves soon
-        raise ValueError("a random generator that cannot be")
-    result: dict[str, Any] = state
-    return result
+    return rng

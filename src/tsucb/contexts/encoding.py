@@ -142,13 +142,11 @@ class Encoder(FeatureEncoder):
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The columns."""
         vocabulary: Vocabulary = self.learned[0]
         return vocabulary
 
     @property
     def width(self) -> int:
-        """The length of vectors. It grows by half at a time; columns without a name are 0."""
         return self.vocabulary.width
 
     @property
@@ -158,11 +156,9 @@ class Encoder(FeatureEncoder):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns in use."""
         return tuple(self.vocabulary.names)
 
     def look(self, context: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
-        """Return the vector of a context, and the columns and counts after it."""
         vocabulary, counts = learned
         vector, *after = vocabulary.encode(context, counts, learn)
         return vector, tuple(after)
@@ -225,11 +221,9 @@ class NarrowEncoder(Encoder):
 
     @property
     def width(self) -> int:
-        """The length of vectors."""
         return self.used
 
     def look(self, context: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
-        """Return the vector of a context, and the columns and counts after it."""
         vector, after = super().look(context, learned, learn)
         return vector[: len(after[0].columns)], after
 
@@ -245,7 +239,6 @@ class PairingEncoder(NarrowEncoder):
     """
 
     def look(self, context: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
-        """Return the vector of a context with its pairs, and the columns and counts after it."""
         return super().look(self.with_pairs(context, learned[0]), learned, learn)
 
     def with_pairs(self, context: Any, vocabulary: Vocabulary) -> Any:

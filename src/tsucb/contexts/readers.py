@@ -107,7 +107,6 @@ class Reader:
 
     @property
     def feature_names(self) -> Sequence[str]:
-        """The names of a row's entries, those that are still to be used included."""
         (encoder,) = self.parts
         names = encoder.names
         return [*names, *(f"(column {i})" for i in range(len(names), encoder.width))]
@@ -166,7 +165,6 @@ class Reader:
         return True
 
     def accept(self, reading: Reading) -> None:
-        """Learn what was read."""
         for encoder, after in zip(self.parts, reading.after, strict=False):
             encoder.learned = after
 
@@ -176,7 +174,6 @@ class Reader:
         return [] if context is None and encoder.optional else encoder.describe(context)
 
     def refuse_features(self) -> NoReturn:
-        """Raise TypeError for features of arms."""
         raise TypeError(
             f"{self.model_name} takes arms as a list of names; features of arms are for "
             "HybridLinear and Linear"
@@ -224,13 +221,11 @@ class ArmVectors(Reader):
         return Reading(self.vectors.peek(features if context is None else context))
 
     def read_history(self, contexts: Any, features: Any, count: int) -> Reading:
-        """Return the vectors of the arms of several observations."""
         return Reading(
             self.vectors.matrix(self.vectors.one_row(None) if contexts is None else contexts)
         )
 
     def read_many(self, contexts: Any, arms: Offered) -> Reading:
-        """Return the vectors of the arms in several contexts."""
         rows = [self.read(context, arms).x for context in one_by_one(contexts)]
         return Reading(np.array(rows).reshape(len(rows), len(arms.names), self.vectors.width))
 
@@ -242,7 +237,6 @@ class ArmFeatures(Reader):
 
     @property
     def feature_names(self) -> Sequence[str]:
-        """The names of a row's entries."""
         return [name for part in self.parts for name in part.names]
 
     def read(
@@ -283,11 +277,9 @@ class ArmFeatures(Reader):
         return Reading(matrix[:, :width], matrix[:, width:])
 
     def read_many(self, contexts: Any, arms: Offered) -> Reading:
-        """Return several contexts, and the features of the arms with each."""
         return self._read_each([(each, arms) for each in one_by_one(contexts)], arms)
 
     def read_history(self, contexts: Any, features: Any, count: int) -> Reading:
-        """Return the context and the arm of every observation."""
         one = Offered(("",), None, ())
         x = [None] * count if contexts is None else list(contexts)
         z = [None] * count if features is None else list(features)
@@ -309,7 +301,6 @@ class ArmFeatures(Reader):
         return Reading(x, z, before, after)
 
     def columns(self, table: Any, arm: str, reward: str, features: Sequence[str]) -> Any:
-        """Return contexts, arms, their features and rewards of a table."""
         present, described = check_columns(table, arm, reward), list(features)
         absent = [name for name in described if name not in present]
         if absent:

@@ -19,11 +19,9 @@ class NoFeatures(FeatureEncoder):
         self.model_name = type(model).__name__
 
     def look(self, context: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
-        """Refuse any context; None is no context."""
         raise ValueError(f"{self.model_name} takes no context; leave it off")
 
     def columns(self, table: Any, names: list[str]) -> Any:
-        """Return no contexts, whatever a table has."""
         return None
 
 
@@ -53,16 +51,13 @@ class Vectors(FeatureEncoder):
 
     @property
     def names(self) -> Sequence[str]:
-        """The names of a vector's entries."""
         return self.declared or [f"{self.letter}{i}" for i in range(self.width)]
 
     @property
     def width(self) -> int:
-        """The length of a vector."""
         return sum(self.shape)
 
     def look(self, context: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
-        """Return a context as a new, finite vector."""
         return self.matrix(self.one_row(context))[0], None
 
     def look_at_all(self, contexts: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
@@ -70,7 +65,6 @@ class Vectors(FeatureEncoder):
         return self.matrix(contexts), None
 
     def rows(self, table: Any) -> Any:
-        """Return a table as it is: `matrix` reads all of it at once."""
         return table
 
     def one_row(self, context: Any) -> Any:
@@ -166,7 +160,6 @@ class Transformed(Vectors):
 
     @property
     def learned(self) -> Any:
-        """What the transformer has learned."""
         return vars(self.transformer) if self.streaming else None
 
     @learned.setter
@@ -175,7 +168,6 @@ class Transformed(Vectors):
             self.transformer.__dict__ = known
 
     def look(self, context: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
-        """Return the vector that the transformer makes of a context."""
         rows = self.one_row(context)
         if self._row is not None:
             return self.checked([self._row(context)], 1)[0], None
@@ -185,7 +177,6 @@ class Transformed(Vectors):
         return matrix[0], after
 
     def look_at_all(self, contexts: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
-        """Return the vectors that the transformer makes of contexts."""
         if not self.streaming:
             return self.matrix(contexts), None
         matrix, after = learned_from(self.transformer, self._table(contexts))
@@ -202,7 +193,6 @@ class Transformed(Vectors):
         return rows.toarray() if hasattr(rows, "toarray") else rows
 
     def columns(self, table: Any, names: list[str]) -> Any:
-        """Return the rows of a table as dictionaries."""
         return records(table, names)
 
 

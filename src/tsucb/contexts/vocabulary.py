@@ -79,7 +79,6 @@ class Vocabulary:
 
     @property
     def width(self) -> int:
-        """The length of vectors."""
         return len(self.blank)
 
     def copied(self) -> "Vocabulary":
@@ -383,7 +382,6 @@ class Vocabulary:
     # Storage
 
     def packed(self, tally: ColumnCounts) -> dict[str, Any]:
-        """Return `Encoder.state`."""
         forms = {None: "new", True: "numbered", False: "named"}
         learned, totals, absent = tally
         numbers = [feature.number for feature in self.features.values()]
