@@ -27,7 +27,7 @@ Deciding is looking: `Loop.propose` asks the learner and changes nothing.
 | `application`, `http` | how requests arrive and how many; requests, answers and operations |
 | `native`, `personalizer/`, `page`, `views` | protocols, thin |
 | `metrics`, `openapi` | counts for Prometheus, the protocol described for programs |
-| `export`, `evaluations` | the log as the library's tools read it, by one more fold |
+| `export` | the log as the library's tools read it, by one more fold; comparisons on it |
 | `server` | the process: its settings, keys on the first start, uvicorn |
 | `client` | the Python client of the native protocol |
 | `demo` | simulated visitors |
