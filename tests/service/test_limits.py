@@ -233,7 +233,7 @@ def test_nothing_is_compiled_once_a_loop_is_there(drinks):
 def test_health_is_answered_before_the_service_is_ready(tmp_path, clock):
     """/readyz is 200 only once the first loop can decide, /healthz at once."""
     store = SqliteStore(tmp_path / "data")
-    application = Application(Service(store, clock=clock))
+    application = Application(Service(store, clock=clock), Options())
 
     async def ask(path: str) -> int:
         sent: list[dict[str, object]] = []

@@ -11,10 +11,12 @@ import pytest
 
 from tests.service.conftest import run, running, until
 from tsucb.service import events
-from tsucb.service.application import Application
+from tsucb.service.application import Application, Options
 from tsucb.service.errors import Conflict, StoreError
 from tsucb.service.journal import Spool
 from tsucb.service.loop import LATE, TAKEN
+from tsucb.service.personalizer import evaluations as kept
+from tsucb.service.personalizer.routes import moment
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
 
@@ -147,7 +149,7 @@ def test_a_database_that_stops_and_comes_back(mortal_database, stores, clock, tm
             await until(lambda: "drinks" in two.loops)
             here, there = one.loop("drinks"), two.loop("drinks")
             before = [await one.decide(here, {"n": n}) for n in range(5)]
-            page = Application(two).page
+            page = Application(two, Options()).page
             page._is_ready = lambda: True
             await asyncio.to_thread(mortal_database.stop)
             made = [await two.decide(there, {"n": n}, key=f"k{n}") for n in range(5)]
@@ -520,11 +522,10 @@ def test_the_event_loop_never_waits_for_the_store(schema, stores, clock, monkeyp
             await service.clear(service.loop("drinks"), "test")
             await service.upkeep.tick()
             evaluations = kept.Evaluations(service)
-            begun = kept.Evaluation("", "e", 0, 1e9, clock(), {})
+            begun = kept.Evaluation("", "e", moment(0), moment(1e9), moment(clock()), {})
             await evaluations.begin(service.loop("drinks"), begun)
-            await evaluations.delete(service.loop("drinks"), begun.id)
+            await service.delete_document(service.loop("drinks"), kept.EVALUATION, begun.id)
             await service.delete("drinks", "test")
         assert len(calls) > 100
 
-    kept = pytest.importorskip("tsucb.service.evaluations")
     run(main)

@@ -11,25 +11,18 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import asdict
+from prometheus_client import CollectorRegistry, generate_latest
 
 from tsucb.pages.render import asset, render
 from tsucb.service import openapi, views
 from tsucb.service.alerts import all_alerts, loop_alerts
-from tsucb.service.errors import NotFound
-from tsucb.service.evaluations import comparison
-from tsucb.service.export import recent
-from tsucb.service.http import (
-    Answer,
-    Call,
-    HttpProblem,
-    Operations,
-    Request,
-    allowed,
-    json_answer,
-)
+from tsucb.service.errors import HttpProblem, NotFound, Problem
+from tsucb.service.export import comparison, recent
+from tsucb.service.http import Answer, Call, Operations, Request, allowed, json_answer
 from tsucb.service.keys import ADMINISTER, GRANTS, READ, Holder, hashed
 from tsucb.service.loop import Loop
-from tsucb.service.metrics import Metrics
+from tsucb.service.native import Rotation, rotate
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
 
@@ -65,8 +58,10 @@ class Session(NamedTuple):
 class Page:
     """Answers what no protocol answers."""
 
-    def __init__(self, service: Service, metrics: Metrics, is_ready: Callable[[], bool]) -> None:
-        self.service, self.metrics, self._is_ready = service, metrics, is_ready
+    def __init__(
+        self, service: Service, registry: CollectorRegistry, is_ready: Callable[[], bool]
+    ) -> None:
+        self.service, self.registry, self._is_ready = service, registry, is_ready
         self.sessions: dict[str, Session] = {}
         self.links: dict[str, float] = {}  # that let in whoever has them, until when
         self.document = openapi.document()
@@ -87,12 +82,11 @@ class Page:
             return None
         return self.service.keys.holder_by_hash(session.key, now)
 
-    def problem(self, problem: HttpProblem) -> Answer:
+    def problem(self, problem: Problem) -> Answer:
         """Return an error as a page."""
         if problem.status == 401:
             return shown("login.html", 401, wrong=False)
-        status, message = problem.status, problem.message
-        answer = shown("problem.html", status, status_code=status, message=message)
+        answer = shown("problem.html", problem.status, problem=problem)
         return answer._replace(headers=[*answer.headers, *problem.headers])
 
     async def answer(self, request: Request, holder: Holder | None) -> Answer:
@@ -106,7 +100,7 @@ class Page:
             raise HttpProblem(503, "NotReady", "the service is starting; try again soon")
         if word == "metrics":
             allowed(holder, READ, None)
-            text = await self.service.turns.in_background(self.metrics.text)
+            text = await self.service.turns.in_background(generate_latest, self.registry)
             return Answer(200, text, b"text/plain; version=0.0.4; charset=utf-8")
         if word == "openapi.json":
             return json_answer(self.document)
@@ -260,7 +254,8 @@ def loop_page(call: Call, loop: Loop, view: views.LoopView, more: dict[str, Any]
         recent=views.decisions(events),
         calibration=calibration,
         gain=views.gain(events) if view.settings.mode == "apprentice" else None,
-        fields=views.setting_fields(view.settings),
+        fields=call.protocol.document["components"]["schemas"]["LoopSettings"]["properties"],
+        texts={name: views.as_text(value) for name, value in asdict(view.settings).items()},
         roles=list(GRANTS),
         can_change=call.holder.may(ADMINISTER, view.name),
         **values,
@@ -289,8 +284,8 @@ async def change_arms(call: Call) -> dict[str, Any]:
 @PAGES.add("POST", f"{ALL}/keys", ADMINISTER)
 async def rotate_key(call: Call) -> dict[str, Any]:
     """Issue a key."""
-    role = call.body.get("role", "")
-    return {"keys": {role: await call.service.issue_key(call.loop, role, call.holder.name)}}
+    asked = msgspec.convert(call.body, Rotation, strict=False)
+    return {"keys": {asked.role: (await rotate(call._replace(body=asked)))["key"]}}
 
 
 @PAGES.add("POST", f"{ALL}/evaluate", ADMINISTER)
