@@ -83,7 +83,9 @@ async def fill(folder: Path, events: int, arms: int, features: int) -> None:
                 "rewards": loop.counts.rewards,
                 "memory": int(Path("/proc/self/statm").read_text().split()[1]) * 4096,
                 "seconds": time.perf_counter() - begun,
-                "snapshot": max([len(s.body) for s in store.snapshots(loop.number)], default=0),
+                "snapshot": max(
+                    [len(body or b"") for _, body in store.snapshots(loop.number)], default=0
+                ),
                 "waiting": len(loop.waiting),
                 "last": not marks,
             }
