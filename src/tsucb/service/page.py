@@ -5,10 +5,11 @@ works for as long as the key does. Cookies are for these pages alone: the protoc
 them, so no other site can make a browser speak to them.
 """
 
+import json
 import secrets
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec.structs import asdict
@@ -48,13 +49,6 @@ PAGES = Operations()  # for those who have entered
 ALL = "loops/{loop}"
 
 
-class Session(NamedTuple):
-    """Someone who entered: the hash of the key, and until when."""
-
-    key: bytes
-    until: float
-
-
 class Page:
     """Answers what no protocol answers."""
 
@@ -62,7 +56,7 @@ class Page:
         self, service: Service, registry: CollectorRegistry, is_ready: Callable[[], bool]
     ) -> None:
         self.service, self.registry, self._is_ready = service, registry, is_ready
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, tuple[bytes, float]] = {}  # hashes of keys, and until when
         self.links: dict[str, float] = {}  # that let in whoever has them, until when
         self.document = openapi.document()
 
@@ -77,10 +71,9 @@ class Page:
         cookies = dict(
             part.strip().partition("=")[::2] for part in request.header(b"cookie").split(";")
         )
-        session, now = self.sessions.get(cookies.get(COOKIE, "")), self.service.clock()
-        if session is None or session.until <= now:
-            return None
-        return self.service.keys.holder_by_hash(session.key, now)
+        key, until = self.sessions.get(cookies.get(COOKIE, ""), (b"", 0.0))
+        now = self.service.clock()
+        return self.service.keys.holder_by_hash(key, now) if now < until else None
 
     def problem(self, problem: Problem) -> Answer:
         """Return an error as a page."""
@@ -108,7 +101,7 @@ class Page:
             return self.enter(request) if word == "login" else self.leave(request)
         holder = holder or self.holder_of(request)
         if holder is None or not holder.may(READ, holder.loop):
-            raise HttpProblem(401, "Unauthorized", "enter first")
+            raise HttpProblem(401, "Unauthorized", "sign in first")
         site = request.header(b"sec-fetch-site")
         if request.method == "POST" and site not in ("same-origin", ""):
             raise HttpProblem(403, "Forbidden", "another site sent this form")
@@ -126,7 +119,7 @@ class Page:
             return found
         try:
             more = await operation.function(call)
-        except (ValueError, TypeError, LookupError, msgspec.ValidationError) as error:
+        except (ValueError, TypeError, LookupError) as error:
             more = {"wrong": str(error), "status": 400}
         return more if isinstance(more, Answer) else await show_loop(call, **more)
 
@@ -163,11 +156,11 @@ class Page:
         holder = None if key is None else keys.holder_by_hash(key, now)
         if key is None or holder is None or not holder.may(READ, holder.loop):
             return shown("login.html", 401, wrong=True)
-        self.sessions = {t: s for t, s in self.sessions.items() if s.until > now}
+        self.sessions = {t: s for t, s in self.sessions.items() if s[1] > now}
         if len(self.sessions) >= MOST_SESSIONS:
             self.sessions.clear()
         token = secrets.token_urlsafe(32)
-        self.sessions[token] = Session(key, now + SESSION)
+        self.sessions[token] = key, now + SESSION
         secure = "; Secure" if request.secure else ""
         cookie = (
             f"{COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/; Max-Age={SESSION:.0f}{secure}"
@@ -208,7 +201,7 @@ async def all_loops(call: Call) -> Answer:
 async def api(call: Call) -> Answer:
     """Show the operations of the native protocol."""
     who, document = call.holder.loop or "server", call.protocol.document
-    return shown("api.html", who=who, document=document, encode=pretty)
+    return shown("api.html", who=who, document=document, encode=partial(json.dumps, indent=2))
 
 
 @PAGES.add("POST", "loops", ADMINISTER)
@@ -327,8 +320,3 @@ def shown(template: str, status: int = 200, **values: Any) -> Answer:
     """Return a page."""
     page = render(f"service/{template}", **{"who": "", **values})
     return Answer(status, page.encode(), HTML, SAFE)
-
-
-def pretty(value: Any) -> str:
-    """Return a value as JSON for people."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

@@ -78,11 +78,6 @@ class PolicyResult(msgspec.Struct):
         """What answers say about the policy itself."""
         return {"name": self.name, "arguments": self.arguments, "policySource": self.source}
 
-    @property
-    def mean(self) -> float:
-        """Per decision."""
-        return float(summary(self.spans)["averageReward"])
-
 
 class Evaluation(msgspec.Struct, rename="camel"):
     """An evaluation, whether done or not; `custom` are arguments of policies by their names."""
@@ -166,7 +161,9 @@ def evaluate(service: Service, loop: Loop, evaluation: Evaluation) -> None:
     for name, arguments in evaluation.custom.items():
         result = spans(found.time, found.terms[name])
         evaluation.policies.append(PolicyResult(name, arguments, "Custom", result))
-    evaluation.optimal_policy = max(evaluation.policies, key=lambda policy: policy.mean).name
+    evaluation.optimal_policy = max(
+        evaluation.policies, key=lambda policy: summary(policy.spans)["averageReward"]
+    ).name
     evaluation.description = f"{found.decisions} events, by {found.method}"
 
 
