@@ -128,16 +128,16 @@ class Page:
         service, ready = self.service, self._is_ready()
         state: dict[str, Any] = {
             "ready": ready,
-            "store": "working" if ready and not service.failing else "failing",
-            "position": service.position,
-            "leads": service.leading,
+            "store": "working" if ready and not service.upkeep.failing else "failing",
+            "position": service.ledger.position,
+            "leads": service.ledger.leading,
             "unwritten": len(service.unwritten),
             "clock_skew": round(service.clock.skew, 1),
             "alerts": len(service.alerts),  # which name loops: the page says what they are
         }
-        if service.lost is not None:
+        if service.upkeep.lost is not None:
             state["deciding"] = "from what was known when the store was lost"
-            state["lost_seconds"] = service.clock() - service.lost
+            state["lost_seconds"] = service.clock() - service.upkeep.lost
         # Without the database of all servers this one still decides: nobody else would do better.
         decides = state["store"] == "working" or service.store.shared
         return json_answer(state, 200 if word == "healthz" or (ready and decides) else 503)
