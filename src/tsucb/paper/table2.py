@@ -263,9 +263,7 @@ def import_jax() -> Any:
 
 def present(data_dir: str | None) -> tuple[str, ...]:
     """Return the names of the datasets that can be found."""
-    return tuple(
-        name for name in PAPER if benchmark.find_dataset(benchmark.DATASETS[name], data_dir)
-    )
+    return tuple(name for name in PAPER if benchmark.DATASETS[name].find(data_dir))
 
 
 def size(name: str) -> tuple[int, int]:
