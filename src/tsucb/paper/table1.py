@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from tsucb.files import cache_folder
-from tsucb.pages.drawing import heat_map, new_figure
+from tsucb.pages.figures import heat_map, new_figure
 from tsucb.paper.experiments.claims import Check, Claim, Finding, Interval, both
 from tsucb.paper.experiments.experiment import Cell
 from tsucb.paper.experiments.percentages import (

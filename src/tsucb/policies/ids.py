@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.best import regret_and_gain
 from tsucb.beliefs.sampling import estimated_regret_and_gain
 from tsucb.compiler import compiled, hook, implements, offers
@@ -50,8 +51,8 @@ class IDS(Policy):
     def name(self) -> str:
         return with_samples("IDS", self.samples)
 
-    def needs_of(self, law: type) -> bool:
-        return self.samples == math.inf and offers(regret_and_gain, law)
+    def has_formula(self, belief: Belief) -> bool:
+        return self.samples == math.inf and offers(regret_and_gain, type(belief.law))
 
 
 class GridIDS(IDS):

@@ -7,16 +7,7 @@ import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import whole_number
-from tsucb.compiler import (
-    compiled,
-    generic,
-    held,
-    hook,
-    implements,
-    kind_of,
-    offers,
-    run,
-)
+from tsucb.compiler import compiled, generic, held, hook, implements, offers, run
 from tsucb.numeric.arrays import Floats, total
 from tsucb.record import Record
 
@@ -86,19 +77,11 @@ class Policy(Record):
 
     def is_exact(self, belief: Belief) -> bool:
         """Return whether `probabilities(belief)` is a formula, not counted from choices."""
-        return (
-            offers(probabilities, type(self))
-            and self.needs_of(kind_of(belief))
-            and bool(np.isfinite(belief.mean).all() and np.isfinite(belief.std).all())
-            and self.suits(belief)
-        )
+        finite = np.isfinite(belief.mean).all() and np.isfinite(belief.std).all()
+        return bool(offers(probabilities, type(self)) and finite) and self.has_formula(belief)
 
-    def needs_of(self, law: type) -> bool:
-        """Return whether a law offers what the formula for the probabilities needs."""
-        return True
-
-    def suits(self, belief: Belief) -> bool:
-        """Return whether the formula is exact for this belief, whose numbers are finite."""
+    def has_formula(self, belief: Belief) -> bool:
+        """Return whether the formula holds for a belief of this law and these finite numbers."""
         return True
 
     def probabilities(

@@ -30,11 +30,9 @@ class Thompson(Policy):
     def name(self) -> str:
         return "TS"
 
-    def needs_of(self, law: type) -> bool:
-        return offers(best_probabilities, law)
-
-    def suits(self, belief: Belief) -> bool:
-        return not belief.law.is_coarse(belief)
+    def has_formula(self, belief: Belief) -> bool:
+        offered = offers(best_probabilities, type(belief.law))
+        return offered and not belief.law.is_coarse(belief)
 
     def estimated(self, belief: Belief) -> tuple[Floats, Floats] | None:
         return thompson_shares(belief) if is_joint(belief) else None

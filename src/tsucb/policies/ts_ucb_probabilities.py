@@ -27,9 +27,10 @@ from tsucb.beliefs.law import reward_at, variable_at
 from tsucb.compiler import compiled, implements
 from tsucb.numeric.arrays import add_multiple, inner, largest_of, total
 from tsucb.numeric.special import normal_cdf
+from tsucb.policies.envelope import breakpoints
 from tsucb.policies.policy import floored, probabilities, tied
 from tsucb.policies.thompson import independent
-from tsucb.policies.ts_ucb import TSUCB, breakpoints, ratios
+from tsucb.policies.ts_ucb import TSUCB, ratios
 
 FREQUENCIES = 2048  # at most so many terms of the Fourier series
 NEGLIGIBLE = 1e-12  # of the characteristic function

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.law import upper_quantiles
 from tsucb.beliefs.sampling import sampled_upper_quantiles
 from tsucb.checks import NotNegative, Share, whole_number
@@ -127,8 +128,8 @@ class BayesUCB(UpperBound):
     def name(self) -> str:
         return "Bayes-UCB"
 
-    def needs_of(self, law: type) -> bool:
-        return offers(upper_quantiles, law)
+    def has_formula(self, belief: Belief) -> bool:
+        return offers(upper_quantiles, type(belief.law))
 
 
 @hook

@@ -11,9 +11,7 @@ import numpy as np
 import pandas as pd
 
 from tsucb.numeric.arrays import Floats
-from tsucb.pages.drawing import legend_above, panel_for_each
-from tsucb.pages.figures import regret_curves
-from tsucb.pages.page import Figure
+from tsucb.pages.figures import Figure, legend_above, panel_for_each, regret_curves
 from tsucb.paper.experiments.claims import Check, Claim, check_claims
 from tsucb.paper.experiments.experiment import Cell, Experiment, cell_seed
 from tsucb.paper.experiments.percentages import Percentages, relative_regret
