@@ -15,7 +15,7 @@ from tsucb.policies.policy import (
     SampleCount,
     choose,
     probabilities,
-    tied,
+    tie_shares,
     with_samples,
 )
 
@@ -139,7 +139,7 @@ def grid_mixture(policy, regret, gain):  # type: ignore[no-untyped-def]
             if value < lowest:
                 lowest, first, second, probability = value, i, j, q
     if first < 0:  # one arm, or no arm that teaches anything
-        return tied(np.abs(regret), -1.0)
+        return tie_shares(np.abs(regret), -1.0)
     return two_arms(arms, first, second, probability)
 
 
@@ -165,7 +165,7 @@ def best_mixture(regret, gain):  # type: ignore[no-untyped-def]
     else:
         first, second, probability = best_pair(regret, gain, lowest)
     if first < 0:
-        return tied(value, -1.0)
+        return tie_shares(value, -1.0)
     return two_arms(arms, first, second, probability)
 
 
