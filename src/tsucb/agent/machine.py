@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from tsucb.beliefs.belief import Belief, belief_of
 from tsucb.beliefs.law import Law, law_of
-from tsucb.checks import LARGEST, SMALLEST, flushed
+from tsucb.checks import LARGEST, SMALLEST, flush_tiny
 from tsucb.compiler import (
-    Plain,
+    Stream,
     class_of,
     compiled,
     held,
@@ -41,7 +41,7 @@ from tsucb.models.model import training_due, update
 from tsucb.models.state import State, array, sums
 from tsucb.models.state import counts as tallies
 from tsucb.models.structure import leaves
-from tsucb.numeric.arrays import Floats, Integers, taken
+from tsucb.numeric.arrays import Floats, Integers, take
 from tsucb.policies.policy import Choice, choose, explored
 from tsucb.step import Player, beliefs, first_pull, initial_pulls, runs_compiled
 
@@ -122,7 +122,7 @@ def laid_out(values, room, columns):  # type: ignore[no-untyped-def]
     Where every arm has a row, those of other arms stay as they are: a decision among ten arms of
     ten thousand writes ten rows.
     """
-    values = flushed(values)
+    values = flush_tiny(values)
     if room.ndim == 1:
         return values
     room[columns] = values.reshape(columns.size, -1)
@@ -307,7 +307,7 @@ def _rank(deciding, numbers, columns, places, seen):  # type: ignore[no-untyped-
     model, state, step = learning.model, learning.state, next_step(books.counts)
     player, n = player_of(deciding, books.chosen.copy()), 0
     while n < places.size and deciding.first_pulls > 0:
-        choice = first_pull_seen(player, taken(columns, rest[: columns.size - n]), rng, seen[n])
+        choice = first_pull_seen(player, take(columns, rest[: columns.size - n]), rng, seen[n])
         if choice.arm < 0:
             break
         fill_place(n, choice.arm, rest, places)
@@ -349,7 +349,7 @@ def rest_of_belief(whole, left, model, state, context, columns, step, rng):  # t
 
 @implements(belief_of_rest, Law)
 def rest_believed_again(whole, left, model, state, context, columns, step, rng):  # type: ignore[no-untyped-def]
-    return model_belief(model, state, context, taken(columns, left), step, rng)
+    return model_belief(model, state, context, take(columns, left), step, rng)
 
 
 # Learning
@@ -478,7 +478,7 @@ class PlainMachine(Machine):
     def _bind(self, policy: Any, state: Any, rng: np.random.Generator) -> None:
         self.policy, self.own_books = Watched(policy), self.books.values
         learning = Learning(self.model, state, self.room, self.own_books, self.split)
-        rest = initial_pulls(self.model), Plain(rng), self.seen, self.largest
+        rest = initial_pulls(self.model), Stream(rng), self.seen, self.largest
         self.plain = Deciding(learning, self.policy, *rest)
         self.learns_at_once = runs_by_address(self.model, state)
         if self.learns_at_once:
