@@ -86,7 +86,7 @@ def decision_row(event: Decided, pick: Pick) -> Row:
     }
 
 
-def exported(service: "Service", loop: Loop) -> IO[bytes]:
+def export_parquet(service: "Service", loop: Loop) -> IO[bytes]:
     """The whole log of a loop as a Parquet file in the decision-log format; blocks.
 
     Only a group of rows is in memory at a time. The file is gone when it is closed.
@@ -103,7 +103,7 @@ def exported(service: "Service", loop: Loop) -> IO[bytes]:
     return file
 
 
-def recent(service: "Service", loop: Loop, most: int) -> "pd.DataFrame":
+def recent_decisions(service: "Service", loop: Loop, most: int) -> "pd.DataFrame":
     """The last decisions of a loop with their rewards, as `tsucb.logs.decision_log.read` has it."""
     from tsucb.logs.decision_log import joined
 
@@ -115,10 +115,10 @@ def comparison(
     service: "Service", loop: Loop, agents: dict[str, dict[str, Any]], most: int
 ) -> dict[str, Any]:
     """Return what other configurations would have earned on the last decisions; blocks."""
-    table = judged(service, loop, most)
+    table = judged_decisions(service, loop, most)
     if len(table) < 2:
         raise ValueError("there are not enough decisions whose wait is over; try again later")
-    found = compared(loop, table, agents)
+    found = compare_on_log(loop, table, agents)
     return {
         "decisions": found.decisions,
         "method": found.method,
@@ -127,15 +127,15 @@ def comparison(
     }
 
 
-def judged(service: "Service", loop: Loop, most: int) -> "pd.DataFrame":
+def judged_decisions(service: "Service", loop: Loop, most: int) -> "pd.DataFrame":
     """Return the last decisions of which all is known that ever will be."""
-    table = recent(service, loop, min(max(most, 1), MOST_EVENTS))
+    table = recent_decisions(service, loop, min(max(most, 1), MOST_EVENTS))
     # Decisions that still wait are too young to be judged, even those whose reward came early.
     done = table["time"] + loop.settings.reward_wait <= loop.now
     return table[done & table["reward"].notna()].reset_index(drop=True)
 
 
-def compared(loop: Loop, table: "pd.DataFrame", agents: dict[str, dict[str, Any]]) -> "Comparison":
+def compare_on_log(loop: Loop, table: "pd.DataFrame", agents: dict[str, Any]) -> "Comparison":
     """Compare configurations on decisions; what they do not say is as the loop has it."""
     from tsucb.evaluation.compare import compare
 
