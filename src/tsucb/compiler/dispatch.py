@@ -44,6 +44,7 @@ from tsucb.compiler.results import to_python
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 Condition = Callable[..., bool]
+Table = dict[type, list[tuple[Condition, Callable[..., Any]]]]
 
 # Sums may be reordered (that is what lets them use vector instructions), but infinities and NaN
 # keep their meaning: an untried arm has an infinite radius. Division by zero gives infinity.
@@ -194,7 +195,7 @@ def generic(function: F, plain: bool = True, method: str | None = None) -> F:
         cls = class_of(arguments[0])
         if cls is None:
             return None
-        table = call.__dict__["implementations"]
+        table: Table = call.__dict__["implementations"]
         for ancestor in cls.__mro__:  # a class's own implementations before those of its ancestors
             for condition, implementation in table.get(ancestor, []):
                 if condition(*arguments):
