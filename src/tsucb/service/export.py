@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Any
 
-from tsucb.agent.decision_log import as_json, reward_row, write_parquet
+from tsucb.agent.decision_log import explained_row, reward_row, write_parquet
 from tsucb.logs.decision_log import Row
 from tsucb.service import events
 from tsucb.service.events import AnyEvent, Decided, Passed, Pick
@@ -62,28 +62,12 @@ def row_id(id: str, slot: str) -> str:
 
 def decision_row(event: Decided, pick: Pick) -> Row:
     """Return a pick of a decision as a row."""
-    seen = event.explanation(pick)
-    context: Any = event.context
-    if pick.features:
-        context = {**(context or {}), **{f"slot {k}": v for k, v in pick.features.items()}}
+    context: Any = Loop.with_slot(event.context, pick.features)
     if event.arm_features is not None:  # as `Agent(log=…)` has it
         known = {arm: event.arm_features.get(arm, {}) for arm in pick.arms}
         context = {"context": context, "arms": known}
-    return {
-        "kind": "decision",
-        "id": row_id(event.id, pick.slot),
-        "time": event.time,
-        "policy": event.policy,
-        "context": as_json(context),
-        "arms": pick.arms,
-        "arm": pick.arm,
-        "favourite": pick.favourite,
-        "probabilities": pick.chances,
-        "target": seen.target,
-        "alpha": seen.alpha,
-        "mean": seen.mean.tolist(),
-        "std": seen.std.tolist(),
-    }
+    seen, id = event.explanation(pick), row_id(event.id, pick.slot)
+    return explained_row(seen, id, event.time, context, pick.favourite, pick.chances)
 
 
 def export_parquet(service: "Service", loop: Loop) -> IO[bytes]:
