@@ -184,7 +184,7 @@ def choose_largest(scores, rng):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def tied(scores, sign):  # type: ignore[no-untyped-def]
+def tie_shares(scores, sign):  # type: ignore[no-untyped-def]
     """Return the probability with which `winner` returns each index."""
     chances, best, ties = np.zeros(scores.size), 0, 0
     for a in range(1, scores.size):
@@ -199,7 +199,7 @@ def tied(scores, sign):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def floored(chances, possible):  # type: ignore[no-untyped-def]
+def at_least_rarest(chances, possible):  # type: ignore[no-untyped-def]
     """Return the probabilities, at least RAREST where an arm may be chosen at all."""
     for a in range(chances.size):
         if possible[a]:

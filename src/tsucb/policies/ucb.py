@@ -15,7 +15,7 @@ from tsucb.beliefs.sampling import sampled_upper_quantiles
 from tsucb.checks import NotNegative, Share, whole_number
 from tsucb.compiler import class_of, compiled, hook, implements, offers
 from tsucb.numeric.special import chi_squared_quantile_upper
-from tsucb.policies.policy import Policy, choose, choose_largest, probabilities, tied
+from tsucb.policies.policy import Policy, choose, choose_largest, probabilities, tie_shares
 
 
 class UpperBound(Policy):
@@ -144,7 +144,7 @@ def choose_largest_bound(policy, belief, rng):  # type: ignore[no-untyped-def]
 
 @implements(probabilities, UpperBound)
 def probabilities_of_bounds(policy, belief):  # type: ignore[no-untyped-def]
-    return tied(bounds(policy, belief, None), 1.0)
+    return tie_shares(bounds(policy, belief, None), 1.0)
 
 
 @implements(bounds, HoeffdingUCB)
