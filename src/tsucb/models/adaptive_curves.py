@@ -420,6 +420,6 @@ def training_due_curved(model, state):  # type: ignore[no-untyped-def]
 
 
 @implements(forget, AdaptiveCurves)
-def forget_curved(model, state, part, weight):  # type: ignore[no-untyped-def]
-    forget(model.linear, state.linear, part, weight)
-    forget(model.curved, state.curved, part, weight)
+def forget_curved(model, state, weight):  # type: ignore[no-untyped-def]
+    forget(model.linear, state.linear, weight)
+    forget(model.curved, state.curved, weight)

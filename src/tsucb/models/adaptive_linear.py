@@ -480,12 +480,13 @@ def note_range(state, arm, y):  # type: ignore[no-untyped-def]
 
 
 @implements(forget, AdaptiveLinear)
-def forget_adaptive(model, state, part, weight):  # type: ignore[no-untyped-def]
-    """Let the sums of one arm fade; the prior stays, as it is learned from what remains.
+def forget_adaptive(model, state, weight):  # type: ignore[no-untyped-def]
+    """Let the sums of all arms fade; the prior stays, as it is learned from what remains.
 
-    Until the next refresh, where that is exact, the covariance is divided by the weight.
+    Until the next refresh, where that is exact, covariances are divided by the weight.
     """
-    fade_arm(state, part, weight)
-    state.regressions.information[part] *= weight
-    state.regressions.pulls[part] *= weight
-    widen(state.regressions, part, 1.0 / np.sqrt(weight))
+    for arm in range(state.regressions.pulls.size):
+        fade_arm(state, arm, weight)
+        state.regressions.information[arm] *= weight
+        state.regressions.pulls[arm] *= weight
+        widen(state.regressions, arm, 1.0 / np.sqrt(weight))

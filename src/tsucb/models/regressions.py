@@ -512,24 +512,19 @@ def observe_prior(regressions, part, weight, prior_root, prior_mean):  # type: i
     """N(μ, SSᵀ) ← N(μ, SSᵀ)^γ · prior^(1−γ): widen S to S/√γ, then observe the prior.
 
     The prior's precision is Σᵢ rᵢrᵢᵀ with rᵢ the rows of its root's inverse, so its power 1−γ is
-    worth d observations rᵢᵀβ = rᵢᵀμ₀ of variance 1/(1−γ). Returns how surprising they were, in
-    their standard deviations, squared and summed.
+    worth d observations rᵢᵀβ = rᵢᵀμ₀ of variance 1/(1−γ).
     """
     pulls, features = regressions.pulls[part] * weight, prior_mean.size
     widen(regressions, part, 1.0 / np.sqrt(weight))
     regressions.information[part] += features * np.log(weight)
     variance = 1.0 / (1.0 - weight)
-    distance = 0.0
     row = np.empty(features)
     for i in range(features):
         inverse_row(prior_root, i, row)
-        target = inner(row, prior_mean)
-        surprise, spread = learn(regressions, part, row, target, variance)
-        distance += surprise * surprise / (spread + variance)
+        learn(regressions, part, row, inner(row, prior_mean), variance)
     # Rounding must not turn an arm that is back at its prior into one that knows less.
     regressions.information[part] = max(0.0, regressions.information[part])
     regressions.pulls[part] = pulls
-    return distance
 
 
 @compiled
