@@ -18,8 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import tsucb
-from tsucb.pages.drawing import heat_map, new_figure, percent_colours, readable_on, theme
-from tsucb.pages.figures import regret_curves
+from tsucb.pages.figures import (
+    heat_map,
+    new_figure,
+    percent_colours,
+    readable_on,
+    regret_curves,
+    theme,
+)
 from tsucb.paper.bounds import RidgeLinear, count_escapes, k_armed_escapes, linear_escapes
 from tsucb.paper.experiments import (
     Check,

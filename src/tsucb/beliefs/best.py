@@ -23,7 +23,7 @@ import numpy as np
 
 from tsucb.beliefs.law import IndependentLaw, distribution, lean, reward_at, window
 from tsucb.compiler import compiled, hook, implements
-from tsucb.numeric.arrays import Floats, filled, largest_of, place_of_largest, total
+from tsucb.numeric.arrays import Floats, full, largest_of, place_of_largest, total
 
 TAIL = 1e-9  # the chance that a normal leaves its window on one side
 NODES = 8  # Gauss–Legendre nodes in one panel
@@ -275,7 +275,7 @@ def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
         for a in range(gain.size):
             if belief.std[a] == np.inf:
                 gain[a] = np.inf
-        return filled(gain.size, np.inf), gain
+        return full(gain.size, np.inf), gain
     arms, nodes, weights, ends, floor, certain = mesh(belief)
     count = arms.size
     best, hazard = hazards(belief, arms, nodes, ends)

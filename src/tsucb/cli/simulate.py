@@ -23,8 +23,7 @@ from tsucb.cli.options import (
 )
 from tsucb.files import write_whole
 from tsucb.numeric.statistics import NORMAL
-from tsucb.pages.drawing import new_figure, theme
-from tsucb.pages.figures import regret_curves
+from tsucb.pages.figures import new_figure, regret_curves, theme
 from tsucb.paper import datasets
 from tsucb.policies.names import named_policy, usual_ucb
 

@@ -293,16 +293,9 @@ def _candidates(
 
 
 class Stream(NamedTuple):
-    """A random generator in memory; see `held`."""
+    """A random generator as loops take it: a plain one as it is, a compiled one from `held`."""
 
     rng: np.random.Generator
-
-
-class Plain:
-    """A random generator for a loop in plain Python, read like the result of `held`."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.rng = rng
 
 
 @functools.lru_cache(maxsize=64)

@@ -72,7 +72,7 @@ from tsucb.models.empirical_bayes import (
 from tsucb.models.model import belief, forget, training_due, update
 from tsucb.models.regressions import Shared, learn
 from tsucb.models.state import Places, array, counts, nested, sums
-from tsucb.numeric.arrays import Floats, Integers, filled, taken
+from tsucb.numeric.arrays import Floats, Integers, full, take
 from tsucb.numeric.stacks import gram, product, transposed
 
 # Blocks of shared coefficients, with a variance each: those of the context's features, of the
@@ -491,7 +491,7 @@ def belief_of_hybrid(model, state, context, arms, step, rng):  # type: ignore[no
         mean[a] = np.rint(expected / grain) * grain + anchor[0]
         std[a] = np.rint(np.sqrt(shared + variance) / grain) * grain
         alone[a] = np.sqrt(variance)
-    pulls, information = taken(state.pulls, arms), filled(n, state.theta.information[0])
+    pulls, information = take(state.pulls, arms), full(n, state.theta.information[0])
     law = HybridGaussian(factor, alone)
     return Belief(law, mean, std, mean, std, pulls, information, step, size, 1.0)
 

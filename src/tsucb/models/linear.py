@@ -12,7 +12,7 @@ from tsucb.models.gaussian_prior import GaussianPrior
 from tsucb.models.model import belief, forget, update
 from tsucb.models.regressions import Shared, learn, observe_prior
 from tsucb.models.state import State, counts, nested
-from tsucb.numeric.arrays import Floats, Integers, filled, taken
+from tsucb.numeric.arrays import Floats, Integers, full, take
 from tsucb.record import derived
 
 
@@ -86,7 +86,7 @@ def belief_of_linear(model, state, context, arms, step, rng):  # type: ignore[no
         for j in range(d):
             std[a] += row[j] * row[j]
         std[a] = np.sqrt(std[a])
-    information, pulls = filled(n, state.theta.information[0]), taken(state.pulls, arms)
+    information, pulls = full(n, state.theta.information[0]), take(state.pulls, arms)
     return Belief(
         JointGaussian(factor), mean, std, mean, std, pulls, information, step, d, model.prior_std
     )

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief
-from tsucb.checks import LARGEST, flushed, whole_number, within
+from tsucb.checks import LARGEST, flush_tiny, whole_number, within
 from tsucb.compiler import compiled, generic, hook, implements, run
 from tsucb.models.change import NoticedChange
 from tsucb.models.state import Places, State, fade_arm
@@ -332,7 +332,7 @@ class Model(Record):
                 f"the context has shape {array.shape}, but {type(self).__name__} expects {expected}"
             )
         check_finite(array, self.largest)
-        return np.ascontiguousarray(flushed(array))
+        return np.ascontiguousarray(flush_tiny(array))
 
 
 def check_finite(context: Floats, largest: float = LARGEST) -> None:

@@ -15,8 +15,7 @@ import pandas as pd
 
 from tsucb.environments import ContextualLinearBandit
 from tsucb.numeric.arrays import Floats
-from tsucb.pages.drawing import colour_key, heat_map, new_figure
-from tsucb.pages.page import Figure
+from tsucb.pages.figures import Figure, colour_key, heat_map, new_figure
 from tsucb.paper.experiments.claims import (
     Check,
     Claim,

@@ -14,9 +14,7 @@ import numpy as np
 import pandas as pd
 
 from tsucb.models import BootstrappedHeads, DeepEnsemble, LastLayerLaplace, NeuralLinear, Training
-from tsucb.pages.drawing import legend_above, panel_for_each
-from tsucb.pages.figures import style
-from tsucb.pages.page import Figure
+from tsucb.pages.figures import Figure, legend_above, panel_for_each, style
 from tsucb.paper.experiments.claims import Check, Claim, Finding, check_claims
 from tsucb.paper.experiments.experiment import Cell, check_names
 from tsucb.paper.experiments.percentages import relative_regret

@@ -17,8 +17,7 @@ import numpy as np
 import pandas as pd
 
 from tsucb.files import cache_folder
-from tsucb.pages.drawing import heat_map, new_figure
-from tsucb.pages.page import Figure
+from tsucb.pages.figures import Figure, heat_map, new_figure
 from tsucb.paper.experiments.claims import Check, Claim, Finding, both, check_claims
 from tsucb.paper.experiments.experiment import Cell, cell_seed
 from tsucb.paper.experiments.percentages import (

@@ -19,9 +19,7 @@ from tsucb.environments import WheelBandit
 from tsucb.extras import require
 from tsucb.models import NeuralLinear, Training
 from tsucb.numeric.arrays import Floats
-from tsucb.pages.drawing import panel_for_each
-from tsucb.pages.figures import style
-from tsucb.pages.page import Figure
+from tsucb.pages.figures import Figure, panel_for_each, style
 from tsucb.paper import datasets as benchmark
 from tsucb.paper.experiments.claims import (
     Check,

@@ -17,9 +17,7 @@ from scipy.special import betaincinv
 
 from tsucb.environments import KArmedBandit, LinearBandit
 from tsucb.numeric.statistics import mean_interval
-from tsucb.pages.drawing import legend_above, panel_for_each
-from tsucb.pages.figures import style
-from tsucb.pages.page import Figure
+from tsucb.pages.figures import Figure, legend_above, panel_for_each, style
 from tsucb.paper.bounds import RidgeLinear, k_armed_escapes, linear_escapes, theorem_1, theorem_2
 from tsucb.paper.experiments.claims import Check, Claim, Finding, Verdict, check_claims
 from tsucb.paper.experiments.experiment import Cell, Experiment, Task, cell_seed

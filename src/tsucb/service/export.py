@@ -1,4 +1,4 @@
-"""The log of a loop as the library's tools read it."""
+"""The log of a loop as the library's tools read it, and what they make of it."""
 
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -10,15 +10,18 @@ from tsucb.logs.decision_log import Row
 from tsucb.service import events
 from tsucb.service.events import AnyEvent, Decided, Passed, Pick
 from tsucb.service.loop import Loop
-from tsucb.service.settings import LoopSettings
+from tsucb.service.settings import FREE_MODEL, LoopSettings
 from tsucb.service.state import Slot
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tsucb.evaluation.compare import Comparison
     from tsucb.service.service import Service
 
 GROUP = 10_000  # rows of a Parquet file that are written together
+MOST_EVENTS = 100_000  # that a comparison looks at
+MOST_NUMBERS = 10_000_000  # decisions times arms
 
 
 class RowListener:
@@ -106,3 +109,44 @@ def recent(service: "Service", loop: Loop, most: int) -> "pd.DataFrame":
 
     log = service.newest(loop, most)
     return joined(list(log_rows(loop.settings, log, loop.now)))
+
+
+def comparison(
+    service: "Service", loop: Loop, agents: dict[str, dict[str, Any]], most: int
+) -> dict[str, Any]:
+    """Return what other configurations would have earned on the last decisions; blocks."""
+    table = judged(service, loop, most)
+    if len(table) < 2:
+        raise ValueError("there are not enough decisions whose wait is over; try again later")
+    found = compared(loop, table, agents)
+    return {
+        "decisions": found.decisions,
+        "method": found.method,
+        "configurations": found.table().to_dict("records"),
+        "pairs": found.pairs().to_dict("records"),
+    }
+
+
+def judged(service: "Service", loop: Loop, most: int) -> "pd.DataFrame":
+    """Return the last decisions of which all is known that ever will be."""
+    table = recent(service, loop, min(max(most, 1), MOST_EVENTS))
+    # Decisions that still wait are too young to be judged, even those whose reward came early.
+    done = table["time"] + loop.settings.reward_wait <= loop.now
+    return table[done & table["reward"].notna()].reset_index(drop=True)
+
+
+def compared(loop: Loop, table: "pd.DataFrame", agents: dict[str, dict[str, Any]]) -> "Comparison":
+    """Compare configurations on decisions; what they do not say is as the loop has it."""
+    from tsucb.evaluation.compare import compare
+
+    settings = loop.settings
+    usual: dict[str, Any] = {"policy": settings.policy, "forgetting": settings.forgetting}
+    if settings.model != FREE_MODEL:
+        usual["model"] = settings.model
+    if not table["context"].isna().all():  # to the model, none is one without features
+        table = table.assign(context=table["context"].fillna("{}"))
+    # A comparison has a number for every decision and every arm that the log ever saw.
+    arms = len({arm for offered in table["arms"] for arm in offered})
+    table = table.tail(max(MOST_NUMBERS // arms, 2)).reset_index(drop=True)
+    draws = 3 if settings.arms_come else 10  # agents that are asked one by one take longer
+    return compare(table, {name: {**usual, **given} for name, given in agents.items()}, draws=draws)

@@ -134,7 +134,7 @@ def ranked_arms(offered: Sequence[str], pick: Pick) -> list[str]:
     return [next(ranked) if arm in chosen_from else arm for arm in offered]
 
 
-def flat(given: Any) -> Features | None:
+def flat(given: dict[str, Any] | list[dict[str, Any]] | None) -> Features | None:
     """Flatten one object, or a list of objects that belong together; None if there are none.
 
     Names of objects within objects are joined with dots, entries of arrays of numbers are named by
@@ -147,8 +147,6 @@ def flat(given: Any) -> Features | None:
         return None
     found: Features = {}
     for each in given if isinstance(given, list) else [given]:
-        if not isinstance(each, dict):
-            raise ValueError(f"features are an object, or a list of objects, not {kind(each)}")
         _add(found, "", each, 1)
     return found or None
 
@@ -189,9 +187,3 @@ def _checked(name: str, value: Any) -> Any:
             "or a text"
         )
     return value
-
-
-def kind(value: Any) -> str:
-    """Return the name of a value's kind in JSON."""
-    names = {str: "a text", bool: "a boolean", int: "a number", float: "a number", list: "an array"}
-    return "nothing" if value is None else names.get(type(value), "an object")

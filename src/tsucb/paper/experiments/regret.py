@@ -10,9 +10,7 @@ import numpy as np
 import pandas as pd
 
 from tsucb.numeric.arrays import Floats
-from tsucb.pages.drawing import legend_above, panel_for_each
-from tsucb.pages.figures import regret_curves
-from tsucb.pages.page import Figure
+from tsucb.pages.figures import Figure, legend_above, panel_for_each, regret_curves
 from tsucb.paper.experiments.experiment import Cell, Experiment
 from tsucb.policies.names import named_policy
 from tsucb.simulation import simulate

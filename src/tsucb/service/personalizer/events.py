@@ -1,9 +1,10 @@
 """Rank, reward, activate: for one place or for several."""
 
 import hashlib
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from tsucb.service.errors import NotFound
 from tsucb.service.http import Call, Request
@@ -15,6 +16,7 @@ from tsucb.service.service import GivenReward
 
 MOST_ACTIONS = 50
 REWARDS = (-1.0, 1.0)
+Value = Annotated[float, Meta(ge=REWARDS[0], le=REWARDS[1])]
 WRONG_RANK, WRONG_REWARD = "InvalidRankRequest", "InvalidRewardRequest"
 WRONG_ID = "InvalidEventIdToActivate"
 
@@ -50,35 +52,20 @@ class RankRequest(msgspec.Struct, rename="camel"):
 class Reward(msgspec.Struct):
     """The reward of an event."""
 
-    value: float
+    value: Value
 
 
 class SlotReward(msgspec.Struct, rename="camel"):
     """The reward of one slot."""
 
     slot_id: str
-    value: float
+    value: Value
 
 
 class SlotRewards(msgspec.Struct):
     """The rewards of several slots."""
 
-    reward: list[SlotReward]
-
-
-class Ranked(msgspec.Struct):
-    """An action and its probability."""
-
-    id: str
-    probability: float
-
-
-class RankResponse(msgspec.Struct, rename="camel"):
-    """The actions in order, and which of them is to be used."""
-
-    ranking: list[Ranked]
-    event_id: str
-    reward_action_id: str
+    reward: Annotated[list[SlotReward], Meta(min_length=1)]
 
 
 @ROUTES.add("POST", "rank", DECIDE, body=RankRequest, status=201, code=WRONG_RANK)
@@ -87,8 +74,9 @@ async def rank(call: Call) -> Any:
     event = await decided(call, ONE)
     pick = event.picks[0]
     chances = dict(zip(pick.arms, pick.chances, strict=True))
-    ranking = [Ranked(arm, chances.get(arm, 0.0)) for arm in event.ranking or pick.arms]
-    return RankResponse(ranking, event.id, pick.arm)
+    arms = event.ranking or pick.arms
+    ranking = [{"id": arm, "probability": chances.get(arm, 0.0)} for arm in arms]
+    return {"ranking": ranking, "eventId": event.id, "rewardActionId": pick.arm}
 
 
 @ROUTES.add("POST", "multislot/rank", DECIDE, body=RankRequest, status=201, code=WRONG_RANK)
@@ -133,7 +121,6 @@ async def decided(call: Call, slots: tuple[Wanted, ...]) -> Any:
 @ROUTES.add("POST", "events/{id}/reward", DECIDE, body=Reward, code=WRONG_REWARD)
 async def reward(call: Call) -> None:
     """Take the reward of an event; a late one is logged."""
-    check_reward(call.body.value)
     key = repeat_key(call.request)
     await call.service.reward(call.loop, call.id, call.body.value, key=key)
 
@@ -141,13 +128,8 @@ async def reward(call: Call) -> None:
 @ROUTES.add("POST", "multislot/events/{id}/reward", DECIDE, body=SlotRewards, code=WRONG_REWARD)
 async def reward_slots(call: Call) -> None:
     """Take the rewards of slots."""
-    given = call.body.reward
-    if not given:
-        raise ValueError("there is no reward; give at least one slotId with its value")
-    for each in given:
-        check_reward(each.value)
     key = repeat_key(call.request)
-    rewards = [GivenReward(call.id, each.slot_id, each.value, key) for each in given]
+    rewards = [GivenReward(call.id, each.slot_id, each.value, key) for each in call.body.reward]
     await call.service.reward_all(call.loop, rewards, strict=True)
 
 
@@ -176,9 +158,3 @@ def repeat_key(request: Request) -> str | None:
     if not id or len(id) > 200:
         return None
     return id + hashlib.blake2b(request.raw_path + request.body, digest_size=8).hexdigest()
-
-
-def check_reward(value: float) -> None:
-    """Raise ValueError for a reward that Personalizer would not have taken."""
-    if not REWARDS[0] <= value <= REWARDS[1]:
-        raise ValueError(f"a reward is −1 to 1, not {value:g}")
