@@ -78,7 +78,7 @@ from tsucb.models.empirical_bayes import (
 from tsucb.models.model import belief, forget, predicted_belief, update
 from tsucb.models.random_effects import NORMAL, effects, relative_variance, shape_of
 from tsucb.models.regressions import (
-    Regressions,
+    Rows,
     evidence,
     learn,
     predict,
@@ -120,7 +120,7 @@ class AdaptiveState(LinearLearned):
     above: Floats = sums("arm", least=0.0)  # weight of the rewards above the lowest
     kind: Floats = array(least=0.0, most=2.0)  # of rewards, and m; see `random_effects`
     level: Floats = array()
-    regressions: Regressions = nested(Regressions)
+    regressions: Rows = nested(Rows)
 
     @property
     def pulls(self) -> Integers:

@@ -44,7 +44,7 @@ from tsucb.models.empirical_bayes import (
     survey,
 )
 from tsucb.models.model import belief, forget, update
-from tsucb.models.regressions import Regressions, evidence, learn, predict, widen
+from tsucb.models.regressions import Rows, evidence, learn, predict, widen
 from tsucb.models.state import array, fade_arm, nested, sums
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.logistic import after_click, most_likely_after_click
@@ -82,7 +82,7 @@ class LogisticState(Learned):
     totals: Floats = sums("coefficient")  # Σ z
     squares: Floats = sums("coefficient", least=0.0)  # Σ z²
     clicks: Floats = sums("arm", least=0.0)  # Σ rewards
-    regressions: Regressions = nested(Regressions)
+    regressions: Rows = nested(Rows)
 
     @property
     def pulls(self) -> Integers:

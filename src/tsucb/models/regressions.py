@@ -67,7 +67,7 @@ class Regressions(State):
 
     def widened(self, sizes: Sizes, places: Places) -> Self:
         """Return regressions of more features with the same pulls; the model settles the rest."""
-        kind: Any = type(self) if isinstance(self, Shared) else Regressions
+        kind: Any = Regressions if isinstance(self, Lanes) else type(self)
         wide: Self = kind.blank({"arm": self.pulls.size, **sizes})
         return wide._replace(pulls=self.pulls.copy())
 
@@ -262,23 +262,9 @@ def learn(
     """Absorb one observation; return the surprise y − xᵀmean and the spread xᵀΣx before it."""
 
 
-@hook
-def widen(regressions: Any, part: int, factor: float) -> None:
-    """Multiply one arm's root by a factor."""
-
-
-@hook
-def set_spread(regressions: Any, arm: int, feature: int, std: float) -> None:
+@compiled
+def set_spread(regressions, arm, feature, std):  # type: ignore[no-untyped-def]
     """Give a coefficient about which nothing is known its standard deviation."""
-
-
-@implements(set_spread, Lanes)
-def set_spread_lanes(regressions, arm, feature, std):  # type: ignore[no-untyped-def]
-    regressions.root[feature, feature, arm] = std
-
-
-@implements(set_spread, Rows)
-def set_spread_rows(regressions, arm, feature, std):  # type: ignore[no-untyped-def]
     regressions.root[arm, feature, feature] = std
 
 
@@ -491,20 +477,13 @@ def long_transposed_product(root, begin, values, rows, v):  # type: ignore[no-un
             add_thirty_two(v, j, weights, 0, some, some.size, root, begin + j, features)
 
 
-@implements(widen, Lanes)
-def widen_lanes(regressions, part, factor):  # type: ignore[no-untyped-def]
-    root = regressions.root
-    for i in range(root.shape[0]):
-        for j in range(i, root.shape[1]):
-            root[i, j, part] *= factor
-
-
-@implements(widen, Rows)
-def widen_rows(regressions, part, factor):  # type: ignore[no-untyped-def]
+@compiled
+def widen(regressions, arm, factor):  # type: ignore[no-untyped-def]
+    """Multiply one arm's root by a factor."""
     root = regressions.root
     for i in range(root.shape[1]):
         for j in range(i, root.shape[2]):
-            root[part, i, j] *= factor
+            root[arm, i, j] *= factor
 
 
 @compiled
