@@ -19,8 +19,8 @@ from tsucb.pages.render import asset, render
 from tsucb.service import openapi, views
 from tsucb.service.alerts import all_alerts, loop_alerts
 from tsucb.service.errors import HttpProblem, NotFound, Problem
-from tsucb.service.export import comparison, recent
-from tsucb.service.http import Answer, Call, Operations, Request, allowed, json_answer
+from tsucb.service.export import comparison, recent_decisions
+from tsucb.service.http import Answer, Call, Operations, Request, check_allowed, json_answer
 from tsucb.service.keys import ADMINISTER, GRANTS, READ, Holder, hashed
 from tsucb.service.loop import Loop
 from tsucb.service.native import Rotation, rotate
@@ -78,8 +78,8 @@ class Page:
     def problem(self, problem: Problem) -> Answer:
         """Return an error as a page."""
         if problem.status == 401:
-            return shown("login.html", 401, wrong=False)
-        answer = shown("problem.html", problem.status, problem=problem)
+            return page_answer("login.html", 401, wrong=False)
+        answer = page_answer("problem.html", problem.status, problem=problem)
         return answer._replace(headers=[*answer.headers, *problem.headers])
 
     async def answer(self, request: Request, holder: Holder | None) -> Answer:
@@ -92,7 +92,7 @@ class Page:
         if not self._is_ready():
             raise HttpProblem(503, "NotReady", "the service is starting; try again soon")
         if word == "metrics":
-            allowed(holder, READ, None)
+            check_allowed(holder, READ, None)
             text = await self.service.turns.in_background(generate_latest, self.registry)
             return Answer(200, text, b"text/plain; version=0.0.4; charset=utf-8")
         if word == "openapi.json":
@@ -111,7 +111,7 @@ class Page:
             raise NotFound("there is no such page") from None
         name = places[0] if places else None
         if name is not None or operation.action == ADMINISTER:
-            allowed(holder, operation.action, name)
+            check_allowed(holder, operation.action, name)
         loop: Any = None if name is None else self.service.loop(name)
         call = Call(self.service, loop, request, holder, places, request.form, protocol=self)
         if loop is None or request.method == "GET":
@@ -152,10 +152,10 @@ class Page:
             if self.links.pop(request.query["once"], 0.0) > now:
                 key = keys.newest(None, ADMINISTER)
         else:
-            return shown("login.html", wrong=False)
+            return page_answer("login.html", wrong=False)
         holder = None if key is None else keys.holder_by_hash(key, now)
         if key is None or holder is None or not holder.may(READ, holder.loop):
-            return shown("login.html", 401, wrong=True)
+            return page_answer("login.html", 401, wrong=True)
         self.sessions = {t: s for t, s in self.sessions.items() if s[1] > now}
         if len(self.sessions) >= MOST_SESSIONS:
             self.sessions.clear()
@@ -173,7 +173,7 @@ class Page:
         """Forget who entered."""
         cookie = request.header(b"cookie")
         self.sessions = {t: s for t, s in self.sessions.items() if t not in cookie}
-        return shown("login.html", wrong=False)
+        return page_answer("login.html", wrong=False)
 
 
 @PAGES.add("GET", "", READ)
@@ -184,7 +184,7 @@ async def all_loops(call: Call) -> Answer:
     is_server = holder.may(ADMINISTER, None)
     names = sorted(name for name in service.loops if holder.may(READ, name) and wanted in name)
     first = AT_ONCE * (int(number) - 1) if number.isdecimal() and int(number) > 0 else 0
-    return shown(
+    return page_answer(
         "loops.html",
         who=holder.loop or "server",
         cards=[views.card(service.loops[n]) for n in names[first : first + AT_ONCE]],
@@ -201,22 +201,22 @@ async def all_loops(call: Call) -> Answer:
 async def api(call: Call) -> Answer:
     """Show the operations of the native protocol."""
     who, document = call.holder.loop or "server", call.protocol.document
-    return shown("api.html", who=who, document=document, encode=partial(json.dumps, indent=2))
+    return page_answer("api.html", who=who, document=document, encode=partial(json.dumps, indent=2))
 
 
 @PAGES.add("POST", "loops", ADMINISTER)
 async def create(call: Call) -> Answer:
     """Make a loop."""
-    name, arms = call.body.get("name", ""), views.listed(call.body.get("arms", ""))
+    name, arms = call.body.get("name", ""), views.split_commas(call.body.get("arms", ""))
     keys = await call.service.create(name, LoopSettings(), arms, call.holder.name)
-    return shown("keys.html", who="server", name=name, keys=keys, is_new=True)
+    return page_answer("keys.html", who="server", name=name, keys=keys, is_new=True)
 
 
 @PAGES.add("POST", "keys", ADMINISTER)
 async def rotate_server_key(call: Call) -> Answer:
     """Issue a new key of the server; the old one works for another day."""
     key = await call.service.issue_key(None, ADMINISTER, call.holder.name)
-    return shown("keys.html", who="server", name="server", keys={"server": key}, is_new=False)
+    return page_answer("keys.html", who="server", name="server", keys={"server": key}, is_new=False)
 
 
 @PAGES.add("GET", ALL, READ)
@@ -233,11 +233,11 @@ def loop_page(call: Call, loop: Loop, view: views.LoopView, more: dict[str, Any]
 
     events = list(call.service.newest(loop, RECENT))
     try:
-        calibration = Live.of(recent(call.service, loop, RECENT)).calibration()
+        calibration = Live.of(recent_decisions(call.service, loop, RECENT)).calibration()
     except ValueError:  # no decisions yet
         calibration = None
     values = {"done": "", "wrong": "", "keys": None, "compared": None, "form": {}, **more}
-    return shown(
+    return page_answer(
         "loop.html",
         values.pop("status", 200),
         who=call.holder.loop or "server",
@@ -268,8 +268,8 @@ async def change_settings(call: Call) -> dict[str, Any]:
 @PAGES.add("POST", f"{ALL}/arms", ADMINISTER)
 async def change_arms(call: Call) -> dict[str, Any]:
     """Add arms, or remove one."""
-    form = call.body
-    add, remove = views.listed(form.get("add", "")), [form["remove"]] if "remove" in form else []
+    add = views.split_commas(call.body.get("add", ""))
+    remove = [call.body["remove"]] if "remove" in call.body else []
     await call.service.change_arms(call.loop, add, remove, call.holder.name)
     return {"done": f"Removed {remove[0]}." if remove else f"Added {', '.join(add)}."}
 
@@ -316,7 +316,7 @@ def check_confirmed(call: Call) -> None:
         raise ValueError(f"type the name of the loop, {call.loop.name}, to confirm")
 
 
-def shown(template: str, status: int = 200, **values: Any) -> Answer:
+def page_answer(template: str, status: int = 200, **values: Any) -> Answer:
     """Return a page."""
     page = render(f"service/{template}", **{"who": "", **values})
     return Answer(status, page.encode(), HTML, SAFE)

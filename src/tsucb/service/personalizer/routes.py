@@ -49,7 +49,7 @@ def original_url(request: Request, words: list[str]) -> Headers:
     return [(b"x-ms-original-url", b"%s://%s/%s" % (scheme, host, rest))]
 
 
-def paged(rows: list[Any], call: Call) -> dict[str, Any]:
+def one_page(rows: list[Any], call: Call) -> dict[str, Any]:
     """Return the rows that are wanted, and where the next ones are."""
     after, top = call.query.skip + call.query.top, call.query.top
     answer: dict[str, Any] = {"value": rows[call.query.skip : after]}
