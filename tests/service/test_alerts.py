@@ -10,6 +10,7 @@ from tests.service.serving import LOOP, served
 from tests.service.test_loop import WAIT, made
 from tsucb.service import alerts
 from tsucb.service.alerts import all_alerts, loop_alerts
+from tsucb.service.native import summary
 from tsucb.service.state import Span
 
 
@@ -74,6 +75,7 @@ def test_a_change_that_the_model_notices(open_store, clock):
                 if n == 249:
                     assert words(loop_alerts(loop)) == []
             assert "drift" in words(loop_alerts(loop))
+            assert summary(loop)["changes"][-1]["step"] > 250
 
     run(main)
 

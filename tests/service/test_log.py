@@ -1,6 +1,7 @@
 """What becomes of the log: other models learn from it, and what is too old leaves it."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tsucb.service.events import Condensed, Decided
 from tsucb.service.loop import TAKEN, Loop
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
-from tsucb.service.store import Change, condense
+from tsucb.service.store import Change, condense, forget
 from tsucb.service.upkeep import DAY
 
 
@@ -186,6 +187,50 @@ def test_rewards_that_a_model_cannot_take_leave_nothing_open(open_store, clock):
             await service.upkeep.tick()
             assert (loop.counts.refused, pulls(loop)) == (1, 0)
             assert loop.arms_summary()["open"].sum() == 0
+
+    run(main)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_what_is_deleted_while_a_loop_takes_its_place_is_not_in_it(
+    open_store, clock, monkeypatch, before
+):
+    """As another server may delete: just before, or just after the loop is replaced."""
+
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop, ledger, requests = await made(service), service.ledger, asyncio.get_running_loop()
+            for n in range(12):
+                event = await service.decide(loop, {"n": n}, person=("ann", "bob", "eve")[n % 3])
+                await service.reward(loop, event.id, n % 2)
+            replace, left = ledger._replace, [0]
+
+            def erase() -> None:
+                if left:
+                    left.pop()
+                    change = Change(erasure=forget(loop.number, [], "bob"))
+                    happened = [(loop.number, events.Forgot(clock()))]
+                    asyncio.run_coroutine_threadsafe(ledger.write(happened, change), requests)
+                    known = ledger._outdated[loop.number]
+                    while ledger._outdated[loop.number] == known:
+                        time.sleep(0.001)
+
+            def slow(old: Loop, fresh: Loop) -> int:
+                if before:
+                    erase()
+                position = replace(old, fresh)
+                erase()
+                return position
+
+            monkeypatch.setattr(ledger, "_replace", slow)
+            await service.forget(loop, person="ann")
+            while service.turns.working:
+                await asyncio.gather(*service.turns.working)
+            loop = service.loop("drinks")
+            assert not left
+            assert not loop.stale
+            assert loop.counts.decisions == 4
+            assert_the_log_gives_it(service, loop)
 
     run(main)
 

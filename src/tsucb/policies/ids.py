@@ -182,11 +182,11 @@ def two_arms(arms, first, second, probability):  # type: ignore[no-untyped-def]
 def best_pair(regret, gain, lowest):  # type: ignore[no-untyped-def]
     """Return two arms whose mixture beats the lowest ratio of one, and the first's probability.
 
-    The first is −1 if there are none.
+    The first is −1 if there is no such pair.
     """
     first, second, probability = -1, -1, 1.0
-    worthy, count = unbeaten(regret, gain)
-    for m in range(count):
+    worthy = unbeaten(regret, gain)
+    for m in range(worthy.size):
         for n in range(m):
             i, j = worthy[m], worthy[n]
             if regret[i] < regret[j]:  # q is of the larger regret: near 0, unlike 1, it is exact
@@ -204,10 +204,7 @@ def best_pair(regret, gain, lowest):  # type: ignore[no-untyped-def]
 
 @compiled
 def unbeaten(regret, gain):  # type: ignore[no-untyped-def]
-    """Return the arms to which no other is superior in both regret and gain.
-
-    They come first; and how many they are.
-    """
+    """Return the arms that no other beats in both regret and gain."""
     found, count = np.empty(regret.size, np.int64), 0
     for i in range(regret.size):
         beaten = 0
@@ -216,7 +213,7 @@ def unbeaten(regret, gain):  # type: ignore[no-untyped-def]
         if beaten == 0:
             found[count] = i
             count += 1
-    return found, count
+    return found[:count]
 
 
 @compiled

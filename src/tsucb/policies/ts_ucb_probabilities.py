@@ -32,7 +32,7 @@ from tsucb.policies.policy import at_least_rarest, probabilities, tie_shares
 from tsucb.policies.thompson import independent
 from tsucb.policies.ts_ucb import TSUCB, ratios
 
-FREQUENCIES = 2048  # at most so many terms of the Fourier series
+FREQUENCIES = 2048  # the largest number of terms of the Fourier series
 NEGLIGIBLE = 1e-12  # of the characteristic function
 STAGE = 120.0  # length of a stage in units of the finest scale in it
 SHARP = 1e-9  # the first finest scale beside a certain arm, in units of the narrowest other
@@ -265,7 +265,7 @@ def masses_so_far(belief, arms, high, nodes, weights, below, old_value, old_mass
 
 @compiled
 def fourier_sum(value, has, had, samples, step, count, points, out):  # type: ignore[no-untyped-def]
-    """Sum `count` frequencies at every point; returns whether the last ones were negligible.
+    """Sum `count` frequencies at every point; return whether the last ones were negligible.
 
     The stage before had the first of the masses, or part of them.
     """

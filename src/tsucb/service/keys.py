@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tsucb.service.store import DroppedKey, KeyRecord, LoopRecord, Store
+from tsucb.service.store import DroppedKey, KeyRecord, LoopRecord, Record, Store
 
 CHOOSE, DECIDE, READ, ADMINISTER = "choose", "decide", "read", "administer"
 LOOK = "look"  # what every key may do: see the arms and what is believed of them
@@ -96,13 +96,13 @@ class Keys:
                 records.append(old._replace(expires=end))
         return key, records
 
-    def take(self, records: Iterable[KeyRecord | DroppedKey]) -> None:
-        """Know what the store has written."""
+    def take(self, records: Iterable[Record]) -> None:
+        """Know the keys among the records that the store has written."""
         for record in records:
-            if isinstance(record, DroppedKey):
-                self._records.pop(record.hash, None)
-            else:
+            if isinstance(record, KeyRecord):
                 self._records[record.hash] = record
+            elif isinstance(record, DroppedKey):
+                self._records.pop(record.hash, None)
 
     def drop(self, loop: int) -> None:
         """Forget the keys of a loop that is no more."""

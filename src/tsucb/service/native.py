@@ -419,4 +419,5 @@ def summary(loop: Loop) -> dict[str, Any]:
         "mean_reward": whole.total / whole.rewards if whole.rewards else None,
         "over_random": whole.interval(),
         "over_holdout": whole.over_holdout(),
+        "changes": [each._asdict() for each in loop.noticed_changes()],
     }

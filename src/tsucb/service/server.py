@@ -197,7 +197,7 @@ class Server:
         path.touch(mode=0o600)
         write_whole(path, json.dumps({**before, **issued}, indent=2) + "\n")
         path.chmod(0o600)
-        if not before and not at_terminal():  # where the greeting says so
+        if not at_terminal():  # where the greeting says so
             log.info("the keys are in %s", path)
 
     def greeting(self) -> str:

@@ -43,8 +43,6 @@ NUL = "\0"  # which PostgreSQL has no place for
 MOST_TURNS = 500  # calls that wait for the turn of a slow loop
 FILE_ARMS = "file", "arms"  # the document with the arms that the file of settings named last
 
-Keep = Callable[[dict[str, Any]], None]  # takes new keys by the names of loops; blocks
-
 
 class GivenReward(NamedTuple):
     """A reward as a client reports it; `key` is the same in a repeat of the request."""
@@ -101,64 +99,74 @@ class Service:
 
     async def create(
         self, name: str, settings: LoopSettings, arms: Sequence[str] = (), who: str = "server",
-        key: str | None = None, keep: Keep | None = None,
+        key: str | None = None,
     ) -> dict[str, str]:  # fmt: skip
-        """Make a loop, and return its keys by their roles: they are not shown again.
-
-        `keep` is called with the keys before they are valid: should anything fail between, they are
-        made again.
-        """
+        """Make a loop, and return its keys by their roles: they are not shown again."""
         check_loop(name)
         check_arms(arms)
         await self.turns.in_background(settings.warm)
         async with self.ledger.busy[0]:
             if await self._is_repeat("create", name, key):  # whose keys were lost with the answer
-                return await self._issue(record_of(self.loop(name)), ROLES, who, grace=0.0)
+                loop = self.loop(name)
+                return {role: await self.issue_key(loop, role, who, grace=0.0) for role in ROLES}
             if name in self.loops:
                 raise Conflict(f"there is a loop {name!r} already")
-            loop, now = LoopRecord(secrets.randbits(62), name), self.clock()
-            happened: list[AnyEvent] = [events.Configured(now, settings, name=name)]
-            if arms:
-                happened.append(events.ArmsChanged(now, add=list(arms)))
-            detail = msgspec.json.encode(settings).decode()
-            audit = AuditRecord(now, who, "create", name, detail, scoped("create", name, key))
-            records: list[Record] = [loop, audit]
-            if keep is not None:
-                records.append(file_arms(loop.number, arms))
-            return await self._issue(loop, ROLES, who, records, happened, keep)
-
-    async def _issue(
-        self, loop: LoopRecord, roles: Iterable[str], who: str, records: Sequence[Record] = (),
-        happened: Sequence[AnyEvent] = (), keep: Keep | None = None, grace: float = GRACE,
-    ) -> dict[str, str]:  # fmt: skip
-        """Issue keys of a loop, or of the server, in one change with other records and events."""
-        now = self.clock()
-        issued = {role: self.keys.issue(loop, role, now, grace) for role in roles}
-        keys = {role: key for role, (key, _) in issued.items()}
-        saved = [record for _, each in issued.values() for record in each]
-        audit = [AuditRecord(now, who, "keys", loop.name or None, role) for role in issued]
-        if keep is not None:
-            new: dict[str, Any] = {loop.name: keys} if loop.name else {"server": keys[ADMINISTER]}
-            await asyncio.to_thread(keep, new)
-        pairs = [(loop.number, event) for event in happened]
-        await self.ledger.write(pairs, Change(records=[*(records or audit), *saved]))
-        self.keys.take(saved)
+            keys, records, pairs = self._creation(name, settings, arms, who, key)
+            await self.ledger.write(pairs, Change(records=records))
+            self.keys.take(records)
         return keys
 
-    async def prepare(self, wanted: dict[str, dict[str, Any]], keep: Keep) -> None:
+    def _creation(
+        self, name: str, settings: LoopSettings, arms: Sequence[str], who: str,
+        key: str | None = None,
+    ) -> tuple[dict[str, str], list[Record], list[tuple[int, AnyEvent]]]:  # fmt: skip
+        """Return the keys of a new loop, and the records and events to be written for it."""
+        loop, now = LoopRecord(secrets.randbits(62), name), self.clock()
+        detail = msgspec.json.encode(settings).decode()
+        audit = AuditRecord(now, who, "create", name, detail, scoped("create", name, key))
+        happened: list[AnyEvent] = [events.Configured(now, settings, name=name)]
+        if arms:
+            happened.append(events.ArmsChanged(now, add=list(arms)))
+        keys, records = self._new_keys(loop, ROLES)
+        return keys, [loop, audit, *records], [(loop.number, event) for event in happened]
+
+    def _new_keys(
+        self, loop: LoopRecord, roles: Iterable[str], grace: float = GRACE
+    ) -> tuple[dict[str, str], list[Record]]:
+        """Return new keys by their roles, and the records to be written for them."""
+        issued = {role: self.keys.issue(loop, role, self.clock(), grace) for role in roles}
+        records: list[Record] = [record for _, each in issued.values() for record in each]
+        return {role: key for role, (key, _) in issued.items()}, records
+
+    async def prepare(
+        self, wanted: dict[str, dict[str, Any]], keep: Callable[[dict[str, Any]], None]
+    ) -> None:
         """Make the loops that a file of settings names, and bring others to these settings.
 
-        On the first start the server gets its key. `keep` is called with new keys before they are
-        valid; see `create`.
+        On the first start the server gets its key. `keep` is called with all new keys, by the names
+        of loops, before they are valid: should anything fail between, they are made again.
         """
+        new, records, pairs = dict[str, Any](), list[Record](), list[tuple[int, AnyEvent]]()
         if not self.keys.any_for(0):
-            await self._issue(SERVER, [ADMINISTER], "file", keep=keep)
+            keys, records = self._new_keys(SERVER, [ADMINISTER])
+            new["server"] = keys[ADMINISTER]
         for name, given in wanted.items():
             if name not in self.loops:
+                check_loop(name)
                 settings, arms = loop_settings(LoopSettings(), given)
-                await self.create(name, settings, arms, "file", keep=keep)
+                check_arms(arms)
+                await self.turns.in_background(settings.warm)
+                new[name], made, happened = self._creation(name, settings, arms, "file")
+                records += [*made, file_arms(happened[0][0], arms)]
+                pairs += happened
             elif not self.keys.any_for(self.loops[name].number):
-                await self._issue(record_of(self.loops[name]), ROLES, "file", keep=keep)
+                new[name], made = self._new_keys(record_of(self.loops[name]), ROLES)
+                records += made
+        if new:
+            await asyncio.to_thread(keep, new)
+            await self.ledger.write(pairs, Change(records=records))
+            self.keys.take(records)
+        for name, given in wanted.items():
             await self._bring(self.loop(name), given)
 
     async def _bring(self, loop: Loop, given: dict[str, Any]) -> None:
@@ -189,7 +197,11 @@ class Service:
         if role not in GRANTS:
             raise ValueError(f"a role is one of {', '.join(GRANTS)}, not {role[:40]!r}")
         record = SERVER if loop is None else record_of(loop)
-        return (await self._issue(record, [role], who, grace=grace))[role]
+        keys, records = self._new_keys(record, [role], grace)
+        audit = AuditRecord(self.clock(), who, "keys", record.name or None, role)
+        await self.ledger.write([], Change(records=[*records, audit]))
+        self.keys.take(records)
+        return keys[role]
 
     async def _is_repeat(self, action: str, name: str, key: str | None) -> bool:
         """Return whether this was done to a loop before, for a request with this key."""

@@ -139,7 +139,7 @@ class SetAgent:
         return agent
 
     def _point(self, arm: ArrayLike) -> Floats:
-        """Return the arm as a point of the set; raise ValueError if it is none."""
+        """Return the arm as a point of the set; raise ValueError if it cannot be one."""
         point = np.atleast_1d(np.asarray(arm, dtype=np.float64))
         size = self.arms.coordinates
         if point.shape != (size,) or not within(point):
