@@ -398,7 +398,8 @@ def belief_of_curved(model, state, context, arms, step, rng):  # type: ignore[no
         wide = with_curves(state.curves, context)
         found = belief(model.curved, state.curved, wide, arms, step, rng)
     else:
-        found = belief(model.linear, state.linear, context, arms, step, rng)
+        # A copy is an array of the same kind as `wide`, for which all of it is compiled already.
+        found = belief(model.linear, state.linear, context.copy(), arms, step, rng)
     return policy_belief(model, state, found, arms, step)
 
 
@@ -416,7 +417,7 @@ def update_curved(model, state, context, arm, reward):  # type: ignore[no-untype
     linear, curved, curves = state.linear, state.curved, state.curves
     if left_alone(state.change, model.looks, arm, state.change.faded.size):
         doubt_if_better(state, context, arm, reward)
-    full, known = add_reward(linear, context, arm, reward), linear.known[0]
+    full, known = add_reward(linear, context.copy(), arm, reward), linear.known[0]
     variance = linear.variance[arm]
     surprise, spread = learn(linear.regressions, arm, full[:-1], full[-1], variance)
     if curves.frozen[0] and state.bends[0]:
@@ -442,7 +443,7 @@ def doubt_if_better(state, context, arm, reward):  # type: ignore[no-untyped-def
     if state.bends[0]:
         z = deviation(state.curved, with_curves(state.curves, context), one, reward)
     else:
-        z = deviation(state.linear, context, one, reward)
+        z = deviation(state.linear, context.copy(), one, reward)
     if z > FAR:
         weight = LEFT / max(state.linear.moments[arm, 0, 0], LEFT)
         state.change.faded[arm] = max(state.change.faded[arm] + np.log(weight), -1e9)
@@ -481,6 +482,6 @@ def training_due_curved(model, state):  # type: ignore[no-untyped-def]
 
 
 @implements(forget, AdaptiveCurves)
-def forget_curved(model, state, part, weight):  # type: ignore[no-untyped-def]
-    forget(model.linear, state.linear, part, weight)
-    forget(model.curved, state.curved, part, weight)
+def forget_curved(model, state, weight):  # type: ignore[no-untyped-def]
+    forget(model.linear, state.linear, weight)
+    forget(model.curved, state.curved, weight)
