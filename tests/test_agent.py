@@ -68,15 +68,6 @@ def test_compiled_calls_have_a_plain_twin(monkeypatch):
     assert compiled == ids_of()
 
 
-@pytest.mark.parametrize(
-    ("number", "checksum"), [(0, 0), (7, 1), (10, 0xABCDEF), (2**63 - 1, 2**64 - 1)]
-)
-def test_compiled_code_writes_ids_as_python_does(number, checksum):
-    letters = np.empty(machine.LONGEST_ID, np.uint8)
-    first = machine.write_id(letters, number, np.uint64(checksum))
-    assert letters[first:].tobytes().decode() == machine.decision_id(number, checksum)
-
-
 def test_same_seed_same_decisions():
     xs = np.random.default_rng(0).normal(size=(30, 2))
 

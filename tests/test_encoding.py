@@ -372,9 +372,9 @@ def test_numbers_up_to_the_largest_are_taken():
     [
         ({"categories": "zip"}, TypeError, r"such as \['zip'\]"),
         ({"categories": [None]}, TypeError, "named by strings"),
-        ({"most_columns": 0}, ValueError, "whole number of at least 1, not 0"),
-        ({"most_columns": True}, ValueError, "whole number of at least 1, not True"),
-        ({"most_columns": 1.5}, ValueError, "whole number of at least 1, not 1.5"),
+        ({"most_columns": 0}, ValueError, "whole number of at least 1, but it is 0"),
+        ({"most_columns": True}, ValueError, "whole number of at least 1, but it is True"),
+        ({"most_columns": 1.5}, ValueError, "whole number of at least 1, but it is 1.5"),
     ],
 )
 def test_wrong_settings_are_refused(options, error, message):
