@@ -261,7 +261,7 @@ def busy_beside(server: Server) -> Iterator[None]:
             for n in itertools.count():
                 if stop.is_set():
                     return
-                width = 10 * (n % 60 + 1)  # ten new names with every decision, up to 600
+                width = 10 * (n % 30 + 1)  # ten new names with every decision, up to 300
                 decision = client.decide({f"x{i}": random.random() for i in range(width)})
                 client.reward(decision.id, float(n % 2))
                 done["decisions"] += 1

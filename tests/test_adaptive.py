@@ -194,7 +194,7 @@ def test_forgetting_follows_a_change_of_scale():
     state = model.fit(2, x, np.arange(800) % 2, rewards)
     belief = model.belief(state, [0.0], rng=rng)
     assert belief.mean == pytest.approx([50.0, 50.0], abs=2.0)
-    assert state.inner.known[0]
+    assert state.known[0]
 
 
 def test_an_agent_without_contexts_is_a_k_armed_bandit():

@@ -231,17 +231,16 @@ def test_old_clicks_fade():
     model = tsucb.Forgetting(tsucb.LogisticArms(1), 0.9)
     x = rng.normal(5, 2, size=(60, 1))
     state = model.fit(3, x, np.arange(60) % 2, np.arange(60) % 2)
-    inner = state.inner
-    untried = [part[2].copy() for part in inner.regressions.by_arm()]
-    before = inner.moments[0].copy()
-    inner.due[0] = 1000  # nothing is learned again meanwhile
+    untried = [part[2].copy() for part in state.regressions.by_arm()]
+    before = state.moments[0].copy()
+    state.due[0] = 1000  # nothing is learned again meanwhile
     model.update(state, x[:8], np.ones(8, dtype=int), np.zeros(8))
-    assert inner.moments[0] == pytest.approx(before * 0.9**8, rel=1e-9)
-    for now, then in zip(inner.regressions.by_arm(), untried, strict=True):
+    assert state.moments[0] == pytest.approx(before * 0.9**8, rel=1e-9)
+    for now, then in zip(state.regressions.by_arm(), untried, strict=True):
         assert np.array_equal(now[2], then)
-    seen = inner.totals[0]
+    seen = state.totals[0]
     assert seen == pytest.approx(state.pulls.sum())
-    assert 1.5 < np.sqrt(inner.squares[1] / seen - (inner.totals[1] / seen) ** 2) < 2.5
+    assert 1.5 < np.sqrt(state.squares[1] / seen - (state.totals[1] / seen) ** 2) < 2.5
     rates = model.belief(state, [5.0], rng=rng).mean
     assert rates[1] < 0.5  # of 38 rewards, the last 8 tell
     plain = tsucb.LogisticArms(1).fit(2, x, np.arange(60) % 2, np.arange(60) % 2)

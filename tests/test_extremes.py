@@ -7,7 +7,7 @@ import pytest
 
 import tsucb
 from tsucb.agent import storage
-from tsucb.checks import flushed
+from tsucb.checks import flush_tiny
 from tsucb.models.structure import leaves, pack, unpack
 
 STEPS = 25
@@ -34,7 +34,7 @@ def numbers(rng: np.random.Generator, count: int, largest: float) -> np.ndarray:
             values[rng.random(count) < 0.9] = 0.0
         case 7:
             values = size * rng.standard_cauchy(count)
-    return flushed(np.clip(values, -largest, largest))  # smaller numbers count as 0
+    return flush_tiny(np.clip(values, -largest, largest))  # smaller numbers count as 0
 
 
 def contexts_of(model: Any, arms: int, rng: np.random.Generator) -> np.ndarray:

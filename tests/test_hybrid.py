@@ -130,13 +130,13 @@ def test_what_is_forgotten_counts_less() -> None:
     rows, arms, rewards = problem(model, 62)
     state = forgetful.start(ARMS)
     forgetful.update(state, rows[:60], arms[:60], rewards[:60])
-    model.settle(state.inner)
+    model.settle(state)
     played = rows[np.arange(62), arms]
-    dense = Dense(model, state.inner, played[:60], arms[:60], rewards[:60], keep=0.95)
+    dense = Dense(model, state, played[:60], arms[:60], rewards[:60], keep=0.95)
     dense.posterior(played[:60], arms[:60], rewards[:60])
     check(forgetful.belief(state, rows[0], rng=rng), dense, rows[0])
     np.testing.assert_allclose(state.pulls, np.bincount(arms[:60], dense.weight(60), ARMS))
-    state.inner.due[0] = 1000
+    state.due[0] = 1000
     for i in (60, 61):
         forgetful.update(state, rows[i], arms[i], rewards[i])
         dense.forget_and_learn(played[i], arms[i], rewards[i])
@@ -145,11 +145,11 @@ def test_what_is_forgotten_counts_less() -> None:
     long = np.concatenate((rows[0], rows[0, -1:]))
     np.testing.assert_allclose(*forgetful.belief(grown, long, rng=rng).std[-2:], rtol=1e-9)
     forgetful.release(state, np.array([1]))
-    model.settle(state.inner)
+    model.settle(state)
     assert state.pulls[1] == 0
     for _ in range(30):  # refreshes come at the latest when half is forgotten
         forgetful.update(state, rows[0], 0, 7.0)
-        assert state.inner.faded[0] >= HALF
+        assert state.faded[0] >= HALF
 
 
 def test_an_agent_whose_arms_come_follows_a_change() -> None:

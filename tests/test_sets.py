@@ -364,7 +364,7 @@ def test_an_agent_finds_a_price_and_continues_after_it_was_saved(tmp_path):
     assert truth(agent.best()) > 0.95 * truth(best)
     mean, std = agent.predict([agent.best()])
     assert abs(mean[0] - truth(agent.best())) < 5 * std[0]
-    path = tmp_path / "prices.npz"
+    path = tmp_path / "prices.tsucb"
     agent.save(path)
     again = SetAgent.load(path)
     assert (again.arms, again.model, again.policy) == (prices, model, agent.policy)
@@ -376,9 +376,9 @@ def test_an_agent_finds_a_price_and_continues_after_it_was_saved(tmp_path):
         again.reward(price, 3.0)
     with pytest.raises(ValueError, match="was saved with other settings"):
         SetAgent.load(path, Spline(5, 21, pieces=4), model)
-    (tmp_path / "bad.npz").write_bytes(path.read_bytes()[:100])
+    (tmp_path / "bad.tsucb").write_bytes(path.read_bytes()[:100])
     with pytest.raises(ValueError, match="damaged"):
-        SetAgent.load(tmp_path / "bad.npz", prices, model)
+        SetAgent.load(tmp_path / "bad.tsucb", prices, model)
 
 
 def test_an_agent_on_vectors():

@@ -292,7 +292,7 @@ def test_evaluations_do_not_keep_late_rewards_waiting(drinks, clock):
 
 def test_work_on_one_loop_does_not_lock_the_others(drinks):
     async def main() -> None:
-        async with drinks.service._busy[drinks.loop.number]:  # as while it relearns
+        async with drinks.service.ledger.busy[drinks.loop.number]:  # as while it relearns
             await drinks.service.create("other", LoopSettings(), ["a", "b"])
             loop = drinks.service.loop("other")
             decision = await drinks.service.decide(loop, {"n": 1})
@@ -312,10 +312,10 @@ def test_a_batch_of_rewards_is_taken_whole_or_not_at_all(tmp_path, clock, monkey
         found = httpx.post(url, json=many, headers=headers, timeout=PATIENCE)
         assert found.status_code == 413
         assert "at most 50 rewards" in found.json()["error"]["message"]
-        drinks.service.journal.waiting += 40  # of others
+        drinks.service.ledger.journal.waiting += 40  # of others
         found = httpx.post(url, json=many[:20], headers=headers, timeout=PATIENCE)
         assert found.status_code == 429
-        drinks.service.journal.waiting -= 40
+        drinks.service.ledger.journal.waiting -= 40
         assert drinks.loop.counts.rewards == 0
         found = httpx.post(url, json=many[:20], headers=headers, timeout=PATIENCE)
         assert found.json()["results"] == [{"result": TAKEN}] * 20

@@ -403,5 +403,17 @@ def test_the_asynchronous_client(drinks):
             assert await client.activate(deferred.id) == TAKEN
             assert (await client.explain(deferred.id))["deferred"]
             assert len(await client.estimates({"n": 1})) == 2
+            await client.change_arms(add=["juice"])
+            assert [row["arm"] for row in await client.arms()] == ["tea", "milk", "juice"]
+            assert (await client.configure(exploration=0.2))["exploration"] == 0.2
+            assert (await client.configuration())["exploration"] == 0.2
+            assert await client.forget(ids=[found[0].id]) == 2
+            assert (await client.export()).startswith(b"PAR1")
+            with pytest.raises(ServiceError, match="not enough decisions"):
+                await client.evaluate({"TS": {"policy": "TS"}})
 
+    def public(cls: type) -> set[str]:
+        return {name for name in dir(cls) if not name.startswith("_")}
+
+    assert public(AsyncClient) == public(Client)
     asyncio.run(main())

@@ -30,7 +30,7 @@ from tsucb.agent.machine import (
 )
 from tsucb.agent.open_decisions import write_ids
 from tsucb.agent.seen import next_arm_seen, write_reason
-from tsucb.checks import SMALLEST, flushed
+from tsucb.checks import SMALLEST, flush_tiny
 from tsucb.compiler import compiled, offers
 from tsucb.compiler.memory import borrowed
 from tsucb.extras import require
@@ -234,14 +234,14 @@ def _decide_compiled(
 
 
 def flushed_rows(rows: Floats) -> Floats:
-    """Return `flushed` of a matrix stored by rows; itself where that changes nothing."""
+    """Return `flush_tiny` of a matrix stored by rows; itself where that changes nothing."""
     tiny: bool = any_tiny(rows.reshape(-1))
-    return np.asarray(flushed(rows)) if tiny else rows
+    return np.asarray(flush_tiny(rows)) if tiny else rows
 
 
 @compiled
 def any_tiny(values):  # type: ignore[no-untyped-def]
-    """Return whether `flushed` would change anything."""
+    """Return whether `flush_tiny` would change anything."""
     count = 0
     for i in range(values.size):
         count += (abs(values[i]) < SMALLEST) & (values[i] != 0.0)

@@ -23,7 +23,7 @@ from tsucb.files import write_whole
 from tsucb.logs.decision_log import FINISHED, JOURNAL, Row
 
 if TYPE_CHECKING:
-    from tsucb.agent.decision import Decision
+    from tsucb.agent.decision import Decision, Explanation
 
 
 class DecisionLog:
@@ -184,15 +184,24 @@ def decision_row(decision: "Decision", context: Any) -> Row:
         chances: list[float] | None = list(decision.probabilities.values())
     except ValueError:  # the agent does not know them
         chances = None
+    return explained_row(seen, decision.id, decision.time, context, decision.favourite, chances)
+
+
+def explained_row(
+    seen: "Explanation", id: str, time: float, context: Any, favourite: Any,
+    chances: Sequence[float] | None,
+) -> Row:  # fmt: skip
+    """Return what a policy saw when it decided as a row of the log."""
+    arms = [str(arm) for arm in seen.arms]
     return {
         "kind": "decision",
-        "id": decision.id,
-        "time": float(decision.time),
+        "id": id,
+        "time": float(time),
         "policy": seen.policy,
         "context": as_json(context),
-        "arms": [str(arm) for arm in seen.arms],
-        "arm": str(decision.arm),
-        "favourite": str(decision.favourite),
+        "arms": arms,
+        "arm": arms[seen.chosen],
+        "favourite": str(favourite),
         "probabilities": chances,
         "target": seen.target,
         "alpha": seen.alpha,

@@ -54,7 +54,7 @@ from tsucb.agent.settings import (
     reward_number,
     whole_policy,
 )
-from tsucb.checks import SMALLEST, between, flushed, truth, whole_number, within
+from tsucb.checks import SMALLEST, between, flush_tiny, truth, whole_number, within
 from tsucb.contexts.readers import (
     NOBODY,
     Arm,
@@ -635,7 +635,7 @@ class Learner:
         if array.dtype.kind in "biuf":
             values = array.astype(np.float64).ravel()
             if within(values, self.reader.largest):
-                values = flushed(values)
+                values = flush_tiny(values)
                 return self.model.check_rewards(values) if self._restricted else values
         array = np.asarray(rewards, dtype=object)
         return np.array([self.check_reward(reward) for reward in array.tolist()], dtype=np.float64)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tsucb.agent.seen import choose_seen, first_pull_seen, next_arm_seen
 from tsucb.beliefs.belief import Belief, belief_of
 from tsucb.beliefs.law import Law, law_of
-from tsucb.checks import LARGEST, SMALLEST, flushed
+from tsucb.checks import LARGEST, SMALLEST, flush_tiny
 from tsucb.compiler import class_of, compiled, held, hook, implements, in_compiled_code, offers
 from tsucb.compiler.memory import Kept, keepable
 from tsucb.compiler.text import LENT_BYTES, bytes_of, text_from
@@ -30,7 +30,7 @@ from tsucb.models.model import training_due, update
 from tsucb.models.state import State, array, sums
 from tsucb.models.state import counts as tallies
 from tsucb.models.structure import leaves
-from tsucb.numeric.arrays import Floats, Integers, taken
+from tsucb.numeric.arrays import Floats, Integers, take
 from tsucb.policies.policy import Choice, choose, explored
 from tsucb.step import Player, initial_pulls, runs_compiled
 
@@ -107,7 +107,7 @@ def all_finite(values, largest):  # type: ignore[no-untyped-def]
 
 @compiled
 def without_tiny(x):  # type: ignore[no-untyped-def]
-    """Return a number, or 0 if it is too close to 0; see `tsucb.checks.flushed`."""
+    """Return a number, or 0 if it is too close to 0; see `tsucb.checks.flush_tiny`."""
     return x if abs(x) >= SMALLEST else 0.0
 
 
@@ -117,7 +117,7 @@ def laid_out(values, room, columns):  # type: ignore[no-untyped-def]
     Where every arm has a row, those of other arms stay as they are: a decision among ten arms of
     ten thousand writes ten rows.
     """
-    values = flushed(values)
+    values = flush_tiny(values)
     if room.ndim == 1:
         return values
     room[columns] = values.reshape(columns.size, -1)
@@ -307,7 +307,7 @@ def _rank(deciding, numbers, columns, places, seen):  # type: ignore[no-untyped-
     model, state, step = learning.model, learning.state, next_step(books.counts)
     player, n = player_of(deciding, books.chosen.copy()), 0
     while n < places.size and deciding.first_pulls > 0:
-        choice = first_pull_seen(player, taken(columns, rest[: columns.size - n]), rng, seen[n])
+        choice = first_pull_seen(player, take(columns, rest[: columns.size - n]), rng, seen[n])
         if choice.arm < 0:
             break
         fill_place(n, choice.arm, rest, places)
@@ -349,7 +349,7 @@ def rest_of_belief(whole, left, model, state, context, columns, step, rng):  # t
 
 @implements(belief_of_rest, Law)
 def rest_believed_again(whole, left, model, state, context, columns, step, rng):  # type: ignore[no-untyped-def]
-    return model_belief(model, state, context, taken(columns, left), step, rng)
+    return model_belief(model, state, context, take(columns, left), step, rng)
 
 
 # Learning

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import tsucb
-from tsucb.cli.limits import bounded, check_memory
 from tsucb.cli.options import (
     AgentsOption,
     DataOption,
     MissingOption,
     SeedOption,
+    bounded,
+    check_memory,
     grouped,
     split_list,
 )

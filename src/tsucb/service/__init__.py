@@ -22,7 +22,7 @@ Deciding is looking: `Loop.propose` asks the learner and changes nothing.
 | `scheduling` | a clock that never goes back; work that is not quick, each loop's in order |
 | `ledger` | the log and the loops it has led to: writing, folding, making a loop again |
 | `upkeep` | what happens without being asked: waits end, snapshots, other servers, retention |
-| `questions`, `service` | what a decision is asked for; all loops and their operations |
+| `questions`, `service` | what a decision is asked for; what can be asked of loops |
 | `keys`, `errors`, `alerts` | who may do what, what can be wrong, what somebody should look at |
 | `application`, `http` | how requests arrive and how many; requests, answers and operations |
 | `native`, `personalizer/`, `page`, `views` | protocols, thin |

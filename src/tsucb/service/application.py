@@ -132,7 +132,7 @@ class Door:
         """Return whether a request can be answered, which itself may be counted already."""
         return self.requests - counted < self.limit * (REWARDS_FIRST if reward else 1.0)
 
-    def came_to(self, waited: float) -> None:
+    def note_wait(self, waited: float) -> None:
         """Note how many seconds a request waited for the application to come to it."""
         if waited > SOON:
             self.limit = max(self.limit * FEWER, min(LEAST_REQUESTS, self.most_requests))
@@ -321,7 +321,7 @@ class Application:
         try:
             body = await self._body(scope, receive)  # a slow client takes nobody's place
             if "arrived" in scope:
-                self.door.came_to(time.monotonic() - scope["arrived"])
+                self.door.note_wait(time.monotonic() - scope["arrived"])
             if protocol is not self.page:
                 self._check_room("reward" in path, "arrived" in scope)
             request = Request(

@@ -198,7 +198,7 @@ class Client(_Connected):
         return self._send("GET", "/export", None, bytes)
 
 
-def awaited(
+def as_coroutine(
     method: Callable[Concatenate[Any, Given], Found],
 ) -> Callable[Concatenate[Any, Given], Awaitable[Found]]:
     """Return a method of `Client` as that of a client whose `_send` returns a coroutine."""
@@ -231,12 +231,12 @@ class AsyncClient(_Connected):
             await asyncio.sleep(pause)
         return read(result(found))
 
-    decide, reward = awaited(Client.decide), awaited(Client.reward)
-    activate, explain = awaited(Client.activate), awaited(Client.explain)
-    estimates, arms = awaited(Client.estimates), awaited(Client.arms)
-    change_arms, forget = awaited(Client.change_arms), awaited(Client.forget)
-    configuration, configure = awaited(Client.configuration), awaited(Client.configure)
-    evaluate, export = awaited(Client.evaluate), awaited(Client.export)
+    decide, reward = as_coroutine(Client.decide), as_coroutine(Client.reward)
+    activate, explain = as_coroutine(Client.activate), as_coroutine(Client.explain)
+    estimates, arms = as_coroutine(Client.estimates), as_coroutine(Client.arms)
+    change_arms, forget = as_coroutine(Client.change_arms), as_coroutine(Client.forget)
+    configuration, configure = as_coroutine(Client.configuration), as_coroutine(Client.configure)
+    evaluate, export = as_coroutine(Client.evaluate), as_coroutine(Client.export)
 
 
 def result(response: httpx.Response | httpx.TransportError) -> Any:

@@ -89,7 +89,7 @@ def as_problem(error: Exception, code: str = "BadRequest") -> Problem:
     return HttpProblem(400, code, sentence)
 
 
-def allowed(holder: Holder | None, role: str, loop: str | None) -> Holder:
+def check_allowed(holder: Holder | None, role: str, loop: str | None) -> Holder:
     """Return the holder if it has this role; raise a HttpProblem otherwise.
 
     No key and a wrong one get the same answer, and so does a loop that does not exist.

@@ -33,22 +33,23 @@ class ServiceMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Yield what is known now."""
-        service, door = self._service, self._door
+        service, door, upkeep = self._service, self._door, self._service.upkeep
+        journal = service.ledger.journal
         for name, what, value in (
-            ("up_seconds", "Seconds since the start.", service.clock() - service.started),
-            ("log_position", "Position of the last event.", service.position),
-            ("events_unwritten", "Events that are not durable yet.", service.journal.waiting),
+            ("up_seconds", "Seconds since the start.", service.clock() - upkeep.started),
+            ("log_position", "Position of the last event.", service.ledger.position),
+            ("events_unwritten", "Events that are not durable yet.", journal.waiting),
             ("clock_skew_seconds", "The machine's clock before the log's.", service.clock.skew),
-            ("lag_events", "Events of the log that are not folded yet.", service.lag),
-            ("disk_free", "Share of the disk that is free.", service.disk_free),
-            ("store_failing", "1 if the store takes nothing.", service.failing),
+            ("lag_events", "Events of the log that are not folded yet.", upkeep.lag),
+            ("disk_free", "Share of the disk that is free.", upkeep.disk_free),
+            ("store_failing", "1 if the store takes nothing.", upkeep.failing),
             ("requests", "Requests that are being answered.", door.requests),
             ("requests_limit", "Requests beyond which more are refused.", door.limit),
             ("connections", "Open connections.", door.connections),
         ):
             yield GaugeMetricFamily(f"tsucb_{name}", what, value)
         for name, what, value in (
-            ("commits", "Flushes of the log.", service.journal.commits),
+            ("commits", "Flushes of the log.", journal.commits),
             ("refused", "Requests refused past capacity.", door.refused),
             ("connections_closed", "Connections closed to make room.", door.sent_away),
         ):

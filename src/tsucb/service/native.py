@@ -12,11 +12,11 @@ from msgspec.structs import asdict
 from tsucb.service.alerts import all_alerts, loop_alerts
 from tsucb.service.errors import Problem
 from tsucb.service.events import Decided, Rewarded, decode
-from tsucb.service.export import comparison, exported
-from tsucb.service.http import Answer, Call, Operations, Request, allowed, json_answer
+from tsucb.service.export import comparison, export_parquet
+from tsucb.service.http import Answer, Call, Operations, Request, check_allowed, json_answer
 from tsucb.service.keys import ADMINISTER, CHOOSE, DECIDE, GRACE, LOOK, READ, Holder
 from tsucb.service.loop import Loop
-from tsucb.service.questions import ONE, Wanted, flat
+from tsucb.service.questions import ONE, Wanted, features_of_arms, flatten
 from tsucb.service.service import GivenReward, Service
 from tsucb.service.settings import LoopSettings, changed
 
@@ -150,7 +150,7 @@ class Native:
         """Find the operation, check the key, and answer."""
         operation, places = OPERATIONS.find(request.method, request.path[1:])
         name = places[0] if places else None
-        holder = allowed(holder, operation.action, name)
+        holder = check_allowed(holder, operation.action, name)
         loop: Any = None if name is None else self.service.loop(name)
         return await operation.perform(Call(self.service, loop, request, holder, places))
 
@@ -214,19 +214,19 @@ async def decide(call: Call) -> Any:
     asked: DecisionRequest = call.body
     arms, features = asked.arms, None
     if isinstance(arms, dict):
-        features = {arm: found for arm, each in arms.items() if (found := flat(each)) is not None}
+        features = features_of_arms(arms)
         arms = list(arms)
     slots: tuple[Wanted, ...] = ONE
     if asked.k is not None:
         slots = tuple(Wanted(str(place)) for place in range(asked.k))
     event = await call.service.decide(
-        call.loop, flat(asked.context), arms, arm_features=features or None, slots=slots,
+        call.loop, flatten(asked.context), arms, arm_features=features, slots=slots,
         excluded=asked.exclude, id=asked.id, deferred=asked.deferred, key=asked.key,
         person=asked.person, may_add=call.holder.may(DECIDE, call.loop.name),
     )  # fmt: skip
     first = event.picks[0]
     chances = dict(zip(first.arms, first.chances, strict=True))
-    chosen = None if asked.k is None else [pick.arm for pick in event.picks]
+    chosen = [pick.arm for pick in event.picks] if first.slot else None
     return DecisionAnswer(event.id, first.arm, chances[first.arm], chances, chosen)
 
 
@@ -257,7 +257,7 @@ async def estimates(call: Call) -> Any:
     unknown = loop.unknown(arms)
     if unknown or not arms:
         raise ValueError(f"there is no arm {unknown[0]!r}" if unknown else "there are no arms")
-    context = flat(asked.context)
+    context = flatten(asked.context)
     pick = await call.service.look(loop, partial(loop.propose, context, arms))
     event = Decided(0.0, "", context, [pick], *loop.rule_names)
     rows = event.described(pick)["arms"]
@@ -325,7 +325,7 @@ async def events_after(call: Call) -> Any:
 @OPERATIONS.add("GET", f"{ALL}/export", READ)
 async def export(call: Call) -> Answer:
     """Export the log in the library's decision-log format, as one Parquet file."""
-    file = await call.service.turns.in_background(exported, call.service, call.loop)
+    file = await call.service.turns.in_background(export_parquet, call.service, call.loop)
     name = f'attachment; filename="{call.loop.name}.parquet"'.encode()
     kind = b"application/vnd.apache.parquet"
     return Answer(200, b"", kind, [(b"content-disposition", name)], file)
@@ -399,13 +399,11 @@ async def rotate(call: Call) -> Any:
     return {"role": role, "key": key}
 
 
-def arm_summary(loop: Loop) -> list[dict[str, Any]]:
+def arm_summary(loop: Loop) -> list[Any]:
     """Return the pulls, open decisions and mean reward of every arm."""
-    rows: list[dict[str, Any]] = []
-    if loop.learner is not None:
-        for name, pulls, waiting, mean in loop.arms_summary().itertuples():
-            rows.append({"arm": name, "pulls": pulls, "open": waiting, "mean_reward": mean})
-    return rows
+    if loop.learner is None:
+        return []
+    return loop.arms_summary().rename_axis("arm").reset_index().to_dict("records")
 
 
 def summary(loop: Loop) -> dict[str, Any]:
@@ -421,4 +419,5 @@ def summary(loop: Loop) -> dict[str, Any]:
         "mean_reward": whole.total / whole.rewards if whole.rewards else None,
         "over_random": whole.interval(),
         "over_holdout": whole.over_holdout(),
+        "changes": [each._asdict() for each in loop.noticed_changes()],
     }

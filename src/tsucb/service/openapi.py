@@ -24,7 +24,7 @@ def document() -> dict[str, Any]:
     schemas: dict[str, Any] = {}
     for each in OPERATIONS.all:
         path = paths.setdefault(f"/v1/{'/'.join(each.path)}", {})
-        path[each.method.lower()] = described(each, schemas)
+        path[each.method.lower()] = describe(each, schemas)
     return {
         "openapi": "3.1.0",
         "info": {"title": "tsucb", "version": tsucb.__version__},
@@ -37,7 +37,7 @@ def document() -> dict[str, Any]:
     }
 
 
-def described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
+def describe(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     """Return the description of one operation; add the types of its bodies to `schemas`."""
 
     def content(cls: Any) -> dict[str, Any]:

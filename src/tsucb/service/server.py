@@ -194,8 +194,7 @@ class Server:
         """Add keys to the file, which only its owner can read."""
         path = self.folder / KEYS
         before = json.loads(path.read_text()) if path.exists() else {}
-        if not path.exists():
-            path.touch(mode=0o600)
+        path.touch(mode=0o600)
         write_whole(path, json.dumps({**before, **issued}, indent=2) + "\n")
         path.chmod(0o600)
         if not at_terminal():  # where the greeting says so

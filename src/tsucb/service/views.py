@@ -190,11 +190,11 @@ def form_changes(settings: LoopSettings, form: dict[str, str]) -> dict[str, Any]
             given[name] = None
     for name in ("categories", "reward_range"):
         if isinstance(given.get(name), str):
-            given[name] = listed(given[name])
+            given[name] = split_commas(given[name])
     found = msgspec.convert({**current, **given}, LoopSettings, strict=False)
     return {name: value for name, value in asdict(found).items() if value != current[name]}
 
 
-def listed(text: str) -> list[str]:
+def split_commas(text: str) -> list[str]:
     """Return what commas separate."""
     return [part.strip() for part in text.split(",") if part.strip()]

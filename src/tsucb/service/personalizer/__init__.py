@@ -18,7 +18,7 @@ exploration percentage = floor, learning settings = policy, apprentice mode = th
 from typing import Any
 
 from tsucb.service.errors import HttpProblem, Problem
-from tsucb.service.http import Answer, Call, Request, allowed, json_answer
+from tsucb.service.http import Answer, Call, Request, check_allowed, json_answer
 from tsucb.service.keys import Holder
 from tsucb.service.personalizer import configuration as configuration  # adds to ROUTES
 from tsucb.service.personalizer import events as events
@@ -62,7 +62,7 @@ class Personalizer:
         if holder.loop is None:
             message = "give a key of a loop, not the server's"
             raise HttpProblem(403, "OperationNotAllowed", message)
-        allowed(holder, route.action, holder.loop)
+        check_allowed(holder, route.action, holder.loop)
         loop = self.service.loop(holder.loop)
         if "" in places:
             raise HttpProblem(400, route.code, "the id is empty")

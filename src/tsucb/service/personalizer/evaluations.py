@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from tsucb.service.errors import Conflict, HttpProblem
-from tsucb.service.export import MOST_EVENTS, compared, judged
+from tsucb.service.export import MOST_EVENTS, compare_on_log, judged_decisions
 from tsucb.service.http import Call, encode, json_answer
 from tsucb.service.keys import ADMINISTER
 from tsucb.service.loop import Loop
@@ -24,7 +24,7 @@ from tsucb.service.personalizer.routes import (
     PageQuery,
     duration,
     moment,
-    paged,
+    one_page,
     seconds_since,
 )
 from tsucb.service.service import Service, check_text
@@ -77,11 +77,6 @@ class PolicyResult(msgspec.Struct):
     def head(self) -> dict[str, str]:
         """What answers say about the policy itself."""
         return {"name": self.name, "arguments": self.arguments, "policySource": self.source}
-
-    @property
-    def mean(self) -> float:
-        """Per decision."""
-        return float(summary(self.spans)["averageReward"])
 
 
 class Evaluation(msgspec.Struct, rename="camel"):
@@ -148,12 +143,12 @@ def evaluate(service: Service, loop: Loop, evaluation: Evaluation) -> None:
     from tsucb.evaluation.compare import LOGGED
 
     start, end = seconds_since(evaluation.start_time), seconds_since(evaluation.end_time)
-    table = judged(service, loop, MOST_EVENTS)
+    table = judged_decisions(service, loop, MOST_EVENTS)
     table = table[(table["time"] >= start) & (table["time"] < end)].reset_index(drop=True)
     if len(table) < 2:
         raise ValueError("there are no events in this time whose wait is over")
     agents = {name: learning_settings(text) for name, text in evaluation.custom.items()}
-    found = compared(loop, table, {"Random": {"policy": "Random"}, **agents})
+    found = compare_on_log(loop, table, {"Random": {"policy": "Random"}, **agents})
     table = table.tail(found.decisions)
     first = np.array([row[0] for row in table["arms"]]) == table["arm"].to_numpy()
     baseline = np.where(first, table["reward"] / table["propensity"], 0.0)
@@ -166,7 +161,9 @@ def evaluate(service: Service, loop: Loop, evaluation: Evaluation) -> None:
     for name, arguments in evaluation.custom.items():
         result = spans(found.time, found.terms[name])
         evaluation.policies.append(PolicyResult(name, arguments, "Custom", result))
-    evaluation.optimal_policy = max(evaluation.policies, key=lambda policy: policy.mean).name
+    evaluation.optimal_policy = max(
+        evaluation.policies, key=lambda policy: summary(policy.spans)["averageReward"]
+    ).name
     evaluation.description = f"{found.decisions} events, by {found.method}"
 
 
@@ -199,17 +196,17 @@ async def put_evaluation(call: Call) -> Any:
     evaluation = Evaluation(id, asked.name, asked.start_time, asked.end_time, now, policies)
     await call.protocol.evaluations.begin(call.loop, evaluation)
     if call.version == CURRENT:
-        return shown(evaluation, call)
+        return as_answer(evaluation, call)
     where = f"{call.request.raw_path.decode('latin-1').rstrip('/')}/{evaluation.id}"
-    return json_answer(shown(evaluation, call), 201, [(b"location", where.encode())])
+    return json_answer(as_answer(evaluation, call), 201, [(b"location", where.encode())])
 
 
 @ROUTES.add("GET", "evaluations", ADMINISTER, query=PageQuery)
 async def list_evaluations(call: Call) -> Any:
     """List all evaluations."""
     evaluations = await call.protocol.evaluations.all(call.loop)
-    found = [shown(each, call) for each in evaluations.values()]
-    return paged(found, call) if call.version == CURRENT else found
+    found = [as_answer(each, call) for each in evaluations.values()]
+    return one_page(found, call) if call.version == CURRENT else found
 
 
 @ROUTES.add("GET", "evaluations/{id}", ADMINISTER, code="InvalidRequest")
@@ -217,9 +214,9 @@ async def get_evaluation(call: Call) -> Any:
     """Return one evaluation, with its results over time."""
     evaluation = one_of(await call.protocol.evaluations.all(call.loop), call)
     if call.version != CURRENT:
-        return shown(evaluation, call)
+        return as_answer(evaluation, call)
     query = msgspec.convert(call.request.query, SeriesQuery, strict=False)
-    return {**shown(evaluation, call), "content": series(evaluation, query)}
+    return {**as_answer(evaluation, call), "content": series(evaluation, query)}
 
 
 def one_of(found: dict[str, Any], call: Call) -> Any:
@@ -229,7 +226,7 @@ def one_of(found: dict[str, Any], call: Call) -> Any:
     return found[call.id]
 
 
-def shown(evaluation: Evaluation, call: Call) -> dict[str, Any]:
+def as_answer(evaluation: Evaluation, call: Call) -> dict[str, Any]:
     """Return an evaluation as the client's generation has it, that of 2022 without results."""
     found = msgspec.to_builtins(evaluation)
     del found["custom"], found["policies"]
@@ -302,7 +299,7 @@ async def importances(call: Call) -> dict[str, Any]:
 @ROUTES.add("GET", "featureImportances", ADMINISTER, query=PageQuery)
 async def list_importances(call: Call) -> Any:
     """List all of them."""
-    return paged(list((await importances(call)).values()), call)
+    return one_page(list((await importances(call)).values()), call)
 
 
 @ROUTES.add("PUT", "featureImportances/{id}", ADMINISTER, body=EvaluationContract, code=WRONG)

@@ -11,7 +11,7 @@ from tsucb.service.http import Call, Request
 from tsucb.service.keys import DECIDE
 from tsucb.service.loop import LATE
 from tsucb.service.personalizer.routes import ROUTES
-from tsucb.service.questions import ONE, Wanted, flat
+from tsucb.service.questions import ONE, Wanted, features_of_arms, flatten
 from tsucb.service.service import GivenReward
 
 MOST_ACTIONS = 50
@@ -71,7 +71,7 @@ class SlotRewards(msgspec.Struct):
 @ROUTES.add("POST", "rank", DECIDE, body=RankRequest, status=201, code=WRONG_RANK)
 async def rank(call: Call) -> Any:
     """Rank the actions."""
-    event = await decided(call, ONE)
+    event = await make_decision(call, ONE)
     pick = event.picks[0]
     chances = dict(zip(pick.arms, pick.chances, strict=True))
     arms = event.ranking or pick.arms
@@ -92,17 +92,17 @@ async def rank_slots(call: Call) -> Any:
         raise ValueError("every slot needs an id of its own")
     slots = []
     for slot in asked.slots:
-        features = flat(slot.features or slot.position_features)
+        features = flatten(slot.features or slot.position_features)
         excluded = slot.excluded_actions or []
         if slot.baseline_action is not None and slot.baseline_action in excluded:
             raise ValueError(f"the baseline action of slot {slot.id!r} is excluded from it")
         slots.append(Wanted(slot.id, features, excluded, slot.baseline_action))
-    event = await decided(call, tuple(slots))
+    event = await make_decision(call, tuple(slots))
     found = [{"id": pick.slot, "rewardActionId": pick.arm} for pick in event.picks]
     return {"slots": found, "eventId": event.id}
 
 
-async def decided(call: Call, slots: tuple[Wanted, ...]) -> Any:
+async def make_decision(call: Call, slots: tuple[Wanted, ...]) -> Any:
     """Make the decision that a rank request asks for."""
     asked: RankRequest = call.body
     if not 1 <= len(asked.actions) <= MOST_ACTIONS:
@@ -110,9 +110,9 @@ async def decided(call: Call, slots: tuple[Wanted, ...]) -> Any:
     arms = [action.id for action in asked.actions]
     if len(set(arms)) < len(arms):
         raise ValueError("every action needs an id of its own")
-    features = {a.id: found for a in asked.actions if (found := flat(a.features)) is not None}
+    features = features_of_arms({action.id: action.features for action in asked.actions})
     return await call.service.decide(
-        call.loop, flat(asked.context_features), arms, arm_features=features or None,
+        call.loop, flatten(asked.context_features), arms, arm_features=features,
         excluded=asked.excluded_actions or (), slots=slots, id=asked.event_id or None,
         deferred=bool(asked.defer_activation), key=repeat_key(call.request), ranked=True,
     )  # fmt: skip

@@ -49,7 +49,7 @@ def original_url(request: Request, words: list[str]) -> Headers:
     return [(b"x-ms-original-url", b"%s://%s/%s" % (scheme, host, rest))]
 
 
-def paged(rows: list[Any], call: Call) -> dict[str, Any]:
+def one_page(rows: list[Any], call: Call) -> dict[str, Any]:
     """Return the rows that are wanted, and where the next ones are."""
     after, top = call.query.skip + call.query.top, call.query.top
     answer: dict[str, Any] = {"value": rows[call.query.skip : after]}
@@ -83,12 +83,13 @@ def duration(seconds: float) -> str:
     return f"P{text or 'T0S'}"
 
 
-def seconds_of(text: str) -> float:
+def seconds_of(given: Any) -> float:
     """Return a stretch of time in seconds: of ISO 8601, or as .NET writes it.
 
     >>> seconds_of("PT10M"), seconds_of("P1DT2H"), seconds_of("00:10:00"), seconds_of("1.00:00:00")
     (600.0, 93600.0, 600.0, 86400.0)
     """
+    text = str(given)
     if dotnet := re.fullmatch(r"(?:(\d+)\.)?(\d+):(\d+):(\d+)", text):
         text = "P{}DT{}H{}M{}S".format(*dotnet.groups(default="0"))
     try:
