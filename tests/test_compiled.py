@@ -69,8 +69,8 @@ def test_code_depends_on_the_files_that_it_can_come_from():
         return {path.relative_to(PACKAGE).as_posix() for path in found}
 
     assert files("tsucb.models.linear") == set()  # all of the core counts always
-    assert {"agent/machine.py", "agent/open_decisions.py"} <= files("tsucb.agent.machine")
-    assert not files("tsucb.agent.machine") & {"agent/agent.py", "agent/guard.py"}
+    assert {"agent/machine.py", "agent/batch.py"} <= files("tsucb.agent.machine")
+    assert not files("tsucb.agent.machine") & {"agent/agent.py", "agent/open_decisions.py"}
     assert "sets/ball.py" in files("tsucb.sets.rules")
     core = {path.relative_to(PACKAGE).as_posix() for path in kernels.core_sources()}
     assert {"models/linear.py", "numeric/special.py", "checks.py"} <= core
