@@ -83,7 +83,7 @@ class World:
         return (self.rng.random(means.shape) < means).astype(float)
 
 
-def given(model: Any, x: Floats, arms: int) -> Any:
+def contexts_for(model: Any, x: Floats, arms: int) -> Any:
     """Return contexts (N, d) as the model takes them."""
     if isinstance(model, tsucb.HybridLinear):
         return np.repeat(x[:, None, :], arms, axis=1)
@@ -94,7 +94,7 @@ def given(model: Any, x: Floats, arms: int) -> Any:
 
 def at_each(model: Any, x: Floats, arms: int) -> list[Any]:
     """Return the contexts one by one, None where there are no features."""
-    rows = given(model, x, arms)
+    rows = contexts_for(model, x, arms)
     return [None] * len(x) if rows is None else list(rows)
 
 
@@ -125,7 +125,7 @@ def play_uniform(model: Any, state: Any, world: World, steps: int) -> None:
     arms, features = world.own.size, len(world.slopes)
     x, pulled = world.rng.normal(size=(steps, features)), world.rng.integers(arms, size=steps)
     means = world.means(x)[np.arange(steps), pulled]
-    model.update(state, given(model, x, arms), pulled, world.rewards(means))
+    model.update(state, contexts_for(model, x, arms), pulled, world.rewards(means))
 
 
 def play_own(model: Any, state: Any, world: World, steps: int, policy: Any, batch: int) -> None:
@@ -136,7 +136,7 @@ def play_own(model: Any, state: Any, world: World, steps: int, policy: Any, batc
             belief = model.belief(state, row, rng=world.rng)
             pulled[n] = policy.choose(belief, world.rng).arm
         rewards = world.rewards(world.means(x)[np.arange(batch), pulled])
-        model.update(state, given(model, x, world.own.size), pulled, rewards)
+        model.update(state, contexts_for(model, x, world.own.size), pulled, rewards)
 
 
 class Cell(NamedTuple):

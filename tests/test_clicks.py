@@ -109,7 +109,7 @@ def test_quantiles_are_exact():
 
 
 def clicked(rates, n, seed):
-    """Clicks on arms in turn, without context."""
+    """Return clicks on arms in turn, without context."""
     rng = np.random.default_rng(seed)
     arms = np.arange(n) % len(rates)
     return arms, (rng.random(n) < np.array(rates)[arms]).astype(float)
@@ -134,7 +134,7 @@ def test_the_posterior_of_a_rate_is_close_to_the_exact_one(laplace):
 
 
 def solved(state, x, arm):
-    """Mean and covariance of an arm's coefficients on z, from the sums and the prior.
+    """Return mean and covariance of an arm's coefficients on z, from the sums and the prior.
 
     Those on the standardised z̃ = A z are β̃ with β = Aᵀβ̃, and β̃ ~ N((b, 0, …), diag(τ₀², τ², …)).
     """
@@ -171,7 +171,7 @@ def test_without_features_the_posterior_is_that_of_clicks_and_pulls():
             return odds - (x - state.level[0]) ** 2 / (2 * level)
 
         def moment(power, mean=mean, std=std, log_density=log_density):
-            """The integral over ten standard deviations to each side, in their unit."""
+            """Return the integral over ten standard deviations to each side, in their unit."""
 
             def part(z):
                 return z**power * np.exp(log_density(mean + std * z) - log_density(mean))
@@ -231,17 +231,16 @@ def test_old_clicks_fade():
     model = tsucb.Forgetting(tsucb.LogisticArms(1), 0.9)
     x = rng.normal(5, 2, size=(60, 1))
     state = model.fit(3, x, np.arange(60) % 2, np.arange(60) % 2)
-    inner = state.inner
-    untried = [part[2].copy() for part in inner.regressions.by_arm()]
-    before = inner.moments[0].copy()
-    inner.due[0] = 1000  # nothing is learned again meanwhile
+    untried = [part[2].copy() for part in state.regressions.by_arm()]
+    before = state.moments[0].copy()
+    state.due[0] = 1000  # nothing is learned again meanwhile
     model.update(state, x[:8], np.ones(8, dtype=int), np.zeros(8))
-    assert inner.moments[0] == pytest.approx(before * 0.9**8, rel=1e-9)
-    for now, then in zip(inner.regressions.by_arm(), untried, strict=True):
+    assert state.moments[0] == pytest.approx(before * 0.9**8, rel=1e-9)
+    for now, then in zip(state.regressions.by_arm(), untried, strict=True):
         assert np.array_equal(now[2], then)
-    seen = inner.totals[0]
+    seen = state.totals[0]
     assert seen == pytest.approx(state.pulls.sum())
-    assert 1.5 < np.sqrt(inner.squares[1] / seen - (inner.totals[1] / seen) ** 2) < 2.5
+    assert 1.5 < np.sqrt(state.squares[1] / seen - (state.totals[1] / seen) ** 2) < 2.5
     rates = model.belief(state, [5.0], rng=rng).mean
     assert rates[1] < 0.5  # of 38 rewards, the last 8 tell
     plain = tsucb.LogisticArms(1).fit(2, x, np.arange(60) % 2, np.arange(60) % 2)

@@ -68,7 +68,7 @@ def test_past_capacity_decisions_are_refused_first_and_rewards_last(tmp_path, cl
         decision = client.decide({"n": 1}, ["tea", "milk"])
         door, decide = drinks.application.door, f"/v1/loops/{LOOP}/decide"
         with connected(drinks) as connection:
-            door.requests += 10  # as if so many were being answered
+            door.requests += 10  # as if these were being answered
             connection.sendall(raw_request(drinks, decide, {}))
             status, headers, body = status_of(connection)
             assert (status, headers["retry-after"]) == (429, "1")

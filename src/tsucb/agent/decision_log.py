@@ -1,7 +1,6 @@
 """Write the log of an agent's decisions and rewards, which `tsucb.logs` reads."""
 
 import contextlib
-import io
 import json
 import os
 import secrets
@@ -19,7 +18,7 @@ from tsucb.checks import whole_number
 from tsucb.contexts.readers import one_by_one
 from tsucb.contexts.values import values_of
 from tsucb.extras import require
-from tsucb.files import write_whole
+from tsucb.files import written_whole
 from tsucb.logs.decision_log import FINISHED, JOURNAL, Row
 
 if TYPE_CHECKING:
@@ -148,7 +147,8 @@ class DecisionLog:
         # If this fails, the journal stays and holds the same.
         self._journal, self._rows = None, []
         journal.close()
-        write_whole(journal.path.with_suffix(FINISHED), as_parquet(rows))
+        with written_whole(journal.path.with_suffix(FINISHED)) as file:
+            write_parquet([rows], file)
         journal.path.unlink()
 
 
@@ -242,13 +242,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     return str(value)
-
-
-def as_parquet(rows: list[Row]) -> bytes:
-    """Return rows of both kinds as a Parquet file."""
-    sink = io.BytesIO()
-    write_parquet([rows], sink)
-    return sink.getvalue()
 
 
 def write_parquet(groups: Iterable[list[Row]], sink: Any) -> None:

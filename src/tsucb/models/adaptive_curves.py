@@ -365,7 +365,8 @@ def belief_of_curved(model, state, context, arms, step, rng):  # type: ignore[no
         wide = np.empty(context.size + state.curves.phases.size)
         add_curves(state.curves, context, wide)
         return belief(model.curved, state.curved, wide, arms, step, rng)
-    return belief(model.linear, state.linear, context, arms, step, rng)
+    # A copy is an array of the same kind as `wide`, for which all of it is compiled already.
+    return belief(model.linear, state.linear, context.copy(), arms, step, rng)
 
 
 @implements(predicted_belief, AdaptiveCurves)
@@ -378,7 +379,7 @@ def predicted_belief_of_curved(model, state, mean, std, arms, step, rng):  # typ
 @implements(update, AdaptiveCurves)
 def update_curved(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     linear, curved, curves = state.linear, state.curved, state.curves
-    full, known = add_reward(linear, context, arm, reward), linear.known[0]
+    full, known = add_reward(linear, context.copy(), arm, reward), linear.known[0]
     variance = linear.variance[arm]
     surprise, spread = learn(linear.regressions, arm, full[:-1], full[-1], variance)
     if curves.frozen[0]:
@@ -420,6 +421,6 @@ def training_due_curved(model, state):  # type: ignore[no-untyped-def]
 
 
 @implements(forget, AdaptiveCurves)
-def forget_curved(model, state, part, weight):  # type: ignore[no-untyped-def]
-    forget(model.linear, state.linear, part, weight)
-    forget(model.curved, state.curved, part, weight)
+def forget_curved(model, state, weight):  # type: ignore[no-untyped-def]
+    forget(model.linear, state.linear, weight)
+    forget(model.curved, state.curved, weight)

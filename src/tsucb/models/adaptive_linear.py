@@ -78,7 +78,7 @@ from tsucb.models.empirical_bayes import (
 from tsucb.models.model import belief, forget, predicted_belief, update
 from tsucb.models.random_effects import NORMAL, effects, relative_variance, shape_of
 from tsucb.models.regressions import (
-    Regressions,
+    Rows,
     evidence,
     learn,
     predict,
@@ -120,7 +120,7 @@ class AdaptiveState(LinearLearned):
     above: Floats = sums("arm", least=0.0)  # weight of the rewards above the lowest
     kind: Floats = array(least=0.0, most=2.0)  # of rewards, and m; see `random_effects`
     level: Floats = array()
-    regressions: Regressions = nested(Regressions)
+    regressions: Rows = nested(Rows)
 
     @property
     def pulls(self) -> Integers:
@@ -514,12 +514,13 @@ def note_range(state, arm, y):  # type: ignore[no-untyped-def]
 
 
 @implements(forget, AdaptiveLinear)
-def forget_adaptive(model, state, part, weight):  # type: ignore[no-untyped-def]
-    """Let the sums of one arm fade; the prior stays, as it is learned from what remains.
+def forget_adaptive(model, state, weight):  # type: ignore[no-untyped-def]
+    """Let the sums of all arms fade; the prior stays, as it is learned from what remains.
 
-    Until the next refresh, where that is exact, the covariance is divided by the weight.
+    Until the next refresh, where that is exact, covariances are divided by the weight.
     """
-    fade_arm(state, part, weight)
-    state.regressions.information[part] *= weight
-    state.regressions.pulls[part] *= weight
-    widen(state.regressions, part, 1.0 / np.sqrt(weight))
+    for arm in range(state.regressions.pulls.size):
+        fade_arm(state, arm, weight)
+        state.regressions.information[arm] *= weight
+        state.regressions.pulls[arm] *= weight
+        widen(state.regressions, arm, 1.0 / np.sqrt(weight))

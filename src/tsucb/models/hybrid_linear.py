@@ -175,7 +175,6 @@ class HybridLinear(LearnedPrior):
     """
 
     state = HybridState
-    shares_parameters = True
     merges = True
     largest = 1e20  # squares of products of two features are finite
 
@@ -531,7 +530,7 @@ def refresh_due(model, state):  # type: ignore[no-untyped-def]
 
 
 @implements(forget, HybridLinear)
-def forget_hybrid(model, state, part, weight):  # type: ignore[no-untyped-def]
+def forget_hybrid(model, state, weight):  # type: ignore[no-untyped-def]
     """Let all sums fade; the prior stays, as it is learned from what remains.
 
     Until the next refresh, where that is exact, covariances are divided by what is left.

@@ -55,7 +55,6 @@ class Linear(GaussianPrior):
     """
 
     state = LinearState
-    shares_parameters = True
 
     features: Count
     noise: Positive = 1.0
@@ -100,7 +99,7 @@ def update_linear(model, state, context, arm, reward):  # type: ignore[no-untype
 
 
 @implements(forget, Linear)
-def forget_linear(model, state, part, weight):  # type: ignore[no-untyped-def]
+def forget_linear(model, state, weight):  # type: ignore[no-untyped-def]
     observe_prior(state.theta, 0, weight, model.prior_root, model.prior_mean)
     for a in range(state.pulls.size):
         state.pulls[a] *= weight

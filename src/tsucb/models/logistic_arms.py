@@ -44,7 +44,7 @@ from tsucb.models.empirical_bayes import (
     survey,
 )
 from tsucb.models.model import belief, forget, update
-from tsucb.models.regressions import Regressions, evidence, learn, predict, widen
+from tsucb.models.regressions import Rows, evidence, learn, predict, widen
 from tsucb.models.state import array, fade_arm, nested, sums
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.logistic import after_click, most_likely_after_click
@@ -82,7 +82,7 @@ class LogisticState(Learned):
     totals: Floats = sums("coefficient")  # Σ z
     squares: Floats = sums("coefficient", least=0.0)  # Σ z²
     clicks: Floats = sums("arm", least=0.0)  # Σ rewards
-    regressions: Regressions = nested(Regressions)
+    regressions: Rows = nested(Rows)
 
     @property
     def pulls(self) -> Integers:
@@ -296,21 +296,22 @@ def update_logistic(model, state, context, arm, reward):  # type: ignore[no-unty
 
 
 @implements(forget, LogisticArms)
-def forget_logistic(model, state, part, weight):  # type: ignore[no-untyped-def]
-    """Let the sums of one arm fade; the prior stays, as it is learned from what remains.
+def forget_logistic(model, state, weight):  # type: ignore[no-untyped-def]
+    """Let the sums of all arms fade; the prior stays, as it is learned from what remains.
 
-    Until it is learned again, where that is exact, the covariance is divided by the weight.
+    Until it is learned again, where that is exact, covariances are divided by the weight.
     """
-    arms, seen = state.regressions, state.totals[0]
-    if arms.pulls[part] == 0.0:
-        return
-    # Mean and variance of the features stay, and count for fewer contexts.
-    kept = weight * arms.pulls[part]
-    left = max(seen - arms.pulls[part] + kept, kept) / seen
-    fade_arm(state, part, weight)
-    for i in range(state.totals.size):
-        state.totals[i] *= left
-        state.squares[i] *= left
-    arms.information[part] *= weight
-    arms.pulls[part] *= weight
-    widen(arms, part, 1.0 / np.sqrt(weight))
+    arms = state.regressions
+    for k in range(arms.pulls.size):
+        if arms.pulls[k] == 0.0:
+            continue
+        # Mean and variance of the features stay, and count for fewer contexts.
+        seen, kept = state.totals[0], weight * arms.pulls[k]
+        left = max(seen - arms.pulls[k] + kept, kept) / seen
+        fade_arm(state, k, weight)
+        for i in range(state.totals.size):
+            state.totals[i] *= left
+            state.squares[i] *= left
+        arms.information[k] *= weight
+        arms.pulls[k] *= weight
+        widen(arms, k, 1.0 / np.sqrt(weight))

@@ -6,6 +6,7 @@ the processor with uvicorn and msgspec alone, 68 with Starlette, 190 with FastAP
 """
 
 import asyncio
+import functools
 import logging
 import os
 import time
@@ -265,15 +266,19 @@ class Application:
         self.service, self.options, self._monotonic = service, options, monotonic
         self.door = Door(options.most_requests, options.most_connections)
         self.registry = CollectorRegistry()
-        self._answers = Counter(
+        answers = Counter(
             "tsucb_answers", "Requests answered.", ["protocol", "status"], registry=self.registry
         )
-        self._seconds = Histogram(
+        seconds = Histogram(
             "tsucb_answer_seconds", "Time from a whole request to its answer.",
             ["protocol", "operation"], buckets=BUCKETS, registry=self.registry,
         )  # fmt: skip
-        # To find the child of some labels takes longer than to count.
-        self._counters: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        # To find the counter of some labels takes 3 µs, to count 0.6.
+        self._counters = functools.cache(
+            lambda protocol, operation, status: (
+                answers.labels(protocol, status), seconds.labels(protocol, operation)
+            )
+        )  # fmt: skip
         ProcessCollector(namespace="tsucb", registry=self.registry)
         self.registry.register(ServiceMetrics(service, self.door))
         self.rates = Rates(options.rate, monotonic)
@@ -292,9 +297,6 @@ class Application:
         """See the specification of ASGI."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
-            return
-        if scope["type"] != "http":
-            await send({"type": "websocket.close", "code": 1000})
             return
         try:
             answer = await self.answer(scope, receive)
@@ -346,13 +348,9 @@ class Application:
         """Count an answer for Prometheus."""
         protocol = path[0] if path[0] in self.protocols else "page"
         operation = path[-1] if path[-1] in TIMED else "other"
-        found = self._counters.get((protocol, operation, status))
-        if found is None:
-            count = self._answers.labels(protocol, str(status))
-            found = count, self._seconds.labels(protocol, operation)
-            self._counters[protocol, operation, status] = found
-        found[0].inc()
-        found[1].observe(seconds)
+        count, time = self._counters(protocol, operation, status)
+        count.inc()
+        time.observe(seconds)
 
     def _check_room(self, reward: bool, counted: bool) -> None:
         """Raise an error if the service has not started, or there are too many requests."""
