@@ -438,7 +438,7 @@ def test_events_can_be_followed(drinks):
 def test_the_rules_for_alerts_use_metrics_that_there_are(drinks):
     client = client_of(drinks)
     client.reward(client.decide({"n": 1}, ["tea", "milk"]).id, 1.0)
-    drinks.service.alerts["clock"] = "the clock of this machine is off"
+    drinks.service.alerts["event 1"] = "event 1 is set aside"  # the clock is looked at again
     headers = {"authorization": f"Bearer {drinks.server_key}"}
     text = httpx.get(f"{drinks.url}/metrics", headers=headers, timeout=PATIENCE).text
     rules = (Path(__file__).parents[2] / "deploy" / "alerts.yml").read_text()
