@@ -83,7 +83,7 @@ class World:
         return (self.rng.random(means.shape) < means).astype(float)
 
 
-def given(model: Any, x: Floats, arms: int) -> Any:
+def contexts_for(model: Any, x: Floats, arms: int) -> Any:
     """Return contexts (N, d) as the model takes them."""
     if isinstance(model, tsucb.HybridLinear):
         return np.repeat(x[:, None, :], arms, axis=1)
@@ -94,7 +94,7 @@ def given(model: Any, x: Floats, arms: int) -> Any:
 
 def at_each(model: Any, x: Floats, arms: int) -> list[Any]:
     """Return the contexts one by one, None where there are no features."""
-    rows = given(model, x, arms)
+    rows = contexts_for(model, x, arms)
     return [None] * len(x) if rows is None else list(rows)
 
 
@@ -125,7 +125,7 @@ def play_uniform(model: Any, state: Any, world: World, steps: int) -> None:
     arms, features = world.own.size, len(world.slopes)
     x, pulled = world.rng.normal(size=(steps, features)), world.rng.integers(arms, size=steps)
     means = world.means(x)[np.arange(steps), pulled]
-    model.update(state, given(model, x, arms), pulled, world.rewards(means))
+    model.update(state, contexts_for(model, x, arms), pulled, world.rewards(means))
 
 
 def play_own(model: Any, state: Any, world: World, steps: int, policy: Any, batch: int) -> None:
@@ -136,7 +136,7 @@ def play_own(model: Any, state: Any, world: World, steps: int, policy: Any, batc
             belief = model.belief(state, row, rng=world.rng)
             pulled[n] = policy.choose(belief, world.rng).arm
         rewards = world.rewards(world.means(x)[np.arange(batch), pulled])
-        model.update(state, given(model, x, world.own.size), pulled, rewards)
+        model.update(state, contexts_for(model, x, world.own.size), pulled, rewards)
 
 
 class Cell(NamedTuple):
@@ -190,17 +190,8 @@ def cells() -> Iterator[Cell]:
         for kind in KINDS:
             for arms in RUNS:
                 yield Cell(tsucb.AdaptiveLinear(features), kind, features, arms)
-                if features:
-                    yield Cell(tsucb.AdaptiveCurves(features), kind, features, arms)
                 if kind in CLICKS and features < max(FEATURES):
                     yield Cell(tsucb.LogisticArms(features), kind, features, arms)
-    for features in (0, 3):
-        default = tsucb.AdaptiveCurves(features)
-        for kind in ("normal", "clicks 1 %", "clicks 5 %", "revenue", "counts"):
-            for arms in RUNS:
-                yield Cell(default, kind, features, arms, "own", (20, 100, 1_000))
-            for arms in (2, 10):
-                yield Cell(default, kind, features, arms, "batches", (2_000, 10_000))
     for arms in RUNS:
         for kind in CLICKS:
             yield Cell(tsucb.BernoulliArms(), kind, 0, arms)
@@ -209,12 +200,23 @@ def cells() -> Iterator[Cell]:
         for features in (3, 30):
             yield Cell(tsucb.ContextualLinear(features + 1), CENTRED, features, arms)
             yield Cell(tsucb.NIGLinear(features + 1), CENTRED, features, arms)
-            yield Cell(tsucb.HybridLinear(0, features), "normal", features, arms)
+        few = (20, 100, 1_000)
+        if arms < max(RUNS):
+            yield Cell(tsucb.HybridLinear(0, 3), "normal", 3, arms, times=few)
     from sklearn.linear_model import Ridge
 
     for arms in (2, 10):
-        few = (20, 100, 1_000)
         yield Cell(tsucb.Ensemble(Ridge(), features=3), "normal", 3, arms, times=few)
+    for features in (0, 3):
+        default = tsucb.AdaptiveCurves(features)
+        for kind in ("normal", "clicks 1 %", "clicks 5 %", "revenue", "counts"):
+            for arms in RUNS:
+                yield Cell(default, kind, features, arms, "own", (20, 100, 1_000))
+            for arms in (2, 10):
+                yield Cell(default, kind, features, arms, "batches", (2_000, 10_000))
+    for kind in KINDS:
+        for arms in RUNS:
+            yield Cell(tsucb.AdaptiveCurves(3), kind, 3, arms)
 
 
 def measure(out: Path) -> pd.DataFrame:

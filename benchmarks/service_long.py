@@ -61,7 +61,9 @@ async def fill(folder: Path, events: int, arms: int, features: int) -> None:
         id, key = service.new_id(), f"request {number}"
         if rng.random() < REWARDED:
             heapq.heappush(due, (now[0] + rng.random() * WAIT * 0.9, id))
-        return Decided(now[0], id, contexts[place], picks[place], *loop.rule_names, key=key)
+        return Decided(
+            now[0], id, contexts[place], picks[place], *loop.settings.rule_names(), key=key
+        )
 
     visits, marks = 0, [events * (n + 1) // LINES for n in range(LINES)]
     while marks:

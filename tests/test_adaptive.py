@@ -12,7 +12,7 @@ from tsucb.models.structure import leaves
 
 
 def problem(seed, arms=4, features=3, steps=150):
-    """Contexts, and the reward of every arm at every step."""
+    """Return contexts, and the reward of every arm at every step."""
     rng = np.random.default_rng(seed)
     contexts = rng.normal(size=(steps, features))
     slopes = rng.normal(size=(features, arms))
@@ -22,7 +22,7 @@ def problem(seed, arms=4, features=3, steps=150):
 
 
 def decisions(contexts, rewards):
-    """What an agent with nothing set plays."""
+    """Return the arms that an agent with nothing set plays."""
     agent = tsucb.Agent(range(rewards.shape[1]), contexts.shape[1], seed=0)
     played = []
     for x, row in zip(contexts, rewards, strict=True):
@@ -64,7 +64,7 @@ def test_every_arm_is_tried_while_all_rewards_are_equal(features):
 
 
 def awkward(name, rng, steps=300):
-    """Contexts and rewards that upset estimates of scale."""
+    """Return contexts and rewards that upset estimates of scale."""
     x = rng.normal(size=(steps, 12))
     y = x[:, 0] + 0.1 * rng.normal(size=steps)
     match name:
@@ -226,7 +226,7 @@ def test_on_raw_features_it_beats_a_fixed_prior():
 
 
 def log_evidence(logarithms, state, x, arms, y):
-    """The marginal likelihood of (τ₀², τ², ω²), by a dense solve over b and what arms own."""
+    """Return the log evidence of (τ₀², τ², ω²), by a dense solve over b and the arms' own parts."""
     levels, slopes, common = np.exp(logarithms)
     count, p, relevance = state.weights.size, x.shape[1], state.relevance[1:]
     own, shared = np.append(levels, slopes * relevance), np.append(1.0, common * relevance)

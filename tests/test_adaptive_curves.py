@@ -17,7 +17,7 @@ Floats = Any
 
 
 def xor(seed: int, steps: int) -> tuple[Floats, Floats]:
-    """Contexts of two features, and two arms that pay 1 where their signs agree, or differ."""
+    """Return contexts of two features, and rewards of an arm for equal and one for unlike signs."""
     random = rng(seed)
     contexts = random.uniform(-1.0, 1.0, (steps, 2))
     agree = contexts[:, 0] * contexts[:, 1] > 0
@@ -25,7 +25,7 @@ def xor(seed: int, steps: int) -> tuple[Floats, Floats]:
 
 
 def linear(seed: int, steps: int, arms: int = 4, features: int = 3) -> tuple[Floats, Floats]:
-    """Contexts, and arms that pay a linear function of them with noise."""
+    """Return contexts, and arms that pay a linear function of them with noise."""
     random = rng(seed)
     contexts, slopes = (
         random.standard_normal((steps, features)),

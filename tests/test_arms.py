@@ -19,7 +19,7 @@ NEWS = {
 
 
 def reader(seed: int = 0, **settings: Any) -> tsucb.Agent:
-    """An agent that has seen some readers of the news."""
+    """Return an agent that has seen some readers of the news."""
     agent = tsucb.Agent(seed=seed, **settings)
     for i, (user, name) in enumerate(itertools.product(["Tom", "Anna"] * 6, NEWS)):
         liked = (user == "Tom") == (name == "n1")
@@ -204,7 +204,7 @@ def test_lists_are_choices_without_replacement(agent: Any) -> None:
 
 
 def check_place(ranking: Any, place: int, decision: Any) -> None:
-    """A place was filled as a decision among the arms that were left, and for the same reason."""
+    """Check that a place was filled like a decision among the arms left, for the same reason."""
     assert ranking.arms[place] == decision.arm
     one, other = ranking.explain(place), decision.explain()
     assert one.arms == other.arms

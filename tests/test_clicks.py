@@ -109,7 +109,7 @@ def test_quantiles_are_exact():
 
 
 def clicked(rates, n, seed):
-    """Clicks on arms in turn, without context."""
+    """Return clicks on arms in turn, without context."""
     rng = np.random.default_rng(seed)
     arms = np.arange(n) % len(rates)
     return arms, (rng.random(n) < np.array(rates)[arms]).astype(float)
@@ -134,7 +134,7 @@ def test_the_posterior_of_a_rate_is_close_to_the_exact_one(laplace):
 
 
 def solved(state, x, arm):
-    """Mean and covariance of an arm's coefficients on z, from the sums and the prior.
+    """Return mean and covariance of an arm's coefficients on z, from the sums and the prior.
 
     Those on the standardised z̃ = A z are β̃ with β = Aᵀβ̃, and β̃ ~ N((b, 0, …), diag(τ₀², τ², …)).
     """
@@ -171,7 +171,7 @@ def test_without_features_the_posterior_is_that_of_clicks_and_pulls():
             return odds - (x - state.level[0]) ** 2 / (2 * level)
 
         def moment(power, mean=mean, std=std, log_density=log_density):
-            """The integral over ten standard deviations to each side, in their unit."""
+            """Return the integral over ten standard deviations to each side, in their unit."""
 
             def part(z):
                 return z**power * np.exp(log_density(mean + std * z) - log_density(mean))

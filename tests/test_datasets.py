@@ -24,7 +24,7 @@ needs_data = pytest.mark.skipif(
 
 
 def census_lines(rows: int) -> list[str]:
-    """A header of 69 names, and rows with 2 answers to most questions and 9 occupations."""
+    """Return a header of 69 names, and rows with 2 answers to most questions and 9 occupations."""
     names = ["caseid", *(f"i{k}" for k in range(67)), "dOccup"]
     body = [
         [str(10_000 + i), *(str((i + k) % 2) for k in range(67)), str(i % 9)] for i in range(rows)
@@ -97,7 +97,7 @@ SHAPES = {  # rows, features, arms of these small files
 
 
 def write(folder: Path, name: str, compress: bool = False) -> Path:
-    """The small files of a dataset, in a subfolder with its name."""
+    """Write the small files of a dataset to a subfolder with its name."""
     (folder / name).mkdir(parents=True, exist_ok=True)
     for file, lines in CONTENT[name].items():
         text = "\n".join(lines).encode() + b"\n"
@@ -162,7 +162,7 @@ def test_financial_contexts_are_raw(tmp_path: Path) -> None:
 
 
 def steps(bandit, count: int, seed: int = 0):  # type: ignore[no-untyped-def]
-    """The world of a run, and copies of context, means and available arms of its first steps."""
+    """Yield the world of a run, and copies of context and means, at each of its first steps."""
     rng = np.random.default_rng(seed)
     world = bandit.begin(rng)
     for step in range(1, count + 1):

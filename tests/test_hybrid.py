@@ -15,7 +15,7 @@ ARMS = 6
 def problem(
     model: tsucb.HybridLinear, steps: int, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Matrices of rows, arms, and rewards that the model could have produced."""
+    """Return matrices of rows, arms, and rewards that the model could have produced."""
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(ARMS, model.features)) * 3 + 7
     x = rng.normal(size=(steps, 1, model.context)) - 2
@@ -51,11 +51,11 @@ class Dense:
         self.noise = spread * state.noise[0]
 
     def weight(self, count: int) -> np.ndarray:
-        """Of so many rewards, the last being 1."""
+        """Return the weights of `count` rewards, the last being 1."""
         return self.keep ** np.arange(count)[::-1]
 
     def design(self, rows: np.ndarray, arms: np.ndarray) -> np.ndarray:
-        """One line of all coefficients' factors per row."""
+        """Return one line of all coefficients' factors per row."""
         x = (rows - self.centre) / self.scale
         c, q = self.model.context, self.model.own_count
         crossed = np.einsum("ni,nj->nij", x[:, :c], x[:, c:]).reshape(len(x), -1)
@@ -83,7 +83,7 @@ class Dense:
         self.covariance = self.covariance - np.outer(gain, design @ self.covariance)
 
     def belief(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Means and covariances of all arms' mean rewards."""
+        """Return means and covariances of all arms' mean rewards."""
         design = self.design(rows, np.arange(ARMS))
         return self.level + design @ self.mean, design @ self.covariance @ design.T
 
@@ -115,7 +115,7 @@ def test_belief_is_that_of_a_dense_regression(model: tsucb.HybridLinear) -> None
 
 
 def check(belief: tsucb.Belief, dense: Dense, rows: np.ndarray) -> None:
-    """The same means and covariances."""
+    """Check that means and covariances are the same."""
     mean, covariance = dense.belief(rows)
     np.testing.assert_allclose(belief.mean, mean, rtol=1e-7)
     found = belief.law.factor @ belief.law.factor.T + np.diag(belief.law.own**2)

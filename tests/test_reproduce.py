@@ -585,7 +585,7 @@ def test_cells_priors_and_seeds_change_the_numbers():
 
 
 def invented_rows(percent: dict[str, float], runs: int = 3) -> pd.DataFrame:
-    """Rows in which every policy has the given share of the regret of TS in all 25 cells."""
+    """Return rows in which every policy has the given share of the regret of TS in all 25 cells."""
     rng = np.random.default_rng(0)
     rows = []
     for arms, noise in INSTANCES:
@@ -599,7 +599,7 @@ def invented_rows(percent: dict[str, float], runs: int = 3) -> pd.DataFrame:
 
 
 def section_4_1_1(rows, cells, policies):
-    """The claims of Figure 1 for the first cells."""
+    """Return the claims of Figure 1 for the first cells."""
     experiment = Figure1(runs=2, policies=policies, instances=INSTANCES[:cells])
     return experiment.claims(rows, rows)
 

@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -417,3 +418,28 @@ def test_the_asynchronous_client(drinks):
 
     assert public(AsyncClient) == public(Client)
     asyncio.run(main())
+
+
+def test_a_decision_passes_few_modules(tmp_path, clock):
+    """22 at most, counted by the functions that run while one request is answered."""
+    seen, watching = set[str](), threading.Event()
+
+    def watch(frame: Any, event: str, _: Any) -> None:
+        if watching.is_set() and event == "call":
+            seen.add(frame.f_globals.get("__name__", ""))
+
+    threading.setprofile(watch)  # of threads that are started from now on
+    try:
+        with served(tmp_path, clock) as found:
+            found.event_loop.call_soon_threadsafe(found.service.upkeep.ticking.cancel)
+            with Client(found.url, loop=LOOP, key=found.keys["decide"]) as client:
+                for n in range(3):
+                    if n == 2:
+                        watching.set()
+                    client.decide({"hour": 9}, ["tea", "milk"])
+                watching.clear()
+    finally:
+        threading.setprofile(None)
+    passed = {name for name in seen if name.startswith("tsucb.")} - {"tsucb.service.client"}
+    assert {"tsucb.service.service", "tsucb.agent.learner", "tsucb.service.sqlite"} <= passed
+    assert len(passed) <= 22, sorted(passed)

@@ -77,10 +77,10 @@ class Knowledge:
         self.everyone: Offer | None = None  # all arms, once they were asked for
         self.width = sum(model.context_shape(1)[-1:])  # of a row
         self.names: dict[int, Arm] = {column: name for name, column in self.arms.items()}
-        # Changes of rewards that the model has noticed, with the names of the arms.
+        # Changes of rewards, with the names of the arms, if the model is one that notices any.
         self.noticed = tuple(
             change._replace(arm=None if change.arm is None else self.names.get(int(change.arm)))
-            for change in model.changes(state)
+            for change in getattr(model, "changes", lambda _: [])(state)
             if change.arm is None or change.arm in self.names
         )
         self.machine: Any = None  # what decides and learns, bound to all this, once it is made

@@ -28,7 +28,6 @@ from numpy.typing import ArrayLike
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import LARGEST, flush_tiny, whole_number, within
 from tsucb.compiler import compiled, generic, hook, implements, run
-from tsucb.models.change import NoticedChange
 from tsucb.models.state import Places, State, fade_arm
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.record import Record
@@ -104,7 +103,7 @@ class Model(Record):
         if "state" in vars(cls) and cls.state.is_all_sums():
             implements(forget, cls)(forget_sums)
 
-    # --- what a model may say of itself ---
+    # --- what a model may say of itself, at most twelve methods ---
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of the axes of its state, but for the arms."""
@@ -147,10 +146,6 @@ class Model(Record):
         """Return mean and standard deviation of every parameter of an arm."""
         mean, std = state.coefficients(arm)
         return mean, std
-
-    def changes(self, state: Any) -> list[NoticedChange]:
-        """Return the last changes that were noticed, the oldest first; none by default."""
-        return []
 
     def parameter_names(self, features: Sequence[str]) -> Sequence[str]:
         """Return the names of an arm's parameters, given those of the features."""

@@ -165,11 +165,6 @@ def natural(state: Regressions, arm: Any) -> tuple[Floats, Floats]:
     return precision, precision @ mean
 
 
-def laid_out(lanes: bool, mean: Any, root: Any) -> tuple[Any, Any]:
-    """Return means (K, d) and roots (K, d, d), of NumPy or JAX, as `Lanes` or `Rows` have them."""
-    return (mean.T, root.transpose(1, 2, 0)) if lanes else (mean, root)
-
-
 @hook
 def predict(state: Any, context: Floats, arms: Integers) -> tuple[Floats, Floats]:
     """The given arms' expected rewards at the context, and their standard deviations."""

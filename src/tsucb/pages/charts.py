@@ -175,8 +175,8 @@ def shares(
         shapes.append(Shape("area", number % COLOURS, frame.through(way) + "Z"))
         below = above
     percent = frame.upwards(lambda value: f"{100 * value:.0f} %")
-    y_label = "share of decisions"
-    return Chart(what, shapes, frame.across(text), percent, x_label, y_label, list(names))
+    labels = x_label, "share of decisions"
+    return Chart(what, shapes, frame.across(text), percent, *labels, list(names))
 
 
 def dots(points: Sequence[Point], what: str, x_label: str, y_label: str) -> Chart | None:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # Paper, ink and lines, matched by the style sheet of the report.
 PALETTES = {
-    "light": {"paper": "#ffffff", "ink": "#1c2126", "line": "#c9ced4"},
-    "dark": {"paper": "#15181c", "ink": "#e4e7ea", "line": "#454c54"},
+    "light": ("#ffffff", "#1c2126", "#c9ced4"),
+    "dark": ("#15181c", "#e4e7ea", "#454c54"),
 }
 # The palette of Okabe and Ito, which colour-blind readers can tell apart; the line styles carry
 # the same distinction into print.
@@ -64,11 +64,9 @@ class Figure(NamedTuple):
 
 def picture(figure: Figure, palette: str, narrow: bool, ending: str) -> bytes:
     """Return a figure as a file, the same bytes every time."""
-    sink = io.BytesIO()
+    sink, metadata = io.BytesIO(), {"Date": None} if ending == "svg" else None
     with theme(palette):
-        figure.draw(narrow).savefig(
-            sink, format=ending, dpi=160, metadata={"Date": None} if ending == "svg" else None
-        )
+        figure.draw(narrow).savefig(sink, format=ending, dpi=160, metadata=metadata)
     return sink.getvalue()
 
 
@@ -87,33 +85,23 @@ def theme(name: str) -> Iterator[None]:
     require("plots", "matplotlib")
     import matplotlib
 
-    colours = PALETTES[name]
-    paper, ink, line = colours["paper"], colours["ink"], colours["line"]
+    paper, ink, line = PALETTES[name]
     settings: Any = {
-        "figure.facecolor": paper,
-        "savefig.facecolor": paper,
-        "axes.facecolor": paper,
-        "axes.edgecolor": line,
-        "axes.labelcolor": ink,
+        **dict.fromkeys(("figure.facecolor", "savefig.facecolor", "axes.facecolor"), paper),
+        **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), ink),
+        **dict.fromkeys(("axes.edgecolor", "grid.color"), line),
+        **dict.fromkeys(("axes.labelsize", "font.size"), 9),
+        **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 8),
         "axes.grid": True,
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.titlesize": 10,
         "axes.titlelocation": "left",
         "axes.titleweight": "bold",
-        "axes.labelsize": 9,
-        "grid.color": line,
         "grid.linewidth": 0.5,
         "grid.alpha": 0.6,
-        "text.color": ink,
-        "xtick.color": ink,
-        "ytick.color": ink,
-        "xtick.labelsize": 8,
-        "ytick.labelsize": 8,
         "legend.frameon": False,
-        "legend.fontsize": 8,
         "lines.linewidth": 1.5,
-        "font.size": 9,
         "font.family": "DejaVu Sans",  # comes with matplotlib: the same picture everywhere
         "svg.hashsalt": "tsucb",  # the same file every time
         "svg.fonttype": "path",

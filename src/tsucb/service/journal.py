@@ -66,12 +66,8 @@ class Submission(NamedTuple):
             self.future.set_result((known, erased))
 
 
-class Flushed(NamedTuple):
-    """What is durable now: what others wrote up to a position, then a change of this server."""
-
-    written: Written
-    news: Any  # what `catch_up` returned
-    until: int
+# What is durable now: a change of this server, after what others wrote up to a position.
+Flushed = tuple[Written, Any, int]
 
 
 class Journal:
@@ -181,7 +177,7 @@ class Journal:
         until = fresh[0] - 1 if fresh else self._store.last()
         news = self._catch_up(self._delivered, until) if until > self._delivered else None
         self._delivered = max([self._delivered, until, *fresh[-1:]])
-        return Flushed(written, news, until)
+        return written, news, until
 
     def _settle(self, batch: list[Submission], flushed: Flushed) -> None:
         """Fold what is durable, and tell whoever waits for it."""
@@ -189,12 +185,12 @@ class Journal:
         self.failed = self.failed and not (changes or self._store.shared)
         self.commits += bool(changes)
         rows = [row for change in changes for row in change.rows]
-        places, erased = flushed.written
+        (places, erased), news, until = flushed
         places = places or [Place(0, False)] * len(rows)  # what erases nothing appends nothing
         numbers, happened = [row.loop for row in rows], [e for each in batch for e in each.events]
         try:
             entries = zip(places, numbers, happened, strict=True)
-            outcomes = self._deliver(flushed.news, flushed.until, entries)
+            outcomes = self._deliver(news, until, entries)
         except Exception as error:
             self._refuse(batch, error)
         else:

@@ -86,12 +86,6 @@ class Loop:
         self.growing = False  # whether a decision on its way to the log makes the model a slow one
         self._deadlines: list[tuple[float, int, str]] = []
 
-    @property
-    def rule_names(self) -> tuple[str, str]:
-        """The names of the policy and of its target."""
-        rule = self.settings.rule()
-        return rule.name, rule.target_name
-
     # Deciding
 
     def is_held(self, person: str | None) -> bool:

@@ -259,7 +259,7 @@ async def estimates(call: Call) -> Any:
         raise ValueError(f"there is no arm {unknown[0]!r}" if unknown else "there are no arms")
     context = flatten(asked.context)
     pick = await call.service.look(loop, partial(loop.propose, context, arms))
-    event = Decided(0.0, "", context, [pick], *loop.rule_names)
+    event = Decided(0.0, "", context, [pick], *loop.settings.rule_names())
     rows = event.described(pick)["arms"]
     return {"arms": [{k: v for k, v in row.items() if k != "probability"} for row in rows]}
 

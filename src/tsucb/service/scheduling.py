@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from tsucb.service.errors import Problem
+
 log = logging.getLogger("tsucb.service")
 
 Found = TypeVar("Found")
@@ -83,7 +85,7 @@ class Turns:
     def __init__(self) -> None:
         self._queues: dict[int, deque[tuple[Callable[[], Any], asyncio.Future[Any]]]] = {}
         self._draining: set[asyncio.Task[None]] = set()
-        self.working: set[asyncio.Task[None]] = set()  # what `begin` has begun
+        self.working: set[asyncio.Task[Any]] = set()  # what `begin` has begun
         self._threads = ThreadPoolExecutor(LOOP_THREADS, "loop")
         self._background = ThreadPoolExecutor(BACKGROUND_THREADS, "background")
         self._readers = ThreadPoolExecutor(READING_THREADS, "reader")
@@ -139,23 +141,26 @@ class Turns:
         running = asyncio.get_running_loop()
         return await running.run_in_executor(self._readers, function, *arguments)
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    def begin(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Begin something for which nobody waits."""
         task = asyncio.get_running_loop().create_task(work)
         self.working.add(task)
         task.add_done_callback(self._done)
         return task
 
-    def _done(self, task: "asyncio.Task[None]") -> None:
+    def _done(self, task: "asyncio.Task[Any]") -> None:
         self.working.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Problem):  # the store is away, or the loop is gone
+            log.warning("work in the background was put off: %s", error)
+        elif error is not None:
             log.error("work in the background failed: %s", error, exc_info=error)
 
     async def cancel(self) -> None:
         """Cancel whatever was begun."""
         for task in list(self.working):
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
+            with contextlib.suppress(asyncio.CancelledError, Problem):
                 await task
 
     async def finish(self) -> None:

@@ -330,8 +330,9 @@ class Service:
         elif key is None:
             key = self.new_id()  # ids may be used again, and writing this one may be repeated
         event = Decided(
-            self.clock(), id, context, picks, *loop.rule_names, asked.deferred, key, asked.person,
-            asked.arm_features, ranked_arms(offered, picks[0]) if asked.ranked else None, held,
+            self.clock(), id, context, picks, *loop.settings.rule_names(), asked.deferred, key,
+            asked.person, asked.arm_features,
+            ranked_arms(offered, picks[0]) if asked.ranked else None, held,
         )  # fmt: skip
         # Without the store nobody knows whether another server decided by an id of the client's.
         (outcome,) = await self.ledger.append(loop, event, spooled=asked.id is None)

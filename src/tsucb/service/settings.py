@@ -199,7 +199,11 @@ class LoopSettings(
 
     def rule(self) -> Any:
         """Return the policy, with its floor."""
-        return floored(self.policy, self.exploration)
+        return floored(self.policy, self.exploration)[0]
+
+    def rule_names(self) -> tuple[str, str]:
+        """Return the names of the policy and of its target."""
+        return floored(self.policy, self.exploration)[1]
 
     def learning_like(self, other: LoopSettings) -> LoopSettings:
         """Return these settings with the model, forgetting and categories of others."""
@@ -214,10 +218,11 @@ class LoopSettings(
 
 
 @lru_cache(1_000)  # as every decision asks for it
-def floored(name: str, exploration: float) -> Any:
-    """Return the policy of a name that plays any arm in this share of decisions."""
+def floored(name: str, exploration: float) -> tuple[Any, tuple[str, str]]:
+    """Return a policy that plays any arm in this share of decisions; its and its target's name."""
     policy = named_policy(name)
-    return Exploring(policy, exploration) if exploration else policy
+    rule: Any = Exploring(policy, exploration) if exploration else policy
+    return rule, (rule.name, rule.target_name)
 
 
 def changed(settings: LoopSettings, changes: dict[str, Any]) -> LoopSettings:

@@ -128,11 +128,12 @@ class Upkeep:
             await self._look()
 
     async def _look(self) -> None:
+        time = None
         if self.store.shared or self.ledger.journal.failed:
-            await self._follow()
+            time = await self._follow()
         loops = list(self.ledger.loops.values())
-        if not self.store.shared:
-            self.clock.follow(None, forward=not any(loop.waiting for loop in loops))
+        still = not any(loop.waiting for loop in loops)  # no wait would end early
+        self.clock.follow(time, forward=still or time is not None)
         self.watch_clock()
         now = self.clock()
         if not self.ledger.leading:
@@ -155,22 +156,10 @@ class Upkeep:
         pause = SNAPSHOT_SECONDS if news >= SOME_EVENTS else SNAPSHOT_HOURS
         is_due = news >= SNAPSHOT_EVENTS or (news and now - when >= pause)
         if is_due and not self.ledger.saving.locked():
-            self.turns.begin(self._store_due(loop))
+            self.turns.begin(self.ledger.store_snapshot(loop))
         if now - self.looked.get(loop.number, 0.0) >= RETENTION_SECONDS:
             self.looked[loop.number] = now
-            self.turns.begin(self._delete_due(loop))
-
-    async def _store_due(self, loop: Loop) -> None:
-        try:
-            await self.ledger.store_snapshot(loop)
-        except StoreError as error:
-            self.lose(error)
-        except (Overloaded, LookupError):  # later, then; or the loop is gone
-            pass
-
-    async def _delete_due(self, loop: Loop) -> None:
-        with contextlib.suppress(StoreError, ValueError, LookupError):  # the next look does it
-            await self.delete_old(loop)
+            self.turns.begin(self.delete_old(loop))
 
     def watch_clock(self) -> None:
         """Alert if the clock of this machine is wrong."""
@@ -182,14 +171,13 @@ class Upkeep:
 
     # Several servers
 
-    async def _follow(self) -> None:
-        """Take in what other servers did, and write what could not be written before."""
+    async def _follow(self) -> float | None:
+        """Take in what other servers did, and write what could not be written before.
+
+        Return the time of the leader; None if this is the leader.
+        """
         ledger, store = self.ledger, self.store
         ledger.leading, time = await asyncio.to_thread(store.lead, self.clock())
-        if time is not None and not ledger.leading:
-            self.clock.follow(time, forward=True)
-        elif time is not None:
-            self.clock.follow(None, forward=not any(x.waiting for x in ledger.loops.values()))
         self.lag = await asyncio.to_thread(store.last) - ledger.position
         await ledger.journal.look()
         known = dict(ledger.loops)
@@ -202,6 +190,7 @@ class Upkeep:
             log.info("the store is back after %.0f s", self.clock() - self.lost)
             self.lost = None
         await self._write_spool()
+        return None if ledger.leading else time
 
     async def _write_spool(self) -> None:
         """Write the decisions that were made without the store."""
