@@ -190,17 +190,8 @@ def cells() -> Iterator[Cell]:
         for kind in KINDS:
             for arms in RUNS:
                 yield Cell(tsucb.AdaptiveLinear(features), kind, features, arms)
-                if features:
-                    yield Cell(tsucb.AdaptiveCurves(features), kind, features, arms)
                 if kind in CLICKS and features < max(FEATURES):
                     yield Cell(tsucb.LogisticArms(features), kind, features, arms)
-    for features in (0, 3):
-        default = tsucb.AdaptiveCurves(features)
-        for kind in ("normal", "clicks 1 %", "clicks 5 %", "revenue", "counts"):
-            for arms in RUNS:
-                yield Cell(default, kind, features, arms, "own", (20, 100, 1_000))
-            for arms in (2, 10):
-                yield Cell(default, kind, features, arms, "batches", (2_000, 10_000))
     for arms in RUNS:
         for kind in CLICKS:
             yield Cell(tsucb.BernoulliArms(), kind, 0, arms)
@@ -209,12 +200,23 @@ def cells() -> Iterator[Cell]:
         for features in (3, 30):
             yield Cell(tsucb.ContextualLinear(features + 1), CENTRED, features, arms)
             yield Cell(tsucb.NIGLinear(features + 1), CENTRED, features, arms)
-            yield Cell(tsucb.HybridLinear(0, features), "normal", features, arms)
+        few = (20, 100, 1_000)
+        if arms < max(RUNS):
+            yield Cell(tsucb.HybridLinear(0, 3), "normal", 3, arms, times=few)
     from sklearn.linear_model import Ridge
 
     for arms in (2, 10):
-        few = (20, 100, 1_000)
         yield Cell(tsucb.Ensemble(Ridge(), features=3), "normal", 3, arms, times=few)
+    for features in (0, 3):
+        default = tsucb.AdaptiveCurves(features)
+        for kind in ("normal", "clicks 1 %", "clicks 5 %", "revenue", "counts"):
+            for arms in RUNS:
+                yield Cell(default, kind, features, arms, "own", (20, 100, 1_000))
+            for arms in (2, 10):
+                yield Cell(default, kind, features, arms, "batches", (2_000, 10_000))
+    for kind in KINDS:
+        for arms in RUNS:
+            yield Cell(tsucb.AdaptiveCurves(3), kind, 3, arms)
 
 
 def measure(out: Path) -> pd.DataFrame:

@@ -233,7 +233,7 @@ def loop_page(call: Call, loop: Loop, view: views.LoopView, more: dict[str, Any]
 
     events = list(call.service.newest(loop, RECENT))
     try:
-        calibration = Live.of(recent_decisions(call.service, loop, RECENT)).calibration()
+        calibration = Live(recent_decisions(call.service, loop, RECENT)).calibration()
     except ValueError:  # no decisions yet
         calibration = None
     values = {"done": "", "wrong": "", "keys": None, "compared": None, "form": {}, **more}
