@@ -376,8 +376,8 @@ class Agent:
         'red'
         """
         learner, question = self._learner, None
-        # The common case by itself: all arms, and a vector that needs no reading.
-        shape = learner.reader.ready if arms is None else None
+        # The common case by itself: all arms, and a vector that needs no reading; all is compiled.
+        shape = learner.reader.ready if arms is None and learner.known.ready else None
         if type(context) is _ARRAY and context.dtype is _FLOAT and context.shape == shape:
             x = context.tobytes()
         else:

@@ -5,7 +5,21 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
+
+
+def check_interpreter() -> None:
+    """Raise ImportError in a subinterpreter, where Numba would wait for itself forever."""
+    for name in ("_interpreters", "_xxsubinterpreters"):  # of Python 3.13, and before
+        if find_spec(name) is not None:
+            interpreters = import_module(name)
+            if interpreters.get_current() != interpreters.get_main():
+                raise ImportError("agents cannot run in a subinterpreter; start a process instead")
+
+
+check_interpreter()
 
 
 class Guard:

@@ -343,12 +343,19 @@ class Learner:
             offer = known.offer([known_name(name, known.arms) for name in offered.names])
         return known, offer.checked()
 
-    def _with_strangers(self, known: Knowledge, names: tuple[Arm, ...]) -> tuple[Knowledge, Offer]:
-        """Return columns of arms that may not be known; those have columns of no arm."""
+    def _with_strangers(
+        self, known: Knowledge, names: tuple[Arm, ...], admitted: int = 1
+    ) -> tuple[Knowledge, Offer]:
+        """Return columns of arms that may not be known; those have columns of no arm.
+
+        At most `most_arms` are left once this many of the new ones are admitted.
+        """
         new = [name for name in names if name not in known.arms]
         columns = list(islice(known.free_columns(), len(new)))
-        if len(columns) < len(new):
-            known = self._roomier(known.changed(), names, len(new))
+        excess = len(known.arms) + min(admitted, len(new)) - self.most_arms
+        unoffered = len(known.arms) + len(new) - len(names)
+        if new and (len(columns) < len(new) or (excess > 0 and unoffered > 0)):
+            known = self._roomier(known.changed(), names, len(new), excess)
             columns = list(islice(known.free_columns(), len(new)))
         places = dict(zip(new, columns, strict=True))
         for name, column in places.items():
@@ -356,12 +363,13 @@ class Learner:
         columns = [places[name] if name in places else known.arms[name] for name in names]
         return known, Offer(names, np.array(columns, dtype=np.int64), known.policy)
 
-    def _roomier(self, known: Knowledge, names: tuple[Arm, ...], new: int) -> Knowledge:
+    def _roomier(
+        self, known: Knowledge, names: tuple[Arm, ...], new: int, excess: int
+    ) -> Knowledge:
         """Return knowledge with columns for new arms, if need be those of the longest unused."""
         for name in names:  # those that are offered stay
             if name in known.arms:
                 known.arms.move_to_end(name)
-        excess = len(known.arms) + new - self.most_arms
         spare = len(known.arms) - (len(names) - new)
         if excess > 0 and spare > 0:
             count = min(max(excess, spare // 10), spare)
@@ -371,7 +379,7 @@ class Learner:
 
     def admitted(self, known: Knowledge, names: tuple[Arm, ...]) -> tuple[Knowledge, Integers]:
         """Return the columns of arms that come with the decisions, after admitting new ones."""
-        known, offer = self._with_strangers(known, names)
+        known, offer = self._with_strangers(known, names, len(names))
         self.use(known, names, offer.columns)
         return known, offer.columns
 
@@ -402,7 +410,7 @@ class Learner:
         """
         offered = self.offered(arms)
         question = Question(context, arms, offered, self._read(context, offered, learn, many), many)
-        self.compile_ahead(question.reading, uses, "count", "learn", many=many)
+        self.compile_ahead(question.reading, uses, many=many)
         return question
 
     def _read(self, context: Context, offered: Offered, learn: bool, many: bool) -> Reading:
@@ -529,6 +537,7 @@ class Learner:
             rng, shape = np.random.default_rng(0), model.context_shape(2) or (0,)
             machine = few.machine = make_machine(few, rng, self.keep_beliefs)
             machine.long = sum(part.size for part in leaves(known.state)) >= LONG
+            functions = "decide", "count", "learn", *functions
             if many and not isinstance(machine, PlainMachine):
                 decide_many(few, np.zeros((1, *shape)), few.all_arms(), 0.0)
                 functions = "take_counts", *functions
