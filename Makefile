@@ -34,17 +34,17 @@ types: .venv/test ## type checker, strict
 	@$(BIN)/mypy
 
 unit: .venv/test ## the tests
-	@$(BIN)/python -m pytest -n auto
+	@$(BIN)/python -m pytest -n auto --dist worksteal
 
 coverage: .venv/test ## which lines the tests run, by module (compiled functions count as run when they are called in Python)
 	@$(PIP) install pytest-cov
-	@$(BIN)/python -m pytest -n auto --cov=tsucb --cov-report=term $(ARGS)
+	@$(BIN)/python -m pytest -n auto --dist worksteal --cov=tsucb --cov-report=term $(ARGS)
 
 lowest: ## the tests with the lowest dependencies, in a virtual environment of their own (PYTHON=python3.13 for another version)
 	@$(PYTHON) -m venv .venv/lowest
 	@.venv/lowest/bin/python -m pip --quiet install uv
 	@.venv/lowest/bin/uv pip install --quiet --python .venv/lowest --resolution lowest-direct --editable '.[test]'
-	@TSUCB_CACHE=$(CURDIR)/.venv/lowest/cache .venv/lowest/bin/python -m pytest -n auto -W ignore::DeprecationWarning $(ARGS)
+	@TSUCB_CACHE=$(CURDIR)/.venv/lowest/cache .venv/lowest/bin/python -m pytest -n auto --dist worksteal -W ignore::DeprecationWarning $(ARGS)
 
 lean: ## the size of a plain installation, and the time of its import
 	@rm -rf .venv/lean && $(PYTHON) -m venv .venv/lean
@@ -58,7 +58,7 @@ dist: .venv/test ## the wheel and the archive, checked, into dist/
 	@$(BIN)/python -m twine check --strict dist/*
 
 test-public: .venv/test ## the tests with Numba's own compiler, without the accelerator (slow)
-	@TSUCB_COMPILER=public TSUCB_CACHE=$(CURDIR)/.venv/public $(BIN)/python -m pytest -n auto
+	@TSUCB_COMPILER=public TSUCB_CACHE=$(CURDIR)/.venv/public $(BIN)/python -m pytest -n auto --dist worksteal
 
 stress: .venv/test ## threads, processes, evictions, logs, merges, interrupts and forged files (an hour)
 	@$(BIN)/python tests/stress.py 120
@@ -67,7 +67,7 @@ stress: .venv/test ## threads, processes, evictions, logs, merges, interrupts an
 	@$(BIN)/python tests/forgery.py 100000
 
 sanitize: .venv/test ## the tests with every index of compiled code checked (slow)
-	@NUMBA_BOUNDSCHECK=1 TSUCB_CACHE=$(CURDIR)/.venv/checked $(BIN)/python -m pytest -n auto
+	@NUMBA_BOUNDSCHECK=1 TSUCB_CACHE=$(CURDIR)/.venv/checked $(BIN)/python -m pytest -n auto --dist worksteal
 
 audit: .venv/test ## known vulnerabilities of all that is installed (asks a public database)
 	@$(PIP) install pip-audit

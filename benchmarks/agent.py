@@ -89,7 +89,7 @@ def peer_times(folder: Path) -> dict[str, float]:
     return rows
 
 
-def told(values: Any) -> str:
+def median_and_range(values: Any) -> str:
     return f"{np.median(values):8.2f} ({np.min(values):.2f} to {np.max(values):.2f})"
 
 
@@ -109,10 +109,12 @@ def main() -> None:
             times.setdefault(name, []).append(microseconds)
     print(f"choose + reward, K = 10, d = 10: median of {options.rounds} rounds (least to most)")
     for name, each in times.items():
-        print(f"  {name:55} {told(each)} µs")
+        print(f"  {name:55} {median_and_range(each)} µs")
         if name not in OURS:
             for own in OURS:
-                print(f"{'':30}{told(np.divide(each, times[own]))} times the agent, {own}")
+                print(
+                    f"{'':30}{median_and_range(np.divide(each, times[own]))} times the agent, {own}"
+                )
 
     print("\nchoose + reward with TS-UCB(1)")
     for arms, features, steps in (

@@ -276,7 +276,7 @@ def draw(found: dict[str, list[tuple[int, float]]], folder: Path) -> None:
     """Draw one line per size, for light and for dark pages."""
     from matplotlib.figure import Figure
 
-    from tsucb.pages.drawing import theme
+    from tsucb.pages.figures import theme
 
     for name in ("light", "dark"):
         with theme(name):

@@ -4,8 +4,8 @@
 
 `rewards`: totals of 3,000 decisions of the linear model and of the default, on an XOR of two
 features, the wheel bandit (δ = 0.5), and three tables that come with river.
-`stationary`: in how many runs without bends or changes the default plays exactly the arms of the
-linear model, 2,000 decisions each.
+`stationary`: in how many runs without bends or changes the default, without looks at arms that were
+left alone, plays exactly the arms of the linear model, and what it earns with them.
 `coverage`: how often the 90 % interval of an arm's mean holds it, for a linear and a bent truth,
 after 100, 1,000 and 10,000 decisions.
 `speed`: processor time of a decision and its reward, ten arms and ten features.
@@ -94,16 +94,31 @@ def print_rewards(seeds: int) -> None:
 
 
 def print_stationary(runs: int) -> None:
-    """Print how many runs are decided as if there were nothing but the linear model."""
+    """Print how often runs are decided as by the linear model, and what looks cost.
+
+    The first figure is without looks at arms that were left alone, the last with them.
+    """
+    print(
+        "| 2,000 decisions, nothing changes | same arms, no looks | alarms | reward, % of linear |"
+    )
+    print("|---|--:|--:|--:|")
     for name, draw in (("plain", plain), ("clicks", clicks), ("shop", shop)):
-        same = alarms = 0
+        same, alarms, totals = 0, 0, np.zeros((2, runs))
         for seed in range(runs):
             contexts, rewards = draw(seed + 1_000, 2_000)
             d = contexts.shape[1]
             _, one = played(tsucb.AdaptiveLinear(d), contexts, rewards, seed)
-            agent, two = played(tsucb.AdaptiveCurves(d), contexts, rewards, seed)
+            agent, two = played(tsucb.AdaptiveCurves(d, looks=0), contexts, rewards, seed)
+            _, looking = played(tsucb.AdaptiveCurves(d), contexts, rewards, seed)
             same, alarms = same + (one == two), alarms + bool(agent.changes())
-        print(f"{name}: the same arms in {same} of {runs} runs, an alarm in {alarms}", flush=True)
+            totals[:, seed] = [rewards[np.arange(2_000), a].sum() for a in (one, looking)]
+        linear, ours = totals
+        share = ours.mean() / linear.mean()
+        error = 196 * (ours - share * linear).std() / np.sqrt(runs) / abs(linear.mean())
+        print(
+            f"| {name} | {same} of {runs} | {alarms} | {100 * share:.2f} ± {error:.2f} |",
+            flush=True,
+        )
 
 
 def truth(name: str, contexts: Floats, slopes: Floats, phases: Floats) -> Floats:
@@ -115,8 +130,9 @@ def truth(name: str, contexts: Floats, slopes: Floats, phases: Floats) -> Floats
 def hits(agent: Any, contexts: Floats, means: Floats) -> float:
     """Return the share of arms and contexts whose mean is in the 90 % interval."""
     state, rng = agent._learner.prepared().state, np.random.default_rng(0)
-    beliefs = [agent.model.belief(state, x, rng=rng) for x in contexts]
-    inside = [np.abs(b.mean - m) <= NINETY * b.std for b, m in zip(beliefs, means, strict=True)]
+    model = tsucb.AdaptiveCurves(agent.model.features, looks=0)
+    beliefs = [model.belief(state, x, rng=rng) for x in contexts]
+    inside = [np.abs(b.mean - m) <= NINETY * b.radius for b, m in zip(beliefs, means, strict=True)]
     return float(np.mean(inside))
 
 

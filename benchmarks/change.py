@@ -12,6 +12,11 @@ Every contestant plays the same contexts and rewards. A change is one of
 
 Printed are the rewards before and after half of the steps, means over seeds, and the default's in
 per cent of the best fixed rate, which is chosen in hindsight. The stream `statlog` needs its data.
+
+    python benchmarks/change.py --notebook [--seeds 40]
+
+prints the regret of the case in bayesianbandits' notebook on forgetting: of three arms with means
+1, ½ and 0 and noise ½ the last has 3/2 from step 1,000 on, 3,000 steps in all.
 """
 
 import argparse
@@ -90,15 +95,18 @@ def changed(kind: str, rewards: Floats) -> Floats:
     return out
 
 
-def play(model: Any, contexts: Floats, rewards: Floats, seed: int) -> tuple[Floats, list[Any]]:
-    """Return the rewards of the first and the second half, and the changes that were noticed."""
+def play(
+    model: Any, contexts: Floats, rewards: Floats, seed: int, counted: Floats | None = None
+) -> tuple[Floats, list[Any]]:
+    """Return the rewards of both halves, or what is counted for them, and the noticed changes."""
+    counted = rewards if counted is None else counted
     agent = tsucb.Agent(range(rewards.shape[1]), model=model, seed=seed)
     earned, half = np.zeros(2), len(contexts) // 2
     for t, x in enumerate(contexts):
         decision = agent.choose(x) if x.size else agent.choose()
         paid = float(rewards[t, int(decision.arm)])
         agent.reward(decision.id, paid)
-        earned[int(t >= half)] += paid
+        earned[int(t >= half)] += counted[t, int(decision.arm)]
     return earned, agent.changes()
 
 
@@ -129,6 +137,24 @@ def compare(stream: str, kind: str, seeds: int, steps: int) -> None:
     )
 
 
+def print_notebook(seeds: int) -> None:
+    """Print the regret of the notebook's case, with the change and without it."""
+    print("| regret of 3,000 decisions | becomes the best | nothing changes |\n|---|--:|--:|")
+    means = np.tile([1.0, 0.5, 0.0], (3_000, 1))
+    better = means.copy()
+    better[1_000:, 2] = 1.5
+    for model in (tsucb.AdaptiveLinear(0), tsucb.AdaptiveCurves(0)):
+        regret = np.zeros((2, seeds))
+        for i, seed in np.ndindex(regret.shape):
+            truth = (better, means)[i]
+            noise = 0.5 * np.random.default_rng([8, seed]).standard_normal(truth.shape)
+            rewards, contexts = truth + noise, np.zeros((len(truth), 0))
+            earned, _ = play(model, contexts, rewards, seed, truth)
+            regret[i, seed] = truth.max(axis=1).sum() - earned.sum()
+        change, none = (f"{row.mean():.0f} ({row.max():.0f} at most)" for row in regret)
+        print(f"| {type(model).__name__} | {change} | {none} |", flush=True)
+
+
 def main() -> None:
     """Read the command line and print the table."""
     parser = argparse.ArgumentParser(
@@ -138,7 +164,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--streams", default="plain,clicks,shop")
     parser.add_argument("--changes", default=",".join(CHANGES))
+    parser.add_argument("--notebook", action="store_true")
     options = parser.parse_args()
+    if options.notebook:
+        print_notebook(options.seeds)
+        return
     print("| | before: linear | default | after: linear | best γ | default | of best | noticed |")
     print("|---|--:|--:|--:|--:|--:|--:|---|")
     for stream in options.streams.split(","):

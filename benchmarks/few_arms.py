@@ -40,7 +40,7 @@ class SometimesOne(tsucb.Policy):
 
 @implements(choose, SometimesOne)
 def choose_sometimes_one(policy, belief, rng):  # type: ignore[no-untyped-def]
-    """One sample or many, then the rule of TS-UCB."""
+    """Choose as TS-UCB does, with one sample or many by chance."""
     if rng.random() < policy.chance:
         f = f_tilde(belief, 1, rng)
     else:

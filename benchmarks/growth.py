@@ -25,7 +25,7 @@ def seconds(runs: int, horizon: int, data_dir: str | None) -> tuple[float, float
         "full", datasets=(DATASET,), policies=(POLICY,), runs=runs, horizon=horizon,
         data_dir=data_dir,
     ).beside(1)  # fmt: skip
-    experiment.environment(DATASET)
+    experiment.environment((DATASET,))
     begun, spent = time.perf_counter(), time.process_time()
     experiment.run((DATASET,), POLICY, range(runs))
     return time.perf_counter() - begun, time.process_time() - spent

@@ -2,25 +2,31 @@
 
     python -m benchmarks.intervals docs/results/intervals.csv [docs/figures]
 
-Arms are played uniformly at random. At t = 20, 100, 1,000 and
-10,000 rewards, the 90 % intervals of the arms' mean rewards (at five contexts, where there are
-contexts) are compared with the truth. Worlds, with one standard normal e per arm and one slope per
-arm and feature:
+The 90 % intervals of the arms' mean rewards (at five contexts, where there are contexts) are
+compared with the truth after some numbers of rewards. Arms are played
+
+- uniformly at random: the intervals are of all arms;
+- by the agent's defaults: of the arm that would be played next, and of the best one;
+- by the agent's defaults in batches of 1,000 decisions, of which the rewards come together.
+
+Worlds, with one standard normal e per arm and one slope per arm and feature:
 
 | rewards | mean of arm k at x | reward |
 |---|---|---|
 | normal | 5 + s·e + slope·x, s = 0.1, 0.3 or 1 in turn | N(mean, 1) |
+| around 0 | s·e + slope·x | N(mean, 1) |
 | clicks r | r · exp(e/2 + slope·x) | 1 with this probability, or 0 |
 | revenue | 3 % · exp(e/2 + slope·x) sales | a sale pays a lognormal amount of mean 30 |
 | counts | 2 · exp(0.3·e + slope·x) | Poisson |
 
 Slopes are N(0, 1/d) for normal rewards and N(0, 0.09/d) for the others, which are not linear in x.
+Models with a prior that is fixed are asked about rewards around 0, and given a constant.
 """
 
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -32,6 +38,8 @@ from tsucb.numeric.arrays import Floats
 
 CLICKS = ("clicks 0.1 %", "clicks 0.3 %", "clicks 1 %", "clicks 5 %")
 KINDS = ("normal", *CLICKS, "revenue", "counts")
+CENTRED = "around 0"
+BATCH = 1_000
 TIMES = (20, 100, 1_000, 10_000)
 FEATURES = (0, 3, 30)
 RUNS = {2: 60, 10: 24, 50: 12}  # by the number of arms
@@ -42,17 +50,21 @@ class World:
     """Arms of one of the kinds, with d features."""
 
     def __init__(self, kind: str, arms: int, features: int, run: int) -> None:
-        self.kind, self.rng = kind, np.random.default_rng((run, arms, features, KINDS.index(kind)))
+        self.kind, self.rng = (
+            kind,
+            np.random.default_rng((run, arms, features, (*KINDS, CENTRED).index(kind))),
+        )
         self.own = self.rng.normal(size=arms)
-        spread = 1.0 if kind == "normal" else 0.3
+        self.normal = kind in ("normal", CENTRED)
+        spread = 1.0 if self.normal else 0.3
         self.slopes = spread * self.rng.normal(size=(features, arms)) / np.sqrt(max(features, 1))
         self.spread = (0.1, 0.3, 1.0)[run % 3]
 
     def means(self, x: Floats) -> Any:
         """Return the means (N, K) at contexts (N, d)."""
         slope = x @ self.slopes
-        if self.kind == "normal":
-            return 5 + self.spread * self.own + slope
+        if self.normal:
+            return 5.0 * (self.kind == "normal") + self.spread * self.own + slope
         if self.kind == "counts":
             return 2 * np.exp(0.3 * self.own + slope)
         rate = 0.03 if self.kind == "revenue" else float(self.kind.split()[1]) / 100
@@ -61,7 +73,7 @@ class World:
 
     def rewards(self, means: Floats) -> Any:
         """Return a reward for each mean."""
-        if self.kind == "normal":
+        if self.normal:
             return means + self.rng.normal(size=means.shape)
         if self.kind == "counts":
             return self.rng.poisson(means).astype(float)
@@ -71,59 +83,150 @@ class World:
         return (self.rng.random(means.shape) < means).astype(float)
 
 
-def covered(model: Any, state: Any, world: World, x: Floats) -> float:
-    """Return the share of intervals that contain the truth, over arms and contexts x (N, d)."""
-    truth, inside = world.means(x), []
+def contexts_for(model: Any, x: Floats, arms: int) -> Any:
+    """Return contexts (N, d) as the model takes them."""
+    if isinstance(model, tsucb.HybridLinear):
+        return np.repeat(x[:, None, :], arms, axis=1)
+    if isinstance(model, tsucb.ContextualLinear | tsucb.NIGLinear):
+        return np.column_stack([np.ones(len(x)), x])
+    return x if x.shape[1] else None
+
+
+def at_each(model: Any, x: Floats, arms: int) -> list[Any]:
+    """Return the contexts one by one, None where there are no features."""
+    rows = contexts_for(model, x, arms)
+    return [None] * len(x) if rows is None else list(rows)
+
+
+def covered(
+    model: Any, state: Any, world: World, x: Floats, policy: Any = None
+) -> dict[str, float]:
+    """Return the share of intervals that contain the truth, at contexts x (N, d).
+
+    Over all arms; with a policy, of the arm that it would play, and of the best one.
+    """
+    truth, found = world.means(x), []
     lower, upper = np.empty((2, truth.shape[1]))
-    for row, means in zip(x, truth, strict=True):
-        belief = model.belief(state, row if row.size else None, rng=world.rng)
+    for row, means in zip(at_each(model, x, truth.shape[1]), truth, strict=True):
+        belief = model.belief(state, row, rng=world.rng)
         upper_quantiles(belief, 0.05, upper)
         upper_quantiles(belief, 0.95, lower)
-        inside.append(np.mean((lower <= means) & (means <= upper)))
-    return float(np.mean(inside))
+        inside = (lower <= means) & (means <= upper)
+        if policy is None:
+            found.append({"all": inside.mean()})
+        else:
+            played = policy.choose(belief, world.rng).arm
+            found.append({"played": inside[played], "best": inside[means.argmax()]})
+    return {about: float(np.mean([each[about] for each in found])) for about in found[0]}
 
 
-def uniform(model: Any, kind: str, arms: int, features: int, runs: int, times: Any) -> list[Any]:
-    """Return (t, share covered, its standard error over runs) for every time."""
-    found = np.empty((runs, len(times)))
-    for run in range(runs):
-        world = World(kind, arms, features, run)
-        state, done = model.start(arms), 0
-        at = world.rng.normal(size=(CONTEXTS if features else 1, features))
-        for i, t in enumerate(times):
-            x = world.rng.normal(size=(t - done, features))
-            pulled = world.rng.integers(arms, size=t - done)
-            means = world.means(x)[np.arange(t - done), pulled]
-            model.update(state, x if features else None, pulled, world.rewards(means))
-            found[run, i] = covered(model, state, world, at)
-            done = t
-    error = found.std(axis=0, ddof=1) / np.sqrt(runs)
-    return list(zip(times, found.mean(axis=0), error, strict=True))
+def play_uniform(model: Any, state: Any, world: World, steps: int) -> None:
+    """Play arms at random."""
+    arms, features = world.own.size, len(world.slopes)
+    x, pulled = world.rng.normal(size=(steps, features)), world.rng.integers(arms, size=steps)
+    means = world.means(x)[np.arange(steps), pulled]
+    model.update(state, contexts_for(model, x, arms), pulled, world.rewards(means))
 
 
-def cells() -> Iterator[tuple[Any, str, int, int]]:
-    """Yield model, kind of rewards, arms and features of every cell of the grid."""
+def play_own(model: Any, state: Any, world: World, steps: int, policy: Any, batch: int) -> None:
+    """Let the policy play; it learns from a batch of rewards at a time."""
+    for _ in range(steps // batch):
+        x, pulled = world.rng.normal(size=(batch, len(world.slopes))), np.empty(batch, np.int64)
+        for n, row in enumerate(at_each(model, x, world.own.size)):
+            belief = model.belief(state, row, rng=world.rng)
+            pulled[n] = policy.choose(belief, world.rng).arm
+        rewards = world.rewards(world.means(x)[np.arange(batch), pulled])
+        model.update(state, contexts_for(model, x, world.own.size), pulled, rewards)
+
+
+class Cell(NamedTuple):
+    """What is measured together: a line of the table for every time and kind of arm."""
+
+    model: Any
+    rewards: str
+    features: int
+    arms: int
+    play: str = "uniform"
+    times: tuple[int, ...] = TIMES
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """Return what the rows of the cell have in common."""
+        name = type(self.model).__name__
+        return {"play": self.play, "model": name} | {
+            field: getattr(self, field) for field in ("rewards", "features", "arms")
+        }
+
+    def measure(self) -> list[dict[str, Any]]:
+        """Return the rows, with standard errors over runs."""
+        runs, policy = RUNS[self.arms], None if self.play == "uniform" else tsucb.TSUCB()
+        found: list[list[dict[str, float]]] = []
+        for run in range(runs):
+            world = World(self.rewards, self.arms, self.features, run)
+            state, done = self.model.start(self.arms, rng=world.rng), 0
+            at = world.rng.normal(size=(CONTEXTS if self.features else 1, self.features))
+            found.append([])
+            for t in self.times:
+                if policy is None:
+                    play_uniform(self.model, state, world, t - done)
+                else:
+                    batch = BATCH if self.play == "batches" else 1
+                    play_own(self.model, state, world, t - done, policy, batch)
+                found[-1].append(covered(self.model, state, world, at, policy))
+                done = t
+        rows = []
+        for i, t in enumerate(self.times):
+            for about in found[0][i]:
+                shares = 100 * np.array([run[i][about] for run in found])
+                error = shares.std(ddof=1) / np.sqrt(runs)
+                numbers = {"covered": shares.mean().round(1), "error": error.round(1)}
+                rows.append({**self.key, "about": about, "t": t, **numbers})
+        return rows
+
+
+def cells() -> Iterator[Cell]:
+    """Yield the cells of the grid."""
     for features in FEATURES:
         for kind in KINDS:
             for arms in RUNS:
-                yield tsucb.AdaptiveLinear(features), kind, arms, features
+                yield Cell(tsucb.AdaptiveLinear(features), kind, features, arms)
                 if kind in CLICKS and features < max(FEATURES):
-                    yield tsucb.LogisticArms(features), kind, arms, features
+                    yield Cell(tsucb.LogisticArms(features), kind, features, arms)
+    for arms in RUNS:
+        for kind in CLICKS:
+            yield Cell(tsucb.BernoulliArms(), kind, 0, arms)
+        yield Cell(tsucb.GaussianArms(), CENTRED, 0, arms)
+        yield Cell(tsucb.PoissonArms(), "counts", 0, arms)
+        for features in (3, 30):
+            yield Cell(tsucb.ContextualLinear(features + 1), CENTRED, features, arms)
+            yield Cell(tsucb.NIGLinear(features + 1), CENTRED, features, arms)
+        few = (20, 100, 1_000)
+        if arms < max(RUNS):
+            yield Cell(tsucb.HybridLinear(0, 3), "normal", 3, arms, times=few)
+    from sklearn.linear_model import Ridge
+
+    for arms in (2, 10):
+        yield Cell(tsucb.Ensemble(Ridge(), features=3), "normal", 3, arms, times=few)
+    for features in (0, 3):
+        default = tsucb.AdaptiveCurves(features)
+        for kind in ("normal", "clicks 1 %", "clicks 5 %", "revenue", "counts"):
+            for arms in RUNS:
+                yield Cell(default, kind, features, arms, "own", (20, 100, 1_000))
+            for arms in (2, 10):
+                yield Cell(default, kind, features, arms, "batches", (2_000, 10_000))
+    for kind in KINDS:
+        for arms in RUNS:
+            yield Cell(tsucb.AdaptiveCurves(3), kind, 3, arms)
 
 
 def measure(out: Path) -> pd.DataFrame:
     """Measure the cells that are not in the file yet; return a row for every cell and time."""
     rows: list[Any] = pd.read_csv(out).to_dict("records") if out.exists() else []
-    done = {(row["model"], row["rewards"], row["features"], row["arms"]) for row in rows}
-    for model, kind, arms, features in cells():
-        key = (type(model).__name__, kind, features, arms)
-        if key in done:
+    for cell in cells():
+        if any(cell.key.items() <= row.items() for row in rows):
             continue
-        cell = dict(zip(("model", "rewards", "features", "arms"), key, strict=True))
-        for t, share, error in uniform(model, kind, arms, features, RUNS[arms], TIMES):
-            found = {"t": t, "covered": round(100 * share, 1), "error": round(100 * error, 1)}
-            rows.append({**cell, **found})
-        print(*key, [row["covered"] for row in rows[-len(TIMES) :]], flush=True)
+        rows += cell.measure()
+        print(cell.key, [row["covered"] for row in rows[-len(cell.times) :]], flush=True)
         pd.DataFrame(rows).to_csv(out, index=False)
     return pd.DataFrame(rows)
 
@@ -137,7 +240,7 @@ def drawing(table: pd.DataFrame, narrow: bool) -> Any:
     figure, axes = plt.subplots(
         rows, columns, sharex=True, sharey=True, figsize=size, layout="constrained"
     )
-    shown = table[table.model == "AdaptiveLinear"]
+    shown = table[(table.model == "AdaptiveLinear") & (table.play == "uniform")]
     for panel, features in zip(axes, FEATURES, strict=True):
         panel.axhspan(85, 95, alpha=0.15, color="grey", linewidth=0)
         for kind in KINDS:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tsucb.pages.drawing import theme
+from tsucb.pages.figures import theme
 
 
 def processor() -> str:

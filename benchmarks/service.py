@@ -4,7 +4,7 @@
     python benchmarks/service.py --rate 1000      this many visits per second, answered or not
     python benchmarks/service.py --overload       its capacity, then 1, 1.5 and 3 times as much
     python benchmarks/service.py --rate 300 --beside   while another loop widens, exports, evaluates
-    python benchmarks/service.py --rate 300 --loops 10000 --connections 10000   among so many
+    python benchmarks/service.py --rate 300 --loops 10000 --connections 10000   among these
 
 Starts `tsucb serve` in a process of its own, and loads it from this one over keep-alive
 connections: every visit is a decision among 10 arms in a context of 20 features, then its reward.
@@ -261,7 +261,7 @@ def busy_beside(server: Server) -> Iterator[None]:
             for n in itertools.count():
                 if stop.is_set():
                     return
-                width = 10 * (n % 60 + 1)  # ten new names with every decision, up to 600
+                width = 10 * (n % 30 + 1)  # ten new names with every decision, up to 300
                 decision = client.decide({f"x{i}": random.random() for i in range(width)})
                 client.reward(decision.id, float(n % 2))
                 done["decisions"] += 1
@@ -324,7 +324,9 @@ def main() -> None:
     parser.add_argument("--rate", type=float, help="visits per second; else as many as possible")
     parser.add_argument("--overload", action="store_true", help="1.5 and 3 times its capacity")
     parser.add_argument("--data", type=Path, help="a folder on the disk to be measured")
-    parser.add_argument("--loops", type=int, default=0, help="visitors come to so many, not to one")
+    parser.add_argument(
+        "--loops", type=int, default=0, help="visitors come to this many, not to one"
+    )
     parser.add_argument("--connections", type=int, default=OPENED, help="open with --rate")
     parser.add_argument("--beside", action="store_true", help="keep another loop busy meanwhile")
     options = parser.parse_args()
@@ -346,7 +348,7 @@ def main() -> None:
 
 
 def raise_limit(connections: int) -> None:
-    """Let this process open so many connections, and the server that it starts."""
+    """Let this process, and the server that it starts, open this many connections."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if connections + 200 > hard:
         raise SystemExit(f"this machine allows {hard:,} open files, too few for the connections")

@@ -58,10 +58,12 @@ async def fill(folder: Path, events: int, arms: int, features: int) -> None:
 
     def decided(number: int) -> Decided:
         place = rng.randrange(POOL)
-        id, key = service._new_id(), f"request {number}"
+        id, key = service.new_id(), f"request {number}"
         if rng.random() < REWARDED:
             heapq.heappush(due, (now[0] + rng.random() * WAIT * 0.9, id))
-        return Decided(now[0], id, contexts[place], picks[place], *loop.rule_names, key=key)
+        return Decided(
+            now[0], id, contexts[place], picks[place], *loop.settings.rule_names(), key=key
+        )
 
     visits, marks = 0, [events * (n + 1) // LINES for n in range(LINES)]
     while marks:
@@ -73,17 +75,19 @@ async def fill(folder: Path, events: int, arms: int, features: int) -> None:
             id = heapq.heappop(due)[1]
             happened.append(Rewarded(now[0], id, rng.random(), key=id))
         happened += [decided(visits + n) for n in range(AT_ONCE)]
-        await service._append(loop, *happened)
+        await service.ledger.append(loop, *happened)
         visits += AT_ONCE
-        if service.position >= marks[0]:
+        if service.ledger.position >= marks[0]:
             marks.pop(0)
             line = {
-                "events": service.position,
+                "events": service.ledger.position,
                 "decisions": loop.counts.decisions,
                 "rewards": loop.counts.rewards,
                 "memory": int(Path("/proc/self/statm").read_text().split()[1]) * 4096,
                 "seconds": time.perf_counter() - begun,
-                "snapshot": max([len(s.body) for s in store.snapshots(loop.number)], default=0),
+                "snapshot": max(
+                    [len(body or b"") for _, body in store.snapshots(loop.number)], default=0
+                ),
                 "waiting": len(loop.waiting),
                 "last": not marks,
             }

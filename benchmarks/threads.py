@@ -29,7 +29,7 @@ def one_by_one(agent: tsucb.Agent, contexts: Any) -> None:
         agent.reward(agent.choose(x).id, 0.5)
 
 
-def many(agent: tsucb.Agent, contexts: Any) -> None:
+def play_batch(agent: tsucb.Agent, contexts: Any) -> None:
     """`choose_many` and `reward_many`."""
     agent.reward_many(agent.choose_many(contexts).ids, np.full(len(contexts), 0.5))
 
@@ -74,7 +74,7 @@ def unlocked(agent: tsucb.Agent, contexts: Any) -> float:
             agent.choose(x)
         between = time.process_time()
         for x in copied:
-            machine.decide(x, columns, 0.0, False)
+            machine.decide(x, columns, False)
         times[:, n] = between - begin, time.process_time() - between
     whole, decided = np.median(times, axis=1)
     return float(decided / whole)
@@ -98,7 +98,7 @@ def main() -> None:
             agent.reward(agent.choose(x).id, float(rng.standard_normal()))
         share = unlocked(copy.copy(agent), contexts)
         print(f"  K = {arms:3d}  d = {features:3d}  choose: {share:.0%} without Python's lock")
-        for play in (one_by_one, many):
+        for play in (one_by_one, play_batch):
             for name, kind in kinds:
                 ratios, alone = [], 0.0
                 for _ in range(options.rounds):  # in turn, as the machine's speed varies

@@ -49,22 +49,43 @@ def choosing() -> str:
     return markdown(["problem", *policies], rows)
 
 
+def interval_rows(results: pd.DataFrame, by: list[str]) -> str:
+    """Coverage by time, for each number of arms in turn."""
+    times = sorted(results.t.unique())
+    rows = []
+    for keys, group in results.groupby(by, sort=False):
+        at = {t: part.sort_values("arms").covered for t, part in group.groupby("t")}
+        cells = [" / ".join(f"{x:.0f}" for x in at[t]) if t in at else "–" for t in times]
+        rows.append([*map(str, keys), *cells])
+    kinds = "t" * len(by) + "n" * len(times)
+    return markdown([*by, *(f"t = {t:,}" for t in times)], rows, kinds)
+
+
 def intervals(model: str = "AdaptiveLinear") -> str:
     """Coverage of a model's intervals by time, for each number of arms."""
     results = pd.read_csv(RESULTS / "intervals.csv")
-    results = results[results.model == model]
-    times = sorted(results.t.unique())
-    rows = []
-    for (features, kind), group in results.groupby(["features", "rewards"], sort=False):
-        shares = group.sort_values("arms").groupby("t").covered
-        cells = [" / ".join(f"{x:.0f}" for x in shares.get_group(t)) for t in times]
-        rows.append([f"{features}", str(kind), *cells])
-    return markdown(["features", "rewards", *(f"t = {t:,}" for t in times)], rows, "ttnnnn")
+    results = results[(results.model == model) & (results.play == "uniform")]
+    return interval_rows(results, ["features", "rewards"])
 
 
 def intervals_clicks() -> str:
     """The same of `LogisticArms`."""
     return intervals("LogisticArms")
+
+
+def intervals_others() -> str:
+    """The same of the other models, where they were measured."""
+    results = pd.read_csv(RESULTS / "intervals.csv")
+    elsewhere = ("AdaptiveLinear", "LogisticArms")
+    results = results[~results.model.isin(elsewhere) & (results.play == "uniform")]
+    return interval_rows(results, ["model", "features", "rewards"])
+
+
+def intervals_own() -> str:
+    """Coverage of the arm that the default would play next, after its own play."""
+    results = pd.read_csv(RESULTS / "intervals.csv")
+    results = results[(results.play != "uniform") & (results.about == "played")]
+    return interval_rows(results, ["play", "features", "rewards"])
 
 
 def fixed_arms() -> str:
@@ -568,6 +589,8 @@ TABLES: dict[str, Callable[[], str]] = {
         fixed_arms,
         intervals,
         intervals_clicks,
+        intervals_others,
+        intervals_own,
         new_arm,
         figure1_claims,
         figure1_search,

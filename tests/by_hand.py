@@ -4,7 +4,7 @@ from typing import Any
 
 
 def layers(model: Any, flat: Any, arms: int) -> list[Any]:
-    """A flat vector of parameters as weights and biases in turn."""
+    """Return a flat vector of parameters as weights and biases in turn."""
     parts, start = [], 0
     for inputs, outputs in model.layer_shapes(arms):
         parts.append(flat[start : start + inputs * outputs].reshape(inputs, outputs))

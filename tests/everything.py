@@ -44,7 +44,7 @@ NARROW = {"bits": 6}  # of columns that are hashed
 
 
 def made(cls: type) -> list[Any]:
-    """A typical instance, and those that differ from it in one parameter that matters."""
+    """Return a typical instance, and those that differ from it in one parameter that matters."""
     parameters = inspect.signature(cls).parameters
     usual = {name: value for name, value in (QUICK | FEW).items() if name in parameters}
     slow, usual = bool(usual), usual | {n: v for n, v in NARROW.items() if n in parameters}
@@ -58,19 +58,19 @@ def made(cls: type) -> list[Any]:
 
 
 def concrete(kind: type, among: list[Any] = EXPORTED) -> list[type]:
-    """The classes of a kind that can be made."""
+    """Return the classes of a kind that can be made."""
     derived = [c for c in among if inspect.isclass(c) and issubclass(c, kind) and c is not kind]
     return [cls for cls in derived if issubclass(cls, tuple)]
 
 
 def descendants(cls: type) -> list[type]:
-    """All classes of the package that derive from this one, as far as they are loaded."""
+    """Return all classes of the package that derive from this one, as far as they are loaded."""
     below = [each for child in cls.__subclasses__() for each in (child, *descendants(child))]
     return [each for each in below if each.__module__.startswith("tsucb.")]
 
 
 def label(thing: Any) -> str:
-    """A short name for a test."""
+    """Return a short name for a test."""
     if isinstance(thing, tsucb.Forgetting):
         return f"Forgetting-{label(thing.model)}"
     plain = [
@@ -81,7 +81,7 @@ def label(thing: Any) -> str:
 
 
 def network(cls: Any, *arguments: Any, **settings: Any) -> Any:
-    """A network model; those of the settings that are of its training go into a `Training`."""
+    """Return a network model; settings of its training go into a `Training`."""
     own = {name: settings.pop(name) for name in tsucb.Training._fields if name in settings}
     return cls(*arguments, training=tsucb.Training(**own), **settings)
 
@@ -91,7 +91,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 def aside(test: Callable[..., None]) -> Callable[..., None]:
-    """A test that calls compiled code very often, outside of the main thread.
+    """Run a test that calls compiled code very often outside of the main thread.
 
     From the main thread, where signal handlers run, each call has a thread of its own, which takes
     ten times as long.

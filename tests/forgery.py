@@ -32,14 +32,14 @@ def parts(data):
 
 
 def together(first, header, arrays):
-    """A file of such parts, with a checksum that matches."""
+    """Return a file of such parts, with a checksum that matches."""
     text = json.dumps(header).encode()
     body = first + len(text).to_bytes(8, "little") + text + arrays
     return body + hashlib.sha256(body).digest()
 
 
 def places(value, path=()):
-    """The path to every entry of a JSON value."""
+    """Yield the path to every entry of a JSON value."""
     if path:
         yield path
     children = value.items() if isinstance(value, dict) else ()
@@ -49,7 +49,7 @@ def places(value, path=()):
 
 
 def originals():
-    """Agents of all kinds, with something in them."""
+    """Yield agents of all kinds, with something in them."""
     rng = np.random.default_rng(0)
     kinds = {
         "nig": {"model": tsucb.NIGLinear(2), "policy": tsucb.TSUCB(3)},
@@ -77,7 +77,7 @@ def originals():
 
 
 def context_of(agent, rng, size=1.0):
-    """A context of the shape the agent wants."""
+    """Return a context of the shape the agent wants."""
     if agent._learner.reader.encoders:
         return {
             "age": float(size * np.tanh(rng.normal())),
@@ -107,7 +107,7 @@ THINGS = [
 
 
 def mutate(rng, header, arrays):
-    """One change, of the header or of a number in an array."""
+    """Change one entry of the header or one number in an array."""
     if rng.random() < 0.5:
         everywhere = list(places(header))
         path = everywhere[rng.integers(len(everywhere))]
@@ -156,7 +156,7 @@ class SlowMutant(Exception):
 
 
 def examine(path, classes, slow=SLOW):
-    """What became of a mutant: "refused", "accepted", or an assertion."""
+    """Return "refused" or "accepted" for a mutant; raise AssertionError for anything else."""
     begun = time.process_time()
     try:
         agent = tsucb.Agent.load(path)
@@ -207,7 +207,7 @@ def examine(path, classes, slow=SLOW):
 
 
 def fuzz(mutants, seed=0, folder=None, report=None):
-    """So many mutants, shared among the kinds of agents; what became of them."""
+    """Examine this many mutants, shared among the kinds of agents; return what became of them."""
     counts = {"refused": 0, "accepted": 0, "another": 0}
     failures = []
     with tempfile.TemporaryDirectory() as own:

@@ -40,7 +40,7 @@ class Alarm:
             raise Interrupted
 
     def call(self, function, seconds):
-        """What the function returns, and whether it was interrupted."""
+        """Return what the function returns, and whether it was interrupted."""
         try:
             self.armed = True
             signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -55,7 +55,7 @@ class Alarm:
 
 
 def asked(call, read):
-    """What is asked of an agent, and how an encoder reads the contexts in it."""
+    """Return what is asked of an agent, and how an encoder reads the contexts in it."""
     call.read = read
     return call
 
@@ -216,7 +216,7 @@ class Trial:
         return lambda agent: (agent.open_decisions, agent.dropped)
 
     def interrupt(self, alarm):
-        """One call, interrupted or not; afterwards everything must hold."""
+        """Make one call, interrupted or not, and check the agent afterwards."""
         self.step += 1
         self.now += 0.5
         name = METHODS[self.rng.integers(len(METHODS))]
@@ -308,7 +308,7 @@ METHODS = [
 
 
 def fingerprint(agent):
-    """Everything that an agent knows but the state of its random numbers."""
+    """Return everything that an agent knows but the state of its random numbers."""
     with agent._guard.lock:
         known = agent._ready()  # finishes what is left, as any call does
     return {
@@ -328,7 +328,7 @@ def fingerprint(agent):
 
 
 def stress(interrupts, seed=0, kinds=tuple(KINDS), report=None):
-    """So many interrupts, shared among the kinds of agents."""
+    """Interrupt agents of all kinds this many times."""
     happened = {}
     alarm = Alarm()
     with tempfile.TemporaryDirectory() as folder:

@@ -35,14 +35,14 @@ def context(rng):
 
 
 def check(agent, seed):
-    """An agent can be saved and loaded, and knows the same."""
+    """Check that an agent can be saved and loaded, and then knows the same."""
     again = tsucb.Agent.from_bytes(agent.to_bytes())
     assert again.digest() == agent.digest(), seed
     return again
 
 
 def threads(seed, folder, count=8, calls=150):
-    """Threads that share an agent: every reward is learned once, as an oracle has it."""
+    """Let threads share an agent: every reward is learned once, as an oracle has it."""
     agent = tsucb.Agent(ARMS, seed=seed, model=tsucb.ContextualLinear(2), max_open=10**6)
     learned, lock, errors = [], threading.Lock(), []
 
@@ -104,7 +104,7 @@ class Interrupted(Exception):
 
 
 def evictions(seed, folder, calls=150):
-    """Real signals while arms come and are evicted: counts stay right, and the agent savable."""
+    """Send real signals while arms come and are evicted: counts stay right, the agent savable."""
     rng = np.random.default_rng(seed)
     agent = tsucb.Agent(seed=seed, most_arms=4, max_open=20)
     ids, interrupts = [], 0
@@ -154,7 +154,7 @@ def evictions(seed, folder, calls=150):
 
 
 def fitted(agent, seed, count):
-    """What a process learns by itself; at the top of the module for `spawn`."""
+    """Return what a process learns by itself; at the top of the module for `spawn`."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
         agent.update(context(rng), ARMS[rng.integers(3)], float(rng.normal()))
@@ -189,7 +189,7 @@ def processes(seed, folder, count=40):
 
 
 def visited(folder, seed, count):
-    """A process that writes to a log that others write to as well."""
+    """Write to a log that other processes write to as well."""
     agent = tsucb.Agent(ARMS, seed=seed, exploration=0.1, log=folder)
     for n in range(count):
         agent.reward(agent.choose({"x": float(n)}).id, 1.0)
@@ -197,7 +197,7 @@ def visited(folder, seed, count):
 
 
 def logs(seed, folder, count=60):
-    """Several processes with one folder of logs: every row is there."""
+    """Let several processes share one folder of logs: every row is there."""
     where = Path(tempfile.mkdtemp(dir=folder))
     with multiprocessing.get_context("spawn").Pool(3) as pool:
         pool.starmap(visited, [(str(where), seed + n, count) for n in range(3)])
@@ -208,7 +208,7 @@ def logs(seed, folder, count=60):
 
 
 def merges(seed, folder, steps=25):
-    """Agents that learn apart: merged they believe what one agent does that saw all of it."""
+    """Merge agents that learned apart: they believe what one agent does that saw it all."""
     rng = np.random.default_rng(seed)
     kinds = [
         {}, {"features": 2}, {"model": tsucb.BernoulliArms()}, {"model": tsucb.NIGLinear(2)},
@@ -291,7 +291,7 @@ def parquet(seed, folder, rows=300):
 
 
 def many_arms(seed, folder, arms=10_000):
-    """Very many arms, of which some leave and others come."""
+    """Play with very many arms, of which some leave and others come."""
     agent = tsucb.Agent(range(arms), seed=seed, model=tsucb.BernoulliArms())
     for n in range(50):
         agent.reward(agent.choose().id, float(n % 2))
@@ -330,7 +330,7 @@ def long_runs(seed, folder, steps=3_000):
 
 
 def precision(seed, folder, rows=20_000):
-    """Many rows against a solution in extended precision."""
+    """Compare many rows with a solution in extended precision."""
     rng = np.random.default_rng(seed)
     x, y = rng.normal(size=(rows, 3)) * [1.0, 100.0, 0.01], rng.normal(size=rows) + 5.0
     model = tsucb.ContextualLinear(3)
@@ -361,7 +361,7 @@ COMMANDS = [
 
 
 def commands(seed, folder):
-    """Ctrl-C in the middle of commands: they end, with one line and no traceback."""
+    """Press Ctrl-C in the middle of commands: they end with one line and no traceback."""
     rng = np.random.default_rng(seed)
     where = tempfile.mkdtemp(dir=folder)
     # A shell's background jobs ignore Ctrl-C, and so would what they start.

@@ -75,7 +75,7 @@ class Driver:
         return self.vector() if self.form else None
 
     def one(self):
-        """The context of one arm."""
+        """Return the context of one arm."""
         return self.vector() if self.form == "rows" else self.context()
 
     def offer(self):

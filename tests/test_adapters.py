@@ -23,7 +23,7 @@ def test_river():
     assert policy.agent.arms_summary().pulls.sum() == 300
     policy.update("a", {"one": 1.0, "mobile": 0.0}, 1.0)  # chosen by someone else
     assert policy.agent.arms_summary().pulls.sum() == 301
-    assert policy.clone().agent.arms == ("a",)  # a clone starts anew
+    assert policy.clone().agent.arms == ("a",)  # a clone has learned nothing
 
 
 def test_open_bandit_pipeline():

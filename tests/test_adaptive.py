@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import tsucb
+from tsucb.models.empirical_bayes import NOISE_WORTH, WORTH
 from tsucb.models.structure import leaves
 
 
 def problem(seed, arms=4, features=3, steps=150):
-    """Contexts, and the reward of every arm at every step."""
+    """Return contexts, and the reward of every arm at every step."""
     rng = np.random.default_rng(seed)
     contexts = rng.normal(size=(steps, features))
     slopes = rng.normal(size=(features, arms))
@@ -21,7 +22,7 @@ def problem(seed, arms=4, features=3, steps=150):
 
 
 def decisions(contexts, rewards):
-    """What an agent with nothing set plays."""
+    """Return the arms that an agent with nothing set plays."""
     agent = tsucb.Agent(range(rewards.shape[1]), contexts.shape[1], seed=0)
     played = []
     for x, row in zip(contexts, rewards, strict=True):
@@ -63,7 +64,7 @@ def test_every_arm_is_tried_while_all_rewards_are_equal(features):
 
 
 def awkward(name, rng, steps=300):
-    """Contexts and rewards that upset estimates of scale."""
+    """Return contexts and rewards that upset estimates of scale."""
     x = rng.normal(size=(steps, 12))
     y = x[:, 0] + 0.1 * rng.normal(size=steps)
     match name:
@@ -193,7 +194,7 @@ def test_forgetting_follows_a_change_of_scale():
     state = model.fit(2, x, np.arange(800) % 2, rewards)
     belief = model.belief(state, [0.0], rng=rng)
     assert belief.mean == pytest.approx([50.0, 50.0], abs=2.0)
-    assert state.inner.known[0]
+    assert state.known[0]
 
 
 def test_an_agent_without_contexts_is_a_k_armed_bandit():
@@ -225,7 +226,7 @@ def test_on_raw_features_it_beats_a_fixed_prior():
 
 
 def log_evidence(logarithms, state, x, arms, y):
-    """The marginal likelihood of (τ₀², τ², ω²), by a dense solve over b and what arms own."""
+    """Return the log evidence of (τ₀², τ², ω²), by a dense solve over b and the arms' own parts."""
     levels, slopes, common = np.exp(logarithms)
     count, p, relevance = state.weights.size, x.shape[1], state.relevance[1:]
     own, shared = np.append(levels, slopes * relevance), np.append(1.0, common * relevance)
@@ -284,6 +285,54 @@ def test_intervals_of_fixed_arms_cover_their_means(kind, arms, rewards):
         covered.append(inside.mean())
     least = 0.85 if rewards >= 100 else 0.8
     assert np.mean(covered) > least - 3 * np.std(covered) / np.sqrt(len(covered))
+
+
+@pytest.mark.parametrize(("arms", "rewards"), [(2, 100), (10, 20), (50, 20), (50, 100)])
+def test_intervals_of_arms_with_features_cover_their_means(arms, rewards):
+    """90 % intervals at new contexts, of arms that have nothing in common: the same bounds."""
+    model, covered = tsucb.AdaptiveLinear(3), []
+    for seed in range(1_000 // arms):
+        rng = np.random.default_rng((seed, arms, 3))
+        slopes, pulled = rng.normal(size=(3, arms)) / 3**0.5, rng.integers(arms, size=rewards)
+        x, at = rng.normal(size=(rewards, 3)), rng.normal(size=3)
+        means = (x @ slopes)[np.arange(rewards), pulled]
+        state = model.fit(arms, x, pulled, rng.normal(5 + means, 1.0))
+        belief = model.belief(state, at, rng=rng)
+        covered.append(np.mean(np.abs(5 + at @ slopes - belief.mean) <= 1.645 * belief.std))
+    least = 0.85 if rewards >= 100 else 0.8
+    assert np.mean(covered) > least - 3 * np.std(covered) / np.sqrt(len(covered))
+
+
+def test_beliefs_include_what_is_not_known_of_the_variances():
+    """The Fisher information of the dense covariances of rewards, and means by differences."""
+    model, rng = tsucb.AdaptiveLinear(2), np.random.default_rng(3)
+    x, arms = rng.normal(size=(40, 2)), rng.integers(4, size=40)
+    state = model.fit(4, x, arms, rng.normal(x[:, 0] * (arms - 1.5), 1.0))
+    scales = model.scales(state)
+    found = model.solve(state, scales)
+    design = np.column_stack([np.ones(40), (x - x.mean(axis=0)) / x.std(axis=0)])
+    information = np.diag([WORTH, NOISE_WORTH]) / 2
+    for k in range(4):
+        z = design[arms == k] * found.scale
+        parts = np.array([z @ z.T, found.variance[k] * np.eye(len(z))])
+        relative = np.linalg.solve(parts.sum(axis=0), parts)
+        information += np.einsum("aij,bji->ab", relative, relative) / 2
+    covariance = np.linalg.inv(information)
+    of_ratio = covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]
+    roots = found.doubtful_roots(state.weights)
+    for k in range(4):
+        w, u = found.own[k], found.mean[k] - found.common
+        more, less = (
+            np.linalg.inv((np.linalg.inv(w) - np.eye(3)) * f + np.eye(3)) for f in (1.001, 0.999)
+        )
+        right = np.linalg.inv(w) @ u
+        # In units of the prior as it is; u itself has the prior's standard deviation as a factor.
+        moved = (1.001 * more @ right - 0.999 * less @ right) / 0.002
+        np.testing.assert_allclose(moved, w @ u, rtol=1e-4)
+        share = np.array([np.trace(w), 3 - np.trace(w)]) / 3
+        wide = w + w @ found.covariance @ w + of_ratio * np.outer(w @ u, w @ u)
+        wide *= np.exp(share @ covariance @ share)
+        np.testing.assert_allclose(roots[k] @ roots[k].T, wide, rtol=1e-8)
 
 
 def test_the_kind_of_rewards_is_recognised():

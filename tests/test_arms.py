@@ -19,7 +19,7 @@ NEWS = {
 
 
 def reader(seed: int = 0, **settings: Any) -> tsucb.Agent:
-    """An agent that has seen some readers of the news."""
+    """Return an agent that has seen some readers of the news."""
     agent = tsucb.Agent(seed=seed, **settings)
     for i, (user, name) in enumerate(itertools.product(["Tom", "Anna"] * 6, NEWS)):
         liked = (user == "Tom") == (name == "n1")
@@ -204,7 +204,7 @@ def test_lists_are_choices_without_replacement(agent: Any) -> None:
 
 
 def check_place(ranking: Any, place: int, decision: Any) -> None:
-    """A place was filled as a decision among the arms that were left, and for the same reason."""
+    """Check that a place was filled like a decision among the arms left, for the same reason."""
     assert ranking.arms[place] == decision.arm
     one, other = ranking.explain(place), decision.explain()
     assert one.arms == other.arms
@@ -381,3 +381,15 @@ def test_a_batch_keeps_its_contexts_whatever_becomes_of_the_array():
         agent.reward_many(decisions, np.arange(20.0))
         digests.append(agent.digest())
     assert digests[0] == digests[1]
+
+
+def test_no_more_arms_have_a_memory_than_most_arms():
+    """Also where the state has spare columns for more."""
+    agent, rng = tsucb.Agent(seed=0, most_arms=4), np.random.default_rng(0)
+    for _ in range(40):
+        offer = {f"n{i}": {"p": float(i % 3)} for i in rng.permutation(30)[:3]}
+        agent.reward(agent.choose({"x": 1.0}, offer).id, 1.0)
+        assert len(agent.arms) <= 4
+    for n in range(10):
+        agent.update({"x": 1.0}, f"new {n}", 1.0, {"p": 1.0})
+        assert len(agent.arms) <= 4

@@ -46,7 +46,7 @@ def scales(arms: int, decades: float) -> np.ndarray:
 
 
 def spread_out(arms: int, decades: float) -> tsucb.Belief:
-    """Normals of all sizes, the narrowest where the wide ones are contested."""
+    """Return normals of all sizes, the narrowest where the wide ones are contested."""
     std = scales(arms, decades)
     mean = RNG.normal(size=arms) * std
     mean[-1] = (mean + 0.5 * std)[:-1].max()

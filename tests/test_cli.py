@@ -36,7 +36,7 @@ def test_the_version_is_printed(capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([*FIGURE1, "--cells", "4:0.05"], "unknown cell 4:0.05"),
         ([*FIGURE1, "--cells", "x"], "unknown cell 'x'"),
@@ -71,11 +71,13 @@ def test_the_version_is_printed(capsys):
         (["data", "make-news", "news", "--lines", "9" * 20], "1 to 1,000,000,000 lines"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(arguments, said, capsys, tmp_path, monkeypatch):
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    arguments, message, capsys, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     assert answer(arguments) == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert error.startswith("tsucb: ")
     assert error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []  # nothing is left behind

@@ -109,7 +109,7 @@ def test_quantiles_are_exact():
 
 
 def clicked(rates, n, seed):
-    """Clicks on arms in turn, without context."""
+    """Return clicks on arms in turn, without context."""
     rng = np.random.default_rng(seed)
     arms = np.arange(n) % len(rates)
     return arms, (rng.random(n) < np.array(rates)[arms]).astype(float)
@@ -134,20 +134,52 @@ def test_the_posterior_of_a_rate_is_close_to_the_exact_one(laplace):
 
 
 def solved(state, x, arm):
-    """Mean and covariance of an arm's coefficients on z, from the sums and the prior.
+    """Return mean and covariance of an arm's coefficients on z, from the sums and the prior.
 
     Those on the standardised z̃ = A z are β̃ with β = Aᵀβ̃, and β̃ ~ N((b, 0, …), diag(τ₀², τ², …)).
     """
     back, p = np.eye(1 + x.shape[1]), 1 + x.shape[1]  # A⁻¹: z = 1, mean + standard deviation · z̃
     back[1:, 0] = x.mean(axis=0) - state.anchor[1:]
     back[1:, 1:] = np.diag(x.std(axis=0))
-    level = state.levels[0] + 1 / (state.clicks.sum() + 0.5)
+    arms = np.count_nonzero(state.pulls)
+    level = state.levels[0] * (1 + 1 / arms) + 1 / (state.clicks.sum() + 0.5)
     prior = np.diag([1 / level] + [1 / state.slopes[0]] * (p - 1))
     rate = state.clicks[arm] / state.pulls[arm]
     part = min(1, (state.pulls[arm] * rate * (1 - rate) + 1) / state.weights[arm])
     covariance = np.linalg.inv(back @ prior @ back.T + part * state.moments[arm, :, :p])
     shift = part * state.moments[arm, :, p]
     return covariance @ (back @ prior[0] * state.level[0] + shift), covariance
+
+
+def test_without_features_the_posterior_is_that_of_clicks_and_pulls():
+    """Mean and variance of the log-odds by adaptive integration, for arms of 0 to 900 clicks."""
+    from scipy.integrate import quad
+
+    model = tsucb.LogisticArms(0)
+    pulls, clicks = np.array([400, 3, 1_000, 0]), np.array([0, 1, 900, 0])
+    arms = np.repeat(np.arange(4), pulls)
+    rewards = np.concatenate([np.arange(n) < s for n, s in zip(pulls, clicks, strict=True)])
+    state = model.fit(4, None, arms, rewards.astype(float))
+    model.settle(state)
+    level = state.levels[0] * (1 + 1 / 3) + 1 / (901 + 0.5)
+    means, roots = state.regressions.by_arm()
+    for k in range(4):
+        mean, std, yes, no = means[k, 0], roots[k, 0, 0], clicks[k], pulls[k] - clicks[k]
+
+        def log_density(x, yes=yes, no=no):
+            odds = -yes * np.logaddexp(0, -x) - no * np.logaddexp(0, x)
+            return odds - (x - state.level[0]) ** 2 / (2 * level)
+
+        def moment(power, mean=mean, std=std, log_density=log_density):
+            """Return the integral over ten standard deviations to each side, in their unit."""
+
+            def part(z):
+                return z**power * np.exp(log_density(mean + std * z) - log_density(mean))
+
+            return quad(part, -10, 10)[0]
+
+        assert moment(1) / moment(0) == pytest.approx(0, abs=1e-3)
+        assert moment(2) / moment(0) == pytest.approx(1, abs=1e-3)
 
 
 def test_sums_and_prior_make_the_posterior():
@@ -199,17 +231,16 @@ def test_old_clicks_fade():
     model = tsucb.Forgetting(tsucb.LogisticArms(1), 0.9)
     x = rng.normal(5, 2, size=(60, 1))
     state = model.fit(3, x, np.arange(60) % 2, np.arange(60) % 2)
-    inner = state.inner
-    untried = [part[2].copy() for part in inner.regressions.by_arm()]
-    before = inner.moments[0].copy()
-    inner.due[0] = 1000  # nothing is learned again meanwhile
+    untried = [part[2].copy() for part in state.regressions.by_arm()]
+    before = state.moments[0].copy()
+    state.due[0] = 1000  # nothing is learned again meanwhile
     model.update(state, x[:8], np.ones(8, dtype=int), np.zeros(8))
-    assert inner.moments[0] == pytest.approx(before * 0.9**8, rel=1e-9)
-    for now, then in zip(inner.regressions.by_arm(), untried, strict=True):
+    assert state.moments[0] == pytest.approx(before * 0.9**8, rel=1e-9)
+    for now, then in zip(state.regressions.by_arm(), untried, strict=True):
         assert np.array_equal(now[2], then)
-    seen = inner.totals[0]
+    seen = state.totals[0]
     assert seen == pytest.approx(state.pulls.sum())
-    assert 1.5 < np.sqrt(inner.squares[1] / seen - (inner.totals[1] / seen) ** 2) < 2.5
+    assert 1.5 < np.sqrt(state.squares[1] / seen - (state.totals[1] / seen) ** 2) < 2.5
     rates = model.belief(state, [5.0], rng=rng).mean
     assert rates[1] < 0.5  # of 38 rewards, the last 8 tell
     plain = tsucb.LogisticArms(1).fit(2, x, np.arange(60) % 2, np.arange(60) % 2)

@@ -46,7 +46,7 @@ def dask(tmp_path):
 
 
 def address_in(path: Path) -> str:
-    """The scheduler's address, from the file that it writes when it is ready."""
+    """Return the scheduler's address, from the file that it writes when it is ready."""
     while True:
         try:
             return str(json.loads(path.read_text())["address"])

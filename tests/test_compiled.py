@@ -69,8 +69,8 @@ def test_code_depends_on_the_files_that_it_can_come_from():
         return {path.relative_to(PACKAGE).as_posix() for path in found}
 
     assert files("tsucb.models.linear") == set()  # all of the core counts always
-    assert {"agent/machine.py", "agent/open_decisions.py"} <= files("tsucb.agent.machine")
-    assert not files("tsucb.agent.machine") & {"agent/agent.py", "agent/guard.py"}
+    assert {"agent/machine.py", "agent/batch.py"} <= files("tsucb.agent.machine")
+    assert not files("tsucb.agent.machine") & {"agent/agent.py", "agent/open_decisions.py"}
     assert "sets/ball.py" in files("tsucb.sets.rules")
     core = {path.relative_to(PACKAGE).as_posix() for path in kernels.core_sources()}
     assert {"models/linear.py", "numeric/special.py", "checks.py"} <= core
@@ -377,14 +377,17 @@ print("pipeline_class" in dispatch.PART_OPTIONS, *arms)
 OTHER_NUMBA = "import numba, logging; logging.basicConfig(); numba.__version__ = '9.9.9'\n"
 
 
-def test_the_public_compiler_and_the_accelerator_agree(tmp_path):
+# `make test-public` sets TSUCB_COMPILER, which these two tests are about.
+def test_the_public_compiler_and_the_accelerator_agree(tmp_path, monkeypatch):
+    monkeypatch.delenv("TSUCB_COMPILER", raising=False)
     fast = run_python(CALLS, TSUCB_CACHE=str(tmp_path)).split()
     public = run_python(CALLS, TSUCB_CACHE=str(tmp_path), TSUCB_COMPILER="public").split()
     assert (fast[0], public[0]) == ("True", "False")
     assert fast[1:] == public[1:]
 
 
-def test_another_version_of_numba_is_used_without_the_accelerator(tmp_path):
+def test_another_version_of_numba_is_used_without_the_accelerator(monkeypatch):
+    monkeypatch.delenv("TSUCB_COMPILER", raising=False)
     code = OTHER_NUMBA + "from tsucb.compiler import dispatch\nprint(dispatch.PART_OPTIONS)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "pipeline_class" not in out.stdout

@@ -59,7 +59,7 @@ from tsucb.testing.loops import (
 
 
 def with_jax(model: Any) -> Any:
-    """A model as a parameter, skipped if it trains and there is nothing to train with."""
+    """Return a model as a parameter, skipped if it trains and there is nothing to train with."""
     inner = getattr(model, "model", model)
     if type(inner).__module__.startswith("tsucb.models.neural"):
         pytest.importorskip("jax", reason="networks train with JAX: pip install 'tsucb[deep]'")
@@ -165,7 +165,7 @@ EVERYTHING = bool(os.environ.get("TSUCB_TEST_ALL"))
 
 
 def counts_matter(policy: Any) -> bool:
-    """Whether the policy looks at how often arms were pulled."""
+    """Return whether the policy looks at how often arms were pulled."""
     one, other = (
         tsucb.GaussianBelief([0.0, 0.1], [1.0, 1.0], pulls=pulls, step=102)
         for pulls in ([1, 100], [100, 1])
@@ -174,10 +174,10 @@ def counts_matter(policy: Any) -> bool:
 
 
 def policies_of(model: Any) -> list[Any]:
-    """Those that a model is played with: all of them, unless its counts fade.
+    """Return those that a model is played with: all of them, unless its counts fade.
 
-    Then they are floats, for which a policy is compiled anew with every law, to the same code if it
-    does not look at them. Of those that do not, a model has every fourth, in turn.
+    Counts that fade are floats, for which a policy is compiled again with every law, to the same
+    code if it does not look at them. Of those that do not, a model has every fourth, in turn.
     """
     if EVERYTHING or not isinstance(model, tsucb.Forgetting):
         return POLICIES

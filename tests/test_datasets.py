@@ -15,7 +15,7 @@ import pytest
 from tsucb.cli import answer
 from tsucb.paper import datasets
 from tsucb.paper.datasets import DATASETS, bandits, files, sources
-from tsucb.paper.datasets.tables import one_hot, standardise
+from tsucb.paper.datasets.sources import one_hot, standardise
 
 FOLDER = os.environ.get("TSUCB_DATA")
 needs_data = pytest.mark.skipif(
@@ -24,7 +24,7 @@ needs_data = pytest.mark.skipif(
 
 
 def census_lines(rows: int) -> list[str]:
-    """A header of 69 names, and rows with 2 answers to most questions and 9 occupations."""
+    """Return a header of 69 names, and rows with 2 answers to most questions and 9 occupations."""
     names = ["caseid", *(f"i{k}" for k in range(67)), "dOccup"]
     body = [
         [str(10_000 + i), *(str((i + k) % 2) for k in range(67)), str(i % 9)] for i in range(rows)
@@ -97,7 +97,7 @@ SHAPES = {  # rows, features, arms of these small files
 
 
 def write(folder: Path, name: str, compress: bool = False) -> Path:
-    """The small files of a dataset, in a subfolder with its name."""
+    """Write the small files of a dataset to a subfolder with its name."""
     (folder / name).mkdir(parents=True, exist_ok=True)
     for file, lines in CONTENT[name].items():
         text = "\n".join(lines).encode() + b"\n"
@@ -106,15 +106,27 @@ def write(folder: Path, name: str, compress: bool = False) -> Path:
     return folder / name
 
 
+def read(folder: Path, name: str, compress: bool = False):  # type: ignore[no-untyped-def]
+    """Return the bandit of the small files of a dataset, whose checksums are not the real ones."""
+    write(folder, name, compress)
+    return bandit_in(folder / name)
+
+
+def bandit_in(folder: Path):  # type: ignore[no-untyped-def]
+    """Return the bandit of a dataset's folder without verifying its files."""
+    dataset = DATASETS[folder.name]
+    return dataset.environment(*dataset.contents(folder))
+
+
 @pytest.mark.parametrize("compress", [False, True])
 @pytest.mark.parametrize("name", DATASETS)
 def test_small_files_are_read(tmp_path: Path, name: str, compress: bool) -> None:
-    environment = DATASETS[name].environment(write(tmp_path, name, compress))
+    environment = read(tmp_path, name, compress)
     assert (environment.rows, environment.features, environment.arms) == SHAPES[name]
 
 
 def test_mushroom_is_one_hot_and_knows_what_is_edible(tmp_path: Path) -> None:
-    environment = DATASETS["mushroom"].environment(write(tmp_path, "mushroom"))
+    environment = read(tmp_path, "mushroom")
     assert environment.edible.tolist() == [False, True, True]
     assert (environment.contexts.sum(axis=1) == 22).all()
     # The last attribute has two values, '?' and 'k', in this order.
@@ -122,7 +134,7 @@ def test_mushroom_is_one_hot_and_knows_what_is_edible(tmp_path: Path) -> None:
 
 
 def test_classification_data_are_standardised(tmp_path: Path) -> None:
-    environment = DATASETS["statlog"].environment(write(tmp_path, "statlog"))
+    environment = read(tmp_path, "statlog")
     assert environment.labels.tolist() == [i % 7 for i in range(14)]
     spread = environment.contexts.std(axis=0)
     np.testing.assert_allclose(environment.contexts.mean(axis=0), 0, atol=1e-12)
@@ -130,19 +142,19 @@ def test_classification_data_are_standardised(tmp_path: Path) -> None:
 
 
 def test_adult_drops_missing_values_and_keeps_dotted_incomes_apart(tmp_path: Path) -> None:
-    environment = DATASETS["adult"].environment(write(tmp_path, "adult"))
+    environment = read(tmp_path, "adult")
     assert environment.labels.tolist() == [1, 0, 1]  # Craft-repair, Sales
     # 6 numbers, 6 columns of one word, 2 countries, and the incomes <=50K and >50K.
     assert environment.features == 6 + 6 + 2 + 2
 
 
 def test_jester_keeps_users_who_rated_the_most_rated_jokes(tmp_path: Path) -> None:
-    environment = DATASETS["jester"].environment(write(tmp_path, "jester"))
+    environment = read(tmp_path, "jester")
     assert environment.ratings[:, 0].tolist() == [1.5, -9.95]
 
 
 def test_financial_contexts_are_raw(tmp_path: Path) -> None:
-    environment = DATASETS["financial"].environment(write(tmp_path, "financial"))
+    environment = read(tmp_path, "financial")
     np.testing.assert_allclose(environment.contexts[3], 0.3 + np.arange(21))
 
 
@@ -150,7 +162,7 @@ def test_financial_contexts_are_raw(tmp_path: Path) -> None:
 
 
 def steps(bandit, count: int, seed: int = 0):  # type: ignore[no-untyped-def]
-    """The world of a run, and copies of context, means and available arms of its first steps."""
+    """Yield the world of a run, and copies of context and means, at each of its first steps."""
     rng = np.random.default_rng(seed)
     world = bandit.begin(rng)
     for step in range(1, count + 1):
@@ -210,7 +222,7 @@ def test_a_broken_gzip_file_is_an_error(tmp_path: Path, damage) -> None:  # type
     path = folder / "covtype.data.gz"
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match=r"covtype.data.gz is no whole gzip file"):
-        DATASETS["covertype"].environment(folder)
+        bandit_in(folder)
 
 
 def test_a_shortened_dataset_is_refused(tmp_path: Path) -> None:
@@ -223,7 +235,7 @@ def test_one_altered_digit_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     """Of the same rows, columns and labels, and yet other data."""
     path = write(tmp_path, "statlog") / "shuttle.trn"
     content = path.read_bytes()
-    genuine = described("shuttle.trn", "", content)
+    genuine = described("shuttle.trn", content)
     small = DATASETS["statlog"]._replace(files=(genuine,), rows=14, features=9, arms=7)
     monkeypatch.setitem(DATASETS, "statlog", small)
     assert datasets.load("statlog", tmp_path).rows == 14
@@ -256,7 +268,7 @@ def test_census_reads_the_first_rows_of_a_longer_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tsucb.paper.datasets.sources.CENSUS_ROWS", 12)
-    assert DATASETS["census"].environment(write(tmp_path, "census")).rows == 12
+    assert read(tmp_path, "census").rows == 12
 
 
 def test_missing_dataset_says_how_to_get_it(
@@ -276,7 +288,7 @@ def test_folders_are_searched_in_order(tmp_path: Path, monkeypatch: pytest.Monke
     statlog = DATASETS["statlog"]
     for folder in ("third/data", "second", "first"):
         write(tmp_path / folder, "statlog")
-        assert datasets.find_dataset(statlog, tmp_path / "first") == tmp_path / folder / "statlog"
+        assert statlog.find(tmp_path / "first") == tmp_path / folder / "statlog"
 
 
 def test_one_hot_and_standardise_agree_with_pandas() -> None:
@@ -315,16 +327,16 @@ def server(tmp_path: Path):  # type: ignore[no-untyped-def]
         http_server.shutdown()
 
 
-def described(name: str, url: str, content: bytes, **more) -> files.File:  # type: ignore[no-untyped-def]
+def described(url: str, content: bytes, **more) -> files.File:  # type: ignore[no-untyped-def]
     content = content.rstrip()
-    return files.File(name, url, hashlib.sha256(content).hexdigest(), len(content), **more)
+    return files.File(url, hashlib.sha256(content).hexdigest(), len(content), **more)
 
 
 def test_fetching_verifies_and_puts_in_place(tmp_path: Path, server: str) -> None:
     (tmp_path / "web" / "a.gz").write_bytes(gzip.compress(b"1 2\n3 4\n"))
-    file = described("a.gz", f"{server}/a.gz", b"1 2\n3 4")
-    path = files.fetch_file(file, tmp_path / "data")
-    assert files.read_content(file, path) == b"1 2\n3 4\n"
+    file = described(f"{server}/a.gz", b"1 2\n3 4")
+    path = file.fetch(tmp_path / "data")
+    assert file.read(path) == b"1 2\n3 4\n"
     assert [p.name for p in (tmp_path / "data").iterdir()] == ["a.gz"]
 
 
@@ -333,8 +345,8 @@ def test_fetching_can_verify_a_beginning_and_convert(tmp_path: Path, server: str
         return path.read_bytes().upper()
 
     (tmp_path / "web" / "a").write_bytes(b"abcdef")
-    file = described("a", f"{server}/a", b"ABC", prefix=True, convert=upper)
-    assert files.fetch_file(file, tmp_path / "data").read_bytes() == b"ABCDEF"
+    file = described(f"{server}/a", b"ABC", prefix=True, convert=upper)
+    assert file.fetch(tmp_path / "data").read_bytes() == b"ABCDEF"
 
 
 def test_a_wrong_checksum_leaves_nothing_behind(tmp_path: Path, server: str) -> None:
@@ -342,7 +354,7 @@ def test_a_wrong_checksum_leaves_nothing_behind(tmp_path: Path, server: str) -> 
     with pytest.raises(
         ValueError, match=r"its checksum differs.*download .*/a by hand, and put it"
     ):
-        files.fetch_file(described("a", f"{server}/a", b"it"), tmp_path / "data")
+        described(f"{server}/a", b"it").fetch(tmp_path / "data")
     assert not list((tmp_path / "data").iterdir())
 
 
@@ -350,9 +362,9 @@ def test_no_network_says_what_to_do_by_hand(tmp_path: Path, server: str) -> None
     for url, reason in (("http://127.0.0.1:9/a", "ConnectionError"), (f"{server}/b", "404")):
         with pytest.raises(
             ConnectionError,
-            match=rf"cannot reach {url} \({reason}.*by hand, and put it at .*data/a",
+            match=rf"cannot reach {url} \({reason}.*by hand, and put it at .*data/[ab]",
         ):
-            files.fetch_file(described("a", url, b"it"), tmp_path / "data")
+            described(url, b"it").fetch(tmp_path / "data")
 
 
 def test_jester_is_made_from_the_zipped_excel_file(
@@ -387,14 +399,14 @@ def test_what_jester_sends_is_not_unpacked_if_it_is_too_large(
     xlrd = pytest.importorskip("xlrd", reason="reads the Excel file: pip install 'tsucb[paper]'")
     monkeypatch.setattr(xlrd, "open_workbook", None)  # is never called
     monkeypatch.setattr(sources, "MOST_BYTES", 1 << 20)
-    file = sources.JESTER_FILE._replace(url=f"{server}/bomb.zip")
+    file = sources.JESTER._replace(url=f"{server}/bomb.zip")
     with zipfile.ZipFile(tmp_path / "web" / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as zipped:
         zipped.writestr("jester-data-1.xls", bytes(1 << 24))
     with pytest.raises(ValueError, match="no single Excel file of up to 1,048,576 bytes"):
-        files.fetch_file(file, tmp_path / "data")
+        file.fetch(tmp_path / "data")
     (tmp_path / "web" / "bomb.zip").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="no zipped Excel file"):
-        files.fetch_file(file, tmp_path / "data")
+        file.fetch(tmp_path / "data")
     assert not list((tmp_path / "data").iterdir())
 
 
@@ -404,7 +416,7 @@ def test_an_endless_download_is_broken_off(
     monkeypatch.setattr(files, "MOST_BYTES", 1_000)
     (tmp_path / "web" / "a").write_bytes(bytes(2_000))
     with pytest.raises(ValueError, match=r"longer than 1,000 bytes: download .*/a by hand"):
-        files.fetch_file(described("a", f"{server}/a", b"it"), tmp_path / "data")
+        described(f"{server}/a", b"it").fetch(tmp_path / "data")
     assert not list((tmp_path / "data").iterdir())
 
 
@@ -433,7 +445,7 @@ def test_check_names_the_fault_and_leaves_with_2(
     assert answer(["data", "check"]) == 2
     assert "no dataset is present" in capsys.readouterr().err
     content = (write(tmp_path, "statlog") / "shuttle.trn").read_bytes()
-    small = (described("shuttle.trn", "", content),)
+    small = (described("shuttle.trn", content),)
     monkeypatch.setitem(
         DATASETS, "statlog", DATASETS["statlog"]._replace(files=small, rows=14, features=9, arms=7)
     )
@@ -451,7 +463,7 @@ def test_get_fetches_only_what_is_missing(
     monkeypatch.setenv("TSUCB_CACHE", str(tmp_path / "cache"))
     content = "\n".join(CONTENT["statlog"]["shuttle.trn"]).encode()
     (tmp_path / "web" / "shuttle.trn").write_bytes(content)
-    file = described("shuttle.trn", f"{server}/shuttle.trn", content)
+    file = described(f"{server}/shuttle.trn", content)
     monkeypatch.setitem(DATASETS, "statlog", DATASETS["statlog"]._replace(files=(file,)))
     command = ["data", "get", "statlog", "--data-dir", str(tmp_path)]
     assert answer(command) == 0
@@ -475,12 +487,12 @@ def test_get_fetches_only_what_is_missing(
 @pytest.mark.parametrize("name", DATASETS)
 def test_real_files(name: str) -> None:
     dataset = DATASETS[name]
-    folder = datasets.find_dataset(dataset, FOLDER)
+    folder = dataset.find(FOLDER)
     if folder is None:
         pytest.skip(f"{name} is not in {FOLDER}")
     environment = datasets.load(name, FOLDER)
     assert np.isfinite(environment[0]).all()
     for file in dataset.files:
-        path = files.find_file(folder, file)
+        path = file.find(folder)
         assert path is not None
-        assert files.is_genuine(file, files.read_content(file, path))
+        assert file.verifies(file.read(path))

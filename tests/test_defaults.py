@@ -18,7 +18,7 @@ from benchmarks.defaults.contestants import CONTESTANTS, NAMED, Contestant, Floa
 
 
 def stand_in(name: str) -> problems.Table:
-    """A small table with features of very different sizes and three labels that they tell."""
+    """Return a small table with features of very different sizes and three labels."""
     rng = np.random.default_rng(1)
     x = rng.standard_normal((400, 3))
     labels = np.argmax(x @ rng.standard_normal((3, 3)), axis=1)
@@ -224,7 +224,7 @@ def test_the_documentation_is_made_of_the_table_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--processes", "0"], "processes must be at least 1, not 0"),
         (["--datasets", "iris"], "unknown dataset 'iris'; choose from mushroom"),
@@ -236,13 +236,13 @@ def test_the_documentation_is_made_of_the_table_alone(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_answered_in_a_sentence(
-    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:
         main([*arguments, "--out", str(tmp_path)], stand_in)
     assert left.value.code == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert error.count("\n") == 1
 
 

@@ -27,12 +27,12 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.re
 
 
 def blocks(page: Path, *languages: str) -> list[str]:
-    """The code of a page in these languages."""
+    """Return the code of a page in these languages."""
     return [code for language, code in BLOCK.findall(page.read_text()) if language in languages]
 
 
 def load(path: Path) -> ModuleType:
-    """A script of the documentation, as a module."""
+    """Return a script of the documentation, as a module."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -147,7 +147,7 @@ def test_files_named_exist(page: Path) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of the headings of a page, those of generated reference entries included."""
+    """Return the anchors of a page's headings and of its generated reference entries."""
     text = page.read_text()
     names = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
     names += re.findall(r"^- \[`(?:\w+\.)*(\w+)`\]", text, re.M)
@@ -214,14 +214,14 @@ def test_spelling() -> None:
 
 
 def exported_classes() -> dict[str, type]:
-    """The classes that users import from the package or from its agent."""
+    """Return the classes that users import from the package or from its agent."""
     found = {name: getattr(tsucb, name) for name in tsucb.__all__}
     found |= {f"agent.{name}": getattr(tsucb.agent, name) for name in tsucb.agent.__all__}
     return {name: thing for name, thing in found.items() if isinstance(thing, type)}
 
 
 def public_methods(cls: type) -> list[tuple[type, str]]:
-    """The public methods and properties of a class, with the class of ours that first has each."""
+    """Return the public methods and properties of a class, each with our class that defines it."""
     ours = [base for base in cls.__mro__ if base.__module__.split(".")[0] == "tsucb"]
     found: dict[str, type] = {}
     for base in reversed(ours):

@@ -372,9 +372,9 @@ def test_numbers_up_to_the_largest_are_taken():
     [
         ({"categories": "zip"}, TypeError, r"such as \['zip'\]"),
         ({"categories": [None]}, TypeError, "named by strings"),
-        ({"most_columns": 0}, ValueError, "whole number of at least 1, not 0"),
-        ({"most_columns": True}, ValueError, "whole number of at least 1, not True"),
-        ({"most_columns": 1.5}, ValueError, "whole number of at least 1, not 1.5"),
+        ({"most_columns": 0}, ValueError, "whole number of at least 1, but it is 0"),
+        ({"most_columns": True}, ValueError, "whole number of at least 1, but it is True"),
+        ({"most_columns": 1.5}, ValueError, "whole number of at least 1, but it is 1.5"),
     ],
 )
 def test_wrong_settings_are_refused(options, error, message):
@@ -386,7 +386,7 @@ def test_wrong_settings_are_refused(options, error, message):
 
 
 def by_row(rows, **options):
-    """An encoder that was given contexts one by one, and what it made of them."""
+    """Return an encoder that was given contexts one by one, and what it made of them."""
     encoder = Encoder(**options)
     vectors = [encoder.encode(row) for row in rows]
     matrix = np.zeros((len(vectors), encoder.width))
@@ -396,7 +396,7 @@ def by_row(rows, **options):
 
 
 def agree(tables, rows, **options):
-    """Every form of a table gives what its rows give, also after a row before it."""
+    """Check that every form of a table gives what its rows give, also after a row before it."""
     reference, matrix = by_row(rows, **options)
     for table in tables:
         encoder = Encoder(**options)

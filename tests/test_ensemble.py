@@ -21,7 +21,7 @@ LINES = 60
 
 
 def history(arms: int = 3, features: int = 2) -> tuple[Any, Any, Any]:
-    """Contexts, arms and rewards that are linear with another slope for each arm, and noise."""
+    """Return contexts, arms and noisy rewards that are linear, with a slope for each arm."""
     draws = rng(5)
     x, arm = draws.normal(size=(LINES, features)), draws.integers(arms, size=LINES)
     return x, arm, x[:, 0] * arm + 0.5 * draws.normal(size=LINES)

@@ -17,14 +17,14 @@ RATES = np.array([0.2, 0.5, 0.8])
 
 
 def logged(events: int, chances: np.ndarray, seed: int) -> LoggedData:
-    """Events of three Bernoulli arms, logged with the given chances."""
+    """Return events of three Bernoulli arms, logged with the given chances."""
     rng = np.random.default_rng(seed)
     arm = rng.choice(3, size=events, p=chances)
     return LoggedData(arm, rng.random(events) < RATES[arm], None, propensity=chances[arm])
 
 
 def live(steps: int, seed: int) -> float:
-    """Mean reward of Thompson sampling played live on the three arms."""
+    """Return mean reward of Thompson sampling played live on the three arms."""
     rng = np.random.default_rng(seed)
     model, policy = tsucb.BernoulliArms(empirical=False), tsucb.Thompson()
     state = model.start(3)

@@ -48,7 +48,7 @@ EXTRAS = {name: distributions(lines) for name, lines in PROJECT["optional-depend
 
 
 def is_optional(module: str) -> bool:
-    """Whether a module comes with an extra only."""
+    """Return whether a module comes with an extra only."""
     return bool(OWNERS.get(module.partition(".")[0], set()) & (EXTRAS["all"] - CORE))
 
 

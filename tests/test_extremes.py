@@ -7,14 +7,14 @@ import pytest
 
 import tsucb
 from tsucb.agent import storage
-from tsucb.checks import flushed
+from tsucb.checks import flush_tiny
 from tsucb.models.structure import leaves, pack, unpack
 
 STEPS = 25
 
 
 def numbers(rng: np.random.Generator, count: int, largest: float) -> np.ndarray:
-    """Values of one feature, or rewards: of any size, constant, growing, far away, or mostly 0."""
+    """Return features or rewards of any size: constant, growing, far away, or mostly 0."""
     size = min(10.0 ** rng.choice([-30, -9, 0, rng.uniform(-30, 30), 30]), largest)
     values, time = size * rng.normal(size=count), np.arange(count)
     match rng.integers(9):
@@ -34,11 +34,11 @@ def numbers(rng: np.random.Generator, count: int, largest: float) -> np.ndarray:
             values[rng.random(count) < 0.9] = 0.0
         case 7:
             values = size * rng.standard_cauchy(count)
-    return flushed(np.clip(values, -largest, largest))  # smaller numbers count as 0
+    return flush_tiny(np.clip(values, -largest, largest))  # smaller numbers count as 0
 
 
 def contexts_of(model: Any, arms: int, rng: np.random.Generator) -> np.ndarray:
-    """A context for every step."""
+    """Return a context for every step."""
     if isinstance(model, tsucb.HybridLinear):
         x = [numbers(rng, STEPS, model.largest) for _ in range(model.context)]
         z = [numbers(rng, arms, model.largest) for _ in range(model.features)]
@@ -50,7 +50,7 @@ def contexts_of(model: Any, arms: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def made(kind: str, rng: np.random.Generator) -> Any:
-    """A model of a kind, of any small size."""
+    """Return a model of a kind, of any small size."""
     d, c = (int(n) for n in rng.integers(1, 4, size=2))
     match kind:
         case "adaptive":
@@ -62,7 +62,7 @@ def made(kind: str, rng: np.random.Generator) -> Any:
 
 
 def check(model: Any, state: Any, context: np.ndarray, rewards: int) -> tsucb.Belief:
-    """Whether a state could be saved and loaded, and its beliefs are finite."""
+    """Return whether a state could be saved and loaded, and its beliefs are finite."""
     model.check_state(state, rewards)
     arrays: list[Any] = []
     packed = pack(state, arrays)

@@ -39,7 +39,7 @@ class Faults:
         return called
 
     def everywhere(self, attempt):
-        """Attempt with a fault at the first call, the second, ... until there is none any more."""
+        """Attempt with a fault at the first call, at the second, … until no call fails."""
         for number in itertools.count():
             self.left = number
             try:

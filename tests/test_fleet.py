@@ -129,7 +129,7 @@ def test_models_merge(model: tsucb.Model) -> None:
     one, two = learned(base, slice(20, 35)), learned(base, slice(35, 60))
     whole = learned(one, slice(35, 60))
     both = [model.merged(one, two, base), model.merged(whole, base, base)]
-    if not isinstance(model, tsucb.HybridLinear):  # which finds its numbers anew
+    if not isinstance(model, tsucb.HybridLinear):  # which estimates its numbers again
         both.append(whole)
     x = contexts[0] if shape else None
     found = [model.belief(state, x, rng=np.random.default_rng(0)) for state in both]

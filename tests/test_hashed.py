@@ -25,12 +25,12 @@ from tsucb.models.structure import leaves
 
 
 def pairs(columns, values):
-    """A row of columns and values."""
+    """Return a row of columns and values."""
     return np.column_stack([columns, values]).reshape(-1).astype(float)
 
 
 def visitors(count, seed=0):
-    """Contexts of strings, numbers and gaps, and rewards of two arms that depend on them."""
+    """Return contexts of strings, numbers and gaps, and rewards of two arms that depend on them."""
     rng = np.random.default_rng(seed)
     cities, hours = rng.choice(["Rome", "Oslo", "Lima"], count), rng.integers(0, 24, count)
     ages = [None if rng.random() < 0.1 else float(a) for a in rng.normal(40, 12, count)]
@@ -44,7 +44,7 @@ def visitors(count, seed=0):
 
 
 def played(agent, contexts, rewards):
-    """The arms that an agent plays, which is rewarded at once."""
+    """Return the arms that an agent plays, which is rewarded at once."""
     arms = []
     for x, r in zip(contexts, rewards, strict=True):
         decision = agent.choose(x)

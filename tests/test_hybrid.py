@@ -15,7 +15,7 @@ ARMS = 6
 def problem(
     model: tsucb.HybridLinear, steps: int, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Matrices of rows, arms, and rewards that the model could have produced."""
+    """Return matrices of rows, arms, and rewards that the model could have produced."""
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(ARMS, model.features)) * 3 + 7
     x = rng.normal(size=(steps, 1, model.context)) - 2
@@ -51,11 +51,11 @@ class Dense:
         self.noise = spread * state.noise[0]
 
     def weight(self, count: int) -> np.ndarray:
-        """Of so many rewards, the last being 1."""
+        """Return the weights of `count` rewards, the last being 1."""
         return self.keep ** np.arange(count)[::-1]
 
     def design(self, rows: np.ndarray, arms: np.ndarray) -> np.ndarray:
-        """One line of all coefficients' factors per row."""
+        """Return one line of all coefficients' factors per row."""
         x = (rows - self.centre) / self.scale
         c, q = self.model.context, self.model.own_count
         crossed = np.einsum("ni,nj->nij", x[:, :c], x[:, c:]).reshape(len(x), -1)
@@ -83,7 +83,7 @@ class Dense:
         self.covariance = self.covariance - np.outer(gain, design @ self.covariance)
 
     def belief(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Means and covariances of all arms' mean rewards."""
+        """Return means and covariances of all arms' mean rewards."""
         design = self.design(rows, np.arange(ARMS))
         return self.level + design @ self.mean, design @ self.covariance @ design.T
 
@@ -115,7 +115,7 @@ def test_belief_is_that_of_a_dense_regression(model: tsucb.HybridLinear) -> None
 
 
 def check(belief: tsucb.Belief, dense: Dense, rows: np.ndarray) -> None:
-    """The same means and covariances."""
+    """Check that means and covariances are the same."""
     mean, covariance = dense.belief(rows)
     np.testing.assert_allclose(belief.mean, mean, rtol=1e-7)
     found = belief.law.factor @ belief.law.factor.T + np.diag(belief.law.own**2)
@@ -130,13 +130,13 @@ def test_what_is_forgotten_counts_less() -> None:
     rows, arms, rewards = problem(model, 62)
     state = forgetful.start(ARMS)
     forgetful.update(state, rows[:60], arms[:60], rewards[:60])
-    model.settle(state.inner)
+    model.settle(state)
     played = rows[np.arange(62), arms]
-    dense = Dense(model, state.inner, played[:60], arms[:60], rewards[:60], keep=0.95)
+    dense = Dense(model, state, played[:60], arms[:60], rewards[:60], keep=0.95)
     dense.posterior(played[:60], arms[:60], rewards[:60])
     check(forgetful.belief(state, rows[0], rng=rng), dense, rows[0])
     np.testing.assert_allclose(state.pulls, np.bincount(arms[:60], dense.weight(60), ARMS))
-    state.inner.due[0] = 1000
+    state.due[0] = 1000
     for i in (60, 61):
         forgetful.update(state, rows[i], arms[i], rewards[i])
         dense.forget_and_learn(played[i], arms[i], rewards[i])
@@ -145,11 +145,11 @@ def test_what_is_forgotten_counts_less() -> None:
     long = np.concatenate((rows[0], rows[0, -1:]))
     np.testing.assert_allclose(*forgetful.belief(grown, long, rng=rng).std[-2:], rtol=1e-9)
     forgetful.release(state, np.array([1]))
-    model.settle(state.inner)
+    model.settle(state)
     assert state.pulls[1] == 0
     for _ in range(30):  # refreshes come at the latest when half is forgotten
         forgetful.update(state, rows[0], 0, 7.0)
-        assert state.inner.faded[0] >= HALF
+        assert state.faded[0] >= HALF
 
 
 def test_an_agent_whose_arms_come_follows_a_change() -> None:

@@ -14,7 +14,7 @@ MEAN, STD = np.array([0.0, 0.4, 0.5, -0.2, 0.1]), np.array([1.0, 0.6, 0.5, 1.3, 
 
 
 def near(found: np.ndarray, errors: np.ndarray, truth: np.ndarray) -> None:
-    """Within five standard errors, and 1e-3."""
+    """Return whether numbers agree within five standard errors and 1e-3."""
     assert (errors < 1e-3).all()
     np.testing.assert_array_less(np.abs(found - truth), 5 * errors + 2e-4)
     assert found.sum() == pytest.approx(1, abs=1e-12)

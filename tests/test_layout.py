@@ -1,6 +1,7 @@
 """Imports go one way: what a module may build on is below it."""
 
 import ast
+import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,8 @@ LAYERS = [
     ("environments", "contexts"),
     ("step",),
     ("simulation", "logs"),
-    ("agent", "sets"),
+    ("agent",),
+    ("sets",),
     ("adapters", "testing", "evaluation"),
     ("paper", "service"),
     ("cli",),
@@ -34,7 +36,7 @@ LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 
 
 def modules() -> dict[str, Path]:
-    """All modules of the package by name."""
+    """Return all modules of the package by name."""
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
@@ -46,7 +48,7 @@ MODULES = modules()
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[str, bool, bool]]:
-    """The package's modules that a source imports; if in a function, and if for types only."""
+    """Yield the package's modules that a source imports; if in a function, if for types only."""
 
     def visit(node: ast.AST, inside: bool, types: bool) -> Iterator[tuple[str, bool, bool]]:
         for child in ast.iter_child_nodes(node):
@@ -71,7 +73,7 @@ def imports(tree: ast.AST) -> Iterator[tuple[str, bool, bool]]:
 
 
 def part(module: str) -> str:
-    """The layer of a module: the first name below the package."""
+    """Return the layer of a module: the first name below the package."""
     return module.split(".")[1] if "." in module else "tsucb"
 
 
@@ -114,7 +116,7 @@ def test_the_library_does_not_import_the_whole_package() -> None:
 
 
 def loaded(module: str) -> set[str]:
-    """What a module imports when it is loaded, with the packages that modules are in."""
+    """Return what a module imports when it is loaded, with the packages that modules are in."""
     names = {name for name, inside, types in EDGES[module] if not inside and not types}
     return {name for name in names if name in MODULES}
 
@@ -148,7 +150,7 @@ def test_no_import_in_a_function_of_what_is_loaded_anyway() -> None:
 
 
 def subprocess_modules() -> set[str]:
-    """The modules that a simulation loads, in a fresh process."""
+    """Return the modules that a simulation loads, in a fresh process."""
     import subprocess
 
     code = (
@@ -170,16 +172,18 @@ def test_the_agent_is_listed_but_not_loaded() -> None:
 
 
 def test_type_checkers_see_the_names_that_are_loaded_later() -> None:
-    found = {}
+    found = set()
     for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text())):
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("tsucb."):
-            found[node.module] = {alias.name for alias in node.names}
-    assert found == {module: set(names.split()) for module, names in tsucb.PLACES.items()}
-    assert set().union(*found.values()) == set(tsucb.__all__)
+            for alias in node.names:
+                home = importlib.import_module(str(node.module))
+                assert getattr(tsucb, alias.name) is getattr(home, alias.name)
+                found.add(alias.name)
+    assert found == set(tsucb.__all__)
 
 
 def private_numba(path: Path) -> list[str]:
-    """The modules of Numba and llvmlite that a source imports and that are not public."""
+    """Return the modules of Numba and llvmlite that a source imports and that are not public."""
     found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -209,3 +213,9 @@ def test_private_numba_is_in_the_compiler_room_only() -> None:
     ]
     assert not wrong, "\n".join(wrong)
     assert private_numba(PACKAGE / "compiler" / "cache.py")  # the rule finds what there is
+
+
+def test_an_author_of_models_has_at_most_twelve_methods_to_override() -> None:
+    source = (PACKAGE / "models" / "model.py").read_text()
+    section = source.split("# --- what a model may say of itself")[1].split("# --- ")[0]
+    assert 0 < section.count("    def ") <= 12

@@ -19,8 +19,8 @@ KINDS = {
 }  # fmt: skip
 
 
-def told(learner, n, context, offered, rows):
-    """Read, count and later learn a decision, as a log would say."""
+def replay_decision(learner, n, context, offered, rows):
+    """Read, count and later learn a decision, as a replayed log does."""
     arms = list(offered) if offered else list(learner.arms)
     arm = arms[n % len(arms)]
     rows.append((arm, learner.read(context, arm, offered[arm] if offered else None)))
@@ -41,7 +41,7 @@ def test_the_same_calls_give_the_same_digest_whatever_was_decided(kind):
         assert one.rank(context(n), 2, offered).arms
         assert one.digest() == before
         for learner, own in ((one, rows), (two, others)):
-            told(learner, n, context(n), offered, own)
+            replay_decision(learner, n, context(n), offered, own)
         if n == 20:
             two = Learner.from_bytes(two.to_bytes())
             one.compact()

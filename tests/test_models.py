@@ -101,6 +101,41 @@ def test_forgetting_is_exact_for_every_arm_after_every_reward(arms):
     np.testing.assert_allclose(belief.mean, totals / (1 + weights), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize(("arms", "features"), [(1, 1), (3, 25), (200, 4)])
+@pytest.mark.parametrize("spread", [1e-3, 1.0, 1e3])
+def test_forgetting_of_linear_models_is_exact(arms, features, spread):
+    """Precisions, and precisions times means, are sums: a reward n rewards old weighs γⁿ."""
+    gamma, steps = 0.99, 400
+    x, played, y = history(arms, features, steps)
+    weight = gamma ** np.arange(steps)[::-1]
+    half = spread * rng(4).normal(size=(features, 2 * features))
+    prior_mean, precision = rng(5).normal(size=features), np.linalg.inv(half @ half.T)
+    known = tsucb.ContextualLinear(features, 0.3, prior_mean, half @ half.T)
+    unknown = tsucb.NIGLinear(features, 6.0, 6.0, prior_mean, precision)
+    for plain, noise in ((known, 0.09), (unknown, 1.0)):
+        model = tsucb.Forgetting(plain, gamma)
+        state = model.fit(arms, x, played, y)
+        regressions = getattr(state, "regressions", state)
+        for arm in range(arms):
+            here = played == arm
+            weighted = x[here] * weight[here, None] / noise
+            posterior = precision + weighted.T @ x[here]
+            covariance = np.linalg.inv(posterior)
+            mean = covariance @ (precision @ prior_mean + weighted.T @ y[here])
+            found, std = regressions.coefficients(arm)
+            deviation = np.sqrt(covariance.diagonal())
+            np.testing.assert_allclose(std, deviation, rtol=1e-6)
+            np.testing.assert_allclose((found - mean) / deviation, 0.0, atol=1e-6)
+            gained = np.linalg.slogdet(posterior)[1] - np.linalg.slogdet(precision)[1]
+            assert regressions.information[arm] == pytest.approx(gained, rel=1e-6, abs=1e-6)
+            assert state.pulls[arm] == pytest.approx(weight[here].sum())
+            if plain is unknown:
+                left = mean - prior_mean
+                errors = y[here] - x[here] @ mean
+                square = weight[here] @ errors**2 + left @ precision @ left
+                assert state.scale[arm] == pytest.approx(6.0 + 0.5 * square, rel=1e-6)
+
+
 def test_one_hot_linear_equals_gaussian_arms():
     linear, arms = tsucb.Linear(3, 0.5), tsucb.GaussianArms(0.5, empirical=False)
     pulled, rewards = rng(1).integers(3, size=20), rng(2).normal(size=20)

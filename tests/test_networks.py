@@ -36,7 +36,7 @@ def laplace(**chosen: Any) -> Any:
 
 
 def history(rows: int = 20, seed: int = 0) -> tuple[Any, Any, Any]:
-    """Contexts, pulled arms and rewards."""
+    """Return contexts, pulled arms and rewards."""
     draws = rng(seed)
     return (
         draws.normal(size=(rows, FEATURES)),
@@ -46,7 +46,7 @@ def history(rows: int = 20, seed: int = 0) -> tuple[Any, Any, Any]:
 
 
 def untrained(model: Any, rows: int = 20, seed: int = 0) -> Any:
-    """A state that has seen a history and was not trained."""
+    """Return a state that has seen a history and was not trained."""
     state = model.start(ARMS, rng(seed))
     x, arm, y = history(rows, seed)
     state.contexts[:rows], state.chosen[:rows], state.rewards[:rows] = x, arm, y
@@ -59,7 +59,7 @@ def untrained(model: Any, rows: int = 20, seed: int = 0) -> Any:
 
 
 def forward(model: Any, flat: Any, x: Any) -> tuple[Any, Any, Any]:
-    """The two hidden layers and the outputs, (rows, heads, arms)."""
+    """Return the two hidden layers and the outputs, (rows, heads, arms)."""
     w1, b1, w2, b2, w3, b3 = layers(model, flat.astype(float), ARMS)
     first = np.maximum(np.asarray(x, dtype=float) @ w1 + b1, 0)
     second = np.maximum(first @ w2 + b2, 0)
@@ -75,7 +75,7 @@ def weight_by_hand(place: int, head: int, key: Any) -> float:
 
 
 def trained_by_hand(model: Any, state: Any, count: int, number: int) -> tuple[Any, Any]:
-    """One training of one network by the recipe: its parameters and second moments."""
+    """Return one training of one network by the recipe: its parameters and second moments."""
     flat, squares = (part[number].astype(float) for part in (state.parameters, state.squares))
     rule, size = model.training, model.training.batch_size
     key = jax.random.wrap_key_data(state.key, impl="threefry2x32")

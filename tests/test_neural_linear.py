@@ -21,20 +21,20 @@ ARMS, FEATURES = 3, 4
 
 
 def small(**chosen: Any) -> NeuralLinear:
-    """A model whose trainings take milliseconds."""
+    """Return a model whose trainings take milliseconds."""
     settings = {"memory": 64, "interval": 10, "batches": 6, "batch_size": 16}
     model: NeuralLinear = network(NeuralLinear, FEATURES, (6, 5), **settings | chosen)
     return model
 
 
 def history(rows: int, seed: int = 0) -> tuple[Any, Any, Any]:
-    """Contexts, pulled arms and rewards, large enough for gradients to be clipped."""
+    """Return contexts, pulled arms and rewards, large enough for gradients to be clipped."""
     rng = np.random.default_rng(seed)
     return rng.normal(size=(rows, FEATURES)), rng.integers(ARMS, size=rows), rng.normal(0, 30, rows)
 
 
 def hidden(model: NeuralLinear, state: Any, contexts: Any) -> Any:
-    """The outputs of the last hidden layer, in double precision."""
+    """Return the outputs of the last hidden layer, in double precision."""
     values = np.asarray(contexts, dtype=float)
     parts = layers(model, state.parameters[0].astype(float), ARMS)
     for weights, biases in zip(parts[:-2:2], parts[1:-2:2], strict=True):
@@ -43,7 +43,7 @@ def hidden(model: NeuralLinear, state: Any, contexts: Any) -> Any:
 
 
 def trained_by_hand(model: NeuralLinear, state: Any, done: int, count: int) -> Any:
-    """One training by the recipe: flat parameters and second moments afterwards."""
+    """Return one training by the recipe: flat parameters and second moments afterwards."""
     rule = model.training
     flat, squares = state.parameters[0].astype(float), state.squares[0].astype(float)
     key = jax.random.wrap_key_data(state.key, impl="threefry2x32")
@@ -81,7 +81,7 @@ def trained_by_hand(model: NeuralLinear, state: Any, done: int, count: int) -> A
 
 
 def untrained(state: Any) -> Any:
-    """The same memory, with the network as it is now."""
+    """Return the same memory, with the network as it is now."""
     return state._replace(parameters=state.parameters.copy(), squares=state.squares.copy())
 
 

@@ -175,7 +175,7 @@ def test_changed_source_is_read_again_and_unchanged_is_not(
     assert len(read_day(path)) == 2
     [cached] = (tmp_path / "cache").rglob("*-day.npz")
     cached.write_bytes(b"garbage")
-    with pytest.raises(NameError):  # a broken cache file would be made anew
+    with pytest.raises(NameError):  # a broken cache file would be made again
         read_day(path)
 
 
@@ -206,7 +206,7 @@ def test_a_pool_that_is_too_large_is_skipped(tmp_path: Path) -> None:
 
 
 def test_every_visit_may_have_a_pool_of_its_own(tmp_path: Path) -> None:
-    count = 400_000
+    count = 100_000  # more than a block of text
     lines = (f"1 id-{i} 0 |user 1 |id-{i} |id-{i + 500_000} |id-999999" for i in range(count))
     path = write(tmp_path, lines)
     day = read_day(path)
@@ -307,7 +307,7 @@ def test_reading_in_small_blocks_changes_nothing(
 ) -> None:
     path = log_files(folder)[0]
     whole = read_day(path)
-    monkeypatch.setattr(parser, "BLOCK", 10_007)
+    monkeypatch.setattr(parser, "BLOCK", 100_003)
     monkeypatch.setattr(prepared, "VERSION", -1)
     parts = read_day(path)
     for field in ("time", "article", "click", "features", "ends", "pool"):

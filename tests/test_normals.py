@@ -73,7 +73,7 @@ def words(state, count):
 
 
 def box_muller(first, second):
-    """Two normals from twice 64 bits, as `tsucb.compiler.normals` describes them."""
+    """Return two normals from twice 64 bits, as `tsucb.compiler.normals` describes them."""
     radius = math.sqrt(-2 * math.log(1 - (first >> 12) * 2.0**-52))
     angle = math.pi / 4 * ((second >> 12) * 2.0**-51 - 1)
     cosine, sine = radius * math.cos(angle) * (-1) ** (second & 1), radius * math.sin(angle)

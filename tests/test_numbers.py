@@ -44,7 +44,7 @@ def filled(text: str) -> set[float]:
 
 
 def has_source(text: str, known: set[float]) -> bool:
-    """Whether a number is among those known, to as many digits as it has."""
+    """Return whether a number is among those known, to as many digits as it has."""
     digits = len(text.partition(".")[2])
     return any(round(number, digits) == float(text.replace(",", "")) for number in known)
 

@@ -25,7 +25,7 @@ from benchmarks.coverage import Log, estimate
 
 
 def logged_run(steps: int, seed: int):
-    """An agent plays Thompson sampling on a contextual bandit and logs its propensities."""
+    """Play Thompson sampling on a contextual bandit; return the log with its propensities."""
     bandit = tsucb.ContextualLinearBandit(arms=4, features=3, noise=0.3, prior_variance=1.0)
     rng = np.random.default_rng(seed)
     world = bandit.begin(rng)
@@ -134,7 +134,7 @@ def test_agrees_with_open_bandit_pipeline() -> None:
 
 
 def no_overlap(share: float = 0.0, size: int = 2_000) -> tuple[Any, ...]:
-    """A log of arm 0 alone, or with a share of uniform choices; rewards 0.9 and 0.1."""
+    """Return a log of arm 0 alone, or with a share of uniform choices; rewards 0.9 and 0.1."""
     rng = np.random.default_rng(0)
     chances = np.tile([1 - share / 2, share / 2], (size, 1))
     arm = (rng.random(size) < share / 2).astype(int)
@@ -192,7 +192,7 @@ def test_few_decisions_with_all_the_weight() -> None:
 
 
 def floor_log(seed: int, clicks: float, size: int = 5_000, floor: float = 0.05) -> tuple[Any, ...]:
-    """A log of four arms with a floor, of which the first is always the favourite."""
+    """Return a log of four arms with a floor, of which the first is always the favourite."""
     rng = np.random.default_rng(seed)
     chances = np.tile([1 - 0.75 * floor, *[floor / 4] * 3], (size, 1))
     arm = (rng.random((size, 1)) > np.cumsum(chances, axis=1)).sum(axis=1)

@@ -148,6 +148,7 @@ def test_a_single_reward_that_was_cut_short_is_done_or_not():
         learner.known.machine = Interrupted()
         with pytest.raises(KeyboardInterrupt):
             agent.reward(decision.id, 1.0)
+        learner.known.machine = machine
         assert agent.open_decisions == (0 if learning else 1)
     assert agent.reward(decision.id, 1.0)
     assert learner.known.books.counts[[DECISIONS, CLOSED]].tolist() == [2, 2]

@@ -21,7 +21,7 @@ from benchmarks.peers.problem import (  # noqa: E402
 
 
 def oracle(problem: Problem, seed: int) -> Learner:
-    """Plays the best arm, and checks that rewards are those of the problem."""
+    """Play the best arm, and check that rewards are those of the problem."""
 
     def update(t: int, arm: int, reward: float) -> None:
         assert reward == problem.rewards[t][arm]

@@ -31,7 +31,7 @@ def rng(seed=0):
 
 
 def ts_ucb_decision(belief, samples, seed):
-    """The arm TS-UCB plays, and the f̃ it used."""
+    """Return the arm TS-UCB plays, and the f̃ it used."""
     choice = tsucb.TSUCB(samples).choose(belief, rng(seed))
     return choice.arm, choice.target
 

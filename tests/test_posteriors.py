@@ -25,7 +25,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def made_up(experiment: Posteriors, percent: dict[str, float]) -> pd.DataFrame:
-    """Rows in which TS-UCB loses so many per cent of TS, posterior by posterior."""
+    """Return rows in which TS-UCB loses these percentages of TS, posterior by posterior."""
     rng = np.random.default_rng(0)
     rows = []
     for dataset, posterior in experiment.cells():
@@ -108,7 +108,7 @@ def test_without_data_the_wheel_is_played_and_resumed(nowhere: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--posteriors", "dropout"], "unknown posterior 'dropout'; the posteriors are Neural-"),
         (["--posteriors", ","], "name at least one posterior, and none twice"),
@@ -117,9 +117,9 @@ def test_without_data_the_wheel_is_played_and_resumed(nowhere: Path) -> None:
     ],
 )
 def test_bad_input_is_one_sentence(
-    options: list[str], said: str, nowhere: Path, capsys: pytest.CaptureFixture[str]
+    options: list[str], message: str, nowhere: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert answer(["reproduce", "posteriors", "--out", str(nowhere / "out"), *options]) == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert error.count("\n") == 1

@@ -26,13 +26,13 @@ OF_THE_LAW.append(tsucb.Thompson())
 
 
 def choices(policy: tsucb.Policy) -> int:
-    """How many can be made in a fraction of a second."""
+    """Return how many can be made in a fraction of a second."""
     samples = getattr(policy, "samples", 1)
     return 20_000 if samples == math.inf else 1_000_000 // samples
 
 
 def contested(mean, std, pivot):
-    """Radii for which the ratios of all arms meet near a pivot: every arm has its chance."""
+    """Return radii for which the ratios of all arms meet near a pivot: every arm has its chance."""
     return np.abs(pivot - np.asarray(mean)) * RNG.uniform(0.8, 1.2, len(mean))
 
 

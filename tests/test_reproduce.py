@@ -18,8 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import tsucb
-from tsucb.pages.drawing import heat_map, new_figure, percent_colours, readable_on, theme
-from tsucb.pages.figures import regret_curves
+from tsucb.pages.figures import (
+    heat_map,
+    new_figure,
+    percent_colours,
+    readable_on,
+    regret_curves,
+    theme,
+)
 from tsucb.paper.bounds import RidgeLinear, count_escapes, k_armed_escapes, linear_escapes
 from tsucb.paper.experiments import (
     Check,
@@ -30,7 +36,7 @@ from tsucb.paper.experiments import (
     check_claims,
     reproduce,
 )
-from tsucb.paper.experiments.claims import WORDS, both, is_above, is_below, is_near
+from tsucb.paper.experiments.claims import WORDS, Count, Interval, both
 from tsucb.paper.experiments.folder import ASIDE, Folder, checksum_of, code_identity
 from tsucb.paper.experiments.percentages import (
     Percentages,
@@ -500,7 +506,7 @@ def test_a_check_without_what_it_needs_or_with_a_doubt_is_undecided():
         Check("b is more", "> 1", "above 1", ("a", "b", "c"), find),
         Check("a is 2.5", "2.5", "above 1", ("a",), find, exact=True),
     ]
-    claims = check_claims(checks, 2.0, {"a"}, doubt=lambda check: "too short" * check.exact)
+    claims = check_claims(checks, 2.0, {"a"}, lambda check: "too short" * check.exact)
     assert claims == [
         Claim("a is more", "> 1", "2.0", "above 1", True),
         Claim("b is more", "> 1", "not measured: b, c", "above 1", None),
@@ -523,10 +529,12 @@ def test_the_results_in_the_documentation_are_of_these_claims():
 
 
 def test_verdicts_have_three_values():
-    assert [is_below(1.0, *ends) for ends in ((0, 1), (2, 3), (0, 2))] == [True, False, None]
-    assert [is_above(1.0, *ends) for ends in ((0, 0.5), (2, 3), (0, 2))] == [False, True, None]
-    assert is_below(1.0, np.nan, np.nan) is None
-    assert [is_near(5, 1, *ends) for ends in ((4.5, 6), (7, 9), (4, 7))] == [True, False, None]
+    below, above, unsure = (Interval(0, *ends) for ends in ((0, 1), (2, 3), (0.5, 2)))
+    assert [each.is_below(1.0) for each in (below, above, unsure)] == [True, False, None]
+    assert [each.is_above(1.5) for each in (below, above, unsure)] == [False, True, None]
+    assert Interval(0, np.nan, np.nan).is_below(1.0) is None
+    near = [Interval(0, *ends).is_near(5, 1) for ends in ((4.5, 6), (7, 9), (4, 7))]
+    assert near == [True, False, None]
     assert [both(True, x) for x in (True, False, None)] == [True, False, None]
     assert both(False, None) is False
 
@@ -534,13 +542,13 @@ def test_verdicts_have_three_values():
 def test_cells_are_counted_with_their_doubt():
     rng = np.random.default_rng(0)
     sure = np.r_[np.full(10, 90.0), np.full(5, 110.0)][:, None] + rng.normal(size=(15, 20))
-    assert count_below(sure, 100) == (10, 10, 10, 15)
+    assert count_below(sure, 100) == Count(10, 10, 10, 15)
     # Ten more cells around the bound: with normal errors, between 0 and all of them.
     unsure = np.vstack([sure, 100 + rng.normal(size=(10, 20))])
-    number, low, high, total = count_below(unsure, 100)
-    assert total == 25
-    assert 10 <= low < number < high <= 20
-    assert count_below(sure[:, :1], 100)[1:] == (0, 15, 15)  # one run cannot tell
+    count = count_below(unsure, 100)
+    assert count.total == 25
+    assert 10 <= count.low < count.mean < count.high <= 20
+    assert count_below(sure[:, :1], 100) == Count(10, 0, 15, 15)  # one run cannot tell
     whole = interval(sure)
     assert whole.low < sure.mean() < whole.high
     assert interval(sure[:, :1]).half_width == np.inf
@@ -577,7 +585,7 @@ def test_cells_priors_and_seeds_change_the_numbers():
 
 
 def invented_rows(percent: dict[str, float], runs: int = 3) -> pd.DataFrame:
-    """Rows in which every policy has the given share of the regret of TS in all 25 cells."""
+    """Return rows in which every policy has the given share of the regret of TS in all 25 cells."""
     rng = np.random.default_rng(0)
     rows = []
     for arms, noise in INSTANCES:
@@ -591,7 +599,7 @@ def invented_rows(percent: dict[str, float], runs: int = 3) -> pd.DataFrame:
 
 
 def section_4_1_1(rows, cells, policies):
-    """The claims of Figure 1 for the first cells."""
+    """Return the claims of Figure 1 for the first cells."""
     experiment = Figure1(runs=2, policies=policies, instances=INSTANCES[:cells])
     return experiment.claims(rows, rows)
 

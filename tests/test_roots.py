@@ -105,7 +105,7 @@ def test_long_rows_and_many_arms(features, arms):
 
 
 def below_the_diagonal(state):
-    """All that is below the diagonals of the roots in a state."""
+    """Yield all that is below the diagonals of the roots in a state."""
     for part in (state, *getattr(state, "__dict__", {}).values(), *state):
         if isinstance(part, Lanes):
             yield np.tril(part.root.transpose(2, 0, 1), -1)

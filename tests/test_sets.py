@@ -28,7 +28,7 @@ TETRAHEDRON = np.array([[1.0, 0.2, 0], [0.1, 1.5, 0.3], [-0.5, -0.5, 1], [-0.2, 
 
 
 def problem(d, seed):
-    """An estimate and a root of its uncertainty, with variances from 1 to 1e-4."""
+    """Return an estimate and a root of its uncertainty, with variances from 1 to 1e-4."""
     rng = np.random.default_rng((seed, d))
     turn = np.linalg.qr(rng.normal(size=(d, d)))[0]
     scales = np.geomspace(1, 0.01, d)
@@ -36,7 +36,7 @@ def problem(d, seed):
 
 
 def points_of(arms, count, rng):
-    """Random arms: half of them on the boundary, or at corners, where best arms mostly are."""
+    """Return random arms, half of them on the boundary or at corners, where best arms are."""
     d = arms.dimension
     if isinstance(arms, Ball | Ellipsoid):
         axes = arms.radius * np.eye(d) if isinstance(arms, Ball) else arms.axes
@@ -52,7 +52,7 @@ def points_of(arms, count, rng):
 
 
 def feasible(arms):
-    """The set for SciPy."""
+    """Return the set for SciPy."""
     if isinstance(arms, Ball | Ellipsoid):
         axes = arms.radius * np.eye(arms.dimension) if isinstance(arms, Ball) else arms.axes
         inverse = np.linalg.inv(axes)
@@ -66,7 +66,7 @@ def feasible(arms):
 
 
 def polished(objective, points, values, arms):
-    """The largest of the points' values, and what SciPy makes of the best two."""
+    """Return the largest of the points' values, and what SciPy makes of the best two."""
     best = values.max()
     bounds, constraints = feasible(arms)
     for start in points[np.argpartition(values, -2)[-2:]]:
@@ -84,7 +84,7 @@ def polished(objective, points, values, arms):
 
 
 def quotient(over, under):
-    """Their quotient, −∞ where it is 0 / 0."""
+    """Return their quotient, −∞ where it is 0 / 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.divide(over, under)
     return np.where(np.isnan(found), -np.inf, found)
@@ -159,7 +159,7 @@ def test_what_is_certain_and_pays_more_than_f_comes_first(arms):
 
 
 def inside(arms, point, slack=1e-9):
-    """Whether SciPy's description of the set has the point in it, but for rounding."""
+    """Return whether SciPy's description of the set has the point in it, but for rounding."""
     bounds, constraints = feasible(arms)
     if bounds is not None:
         low, high = np.array(bounds).T
@@ -232,7 +232,7 @@ def test_points_on_curves_are_the_best_of_a_million(arms):
 
 
 def reference_features(arms, x):
-    """The same features by NumPy and SciPy."""
+    """Return the same features by NumPy and SciPy."""
     if isinstance(arms, Polynomial):
         z = 2 * (x - arms.low) / (arms.high - arms.low) - 1
         return np.polynomial.legendre.legvander(z, arms.degree)
@@ -364,7 +364,7 @@ def test_an_agent_finds_a_price_and_continues_after_it_was_saved(tmp_path):
     assert truth(agent.best()) > 0.95 * truth(best)
     mean, std = agent.predict([agent.best()])
     assert abs(mean[0] - truth(agent.best())) < 5 * std[0]
-    path = tmp_path / "prices.npz"
+    path = tmp_path / "prices.tsucb"
     agent.save(path)
     again = SetAgent.load(path)
     assert (again.arms, again.model, again.policy) == (prices, model, agent.policy)
@@ -376,9 +376,9 @@ def test_an_agent_finds_a_price_and_continues_after_it_was_saved(tmp_path):
         again.reward(price, 3.0)
     with pytest.raises(ValueError, match="was saved with other settings"):
         SetAgent.load(path, Spline(5, 21, pieces=4), model)
-    (tmp_path / "bad.npz").write_bytes(path.read_bytes()[:100])
+    (tmp_path / "bad.tsucb").write_bytes(path.read_bytes()[:100])
     with pytest.raises(ValueError, match="damaged"):
-        SetAgent.load(tmp_path / "bad.npz", prices, model)
+        SetAgent.load(tmp_path / "bad.tsucb", prices, model)
 
 
 def test_an_agent_on_vectors():

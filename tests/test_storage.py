@@ -35,7 +35,7 @@ def saved(tmp_path_factory):
 
 
 def reseal(body):
-    """A file with a checksum that matches whatever was done to it."""
+    """Return a file with a checksum that matches whatever was done to it."""
     return body + hashlib.sha256(body).digest()
 
 
@@ -127,7 +127,7 @@ def test_other_settings_are_refused(saved):
 
 
 def attempt(path):
-    """The agent in the file, or what is wrong with it; no other exception may come."""
+    """Return the agent in the file, or the error; no other exception may come."""
     try:
         return tsucb.Agent.load(path), ""
     except ValueError as error:
@@ -147,7 +147,7 @@ def together(first, header, arrays):
 
 
 def places(value, path=()):
-    """The path to every entry of a JSON value."""
+    """Yield the path to every entry of a JSON value."""
     yield path
     children = value.items() if isinstance(value, dict) else ()
     children = enumerate(value) if isinstance(value, list) else children

@@ -34,7 +34,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def made_up(experiment: Table2, factor: float = 1.0, seed: int = 0) -> pd.DataFrame:
-    """Rows in which every policy loses the paper's percentage of TS, times a factor."""
+    """Return rows in which every policy loses the paper's percentage of TS, times a factor."""
     rng = np.random.default_rng(seed)
     rows = []
     for dataset in experiment.datasets:

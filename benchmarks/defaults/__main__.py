@@ -273,9 +273,9 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=int,
         default=1,
         metavar="NUMBER",
-        help="play so many runs at once, a core each; compile first, with --quick",
+        help="play this many runs at once, a core each; compile first, with --quick",
     )
-    add("--again", metavar="NAMES", help="play these contestants anew although they are finished")
+    add("--again", metavar="NAMES", help="play these contestants again although they are finished")
     add(
         "--thorough",
         action="store_true",

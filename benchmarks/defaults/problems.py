@@ -18,8 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsucb.paper import datasets
-from tsucb.paper.datasets.sources import COLUMNS
-from tsucb.paper.datasets.tables import one_hot
+from tsucb.paper.datasets.sources import COLUMNS, one_hot
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -132,6 +131,7 @@ def read(name: str) -> Table:
 
 def read_columns(name: str) -> tuple[pd.DataFrame, Integers]:
     """Return the raw columns of a classification, and its labels."""
-    folder = datasets.find_dataset(datasets.DATASETS[name])
+    dataset = datasets.DATASETS[name]
+    folder = dataset.find()
     assert folder is not None
-    return COLUMNS[name](folder)
+    return COLUMNS[name](*dataset.contents(folder))

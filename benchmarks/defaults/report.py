@@ -101,7 +101,7 @@ def summary(table: pd.DataFrame) -> str:
 
 
 def targets(table: pd.DataFrame) -> str:
-    """What was aimed at."""
+    """Return the paragraphs on what was aimed at."""
     lines = []
     every = by_problem(table)
     for n, runs in lengths(every):
@@ -191,7 +191,7 @@ def rescaled(table: pd.DataFrame) -> str:
 
 
 def policies(table: pd.DataFrame) -> str:
-    """The same belief with other policies.
+    """Return the table of the same belief with other policies.
 
     A run is counted in per cent of the best library's mean total on its problem. Only problems
     that all policies have played as often are counted.
@@ -256,7 +256,7 @@ def settings(table: pd.DataFrame) -> str:
 
 
 def missing(table: pd.DataFrame) -> str:
-    """What could not be measured (–)."""
+    """Return the notes on what could not be measured (–)."""
     notes = table[table.total.isna()].drop_duplicates(["contestant", *PROBLEM, "note"])
     lines = []
     for (name, note), group in notes.groupby(["contestant", "note"], sort=False):

@@ -17,8 +17,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import tsucb
-from tsucb.pages.drawing import theme
-from tsucb.pages.figures import style
+from tsucb.pages.figures import style, theme
 
 FEATURES = ["constant", "code", "long", "follow_up", "foreign"]
 # How each prompt's chance of a "helpful" depends on the request.

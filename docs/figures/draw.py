@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 import tsucb
-from tsucb.pages.drawing import theme
-from tsucb.pages.figures import style
+from tsucb.pages.figures import style, theme
 from tsucb.paper.figure1 import draw_heat_maps
 from tsucb.paper.posteriors import Posteriors, draw_percentages
 from tsucb.paper.theorems import draw_regret

@@ -17,8 +17,7 @@ from matplotlib.figure import Figure
 import tsucb
 from tsucb.numeric.arrays import Floats
 from tsucb.numeric.statistics import mean_interval, percent_of
-from tsucb.pages.drawing import theme
-from tsucb.pages.figures import style
+from tsucb.pages.figures import style, theme
 
 CELLS = ((5, 0.5), (20, 1.0))
 POLICIES = (

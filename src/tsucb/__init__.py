@@ -5,29 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "1.0.0"
 
-# Where the public names are. Each is loaded when it is asked for: whoever wants the help of the
-# command line, or a version, does not wait for the compiler.
-PLACES = {
-    "tsucb.agent": "Agent UnknownDecision merge",
-    "tsucb.beliefs": (
-        "Belief BetaBelief GammaBelief GaussianBelief HybridGaussianBelief JointGaussianBelief "
-        "LogitNormalBelief SampleBelief"
-    ),
-    "tsucb.environments": (
-        "ContextualLinearBandit Environment KArmedBandit LinearBandit WheelBandit"
-    ),
-    "tsucb.models": (
-        "AdaptiveCurves AdaptiveLinear BernoulliArms BootstrappedHeads ContextualLinear "
-        "DeepEnsemble Ensemble Forgetting GaussianArms HashedLinear HybridLinear LastLayerLaplace "
-        "Linear LogisticArms Model NIGLinear NeuralLinear PoissonArms Training"
-    ),
-    "tsucb.policies": (
-        "BayesUCB ChiSquaredUCB Choice Exploring Greedy GridIDS HoeffdingUCB IDS OFUL "
-        "Policy Random TSUCB Thompson UCB1"
-    ),
-    "tsucb.simulation": "Simulation simulate",
-}
-_HOME = {name: module for module, names in PLACES.items() for name in names.split()}
+# The parts that hold the public names, each after those that it builds on. A name is loaded when it
+# is asked for: whoever wants the help of the command line, or a version, waits for no compiler.
+_PARTS = ("beliefs", "policies", "models", "environments", "simulation", "agent")
 
 __all__ = [
     "IDS",
@@ -143,8 +123,9 @@ if TYPE_CHECKING:  # the same for type checkers, which do not run this file
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        value = getattr(import_module(_HOME[name]), name)
+    if name in __all__:
+        parts = (import_module(f"tsucb.{part}") for part in _PARTS)
+        value = next(getattr(part, name) for part in parts if name in part.__all__)
     elif name.startswith("_"):
         raise AttributeError(f"module 'tsucb' has no attribute {name!r}")
     else:  # a part of the package, such as `tsucb.policies`

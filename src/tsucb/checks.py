@@ -63,7 +63,7 @@ def finite(name: str, value: float) -> float:
     return float(value)
 
 
-def flushed(values: Any) -> Any:
+def flush_tiny(values: Any) -> Any:
     """Return the numbers, with 0 in place of those closer to it than SMALLEST."""
     return np.where(np.abs(values) < SMALLEST, 0.0, values)
 

@@ -134,16 +134,19 @@ class Record(tuple[Any, ...], metaclass=RecordType):
         return True
 
     def __repr__(self) -> str:
-        default = {p.name: p.default for p in self.__signature__.parameters.values()}
-        given = {n: as_passed(x, default[n]) for n, x in self.settings().items()}
-        shown = (f"{n}={x!r}" for n, x in given.items() if x != default[n])
+        default = self.__signature__.parameters
+        shown = (f"{n}={x!r}" for n, x in self._passed().items() if x != default[n].default)
         return f"{type(self).__name__}({', '.join(shown)})"
+
+    def _passed(self) -> dict[str, Any]:
+        """Return the settings as a user would pass them."""
+        default = self.__signature__.parameters
+        return {n: as_passed(x, default[n].default) for n, x in self.settings().items()}
 
     def _repr_html_(self) -> str:
         """Show the settings as a table in a notebook, under the first line of the class."""
         summary = (inspect.getdoc(type(self)) or "").partition("\n")[0]
-        default = {p.name: p.default for p in self.__signature__.parameters.values()}
-        rows = [[n, repr(as_passed(x, default[n]))] for n, x in self.settings().items()]
+        rows = [[n, repr(x)] for n, x in self._passed().items()]
         title = f"{type(self).__name__}: {summary}"
         return html_table(["setting", "value"], rows or [["none", ""]], caption=title)
 

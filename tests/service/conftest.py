@@ -156,7 +156,7 @@ def schema(database: str) -> str:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def open_store(request, tmp_path: Path) -> Iterator[Callable[[], Store]]:
-    """Opens the same store anew, each time."""
+    """Open the same store again, each time."""
     opened: list[Store] = []
     if request.param == "postgres":
         address = request.getfixturevalue("schema")

@@ -10,6 +10,7 @@ from tests.service.serving import LOOP, served
 from tests.service.test_loop import WAIT, made
 from tsucb.service import alerts
 from tsucb.service.alerts import all_alerts, loop_alerts
+from tsucb.service.native import summary
 from tsucb.service.state import Span
 
 
@@ -28,10 +29,10 @@ def test_a_loop_whose_rewards_stop(open_store, clock):
                 clock.pass_by(1)
                 if n == 150:
                     clock.pass_by(WAIT)
-                    await service.tick()
+                    await service.upkeep.tick()
                     assert words(loop_alerts(loop)) == []
             clock.pass_by(WAIT + 10)
-            await service.tick()
+            await service.upkeep.tick()
             (found,) = loop_alerts(loop)
             assert (found.alert, found.loop) == ("no_rewards", loop.name)
             assert "got no reward" in found.text
@@ -74,6 +75,7 @@ def test_a_change_that_the_model_notices(open_store, clock):
                 if n == 249:
                     assert words(loop_alerts(loop)) == []
             assert "drift" in words(loop_alerts(loop))
+            assert summary(loop)["changes"][-1]["step"] > 250
 
     run(main)
 
@@ -82,22 +84,22 @@ def test_a_change_that_the_model_notices(open_store, clock):
 def test_a_server(open_store, clock, monkeypatch, broken):
     async def main():
         async with running(open_store(), clock) as service:
-            service._ticking.cancel()
+            service.upkeep.ticking.cancel()
             assert all_alerts(service) == []
             if broken == "skew":
                 service.clock._wall = lambda: clock() + 60
-                service._watch_clock()
+                service.upkeep.watch_clock()
             elif broken == "store":
-                service.journal.failed = True
+                service.ledger.journal.failed = True
             elif broken == "lag":
-                service.lag = alerts.LAG + 1
+                service.upkeep.lag = alerts.LAG + 1
             else:
-                service.folder = "/"
+                service.upkeep.folder = "/"
                 usage = SimpleNamespace(free=1, total=100)
                 monkeypatch.setattr("shutil.disk_usage", lambda folder: usage)
             (found,) = all_alerts(service)
             assert (found.alert, found.loop) == (broken, "")
-            service.journal.failed = False
+            service.ledger.journal.failed = False
 
     run(main)
 

@@ -105,9 +105,25 @@ def test_every_page_works_and_fits(drinks, browser):
     press("/settings", "Changed: note")
     browser.find_element("css selector", "button[name=remove][value=water]").click()
     expect("Removed water")
+    new = f"new{browser.get_window_size()['width']}"
+    browser.get(f"{drinks.url}/")
+    browser.find_element("id", "name").send_keys(new)
+    browser.find_element("id", "arms").send_keys("tea, milk")
+    press("/loops", "These are its keys")
+    check("new loop")
+    browser.find_element("link text", "Go on").click()
+    expect("Not enough yet to draw")
+    check("empty loop")
+    for form, then in [("/reset", "is forgotten"), ("/delete", "A new loop")]:
+        press(form, f"type the name of the loop, {new}, to confirm")
+        browser.find_element("id", f"confirm-{form[1:]}").send_keys(new)
+        press(form, then)
+    assert new not in drinks.service.loops
+    press("/keys", "This is the new key")
+    check("key of the server")
     browser.get(f"{drinks.url}/loops/none")
     check("problem")
-    expected = ("401", "404", "favicon")  # pages that were asked for and are not there
+    expected = ("400", "401", "404", "favicon")  # forms that were refused, pages that are not there
     log = [line["message"] for line in browser.get_log("browser") if line["level"] == "SEVERE"]
     assert [m for m in log if not any(word in m for word in expected)] == []
     browser.get(f"{drinks.url}/logout")

@@ -130,7 +130,7 @@ def test_a_fault_at_any_statement(open_store, clock, monkeypatch, action):
     async def main():
         store = open_store()
         async with running(store, clock) as service:
-            service._ticking.cancel()
+            service.upkeep.ticking.cancel()
             await service.create("source", LoopSettings(), ["p", "q"])
             faults = Faults(store, monkeypatch)
             for number in range(200):
@@ -148,9 +148,9 @@ def test_a_fault_at_any_statement(open_store, clock, monkeypatch, action):
                     assert faults.happened
                 faults.left = -1
                 assert stored(store, name) == before or is_done(action, service, name)
-                await service.tick()  # as it does by itself
-                while service._working:
-                    await asyncio.gather(*service._working)
+                await service.upkeep.tick()  # as it does by itself
+                while service.turns.working:
+                    await asyncio.gather(*service.turns.working)
                 await action(service, service.loops.get(name, loop), f"k{number}")
                 assert is_done(action, service, name)
                 if action is not delete:

@@ -31,7 +31,7 @@ def test_a_jump_of_the_clock_loses_no_reward(open_store, jumps, restart):
             for jump in jumps:
                 wall.pass_by(jump)
                 pass_by(0.02)
-                await service.tick()
+                await service.upkeep.tick()
                 ids.append((await service.decide(loop, {"n": 2})).id)
             assert abs(service.clock.skew - sum(jumps)) < 1
             assert ("clock" in service.alerts) == (sum(jumps) != 0)
@@ -40,7 +40,7 @@ def test_a_jump_of_the_clock_loses_no_reward(open_store, jumps, restart):
                 assert [await service.reward(loop, id, 1.0) for id in ids] == [TAKEN] * len(ids)
                 last = (await service.decide(loop, {"n": 3})).id
                 pass_by(WAIT * 1.2)  # a clock that is ahead goes a tenth slower
-                await service.tick()
+                await service.upkeep.tick()
                 assert await service.reward(loop, last, 1.0) == LATE
                 assert learned(loop) == len(ids) - 1
                 return
@@ -67,7 +67,7 @@ def test_servers_whose_clocks_differ_lose_no_reward(schema, stores, clock, skew)
         other.pass_by(skew)
         async with running(first, clock) as one, running(second, other) as two:
             for service in (one, two):
-                service._ticking.cancel()
+                service.upkeep.ticking.cancel()
             settings = LoopSettings(reward_wait=60.0, learn_early=True)
             await one.create("drinks", settings, ARMS)
             await in_step(one, two)

@@ -30,7 +30,7 @@ def test_its_share_plays_the_baseline_and_its_probabilities_are_exact(open_store
                 await service.reward(loop, event.id, float(pick.arm == "milk"))
             assert abs(held - 120) < 4 * math.sqrt(400 * 0.3 * 0.7)  # a false alarm in 16,000
             clock.pass_by(WAIT)
-            await service.tick()
+            await service.upkeep.tick()
             whole = loop.tally.whole()
             assert whole.held == held
             assert log_gives(service).digest() == loop.digest()

@@ -68,7 +68,7 @@ def test_past_capacity_decisions_are_refused_first_and_rewards_last(tmp_path, cl
         decision = client.decide({"n": 1}, ["tea", "milk"])
         door, decide = drinks.application.door, f"/v1/loops/{LOOP}/decide"
         with connected(drinks) as connection:
-            door.requests += 10  # as if so many were being answered
+            door.requests += 10  # as if these were being answered
             connection.sendall(raw_request(drinks, decide, {}))
             status, headers, body = status_of(connection)
             assert (status, headers["retry-after"]) == (429, "1")
@@ -233,7 +233,7 @@ def test_nothing_is_compiled_once_a_loop_is_there(drinks):
 def test_health_is_answered_before_the_service_is_ready(tmp_path, clock):
     """/readyz is 200 only once the first loop can decide, /healthz at once."""
     store = SqliteStore(tmp_path / "data")
-    application = Application(Service(store, clock=clock))
+    application = Application(Service(store, clock=clock), Options())
 
     async def ask(path: str) -> int:
         sent: list[dict[str, object]] = []
@@ -292,7 +292,7 @@ def test_evaluations_do_not_keep_late_rewards_waiting(drinks, clock):
 
 def test_work_on_one_loop_does_not_lock_the_others(drinks):
     async def main() -> None:
-        async with drinks.service._busy[drinks.loop.number]:  # as while it relearns
+        async with drinks.service.ledger.busy[drinks.loop.number]:  # as while it relearns
             await drinks.service.create("other", LoopSettings(), ["a", "b"])
             loop = drinks.service.loop("other")
             decision = await drinks.service.decide(loop, {"n": 1})
@@ -312,10 +312,10 @@ def test_a_batch_of_rewards_is_taken_whole_or_not_at_all(tmp_path, clock, monkey
         found = httpx.post(url, json=many, headers=headers, timeout=PATIENCE)
         assert found.status_code == 413
         assert "at most 50 rewards" in found.json()["error"]["message"]
-        drinks.service.journal.waiting += 40  # of others
+        drinks.service.ledger.journal.waiting += 40  # of others
         found = httpx.post(url, json=many[:20], headers=headers, timeout=PATIENCE)
         assert found.status_code == 429
-        drinks.service.journal.waiting -= 40
+        drinks.service.ledger.journal.waiting -= 40
         assert drinks.loop.counts.rewards == 0
         found = httpx.post(url, json=many[:20], headers=headers, timeout=PATIENCE)
         assert found.json()["results"] == [{"result": TAKEN}] * 20
@@ -438,7 +438,7 @@ def test_events_can_be_followed(drinks):
 def test_the_rules_for_alerts_use_metrics_that_there_are(drinks):
     client = client_of(drinks)
     client.reward(client.decide({"n": 1}, ["tea", "milk"]).id, 1.0)
-    drinks.service.alerts["clock"] = "the clock of this machine is off"
+    drinks.service.alerts["event 1"] = "event 1 is set aside"  # the clock is looked at again
     headers = {"authorization": f"Bearer {drinks.server_key}"}
     text = httpx.get(f"{drinks.url}/metrics", headers=headers, timeout=PATIENCE).text
     rules = (Path(__file__).parents[2] / "deploy" / "alerts.yml").read_text()

@@ -1,6 +1,7 @@
 """What becomes of the log: other models learn from it, and what is too old leaves it."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tsucb.service.events import Condensed, Decided
 from tsucb.service.loop import TAKEN, Loop
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
-from tsucb.service.store import Change, Condense
+from tsucb.service.store import Change, condense, forget
 from tsucb.service.upkeep import DAY
 
 
@@ -82,7 +83,7 @@ def meanwhile(service: Service, monkeypatch: Any, work: Any) -> None:
             asyncio.run_coroutine_threadsafe(left.pop()(), requests).result()
         return fresh
 
-    monkeypatch.setattr(service, "replayed", slow)
+    monkeypatch.setattr(service.ledger, "replayed", slow)
 
 
 @pytest.mark.parametrize("near", [5, 1_000])
@@ -105,20 +106,20 @@ def test_what_came_while_it_learned_is_learned_too(open_store, clock, monkeypatc
 def test_what_is_too_old_leaves_the_log_and_not_the_memory(open_store, clock):
     async def main():
         async with running(open_store(), clock) as service:
-            service._ticking.cancel()  # it looks by itself, too
+            service.upkeep.ticking.cancel()  # it looks by itself, too
             loop = await made(service, retention_days=2, exploration=0.2)
             old = await visits(service, loop, clock, 20, person="ann")
-            assert not await service.delete_old(loop)
+            assert not await service.upkeep.delete_old(loop)
             for day in range(5):
                 clock.pass_by(DAY)
-                await service.store_snapshot(loop)
+                await service.ledger.store_snapshot(loop)
                 young = await visits(service, loop, clock, 10)
                 if day == 3:  # among what stays: it has learned from what goes
                     await service.configure(loop, {"model": "BernoulliArms"}, "test")
                     loop = service.loop("drinks")
             digest, position, learnt = loop.digest(), loop.position, pulls(loop)
-            assert await service.delete_old(loop)
-            assert not await service.delete_old(loop)
+            assert await service.upkeep.delete_old(loop)
+            assert not await service.upkeep.delete_old(loop)
             log = [events.decode(row.body) for row in service.store.read(0, loop.number)]
             assert isinstance(log[0], Condensed)
             assert clock() - 3 * DAY < log[0].time <= clock() - 2 * DAY
@@ -138,10 +139,10 @@ def test_what_is_too_old_leaves_the_log_and_not_the_memory(open_store, clock):
             assert_the_log_gives_it(service, loop)
             # From then on by itself.
             clock.pass_by(3 * DAY)
-            await service.store_snapshot(loop)
+            await service.ledger.store_snapshot(loop)
             clock.pass_by(3 * DAY)
-            await service.tick()
-            await asyncio.gather(*service._working)
+            await service.upkeep.tick()
+            await asyncio.gather(*service.turns.working)
             left = [events.decode(row.body) for row in service.store.read(0, loop.number)]
             assert not [event for event in left if isinstance(event, Decided)]
             assert_the_log_gives_it(service, loop)
@@ -158,12 +159,12 @@ def test_nothing_is_kept_of_whom_a_late_snapshot_knew(open_store, clock):
         async with running(open_store(), clock) as service:
             loop = await made(service)
             await visits(service, loop, clock, 20, person="ann")
-            await service.store_snapshot(loop)
+            await service.ledger.store_snapshot(loop)
             (snapshot, *_) = service.store.snapshots(loop.number)
             await visits(service, loop, clock, 5, person="bob")
             await service.forget(loop, person="ann")
             service.store.drop_snapshots(loop.number)
-            service.store.save_snapshot(loop.number, snapshot)
+            service.store.save_snapshot(loop.number, *snapshot)
             loop = service.loop("drinks")
             assert service.replayed(loop).digest() == loop.digest()
             assert loop.counts.decisions == 5
@@ -183,9 +184,53 @@ def test_rewards_that_a_model_cannot_take_leave_nothing_open(open_store, clock):
             for key in "ab":
                 await service.reward(loop, event.id, 1.0, key=key)
             clock.pass_by(WAIT)
-            await service.tick()
+            await service.upkeep.tick()
             assert (loop.counts.refused, pulls(loop)) == (1, 0)
             assert loop.arms_summary()["open"].sum() == 0
+
+    run(main)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_what_is_deleted_while_a_loop_takes_its_place_is_not_in_it(
+    open_store, clock, monkeypatch, before
+):
+    """As another server may delete: just before, or just after the loop is replaced."""
+
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop, ledger, requests = await made(service), service.ledger, asyncio.get_running_loop()
+            for n in range(12):
+                event = await service.decide(loop, {"n": n}, person=("ann", "bob", "eve")[n % 3])
+                await service.reward(loop, event.id, n % 2)
+            replace, left = ledger._replace, [0]
+
+            def erase() -> None:
+                if left:
+                    left.pop()
+                    change = Change(erasure=forget(loop.number, [], "bob"))
+                    happened = [(loop.number, events.Forgot(clock()))]
+                    asyncio.run_coroutine_threadsafe(ledger.write(happened, change), requests)
+                    known = ledger._outdated[loop.number]
+                    while ledger._outdated[loop.number] == known:
+                        time.sleep(0.001)
+
+            def slow(old: Loop, fresh: Loop) -> int:
+                if before:
+                    erase()
+                position = replace(old, fresh)
+                erase()
+                return position
+
+            monkeypatch.setattr(ledger, "_replace", slow)
+            await service.forget(loop, person="ann")
+            while service.turns.working:
+                await asyncio.gather(*service.turns.working)
+            loop = service.loop("drinks")
+            assert not left
+            assert not loop.stale
+            assert loop.counts.decisions == 4
+            assert_the_log_gives_it(service, loop)
 
     run(main)
 
@@ -208,28 +253,28 @@ def test_nothing_is_deleted_from_under_a_model_that_learns(open_store, clock, mo
 
     async def main():
         async with running(open_store(), clock) as service:
-            service._ticking.cancel()
+            service.upkeep.ticking.cancel()
             loop = await made(service, retention_days=1)
             await visits(service, loop, clock, 20)
-            await service.store_snapshot(loop)
+            await service.ledger.store_snapshot(loop)
             clock.pass_by(2 * DAY)
 
             async def work():
-                assert not await service.delete_old(loop)
+                assert not await service.upkeep.delete_old(loop)
                 await service.configure(loop, {"exploration": 0.5}, "test")
                 assert loop.settings.model == "AdaptiveCurves"  # which decides until then
                 # Another server, which has not heard of the new model, cannot delete either.
                 known = service.store.last() - 2
-                condense = Condense(loop.number, loop.position, b"", 1, known)
+                change = Change(erasure=condense(loop.number, loop.position, b"", 1, known))
                 with pytest.raises(Conflict):
-                    await asyncio.to_thread(service.store.write, Change(condense=condense))
+                    await asyncio.to_thread(service.store.write, change)
 
             meanwhile(service, monkeypatch, work)
             settings = await service.configure(loop, {"model": "BernoulliArms"}, "test")
             loop = service.loop("drinks")
             assert (settings.exploration, loop.settings) == (0.5, settings)
             assert pulls(loop) == loop.counts.learned > 5
-            assert await service.delete_old(loop)
+            assert await service.upkeep.delete_old(loop)
             (first, *_) = service.store.read(0, loop.number)
             assert isinstance(events.decode(first.body), Condensed)
             assert_the_log_gives_it(service, loop)
@@ -244,14 +289,14 @@ def test_who_reads_a_log_that_is_condensed_begins_anew(open_store, clock, monkey
 
     async def main():
         async with running(open_store(), clock) as service:
-            service._ticking.cancel()
+            service.upkeep.ticking.cancel()
             loop = await made(service, retention_days=1)
             await visits(service, loop, clock, 20)
-            await service.store_snapshot(loop)
+            await service.ledger.store_snapshot(loop)
             clock.pass_by(2 * DAY)
             reading = service.store.read(0, loop.number)
             next(reading)
-            assert await service.delete_old(loop)
+            assert await service.upkeep.delete_old(loop)
             with pytest.raises(Conflict, match="condensed meanwhile"):
                 list(reading)
             assert_the_log_gives_it(service, loop)

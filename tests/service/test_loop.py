@@ -72,10 +72,10 @@ def test_waits_end_without_requests(open_store, clock):
                 await service.decide(loop, {"hour": hour})
                 clock.pass_by(10)
             clock.pass_by(WAIT - 30)
-            await service.tick()
+            await service.upkeep.tick()
             assert (len(loop.waiting), learned(loop)) == (2, 0.5)
             clock.pass_by(WAIT)
-            await service.tick()
+            await service.upkeep.tick()
             assert (len(loop.waiting), learned(loop), loop.counts.defaults) == (0, 1.5, 3)
 
     run(main)
@@ -87,7 +87,7 @@ def test_no_default_reward_means_nothing_is_learned(open_store, clock):
             loop = await made(service, default_reward=None)
             await service.decide(loop, None)
             clock.pass_by(WAIT)
-            await service.tick()
+            await service.upkeep.tick()
             assert (pulls(loop), loop.counts.defaults, len(loop.waiting)) == (0, 1, 0)
             assert loop.arms_summary()["open"].sum() == 0
 
@@ -126,7 +126,7 @@ def test_sums_count_every_key_once(open_store, clock, restart):
             assert await service.reward(loop, event.id, 4.0, key="b") == TAKEN
             assert pulls(loop) == 0
             clock.pass_by(WAIT)
-            await service.tick()
+            await service.upkeep.tick()
             assert (pulls(loop), learned(loop)) == (1, 7.0)
 
     run(main)
@@ -163,7 +163,7 @@ def test_learning_when_the_wait_is_over(open_store, clock):
             assert await service.reward(loop, good.id, 0.5) == REPEATED
             assert pulls(loop) == 0
             clock.pass_by(WAIT)
-            await service.tick()
+            await service.upkeep.tick()
             assert (pulls(loop), learned(loop), loop.counts.learned) == (2, 1.0, 2)
             assert loop.tally.whole().rewards == 2
             assert await service.reward(loop, bad.id, 1.0) == LATE
@@ -190,7 +190,7 @@ def test_slots_have_arms_of_their_own(open_store, clock):
                 await service.reward(loop, event.id, 1.0)
             assert (pulls(loop), learned(loop)) == (2, 1.5)
             clock.pass_by(WAIT)
-            await service.tick()
+            await service.upkeep.tick()
             assert (pulls(loop), learned(loop)) == (3, 1.5)
             with pytest.raises(ValueError, match="no arm to choose for slot '3'"):
                 await service.decide(loop, None, slots=[Wanted(str(i)) for i in range(4)])
@@ -260,7 +260,7 @@ def test_what_a_store_cannot_hold_is_refused_before_it_is_asked(open_store, cloc
             with pytest.raises(ValueError, match="a key"):
                 await service.reward(loop, event.id, 1.0, key=text)
             assert await service.forget(loop, [text]) == 0
-            assert not service.failing
+            assert not service.upkeep.failing
             assert await service.reward(loop, event.id, 1.0) == TAKEN
 
     run(main)
@@ -319,7 +319,7 @@ def test_the_log_gives_the_same_state_to_the_last_bit(open_store, clock):
                     await service.configure(
                         loop, {"exploration": 0.3, "policy": "TS-UCB(3)"}, "test"
                     )
-                    await service.store_snapshot(loop)
+                    await service.ledger.store_snapshot(loop)
             digest, counts = loop.digest(), loop.counts
             assert min(counts.defaults, counts.late, counts.never_activated, counts.learned) > 5
             assert log_gives(service, snapshots=False).digest() == digest
@@ -353,7 +353,7 @@ def test_arms_that_come_with_their_features(open_store, clock):
                 )
                 await service.reward(loop, event.id, features[event.picks[0].arm]["sport"])
                 if n == 60:
-                    await service.store_snapshot(loop)
+                    await service.ledger.store_snapshot(loop)
             fresh = {"old sport": {"sport": 1, "age": 9}, "old news": {"sport": 0, "age": 9}}
             picks = [loop.propose({"fan": 1}, list(fresh), arm_features=fresh) for _ in range(30)]
             assert all(pick.favourite == "old sport" for pick in picks)
@@ -376,9 +376,9 @@ def test_a_snapshot_that_cannot_be_read_is_passed_over(open_store, clock):
                 await service.reward(loop, event.id, n % 2)
             digest = loop.digest()
         store = open_store()
-        (snapshot, *_) = store.snapshots(store.loops()["drinks"])
-        for damaged in (b"", snapshot.body[:-40], b"\xc1" + snapshot.body[1:]):
-            store.save_snapshot(store.loops()["drinks"], snapshot._replace(body=damaged))
+        ((position, body), *_) = store.snapshots(store.loops()["drinks"])
+        for damaged in (b"", body[:-40], b"\xc1" + body[1:]):
+            store.save_snapshot(store.loops()["drinks"], position, damaged)
             async with running(store, clock) as service:
                 assert service.loop("drinks").digest() == digest
 
@@ -396,13 +396,13 @@ def test_nobody_waits_while_a_snapshot_is_written(open_store, clock, monkeypatch
 
     async def main():
         async with running(open_store(), clock) as service:
-            service._ticking.cancel()  # it might take a snapshot, too
+            service.upkeep.ticking.cancel()  # it might take a snapshot, too
             loop = await made(service, aggregation="sum")
             seen = [await service.decide(loop, {"n": n}) for n in range(20)]
             later = await service.decide(loop, {"n": 20}, deferred=True)
             await service.reward(loop, seen[0].id, 1.0, key="a")
             monkeypatch.setattr(LoopHeld, "to_bytes", slow)
-            saving = asyncio.create_task(service.store_snapshot(loop))
+            saving = asyncio.create_task(service.ledger.store_snapshot(loop))
             assert await asyncio.to_thread(begun.wait, PATIENCE)
             position, digest = loop.position, loop.digest()
             try:
@@ -411,15 +411,15 @@ def test_nobody_waits_while_a_snapshot_is_written(open_store, clock, monkeypatch
                 await service.activate(loop, later.id)
                 await service.decide(loop, {"new": 1.0})
                 clock.pass_by(WAIT)
-                await service.tick()
+                await service.upkeep.tick()
                 assert pulls(loop) == 22
             finally:
                 go_on.set()
             await saving
-            (snapshot, *_) = service.store.snapshots(loop.number)
-            assert snapshot.position == position
+            ((found, body), *_) = service.store.snapshots(loop.number)
+            assert found == position
             taken = Loop("drinks")
-            taken.restore(snapshot.body, position)
+            taken.restore(body, position)
             assert taken.digest() == digest == log_gives(service, until=position).digest()
             assert log_gives(service).digest() == loop.digest()
 
@@ -437,14 +437,14 @@ def test_a_large_snapshot_is_written_in_pieces(open_store, clock, monkeypatch):
     async def main():
         store = open_store()
         async with running(store, clock) as service:
-            service._ticking.cancel()
+            service.upkeep.ticking.cancel()
             loop = await made(service)
             for n in range(50):
                 await service.decide(loop, {"n": n}, person="ann" if n % 2 else None)
-            await service.store_snapshot(loop)
-            whole = store.snapshots(loop.number)
-            assert [len(each.body) > 5_000 for each in whole] == [True]
-            assert pieces(store) == (len(whole[0].body) + 999) // 1_000
+            await service.ledger.store_snapshot(loop)
+            whole = list(store.snapshots(loop.number))
+            assert [len(body) > 5_000 for _, body in whole] == [True]
+            assert pieces(store) == (len(whole[0][1]) + 999) // 1_000
             # The process ends in the middle of the next: it is as if that had not been begun.
             write, left = store._transaction, iter(range(4))
 
@@ -455,18 +455,18 @@ def test_a_large_snapshot_is_written_in_pieces(open_store, clock, monkeypatch):
 
             monkeypatch.setattr(store, "_transaction", failing)
             with pytest.raises(StoreError, match="ends"):
-                store.save_snapshot(loop.number, whole[0]._replace(position=loop.position + 1))
+                store.save_snapshot(loop.number, loop.position + 1, whole[0][1])
             monkeypatch.setattr(store, "_transaction", write)
-            assert store.snapshots(loop.number) == whole
-            assert pieces(store) > (len(whole[0].body) + 999) // 1_000
+            assert list(store.snapshots(loop.number)) == whole
+            assert pieces(store) > (len(whole[0][1]) + 999) // 1_000
             # Nothing is left of whom was forgotten, neither there nor in what others may save late.
             await service.forget(loop, person="ann")
             loop = service.loop("drinks")
             (only,) = store.snapshots(loop.number)
-            assert pieces(store) == (len(only.body) + 999) // 1_000
+            assert pieces(store) == (len(only[1]) + 999) // 1_000
             assert log_gives(service).digest() == loop.digest()
-            await service.store_snapshot(loop)
-            assert len(store.snapshots(loop.number)) == 2
+            await service.ledger.store_snapshot(loop)
+            assert len(list(store.snapshots(loop.number))) == 2
 
     run(main)
 
@@ -486,18 +486,18 @@ def test_a_store_that_fails_acknowledges_nothing(open_store, clock, monkeypatch)
                 write(change)
                 raise StoreError("the disk is slow")
 
-            service._ticking.cancel()  # it would find what was written
+            service.upkeep.ticking.cancel()  # it would find what was written
             monkeypatch.setattr(store, "write", fail)
             with pytest.raises(StoreError, match="full"):
                 await service.reward(loop, event.id, 1.0)
             assert loop.digest() == digest
-            service.journal.failed = False  # or a shared store would not be asked
+            service.ledger.journal.failed = False  # or a shared store would not be asked
             monkeypatch.setattr(store, "write", fail_late)
             with pytest.raises(StoreError, match="slow"):
                 await service.reward(loop, event.id, 1.0)
             assert loop.digest() == digest
             # The reward is in the log although it was said to have failed: it counts, once.
-            service.journal.failed = False
+            service.ledger.journal.failed = False
             monkeypatch.setattr(store, "write", write)
             assert await service.reward(loop, event.id, 1.0) == LATE
             assert (pulls(loop), learned(loop)) == (1, 1.0)
@@ -532,9 +532,9 @@ def test_forgetting_a_person_leaves_no_trace(open_store, clock):
                 await service.reward(loop, event.id, n % 2)
                 if n % 3 == 0:  # the twin has never heard of ann
                     same = Decided(**{f: getattr(event, f) for f in event.__struct_fields__})
-                    await service._append(twin, same)
+                    await service.ledger.append(twin, same)
                     await service.reward(twin, event.id, n % 2)
-            await service.store_snapshot(loop)
+            await service.ledger.store_snapshot(loop)
             assert await service.forget(loop, person="ann") == 40
             loop = service.loop("drinks")
             assert loop.counts == twin.counts
@@ -565,7 +565,7 @@ def test_nothing_of_what_was_deleted_is_left_in_the_files(tmp_path, clock, how):
                 note = {"note": f"{person} {n}"}
                 event = await service.decide(loop, note, id=f"{person} {n}", person=person)
                 await service.reward(loop, event.id, 1.0)
-            await service.store_snapshot(loop)
+            await service.ledger.store_snapshot(loop)
             assert left() > 50
             if how == "forget":
                 assert await service.forget(loop, person="a certain person") == 50
@@ -592,11 +592,11 @@ def test_clearing_and_deleting(open_store, clock):
                 await service.reward(loop, old.id, 1.0)
             event = await service.decide(loop, {"n": 1})
             await service.reward(loop, event.id, 1.0)
-            last = service.position
+            last = service.ledger.position
             await service.delete("drinks", "test")
             assert service.store.loops() == {}
             loop = await made(service)
-            assert service.position == last + 2  # positions are never given twice
+            assert service.ledger.position == last + 2  # positions are never given twice
             actions = [record.action for record in service.store.audit(None, 9)]
             assert actions == ["create", "delete", "clear", "create"]
 

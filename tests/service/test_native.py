@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -75,13 +76,12 @@ def test_configuration_arms_and_audit(drinks, client):
     assert client.configure(exploration=0.5, mode="apprentice")["exploration"] == 0.5
     with pytest.raises(ServiceError, match=r"<= 1\.0 - at"):
         client.configure(exploration=2)
-    with pytest.raises(ServiceError, match="relearn is true or false"):
-        client._send(client._reward("", 0, None)._replace(
-            method="PATCH", path="/configuration?relearn=maybe", body={}))  # fmt: skip
+    with pytest.raises(ServiceError, match=r"Expected `bool`, got `str` - at `\$\.relearn`"):
+        client._send("PATCH", "/configuration?relearn=maybe", {}, dict)
     client.change_arms(add=["tea", "milk"])
     client.change_arms(remove=["tea"])
     assert [row["arm"] for row in client.arms()] == ["milk"]
-    audit = client._send(client._reward("", 0, None)._replace(method="GET", path="/audit"))
+    audit = client._send("GET", "/audit", None, dict)
     assert [row["action"] for row in audit["audit"]] == ["arms", "arms", "configure", "create"]
     assert drinks.keys["administer"] not in json.dumps(audit)
 
@@ -404,5 +404,42 @@ def test_the_asynchronous_client(drinks):
             assert await client.activate(deferred.id) == TAKEN
             assert (await client.explain(deferred.id))["deferred"]
             assert len(await client.estimates({"n": 1})) == 2
+            await client.change_arms(add=["juice"])
+            assert [row["arm"] for row in await client.arms()] == ["tea", "milk", "juice"]
+            assert (await client.configure(exploration=0.2))["exploration"] == 0.2
+            assert (await client.configuration())["exploration"] == 0.2
+            assert await client.forget(ids=[found[0].id]) == 2
+            assert (await client.export()).startswith(b"PAR1")
+            with pytest.raises(ServiceError, match="not enough decisions"):
+                await client.evaluate({"TS": {"policy": "TS"}})
 
+    def public(cls: type) -> set[str]:
+        return {name for name in dir(cls) if not name.startswith("_")}
+
+    assert public(AsyncClient) == public(Client)
     asyncio.run(main())
+
+
+def test_a_decision_passes_few_modules(tmp_path, clock):
+    """22 at most, counted by the functions that run while one request is answered."""
+    seen, watching = set[str](), threading.Event()
+
+    def watch(frame: Any, event: str, _: Any) -> None:
+        if watching.is_set() and event == "call":
+            seen.add(frame.f_globals.get("__name__", ""))
+
+    threading.setprofile(watch)  # of threads that are started from now on
+    try:
+        with served(tmp_path, clock) as found:
+            found.event_loop.call_soon_threadsafe(found.service.upkeep.ticking.cancel)
+            with Client(found.url, loop=LOOP, key=found.keys["decide"]) as client:
+                for n in range(3):
+                    if n == 2:
+                        watching.set()
+                    client.decide({"hour": 9}, ["tea", "milk"])
+                watching.clear()
+    finally:
+        threading.setprofile(None)
+    passed = {name for name in seen if name.startswith("tsucb.")} - {"tsucb.service.client"}
+    assert {"tsucb.service.service", "tsucb.agent.learner", "tsucb.service.sqlite"} <= passed
+    assert len(passed) <= 22, sorted(passed)

@@ -78,19 +78,19 @@ def test_a_lost_acknowledgement_writes_nothing_twice(open_store, clock, monkeypa
             monkeypatch.setattr(store, "write", lose)
             with pytest.raises(StoreError):
                 await service.decide(loop, {"n": 1}, key="a")
-            await service.tick()
+            await service.upkeep.tick()
             again = await service.decide(loop, {"n": 1}, key="a")
             monkeypatch.setattr(store, "write", lose)
             with pytest.raises(StoreError):
                 await service.reward(loop, event.id, 2.0, key="r")
-            await service.tick()
+            await service.upkeep.tick()
             assert await service.reward(loop, event.id, 2.0, key="r") == REPEATED
             log = [events.decode(row.body) for row in store.read(0, loop.number)]
             decided = [each for each in log if isinstance(each, Decided)]
             assert [each.id for each in decided] == [event.id, again.id]
             assert sum(isinstance(each, Rewarded) for each in log) == 1
             clock.pass_by(WAIT)
-            await service.tick()
+            await service.upkeep.tick()
             assert (pulls(loop), learned(loop)) == (2, 2.0)
 
     run(main)
@@ -116,13 +116,13 @@ def test_an_event_that_cannot_be_folded_is_set_aside(open_store, clock, monkeypa
             if live:
                 monkeypatch.setattr(Loop, "fold", poisoned)
             else:
-                service._ticking.cancel()
+                service.upkeep.ticking.cancel()
             await service.reward(loop, ids[0], 1.0)
             if live:
                 assert await service.reward(loop, ids[1], 13.0) == REFUSED
                 assert await service.reward(service.loop("drinks"), ids[2], 1.0) == TAKEN
-                while service._working:
-                    await asyncio.gather(*service._working)
+                while service.turns.working:
+                    await asyncio.gather(*service.turns.working)
                 loop = service.loop("drinks")
                 assert "set aside" in " ".join(service.alerts.values())
             else:  # written by another server, say

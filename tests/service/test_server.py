@@ -89,7 +89,11 @@ def test_the_file_changes_what_it_says_and_nothing_else(tmp_path):
             await server.service.start()
             await server.prepare()
             loop = server.service.loop("news")
-            position, arms, settings = server.service.position, list(loop.arms), loop.settings
+            position, arms, settings = (
+                server.service.ledger.position,
+                list(loop.arms),
+                loop.settings,
+            )
             if change is not None:
                 await change(server.service, loop)
             await server.service.stop()

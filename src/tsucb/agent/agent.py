@@ -19,35 +19,31 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import islice
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tsucb.agent import history as histories
 from tsucb.agent import snapshot, storage
 from tsucb.agent.batch import DecisionBatch, decide_many
-from tsucb.agent.decision import ArmEstimates, Decision, Ranking, place_id
+from tsucb.agent.decision import ArmEstimates, Decision, Ranking, place_id, share_of_floor
 from tsucb.agent.decision_log import DecisionLog
 from tsucb.agent.guard import AGENTS, Guard
 from tsucb.agent.knowledge import Knowledge, plain_name
 from tsucb.agent.learner import Learner
-from tsucb.agent.machine import CLOSED, DECISIONS, OBSERVED
+from tsucb.agent.machine import CLOSED, DECISIONS, NOT_FINITE, OBSERVED
 from tsucb.agent.open_decisions import (
     OpenBatch,
     OpenDecisions,
-    UnknownDecision,
-    leading_number,
     split_rows,
 )
 from tsucb.checks import whole_number
-from tsucb.contexts.readers import Arm, Context, narrow_rows, one_by_one
+from tsucb.contexts.readers import NOTHING_READ, Arm, Context, narrow_rows, one_by_one
 from tsucb.contexts.values import kind_of, shown
 from tsucb.display import html_table
 from tsucb.models.change import NoticedChange
 from tsucb.models.forgetting import Forgetting
-from tsucb.models.model import Model
-from tsucb.numeric.arrays import Floats
-from tsucb.policies.exploring import Exploring
+from tsucb.models.model import Model, check_finite
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -216,7 +212,7 @@ class Agent:
     @property
     def exploration(self) -> float:
         """ε, the share of decisions that are made at random; 0 without a floor."""
-        return self.policy.epsilon if isinstance(self.policy, Exploring) else 0.0
+        return share_of_floor(self.policy)
 
     @property
     def log(self) -> Any:
@@ -290,7 +286,7 @@ class Agent:
         >>> agent.describe({"age": 40, "city": "Rome"})
         [('age', 40.0), ('city=Rome', 1.0)]
         """
-        return self._learner.describe(context)
+        return self._learner.reader.describe(context)
 
     def arms_summary(self) -> "pd.DataFrame":
         """Return one row per arm: pulls, open decisions, mean reward.
@@ -328,8 +324,7 @@ class Agent:
         after 424 rewards: those of all arms had changed; what was known before counts 0.47 %
         """
         with self._guard.alone():
-            self._ready()
-            return self._learner.changes()
+            return list(self._ready().noticed)
 
     def coefficients(self) -> "pd.DataFrame":
         """Return mean and standard deviation of every parameter of every arm.
@@ -348,7 +343,7 @@ class Agent:
 
     def _ready(self) -> Knowledge:
         """Return what is known, after finishing what an interrupted call has left."""
-        if self._learner.known.machine is None:
+        if not self._learner.known.ready:
             self._open.finish()
         self._open.drop_oldest()
         return self._learner.known
@@ -381,8 +376,8 @@ class Agent:
         'red'
         """
         learner, question = self._learner, None
-        # The common case by itself: all arms, and a vector that needs no reading.
-        shape = learner.reader.ready if arms is None else None
+        # The common case by itself: all arms, and a vector that needs no reading; all is compiled.
+        shape = learner.reader.ready if arms is None and learner.known.ready else None
         if type(context) is _ARRAY and context.dtype is _FLOAT and context.shape == shape:
             x = context.tobytes()
         else:
@@ -392,24 +387,26 @@ class Agent:
             now = check_time(now)
         with self._guard.alone():
             known = learner.known
-            if known.machine is None:
+            if not known.ready:
                 known = self._ready()
             if self._open.batches:
                 self._open.unfold()
             if question is None:
-                offer = known.everyone or known.all_arms()
-                if not offer.names:
-                    raise ValueError("no arm is available; add one, or list at least one")
-                _, decision = learner.chosen(known, offer, x, now, True)
-                number = known.books.counts.item(DECISIONS)
+                offer, machine = known.everyone or known.all_arms(), known.machine
+                place, number, checksum, seen = machine.decide(x, offer.columns, True)
+                if place == NOT_FINITE:
+                    check_finite(context, known.model.largest)
+                id, arm = f"{number}-{checksum:x}", offer.names[place]
+                decision = Decision(id, arm, offer, seen, machine.belief, now)
             else:
                 known, offer, values, reading = learner.placed(question)
                 x = values.tobytes()
-                place, decision = learner.chosen(known, offer, x, now)
-                number, decision.id = learner.commit(known, offer, reading, x, [place])
+                place, decision = learner.chosen(known, offer, x)
+                number, id = learner.commit(known, offer, reading, x, [place])
+                decision.id, decision.time, arm = id, now, decision.arm
                 if learner.reader.per_arm:
                     x = learner.rows_of(values[None], [place]).tobytes()
-            self._open[decision.id] = number, now, decision.arm, x
+            self._open[id] = number, now, arm, x
             if len(self._open) > self._open.limit:
                 self._open.drop_oldest()
         if self._log is not None:
@@ -436,7 +433,7 @@ class Agent:
         True
         """
         length, learner = whole_number("k", k, least=1), self._learner
-        question = learner.ask(context, arms)
+        question = learner.ask(context, arms, uses="rank")
         now = self._now()
         with self._guard.alone():
             self._ready()
@@ -486,7 +483,7 @@ class Agent:
         with self._guard.alone():
             self._ready()
             known, offer, values, reading = learner.placed(question)
-            decisions, counts = decide_many(known, learner.policy, values, offer, now)
+            decisions, counts = decide_many(known, values, offer, now)
             learner.adopt(reading, known)
             batch = OpenBatch(
                 decisions.numbers, decisions.checksums, now, offer.names, decisions.places,
@@ -496,7 +493,7 @@ class Agent:
             if learner.coming:
                 some = np.unique(decisions.places).tolist()
                 learner.use(known, [offer.names[i] for i in some], offer.columns[some])
-            known.machine.take_counts(*counts)
+            known.machine.take_counts(counts)
             self._open.add_batch(batch, entries)
         if self._log is not None:
             told = [_logged(x, arms) for x in one_by_one(contexts)]
@@ -621,49 +618,30 @@ class Agent:
         several = type(reward) is not float and isinstance(reward, _SEVERAL)
         value: Any = reward if several else self._learner.check_reward(reward)
         with self._guard.alone():
-            if self._learner.known.machine is None:
+            if not self._learner.known.ready:
                 self._ready()
             if self._open.batches:
                 self._open.unfold()
-            decision = self._open.get(id) if type(id) is str else self._open.find(id)
-            if decision is None:
-                self._refuse(id)
+            decision = (type(id) is str and self._open.get(id)) or self._open.find(id)
             if type(decision[2]) is tuple:
-                return self._reward_list(id, decision[2], reward)
-            if several:
+                values = self._rewards_of(id, decision[2], reward)
+                learned = self._open.settle([id], values) > 0
+            elif several:
                 raise TypeError(
                     f"decision {shown(id)} is of one arm; give one reward, not {shown(reward)}"
                 )
-            learned = self._open.reward(id, decision, value)
-        if self._log is not None:
-            self._log.rewarded(id, value, self._now())
-        return learned
-
-    def _refuse(self, id: Any) -> NoReturn:
-        """Raise an error for a decision that is not open."""
-        if isinstance(id, Decision):
-            raise TypeError(f"give the id of the decision, {id.id!r}, instead of the decision")
-        made = self._learner.known.books.counts[DECISIONS]
-        if isinstance(id, str) and 0 < leading_number(id) <= made:
-            raise UnknownDecision(
-                f"decision {shown(id)} is not open: it was rewarded, expired or dropped before, "
-                "lost when an older file was loaded, or never made by this agent"
-            )
-        raise UnknownDecision(f"decision {shown(id)} was never made by this agent; check the id")
-
-    def _reward_list(self, id: str, names: tuple[Arm, ...], given: Any) -> bool:
-        """Learn what the places of a list earned, and close it."""
-        rewards = self._rewards_of(id, list(names), given)
-        learned = self._open.settle([id], rewards)
+            else:
+                learned = self._open.reward(id, decision, value)
         if self._log is not None:
             now = self._now()
-            for place, value in enumerate(rewards):
+            rewards = {place_id(id, n): x for n, x in enumerate(values)} if several else {id: value}
+            for id, value in rewards.items():
                 if not math.isnan(value):
-                    self._log.rewarded(place_id(id, place), value, now)
-        return learned > 0
+                    self._log.rewarded(id, value, now)
+        return learned
 
-    def _rewards_of(self, id: str, names: list[Arm], given: Any) -> list[float]:
-        """Return the reward of every place, NaN where nobody looked."""
+    def _rewards_of(self, id: str, names: tuple[Arm, ...], given: Any) -> list[float]:
+        """Return the reward of every place of a list, NaN where nobody looked."""
         if isinstance(given, Mapping):
             unknown = [name for name in given if name not in names]
             if unknown:
@@ -705,38 +683,26 @@ class Agent:
         """
         if isinstance(ids, str | bytes):
             raise TypeError(f"give a list of ids, not {shown(ids)}; reward takes one")
-        decisions = ids if isinstance(ids, DecisionBatch) else list(ids)
+        batch = ids if isinstance(ids, DecisionBatch) else None
+        listed: Any = ids if batch is not None else list(ids)
         values = self._learner.check_rewards(rewards)
-        if values.size != len(decisions):
-            raise ValueError(f"{len(decisions)} ids and {values.size} rewards do not match")
-        self._learner.compile_learning()
+        if values.size != len(listed):
+            raise ValueError(f"{len(listed)} ids and {values.size} rewards do not match")
+        self._learner.compile_ahead(NOTHING_READ, "learn_rows")
         with self._guard.alone():
             self._ready()
-            batch = None
-            if isinstance(decisions, DecisionBatch):
-                batch = self._open.find_batch(decisions.numbers)
-            if batch is not None:
-                learned = self._open.settle_batch(batch, values)
+            whole = None if batch is None else self._open.find_batch(batch.numbers)
+            if whole is not None:
+                learned = self._open.settle_batch(whole, values)
             else:
-                learned = self._reward_each(ids_of(decisions), values)
+                learned = self._open.settle_each(listed if batch is None else batch.ids, values)
         if self._log is not None:
             now = self._now()
-            for id, value in zip(ids_of(decisions), values.tolist(), strict=True):
+            for id, value in zip(
+                listed if batch is None else batch.ids, values.tolist(), strict=True
+            ):
                 self._log.rewarded(id, value, now)
         return learned
-
-    def _reward_each(self, ids: list[str], values: Floats) -> int:
-        """Learn the rewards of decisions by their ids, all or none; return how many were."""
-        self._open.unfold()
-        for id in ids:
-            decision = self._open.find(id)
-            if decision is None:
-                self._refuse(id)
-            if type(decision[2]) is tuple:
-                raise TypeError(f"{shown(id)} is a list; give its rewards to reward")
-        if len(set(ids)) < len(ids):
-            raise UnknownDecision("a decision is twice among the ids; give each once")
-        return self._open.settle(ids, values)
 
     def close(self, id: str) -> None:
         """Close a decision without learning anything from it.
@@ -750,8 +716,7 @@ class Agent:
         with self._guard.alone():
             self._ready()
             self._open.unfold()
-            if self._open.find(id) is None:
-                self._refuse(id)
+            self._open.find(id)
             self._open.close([id])
         if self._log is not None:
             self._log.expired([id], None, self._now())
@@ -853,6 +818,7 @@ class Agent:
         if cluster is not None:
             raise TypeError("a cluster reads files; give the path of a folder of Parquet files")
         observations = histories.observations(learner, history, **columns)
+        learner.compile_ahead(observations.reading, "learn_rows")
         with self._guard.alone():
             self._ready()
             histories.fit(learner, observations)
@@ -925,7 +891,6 @@ class Agent:
 
     @classmethod
     def _of(cls, restored: Any, clock: Callable[[], float]) -> "Agent":
-        """Return an agent of what a file holds."""
         learner, open, max_open = restored
         agent = cls.__new__(cls)
         agent._set(learner, max_open, None, clock)
@@ -1029,13 +994,7 @@ def _remade(
     cls: type[Agent], values: dict[str, Any], arrays: list[Any], given: tuple[Any, Any, Any],
     clock: Callable[[], float],
 ) -> Agent:  # fmt: skip
-    """Return a copy of an agent."""
     return cls._of(snapshot.restored("the copy", values, arrays, *given), clock)
-
-
-def ids_of(decisions: list[str] | DecisionBatch) -> list[str]:
-    """Return the ids of decisions."""
-    return decisions.ids if isinstance(decisions, DecisionBatch) else decisions
 
 
 def check_time(time: Any) -> float:

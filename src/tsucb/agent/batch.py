@@ -8,35 +8,35 @@ The decisions are those that would be made one by one, up to the rounding of tha
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from tsucb.agent.decision import Decision
+from tsucb.agent.decision import Decision, share_of_floor
 from tsucb.agent.knowledge import Knowledge, Offer
 from tsucb.agent.machine import (
+    BOOKS,
     CHECKSUMS,
     COLUMNS,
     DECISIONS,
     FUNCTIONS,
     MATRIX,
+    Books,
     Checksums,
     PlainMachine,
+    count_decision,
     decision_id,
-    hashed,
-    laid_out,
+    next_arm_seen,
     next_step,
-    player_of,
+    write_ids,
+    write_reason,
 )
-from tsucb.agent.open_decisions import write_ids
-from tsucb.agent.seen import next_arm_seen, write_reason
-from tsucb.checks import SMALLEST, flushed
+from tsucb.checks import SMALLEST, flush_tiny
 from tsucb.compiler import compiled, offers
-from tsucb.compiler.memory import borrowed
+from tsucb.compiler.memory import Kept, borrowed
 from tsucb.extras import require
 from tsucb.models.model import predicted_belief
 from tsucb.numeric.arrays import Floats, Integers
-from tsucb.policies.exploring import Exploring
 from tsucb.policies.policy import choose
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class DecisionBatch(Sequence[Decision]):
 
     def __init__(
         self, numbers: Integers, checksums: Checksums, offer: Offer, places: Integers,
-        favourites: Integers, policy: Any, seen: Any, time: float, beliefs: Sequence[Any] = (),
+        favourites: Integers, seen: Any, time: float, beliefs: Sequence[Any] = (),
     ) -> None:  # fmt: skip
         self.numbers, self.checksums, self.time = numbers, checksums, time  # of the ids
         for array in (numbers, checksums, places):  # the agent keeps them, too
@@ -83,7 +83,7 @@ class DecisionBatch(Sequence[Decision]):
         # Of each decision: the index of its arm, and of the policy's favourite, which is -1 - i for
         # first pulls; what was seen of all arms, and the belief, where they were kept.
         self.places, self._offer, self._favourites = places, offer, favourites
-        self._policy, self._seen, self._beliefs = policy, seen, beliefs
+        self._seen, self._beliefs = seen, beliefs
 
     @functools.cached_property
     def ids(self) -> list[str]:
@@ -102,7 +102,7 @@ class DecisionBatch(Sequence[Decision]):
         """(N,) with which each arm was chosen; NaN where it is not known."""
         if self._beliefs:
             return np.array([known_probability(decision) for decision in self])
-        share = self._policy.epsilon if isinstance(self._policy, Exploring) else 0.0
+        share = share_of_floor(self._offer.policy)
         first_pulls = self._favourites < 0
         hit = self.places == np.where(first_pulls, -1 - self._favourites, self._favourites)
         chance = (1 - share) * hit + share / max(len(self._offer.names), 1)
@@ -123,7 +123,7 @@ class DecisionBatch(Sequence[Decision]):
         arm = self._offer.names[self.places[i]]
         seen = b"" if self._seen is None else self._seen[i].tobytes()
         belief = self._beliefs[i] if self._beliefs else None
-        return Decision(id, arm, self._offer, self._policy, seen, belief, self.time)
+        return Decision(id, arm, self._offer, seen, belief, self.time)
 
     def __iter__(self) -> Iterator[Decision]:
         return (self[i] for i in range(len(self)))
@@ -157,34 +157,30 @@ def known_probability(decision: Decision) -> float:
         return float("nan")
 
 
-class Aside(NamedTuple):
-    """The counts that decisions change, as copies: nothing is changed until they are opened."""
-
-    counts: Integers
-    checksum: Checksums
-    chosen: Integers
-
-
 def decide_many(
-    known: Knowledge, policy: Any, values: Floats, offer: Offer, now: float
-) -> tuple[DecisionBatch, Aside]:
-    """Decide for every context, of finite numbers; return also the counts after it."""
-    books, machine, count = known.books, known.made, len(values)
+    known: Knowledge, values: Floats, offer: Offer, now: float
+) -> tuple[DecisionBatch, Kept]:
+    """Decide for every context, of finite numbers; return also the counts after it.
+
+    Nothing has changed: `take_counts` of the machine takes those counts over.
+    """
+    books, machine, count = known.books, known.machine, len(values)
+    machine.has_decided_many = True
     contexts = np.ascontiguousarray(values.reshape(count, math.prod(values.shape[1:])))
-    aside = Aside(books.counts.copy(), books.checksum.copy(), books.chosen.copy())
+    aside = Kept(books.copy())
     places, favourites = np.zeros((2, count), dtype=np.int64)
     checksums = np.zeros(count, dtype=np.uint64)
     numbers = np.arange(1, count + 1) + books.counts[DECISIONS]
     beliefs: list[Any] = []
-    given = aside, contexts, offer.columns, places, checksums
+    given = contexts, offer.columns, places, checksums
     if isinstance(machine, PlainMachine):
         seen: Any = np.empty((count, 4 * offer.columns.size + 2))
-        _decide_plainly(machine, *given, seen, beliefs)
+        _decide_plainly(machine, aside.values, *given, seen, beliefs)
         favourites[:] = favourites_of(seen)
     else:
-        seen = _decide_compiled(known, *given, favourites)
+        seen = _decide_compiled(known, aside, *given, favourites)
     return DecisionBatch(
-        numbers, checksums, offer, places, favourites, policy, seen, now,
+        numbers, checksums, offer, places, favourites, seen, now,
         beliefs if any(belief is not None for belief in beliefs) else (),
     ), aside  # fmt: skip
 
@@ -196,23 +192,23 @@ def favourites_of(seen: Floats) -> Integers:
 
 
 def _decide_plainly(
-    machine: PlainMachine, aside: Aside, contexts: Floats, columns: Integers, places: Integers,
+    machine: PlainMachine, aside: Books, contexts: Floats, columns: Integers, places: Integers,
     checksums: Checksums, seen: Floats, beliefs: list[Any],
 ) -> None:  # fmt: skip
     """Decide one after the other in plain Python, and keep every belief."""
     for i, x in enumerate(contexts):
         places[i] = machine.choice(x, columns, next_step(aside.counts), aside.chosen, seen[i])
         beliefs.append(machine.belief)
-        count_aside(machine.own_books.tokens, x.view(np.uint64), columns[places[i]], *aside)
+        count_decision(aside, x.view(np.uint64), columns[places[i]])
         checksums[i] = aside.checksum[0]
 
 
 def _decide_compiled(
-    known: Knowledge, aside: Aside, contexts: Floats, columns: Integers, places: Integers,
+    known: Knowledge, aside: Kept, contexts: Floats, columns: Integers, places: Integers,
     checksums: Checksums, favourites: Integers,
 ) -> Any:  # fmt: skip
     """Decide by compiled code, some contexts at a time; return what was seen, if it is not much."""
-    model, machine, count = known.model, known.made, len(contexts)
+    model, machine, count = known.model, known.machine, len(contexts)
     predicts = offers(predicted_belief, type(model)) and model.initial_pulls == 0
     kept = count * (4 * columns.size + 2) <= MOST_SEEN
     wide = 2 if predicts else 4 * columns.size + 2
@@ -223,74 +219,56 @@ def _decide_compiled(
         given = np.ascontiguousarray(contexts[part]), columns, places[part], checksums[part]
         if predicts:
             piece = model.predictions(known.state, flushed_rows(given[0]), columns)
-            machine.choose_rows(*given, *aside, seen[part], *piece)
+            machine.choose_rows(*given, aside, seen[part], *piece)
             moments.pieces += [piece] if kept else []
             favourites[part] = seen[part][:, 1]
         else:
             room = seen[part] if kept else seen[: part.stop - begin]
-            machine.decide_rows(*given, *aside, room)
+            machine.decide_rows(*given, aside, room)
             favourites[part] = favourites_of(room)
     return (moments if predicts else seen) if kept else None
 
 
 def flushed_rows(rows: Floats) -> Floats:
-    """Return `flushed` of a matrix stored by rows; itself where that changes nothing."""
+    """Return `flush_tiny` of a matrix stored by rows; itself where that changes nothing."""
     tiny: bool = any_tiny(rows.reshape(-1))
-    return np.asarray(flushed(rows)) if tiny else rows
+    return np.asarray(flush_tiny(rows)) if tiny else rows
 
 
 @compiled
 def any_tiny(values):  # type: ignore[no-untyped-def]
-    """Return whether `flushed` would change anything."""
+    """Return whether `flush_tiny` would change anything."""
     count = 0
     for i in range(values.size):
         count += (abs(values[i]) < SMALLEST) & (values[i] != 0.0)
     return count > 0
 
 
-@compiled
-def count_aside(tokens, words, column, counts, checksum, chosen):  # type: ignore[no-untyped-def]
-    """Do what `count_decision` does, in copies of the counts."""
-    checksum[0] = hashed(checksum[0], tokens[column], words)
-    chosen[column] += 1
-    counts[DECISIONS] += 1
-
-
-@compiled
-def _decide_rows(deciding, contexts, columns, places, checksums, counts, checksum, chosen, seen):  # type: ignore[no-untyped-def]
-    """Decide for one context after the other."""
-    learning = deciding.learning
-    tokens = learning.books.tokens
+def _decide_rows(deciding, contexts, columns, places, checksums, aside, seen):  # type: ignore[no-untyped-def]
+    """Decide for one context after the other, counting aside."""
     for i in range(places.size):
-        values = contexts[i]
-        context = laid_out(values, learning.room, columns)
-        player, rng = player_of(deciding, chosen), deciding.stream.rng
-        choice = next_arm_seen(player, context, columns, next_step(counts), rng, seen[i])
-        words = values.view(np.uint64)
-        count_aside(tokens, words, columns[choice.arm], counts, checksum, chosen)
-        places[i], checksums[i] = choice.arm, checksum[0]
+        values, step = contexts[i], next_step(aside.counts)
+        choice = next_arm_seen(deciding, values, columns, step, aside.chosen, seen[i])
+        count_decision(aside, values.view(np.uint64), columns[choice.arm])
+        places[i], checksums[i] = choice.arm, aside.checksum[0]
 
 
-@compiled
-def _choose_rows(  # type: ignore[no-untyped-def]
-    deciding, contexts, columns, places, checksums, counts, checksum, chosen, reasons, mean, std
-):
+def _choose_rows(deciding, contexts, columns, places, checksums, aside, reasons, mean, std):  # type: ignore[no-untyped-def]
     """Do the same where the moments of all arms are known for every context."""
-    learning, policy, rng = deciding.learning, deciding.policy, deciding.stream.rng
-    tokens, model, state = learning.books.tokens, learning.model, learning.state
+    model, state = deciding.learning.model, deciding.learning.state
+    policy, rng = deciding.policy, deciding.stream.rng
     # No counting of references to the rows of these.
     contexts, columns, reasons = borrowed(contexts), borrowed(columns), borrowed(reasons)
     mean, std = borrowed(mean), borrowed(std)
     for i in range(places.size):
-        step = next_step(counts)
+        step = next_step(aside.counts)
         belief = predicted_belief(model, state, mean[i], std[i], columns, step, rng)
         choice = choose(policy, belief, rng)
         write_reason(reasons[i], choice)
-        words = contexts[i].view(np.uint64)
-        count_aside(tokens, words, columns[choice.arm], counts, checksum, chosen)
-        places[i], checksums[i] = choice.arm, checksum[0]
+        count_decision(aside, contexts[i].view(np.uint64), columns[choice.arm])
+        places[i], checksums[i] = choice.arm, aside.checksum[0]
 
 
-_GIVEN = (MATRIX, COLUMNS, COLUMNS, CHECKSUMS, COLUMNS, CHECKSUMS, COLUMNS)
-FUNCTIONS["decide_rows"] = (_decide_rows, "deciding", (*_GIVEN, MATRIX))
-FUNCTIONS["choose_rows"] = (_choose_rows, "deciding", (*_GIVEN, MATRIX, MATRIX, MATRIX))
+_GIVEN = (MATRIX, COLUMNS, COLUMNS, CHECKSUMS, BOOKS)
+FUNCTIONS["decide_rows"] = (compiled(_decide_rows), "deciding", (*_GIVEN, MATRIX))
+FUNCTIONS["choose_rows"] = (compiled(_choose_rows), "deciding", (*_GIVEN, MATRIX, MATRIX, MATRIX))

@@ -27,34 +27,24 @@ class Decision:
     made. `explain()` says why.
     """
 
-    __slots__ = ("_belief", "_offer", "_policy", "_seen", "arm", "id", "time")
+    __slots__ = ("_belief", "_offer", "_seen", "arm", "id", "time")
 
     def __init__(
-        self,
-        id: str,
-        arm: Arm,
-        offer: Offer,
-        policy: Any,
-        seen: bytes,
-        belief: Belief | None,
-        time: float,
+        self, id: str, arm: Arm, offer: Offer, seen: bytes, belief: Belief | None, time: float
     ) -> None:
         self.id = id
         self.time = time
         self.arm = arm
-        # The arms available, and who chose among them.
         self._offer = offer
-        self._policy = policy
-        # What `tsucb.agent.seen` says, as the bytes of 4n + 2 numbers: the target, the favourite,
-        # then every arm's mean, std, estimate and radius; NaN for first pulls. The belief, if kept.
+        # 4n + 2 numbers: the target, the favourite, then every arm's mean, std, estimate and
+        # radius; NaN for first pulls.
         self._seen = seen
-        self._belief = belief
+        self._belief = belief  # if the agent keeps them
 
     def __repr__(self) -> str:
         return f"Decision(id={self.id!r}, arm={self.arm!r})"
 
     def _repr_html_(self) -> str:
-        """Return the decision as a notebook shows it: with its reasons, where they were kept."""
         line = html_table(["id", "arm"], [[self.id, str(self.arm)]])
         return line + (self.explain()._repr_html_() if self._seen else "")
 
@@ -90,14 +80,14 @@ class Decision:
                 "of so many decisions at once, `DecisionBatch.probabilities` has them all"
             )
         _, favourite, mean = np.frombuffer(self._seen, count=3)
-        share = self._policy.epsilon if isinstance(self._policy, Exploring) else 0.0
+        share = share_of_floor(self._offer.policy)
         if share == 0.0 and not math.isnan(mean):
             if self._belief is None:
                 raise ValueError(
                     "the probability is not known: make the agent with a floor, such as "
                     "exploration=0.05, or with keep_beliefs=True"
                 )
-            known: Floats = self._policy.probabilities(self._belief)
+            known: Floats = self._offer.policy.probabilities(self._belief)
             return known
         count = len(self._offer.names)
         chances = np.full(count, share / count)
@@ -117,9 +107,10 @@ class Decision:
                 "of so many decisions at once, what was seen of every arm is not kept; decide for "
                 "fewer contexts at a time"
             )
-        weighed, offer = getattr(self._policy, "target_name", "target"), self._offer
-        made = Explanation.of(offer.names, self.arm, str(self._policy), weighed, self._seen)
-        return replace(made, changes=offer.changes)
+        names, _, policy, changes = self._offer
+        weighed = getattr(policy, "target_name", "target")
+        made = Explanation.of(names, self.arm, str(policy), weighed, self._seen)
+        return replace(made, changes=changes)
 
     @property
     def seen(self) -> bytes:
@@ -179,7 +170,6 @@ class Explanation:
 
     @property
     def _own(self) -> int:
-        """The policy's own choice, as an index."""
         return self.chosen if self.favourite is None else self.favourite
 
     @property
@@ -220,7 +210,6 @@ class Explanation:
         return table
 
     def _columns(self) -> dict[str, Floats]:
-        """Return what was seen of every arm, by name."""
         names = ["mean", "std", "estimate", "radius", *["ratio"] * self._by_ratio]
         return {name: getattr(self, name) for name in names}
 
@@ -255,7 +244,6 @@ class Explanation:
         return "\n".join([self._title() + table, *map(str, self.changes)])
 
     def _repr_html_(self) -> str:
-        """Return the explanation as a notebook shows it."""
         return html_table(*self._rows(), self._title(), self.chosen)
 
 
@@ -277,16 +265,14 @@ class Ranking:
     list was made. `explain(place)` says why an arm is where it is, counted from 0.
     """
 
-    __slots__ = ("_offer", "_policy", "_seen", "arms", "id", "places", "time")
+    __slots__ = ("_offer", "_seen", "arms", "id", "places", "time")
 
-    def __init__(
-        self, id: str, offer: Offer, places: Integers, policy: Any, seen: Floats, time: float
-    ) -> None:
-        self.id, self.time = id, time
+    def __init__(self, id: str, offer: Offer, places: Integers, seen: Floats) -> None:
+        self.id, self.time = id, 0.0
         self.places = tuple(places.tolist())  # of each arm among those offered
         self.arms: tuple[Arm, ...] = tuple(offer.names[place] for place in self.places)
         # One line per place: what `tsucb.step.next_arm` saw of the arms that were left.
-        self._offer, self._policy, self._seen = offer, policy, seen
+        self._offer, self._seen = offer, seen
 
     def __repr__(self) -> str:
         return f"Ranking(id={self.id!r}, arms={self.arms!r})"
@@ -313,8 +299,8 @@ class Ranking:
         names = tuple(self._offer.names[i] for i in left)
         seen = self._seen[place, : 4 * len(left) + 2].tobytes()
         arm, id = self.arms[place], place_id(self.id, place)
-        offer = Offer(names, self._offer.columns[left], self._offer.changes)
-        return Decision(id, arm, offer, self._policy, seen, None, self.time)
+        offer = self._offer._replace(names=names, columns=self._offer.columns[left])
+        return Decision(id, arm, offer, seen, None, self.time)
 
     def explain(self, place: int) -> Explanation:
         """Return what the policy saw of every arm that was left when it filled this place.
@@ -325,6 +311,11 @@ class Ranking:
         2
         """
         return self.decision(place).explain()
+
+
+def share_of_floor(policy: Any) -> float:
+    """Return ε, the share of decisions that a policy makes at random."""
+    return policy.epsilon if isinstance(policy, Exploring) else 0.0
 
 
 def place_id(id: str, place: int) -> str:

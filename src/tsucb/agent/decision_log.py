@@ -1,7 +1,6 @@
 """Write the log of an agent's decisions and rewards, which `tsucb.logs` reads."""
 
 import contextlib
-import io
 import json
 import os
 import secrets
@@ -19,11 +18,11 @@ from tsucb.checks import whole_number
 from tsucb.contexts.readers import one_by_one
 from tsucb.contexts.values import values_of
 from tsucb.extras import require
-from tsucb.files import write_whole
+from tsucb.files import written_whole
 from tsucb.logs.decision_log import FINISHED, JOURNAL, Row
 
 if TYPE_CHECKING:
-    from tsucb.agent.decision import Decision
+    from tsucb.agent.decision import Decision, Explanation
 
 
 class DecisionLog:
@@ -148,7 +147,8 @@ class DecisionLog:
         # If this fails, the journal stays and holds the same.
         self._journal, self._rows = None, []
         journal.close()
-        write_whole(journal.path.with_suffix(FINISHED), as_parquet(rows))
+        with written_whole(journal.path.with_suffix(FINISHED)) as file:
+            write_parquet([rows], file)
         journal.path.unlink()
 
 
@@ -184,15 +184,24 @@ def decision_row(decision: "Decision", context: Any) -> Row:
         chances: list[float] | None = list(decision.probabilities.values())
     except ValueError:  # the agent does not know them
         chances = None
+    return explained_row(seen, decision.id, decision.time, context, decision.favourite, chances)
+
+
+def explained_row(
+    seen: "Explanation", id: str, time: float, context: Any, favourite: Any,
+    chances: Sequence[float] | None,
+) -> Row:  # fmt: skip
+    """Return what a policy saw when it decided as a row of the log."""
+    arms = [str(arm) for arm in seen.arms]
     return {
         "kind": "decision",
-        "id": decision.id,
-        "time": float(decision.time),
+        "id": id,
+        "time": float(time),
         "policy": seen.policy,
         "context": as_json(context),
-        "arms": [str(arm) for arm in seen.arms],
-        "arm": str(decision.arm),
-        "favourite": str(decision.favourite),
+        "arms": arms,
+        "arm": arms[seen.chosen],
+        "favourite": str(favourite),
         "probabilities": chances,
         "target": seen.target,
         "alpha": seen.alpha,
@@ -233,13 +242,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     return str(value)
-
-
-def as_parquet(rows: list[Row]) -> bytes:
-    """Return rows of both kinds as a Parquet file."""
-    sink = io.BytesIO()
-    write_parquet([rows], sink)
-    return sink.getvalue()
 
 
 def write_parquet(groups: Iterable[list[Row]], sink: Any) -> None:

@@ -4,7 +4,22 @@ import contextlib
 import os
 import threading
 import weakref
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
+
+
+def check_interpreter() -> None:
+    """Raise ImportError in a subinterpreter, where Numba would wait for itself forever."""
+    for name in ("_interpreters", "_xxsubinterpreters"):  # of Python 3.13, and before
+        if find_spec(name) is not None:
+            interpreters = import_module(name)
+            if interpreters.get_current() != interpreters.get_main():
+                raise ImportError("agents cannot run in a subinterpreter; start a process instead")
+
+
+check_interpreter()
 
 
 class Guard:
@@ -14,18 +29,16 @@ class Guard:
     agent, which is right at every moment, but not call anything that changes it.
     """
 
-    __slots__ = ("_files", "lock")
+    __slots__ = ("_files", "is_interrupted", "lock")
 
     def __init__(self) -> None:
         self.lock, self._files = threading.RLock(), threading.RLock()
-
-    def is_interrupted(self) -> bool:
-        """Return whether this thread has the lock: a signal handler asks, in a call's middle."""
-        return bool(self.lock._is_owned())  # type: ignore[attr-defined]
+        # Whether this thread has the lock: a signal handler asks, in a call's middle.
+        self.is_interrupted: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined]
 
     def alone(self) -> Any:
         """Return the lock, for a `with` statement; raise if this thread has it already."""
-        if self.lock._is_owned():  # type: ignore[attr-defined]
+        if self.is_interrupted():
             raise RuntimeError(
                 "the agent was called from a signal handler in the middle of another call; only "
                 "save can be"

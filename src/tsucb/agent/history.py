@@ -176,7 +176,6 @@ def fitted_on_cluster(
 
 
 def _fitted_file(base: "Agent", path: str, settings: Any) -> "Agent":
-    """Return a copy of an agent after one file."""
     agent = base.__copy__()
     for table in pieces(path):
         agent.fit(table, **settings)

@@ -26,11 +26,18 @@ MOST_NUMBERS = 2**30  # of a state that grows with contexts: 8 GB
 
 
 class Offer(NamedTuple):
-    """Arms to choose from, the columns of the state that belong to them, and noticed changes."""
+    """Arms to choose from, with the columns of the state that belong to them."""
 
     names: tuple[Arm, ...]
     columns: Integers
+    policy: Any  # who chooses among them
     changes: tuple[NoticedChange, ...] = ()
+
+    def checked(self) -> "Offer":
+        """Return the offer; raise ValueError if it is empty."""
+        if not self.names:
+            raise ValueError("no arm is available; add one, or list at least one")
+        return self
 
 
 class Knowledge:
@@ -48,49 +55,50 @@ class Knowledge:
     born
         How many decisions had been made when an arm was added, where that is not 0. Those before
         are of an earlier arm of the same name.
+    policy
+        What chooses among the arms, with its floor.
     free
         Columns of no arm, for those that come with the decisions.
+    wanted
+        The arms as they are to be from the next call on; -1 for the column of a new one.
     """
 
     # Slots are found faster.
-    __slots__ = ("arms", "books", "born", "everyone", "free", "machine", "made", "model", "names",
-                 "noticed", "state", "wanted", "width")  # fmt: skip
+    __slots__ = ("arms", "books", "born", "everyone", "free", "machine", "model", "names",
+                 "noticed", "policy", "ready", "state", "wanted", "width")  # fmt: skip
 
     def __init__(
-        self, model: Model, state: Any, arms: Mapping[Arm, int], books: Books,
+        self, model: Model, state: Any, arms: Mapping[Arm, int], books: Books, policy: Any,
         born: Mapping[Arm, int] | None = None, free: Iterable[int] = (),
+        wanted: dict[Arm, int] | None = None,
     ) -> None:  # fmt: skip
-        self.model, self.state, self.arms = model, state, OrderedDict(arms)
+        self.model, self.state, self.arms, self.policy = model, state, OrderedDict(arms), policy
         self.books, self.born, self.free = books, dict(born or {}), dict.fromkeys(free)
         self.everyone: Offer | None = None  # all arms, once they were asked for
         self.width = sum(model.context_shape(1)[-1:])  # of a row
         self.names: dict[int, Arm] = {column: name for name, column in self.arms.items()}
-        # Changes of rewards that the model has noticed, with the names of the arms.
+        # Changes of rewards, with the names of the arms, if the model is one that notices any.
         self.noticed = tuple(
             change._replace(arm=None if change.arm is None else self.names.get(int(change.arm)))
-            for change in model.changes(state)
+            for change in getattr(model, "changes", lambda _: [])(state)
             if change.arm is None or change.arm in self.names
         )
-        # What decides and learns, bound to all this. `machine` is None while something is to be
-        # done before the next call; `made` is the same one once there is any.
-        self.machine: Any = None
-        self.made: Any = None
-        # The arms as they are to be from the next call on; -1 for the column of a new one.
-        self.wanted: dict[Arm, int] | None = None
+        self.machine: Any = None  # what decides and learns, bound to all this, once it is made
+        self.ready = False  # False while something is to be done before the next call
+        self.wanted = wanted
 
     @classmethod
-    def start(cls, model: Model, names: Iterable[Arm], state: Any) -> "Knowledge":
-        """Return what is known before any data."""
+    def start(cls, model: Model, names: Iterable[Arm], state: Any, policy: Any) -> "Knowledge":
         arms = {name: i for i, name in enumerate(names)}
         count = model.arms(state)
         books = Books.blank({"arm": count})
         for name, column in arms.items():
             books.tokens[column] = token_of(name)
-        return cls(model, state, arms, books, free=range(len(arms), count))
+        return cls(model, state, arms, books, policy, free=range(len(arms), count))
 
     def all_arms(self) -> Offer:
-        """Return all arms; `everyone` has them from then on."""
-        self.everyone = self.offer(self.arms)
+        """Return all arms, of which there must be one; `everyone` has them from then on."""
+        self.everyone = self.offer(self.arms).checked()
         return self.everyone
 
     @property
@@ -102,15 +110,14 @@ class Knowledge:
         """Return some of the arms, in this order."""
         some = tuple(names)
         columns = np.array([self.arms[name] for name in some], dtype=np.int64)
-        return Offer(some, columns, self.noticed)
+        return Offer(some, columns, self.policy, self.noticed)
 
     def changed(self, **parts: Any) -> "Knowledge":
         """Return another `Knowledge` with some parts replaced."""
-        names = ("model", "state", "arms", "books", "born", "free")
-        return Knowledge(**{name: parts.get(name, getattr(self, name)) for name in names})
+        names = ("model", "state", "arms", "books", "policy", "born", "free")
+        return Knowledge(**{name: getattr(self, name) for name in names} | parts)
 
     def copied(self) -> "Knowledge":
-        """Return another with a state and counts of its own."""
         return self.changed(state=copied(self.state), books=self.books.copy())
 
     def trained(self) -> "Knowledge":

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tsucb.agent.batch import decide_many
 from tsucb.agent.decision import Decision, Ranking
 from tsucb.agent.knowledge import Knowledge, Offer, known_name, plain_name, token_of
 from tsucb.agent.machine import (
@@ -37,6 +38,7 @@ from tsucb.agent.machine import (
     NOT_SPLIT,
     RETURNED,
     Machine,
+    PlainMachine,
     decision_id,
     make_machine,
     split_of,
@@ -54,7 +56,7 @@ from tsucb.agent.settings import (
     reward_number,
     whole_policy,
 )
-from tsucb.checks import SMALLEST, between, flushed, truth, whole_number, within
+from tsucb.checks import SMALLEST, between, flush_tiny, truth, whole_number, within
 from tsucb.contexts.readers import (
     NOBODY,
     Arm,
@@ -69,7 +71,6 @@ from tsucb.contexts.readers import (
 )
 from tsucb.contexts.values import shown
 from tsucb.extras import require
-from tsucb.models.change import NoticedChange
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.model import Model, check_finite
 from tsucb.models.structure import leaves
@@ -132,7 +133,7 @@ class Learner:
     """
 
     __slots__ = ("_restricted", "coming", "described", "keep_beliefs", "known", "most_arms",
-                 "policy", "reader", "rng")  # fmt: skip
+                 "reader", "rng")  # fmt: skip
 
     def __init__(
         self,
@@ -171,18 +172,18 @@ class Learner:
         listed_arms = () if arms is None else arm_names(arms)
         # The streams of run 0 of a simulation: with instant rewards the agent plays the same arms.
         state = start(whole, len(listed_arms) or 1, entropy, 0)
-        known = Knowledge.start(whole, listed_arms, state)
-        self._set(reader, known, policy, stream(entropy, 0, POLICY), coming,
+        known = Knowledge.start(whole, listed_arms, state, policy)
+        self._set(reader, known, stream(entropy, 0, POLICY), coming,
                   whole_number("most_arms", most_arms, least=1),
                   truth("keep_beliefs", keep_beliefs), {})  # fmt: skip
         for name, each in described.items():
             self._describe_arm(name, each)
 
     def _set(
-        self, reader: Reader, known: Knowledge, policy: Any, rng: np.random.Generator,
-        coming: bool, most_arms: int, keep_beliefs: bool, described: dict[Arm, Any],
+        self, reader: Reader, known: Knowledge, rng: np.random.Generator, coming: bool,
+        most_arms: int, keep_beliefs: bool, described: dict[Arm, Any],
     ) -> None:  # fmt: skip
-        self.reader, self.known, self.policy, self.rng = reader, known, policy, rng
+        self.reader, self.known, self.rng = reader, known, rng
         self.coming = coming  # whether arms come with the decisions
         self.most_arms, self.keep_beliefs = most_arms, keep_beliefs
         self.described = described  # the features of listed arms, where they were given once
@@ -193,7 +194,7 @@ class Learner:
         if features is not None:
             if self.coming or not self.reader.per_arm:
                 self.reader.refuse_features()
-            self.reader.checked(Reading(self.reader.parts[-1].read(features)[0]))
+            self.reader.checked(Reading(self.reader.parts[-1].peek(features)))
             self.described = {**self.described, name: plain_features(features)}
 
     def _features_of(self, names: Iterable[Arm]) -> list[Any] | None:
@@ -201,7 +202,7 @@ class Learner:
 
     @classmethod
     def of(cls, *parts: Any) -> "Learner":
-        """Return a learner made of a reader, knowledge, policy, stream and settings; see `_set`."""
+        """Return a learner made of a reader, knowledge, stream and settings; see `_set`."""
         learner = cls.__new__(cls)
         learner._set(*parts)
         return learner
@@ -224,9 +225,10 @@ class Learner:
         """What turns rewards into beliefs, as wide as the contexts read so far."""
         return self.known.model
 
-    def describe(self, context: Context) -> list[tuple[str, float]]:
-        """Return the features of a context that are not 0, with their values; learn nothing."""
-        return self.reader.describe(context)
+    @property
+    def policy(self) -> Any:
+        """What chooses arms, with its floor."""
+        return self.known.policy
 
     def coefficients(self) -> "pd.DataFrame":
         """Return mean and standard deviation of every parameter of every arm.
@@ -246,10 +248,6 @@ class Learner:
         table = pd.DataFrame(rows, columns=["arm", "feature", "mean", "std"])
         return table.set_index(["arm", "feature"])
 
-    def changes(self) -> list[NoticedChange]:
-        """Return the last changes of rewards that were noticed, the oldest first."""
-        return list(self.prepared().noticed)
-
     def arms_summary(self) -> "pd.DataFrame":
         """Return one row per arm: pulls and mean reward."""
         require("tables", "pandas")
@@ -267,21 +265,21 @@ class Learner:
     def prepared(self) -> Knowledge:
         """Return what is known with nothing left to do: arms have columns, the model is trained."""
         known = self.known
-        if known.machine is None:
+        if not known.ready:
             if known.wanted is not None:
                 known = known.with_arms(known.wanted)
             if known.books.counts[DUE]:
                 known = known.trained()
             self.machine_for(known)
             self.known = known
-            known.machine = known.made
+            known.ready = True
         return known
 
     def machine_for(self, known: Knowledge) -> Machine:
         """Return what decides and learns, bound to what is known."""
-        if known.made is None:
-            known.made = make_machine(self.policy, known, self.rng, self.keep_beliefs)
-        machine: Machine = known.made
+        if known.machine is None:
+            known.machine = make_machine(known, self.rng, self.keep_beliefs)
+        machine: Machine = known.machine
         return machine
 
     # Arms
@@ -295,7 +293,6 @@ class Learner:
         self._changing()[plain] = -1
 
     def remove_arm(self, name: Arm) -> None:
-        """Forget an arm."""
         plain = known_name(name, self.arms_by_name)
         self.described = {arm: each for arm, each in self.described.items() if arm != plain}
         del self._changing()[plain]
@@ -303,7 +300,7 @@ class Learner:
     def _changing(self) -> dict[Arm, int]:
         """Return the arms as they are to be at the next call, to be changed."""
         known = self.known
-        known.machine = None
+        known.ready = False
         if known.wanted is None:
             known.wanted = dict(known.arms)
         return known.wanted
@@ -344,29 +341,35 @@ class Learner:
             known, offer = self._with_strangers(known, offered.names)
         else:
             offer = known.offer([known_name(name, known.arms) for name in offered.names])
-        if not offer.names:
-            raise ValueError("no arm is available; add one, or list at least one")
-        return known, offer
+        return known, offer.checked()
 
-    def _with_strangers(self, known: Knowledge, names: tuple[Arm, ...]) -> tuple[Knowledge, Offer]:
-        """Return columns of arms that may not be known; those have columns of no arm."""
+    def _with_strangers(
+        self, known: Knowledge, names: tuple[Arm, ...], admitted: int = 1
+    ) -> tuple[Knowledge, Offer]:
+        """Return columns of arms that may not be known; those have columns of no arm.
+
+        At most `most_arms` are left once this many of the new ones are admitted.
+        """
         new = [name for name in names if name not in known.arms]
         columns = list(islice(known.free_columns(), len(new)))
-        if len(columns) < len(new):
-            known = self._roomier(known.changed(), names, len(new))
+        excess = len(known.arms) + min(admitted, len(new)) - self.most_arms
+        unoffered = len(known.arms) + len(new) - len(names)
+        if new and (len(columns) < len(new) or (excess > 0 and unoffered > 0)):
+            known = self._roomier(known.changed(), names, len(new), excess)
             columns = list(islice(known.free_columns(), len(new)))
         places = dict(zip(new, columns, strict=True))
         for name, column in places.items():
             known.books.tokens[column] = token_of(name)
         columns = [places[name] if name in places else known.arms[name] for name in names]
-        return known, Offer(names, np.array(columns, dtype=np.int64))
+        return known, Offer(names, np.array(columns, dtype=np.int64), known.policy)
 
-    def _roomier(self, known: Knowledge, names: tuple[Arm, ...], new: int) -> Knowledge:
+    def _roomier(
+        self, known: Knowledge, names: tuple[Arm, ...], new: int, excess: int
+    ) -> Knowledge:
         """Return knowledge with columns for new arms, if need be those of the longest unused."""
         for name in names:  # those that are offered stay
             if name in known.arms:
                 known.arms.move_to_end(name)
-        excess = len(known.arms) + new - self.most_arms
         spare = len(known.arms) - (len(names) - new)
         if excess > 0 and spare > 0:
             count = min(max(excess, spare // 10), spare)
@@ -376,7 +379,7 @@ class Learner:
 
     def admitted(self, known: Knowledge, names: tuple[Arm, ...]) -> tuple[Knowledge, Integers]:
         """Return the columns of arms that come with the decisions, after admitting new ones."""
-        known, offer = self._with_strangers(known, names)
+        known, offer = self._with_strangers(known, names, len(names))
         self.use(known, names, offer.columns)
         return known, offer.columns
 
@@ -396,25 +399,24 @@ class Learner:
 
     # Deciding
 
-    def ask(self, context: Context, arms: Any, learn: bool = True, many: bool = False) -> Question:
+    def ask(
+        self, context: Context, arms: Any, learn: bool = True, many: bool = False,
+        uses: str = "decide",
+    ) -> Question:  # fmt: skip
         """Read a context, or several, and the arms that are offered; nothing has changed.
 
-        This takes long where code is to be compiled; nobody need be locked out meanwhile.
+        This takes long where code is to be compiled; nobody need be locked out meanwhile. `uses`
+        is the function of the machine that is to decide.
         """
-        question = self._read(context, arms, self.offered(arms), learn, many)
-        known, x = self.known, question.reading.x
-        if known.machine is None or x.shape[-1] > known.width or question.reading.z is not None:
-            self._compile_ahead(question.reading)
+        offered = self.offered(arms)
+        question = Question(context, arms, offered, self._read(context, offered, learn, many), many)
+        self.compile_ahead(question.reading, uses, many=many)
         return question
 
-    def _read(
-        self, context: Context, arms: Any, offered: Offered, learn: bool, many: bool
-    ) -> Question:
+    def _read(self, context: Context, offered: Offered, learn: bool, many: bool) -> Reading:
         if many:
-            reading = self.reader.read_many(context, offered)
-        else:
-            reading = self.reader.read(context, offered, learn)
-        return Question(context, arms, offered, reading, many)
+            return self.reader.read_many(context, offered)
+        return self.reader.read(context, offered, learn)
 
     def placed(self, question: Question) -> tuple[Knowledge, Offer, Floats, Reading]:
         """Return what would be known once a question is accepted: for `adopt`; nothing has changed.
@@ -424,7 +426,7 @@ class Learner:
         """
         context, arms, offered, reading, many = question
         if not self.reader.is_current(reading):
-            reading = self._read(context, arms, offered, True, many).reading
+            reading = self._read(context, offered, True, many)
         known, x = self.known, reading.x
         if arms is None and reading.z is None and x.shape == (known.width,) and known.arms:
             return known, known.everyone or known.all_arms(), x, reading
@@ -443,16 +445,13 @@ class Learner:
         number, checksum = known.machine.count(x, columns)
         return number, decision_id(number, checksum)
 
-    def chosen(
-        self, known: Knowledge, offer: Offer, x: bytes, now: float = 0.0, counting: bool = False
-    ) -> tuple[int, Decision]:
-        """Choose among the arms offered, and count the decision or not; return the arm's place."""
-        machine = known.made
-        place, id, seen = machine.decide(x, offer.columns, counting)
+    def chosen(self, known: Knowledge, offer: Offer, x: bytes) -> tuple[int, Decision]:
+        """Choose among the arms offered; return the place of the arm, and a decision without id."""
+        machine = known.machine
+        place, _, _, seen = machine.decide(x, offer.columns, False)
         if place == NOT_FINITE:
             check_finite(np.frombuffer(x), known.model.largest)
-        names = offer.names
-        return place, Decision(id, names[place], offer, self.policy, seen, machine.belief, now)
+        return place, Decision("", offer.names[place], offer, seen, machine.belief, 0.0)
 
     def decide(self, context: Context = None, arms: Any = None) -> Decision:
         """Choose an arm; count and learn nothing. The decision has no id."""
@@ -467,7 +466,7 @@ class Learner:
     def rank(self, context: Context, k: int, arms: Any = None) -> Ranking:
         """Choose a list of k different arms; count and learn nothing. It has no id."""
         length = whole_number("k", k, least=1)
-        question = self.ask(context, arms, learn=False)
+        question = self.ask(context, arms, learn=False, uses="rank")
         self.prepared()
         known, offer, values, _ = self.placed(question)
         return self.ranked(known, offer, values.tobytes(), length)
@@ -480,9 +479,9 @@ class Learner:
                 f"a list of {length} cannot be made of {count} arms; make it shorter, or offer more"
             )
         places, seen = np.zeros(length, dtype=np.int64), np.full((length, 4 * count + 2), np.nan)
-        if known.made.rank(x, offer.columns, places, seen) == NOT_FINITE:
+        if known.machine.rank(x, offer.columns, places, seen) == NOT_FINITE:
             check_finite(np.frombuffer(x), known.model.largest)
-        return Ranking("", offer, places, self.policy, seen, 0.0)
+        return Ranking("", offer, places, seen)
 
     def rows_of(self, values: Floats, places: Any) -> Floats:
         """Return the row that each of several decisions is learned from, as a new matrix.
@@ -500,7 +499,7 @@ class Learner:
     def widened(self, reading: Reading) -> Knowledge:
         """Return what is known, as wide as a context; nothing has changed."""
         known = self.known
-        width = wanted_width(reading, known.model) if reading.encoded else None
+        width = wanted_width(reading, known.model) if reading.after else None
         return known if width is None else known.widened(width)
 
     def adopt(self, reading: Reading | None, known: Knowledge) -> None:
@@ -522,27 +521,29 @@ class Learner:
         wider = wanted_width(self.reader.read(context, self.offered(arms)), model)
         return sum(model.context_shape(1)[-1:]) if wider is None else int(np.sum(wider))
 
-    def _compile_ahead(self, reading: Reading) -> None:
-        """Compile what a wider model needs, so that nobody waits for it while the agent is locked.
+    def compile_ahead(self, reading: Reading, *functions: str, many: bool = False) -> None:
+        """Compile what a call needs, so that nobody waits for it while the agent is locked.
 
-        Which code that is depends on the kinds of arrays in a state, not on how large they are.
+        Where the model will be wider after it, or has not been used, that is done for a model with
+        two arms: which code it is depends on the kinds of arrays in a state, not on their size.
         """
         known = self.known
-        width = wanted_width(reading, known.model) if reading.encoded else None
-        if width is None and (known.made is not None or known.books.counts.any()):
-            return
-        model = known.model if width is None else known.model.widened(width)
-        two = model.start(2)
-        machine = make_machine(
-            self.policy, Knowledge.start(model, (), two), self.rng, self.keep_beliefs
-        )
-        numbers = sum(array.size for array in leaves(two)) * max(len(known.arms), 2) // 2
-        machine.long = numbers >= LONG
-        _ = machine.decide, machine.count, machine.learns_at_once and machine.learn
-
-    def compile_learning(self) -> None:
-        """Compile what learns several rewards at once, while nobody is locked out."""
-        _ = self.known.made and self.known.made.learn_rows
+        machine, width = known.machine, None
+        if reading.z is not None or reading.x.shape[-1] > known.width:
+            width = wanted_width(reading, known.model) if reading.after else None
+        if machine is None or width is not None or (many and not machine.has_decided_many):
+            model = known.model if width is None else known.model.widened(width)
+            few = Knowledge.start(model, ("", " "), model.start(2), self.policy)
+            rng, shape = np.random.default_rng(0), model.context_shape(2) or (0,)
+            machine = few.machine = make_machine(few, rng, self.keep_beliefs)
+            machine.long = sum(part.size for part in leaves(known.state)) >= LONG
+            functions = "decide", "count", "learn", *functions
+            if many and not isinstance(machine, PlainMachine):
+                decide_many(few, np.zeros((1, *shape)), few.all_arms(), 0.0)
+                functions = "take_counts", *functions
+        for name in functions:
+            if name != "learn" or machine.learns_at_once:
+                getattr(machine, name)
 
     # Learning
 
@@ -557,7 +558,9 @@ class Learner:
         """Read the context of one arm, which must be known or may come; nothing has changed."""
         name = plain_name(arm) if self.coming else known_name(arm, self.arms_by_name)
         given = self.described.get(name) if features is None else features
-        return self.reader.read_one(context, given)
+        reading = self.reader.read_one(context, given)
+        self.compile_ahead(reading, "count", "learn")
+        return reading
 
     def read_many(self, contexts: Any) -> Floats:
         """Return contexts (a list, matrix or table) as a matrix, after learning their columns."""
@@ -590,13 +593,13 @@ class Learner:
     def learn_row(self, column: int, row: bytes, reward: float, kind: int) -> None:
         """Learn a reward for a row, which has been read; see `machine` for the kinds."""
         known = self.prepared()
-        if not known.made.learns_at_once:
+        if not known.machine.learns_at_once:
             lesson = Lesson.of([row], [column], [kind], [reward])
             self.known, _ = self.taught(known, lesson, 0)
         else:
-            known.machine = None
-            if not known.made.learn(row, column, kind, reward):
-                known.machine = known.made
+            known.ready = False
+            if not known.machine.learn(row, column, kind, reward):
+                known.ready = True
         self.prepared()
 
     def take_in(self, lesson: Lesson, before: int) -> None:
@@ -620,14 +623,14 @@ class Learner:
     def check_reward(self, reward: Any) -> float:
         """Return a reward as a float that the model can learn from; raise otherwise."""
         value = reward if type(reward) is float else reward_number(reward)
-        largest = self.reader.largest
-        if not abs(value) <= largest:
+        size, largest = abs(value), self.reader.largest
+        if not size <= largest:
             raise ValueError(
                 f"a reward must be a finite number, at most ±{largest:g}, not {shown(reward)}"
             )
         if self._restricted:
             self.model.check_rewards(np.array([value]))
-        return value if abs(value) >= SMALLEST else 0.0
+        return value if size >= SMALLEST else 0.0
 
     def check_rewards(self, rewards: Any) -> Floats:
         """Return `check_reward` of many: at once if they are numbers and all of them are good."""
@@ -635,7 +638,7 @@ class Learner:
         if array.dtype.kind in "biuf":
             values = array.astype(np.float64).ravel()
             if within(values, self.reader.largest):
-                values = flushed(values)
+                values = flush_tiny(values)
                 return self.model.check_rewards(values) if self._restricted else values
         array = np.asarray(rewards, dtype=object)
         return np.array([self.check_reward(reward) for reward in array.tolist()], dtype=np.float64)
@@ -644,13 +647,12 @@ class Learner:
 
     def follow(self, policy: Any) -> None:
         """Decide by another policy from now on; what was learned stays."""
-        self.policy = check_policy(policy)
-        self.known.machine = self.known.made = None
+        self.known = self.known.changed(policy=check_policy(policy), wanted=self.known.wanted)
 
     def reseed(self, seed: int | None = None) -> None:
         """Draw from another random stream; None for an arbitrary one."""
         self.rng = stream(check_seed(seed), 1, POLICY)
-        self.known.machine = self.known.made = None
+        self.known.ready, self.known.machine = False, None
 
     # Files
 

@@ -5,24 +5,35 @@ more than deciding among ten arms. So what stays the same is laid out in memory 
 the machine code for its type is called with its address. A call changes the counts and the model's
 state together: an exception from outside finds all of it done, or nothing.
 
-`PlainMachine` does the same for models and policies without compiled implementations.
+`PlainMachine` does the same for models and policies without compiled implementations: what both
+have in common is `shared`, which plain Python calls as it is.
 """
 
 import functools
 from types import MethodType
 from typing import Any, NamedTuple, TypeAlias
 
+import numba
 import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from tsucb.agent.seen import choose_seen, first_pull_seen, next_arm_seen
 from tsucb.beliefs.belief import Belief, belief_of
 from tsucb.beliefs.law import Law, law_of
-from tsucb.checks import LARGEST, SMALLEST, flushed
-from tsucb.compiler import class_of, compiled, held, hook, implements, in_compiled_code, offers
-from tsucb.compiler.memory import Kept, keepable
-from tsucb.compiler.text import LENT_BYTES, bytes_of, text_from
+from tsucb.checks import LARGEST, SMALLEST, flush_tiny
+from tsucb.compiler import (
+    Stream,
+    class_of,
+    compiled,
+    held,
+    hook,
+    implements,
+    in_compiled_code,
+    offers,
+    shared,
+)
+from tsucb.compiler.memory import Kept, KeptType, keepable, lent
+from tsucb.compiler.text import LENT_BYTES, bytes_of
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.model import belief as model_belief
@@ -30,9 +41,9 @@ from tsucb.models.model import training_due, update
 from tsucb.models.state import State, array, sums
 from tsucb.models.state import counts as tallies
 from tsucb.models.structure import leaves
-from tsucb.numeric.arrays import Floats, Integers, taken
+from tsucb.numeric.arrays import Floats, Integers, take
 from tsucb.policies.policy import Choice, choose, explored
-from tsucb.step import Player, initial_pulls, runs_compiled
+from tsucb.step import Player, beliefs, first_pull, initial_pulls, runs_compiled
 
 Checksums: TypeAlias = NDArray[np.uint64]
 
@@ -43,10 +54,7 @@ DECISIONS, OBSERVATIONS, CLOSED, DUE = range(4)
 COUNTED, OBSERVED, RETURNED = range(3)
 NOT_FINITE = -1  # returned instead of an arm, if the context is not finite
 NOT_SPLIT = -1  # the rows of a model have no part of the context and part of the arm
-LONGEST_ID = 36  # 19 digits, a hyphen and 16 digits
-HYPHEN, DIGITS, LETTERS = 45, 48, 87  # 0 to 9, a to f
-
-FNV_PRIME, FNV_BASIS = 0x100000001B3, 0xCBF29CE484222325
+FNV_PRIME = 0x100000001B3
 # With this many numbers in the model's state a decision takes some 10 µs and more. Other threads,
 # if they have agents of their own, decide meanwhile: the interpreter's lock is given up.
 LONG = 2**16
@@ -77,20 +85,19 @@ class Learning(NamedTuple):
     model: Any
     state: Any
     room: Floats
-    books: Kept
+    books: Any
     split: int
 
 
 class Deciding(NamedTuple):
     """What learns, and what else is needed to decide."""
 
-    learning: Kept
+    learning: Any
     policy: Any
     first_pulls: int
     stream: Any
     seen: Floats
     largest: float
-    letters: NDArray[np.uint8]
 
 
 # Contexts
@@ -98,7 +105,6 @@ class Deciding(NamedTuple):
 
 @compiled
 def all_finite(values, largest):  # type: ignore[no-untyped-def]
-    """Return whether every entry is finite and not too large to compute with."""
     wrong = 0
     for i in range(values.size):
         wrong += not abs(values[i]) <= largest
@@ -107,7 +113,6 @@ def all_finite(values, largest):  # type: ignore[no-untyped-def]
 
 @compiled
 def without_tiny(x):  # type: ignore[no-untyped-def]
-    """Return a number, or 0 if it is too close to 0; see `tsucb.checks.flushed`."""
     return x if abs(x) >= SMALLEST else 0.0
 
 
@@ -117,7 +122,7 @@ def laid_out(values, room, columns):  # type: ignore[no-untyped-def]
     Where every arm has a row, those of other arms stay as they are: a decision among ten arms of
     ten thousand writes ten rows.
     """
-    values = flushed(values)
+    values = flush_tiny(values)
     if room.ndim == 1:
         return values
     room[columns] = values.reshape(columns.size, -1)
@@ -174,45 +179,27 @@ def row_of_rows(room, column):  # type: ignore[no-untyped-def]
 in_compiled_code(row_of, lambda room, _: row_of_vector if room.ndim == 1 else row_of_rows)
 
 
-@compiled
-def hashed(checksum, token, words):  # type: ignore[no-untyped-def]
-    """Return the checksum with one more decision: FNV-1a over 64-bit words.
-
-    In four strands, each of every fourth word, as a product must wait for the one before it.
-    """
-    one = two = three = four = np.uint64(FNV_BASIS)
-    whole = words.size - words.size % 4
-    for i in range(0, whole, 4):
-        one, two = mixed(one, words[i]), mixed(two, words[i + 1])
-        three, four = mixed(three, words[i + 2]), mixed(four, words[i + 3])
-    for i in range(whole, words.size):
-        one = mixed(one, words[i])
-    pair = mixed(mixed(one, two), mixed(three, four))
-    return mixed(mixed(checksum, token), pair)
-
-
-@compiled
-def mixed(value, word):  # type: ignore[no-untyped-def]
-    """Return a step of FNV-1a; its shift lets high bits count for low ones, too."""
-    product = (value ^ word) * np.uint64(FNV_PRIME)
-    return product ^ product >> np.uint64(32)
-
-
 # Counting decisions
 
 
 @compiled
+def mixed(checksum, word):  # type: ignore[no-untyped-def]
+    """Return a step of FNV-1a over 64-bit words; its shift lets high bits count for low ones."""
+    product = (checksum ^ word) * np.uint64(FNV_PRIME)
+    return product ^ product >> np.uint64(32)
+
+
+@compiled
 def count_decision(books, words, column):  # type: ignore[no-untyped-def]
-    """Count a decision for a column, and take it into the checksum."""
-    books.checksum[0] = hashed(books.checksum[0], books.tokens[column], words)
+    """Count a decision for a column, and take arm and context into the checksum."""
+    checksum = mixed(books.checksum[0], books.tokens[column])
+    for word in words:
+        checksum = mixed(checksum, word)
+    books.checksum[0] = checksum
     books.chosen[column] += 1
     books.counts[DECISIONS] += 1
 
 
-keeping_gil = functools.partial(compiled, nogil=False)  # to give it up takes a tenth of most calls
-
-
-@keeping_gil
 def _count(books, numbers, columns):  # type: ignore[no-untyped-def]
     """Count decisions for columns, all in one context; return the number and checksum after it."""
     words = np.frombuffer(numbers, np.uint64)
@@ -221,79 +208,92 @@ def _count(books, numbers, columns):  # type: ignore[no-untyped-def]
     return books.counts[DECISIONS], books.checksum[0]
 
 
-@compiled
-def _take_counts(books, counts, checksum, chosen):  # type: ignore[no-untyped-def]
+def _take_counts(books, aside):  # type: ignore[no-untyped-def]
     """Take over the counts of decisions that were made aside."""
-    books.counts[DECISIONS], books.checksum[0] = counts[DECISIONS], checksum[0]
-    for k in range(chosen.size):
-        books.chosen[k] = chosen[k]
+    books.counts[DECISIONS], books.checksum[0] = aside.counts[DECISIONS], aside.checksum[0]
+    for k in range(aside.chosen.size):
+        books.chosen[k] = aside.chosen[k]
 
 
-@compiled
-def write_id(letters, number, checksum):  # type: ignore[no-untyped-def]
-    """Write `decision_id` at the end of the letters; return where it begins."""
-    at = letters.size
-    while True:
-        at -= 1
-        digit = checksum & np.uint64(15)
-        letters[at] = digit + (np.uint64(DIGITS) if digit < 10 else np.uint64(LETTERS))
-        checksum >>= np.uint64(4)
-        if checksum == 0:
-            break
-    at -= 1
-    letters[at] = HYPHEN
-    while True:
-        at -= 1
-        letters[at] = DIGITS + number % 10
-        number //= 10
-        if number == 0:
-            break
-    return at
+# What a policy saw of n arms, as 4n + 2 numbers in a row: the target; the policy's favourite, which
+# is another arm than the one played if a floor took it; then every arm's mean, std, estimate and
+# radius. First pulls have the favourite and NaN for all else.
+
+
+@shared
+def first_pull_seen(player, available, rng, seen):  # type: ignore[no-untyped-def]
+    """Return what `tsucb.step.first_pull` returns; write its favourite, and NaN, into `seen`."""
+    choice = first_pull(player, available, rng)
+    if choice.arm >= 0:
+        seen[:] = np.nan
+        seen[1] = choice.favourite
+    return choice
+
+
+@shared
+def choose_seen(policy, belief, rng, seen):  # type: ignore[no-untyped-def]
+    """Return the policy's choice, and write the reason and the belief into `seen`."""
+    choice, n = choose(policy, belief, rng), belief.mean.size
+    write_reason(seen, choice)
+    for a in range(n):
+        seen[2 + a] = belief.mean[a]
+        seen[2 + n + a] = belief.std[a]
+        seen[2 + 2 * n + a] = belief.estimate[a]
+        seen[2 + 3 * n + a] = belief.radius[a]
+    return choice
+
+
+@shared
+def write_reason(seen, choice):  # type: ignore[no-untyped-def]
+    seen[0] = choice.target
+    seen[1] = choice.favourite
 
 
 # Deciding
 
 
-@compiled
+@shared
 def player_of(deciding, chosen):  # type: ignore[no-untyped-def]
     """Return model, state and policy as a player who has chosen the arms this often."""
     learning = deciding.learning
     return Player(learning.model, learning.state, deciding.policy, chosen, deciding.first_pulls)
 
 
-@compiled
+@shared
 def next_step(counts):  # type: ignore[no-untyped-def]
-    """Return the number of the next step, counted from 1."""
     return counts[DECISIONS] + counts[OBSERVATIONS] + 1
 
 
-@keeping_gil
+@shared
+def next_arm_seen(deciding, values, columns, step, chosen, seen):  # type: ignore[no-untyped-def]
+    """Choose among columns, as `tsucb.step.next_arm` does, and write what the policy saw."""
+    context, rng = laid_out(values, deciding.learning.room, columns), deciding.stream.rng
+    player = player_of(deciding, chosen)
+    choice = first_pull_seen(player, columns, rng, seen)
+    if choice.arm < 0:
+        belief = beliefs(player, context, columns, step, rng)
+        choice = choose_seen(player.policy, belief, rng, seen)
+    return choice
+
+
 def _decide(deciding, numbers, columns, counting):  # type: ignore[no-untyped-def]
     """Choose among columns, and count the decision or not.
 
-    Returns the arm as an index into the columns, or NOT_FINITE; the id, if it was counted; what the
-    policy saw, see `tsucb.agent.seen`.
+    Returns the arm as an index into the columns, or NOT_FINITE; the number and the checksum of the
+    decision, if it was counted; what the policy saw, as bytes.
     """
-    learning, letters = deciding.learning, deciding.letters
-    values, books = np.frombuffer(numbers, np.float64), learning.books
+    books, seen = deciding.learning.books, deciding.seen
+    values, number, checksum = np.frombuffer(numbers, np.float64), 0, np.uint64(0)
     if not all_finite(values, deciding.largest):
-        return NOT_FINITE, text_from(letters, letters.size), bytes_of(deciding.seen, 0)
-    context = laid_out(values, learning.room, columns)
-    player, rng = player_of(deciding, books.chosen), deciding.stream.rng
-    choice = next_arm_seen(player, context, columns, next_step(books.counts), rng, deciding.seen)
-    first = letters.size
+        return NOT_FINITE, number, checksum, bytes_of(seen, 0)
+    step = next_step(books.counts)
+    choice = next_arm_seen(deciding, values, columns, step, books.chosen, seen)
     if counting:
         count_decision(books, np.frombuffer(numbers, np.uint64), columns[choice.arm])
-        first = write_id(letters, books.counts[DECISIONS], books.checksum[0])
-    return choice.arm, text_from(letters, first), bytes_of(deciding.seen, 4 * columns.size + 2)
+        number, checksum = books.counts[DECISIONS], books.checksum[0]
+    return choice.arm, number, checksum, bytes_of(seen, 4 * columns.size + 2)
 
 
-@compiled
-def _decide_long(deciding, numbers, columns, counting):  # type: ignore[no-untyped-def]
-    return _decide(deciding, numbers, columns, counting)
-
-
-@compiled
 def _rank(deciding, numbers, columns, places, seen):  # type: ignore[no-untyped-def]
     """Fill the places of a list, one after the other, counting nothing; return 0 or NOT_FINITE.
 
@@ -307,7 +307,7 @@ def _rank(deciding, numbers, columns, places, seen):  # type: ignore[no-untyped-
     model, state, step = learning.model, learning.state, next_step(books.counts)
     player, n = player_of(deciding, books.chosen.copy()), 0
     while n < places.size and deciding.first_pulls > 0:
-        choice = first_pull_seen(player, taken(columns, rest[: columns.size - n]), rng, seen[n])
+        choice = first_pull_seen(player, take(columns, rest[: columns.size - n]), rng, seen[n])
         if choice.arm < 0:
             break
         fill_place(n, choice.arm, rest, places)
@@ -349,13 +349,13 @@ def rest_of_belief(whole, left, model, state, context, columns, step, rng):  # t
 
 @implements(belief_of_rest, Law)
 def rest_believed_again(whole, left, model, state, context, columns, step, rng):  # type: ignore[no-untyped-def]
-    return model_belief(model, state, context, taken(columns, left), step, rng)
+    return model_belief(model, state, context, take(columns, left), step, rng)
 
 
 # Learning
 
 
-@compiled
+@shared
 def learn_one(learning, values, column, kind, reward):  # type: ignore[no-untyped-def]
     """Learn a reward for a row, and close its decision; return whether training is due.
 
@@ -376,18 +376,11 @@ def learn_one(learning, values, column, kind, reward):  # type: ignore[no-untype
     return False
 
 
-@keeping_gil
 def _learn(learning, row, column, kind, reward):  # type: ignore[no-untyped-def]
     """Do what `learn_one` does, with the row as bytes."""
     return learn_one(learning, np.frombuffer(row, np.float64), column, kind, reward)
 
 
-@compiled
-def _learn_long(learning, row, column, kind, reward):  # type: ignore[no-untyped-def]
-    return _learn(learning, row, column, kind, reward)
-
-
-@compiled
 def _learn_rows(learning, values, ends, columns, kinds, rewards, first):  # type: ignore[no-untyped-def]
     """Learn rewards from number `first` on until training is due; return the number of the next."""
     for i in range(first, rewards.size):
@@ -405,18 +398,23 @@ MATRIX = types.Array(types.float64, 2, "C")
 CHECKSUMS = types.Array(types.uint64, 1, "C")
 INT, FLOAT, BOOL = types.int64, types.float64, types.boolean
 
+BOOKS = KeptType(lent(numba.typeof(Books.blank({"arm": 1}))))
+to_keep_gil = functools.partial(compiled, nogil=False)  # giving it up takes a tenth of most calls
+
 # Of every function of a machine: which of its memory comes first, and the types of the rest. Where
 # a decision takes long, other threads may run meanwhile.
 FUNCTIONS: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
-    "count": (_count, "books", (LENT_BYTES, COLUMNS)),
-    "take_counts": (_take_counts, "books", (COLUMNS, CHECKSUMS, COLUMNS)),
-    "decide": (_decide, "deciding", (LENT_BYTES, COLUMNS, BOOL)),
-    "decide long": (_decide_long, "deciding", (LENT_BYTES, COLUMNS, BOOL)),
-    "rank": (_rank, "deciding", (LENT_BYTES, COLUMNS, COLUMNS, MATRIX)),
-    "learn": (_learn, "learning", (LENT_BYTES, INT, INT, FLOAT)),
-    "learn long": (_learn_long, "learning", (LENT_BYTES, INT, INT, FLOAT)),
-    "learn_rows": (_learn_rows, "learning", (NUMBERS, COLUMNS, COLUMNS, COLUMNS, NUMBERS, INT)),
-}
+    "count": (to_keep_gil(_count), "books", (LENT_BYTES, COLUMNS)),
+    "take_counts": (compiled(_take_counts), "books", (BOOKS,)),
+    "decide": (to_keep_gil(_decide), "deciding", (LENT_BYTES, COLUMNS, BOOL)),
+    "decide long": (compiled(_decide), "deciding", (LENT_BYTES, COLUMNS, BOOL)),
+    "rank": (compiled(_rank), "deciding", (LENT_BYTES, COLUMNS, COLUMNS, MATRIX)),
+    "learn": (to_keep_gil(_learn), "learning", (LENT_BYTES, INT, INT, FLOAT)),
+    "learn long": (compiled(_learn), "learning", (LENT_BYTES, INT, INT, FLOAT)),
+    "learn_rows": (
+        compiled(_learn_rows), "learning", (NUMBERS, COLUMNS, COLUMNS, COLUMNS, NUMBERS, INT),
+    ),
+}  # fmt: skip
 
 
 @functools.cache
@@ -444,26 +442,22 @@ class Machine:
     """
 
     learns_at_once = True  # `learn` is one call of compiled code
+    has_decided_many = False  # whether all that `decide_many` needs is compiled
     belief: Belief | None = None
 
-    def __init__(self, policy: Any, known: Any, rng: np.random.Generator) -> None:
-        model, state = known.model, known.state
-        self.model, self.state, self.rng, self.split = model, state, rng, split_of(model)
-        self.books = Kept(known.books)
-        self.room = np.zeros(model.context_shape(model.arms(state)) or (0,))
-        self.largest = float(getattr(model, "largest", LARGEST))
+    def __init__(self, known: Any, rng: np.random.Generator) -> None:
+        self.model, state = known.model, known.state
+        self.books, self.split = Kept(known.books), split_of(self.model)
+        self.room = np.zeros(self.model.context_shape(self.model.arms(state)) or (0,))
+        self.largest = float(getattr(self.model, "largest", LARGEST))
         self.seen = np.empty(4 * known.books.chosen.size + 2)  # of a decision among all arms
         self.long = sum(part.size for part in leaves(state)) >= LONG
-        self._bind(policy)
+        self._bind(known.policy, state, rng)
 
-    def _bind(self, policy: Any) -> None:
-        letters = np.empty(LONGEST_ID, dtype=np.uint8)
-        rest = policy, initial_pulls(self.model), held(self.rng), self.seen, self.largest, letters
-        self._bind_learning()
+    def _bind(self, policy: Any, state: Any, rng: np.random.Generator) -> None:
+        rest = policy, initial_pulls(self.model), held(rng), self.seen, self.largest
+        self.learning = Kept(Learning(self.model, state, self.room, self.books, self.split))
         self.deciding = Kept(Deciding(self.learning, *rest))
-
-    def _bind_learning(self) -> None:
-        self.learning = Kept(Learning(self.model, self.state, self.room, self.books, self.split))
 
     def __getattr__(self, name: str) -> Any:
         if name not in FUNCTIONS:
@@ -481,13 +475,16 @@ class PlainMachine(Machine):
     It learns by compiled code where the model can, else in several steps: learn into a copy then.
     """
 
-    def _bind(self, policy: Any) -> None:
+    def _bind(self, policy: Any, state: Any, rng: np.random.Generator) -> None:
         self.policy, self.own_books = Watched(policy), self.books.values
-        self.learns_at_once = runs_by_address(self.model, self.state)
+        learning = Learning(self.model, state, self.room, self.own_books, self.split)
+        rest = initial_pulls(self.model), Stream(rng), self.seen, self.largest
+        self.plain = Deciding(learning, self.policy, *rest)
+        self.learns_at_once = runs_by_address(self.model, state)
         if self.learns_at_once:
-            self._bind_learning()
+            self.learning = Kept(learning._replace(books=self.books))
         else:
-            self.learn_rows = self._learn_plainly
+            self.learn_rows = functools.partial(_learn_rows, learning)
 
     @property
     def belief(self) -> Belief | None:  # type: ignore[override]
@@ -499,19 +496,19 @@ class PlainMachine(Machine):
     ) -> int:
         """Return the arm to play next, as an index into the columns."""
         self.policy.belief = None
-        player = Player(self.model, self.state, self.policy, chosen, initial_pulls(self.model))
-        row = laid_out(values, self.room, columns)
-        return int(next_arm_seen(player, row, columns, step, self.rng, seen).arm)
+        return int(next_arm_seen(self.plain, values, columns, step, chosen, seen).arm)
 
-    def decide(self, context: bytes, columns: Integers, counting: bool) -> tuple[int, str, bytes]:
+    def decide(
+        self, context: bytes, columns: Integers, counting: bool
+    ) -> tuple[int, int, int, bytes]:
         """Do what `_decide` does."""
-        values, books, id = np.frombuffer(context), self.own_books, ""
+        values, books, counted = np.frombuffer(context), self.own_books, (0, 0)
         if not all_finite(values, self.largest):
-            return NOT_FINITE, id, b""
+            return NOT_FINITE, *counted, b""
         arm = self.choice(values, columns, next_step(books.counts), books.chosen, self.seen)
         if counting:
-            id = decision_id(*self.count(context, columns[arm : arm + 1]))
-        return arm, id, self.seen[: 4 * columns.size + 2].tobytes()
+            counted = self.count(context, columns[arm : arm + 1])
+        return arm, *counted, self.seen[: 4 * columns.size + 2].tobytes()
 
     def rank(self, context: bytes, columns: Integers, places: Integers, seen: Floats) -> int:
         """Do what `_rank` does, one decision after the other."""
@@ -525,28 +522,6 @@ class PlainMachine(Machine):
             chosen[columns[places[n]]] += 1
         return 0
 
-    def _learn_plainly(
-        self, values: Floats, ends: Integers, columns: Integers, kinds: Integers, rewards: Floats,
-        first: int,
-    ) -> int:  # fmt: skip
-        """Do what `_learn_rows` does."""
-        books, room = self.own_books, self.room
-        for i in range(first, rewards.size):
-            column, kind, reward = int(columns[i]), int(kinds[i]), float(rewards[i])
-            books.counts[OBSERVATIONS if kind == OBSERVED else CLOSED] += 1
-            if np.isnan(reward) or column < 0:
-                continue
-            row = room if room.ndim == 1 else room[column]
-            padded(values[ends[i - 1] if i else 0 : ends[i]], self.split, row)
-            self.model.update(self.state, room, column, reward)
-            books.pulls[column] += 1
-            books.totals[column] += reward
-            books.chosen[column] += kind != COUNTED
-            if self.model.trains and training_due(self.model, self.state):
-                books.counts[DUE] = 1
-                return i + 1
-        return int(rewards.size)
-
 
 class Watched:
     """A policy that remembers the belief it last chose from."""
@@ -556,19 +531,17 @@ class Watched:
         self.belief: Belief | None = None
 
     def choose(self, belief: Belief, rng: np.random.Generator) -> Choice:
-        """Return what the policy chooses."""
         self.belief = belief
         return choose(self.policy, belief, rng)
 
     def explored(self, place: int, arms: int, rng: np.random.Generator) -> int:
-        """Return the arm at this place, or another if the policy has a floor."""
         return explored(self.policy, place, arms, rng)
 
 
-def make_machine(policy: Any, known: Any, rng: np.random.Generator, keep_beliefs: bool) -> Machine:
+def make_machine(known: Any, rng: np.random.Generator, keep_beliefs: bool) -> Machine:
     """Return the machine for what is known: compiled where that is possible and enough."""
-    plain = keep_beliefs or not runs_by_address(known.model, known.state, policy)
-    return (PlainMachine if plain else Machine)(policy, known, rng)
+    plain = keep_beliefs or not runs_by_address(known.model, known.state, known.policy)
+    return (PlainMachine if plain else Machine)(known, rng)
 
 
 def decision_id(number: int, checksum: int) -> str:
@@ -579,3 +552,9 @@ def decision_id(number: int, checksum: int) -> str:
     the same id have the same arm and context.
     """
     return f"{number}-{checksum:x}"
+
+
+def write_ids(numbers: Integers, checksums: Checksums) -> list[str]:
+    """Return `decision_id` of many decisions."""
+    pairs = zip(numbers.tolist(), checksums.tolist(), strict=True)
+    return [f"{number}-{checksum:x}" for number, checksum in pairs]

@@ -76,7 +76,7 @@ def merge(first: "Agent", second: "Agent", base: "Agent | None" = None) -> "Agen
     state = mine.model.merged(mine.state, theirs.state, before.state)
     books = _added(mine.books, theirs.books, before.books)
     born = {n: min(mine.born.get(n, 0), theirs.born.get(n, 0)) for n in mine.born}
-    known = Knowledge(mine.model, state, mine.arms, books, {n: b for n, b in born.items() if b})
+    known = mine.changed(state=state, books=books, born={n: b for n, b in born.items() if b})
     open = _still_open(*zip((result, other, start), moves, strict=True))
     check_knowledge(known)
     check_open(open, known, result.max_open)

@@ -8,8 +8,17 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tsucb.agent.learner import Learner, Lesson
-from tsucb.agent.machine import CLOSED, COUNTED, RETURNED, Checksums, decision_id
+from tsucb.agent.machine import (
+    CLOSED,
+    COUNTED,
+    DECISIONS,
+    RETURNED,
+    Checksums,
+    decision_id,
+    write_ids,
+)
 from tsucb.contexts.readers import Arm
+from tsucb.contexts.values import shown
 from tsucb.numeric.arrays import Floats, Integers
 
 MOST_BATCHES = 16  # that are kept whole
@@ -61,9 +70,9 @@ class OpenDecisions(dict[str, OpenDecision]):
     before entries are read, added or removed, but not where a batch is closed as a whole.
 
     To close decisions is to learn their rewards and to remove them from this dictionary. What is to
-    be done is written down first, in `settlement`, and the learner's machine is taken away until it
-    is done. After an exception from outside, the next call finds no machine and calls `finish`;
-    the count of closed decisions, which changes with what is learned, tells what is left to do.
+    be done is written down first, in `settlement`, and what is known is not `ready` until it is
+    done. After an exception from outside, the next call finds that and calls `finish`; the count of
+    closed decisions, which changes with what is learned, tells what is left to do.
 
     Parameters
     ----------
@@ -120,9 +129,20 @@ class OpenDecisions(dict[str, OpenDecision]):
         """Return how many decisions are open."""
         return len(self) + sum(batch.places.size for batch in self.folded())
 
-    def find(self, id: Any) -> OpenDecision | None:
-        """Return the open decision of an id; None if there is none."""
-        return self.get(id) if isinstance(id, str) else None
+    def find(self, id: Any) -> OpenDecision:
+        """Return the open decision of an id; raise UnknownDecision if there is none."""
+        if isinstance(id, str) and id in self:
+            return self[id]
+        if hasattr(id, "explain"):
+            raise TypeError(f"give the id of the decision, {id.id!r}, instead of the decision")
+        number = id.partition("-")[0] if isinstance(id, str) else ""
+        made = self.learner.known.books.counts[DECISIONS]
+        if number.isdecimal() and len(number) < 20 and 0 < int(number) <= made:
+            raise UnknownDecision(
+                f"decision {shown(id)} is not open: it was rewarded, expired or dropped before, "
+                "lost when an older file was loaded, or never made by this agent"
+            )
+        raise UnknownDecision(f"decision {shown(id)} was never made by this agent; check the id")
 
     def places(self, ids: Iterable[str] | None = None) -> int:
         """Return how many arms wait for a reward, each place of a list for itself."""
@@ -147,14 +167,14 @@ class OpenDecisions(dict[str, OpenDecision]):
         if self.learner.coming:
             known.arms.move_to_end(arm)  # type: ignore[arg-type]
         self.settlement = (id,), known.books.counts.item(CLOSED), None
-        known.machine = None
+        known.ready = False
         due = machine.learn(decision[3], column, COUNTED, reward)
         del self[id]
         self.settlement = None
         if due:
             self.learner.prepared()
         else:
-            known.machine = machine
+            known.ready = True
         return True
 
     def close(self, ids: Iterable[str], reward: float | None = None) -> None:
@@ -162,6 +182,16 @@ class OpenDecisions(dict[str, OpenDecision]):
         ids = tuple(ids)
         value = math.nan if reward is None else reward
         self.settle(ids, [value] * self.places(ids), returning=False)
+
+    def settle_each(self, ids: list[str], rewards: Floats) -> int:
+        """Do what `settle` does for decisions of one arm each; raise if one is not open."""
+        self.unfold()
+        for id in ids:
+            if type(self.find(id)[2]) is tuple:
+                raise TypeError(f"{shown(id)} is a list; give its rewards to reward")
+        if len(set(ids)) < len(ids):
+            raise UnknownDecision("a decision is twice among the ids; give each once")
+        return self.settle(ids, rewards)
 
     def settle(self, ids: Iterable[str], rewards: Any, returning: bool = True) -> int:
         """Learn a reward for each place of decisions, NaN for none, and close them.
@@ -208,7 +238,7 @@ class OpenDecisions(dict[str, OpenDecision]):
         """Learn rewards and close their decisions; return how many were learned."""
         known = self.learner.known
         self.settlement = closing, known.books.counts.item(CLOSED), lesson
-        known.machine = None
+        known.ready = False
         self.finish()
         return int(np.count_nonzero((lesson.columns >= 0) & ~np.isnan(lesson.rewards)))
 
@@ -245,21 +275,9 @@ class OpenDecisions(dict[str, OpenDecision]):
         return found
 
 
-def write_ids(numbers: Integers, checksums: Checksums) -> list[str]:
-    """Return `decision_id` of many decisions."""
-    pairs = zip(numbers.tolist(), checksums.tolist(), strict=True)
-    return [f"{number}-{checksum:x}" for number, checksum in pairs]
-
-
 def split_rows(rows: Floats) -> list[bytes]:
     """Return each row of a matrix as bytes."""
     data, width = rows.tobytes(), 8 * rows.shape[1]
     if not width:
         return [b""] * len(rows)
     return [data[i : i + width] for i in range(0, len(data), width)]
-
-
-def leading_number(id: str) -> int:
-    """Return the number at the beginning of an id; 0 if there is none."""
-    number = id.partition("-")[0]
-    return int(number) if number.isdecimal() and len(number) < 20 else 0

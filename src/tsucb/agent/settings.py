@@ -43,7 +43,6 @@ def check_policy(policy: Any) -> Any:
 
 
 def check_seed(seed: Any) -> int:
-    """Return a seed as an int, an arbitrary one for None."""
     entropy: Any = np.random.SeedSequence().entropy if seed is None else seed
     if not isinstance(entropy, int | np.integer) or entropy < 0:
         raise ValueError(f"seed must be a whole number of at least 0, but it is {shown(seed)}")
@@ -66,7 +65,6 @@ def restricts_rewards(model: Model) -> bool:
 
 
 def reward_number(reward: Any) -> float:
-    """Return a reward as a float."""
     try:
         value = None if isinstance(reward, str | bytes) else float(reward)  # which reads text, too
     except (TypeError, ValueError):
@@ -85,7 +83,6 @@ def check_ordered(arms: Any) -> None:
 
 
 def arm_names(arms: Iterable[Arm]) -> tuple[Arm, ...]:
-    """Return the names of a list of arms."""
     check_ordered(arms)
     if isinstance(arms, str) or not isinstance(arms, Iterable):
         raise TypeError(f"arms must be a list of names, such as [{shown(arms)}]")
@@ -100,7 +97,6 @@ def arm_names(arms: Iterable[Arm]) -> tuple[Arm, ...]:
 
 
 def feature_names(features: Any) -> tuple[str, ...]:
-    """Return the names of features."""
     # A set has no order, so its vectors would differ from process to process.
     if isinstance(features, Set) or not isinstance(features, Iterable):
         raise TypeError(f"features is their number or a list of names, not {shown(features)}")

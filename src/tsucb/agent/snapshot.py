@@ -57,7 +57,6 @@ class Held(NamedTuple):
 
     known: Knowledge
     open: dict[str, OpenDecision]
-    policy: Any
     settings: dict[str, Any]
     encoders: list[Any]
     random: Any
@@ -79,7 +78,7 @@ class Held(NamedTuple):
         known, arrays = self.known, Arrays()
         values = {
             "model": pack_object(known.model, arrays),
-            "policy": pack_object(self.policy, arrays),
+            "policy": pack_object(known.policy, arrays),
             "settings": self.settings,
             "encoders": self.encoders,
             "arms": [
@@ -129,7 +128,6 @@ def held(learner: Learner, open: OpenDecisions | None = None) -> Held:
     return Held(
         known.copied(),
         {} if open is None else open.unsettled(),
-        learner.policy,
         settings,
         [encoder.state() for encoder in encoders],
         learner.rng.bit_generator.state,
@@ -245,7 +243,7 @@ def assembled(
         reader = make_reader(model, names, transformer, streaming, (), False)
     if coming and not reader.per_arm:
         raise ValueError("a model that needs a list of arms, and has none")
-    known = unpacked(values, arrays, model, room)
+    known = unpacked(values, arrays, model, policy, room)
     check_knowledge(known)
     open, max_open = unpack_open(values["open"], arrays, room), positive(settings["max_open"])
     check_open(open, known, max_open)
@@ -253,16 +251,14 @@ def assembled(
     if not described.keys() <= known.arms.keys() or (described and not reader.per_arm):
         raise ValueError("features of no arm")
     for features in described.values():
-        reader.checked(Reading(reader.parts[-1].read(features)[0]))
-    rng = np.random.default_rng(0)
-    rng.bit_generator.state = checked_random(values["random"])
-    learner = Learner.of(reader, known, policy, rng, coming, positive(settings["most_arms"]),
+        reader.checked(Reading(reader.parts[-1].peek(features)))
+    rng = generator_in(values["random"])
+    learner = Learner.of(reader, known, rng, coming, positive(settings["most_arms"]),
                          settings["keep_beliefs"], described)  # fmt: skip
     return learner, open, max_open
 
 
 def positive(value: Any) -> int:
-    """Return a count of at least 1; raise ValueError otherwise."""
     if count_of(value) < 1:
         raise ValueError(f"{value!r} where a count belongs")
     return int(value)
@@ -309,7 +305,9 @@ def check_policy_size(saved: Any) -> None:
         )
 
 
-def unpacked(values: dict[str, Any], arrays: Arrays, model: Model, room: int) -> Knowledge:
+def unpacked(
+    values: dict[str, Any], arrays: Arrays, model: Model, policy: Any, room: int
+) -> Knowledge:
     """Return what a file holds, of the right shapes; `check_knowledge` checks the rest."""
     count, arms, born = count_of(values["columns"]), {}, {}
     if count > room:
@@ -322,7 +320,7 @@ def unpacked(values: dict[str, Any], arrays: Arrays, model: Model, room: int) ->
             born[name] = before
     state = unpack(values["state"], arrays, state_template(model, count, room))
     books = unpack(values["books"], arrays, Books.blank({"arm": count}))
-    return Knowledge(model, state, arms, books, born)
+    return Knowledge(model, state, arms, books, policy, born)
 
 
 def state_template(model: Model, count: int, room: int) -> Any:
@@ -412,19 +410,11 @@ def check_open(open: dict[str, OpenDecision], known: Knowledge, max_open: int) -
     check_rows(rows_of(open), known.model)
 
 
-def checked_random(state: Any) -> dict[str, Any]:
-    """Return the state of a generator that draws, and does not only repeat itself."""
-    numbers = {"has_uint32": 2, "uinteger": 2**32}
-    good = type(state) is dict and state.keys() == {"bit_generator", "state", *numbers}
-    good = good and state["bit_generator"] == "PCG64" and type(state["state"]) is dict
-    good = good and state["state"].keys() == {"state", "inc"}
-    if not good:
-        raise ValueError("it has no random generator")
-    limits = [(state[name], limit) for name, limit in numbers.items()]
-    limits += [(number, 2**128) for number in state["state"].values()]
-    if not all(type(x) is int and 0 <= x < limit for x, limit in limits):
+def generator_in(state: Any) -> np.random.Generator:
+    """Return a generator in a state that was saved; raise one of `MISFITS` if none can be."""
+    rng = np.random.default_rng(0)
+    rng.bit_generator.state = state
+    # With an even increment its numbers would repeat themselves soon.
+    if rng.bit_generator.state != state or state["state"]["inc"] % 2 == 0:
         raise ValueError("a random generator that cannot be")
-    if state["state"]["inc"] % 2 == 0:  # its numbers would repeat themselves soon
-        raise ValueError("a random generator that cannot be")
-    result: dict[str, Any] = state
-    return result
+    return rng

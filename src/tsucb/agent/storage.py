@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsucb.files import written_whole
-from tsucb.numeric.arrays import Integers
 
 VERSION = 7
 _KINDS = ("<f8", "<f4", "<i8", "<i4", "<u4", "<u8", "|b1")
@@ -46,7 +45,7 @@ def write(path: str | os.PathLike[str], values: dict[str, Any], arrays: list[Any
 
 
 def packed(values: dict[str, Any], arrays: list[Any]) -> bytes:
-    """What `write` puts into a file."""
+    """Return what `write` puts into a file."""
     file = io.BytesIO()
     _write(file, values, arrays)
     return file.getvalue()
@@ -75,7 +74,7 @@ def _write(file: BinaryIO, values: dict[str, Any], arrays: list[Any]) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[NDArray[Any]]]:
-    """The values and arrays of a file, or a sentence on what is wrong with it.
+    """Return the values and arrays of a file; raise ValueError if it is damaged.
 
     Nothing is read, nor room made for it, before its size is known to fit the file's.
     """
@@ -84,7 +83,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[NDArray[Any
 
 
 def unpacked(data: bytes) -> tuple[dict[str, Any], list[NDArray[Any]]]:
-    """The values and arrays that `packed` was given."""
+    """Return the values and arrays that `packed` was given."""
     return _read(io.BytesIO(data), len(data), "it")
 
 
@@ -145,7 +144,7 @@ def _parse(file: BinaryIO, size: int, first: bytes) -> tuple[dict[str, Any], lis
         entries = (
             _filled(data, counts[number], dtype, math.prod(shape))
             if number in counts
-            else (np.frombuffer(data, dtype))
+            else np.frombuffer(data, dtype)
         )
         # A copy, which can be changed.
         arrays.append(entries.reshape(shape).astype(dtype.newbyteorder("=")))
@@ -157,7 +156,7 @@ def _parse(file: BinaryIO, size: int, first: bytes) -> tuple[dict[str, Any], lis
 
 
 def _filled(data: bytes, count: int, dtype: np.dtype[Any], size: int) -> NDArray[Any]:
-    """The entries of a sparse array, with zeros between them."""
+    """Return the entries of a sparse array, with zeros between them."""
     places = np.frombuffer(data, _PLACE, count).astype(np.int64)
     if count and (places[-1] >= size or (np.diff(places) <= 0).any()):
         raise ValueError("it has a sparse array that cannot be")
@@ -167,7 +166,7 @@ def _filled(data: bytes, count: int, dtype: np.dtype[Any], size: int) -> NDArray
 
 
 def _described(kind: Any, shape: list[Any]) -> tuple[np.dtype[Any], list[int]]:
-    """Type and shape of an array, as the header has it."""
+    """Return type and shape of an array; raise ValueError for what cannot be."""
     good = all(type(n) is int and 0 <= n < 2**48 for n in shape) and len(shape) <= _MOST_AXES
     if kind not in _KINDS or not good:
         raise ValueError("it has an array of an unknown type or shape")
@@ -175,12 +174,7 @@ def _described(kind: Any, shape: list[Any]) -> tuple[np.dtype[Any], list[int]]:
 
 
 def count_of(value: Any) -> int:
-    """A number that something can be counted by, or an error."""
+    """Return a whole number of at least 0; raise ValueError otherwise."""
     if type(value) is not int or not 0 <= value <= MOST_COUNT:
         raise ValueError(f"{value!r} where a count belongs")
     return value
-
-
-def zeros(count: int) -> Integers:
-    """So many zeros."""
-    return np.zeros(count, dtype=np.int64)

@@ -10,7 +10,7 @@ from tsucb.beliefs.joint_gaussian import (
     JointGaussian,
     JointGaussianBelief,
 )
-from tsucb.beliefs.law import IndependentLaw, Law
+from tsucb.beliefs.law import IndependentLaw, Law, draw
 from tsucb.beliefs.logit_normal import LogitNormal, LogitNormalBelief
 from tsucb.beliefs.samples import SampleBelief, Samples
 
@@ -32,4 +32,5 @@ __all__ = [
     "LogitNormalBelief",
     "SampleBelief",
     "Samples",
+    "draw",
 ]

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from tsucb.beliefs.law import Law, law_of
 from tsucb.compiler import compiled
-from tsucb.numeric.arrays import Floats, Integers, taken
+from tsucb.numeric.arrays import Floats, Integers, take
 from tsucb.record import Record
 
 OPTIONAL: Any = None  # a field that is filled in if it is left off
@@ -85,9 +85,9 @@ class Belief(Record):
 def belief_of(belief, arms, step):  # type: ignore[no-untyped-def]
     """Return the belief about some of its arms, at another step."""
     return Belief(
-        law_of(belief, arms), taken(belief.mean, arms), taken(belief.std, arms),
-        taken(belief.estimate, arms), taken(belief.radius, arms), taken(belief.pulls, arms),
-        taken(belief.information, arms), step, belief.dimension, belief.prior_std,
+        law_of(belief, arms), take(belief.mean, arms), take(belief.std, arms),
+        take(belief.estimate, arms), take(belief.radius, arms), take(belief.pulls, arms),
+        take(belief.information, arms), step, belief.dimension, belief.prior_std,
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from tsucb.beliefs.law import IndependentLaw, distribution, lean, reward_at, window
 from tsucb.compiler import compiled, hook, implements
-from tsucb.numeric.arrays import Floats, filled, largest_of, place_of_largest, total
+from tsucb.numeric.arrays import Floats, full, largest_of, place_of_largest, total
 
 TAIL = 1e-9  # the chance that a normal leaves its window on one side
 NODES = 8  # Gauss–Legendre nodes in one panel
@@ -109,9 +109,8 @@ def outline(belief):  # type: ignore[no-untyped-def]
 def conceivable(belief):  # type: ignore[no-untyped-def]
     """Return the least value that the best can have, and the largest that each arm can have.
 
-    Both are taken from twice the window.
-
-    For normals that is 12 standard deviations, a chance of 1e-33; the draws end before.
+    Both come from windows of twice the width. For normals these end at 12 standard deviations, a
+    chance of 1e-33, which no draw reaches.
     """
     low, ends = -np.inf, np.empty(belief.mean.size)
     for a in range(ends.size):
@@ -170,9 +169,9 @@ def nodes_between(belief, high, scale, start, stop, longest, span):  # type: ign
 
 @compiled
 def mesh(belief):  # type: ignore[no-untyped-def]
-    """Return the arms that matter, nodes and weights for their range, its floor, and `certain`.
+    """Return the arms that matter, nodes and weights, `ends`, and floor and `certain` of `outline`.
 
-    And for each arm the number of nodes inside its window: beyond, its F is one.
+    `ends` is the number of nodes inside each arm's window: beyond, its F is one.
     """
     arms, high, scale, floor, ceiling, certain = outline(belief)
     nodes, weights = nodes_between(belief, high, scale, floor, ceiling, np.inf, np.inf)
@@ -275,7 +274,7 @@ def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
         for a in range(gain.size):
             if belief.std[a] == np.inf:
                 gain[a] = np.inf
-        return filled(gain.size, np.inf), gain
+        return full(gain.size, np.inf), gain
     arms, nodes, weights, ends, floor, certain = mesh(belief)
     count = arms.size
     best, hazard = hazards(belief, arms, nodes, ends)
@@ -327,7 +326,7 @@ def with_own_deviations(regret, arms, probability, own, spread):  # type: ignore
 
 @compiled
 def add_win(means, wins, totals):  # type: ignore[no-untyped-def]
-    """Count a draw for the arm that is best in it; returns that arm's mean reward.
+    """Count a draw for the arm that is best in it; return that arm's mean reward.
 
     Row b of `totals` is the sum of the draws in which arm b is best.
     """
@@ -342,10 +341,9 @@ def add_win(means, wins, totals):  # type: ignore[no-untyped-def]
 def gain_of_wins(mean, wins, totals, best):  # type: ignore[no-untyped-def]
     """Return regret and gain from draws.
 
-    `wins` counts how often each arm was best.
-
-    Row b of `totals` is the sum of the draws in which arm b is best; `best` is the sum over all
-    draws of the best arm's. It may fall below an exact mean by chance: then a regret is negative.
+    `wins` counts how often each arm was best, row b of `totals` is the sum of the draws in which
+    arm b is best, and `best` the sum of the best arm's mean rewards over all draws. By chance their
+    average may be below an exact mean: then a regret is negative.
     """
     arms = mean.size
     samples = total(wins)

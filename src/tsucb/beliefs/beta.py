@@ -18,7 +18,7 @@ from tsucb.beliefs.law import (
     window,
 )
 from tsucb.compiler import compiled, implements
-from tsucb.numeric.arrays import Floats, taken
+from tsucb.numeric.arrays import Floats, take
 from tsucb.numeric.special import beta_front, beta_quantile_upper, beta_tails
 
 LAST = 2.0**-53  # the distance of the last float before 1
@@ -74,7 +74,7 @@ def draw_beta(belief, rng, out):  # type: ignore[no-untyped-def]
 
 @implements(law_of, Beta)
 def law_of_beta(belief, arms):  # type: ignore[no-untyped-def]
-    return Beta(taken(belief.law.alpha, arms), taken(belief.law.beta, arms))
+    return Beta(take(belief.law.alpha, arms), take(belief.law.beta, arms))
 
 
 @implements(upper_quantiles, Beta)

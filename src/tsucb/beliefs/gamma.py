@@ -21,7 +21,7 @@ from tsucb.beliefs.law import (
     window,
 )
 from tsucb.compiler import compiled, implements
-from tsucb.numeric.arrays import Floats, taken
+from tsucb.numeric.arrays import Floats, take
 from tsucb.numeric.special import chi_squared_quantile_upper, gamma_front, gamma_tails
 
 
@@ -69,7 +69,7 @@ def draw_gamma(belief, rng, out):  # type: ignore[no-untyped-def]
 
 @implements(law_of, Gamma)
 def law_of_gamma(belief, arms):  # type: ignore[no-untyped-def]
-    return Gamma(taken(belief.law.shape, arms), taken(belief.law.rate, arms))
+    return Gamma(take(belief.law.shape, arms), take(belief.law.rate, arms))
 
 
 @implements(upper_quantiles, Gamma)

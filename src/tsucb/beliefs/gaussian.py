@@ -21,7 +21,7 @@ from tsucb.compiler import compiled, implements
 from tsucb.numeric.bursts import burst, normal
 from tsucb.numeric.special import normal_cdf, normal_pdf, normal_quantile_upper
 
-REACH = 6.0  # an arm's window: so many standard deviations to each side
+REACH = 6.0  # standard deviations from an arm's mean to each end of its window
 
 # Φ and φ on a grid, for a Taylor series around the nearest point: five terms err by 1e-11, and
 # cost a fraction of the error function.

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from tsucb.beliefs.belief import Belief, nonnegative, vector
 from tsucb.beliefs.law import Law, draw, law_of, upper_quantiles
 from tsucb.compiler import compiled, implements
-from tsucb.numeric.arrays import Floats, rows_taken, taken
+from tsucb.numeric.arrays import Floats, take, take_rows
 from tsucb.numeric.bursts import burst, normal
 from tsucb.numeric.special import normal_quantile_upper
 
@@ -120,12 +120,12 @@ def draw_hybrid_gaussian(belief, rng, out):  # type: ignore[no-untyped-def]
 
 @implements(law_of, JointGaussian)
 def law_of_joint_gaussian(belief, arms):  # type: ignore[no-untyped-def]
-    return JointGaussian(rows_taken(belief.law.factor, arms))
+    return JointGaussian(take_rows(belief.law.factor, arms))
 
 
 @implements(law_of, HybridGaussian)
 def law_of_hybrid_gaussian(belief, arms):  # type: ignore[no-untyped-def]
-    return HybridGaussian(rows_taken(belief.law.factor, arms), taken(belief.law.own, arms))
+    return HybridGaussian(take_rows(belief.law.factor, arms), take(belief.law.own, arms))
 
 
 @implements(upper_quantiles, JointGaussian, HybridGaussian)

@@ -27,7 +27,7 @@ from tsucb.beliefs.law import (
     window,
 )
 from tsucb.compiler import compiled, implements
-from tsucb.numeric.arrays import Floats, taken
+from tsucb.numeric.arrays import Floats, take
 from tsucb.numeric.bursts import burst, normal
 from tsucb.numeric.logistic import logistic, logistic_moments
 from tsucb.numeric.special import normal_quantile_upper
@@ -101,7 +101,7 @@ def draw_logit_normal(belief, rng, out):  # type: ignore[no-untyped-def]
 
 @implements(law_of, LogitNormal)
 def law_of_logit_normal(belief, arms):  # type: ignore[no-untyped-def]
-    return LogitNormal(taken(belief.law.centre, arms), taken(belief.law.scale, arms))
+    return LogitNormal(take(belief.law.centre, arms), take(belief.law.scale, arms))
 
 
 @implements(upper_quantiles, LogitNormal)

@@ -208,7 +208,7 @@ def average_best_of_draws(belief, samples, rng):  # type: ignore[no-untyped-def]
 
 @compiled
 def draw_all(best, mean, std, state):  # type: ignore[no-untyped-def]
-    """Raise the best of every draw to this arm's; the lowest of them, and the next state."""
+    """Raise the best of every draw to this arm's; return the lowest then, and the next state."""
     lowest = np.inf
     for i in range(best.size):
         z, state = normal(state)

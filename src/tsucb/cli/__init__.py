@@ -6,7 +6,6 @@ here, so that `main` also catches an interrupt while the commands are loading.
 
 import os
 import sys
-from typing import Any
 
 from tsucb.extras import MissingExtra, require
 
@@ -21,8 +20,6 @@ def main() -> None:
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="replace")
         require("cli", "typer", "rich")
-        from tsucb.cli.commands import answer
-
         code = answer(sys.argv[1:])
     except MissingExtra as error:
         print(f"tsucb: {error}", file=sys.stderr)
@@ -36,10 +33,8 @@ def main() -> None:
     sys.exit(code)
 
 
-def __getattr__(name: str) -> Any:
-    """Load `answer` on first use."""
-    if name == "answer":
-        from tsucb.cli import commands
+def answer(arguments: list[str]) -> int:
+    """Run a command; print one sentence if it fails; return its exit code."""
+    from tsucb.cli.commands import answer
 
-        return getattr(commands, name)
-    raise AttributeError(f"module 'tsucb.cli' has no attribute {name!r}")
+    return answer(arguments)

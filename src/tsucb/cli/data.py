@@ -7,7 +7,7 @@ import typer
 
 from tsucb.cli.options import DataOption
 from tsucb.paper import news
-from tsucb.paper.datasets import DATASETS, data_folders, fetch, find_dataset, load
+from tsucb.paper.datasets import DATASETS, data_folders, fetch, load
 
 app = typer.Typer(help="The datasets of the deep bandit benchmark: list, get, check.")
 
@@ -17,7 +17,7 @@ def list_datasets(data_dir: DataOption = None) -> None:
     """Show the datasets, where each was found, and where they are looked for."""
     typer.echo(f"{'dataset':<11}{'rows':>9}{'features':>10}{'arms':>6}   where")
     for dataset in DATASETS.values():
-        place = find_dataset(dataset, data_dir) or f"absent: tsucb data get {dataset.name}"
+        place = dataset.find(data_dir) or f"absent: tsucb data get {dataset.name}"
         size = f"{dataset.rows:>9,}{dataset.features:>10}{dataset.arms:>6}"
         typer.echo(f"{dataset.name:<11}{size}   {place}")
     typer.echo(f"{'wheel':<11}{'any':>9}{2:>10}{5:>6}   needs no data")
@@ -45,7 +45,7 @@ def check_datasets(
     data_dir: DataOption = None,
 ) -> None:
     """Read datasets and verify their rows, columns and labels."""
-    present = [name for name, dataset in DATASETS.items() if find_dataset(dataset, data_dir)]
+    present = [name for name, dataset in DATASETS.items() if dataset.find(data_dir)]
     if not (names or present):
         raise FileNotFoundError("no dataset is present; `tsucb data list` shows where they belong")
     faults = []

@@ -1,12 +1,15 @@
-"""Options that several commands have, and groups of options as dataclasses."""
+"""Options that several commands have, groups of options as dataclasses, and bounds of numbers."""
 
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+
+from tsucb.checks import whole_number
 
 SeedOption = Annotated[int, typer.Option(help="Seed of all randomness.")]
 AgentsOption = Annotated[
@@ -67,3 +70,35 @@ def split_list(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def bounded(option: str, value: int, most: int, least: int = 1) -> int:
+    """Return the value of an option; raise ValueError if it is not from `least` to `most`.
+
+    Beyond `most` it can only be a mistake.
+
+    >>> bounded("runs", 10**12, most=10**6)
+    Traceback (most recent call last):
+    ValueError: runs must be at most 1,000,000, but it is 1,000,000,000,000
+    """
+    whole_number(option, value, least)
+    if value > most:
+        raise ValueError(f"{option} must be at most {most:,}, but it is {value:,}")
+    return value
+
+
+def machine_memory() -> float:
+    """Return the bytes of memory of this machine; infinity where the system does not say."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):  # Windows
+        return float("inf")
+
+
+def check_memory(what: str, needed: float) -> None:
+    """Raise ValueError if this machine cannot hold the bytes needed."""
+    if needed > machine_memory():
+        raise ValueError(
+            f"{what} need about {needed / 2**30:,.0f} GiB of memory, and this machine has "
+            f"{machine_memory() / 2**30:,.0f}; give smaller numbers"
+        )

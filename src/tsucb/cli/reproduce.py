@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tsucb.checks import whole_number
 from tsucb.cli.options import DataOption, SeedOption, grouped, split_list
 from tsucb.paper.experiments import Claim, Experiment, reproduce
 from tsucb.paper.experiments.report import verdict
@@ -86,8 +85,6 @@ class Work:
         """Measure the experiment into its folder, with progress, and end with the claims."""
         from rich.console import Console
 
-        if self.workers is not None:
-            whole_number("workers", self.workers)
         out = self.out or Path("results") / experiment.name
         console = Console(highlight=False)
         console.print(f"[bold]{experiment.title}[/bold]")
@@ -161,27 +158,26 @@ def table1(
     work.carry_out(experiment)
 
 
-DatasetsOption = Annotated[str | None, typer.Option(help="Only these, comma-separated.")]
-HorizonOption = Annotated[int | None, typer.Option(help="Steps of a run.")]
+@dataclass
+class Data:
+    """The settings of the experiments on datasets."""
+
+    datasets: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None
+    horizon: Annotated[int | None, typer.Option(help="Steps of a run.")] = None
+    data_dir: DataOption = None
+
+    def chosen(self) -> dict[str, Any]:
+        """Return the settings as an experiment takes them."""
+        folder = self.data_dir and str(self.data_dir)
+        datasets = split_list(self.datasets)
+        return {"datasets": datasets, "horizon": self.horizon, "data_dir": folder}
 
 
 @app.command()
 @grouped
-def table2(
-    settings: Settings,
-    work: Work,
-    datasets: DatasetsOption = None,
-    horizon: HorizonOption = None,
-    data_dir: DataOption = None,
-) -> None:
+def table2(settings: Settings, work: Work, data: Data) -> None:
     """Table 2: Neural-Linear on seven real datasets."""
-    experiment = settings.make(
-        Table2,
-        datasets=split_list(datasets),
-        horizon=horizon,
-        data_dir=data_dir and str(data_dir),
-    )
-    work.carry_out(experiment)
+    work.carry_out(settings.make(Table2, **data.chosen()))
 
 
 @app.command()
@@ -189,20 +185,12 @@ def table2(
 def posteriors(
     settings: Settings,
     work: Work,
-    datasets: DatasetsOption = None,
+    data: Data,
     posteriors: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
-    horizon: HorizonOption = None,
-    data_dir: DataOption = None,
 ) -> None:
     """Beyond the paper: Table 2's datasets with other posteriors of networks."""
-    experiment = settings.make(
-        Posteriors,
-        datasets=split_list(datasets),
-        posteriors=split_list(posteriors),
-        horizon=horizon,
-        data_dir=data_dir and str(data_dir),
-    )
-    work.carry_out(experiment)
+    names = split_list(posteriors)
+    work.carry_out(settings.make(Posteriors, posteriors=names, **data.chosen()))
 
 
 @app.command()

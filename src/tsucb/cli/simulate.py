@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import tsucb
-from tsucb.cli.limits import bounded, check_memory
 from tsucb.cli.options import (
     AgentsOption,
     DataOption,
     MissingOption,
     SeedOption,
+    bounded,
+    check_memory,
     grouped,
     split_list,
 )
 from tsucb.files import write_whole
 from tsucb.numeric.statistics import NORMAL
-from tsucb.pages.drawing import new_figure, theme
-from tsucb.pages.figures import regret_curves
+from tsucb.pages.figures import new_figure, regret_curves, theme
 from tsucb.paper import datasets
 from tsucb.policies.names import named_policy, usual_ucb
 

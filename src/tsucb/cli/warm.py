@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 import tsucb
-from tsucb.cli.limits import bounded
+from tsucb.cli.options import bounded
 from tsucb.files import cache_folder
 from tsucb.simulation.simulate import cores
 

@@ -2,7 +2,7 @@
 
 from tsucb.compiler.dispatch import (
     MissingImplementation,
-    Plain,
+    Stream,
     class_of,
     compiled,
     generic,
@@ -10,7 +10,6 @@ from tsucb.compiler.dispatch import (
     hook,
     implements,
     in_compiled_code,
-    kind_of,
     offers,
     run,
     shared,
@@ -20,7 +19,7 @@ from tsucb.compiler.notice import announce_compilation
 
 __all__ = [
     "MissingImplementation",
-    "Plain",
+    "Stream",
     "class_of",
     "compiled",
     "generic",
@@ -28,7 +27,6 @@ __all__ = [
     "hook",
     "implements",
     "in_compiled_code",
-    "kind_of",
     "offers",
     "run",
     "shared",

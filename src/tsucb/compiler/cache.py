@@ -102,7 +102,7 @@ class KernelCache:
             hashlib.sha256(function.__code__.co_code).hexdigest(),
             *map(str, kinds),
             *(f"{cls.__module__}.{cls.__qualname__}" for cls in classes),
-            *(f"{name}={_ordered(value)}" for name, value in sorted(self._options.items())),
+            *(f"{name}={value}" for name, value in sorted(self._options.items())),
             *(f"{name}={getattr(numba.config, name, None)}" for name in SETTINGS),
             os.environ.get("TSUCB_COMPILER", ""),
             *map(str, codegen.magic_tuple()),
@@ -119,10 +119,6 @@ class KernelCache:
 def arguments_of(signature: Any) -> tuple[Any, ...]:
     """Return the types of the arguments of a signature, or of a tuple of types."""
     return tuple(getattr(signature, "args", signature))
-
-
-def _ordered(value: Any) -> str:
-    return str(sorted(value) if isinstance(value, set) else value)
 
 
 def classes_in(kind: Any) -> Iterator[type]:
@@ -233,9 +229,9 @@ def is_private(folder: Path) -> bool:
 
 
 def is_own(about: os.stat_result, allowed: int = 0) -> bool:
-    """Return whether a file is the user's or root's, and others may not write but as `allowed`.
+    """Return whether a file is the user's or root's, and no others but those `allowed` may write.
 
-    Where there are no users, it always is.
+    On a system without users, return True.
     """
     if not hasattr(os, "getuid"):
         return True

@@ -44,11 +44,12 @@ from tsucb.compiler.results import to_python
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 Condition = Callable[..., bool]
+Table = dict[type, list[tuple[Condition, Callable[..., Any]]]]
 
 # Sums may be reordered (that is what lets them use vector instructions), but infinities and NaN
 # keep their meaning: an untried arm has an infinite radius. Division by zero gives infinity.
 OPTIONS: dict[str, Any] = {
-    "fastmath": {"reassoc", "contract", "nsz", "arcp"},
+    "fastmath": {"reassoc": True, "contract": True, "nsz": True, "arcp": True},
     "error_model": "numpy",
     "nopython": True,
     "no_cfunc_wrapper": True,
@@ -194,9 +195,11 @@ def generic(function: F, plain: bool = True, method: str | None = None) -> F:
         cls = class_of(arguments[0])
         if cls is None:
             return None
-        for condition, implementation in _candidates(call, cls):
-            if condition(*arguments):
-                return implementation
+        table: Table = call.__dict__["implementations"]
+        for ancestor in cls.__mro__:  # a class's own implementations before those of its ancestors
+            for condition, implementation in table.get(ancestor, []):
+                if condition(*arguments):
+                    return implementation
         raise missing(cls)
 
     in_compiled_code(call, pick)
@@ -284,25 +287,10 @@ def class_of(kind: Any) -> Any:
     return class_of(kind.types[kind.fields.index(chooser)]) if chooser else cls
 
 
-def _candidates(
-    function: Callable[..., Any], cls: type
-) -> list[tuple[Condition, Callable[..., Any]]]:
-    """Return the implementations for a class, its own before those of its ancestors."""
-    table = function.__dict__["implementations"]
-    return [each for ancestor in cls.__mro__ for each in table.get(ancestor, [])]
-
-
 class Stream(NamedTuple):
-    """A random generator in memory; see `held`."""
+    """A random generator as loops take it: a plain one as it is, a compiled one from `held`."""
 
     rng: np.random.Generator
-
-
-class Plain:
-    """A random generator for a loop in plain Python, read like the result of `held`."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.rng = rng
 
 
 @functools.lru_cache(maxsize=64)
@@ -319,7 +307,7 @@ def generator_words(rng: np.random.Generator) -> NDArray[np.uintp]:
 
 
 def _entry(function: Callable[..., Any], names: list[str]) -> Callable[..., Any]:
-    """Return how plain Python calls a generic function's implementations, compiled by class.
+    """Return the function by which plain Python calls a generic function's implementations.
 
     Its source is written here, as Numba cannot inline calls with *arguments. No Python code runs
     while arguments and results are converted: a signal handler that raises there, as that of

@@ -8,7 +8,9 @@ with u and v uniform, and r = √(−2 ln u),
 
 are two independent normals. Eight pairs are made side by side in vector instructions, eight numbers
 in two registers of AVX2 or one of AVX-512. A processor without them takes more instructions for the
-same numbers: what is rounded, and when, is spelled out.
+same numbers: what is rounded, and when, is spelled out. A plain loop makes the same bits, but LLVM
+vectorises it less well: 0.93 ns instead of 0.64 for each of 112 numbers that `raise_to_normals`
+raises.
 
 - u = 2 − x, where the 52 bits behind the point of x in [1, 2) are random. Of u = 2ᵉ m, with m from
   √½ to √2, the logarithm is e ln 2 + 2 artanh s with s = (m − 1) / (m + 1), a polynomial in s². The

@@ -1,4 +1,4 @@
-"""Bytes and text that cross between Python and compiled code without reference counts."""
+"""Bytes that cross between Python and compiled code without reference counts."""
 
 from typing import Any
 
@@ -42,22 +42,3 @@ def bytes_of(_, numbers, count):  # type: ignore[no-untyped-def]
         return lent(context, builder, LENT_BYTES, data, builder.mul(arguments[1], array.itemsize))
 
     return LENT_BYTES(numbers, count), code
-
-
-@intrinsic
-def text_from(_, letters, first):  # type: ignore[no-untyped-def]
-    """Return the string of the letters from the first one on; Python copies it."""
-
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        array = make_array(letters)(context, builder, arguments[0])
-        text = cgutils.create_struct_proxy(types.unicode_type)(context, builder)
-        text.data = builder.bitcast(builder.gep(array.data, [arguments[1]]), text.data.type)
-        text.length = builder.sub(array.nitems, arguments[1])
-        text.kind = context.get_constant(types.int32, 1)  # bytes for each letter
-        text.is_ascii = context.get_constant(types.uint32, 1)
-        text.hash = context.get_constant(types.intp, -1)  # not known
-        text.meminfo = cgutils.get_null_value(text.meminfo.type)
-        text.parent = cgutils.get_null_value(text.parent.type)
-        return text._getvalue()
-
-    return types.unicode_type(letters, first), code

@@ -9,6 +9,7 @@ Arrays are stored by rows and may have any shape; a place is an index into `arra
 """
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -41,8 +42,7 @@ def copying(rooted: bool) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         def eight(n: int) -> Any:
             array = context.make_array(signature.args[n])(context, builder, arguments[n])
-            where = builder.gep(array.data, [arguments[n + 1]])
-            return builder.bitcast(where, EIGHT.as_pointer())
+            return eight_at(builder, array.data, arguments[n + 1])
 
         numbers = builder.load(eight(2), align=8)
         if rooted:
@@ -99,17 +99,18 @@ def multiplying(end: str, vectors: int, wide: int, rise: int = 0) -> Any:
     """
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        def array(n: int) -> Any:
-            return context.make_array(signature.args[n])(context, builder, arguments[n])
-
-        def eight(data: Any, where: Any) -> Any:
-            return builder.bitcast(builder.gep(data, [where]), EIGHT.as_pointer())
-
-        def plus(place: Any, more: int) -> Any:
-            return builder.add(place, place.type(more))
+        arrays: list[Any] = [
+            context.make_array(kind)(context, builder, value)
+            if isinstance(kind, types.Array)
+            else None
+            for kind, value in zip(signature.args, arguments, strict=True)
+        ]
+        _, start, _, first, _, _, _, _, _ = arguments
+        length = builder.extract_value(arrays[2].shape, signature.args[2].ndim - 1)
+        starts = [builder.add(first, builder.mul(length, length.type(r))) for r in range(vectors)]
 
         def factor_at(place: Any) -> Any:
-            kind = signature.args[2]
+            kind, x = signature.args[2], arrays[2]
             address = (
                 cgutils.get_item_pointer(context, builder, kind, x, [place])  # which may have gaps
                 if kind.ndim == 1
@@ -117,33 +118,10 @@ def multiplying(end: str, vectors: int, wide: int, rise: int = 0) -> Any:
             )
             return spread_out(builder, builder.load(address))
 
-        _, start, _, first, _, count, _, place, stride = arguments
-        numbered = isinstance(signature.args[4], types.Array)
-        sums, x, matrix = array(0).data, array(2), array(6).data
-        length = builder.extract_value(x.shape, signature.args[2].ndim - 1)
-        starts = [builder.add(first, builder.mul(length, length.type(r))) for r in range(vectors)]
-        totals = [[cgutils.alloca_once(builder, EIGHT) for _ in starts] for _ in range(wide)]
-        for total in itertools.chain(*totals):
-            builder.store(ir.Constant(EIGHT, None), total)
-        begin = count.type(0)
-        for w in range(wide):
-            with cgutils.for_range_slice(builder, begin, count, count.type(1)) as (n, _):
-                row = builder.load(builder.gep(array(4).data, [n])) if numbered else n
-                where = builder.add(place, builder.mul(row, stride))
-                factors = [factor_at(builder.add(r, n)) for r in starts]
-                for v in range(w, wide):
-                    numbers = builder.load(eight(matrix, plus(where, 8 * v)), align=8)
-                    for total, factor in zip(totals[v], factors, strict=True):
-                        more = plus_product(builder, builder.load(total), factor, numbers)
-                        builder.store(more, total)
-            if not rise:
-                break
-            begin, count = count, plus(count, rise)
-            if numbered:
-                most = builder.extract_value(array(4).shape, 0)
-                count = builder.select(builder.icmp_signed("<", count, most), count, most)
+        totals = sum_products(builder, arrays, arguments, starts, factor_at, wide, rise)
         for w, r in itertools.product(range(wide), range(vectors)):
-            target, found = eight(sums, plus(start, 8 * (w + r))), builder.load(totals[w][r])
+            target = eight_at(builder, arrays[0].data, plus(builder, start, 8 * (w + r)))
+            found = builder.load(totals[w][r])
             if end == "add":
                 found = builder.fadd(builder.load(target, align=8), found)
             if end == "square":
@@ -151,11 +129,58 @@ def multiplying(end: str, vectors: int, wide: int, rise: int = 0) -> Any:
             builder.store(found, target, align=8)
         return context.get_dummy_value()
 
+    # One parameter for each of the numbers in the formula above.
     def function(_, sums, start, x, first, rows, count, matrix, place, stride):  # type: ignore[no-untyped-def]
         number = types.intp
         return types.void(sums, number, x, number, rows, number, matrix, number, number), code
 
     return intrinsic(function)
+
+
+def sum_products(
+    builder: Any,
+    arrays: list[Any],
+    arguments: Any,
+    starts: list[Any],
+    factor_at: Callable[[Any], Any],
+    wide: int,
+    rise: int,
+) -> list[list[Any]]:
+    """Write the loop over n of `multiplying`; return where the sums are, by eight and vector."""
+    _, _, _, _, _, count, _, place, stride = arguments
+    rows, matrix = arrays[4], arrays[6].data
+    totals = [[cgutils.alloca_once(builder, EIGHT) for _ in starts] for _ in range(wide)]
+    for total in itertools.chain(*totals):
+        builder.store(ir.Constant(EIGHT, None), total)
+    begin = count.type(0)
+    for w in range(wide):
+        with cgutils.for_range_slice(builder, begin, count, count.type(1)) as (n, _):
+            row = n if rows is None else builder.load(builder.gep(rows.data, [n]))
+            where = builder.add(place, builder.mul(row, stride))
+            factors = [factor_at(builder.add(r, n)) for r in starts]
+            for v in range(w, wide):
+                column = eight_at(builder, matrix, plus(builder, where, 8 * v))
+                numbers = builder.load(column, align=8)
+                for total, factor in zip(totals[v], factors, strict=True):
+                    more = plus_product(builder, builder.load(total), factor, numbers)
+                    builder.store(more, total)
+        if not rise:
+            break
+        begin, count = count, plus(builder, count, rise)
+        if rows is not None:
+            most = builder.extract_value(rows.shape, 0)
+            count = builder.select(builder.icmp_signed("<", count, most), count, most)
+    return totals
+
+
+def eight_at(builder: Any, data: Any, place: Any) -> Any:
+    """Return the address of eight numbers from a place on."""
+    return builder.bitcast(builder.gep(data, [place]), EIGHT.as_pointer())
+
+
+def plus(builder: Any, place: Any, more: int) -> Any:
+    """Return place + more."""
+    return builder.add(place, place.type(more))
 
 
 def plus_product(builder: Any, total: Any, one: Any, other: Any) -> Any:

@@ -1,19 +1,16 @@
 """Turn contexts as applications have them into vectors; columns are learned as they come."""
 
 import itertools
+import json
 from collections.abc import Iterable, Mapping, Sequence, Set
-from numbers import Integral
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 
+from tsucb.checks import whole_number
 from tsucb.contexts.values import cell_of, feature_name, rows_of, shown
-from tsucb.contexts.vocabulary import NO_COUNTS, Vocabulary, check_state
+from tsucb.contexts.vocabulary import NO_COUNTS, Vocabulary
 from tsucb.numeric.arrays import Floats
-
-# A vector, or a matrix with a row for each of several contexts, and what the encoder has learned:
-# when it read, and with what was read.
-Encoded: TypeAlias = tuple[Floats, Any, Any]
 
 # `HybridLinear` is linear in the context: of a reader who likes politics in the morning and another
 # who does in the afternoon it can learn nothing that holds for both. So where a context has two or
@@ -25,8 +22,9 @@ MOST_PAIRED, MOST_PAIRED_COLUMNS = 3, 16
 class FeatureEncoder:
     """Turns the features of a context, or of an arm, into a vector.
 
-    A subclass defines `look`. `read` changes nothing: what it has learned counts once it is
-    assigned to `learned`, which `encode` does at once. What is refused changes nothing.
+    A subclass defines `look`, which changes nothing: it takes what the encoder has `learned` and
+    returns that after a context. Whoever accepts the context assigns it to `learned`, as `encode`
+    does at once. So what is refused changes nothing.
     """
 
     learned: Any = None
@@ -49,68 +47,33 @@ class FeatureEncoder:
         """Return a vector, and what is known after learning from it, if `learn`."""
         raise NotImplementedError
 
-    def look_at_all(self, features: list[Any], learned: Any, learn: bool) -> tuple[Floats, Any]:
-        """Return the vectors of several as a matrix, with zeros for None."""
+    def look_at_all(self, contexts: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
+        """Return the vectors of several as a matrix as wide as the widest, with zeros for None."""
         vectors = []
-        for each in features:
+        for each in contexts:
             vector = np.zeros(0)
             if each is not None or not self.optional:
                 vector, learned = self.look(each, learned, learn)
             vectors.append(vector)
-        return self._matrix(vectors), learned
+        return padded_stack(vectors), learned
 
-    def _matrix(self, vectors: list[Floats], least: int = 0) -> Floats:
-        """Return vectors as the rows of a matrix, as wide as the widest."""
-        matrix = np.zeros((len(vectors), max([least, *(each.size for each in vectors)])))
-        for row, vector in zip(matrix, vectors, strict=True):
-            row[: vector.size] = vector
-        return matrix
-
-    def read(self, context: Any) -> Encoded:
-        """Return the vector of a context, with the columns that it needs, learning nothing yet."""
-        before = self.learned
-        vector, after = self.look(context, before, True)
-        return vector, before, after
+    def rows(self, table: Any) -> Any:
+        """Return the contexts of a table, a matrix or a list, one by one."""
+        return rows_of(table)
 
     def encode(self, context: Any) -> Floats:
         """Return the vector of a context, after learning the columns that it needs."""
-        vector, _, self.learned = self.read(context)
+        vector, self.learned = self.look(context, self.learned, True)
         return vector
+
+    def encode_table(self, table: Any) -> Floats:
+        """Return the vectors of many contexts as `encode` would; if one is refused, learn none."""
+        matrix, self.learned = self.look_at_all(self.rows(table), self.learned, True)
+        return matrix
 
     def peek(self, context: Any) -> Floats:
         """Return the vector of a context, learning nothing; what has no column is left out."""
         return self.look(context, self.learned, False)[0]
-
-    def read_table(self, table: Any) -> Encoded:
-        """Return what `encode_table` does, learning nothing yet."""
-        before = learned = self.learned
-        vectors = []
-        for context in self.rows(table):
-            vector, learned = self.look(context, learned, True)
-            vectors.append(vector)
-        return self._matrix(vectors, self.width), before, learned
-
-    def encode_table(self, table: Any) -> Floats:
-        """Return the vectors of many contexts, one row each: as `encode` for one after the other.
-
-        Parameters
-        ----------
-        table
-            A data frame of pandas or polars, a mapping of names to columns, a matrix, or a list of
-            contexts. If one of its rows is refused, nothing is learned from any.
-
-        >>> encoder = Encoder()
-        >>> encoder.encode_table({"age": [30, None, 40], "city": ["Rome", "Oslo", "Rome"]})[:, :4]
-        array([[30.,  1.,  0.,  0.],
-               [30.,  0.,  1.,  1.],
-               [40.,  1.,  0.,  0.]])
-        """
-        matrix, _, self.learned = self.read_table(table)
-        return matrix
-
-    def rows(self, table: Any) -> Iterable[Any]:
-        """Return the contexts of a table, one by one."""
-        return rows_of(table)
 
     def describe(self, context: Any) -> list[tuple[str, float]]:
         """Return the names and values of the columns that `peek` does not make 0."""
@@ -120,6 +83,15 @@ class FeatureEncoder:
     def columns(self, table: Any, names: list[str]) -> Any:
         """Return the contexts in some columns of a table."""
         return {name: table[name] for name in names} or None
+
+
+def padded_stack(parts: Sequence[Any], shape: tuple[int, ...] = ()) -> Floats:
+    """Return arrays, of this shape but for the last axis, as one array as wide as the widest."""
+    shape = parts[0].shape[:-1] if parts else shape
+    stack = np.zeros((len(parts), *shape, max((part.shape[-1] for part in parts), default=0)))
+    for row, part in zip(stack, parts, strict=True):
+        row[..., : part.shape[-1]] = part
+    return stack
 
 
 def coded_features(categories: Iterable[str]) -> frozenset[str]:
@@ -164,24 +136,17 @@ class Encoder(FeatureEncoder):
     learns = True
 
     def __init__(self, *, categories: Iterable[str] = (), most_columns: int = 1_000) -> None:
-        most: Any = most_columns
         self.categories = coded_features(categories)
-        if not isinstance(most, Integral) or isinstance(most, bool) or int(most) < 1:
-            raise ValueError(
-                f"most_columns must be a whole number of at least 1, not {shown(most)}"
-            )
-        self.most_columns = int(most)
+        self.most_columns = whole_number("most_columns", most_columns)
         self.learned = Vocabulary(self.categories, self.most_columns), NO_COUNTS
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The columns."""
         vocabulary: Vocabulary = self.learned[0]
         return vocabulary
 
     @property
     def width(self) -> int:
-        """The length of vectors. It grows by half at a time; columns without a name are 0."""
         return self.vocabulary.width
 
     @property
@@ -191,16 +156,9 @@ class Encoder(FeatureEncoder):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns in use."""
         return tuple(self.vocabulary.names)
 
-    def knows(self, feature: str, category: str) -> bool:
-        """Return whether a category has a column of its own."""
-        known = self.vocabulary.features.get(feature)
-        return known is not None and category in known.labels
-
     def look(self, context: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
-        """Return the vector of a context, and the columns and counts after it."""
         vocabulary, counts = learned
         vector, *after = vocabulary.encode(context, counts, learn)
         return vector, tuple(after)
@@ -242,9 +200,16 @@ class Encoder(FeatureEncoder):
         >>> Encoder.from_state(encoder.state()).names
         ('age', 'city=Paris')
         """
-        check_state(state)
-        encoder = cls(categories=state["categories"], most_columns=state["most_columns"])
-        encoder.learned = Vocabulary.unpacked(state)
+        wrong = "this is not the state of an encoder"
+        try:
+            encoder = cls(categories=state["categories"], most_columns=state["most_columns"])
+            encoder.learned = encoder.vocabulary.unpacked(state)
+            # As text, since 1, 1.0 and True are equal.
+            one, two = (json.dumps(each, sort_keys=True) for each in (state, encoder.state()))
+        except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+            raise ValueError(f"{wrong}: {error}") from None
+        if one != two:
+            raise ValueError(wrong)
         return encoder
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -256,11 +221,9 @@ class NarrowEncoder(Encoder):
 
     @property
     def width(self) -> int:
-        """The length of vectors."""
         return self.used
 
     def look(self, context: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
-        """Return the vector of a context, and the columns and counts after it."""
         vector, after = super().look(context, learned, learn)
         return vector[: len(after[0].columns)], after
 
@@ -276,7 +239,6 @@ class PairingEncoder(NarrowEncoder):
     """
 
     def look(self, context: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
-        """Return the vector of a context with its pairs, and the columns and counts after it."""
         return super().look(self.with_pairs(context, learned[0]), learned, learn)
 
     def with_pairs(self, context: Any, vocabulary: Vocabulary) -> Any:

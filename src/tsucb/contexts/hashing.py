@@ -61,11 +61,10 @@ class HashingEncoder(FeatureEncoder):
         return int(self.learned[1])
 
     def look(self, context: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
-        """Return the row of a context, and what its numbers tell of their scale."""
         row, moments = self._row(context, learned[0])
         return row, (moments, max(learned[1], row.size))
 
-    def rows(self, table: Any) -> Iterable[Any]:
+    def rows(self, table: Any) -> Any:
         """Return the contexts of a table, one by one; rows of a sparse matrix stay sparse."""
         return table if hasattr(table, "tocsr") else super().rows(table)
 
@@ -176,7 +175,6 @@ class HashingEncoder(FeatureEncoder):
 
     @classmethod
     def from_state(cls, state: Any, bits: int, crossed: bool) -> "HashingEncoder":
-        """Return the encoder that `state` described; raise ValueError if there is none."""
         if type(state) is not dict or state.keys() != {"categories", "width", "moments"}:
             raise ValueError("an encoder that is none")
         encoder, width = cls(bits, crossed, state["categories"]), state["width"]
@@ -193,7 +191,6 @@ class HashingEncoder(FeatureEncoder):
 
 
 def _with(moments: Moments, x: float) -> Moments:
-    """Return the moments with one more number."""
     count, mean, squares = moments
     count += 1
     step = x - mean
@@ -211,12 +208,10 @@ def _standardised(x: float, moments: Moments) -> float:
 
 
 def _label(name: str, category: str | None) -> str:
-    """Return what a feature is called with its category."""
     return name if category is None else f"{name}{category or ' missing'}"
 
 
 def _length(columns: int) -> int:
-    """Return the length of a row with this many columns."""
     return -(-2 * columns // BLOCK) * BLOCK
 
 

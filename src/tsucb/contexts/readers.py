@@ -5,7 +5,7 @@ A `Reader` has one encoder, for contexts; one with features of arms has another 
 | encoder | takes |
 |---|---|
 | `NoFeatures` | nothing, for K-armed models |
-| `Vectors`, `VectorPart` | vectors, or mappings and tables with the names that were declared |
+| `Vectors` | vectors, or mappings and tables with the names that were declared |
 | `Transformed` | anything that a transformer of scikit-learn's kind takes |
 | `Encoder`, `HashingEncoder` | dictionaries, tables or lists, with strings and gaps |
 
@@ -19,10 +19,16 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from tsucb.checks import LARGEST
-from tsucb.contexts.encoding import Encoded, Encoder, FeatureEncoder, NarrowEncoder, PairingEncoder
+from tsucb.contexts.encoding import (
+    Encoder,
+    FeatureEncoder,
+    NarrowEncoder,
+    PairingEncoder,
+    padded_stack,
+)
 from tsucb.contexts.hashing import HashingEncoder
 from tsucb.contexts.values import column, listed, records, shown
-from tsucb.contexts.vectors import NoFeatures, Transformed, VectorPart, Vectors
+from tsucb.contexts.vectors import NoFeatures, Transformed, Vectors, float_matrix
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hashed_linear import HashedLinear
 from tsucb.models.hybrid_linear import HybridLinear
@@ -53,16 +59,18 @@ class Reading(NamedTuple):
         (N, n, d).
     z
         (n, a) or (N, n, a) the features of the arms; None without any.
-    encoded
-        What the reader's encoders read, one each; nothing if it is not to be learned.
+    before, after
+        What the encoders had learned when they read, and with what they read, one each; nothing if
+        it is not to be learned.
     """
 
     x: Floats
     z: Floats | None = None
-    encoded: tuple[Encoded, ...] = ()
+    before: tuple[Any, ...] = ()
+    after: tuple[Any, ...] = ()
 
 
-NOBODY = Offered((), None, ())
+NOBODY, NOTHING_READ = Offered((), None, ()), Reading(np.zeros(0))
 
 
 class Reader:
@@ -83,7 +91,7 @@ class Reader:
         self.parts, first = encoders, encoders[0]
         self.takes_context = not isinstance(first, NoFeatures)
         self.names = first.declared
-        self.ready = first.ready  # the shape of arrays that need no reading
+        self.ready = None if self.per_arm else first.ready  # shape of arrays that need no reading
         self.transformer = getattr(first, "transformer", None)
         self.streaming = getattr(first, "streaming", False)
 
@@ -93,8 +101,12 @@ class Reader:
         return tuple(part for part in self.parts if part.learns)
 
     @property
+    def learned(self) -> tuple[Any, ...]:
+        """What the encoders have learned, one each."""
+        return tuple(part.learned for part in self.parts)
+
+    @property
     def feature_names(self) -> Sequence[str]:
-        """The names of a row's entries, those that are still to be used included."""
         (encoder,) = self.parts
         names = encoder.names
         return [*names, *(f"(column {i})" for i in range(len(names), encoder.width))]
@@ -106,10 +118,9 @@ class Reader:
         encoder = self.parts[0]
         if context is None and encoder.optional:
             return Reading(np.zeros(0))
-        if not learn:
-            return self.checked(Reading(encoder.peek(context)))
-        encoded = encoder.read(context)
-        return self.checked(Reading(encoded[0], None, (encoded,)))
+        before = encoder.learned
+        x, after = encoder.look(context, before, learn)
+        return self.checked(Reading(x, None, (before,), (after,)) if learn else Reading(x))
 
     def read_one(self, context: Context, features: Any) -> Reading:
         """Return the numbers of one arm in a context."""
@@ -122,11 +133,9 @@ class Reader:
         if arms.features is not None:
             self.refuse_features()
         encoder = self.parts[0]
-        absent = encoder.optional and hasattr(contexts, "__len__")
-        if absent and all(context is None for context in contexts):
-            return Reading(np.zeros((len(contexts), 0)))
-        encoded = encoder.read_table(contexts)
-        return self.checked(Reading(encoded[0], None, (encoded,)))
+        before = encoder.learned
+        x, after = encoder.look_at_all(encoder.rows(contexts), before, True)
+        return self.checked(Reading(x, None, (before,), (after,)))
 
     def checked(self, reading: Reading) -> Reading:
         """Return what was read; raise ValueError for numbers that the model cannot learn from."""
@@ -150,14 +159,13 @@ class Reader:
 
     def is_current(self, reading: Reading) -> bool:
         """Return whether nothing was learned since a context was read."""
-        for (_, before, _), encoder in zip(reading.encoded, self.parts, strict=False):
+        for encoder, before in zip(self.parts, reading.before, strict=False):
             if before is not encoder.learned:
                 return False
         return True
 
     def accept(self, reading: Reading) -> None:
-        """Learn what was read."""
-        for (_, _, after), encoder in zip(reading.encoded, self.parts, strict=False):
+        for encoder, after in zip(self.parts, reading.after, strict=False):
             encoder.learned = after
 
     def describe(self, context: Context) -> list[tuple[str, float]]:
@@ -166,7 +174,6 @@ class Reader:
         return [] if context is None and encoder.optional else encoder.describe(context)
 
     def refuse_features(self) -> NoReturn:
-        """Raise TypeError for features of arms."""
         raise TypeError(
             f"{self.model_name} takes arms as a list of names; features of arms are for "
             "HybridLinear and Linear"
@@ -180,7 +187,7 @@ class ArmVectors(Reader):
 
     def __init__(self, model: Model, vectors: Vectors) -> None:
         super().__init__(model, vectors)
-        self.vectors, self.ready = vectors, None
+        self.vectors = vectors
 
     def read(self, context: Context, arms: Offered, learn: bool = True) -> Reading:
         """Return the vectors of the arms as a matrix, one row per arm."""
@@ -214,13 +221,11 @@ class ArmVectors(Reader):
         return Reading(self.vectors.peek(features if context is None else context))
 
     def read_history(self, contexts: Any, features: Any, count: int) -> Reading:
-        """Return the vectors of the arms of several observations."""
         return Reading(
             self.vectors.matrix(self.vectors.one_row(None) if contexts is None else contexts)
         )
 
     def read_many(self, contexts: Any, arms: Offered) -> Reading:
-        """Return the vectors of the arms in several contexts."""
         rows = [self.read(context, arms).x for context in one_by_one(contexts)]
         return Reading(np.array(rows).reshape(len(rows), len(arms.names), self.vectors.width))
 
@@ -230,34 +235,28 @@ class ArmFeatures(Reader):
 
     per_arm = True
 
-    def __init__(self, model: Model, contexts: FeatureEncoder, arms: FeatureEncoder) -> None:
-        super().__init__(model, contexts, arms)
-        self.rows = Vectors(model)  # of both together
-
     @property
     def feature_names(self) -> Sequence[str]:
-        """The names of a row's entries."""
         return [name for part in self.parts for name in part.names]
 
     def read(
         self, context: Context, arms: Offered, learn: bool = True,
-        base: tuple[Any, ...] | None = None,
+        before: tuple[Any, ...] | None = None,
     ) -> Reading:  # fmt: skip
         """Return the vector of a context, or whole rows, and a matrix with a row for every arm.
 
-        `base` is what the encoders have learned, by default what they know now.
+        `before` is what the encoders have learned, by default what they know now.
         """
         first, second = self.parts
-        own, others = base or (first.learned, second.learned)
-        if isinstance(first, VectorPart) and context is not None and np.ndim(context) == 2:
+        before = before or self.learned
+        if isinstance(first, Vectors) and context is not None and np.ndim(context) == 2:
             return self._whole(context, arms)
         given = arms.features if arms.features is not None else [None] * len(arms.names)
-        x, after = np.zeros(0), own
+        x, after = np.zeros(0), before[0]
         if context is not None or not first.optional:
-            x, after = first.look(context, own, learn)
-        z, later = second.look_at_all(given, others, learn)
-        encoded = ((x, own, after), (z, others, later)) if learn else ()
-        return self.checked(Reading(x, z, encoded))
+            x, after = first.look(context, before[0], learn)
+        z, later = second.look_at_all(given, before[1], learn)
+        return self.checked(Reading(x, z, before, (after, later)) if learn else Reading(x, z))
 
     def read_one(self, context: Context, features: Any) -> Reading:
         """Return the vectors of a context and of one arm."""
@@ -266,21 +265,21 @@ class ArmFeatures(Reader):
     def _whole(self, rows: Any, arms: Offered) -> Reading:
         """Return the rows of a matrix, one per arm: those of the context, then those of the arm."""
         count, features, width = len(arms.names), arms.features, self.parts[0].width
-        matrix = self.rows.matrix(rows)
+        shape = count, width + self.parts[1].width
         named = features is None or all(each is None for each in features)
-        if len(matrix) != count or not named:
+        if np.shape(rows) != shape or not named:
             raise ValueError(
-                f"the context has {len(matrix)} rows for {count} arms; give one per arm, and "
-                "the arms by their names alone"
+                f"the context has the shape {np.shape(rows)} for {count} arms; give a row of "
+                f"{shape[1]} numbers for each, and the arms by their names alone"
             )
+        matrix = float_matrix(rows, "the context", shape)
+        check_finite(matrix, self.largest)
         return Reading(matrix[:, :width], matrix[:, width:])
 
     def read_many(self, contexts: Any, arms: Offered) -> Reading:
-        """Return several contexts, and the features of the arms with each."""
         return self._read_each([(each, arms) for each in one_by_one(contexts)], arms)
 
     def read_history(self, contexts: Any, features: Any, count: int) -> Reading:
-        """Return the context and the arm of every observation."""
         one = Offered(("",), None, ())
         x = [None] * count if contexts is None else list(contexts)
         z = [None] * count if features is None else list(features)
@@ -292,17 +291,16 @@ class ArmFeatures(Reader):
         return self._read_each(pairs, one)
 
     def _read_each(self, pairs: list[tuple[Context, Offered]], arms: Offered) -> Reading:
-        start = now = tuple(part.learned for part in self.parts)
+        before = after = self.learned
         readings = []
         for context, offered in pairs:
-            readings.append(self.read(context, offered, True, now))
-            now = tuple(after for _, _, after in readings[-1].encoded) or now
-        x = stacked([each.x for each in readings], ())
-        z = stacked([each.z for each in readings], (len(arms.names),))
-        return Reading(x, z, tuple((x, *each) for each in zip(start, now, strict=True)))
+            readings.append(self.read(context, offered, True, after))
+            after = readings[-1].after or after
+        x = padded_stack([each.x for each in readings])
+        z = padded_stack([each.z for each in readings], (len(arms.names),))
+        return Reading(x, z, before, after)
 
     def columns(self, table: Any, arm: str, reward: str, features: Sequence[str]) -> Any:
-        """Return contexts, arms, their features and rewards of a table."""
         present, described = check_columns(table, arm, reward), list(features)
         absent = [name for name in described if name not in present]
         if absent:
@@ -331,8 +329,8 @@ def make_reader(
         if transformer is not None:
             raise ValueError("HybridLinear reads contexts and arms itself; leave transformer off")
         if not any_form:
-            context = VectorPart(model, plain.context, "the context", "x")
-            return ArmFeatures(model, context, VectorPart(model, plain.features, "an arm", "z"))
+            arm = Vectors(model, None, plain.features, "the vector of an arm", "z")
+            return ArmFeatures(model, Vectors(model, None, plain.context), arm)
         contexts = PairingEncoder(categories=categories, most_columns=MOST_CONTEXT_COLUMNS)
         arms = NarrowEncoder(categories=categories, most_columns=MOST_ARM_COLUMNS)
         return ArmFeatures(model, contexts, arms)
@@ -407,16 +405,6 @@ def narrow_rows(reading: Reading) -> Floats:
         return np.ascontiguousarray(x)
     x, z = (part.reshape(*reading.x.shape[:-1], part.shape[-1]) for part in (x, z))
     return np.concatenate((np.full((*x.shape[:-1], 1), float(x.shape[-1])), x, z), axis=-1)
-
-
-def stacked(parts: list[Any], shape: tuple[int, ...]) -> Floats:
-    """Return arrays of this shape, with one more axis, as one array, as wide as the widest."""
-    width = max((part.shape[-1] for part in parts), default=0)
-    shape = parts[0].shape[:-1] if parts else shape
-    stack = np.zeros((len(parts), *shape, width))
-    for row, part in zip(stack, parts, strict=True):
-        row[..., : part.shape[-1]] = part
-    return stack
 
 
 def check_columns(table: Any, arm: str, reward: str) -> list[str]:

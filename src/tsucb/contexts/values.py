@@ -67,7 +67,6 @@ def named(names: Sequence[Any], values: Sequence[Any]) -> dict[str, Any]:
 
 
 def feature_name(name: Any) -> str:
-    """Return the name of a feature as a plain string."""
     if type(name) is str:
         return name
     if isinstance(name, str):
@@ -122,7 +121,6 @@ def cell_of(name: str, value: Any, coded: bool) -> Cell:
 
 
 def too_large(name: str, number: float) -> str:
-    """Return the message about a number beyond `LARGEST`."""
     return (
         f"the feature {shown(name)} is {number}, but numbers must lie within ±{LARGEST:g}; "
         "give None where it is not known"
@@ -130,7 +128,6 @@ def too_large(name: str, number: float) -> str:
 
 
 def wrong_kind(name: str, value: Any) -> str:
-    """Return the message about a value that is no feature."""
     advice = ""
     if isinstance(value, list | tuple | set | frozenset | Mapping | np.ndarray):
         advice = "; give each of its entries a name of its own"
@@ -147,7 +144,6 @@ def wrong_kind(name: str, value: Any) -> str:
 
 
 def array_of(values: Any) -> NDArray[Any]:
-    """Return values as an array; masked entries are None."""
     if isinstance(values, np.ma.MaskedArray):
         objects = np.array(np.ma.getdata(values), dtype=object)
         objects[np.ma.getmaskarray(values)] = None
@@ -190,7 +186,6 @@ def _entries(name: Any, values: Any) -> list[Any]:
 
 
 def column(table: Any, name: str) -> list[Any]:
-    """Return a column of a table as a list."""
     values: list[Any] = np.asarray(table[name]).tolist()
     return values
 
@@ -209,7 +204,6 @@ def is_code(label: str) -> bool:
 
 
 def listed(names: Iterable[Any]) -> str:
-    """Return the first few of several names, quoted."""
     some = list(islice(names, 6))
     return ", ".join(map(shown, some[:5])) + (", …" if len(some) > 5 else "")
 
@@ -224,5 +218,4 @@ def shown(value: Any) -> str:
 
 
 def kind_of(value: Any) -> str:
-    """Return the name of a value's class, for messages."""
     return type(value).__name__

@@ -6,7 +6,7 @@ those that come after it, and whoever owns them puts them in place of the old on
 
 import warnings
 from array import array
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,17 +31,12 @@ NO_COUNTS: ColumnCounts = 0, np.zeros(0), np.zeros(0, dtype=np.int64)
 
 
 class Labels(dict[str | int, int]):
-    """The columns of a feature's categories; those that have none share the other column."""
+    """The columns of a feature's categories; those that have none share the column `other`."""
 
     __slots__ = ("other",)
 
     def __init__(self) -> None:
         self.other: int | None = None
-
-    def column(self, label: str) -> int | None:
-        """Return the column of a category; None if it has none."""
-        column = self.get(label)
-        return self.other if column is None else column
 
     def __missing__(self, label: str | int) -> int:
         if self.other is None or type(label) is not str:
@@ -80,15 +75,10 @@ class Vocabulary:
         self.columns: list[tuple[str, str, str]] = []  # feature, kind, category
         self.names: dict[str, None] = {}
         self.blank = array("d")
-        # For reading what is known already quickly: columns of numbers, and of the categories of
-        # features that never were numbers.
-        self.numbers: dict[str, int] = {}
-        self.labels: dict[str, Labels] = {}
         self.shape: tuple[int] | None = None  # of arrays whose entries are the first columns
 
     @property
     def width(self) -> int:
-        """The length of vectors."""
         return len(self.blank)
 
     def copied(self) -> "Vocabulary":
@@ -161,38 +151,37 @@ class Vocabulary:
 
     def _known(self, context: dict[Any, Any], unknown: list[int]) -> Any:
         """Return the row of a dictionary that needs no new column; None for any other."""
-        row, features, numbers, labels = self.blank[:], self.features, self.numbers, self.labels
-        gaps: list[str] = []
+        row, features = self.blank[:], self.features
+        gaps: list[Feature] = []
         try:
             for name, value in context.items():
-                kind = type(value)
-                if kind is str:
-                    row[labels[name][value]] = 1.0
+                feature, kind = features[name], type(value)
+                if kind is str and feature.number is None:
+                    row[feature.labels[value]] = 1.0
                 elif value is None:
-                    gaps.append(name)
+                    gaps.append(feature)
                 elif kind not in _PLAIN:
                     return None
                 elif not -LARGEST <= value <= LARGEST:
                     if value == value:
                         return None
-                    gaps.append(name)
-                elif name in numbers:
-                    row[numbers[name]] = value
+                    gaps.append(feature)
+                elif feature.number is not None:
+                    row[feature.number] = value
                 elif kind is int:
-                    row[labels[name][value]] = 1.0
+                    row[feature.labels[value]] = 1.0
                 else:
                     return None
-            if len(context) < len(features):
-                gaps += [name for name in features if name not in context]
-            for name in gaps:
-                feature = features[name]
-                if feature.missing is None:
-                    return None
-                row[feature.missing] = 1.0
-                if feature.number is not None:
-                    unknown.append(feature.number)
         except KeyError:
             return None
+        if len(context) < len(features):
+            gaps += [feature for name, feature in features.items() if name not in context]
+        for feature in gaps:
+            if feature.missing is None:
+                return None
+            row[feature.missing] = 1.0
+            if feature.number is not None:
+                unknown.append(feature.number)
         return row if features and not self.positional else None
 
     def _plain(self, context: Any, unknown: list[int]) -> Any:
@@ -232,49 +221,39 @@ class Vocabulary:
     def _read(self, context: Any, unknown: list[int], learn: bool) -> tuple["Vocabulary", Any]:
         """Read every value of any context, then make the columns that it needs, in a copy."""
         values, positional = values_of(context)
-        self._check_count(len(values))
         self._check_form(list(values), positional)
         coded = self.categories
         cells = {name: cell_of(name, value, name in coded) for name, value in values.items()}
-        known = self
-        if learn:
-            known, left_out = self._left_out(cells)
-            if not self._suffices(cells, left_out):
-                known = known.copied()
-                known._begin(cells, positional)
-                for name, cell in cells.items():
-                    if name not in left_out:
-                        known._make(known._feature(name), cell)
-                for feature in known.features.values():
-                    if feature.name not in cells:
-                        known._make(feature, None)
-                known._widen()
+        known = self._with_columns(cells, positional) if learn else self
         row = known.blank[:]
         for feature in known.features.values():
-            cell = cells.get(feature.name)
+            cell, column = cells.get(feature.name), feature.missing
             if isinstance(cell, float):
                 if feature.number is not None:
                     row[feature.number] = cell
                 continue
-            column = feature.missing if cell is None else feature.labels.column(cell)
+            if cell is not None:
+                column = feature.labels.get(cell, feature.labels.other)
             if column is not None:
                 row[column] = 1.0
             if feature.number is not None:
                 unknown.append(feature.number)
         return known, row
 
-    def _suffices(self, cells: Mapping[str, Cell], left_out: Set[str]) -> bool:
-        """Return whether every value has its column."""
+    def _with_columns(self, cells: dict[str, Cell], positional: bool) -> "Vocabulary":
+        """Return this vocabulary if every value has its column, else a copy with the new ones."""
+        known, left_out = self._left_out(cells)
         if self.positional is None:
-            return False
-        for name, cell in cells.items():
-            if name in left_out:
-                continue
-            feature = self.features.get(name)
-            if feature is None or self._lacks(feature, cell):
-                return False
-        rest = (feature for name, feature in self.features.items() if name not in cells)
-        return all(feature.missing is not None for feature in rest)
+            known = self.copied()
+            known._begin(cells, positional)
+        gaps: dict[str, Cell] = {name: None for name in self.features if name not in cells}
+        for name, cell in (cells | gaps).items():
+            feature = known.features.get(name)
+            if name not in left_out and (feature is None or known._lacks(feature, cell)):
+                known = self.copied() if known is self else known
+                known._make(known._feature(name), cell)
+        known._widen()
+        return known
 
     def _lacks(self, feature: Feature, cell: Cell) -> bool:
         """Return whether a value has no column, and could have one."""
@@ -288,7 +267,13 @@ class Vocabulary:
     # Columns
 
     def _check_form(self, names: list[str], positional: bool) -> None:
-        """Raise ValueError for contexts without names among contexts with names, or the reverse."""
+        """Raise ValueError for too many features, or names where there were none, or none."""
+        most = max(MOST_FEATURES, self.most_columns, len(self.features))
+        if len(names) > most:  # before room is made for them
+            raise ValueError(
+                f"a context has {len(names):,} features, but at most {most:,} are read; give "
+                "fewer, or use model=tsucb.HashedLinear()"
+            )
         if self.positional is None:
             return
         if positional and not self.positional:
@@ -305,15 +290,6 @@ class Vocabulary:
             raise ValueError(
                 f"this context has {len(names)} numbers, but earlier ones had "
                 f"{len(self.features)}; give as many, or a dictionary from the start"
-            )
-
-    def _check_count(self, count: int) -> None:
-        """Raise ValueError for a context with too many features, before room is made for them."""
-        most = max(MOST_FEATURES, self.most_columns, len(self.features))
-        if count > most:
-            raise ValueError(
-                f"a context has {count:,} features, but at most {most:,} are read; give fewer, or "
-                "use model=tsucb.HashedLinear()"
             )
 
     def _left_out(self, names: Iterable[str]) -> tuple["Vocabulary", set[str]]:
@@ -338,8 +314,6 @@ class Vocabulary:
 
     def _begin(self, names: Iterable[str], positional: bool) -> None:
         """Take the form of the first context; entries of arrays have the first columns."""
-        if self.positional is not None:
-            return
         self.positional = positional
         if positional:
             features = [self._feature(name) for name in names]
@@ -380,17 +354,13 @@ class Vocabulary:
         if kind == "missing":
             feature.missing = column
         elif kind == "number":
-            feature.number = self.numbers[name] = column
-            self.labels.pop(name, None)
+            feature.number = column
+        elif kind == "other":
+            labels.other = column
         else:
-            if kind == "other":
-                labels.other = column
-            else:
-                labels[label] = column
-                if feature.coded and is_code(label):
-                    labels[int(label)] = column
-            if feature.number is None:
-                self.labels[name] = labels
+            labels[label] = column
+            if feature.coded and is_code(label):
+                labels[int(label)] = column
 
     def _widen(self) -> None:
         """Make vectors long enough, with room for more where more columns are to be expected."""
@@ -412,7 +382,6 @@ class Vocabulary:
     # Storage
 
     def packed(self, tally: ColumnCounts) -> dict[str, Any]:
-        """Return `Encoder.state`."""
         forms = {None: "new", True: "numbered", False: "named"}
         learned, totals, absent = tally
         numbers = [feature.number for feature in self.features.values()]
@@ -428,82 +397,59 @@ class Vocabulary:
             "totals": totals[: len(self.columns)].tolist(),
         }
 
-    @classmethod
-    def unpacked(cls, state: dict[str, Any]) -> tuple["Vocabulary", ColumnCounts]:
-        """Return what `packed` was made from, which has been checked."""
-        self = cls(frozenset(state["categories"]), state["most_columns"])
+    def unpacked(self, state: Any) -> tuple["Vocabulary", ColumnCounts]:
+        """Fill this blank vocabulary from what `packed` returned; raise ValueError if it cannot be.
+
+        That the state is what `packed` makes of the result is left to the caller.
+        """
+        learned = state["learned"]
         self.positional = {"new": None, "numbered": True, "named": False}[state["form"]]
-        for name in state["features"]:
+        features, columns = state["features"], list(map(tuple, state["columns"]))
+        for _, kind, label in columns:
+            if kind not in _KINDS or (label and kind != "category") or type(label) is not str:
+                raise ValueError("columns")
+        if set(map(type, features)) - {str} or len(set(columns)) < len(columns):
+            raise ValueError("a feature without a name, or a column twice")
+        if {name for name, _, _ in columns} != set(features):
+            raise ValueError("features without columns")
+        for name in features:
             self._feature(name)
-        for name, kind, label in state["columns"]:
+        for name, kind, label in columns:
             self._add(self.features[name], kind, label)
-        width, used = state["width"], len(self.columns)
+        width, used, new = state["width"], len(columns), self.positional is None
+        most = 0 if new else max(used * 3 // 2, SMALLEST_BLOCK)
+        if not (0 if new else max(used, 1)) <= width <= most:
+            raise ValueError("width")
         self.blank = array("d", bytes(8 * width))
         totals, absent = np.zeros(width), np.zeros(width, dtype=np.int64)
         totals[:used] = state["totals"]
         for feature, gaps in zip(self.features.values(), state["absent"], strict=True):
             if feature.number is not None:
                 absent[feature.number] = gaps
-        if self.positional and not self.categories.intersection(self.features):
-            self.shape = (len(self.features),)
-        return self, (state["learned"], totals, absent)
+        if self.positional:
+            self._check_numbered()
+        self._check_counts(learned, totals[:used], absent)
+        return self, (learned, totals, absent)
 
+    def _check_numbered(self) -> None:
+        """Raise ValueError unless the first columns are the entries of arrays; set their shape."""
+        plain = [(name, "number", "") for name in self.features if name not in self.categories]
+        if list(self.features) != [f"x{i}" for i in range(len(self.features))]:
+            raise ValueError("features")
+        if not self.features or self.columns[: len(plain)] != plain:
+            raise ValueError("columns")
+        if len(plain) == len(self.features):
+            self.shape = (len(plain),)
 
-def check_state(state: Any) -> None:
-    """Raise ValueError for anything that `Encoder.state` does not return."""
-
-    def check(holds: bool, what: str) -> None:
-        if not holds:
-            raise ValueError(f"this is not the state of an encoder: {what}")
-
-    def check_strings(key: str) -> None:
-        check(type(state[key]) is list and all(type(x) is str for x in state[key]), key)
-        check(len(set(state[key])) == len(state[key]), f"{key} appear twice")
-
-    def check_counts(key: str, values: Any) -> None:
-        check(all(type(x) is int and 0 <= x < 2**53 for x in values), key)
-
-    lists, counts = ["features", "absent", "columns", "totals"], ["most_columns", "width"]
-    check(type(state) is dict, "it is no dictionary")
-    check(set(state) == {*lists, *counts, "learned", "categories", "form"}, "wrong keys")
-    for key in lists:
-        check(type(state[key]) is list, key)
-    for key in (*counts, "learned"):
-        check_counts(key, [state[key]])
-    check_strings("categories")
-    check_strings("features")
-    check_counts("absent", state["absent"])
-    check(state["form"] in ("new", "named", "numbered"), "form")
-    features, columns, learned = state["features"], state["columns"], state["learned"]
-    new, used = state["form"] == "new", len(columns)
-    check(state["most_columns"] >= 1, "most_columns")
-    check(len(state["absent"]) == len(features) and len(state["totals"]) == used, "lengths")
-    check(not new or not (features or used or learned or state["width"]), "new, but not empty")
-    check(new or learned > 0, "learned")
-    check(new or max(used, 1) <= state["width"] <= max(used * 3 // 2, SMALLEST_BLOCK), "width")
-
-    coded = set(state["categories"])
-    absent = dict(zip(features, state["absent"], strict=True))
-    numbers, found = [], set()
-    for column, total in zip(columns, state["totals"], strict=True):
-        check(type(column) is list and len(column) == 3, "columns")
-        check(all(type(x) is str for x in column), "columns")
-        name, kind, label = column
-        check(name in absent and kind in _KINDS and (kind == "category" or not label), "columns")
-        check(type(total) is float, "totals")
-        if kind == "number":
-            numbers.append(name)
-            seen = learned - absent[name]
-            # The sum of as many numbers, up to rounding.
-            check(seen >= 0 and abs(total) <= seen * LARGEST * (1 + 1e-6), "totals")
-            check(name not in coded, "a number that is a code")
-        else:
-            check(0 <= total <= learned and total.is_integer(), "totals")
-        found.add((name, kind, label))
-    check(len(found) == used, "a column appears twice")
-    check({name for name, _, _ in found} == set(features), "a feature without columns")
-    check(all(not absent[name] for name in set(features) - set(numbers)), "absent")
-    if state["form"] == "numbered":
-        check(features == [f"x{i}" for i in range(len(features))] and bool(features), "features")
-        plain = [name for name in features if name not in coded]
-        check(columns[: len(plain)] == [[name, "number", ""] for name in plain], "columns")
+    def _check_counts(self, learned: Any, totals: Floats, absent: NDArray[np.int64]) -> None:
+        """Raise ValueError for counts and sums that no contexts lead to."""
+        if type(learned) is not int or not (self.positional is not None) <= learned < 2**53:
+            raise ValueError("learned")
+        for i, ((name, kind, _), total) in enumerate(zip(self.columns, totals, strict=True)):
+            seen = learned - absent[i]
+            if kind == "number":  # the sum of as many numbers, up to rounding
+                good = name not in self.categories and abs(total) <= seen * LARGEST * (1 + 1e-6)
+            else:
+                good = 0 <= total <= learned and total.is_integer()
+            if not (good and 0 <= absent[i] <= learned):
+                raise ValueError("totals")

@@ -1,6 +1,6 @@
 """Problems to play against: one file per kind."""
 
-from tsucb.environments.environment import Environment, World
+from tsucb.environments.environment import Environment, World, advance, begin, reward
 from tsucb.environments.k_armed import KArmedBandit
 from tsucb.environments.linear import ContextualLinearBandit, LinearBandit
 from tsucb.environments.wheel import WheelBandit
@@ -12,4 +12,7 @@ __all__ = [
     "LinearBandit",
     "WheelBandit",
     "World",
+    "advance",
+    "begin",
+    "reward",
 ]

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsucb.agent import Agent, Learner
-from tsucb.compiler import Plain, compiled, held
+from tsucb.compiler import Stream, compiled, held
 from tsucb.compiler.memory import Kept
 from tsucb.evaluation.settings import Settings, agent_arguments
 from tsucb.logs.decisions import Decisions
@@ -48,7 +48,7 @@ class Candidate:
         n, arms = len(events.arm), events.arms
         player = new_player(model, policy, arms, self.seed, 0)
         target = np.zeros((n, arms))
-        given: Plain | Kept = Plain(rng)
+        given: Stream | Kept = Stream(rng)
         loop = look_through.py_func  # type: ignore[attr-defined]
         if runs_compiled(model, policy):
             loop, given = look_through, held(rng)

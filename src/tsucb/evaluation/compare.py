@@ -9,7 +9,6 @@ choices cannot be read off another's log. `ABOUT` says what the intervals of eac
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,17 +17,21 @@ from tsucb.checks import whole_number
 from tsucb.evaluation.candidates import Candidate, candidate, predictions, reads_arms
 from tsucb.evaluation.settings import Settings, read_settings
 from tsucb.extras import require
+from tsucb.files import write_whole
 from tsucb.logs.decisions import Decisions, from_decision_log, from_table, read_decisions
-from tsucb.logs.estimators import Estimate, difference, doubly_robust, misfit
+from tsucb.logs.estimators import Estimate, difference, doubly_robust, interval, misfit
 from tsucb.logs.replay import LIVES, Lives, life_interval, life_width, play_lives, untried
 from tsucb.numeric.arrays import Floats
 from tsucb.numeric.statistics import mean_interval
+from tsucb.pages.charts import Chart, Line, Point, lines, plain, thinned
+from tsucb.pages.render import render
 
 if TYPE_CHECKING:
     import pandas as pd
 
 REPLAY, ROBUST = "replay", "doubly robust"
 LOGGED = "as logged"
+COLOURS = {"better": "yes", "worse": "no"}  # of verdicts on a page
 LEAST_REPLAYED = 500  # decisions that replay must be expected to keep
 ABOUT = {
     REPLAY: "Intervals are about the mean reward of a life in which a configuration makes as many "
@@ -107,9 +110,48 @@ class Comparison:
 
     def report(self, path: str | os.PathLike[str], title: str = "Agents compared on a log") -> None:
         """Write a page with tables and a figure over time, to look at in a browser."""
-        from tsucb.evaluation.comparison_page import comparison_page
+        page = render(
+            "comparison.html",
+            title=title,
+            found=self,
+            about=ABOUT[self.method],
+            chart=extra_chart(self),
+            pairs=[
+                [
+                    f"{first} against {second}",
+                    interval(each, sign=True),
+                    (verdict(each), COLOURS.get(verdict(each), "open")),
+                ]
+                for (first, second), each in self.differences.items()
+            ],
+            rows=[
+                [
+                    name,
+                    interval(each),
+                    f"{each.effective_size:,.0f}",
+                    f"{100 * each.uncovered:.1f} %",
+                    each.reason or "–",
+                ]
+                for name, each in self.values.items()
+            ],
+        )
+        write_whole(path, page)
 
-        comparison_page(self, Path(path), title)
+
+def extra_chart(found: Comparison) -> Chart | None:
+    """Draw what each configuration earns more than what was logged, added up."""
+    logged = found.terms[LOGGED]
+    series = []
+    for name, terms in found.terms.items():
+        if name == LOGGED or not found.differences[name, LOGGED].trusted:
+            continue
+        total = np.cumsum(terms - logged)
+        points = [Point(float(i + 1), float(total[i])) for i in thinned(logged.size)]
+        series.append(Line(name, points))
+    return lines(
+        series, "extra reward over the log", x_label="decision of the log",
+        y_label="extra reward so far", text=plain, zero=True,
+    )  # fmt: skip
 
 
 def verdict(found: Estimate) -> str:

@@ -14,6 +14,7 @@ from tsucb.evaluation.candidates import Candidate
 from tsucb.evaluation.settings import Settings
 from tsucb.extras import require
 from tsucb.logs.decisions import Decisions
+from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.numeric.arrays import Floats
 from tsucb.policies.greedy import Random
 from tsucb.simulation import Simulation, simulate
@@ -43,7 +44,7 @@ class LogBandit(Environment):
     contexts : (N, d) as agents are given them
     design : (N, p) as the rewards' model reads them
     mean, root : (K, p) and (K, p, p), the posterior N(mean, root rootᵀ) of the coefficients
-    noise : σ of the rewards
+    noise : (K,) σ of each arm's rewards
     clicks : whether rewards are 0 or 1
     offered : (N, K)
     bare : whether it is for models that take no context at all
@@ -54,7 +55,7 @@ class LogBandit(Environment):
     design: Floats
     mean: Floats
     root: Floats
-    noise: float
+    noise: Floats
     clicks: bool
     offered: NDArray[np.bool_]
     bare: bool
@@ -109,48 +110,24 @@ def advance_like(environment, world, step, rng):  # type: ignore[no-untyped-def]
 def reward_like(environment, world, arm):  # type: ignore[no-untyped-def]
     if environment.clicks:
         return 1.0 if world.noise[0] < world.means[arm] else 0.0
-    return world.means[arm] + environment.noise * world.noise[0]
+    return world.means[arm] + environment.noise[arm] * world.noise[0]
 
 
 def like(decisions: Decisions) -> LogBandit:
-    """Return a bandit fitted to a log.
+    """Return a bandit with the posterior of `AdaptiveLinear` on a log.
 
-    Ridge regression for each arm around the coefficients that all arms share: the log of an arm
-    that was hardly played says what the others say, with much doubt.
+    An arm that was hardly played has what the others have in common, with much doubt.
     """
     given = Candidate({}, decisions, 0).events.contexts
-    spread = given.std(axis=0)
-    used = spread > 0
-    scaled = (given[:, used] - given[:, used].mean(axis=0)) / spread[used]
-    design: Floats = np.column_stack([np.ones(len(given)), scaled])
-    reward, arm = decisions.reward, decisions.arm
-    arms, width = len(decisions.arms), design.shape[1]
-    centre = np.full(width, 0.0)
-    centre[0] = reward.mean()
-    ridge = np.eye(width)
-    shared = centre + np.linalg.solve(
-        design.T @ design + ridge, design.T @ (reward - design @ centre)
-    )
-    # How far arms differ from what they share, and the noise around each: by moments, twice.
-    noise = float(np.var(reward - design @ shared)) or 1e-12
-    apart = noise / 4
-    mean, root = np.empty((arms, width)), np.empty((arms, width, width))
-    for _ in range(5):
-        errors, doubts, moved = 0.0, 0.0, 0.0
-        for a in range(arms):
-            rows = design[arm == a]
-            precision = rows.T @ rows / noise + ridge / apart
-            covariance = np.linalg.inv(precision)
-            mean[a] = shared + covariance @ (rows.T @ (reward[arm == a] - rows @ shared)) / noise
-            root[a] = np.linalg.cholesky((covariance + covariance.T) / 2)
-            errors += float(((reward[arm == a] - rows @ mean[a]) ** 2).sum())
-            doubts += float(np.einsum("ij,jk,ik->", rows, covariance, rows))
-            moved += float(((mean[a] - shared) ** 2).sum() + np.trace(covariance))
-        noise = max((errors + doubts) / len(reward), 1e-12)
-        apart = max(moved / (arms * width), 1e-9 * noise)
-    clicks = bool(np.isin(reward, (0.0, 1.0)).all())
+    model, arms = AdaptiveLinear(given.shape[1]), len(decisions.arms)
+    state = model.fit(arms, given if given.shape[1] else None, decisions.arm, decisions.reward)
+    model.settle(state)
+    mean, root = state.regressions.by_arm()
+    mean[:, 0] += state.anchor[0]
+    design: Floats = np.column_stack([np.ones(len(given)), given - state.anchor[1:]])
+    clicks = bool(np.isin(decisions.reward, (0.0, 1.0)).all())
     return LogBandit(
-        arms, given, design, mean, root, math.sqrt(noise), clicks, decisions.offered, False
+        arms, given, design, mean, root, np.sqrt(state.variance), clicks, decisions.offered, False
     )
 
 

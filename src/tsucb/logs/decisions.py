@@ -1,25 +1,29 @@
 """Logged decisions, from a decision log or from a table of your own."""
 
+import contextlib
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import re
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tsucb.extras import require
 from tsucb.logs.decision_log import context_of, is_decision_log
 from tsucb.logs.decision_log import read as read_log
 from tsucb.logs.logged_data import LoggedData, check_events
-from tsucb.logs.tables import arms_of, numeric, read_table
 from tsucb.numeric.arrays import Floats, Integers
 
 if TYPE_CHECKING:
     import pandas as pd
 
 DROP, RECENT = "drop", "recent"
+MOST_LOST = 0.05  # share of the older decisions that may have no reward with "recent"
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,14 +68,10 @@ class Decisions:
             younger than rewards usually take, as rewards that come early are not like the others;
             at most one in 20 of the older ones may have none.
         """
-        number = missing not in (None, DROP, RECENT)
-        if number and not _finite(missing):
-            raise ValueError(f"missing is a number, 'drop' or 'recent', not {missing!r}")
         if missing == RECENT:
             old = self.some(ripe(self.time, self.reward_time))
-            if np.isnan(old.reward).mean() > 0.05:
-                return old.rewarded()
-            return old.rewarded(DROP)
+            return old.rewarded(None if np.isnan(old.reward).mean() > MOST_LOST else DROP)
+        filled = number_of(missing) if missing not in (None, DROP) else math.nan
         gone = np.isnan(self.reward)
         if not gone.any():
             return self
@@ -84,27 +84,20 @@ class Decisions:
         if missing == DROP:
             return self.some(~gone)
         late = np.where(np.isnan(self.reward_time), self.time, self.reward_time)
-        return replace(self, reward=np.where(gone, float(missing), self.reward), reward_time=late)
+        return replace(self, reward=np.where(gone, filled, self.reward), reward_time=late)
 
     def some(self, which: NDArray[np.bool_]) -> "Decisions":
         """Return the decisions where `which` is true."""
         if not which.any():
             raise ValueError("no decision of the log has a reward; there is nothing to learn from")
-        features = self.arm_features
-        if features is not None:
-            features = [x for x, take in zip(features, which, strict=True) if take]
-        return replace(
-            self,
-            arm_features=features,
-            arm=self.arm[which],
-            reward=self.reward[which],
-            contexts=[x for x, take in zip(self.contexts, which, strict=True) if take],
-            offered=self.offered[which],
-            propensity=self.propensity[which],
-            probabilities=None if self.probabilities is None else self.probabilities[which],
-            time=self.time[which],
-            reward_time=self.reward_time[which],
-        )
+        kept: dict[str, Any] = {
+            field.name: [x for x, take in zip(value, which, strict=True) if take]
+            if isinstance(value, list)
+            else value[which]
+            for field in fields(self)
+            if field.name != "arms" and (value := getattr(self, field.name)) is not None
+        }
+        return replace(self, **kept)
 
     def logged_data(self, contexts: Floats) -> LoggedData:
         """Return the same with contexts as vectors, for compiled code."""
@@ -190,34 +183,43 @@ def read_events(
 
 
 def from_decision_log(table: "pd.DataFrame", path: str = "the log") -> Decisions:
-    """Return the decisions of a table that `decision_log.read` returned."""
+    """Return the decisions of a table that `decision_log.read` returned; they must have chances."""
     if table["propensity"].isna().any():
         raise ValueError(
             f"{path} holds no probabilities, so it cannot say what others would have earned; "
             "log with a floor: Agent(exploration=0.05, log=…)"
         )
+    return logged_decisions(table)
+
+
+def logged_decisions(table: "pd.DataFrame") -> Decisions:
+    """Return the same of any decision log; where it has no probabilities, nor have they."""
     names = tuple(sorted({name for offered in table["arms"] for name in offered}))
     index = {name: i for i, name in enumerate(names)}
-    offered = np.zeros((len(table), len(names)), dtype=np.bool_)
-    chances = np.zeros((len(table), len(names)))
-    for row, (arms, known) in enumerate(zip(table["arms"], table["probabilities"], strict=True)):
-        columns = [index[name] for name in arms]
-        offered[row, columns] = True
-        chances[row, columns] = known
     pairs = [context_of(text) for text in table["context"]]
     features = [arms for _, arms in pairs]
+    known = table["propensity"].notna().all()
     return Decisions(
         names,
         np.array([index[name] for name in table["arm"]], dtype=np.int64),
         table["reward"].to_numpy(dtype=np.float64),
         [context for context, _ in pairs],
-        offered,
+        by_arm(table["arms"], [True] * len(table), names, False),
         table["propensity"].to_numpy(dtype=np.float64),
-        chances,
+        by_arm(table["arms"], table["probabilities"], names, 0.0) if known else None,
         table["time"].to_numpy(dtype=np.float64),
         table["reward_time"].to_numpy(dtype=np.float64),
         None if all(arms is None for arms in features) else features,
     )
+
+
+def by_arm(offered: Iterable[Any], values: Iterable[Any], names: Sequence[str], other: Any) -> Any:
+    """Return a matrix (N, K) of values that were listed for the arms offered, and `other`."""
+    index, offers = {name: i for i, name in enumerate(names)}, list(offered)
+    matrix = np.full((len(offers), len(names)), other)
+    for row, (arms, listed) in enumerate(zip(offers, values, strict=True)):
+        matrix[row, [index[name] for name in arms]] = listed
+    return matrix
 
 
 def from_table(
@@ -278,9 +280,56 @@ def ripe(time: Floats, reward_time: Floats) -> NDArray[np.bool_]:
     return old
 
 
-def _finite(value: Any) -> bool:
-    """Return whether something is a finite number, or the text of one."""
+def number_of(missing: Any) -> float:
+    """Return what a missing reward counts as; raise ValueError if that is no finite number."""
+    with contextlib.suppress(TypeError, ValueError):
+        if math.isfinite(float(missing)):
+            return float(missing)
+    raise ValueError(f"missing is a number, 'drop' or 'recent', not {missing!r}")
+
+
+def read_table(path: Path) -> "pd.DataFrame":
+    """Return the table in a CSV or Parquet file."""
+    require("tables", "pandas")
+    import pandas as pd
+
+    if not path.exists():
+        raise ValueError(f"there is no file {path}")
     try:
-        return math.isfinite(float(value))
-    except (TypeError, ValueError):
-        return False
+        if path.suffix == ".parquet":
+            table = pd.read_parquet(path)
+        elif re.search(r"\.csv(\.gz)?$", path.name):
+            table = pd.read_csv(path)
+        else:
+            raise ValueError(f"{path} is neither .csv, .csv.gz nor .parquet")
+    except (EOFError, zlib.error) as error:
+        raise ValueError(f"{path} is truncated or damaged: {error}") from None
+    except (ValueError, OSError) as error:
+        if str(error).startswith(str(path)):
+            raise
+        raise ValueError(f"cannot read {path}: {' '.join(str(error).split())}") from error
+    if table.empty:
+        raise ValueError(f"{path} holds no events, only a header")
+    return table
+
+
+def arms_of(entry: Any) -> tuple[str, ...]:
+    """Return the arms in an entry of a column of available arms: a list, or text.
+
+    >>> arms_of("a|b c"), arms_of([1, 2]), arms_of(7)
+    (('a', 'b', 'c'), ('1', '2'), ('7',))
+    """
+    if isinstance(entry, list | tuple | np.ndarray):
+        return tuple(map(str, entry))
+    return tuple(re.split(r"[\s|;,]+", str(entry).strip()))
+
+
+def numeric(table: "pd.DataFrame", name: str) -> Floats:
+    """Return a column of numbers; raise ValueError if it holds text."""
+    column = table[name]
+    if column.dtype.kind not in "biuf":
+        raise ValueError(
+            f"column {name!r} holds text, such as {str(column.iloc[0])!r}, where numbers are "
+            "expected; encode it, or name the context columns that are numbers"
+        )
+    return column.to_numpy(dtype=np.float64)

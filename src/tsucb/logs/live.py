@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import time
@@ -14,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tsucb.files import write_whole
-from tsucb.logs.decision_log import context_of, read
-from tsucb.logs.decisions import ripe
+from tsucb.logs.decision_log import read
+from tsucb.logs.decisions import by_arm, logged_decisions, ripe
 from tsucb.logs.estimators import Estimate, difference, interval
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.statistics import NORMAL
@@ -46,19 +45,19 @@ def report(
 
 def live_page(table: pd.DataFrame, name: str, changes: Iterable[Any] = ()) -> str:
     """Return the page about decisions as `decision_log.read` returns them, and noticed changes."""
-    live = Live.of(table)
+    live = Live(table)
     lift, calibration, drift = live.lift(), live.calibration(), live.drift()
-    first, last = (time.strftime("%Y-%m-%d %H:%M", time.gmtime(t)) for t in live.when[[0, -1]])
+    judged = live.log.reward[live.judged]
+    ends = live.log.time[[0, -1]]
+    first, last = (time.strftime("%Y-%m-%d %H:%M", time.gmtime(t)) for t in ends)
     recent = int((~live.ripe).sum())
+    by_floor = np.mean(table["arm"] != table["favourite"])
     facts = [
         (f"{len(table):,}", f"decisions, {first} to {last} UTC"),
-        (f"{100 * np.mean(~np.isnan(live.reward)):.1f} %", "have their reward"),
-        (f"{np.mean(live.judged):.3g}" if live.judged.size else "–", "mean reward"),
+        (f"{100 * np.mean(table['reward'].notna()):.1f} %", "have their reward"),
+        (f"{np.mean(judged):.3g}" if judged.size else "–", "mean reward"),
         (interval(lift, sign=True, digits=2), "more than choosing at random, per decision, 95 %"),
-        (
-            f"{100 * np.mean(live.arm != live.favourite):.1f} %",
-            "were taken by the floor instead of the favourite",
-        ),
+        (f"{100 * by_floor:.1f} %", "were taken by the floor instead of the favourite"),
     ]
     remarks = [
         f"The last {recent:,} decisions are left out wherever rewards are judged: they are younger "
@@ -70,170 +69,107 @@ def live_page(table: pd.DataFrame, name: str, changes: Iterable[Any] = ()) -> st
         *drift.remarks,
         *(f"A change was noticed {change}." for change in changes),
     ]
-    shown = len(live.arms[:SHOWN])
+    arms = len(live.log.arms)
     return render(
         "report.html",
         title=f"Decisions of {name}",
         facts=[(number, what, "") for number, what in facts],
         remarks=[remark for remark in remarks if remark],
-        reward=live.reward_chart() if live.judged.size >= LEAST else None,
-        has_control=live.chances is not None,
+        reward=live.reward_chart() if judged.size >= LEAST else None,
+        has_control=live.log.probabilities is not None,
         arms=live.arms_chart(),
-        arms_note=f"The {shown} most frequent have a colour each."
-        if shown < len(live.arms)
-        else "",
-        alpha=live.alpha_chart() if np.isfinite(live.alpha).sum() >= LEAST else None,
+        arms_note=f"The {SHOWN} most frequent have a colour each." if arms > SHOWN else "",
+        alpha=live.alpha_chart() if table["alpha"].notna().sum() >= LEAST else None,
         calibration=calibration,
-        delays=live.delay_chart() if live.delays().size >= LEAST else None,
+        delays=live.delay_chart() if live.delays.size >= LEAST else None,
         reward_rows=live.reward_rows(),
         drift=drift,
     )
 
 
-@dataclass(frozen=True, eq=False)
 class Live:
-    """The columns of a decision log as arrays.
+    """What a page says about decisions as `decision_log.read` returns them."""
 
-    Parameters
-    ----------
-    arms : (K,) names, the most played first
-    arm, favourite : (N,)
-    reward, when, reward_time, alpha : (N,), NaN where there is none
-    expired : (N,)
-    chances : (N, K); None where the log has no probabilities
-    mean, std : (N, K) of the belief, NaN where an arm was not offered
-    contexts : N
-    """
-
-    arms: tuple[str, ...]
-    arm: Integers
-    favourite: Integers
-    reward: Floats
-    when: Floats
-    reward_time: Floats
-    alpha: Floats
-    expired: Any
-    chances: Floats | None
-    mean: Floats
-    std: Floats
-    contexts: list[Any]
-
-    @classmethod
-    def of(cls, table: pd.DataFrame) -> Live:
-        """Return the columns of a table as `decision_log.read` returns it."""
-        counts = table["arm"].value_counts()
-        others = sorted({a for arms in table["arms"] for a in arms} - set(counts.index))
-        names = (*(str(name) for name in counts.index), *others)
-        index = {name: i for i, name in enumerate(names)}
-        shape = (len(table), len(names))
-        mean, std = np.full(shape, math.nan), np.full(shape, math.nan)
-        chances: Floats | None = None if table["propensity"].isna().any() else np.zeros(shape)
-        columns = zip(
-            table["arms"], table["mean"], table["std"], table["probabilities"], strict=True
+    def __init__(self, table: pd.DataFrame) -> None:
+        self.table, self.log = table, logged_decisions(table)
+        log = self.log
+        self.ripe = ripe(log.time, log.reward_time)  # which are old enough to judge their rewards
+        self.judged = self.ripe & ~np.isnan(log.reward)
+        self.mean, self.std = (
+            by_arm(table["arms"], table[name], log.arms, math.nan) for name in ("mean", "std")
         )
-        for row, (arms, means, stds, known) in enumerate(columns):
-            at = [index[arm] for arm in arms]
-            mean[row, at], std[row, at] = means, stds
-            if chances is not None:
-                chances[row, at] = known
-        numbers = {
-            name: table[name].to_numpy(dtype=np.float64)
-            for name in ("reward", "time", "reward_time", "alpha")
-        }
-        return cls(
-            names,
-            np.array([index[a] for a in table["arm"]], dtype=np.int64),
-            np.array([index[a] for a in table["favourite"]], dtype=np.int64),
-            numbers["reward"],
-            numbers["time"],
-            numbers["reward_time"],
-            numbers["alpha"],
-            table["expired"].to_numpy(dtype=np.bool_),
-            chances,
-            mean,
-            std,
-            [context_of(text)[0] for text in table["context"]],
-        )
-
-    @functools.cached_property
-    def ripe(self) -> Any:
-        """Return which decisions are old enough to judge their rewards."""
-        return ripe(self.when, self.reward_time)
-
-    @property
-    def judged(self) -> Floats:
-        """Return the rewards of decisions that are old enough."""
-        found: Floats = self.reward[self.ripe & ~np.isnan(self.reward)]
-        return found
+        came = ~np.isnan(log.reward_time) & ~table["expired"].to_numpy(dtype=np.bool_)
+        self.delays: Floats = (log.reward_time - log.time)[came]
 
     def lift(self) -> Estimate:
         """Return how much more the agent earns than random choice, by its random decisions."""
-        known = self.ripe & ~np.isnan(self.reward)
+        log, known = self.log, self.judged
         nothing = Estimate(math.nan, math.nan, math.nan, math.nan, 0.0, int(known.sum()))
-        if self.chances is None:
+        if log.probabilities is None:
             return nothing._replace(reason="the log has no floor, so it has no control")
         if known.sum() < LEAST:
             return nothing._replace(reason="too few rewards have come")
-        offered = self.chances > 0
-        uniform = offered / offered.sum(axis=1, keepdims=True)
-        guess = np.nan_to_num(self.mean)
+        uniform = log.offered / log.offered.sum(axis=1, keepdims=True)
         found = difference(
-            self.arm[known], self.reward[known], self.chances[known], uniform[known], None,
-            guess[known],
+            log.arm[known], log.reward[known], log.probabilities[known], uniform[known], None,
+            np.nan_to_num(self.mean)[known],
         )  # fmt: skip
         return found._replace(value=-found.value, low=-found.high, high=-found.low)
 
     def buckets(self, most: int, size: int | None = None) -> list[Integers]:
         """Split all decisions, or the first `size`, into at most `most` parts of equal size."""
-        every = np.arange(self.arm.size if size is None else size)
+        every = np.arange(len(self.log) if size is None else size)
         return [part for part in np.array_split(every, most) if part.size]
 
     def axis(self, parts: list[Integers]) -> tuple[list[float], dict[str, Any]]:
         """Return where to draw each part, and how the axis is labelled: by time or by number."""
-        if self.when[-1] - self.when[0] < SHORT:
+        when = self.log.time
+        if when[-1] - when[0] < SHORT:
             return [float(part.mean()) for part in parts], {"text": plain, "x_label": "decision"}
-        return [float(self.when[part].mean()) for part in parts], {"x_label": "time, UTC"}
+        return [float(when[part].mean()) for part in parts], {"x_label": "time, UTC"}
 
     def reward_chart(self) -> Chart | None:
         """Draw reward over time, of the agent and of its control."""
         size = int(np.flatnonzero(self.ripe)[-1]) + 1
         parts = self.buckets(max(min(12, size // 100), 2), size)
         at, axis = self.axis(parts)
-        series = [Line("the agent", _points(at, [_mean_and_width(self.reward[p]) for p in parts]))]
-        if self.chances is not None:
-            series.append(Line("random choice", _points(at, [self._control(p) for p in parts])))
+        rewarded = [part[~np.isnan(self.log.reward[part])] for part in parts]
+        series = [Line("the agent", _points(at, [self._earned(part) for part in rewarded]))]
+        if self.log.probabilities is not None:
+            control = [self._control(part) for part in rewarded]
+            series.append(Line("random choice", _points(at, control)))
         return lines(series, "mean reward over time", y_label="mean reward", **axis)
+
+    def _earned(self, part: Integers) -> tuple[float, float]:
+        """Return the mean reward of some decisions, and half its interval."""
+        return _mean_and_width(self.log.reward[part])
 
     def _control(self, part: Integers) -> tuple[float, float]:
         """Return the mean reward of uniform choice in some decisions, and half its interval."""
-        assert self.chances is not None
-        part = part[~np.isnan(self.reward[part])]
-        if part.size < 2:
-            return math.nan, math.nan
-        counts = (self.chances[part] > 0).sum(axis=1)
-        weight = 1 / counts / self.chances[part, self.arm[part]]
-        value = float(weight @ self.reward[part] / weight.sum())
-        terms = weight * (self.reward[part] - value) / weight.mean()
-        return value, NORMAL * float(terms.std(ddof=1)) / math.sqrt(part.size)
+        weight = 1 / self.log.offered[part].sum(axis=1) / self.log.propensity[part]
+        reward = self.log.reward[part]
+        value = float(weight @ reward / weight.sum()) if part.size else math.nan
+        return value, _mean_and_width(weight * (reward - value) / weight.mean())[1]
 
     def arms_chart(self) -> Chart | None:
         """Draw the share of every arm over time."""
-        parts = self.buckets(max(min(40, self.arm.size // 25), 2))
+        log, parts = self.log, self.buckets(max(min(40, len(self.log) // 25), 2))
         at, axis = self.axis(parts)
-        names = [_short(name) for name in self.arms[:SHOWN]]
-        rows = [[float(np.mean(self.arm[p] == a)) for a in range(len(names))] for p in parts]
-        if others := len(self.arms) - len(names):
+        frequent = np.argsort(-np.bincount(log.arm, minlength=len(log.arms)), kind="stable")[:SHOWN]
+        names = [_short(log.arms[arm]) for arm in frequent]
+        rows = [[float(np.mean(log.arm[part] == arm)) for arm in frequent] for part in parts]
+        if others := len(log.arms) - len(names):
             names.append(f"{others} others")
             rows = [[*row, max(1 - sum(row), 0.0)] for row in rows]
         return shares(names, at, rows, "share of each arm over time", **axis)
 
     def alpha_chart(self) -> Chart | None:
         """Draw how much is explored."""
-        parts = self.buckets(max(min(40, self.arm.size // 25), 2))
-        at, axis = self.axis(parts)
-        points = []
+        parts = self.buckets(max(min(40, len(self.log) // 25), 2))
+        (at, axis), points = self.axis(parts), []
+        alpha = self.table["alpha"].to_numpy(dtype=np.float64)
         for x, part in zip(at, parts, strict=True):
-            known = self.alpha[part][np.isfinite(self.alpha[part])]
+            known = alpha[part][np.isfinite(alpha[part])]
             if known.size:
                 low, middle, high = np.quantile(known, (0.25, 0.5, 0.75)).tolist()
                 points.append(Point(x, middle, low, high))
@@ -241,34 +177,30 @@ class Live:
 
     def calibration(self) -> Calibration | None:
         """Return blocks of rewards beside the belief; None if there are too few."""
-        rows = np.arange(self.arm.size)
-        mean, std = self.mean[rows, self.arm], self.std[rows, self.arm]
-        usable = self.ripe & ~np.isnan(self.reward) & np.isfinite(mean) & np.isfinite(std)
+        log = self.log
+        rows = np.arange(len(log))
+        mean, std = self.mean[rows, log.arm], self.std[rows, log.arm]
+        usable = self.judged & np.isfinite(mean) & np.isfinite(std)
         believed, seen, width = [], [], []
-        for a in range(len(self.arms)):
-            of_arm = np.flatnonzero(usable & (self.arm == a))
+        for arm in range(len(log.arms)):
+            of_arm = np.flatnonzero(usable & (log.arm == arm))
             for part in np.array_split(of_arm, max(of_arm.size // BLOCK, 1)):
                 if part.size < BLOCK:
                     continue
-                noise = float(self.reward[part].var(ddof=1)) / part.size
+                noise = float(log.reward[part].var(ddof=1)) / part.size
                 believed.append(float(mean[part].mean()))
-                seen.append(float(self.reward[part].mean()))
+                seen.append(float(log.reward[part].mean()))
                 # Beliefs at neighbouring decisions err together: their doubt does not average out.
                 width.append(NINETY * math.sqrt(noise + float((std[part] ** 2).mean())))
         if len(believed) < 5:
             return None
         return Calibration(np.array(believed), np.array(seen), np.array(width))
 
-    def delays(self) -> Floats:
-        """Return seconds from decisions to their rewards, of those that did not expire."""
-        found: Floats = (self.reward_time - self.when)[~np.isnan(self.reward_time) & ~self.expired]
-        return found
-
     def delay_chart(self) -> Chart | None:
         """Draw how late rewards come."""
-        delays, label = np.sort(np.maximum(self.delays(), 1e-3)), "rewards come, % of decisions"
+        delays, label = np.sort(np.maximum(self.delays, 1e-3)), "rewards come, % of decisions"
         points = [
-            Point(math.log10(delays[i]), 100 * (i + 1) / self.arm.size)
+            Point(math.log10(delays[i]), 100 * (i + 1) / len(self.log))
             for i in thinned(delays.size)
         ]
         return lines(
@@ -279,39 +211,34 @@ class Live:
 
     def reward_rows(self) -> list[tuple[str, str, str]]:
         """Return the table of rewards that came, expired, or are open."""
-        n = self.arm.size
-        came = ~np.isnan(self.reward) & ~self.expired
-        counts = {
-            "with a reward that came": int(came.sum()),
-            "expired, taken for a reward": int((self.expired & ~np.isnan(self.reward)).sum()),
-            "expired without one": int((self.expired & np.isnan(self.reward)).sum()),
-            "still open": int((np.isnan(self.reward) & ~self.expired).sum()),
+        rewarded, expired = self.table["reward"].notna(), self.table["expired"]
+        kinds = {
+            "with a reward that came": rewarded & ~expired,
+            "expired, taken for a reward": rewarded & expired,
+            "expired without one": ~rewarded & expired,
+            "still open": ~rewarded & ~expired,
         }
-        rows = [(what, f"{c:,}", f"{100 * c / n:.1f} %") for what, c in counts.items()]
-        delays = self.delays()
-        if delays.size:
-            middle, most = np.quantile(delays, (0.5, 0.95))
-            text = f"{_span(float(middle))}; 95 % within {_span(float(most))}"
+        rows = [(what, f"{x.sum():,}", f"{100 * x.mean():.1f} %") for what, x in kinds.items()]
+        if self.delays.size:
+            middle, most = np.quantile(self.delays, (0.5, 0.95)).tolist()
+            text = f"{_span(middle)}; 95 % within {_span(most)}"
             rows.append(("delay of a reward, median", text, ""))
         return rows
 
     def drift(self) -> Drift:
         """Return how the contexts of the last quarter differ from those of the first."""
-        n = self.arm.size // 4
-        if n < LEAST or all(context is None for context in self.contexts):
+        contexts = self.log.contexts
+        n = len(contexts) // 4
+        if n < LEAST or all(context is None for context in contexts):
             return Drift([], 0)
-        early, late = (_features(part) for part in (self.contexts[:n], self.contexts[-n:]))
+        early, late = (_features(part) for part in (contexts[:n], contexts[-n:]))
         found = []
         for name in {*early, *late}:
-            a, b = (side.get(name, np.zeros(0)) for side in (early, late))
-            a, b = np.append(a, np.zeros(n - a.size)), np.append(b, np.zeros(n - b.size))
-            spread = math.sqrt((a.var() + b.var()) / 2)
-            if spread > 0:
-                found.append(
-                    (name, float(a.mean()), float(b.mean()), (b.mean() - a.mean()) / spread)
-                )
-            elif a.mean() != b.mean():
-                found.append((name, float(a.mean()), float(b.mean()), math.inf))
+            a, b = (side.get(name, np.zeros(n)) for side in (early, late))
+            before, after, spread = a.mean(), b.mean(), math.sqrt((a.var() + b.var()) / 2)
+            if before != after:
+                moved = (after - before) / spread if spread > 0 else math.inf
+                found.append((name, float(before), float(after), float(moved)))
         found.sort(key=lambda line: -abs(line[3]))
         return Drift(found, n)
 

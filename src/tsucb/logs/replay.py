@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tsucb.compiler import Plain, compiled, held
+from tsucb.compiler import Stream, compiled, held
 from tsucb.logs.logged_data import LoggedData
 from tsucb.models.model import Model, training_due, update
 from tsucb.numeric.arrays import Floats, Integers
@@ -187,7 +187,7 @@ def play_life(
     """Replay one life; return how many events matched, and the indices of those kept."""
     kept, counts = np.empty(len(log.arm), dtype=np.int64), np.zeros(2, dtype=np.int64)
     floor = log.propensity.min()
-    streams: tuple[Any, Any] = Plain(rng), Plain(keep_rng)
+    streams: tuple[Any, Any] = Stream(rng), Stream(keep_rng)
     loop = go_through.py_func  # type: ignore[attr-defined]
     if runs_compiled(player.model, player.policy):
         loop, streams = go_through, (held(rng), held(keep_rng))

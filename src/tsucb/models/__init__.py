@@ -15,6 +15,7 @@ from tsucb.models.neural.ensembles import BootstrappedHeads, DeepEnsemble
 from tsucb.models.neural.last_layer import LastLayerLaplace, NeuralLinear
 from tsucb.models.neural.network import Training
 from tsucb.models.nig_linear import NIGLinear
+from tsucb.models.state import State, counts, sums
 
 __all__ = [
     "AdaptiveCurves",
@@ -35,9 +36,12 @@ __all__ = [
     "NIGLinear",
     "NeuralLinear",
     "PoissonArms",
+    "State",
     "Training",
     "belief",
+    "counts",
     "forget",
+    "sums",
     "training_due",
     "update",
 ]

@@ -13,9 +13,14 @@ the determinants. The curved belief decides once it is e⁵ times as likely, wit
 until it is less likely than the linear one. While the linear one decides, the other only adds to
 its sums.
 
+A belief of finitely many curves understates its error away from what it was played for, the more,
+the more rewards there are: its variance falls as 1/n, that of a regression whose curves grow in
+number falls as n^⅓/n. So the *radius* of all arms is widened by one factor, (c + n/m)^⅙, or by the
+ratio of both beliefs' noise while the linear one decides. That leaves TS-UCB's decisions alone.
+
 Every reward is also compared with the prediction of the belief that decides, by a test that raises
 a false alarm in at most one of 100 lives (`tsucb.models.change`). After an alarm what was known
-counts little.
+counts little. A small share of the decisions look again at arms that were left alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,12 +28,22 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from tsucb.checks import Natural, whole_number
+from tsucb.beliefs.belief import Belief
+from tsucb.checks import Natural, NotNegative, whole_number
 from tsucb.compiler import compiled, implements
 from tsucb.models.adaptive_linear import AdaptiveLinear, AdaptiveState, add_reward
-from tsucb.models.change import NONE, Change, NoticedChange, notice
-from tsucb.models.curves import ROWS, Curves, add_curves, keep_row
-from tsucb.models.empirical_bayes import SETTLED
+from tsucb.models.change import (
+    FAR,
+    LEFT,
+    NONE,
+    Change,
+    NoticedChange,
+    left_alone,
+    look_again,
+    notice,
+)
+from tsucb.models.curves import ROWS, Curves, keep_row, with_curves
+from tsucb.models.empirical_bayes import SETTLED, relative
 from tsucb.models.model import (
     Model,
     belief,
@@ -38,7 +53,7 @@ from tsucb.models.model import (
     training_due,
     update,
 )
-from tsucb.models.regressions import learn, widen
+from tsucb.models.regressions import learn, predict, widen
 from tsucb.models.state import Axes, State, array, fade_arm, nested
 from tsucb.numeric.arrays import Flags, Floats, Integers
 from tsucb.record import derived
@@ -46,14 +61,18 @@ from tsucb.record import derived
 CURVES = 64
 MOST_CURVES = 256
 MOST_CURVED_FEATURES = 500  # of a context: with more there are no curves
+LOOKS = 0.01  # share of decisions that look again at an arm that was left alone, at most
 EVIDENCE = 5.0  # logarithm of how much likelier the curved belief must be to decide
 PER_FEATURE = 0.05  # and more for each feature, as every learned relevance flatters the likelihood
 STEPS = 2  # that the variances of the curved belief take at a refresh
 FIRST_STEPS = 10  # and when its curves are made
+UNDERSTATED = 20.0  # cube of the factor by which a curved belief understates its variance
+UNDERSTATED_BY = 8.0  # rewards of an arm in which that cube grows by 1
 REPEATED = 3.0  # changes after which more are expected
 RATE = 3.0  # of forgetting, in noticed changes per reward
 LEAST_WEIGHT = 0.9  # of a reward for the next one, however often rewards change
-LEAST_SHARE = 0.5  # of all rewards that the curved belief must have seen to decide
+LEAST_SHARE = 0.4  # of all rewards that the curved belief must have seen to decide
+ALL_LEARNED = 1_000  # rewards that the curved belief learns; then half of them, until it decides
 
 
 def curve_count(name: str, value: float) -> int:
@@ -72,6 +91,7 @@ class CurvedState(State):
     curves: Curves = nested(Curves)
     change: Change = nested(Change)
     bends: Flags = array(dtype=bool)  # whether the curved belief decides
+    doubt: Floats = array(start=1.0, least=1.0)  # radius of a confidence interval, in deviations
 
     @property
     def pulls(self) -> Integers:
@@ -93,6 +113,9 @@ class AdaptiveCurves(Model):
         d, the length of a context; 0 for none. A constant need not be among them.
     curves
         The number of curves. With 0, or with more than 500 features, it stays linear.
+    looks
+        The share of decisions that look again at an arm that was left alone, to see whether it has
+        become better: at most this, and less where nothing changes for long. With 0 there are none.
 
     >>> import numpy as np
     >>> model = AdaptiveCurves(features=1)
@@ -107,6 +130,7 @@ class AdaptiveCurves(Model):
 
     features: Natural
     curves: Annotated[int, curve_count] = CURVES
+    looks: NotNegative = LOOKS
     linear: AdaptiveLinear = derived()
     curved: AdaptiveLinear = derived()
 
@@ -121,9 +145,8 @@ class AdaptiveCurves(Model):
     def start(self, arms: int, rng: np.random.Generator | None = None) -> CurvedState:
         """Return the state before any data."""
         linear, curved = self.linear.start(arms), self.curved.start(arms)
-        return CurvedState(
-            linear, curved, self.blank_curves(), Change.blank({"arm": arms}), np.zeros(1, bool)
-        )
+        change, bends = Change.blank({"arm": arms}), np.zeros(1, bool)
+        return CurvedState(linear, curved, self.blank_curves(), change, bends, np.ones(1))
 
     def blank_curves(self) -> Curves:
         """Return curves before any context, none where there are none."""
@@ -132,17 +155,15 @@ class AdaptiveCurves(Model):
 
     def extend(self, state: CurvedState, arms: int) -> CurvedState:
         """Return a state with further arms at the end, which start where the others are."""
-        return CurvedState(
-            self.linear.extend(state.linear, arms),
-            self.curved.extend(state.curved, arms),
-            state.curves.copy(),
-            state.change.joined(Change.blank({"arm": arms})),
-            state.bends.copy(),
+        return state.copy()._replace(
+            linear=self.linear.extend(state.linear, arms),
+            curved=self.curved.extend(state.curved, arms),
+            change=state.change.joined(Change.blank({"arm": arms})),
         )
 
     def widened(self, features: int) -> "AdaptiveCurves":
         """Return the model for contexts with more features."""
-        return AdaptiveCurves(features, self.curves)
+        return AdaptiveCurves(features, self.curves, self.looks)
 
     def widen(self, state: CurvedState, features: int, places: Any = None) -> CurvedState:
         """Return a state of the widened model: the further features were 0 in every context so far.
@@ -162,7 +183,7 @@ class AdaptiveCurves(Model):
             curved = self.curved_state(state.curved, wide, kept, columns)
         else:
             bends[:] = False
-        return CurvedState(linear, curved, curves, state.change.copy(), bends)
+        return CurvedState(linear, curved, curves, state.change.copy(), bends, state.doubt.copy())
 
     def curved_state(
         self, state: AdaptiveState, wide: "AdaptiveCurves", old: Integers, new: Integers
@@ -243,20 +264,14 @@ class AdaptiveCurves(Model):
     ) -> None:
         """Freeze the curves, and let the curved belief learn from these rows, in place."""
         state.curves.freeze(contexts[:ROWS])
-        self.learn_rows(state, contexts, arms, rewards)
-        self.curved.refresh(state.curved, FIRST_STEPS)
-
-    def learn_rows(
-        self, state: CurvedState, contexts: Floats, arms: Integers, rewards: Floats
-    ) -> None:
-        """Let the curved belief alone learn from rows, in place."""
         learn_many(self.curved, state.curved, state.curves.wide(contexts), arms, rewards)
+        self.curved.refresh(state.curved, FIRST_STEPS)
 
     def choose_belief(self, state: CurvedState) -> None:
         """Let the likelier of the two beliefs decide, in place."""
         share = state.curved.weights.sum() / max(state.linear.weights.sum(), 1.0)
         if not (state.curves.frozen[0] and state.curved.known[0] and share >= LEAST_SHARE):
-            state.bends[0] = False
+            state.bends[0], state.doubt[0] = False, 1.0
             return
         # On the rewards that the curved belief has seen; the linear one may have seen more.
         columns = np.append(np.arange(self.features + 1), self.curved.features + 1)
@@ -266,6 +281,11 @@ class AdaptiveCurves(Model):
         gain = log_evidence(self.curved, state.curved) - log_evidence(self.linear, linear)
         needed = EVIDENCE + PER_FEATURE * self.features
         state.bends[0] = gain > (0.0 if state.bends[0] else needed)
+        if state.bends[0]:
+            state.doubt[0] = (UNDERSTATED + state.curved.weights.mean() / UNDERSTATED_BY) ** (1 / 6)
+        else:
+            noise = [part.noise[0] * part.spread[0] for part in (state.linear, state.curved)]
+            state.doubt[0] = max(noise[0] / noise[1], 1.0)
 
     # --- merging ---
 
@@ -286,7 +306,7 @@ class AdaptiveCurves(Model):
             faded(state, each) for state, each in zip((first, second, base), factors, strict=True)
         )
         linear = self.linear.merged(one.linear, two.linear, old.linear)
-        result = CurvedState(linear, one.curved, one.curves, change, first.bends.copy())
+        result = one._replace(linear=linear, change=change)
         if base.curves.frozen[0]:
             curved = self.curved.merged(one.curved, two.curved, old.curved)
             result = result._replace(curved=curved)
@@ -315,7 +335,8 @@ class AdaptiveCurves(Model):
             one, two = two, one
         result = result._replace(curved=one.curved, curves=one.curves)
         pulls = result.linear.regressions.pulls.copy()
-        self.learn_rows(result, *two.curves.rows(begun))
+        contexts, arms, rewards = two.curves.rows(begun)
+        learn_many(self.curved, result.curved, result.curves.wide(contexts), arms, rewards)
         self.curved.refresh(result.curved, SETTLED)
         result.curved.regressions.pulls[:] = pulls
         return result
@@ -359,43 +380,84 @@ def log_evidence(model: AdaptiveLinear, state: AdaptiveState) -> float:
     return float(-0.5 * (own_part + shared))
 
 
+@compiled
+def policy_belief(model, state, found, arms, step):  # type: ignore[no-untyped-def]
+    """Return the belief as a policy gets it: with wider intervals, and a look if one is due."""
+    if state.doubt[0] != 1.0:
+        found = Belief(
+            found.law, found.mean, found.std, found.estimate, found.std * state.doubt[0],
+            found.pulls, found.information, found.step, found.dimension, found.prior_std,
+        )  # fmt: skip
+    look_again(state.change, model.looks, found, arms, step)
+    return found
+
+
 @implements(belief, AdaptiveCurves)
 def belief_of_curved(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     if state.bends[0]:
-        wide = np.empty(context.size + state.curves.phases.size)
-        add_curves(state.curves, context, wide)
-        return belief(model.curved, state.curved, wide, arms, step, rng)
-    return belief(model.linear, state.linear, context, arms, step, rng)
+        wide = with_curves(state.curves, context)
+        found = belief(model.curved, state.curved, wide, arms, step, rng)
+    else:
+        # A copy is an array of the same kind as `wide`, for which all of it is compiled already.
+        found = belief(model.linear, state.linear, context.copy(), arms, step, rng)
+    return policy_belief(model, state, found, arms, step)
 
 
 @implements(predicted_belief, AdaptiveCurves)
 def predicted_belief_of_curved(model, state, mean, std, arms, step, rng):  # type: ignore[no-untyped-def]
     if state.bends[0]:
-        return predicted_belief(model.curved, state.curved, mean, std, arms, step, rng)
-    return predicted_belief(model.linear, state.linear, mean, std, arms, step, rng)
+        found = predicted_belief(model.curved, state.curved, mean, std, arms, step, rng)
+    else:
+        found = predicted_belief(model.linear, state.linear, mean, std, arms, step, rng)
+    return policy_belief(model, state, found, arms, step)
 
 
 @implements(update, AdaptiveCurves)
 def update_curved(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     linear, curved, curves = state.linear, state.curved, state.curves
-    full, known = add_reward(linear, context, arm, reward), linear.known[0]
+    if left_alone(state.change, model.looks, arm, state.change.faded.size):
+        doubt_if_better(state, context, arm, reward)
+    full, known = add_reward(linear, context.copy(), arm, reward), linear.known[0]
     variance = linear.variance[arm]
     surprise, spread = learn(linear.regressions, arm, full[:-1], full[-1], variance)
-    if curves.frozen[0]:
-        wide = np.empty(context.size + curves.phases.size)
-        add_curves(curves, context, wide)
-        full = add_reward(curved, wide, arm, reward)
-        if state.bends[0]:
-            variance = curved.variance[arm]
-            surprise, spread = learn(curved.regressions, arm, full[:-1], full[-1], variance)
-        else:
-            curved.regressions.pulls[arm] += 1
+    if curves.frozen[0] and state.bends[0]:
+        full = add_reward(curved, with_curves(curves, context), arm, reward)
+        variance = curved.variance[arm]
+        surprise, spread = learn(curved.regressions, arm, full[:-1], full[-1], variance)
+    elif curves.frozen[0]:
+        curved.regressions.pulls[arm] += 1
+        if state.change.life[0] < ALL_LEARNED or curved.regressions.pulls[arm] % 2 == 0:
+            add_reward(curved, with_curves(curves, context), arm, reward)
     elif curves.phases.size > 0:
         keep_row(curves, context, arm, reward)
     if known:
         notice(state.change, arm, surprise / np.sqrt(spread + variance))
     if state.change.changes[0] >= REPEATED:
         fade_in_turn(state)
+
+
+@compiled
+def doubt_if_better(state, context, arm, reward):  # type: ignore[no-untyped-def]
+    """Let what was known of an arm count little if its reward is far above it, in place."""
+    one = np.array([arm])
+    if state.bends[0]:
+        z = deviation(state.curved, with_curves(state.curves, context), one, reward)
+    else:
+        z = deviation(state.linear, context.copy(), one, reward)
+    if z > FAR:
+        weight = LEFT / max(state.linear.moments[arm, 0, 0], LEFT)
+        state.change.faded[arm] = max(state.change.faded[arm] + np.log(weight), -1e9)
+        fade_arm(state.linear, arm, weight)
+        fade_arm(state.curved, arm, weight)
+        state.linear.due[0] = 0.0
+
+
+@compiled
+def deviation(state, context, one, reward):  # type: ignore[no-untyped-def]
+    """Return how far a reward is from its prediction, in standard deviations."""
+    full = relative(state.anchor, context, reward)
+    mean, std = predict(state.regressions, full[:-1], one)
+    return (full[-1] - mean[0]) / np.sqrt(std[0] * std[0] + state.variance[one[0]])
 
 
 @compiled
@@ -420,6 +482,6 @@ def training_due_curved(model, state):  # type: ignore[no-untyped-def]
 
 
 @implements(forget, AdaptiveCurves)
-def forget_curved(model, state, part, weight):  # type: ignore[no-untyped-def]
-    forget(model.linear, state.linear, part, weight)
-    forget(model.curved, state.curved, part, weight)
+def forget_curved(model, state, weight):  # type: ignore[no-untyped-def]
+    forget(model.linear, state.linear, weight)
+    forget(model.curved, state.curved, weight)

@@ -15,6 +15,17 @@ b̂ = V̂ Σₖ Wₖ gₖ, and arm k
 which is the exact marginal posterior of βₖ; an arm never tried has N(b̂, I + V̂) (Lindley and Smith
 1972). Its root is Lₖ⁻ᵀ R with I + Lₖ⁻¹ V̂ Lₖ⁻ᵀ = R Rᵀ, both factors upper triangular.
 
+The variances are estimates. The Fisher information of log τ² and log σ² is, but for the guess,
+
+    ½ Σₖ (       tr (I − Wₖ)²               tr Wₖ(I − Wₖ)            )
+         (       tr Wₖ(I − Wₖ)    nₖ − 2 tr (I − Wₖ) + tr (I − Wₖ)²  )                     (2)
+
+and small where they cannot be told apart, as with few rewards per arm. With uₖ the mean of βₖ − b,
+∂uₖ/∂ log(τ²/σ²) = Wₖuₖ: an error of the ratio moves the mean, so that V̂ becomes V̂ + Var uₖuₖᵀ.
+And an error of variance v in the logarithm of a variance makes a normal law Student's with 2/v
+degrees of freedom, about as wide as a normal one of e^v times the variance; v is that of
+log τ² in directions of which nothing is known, and that of log σ² in those that are well known.
+
 Two things protect from lock-in, that is from an arm that is not played any more because of what
 *other* arms taught about scale. Every arm has one vote, γₖ/(γₖ + 10), on the common variances,
 however often it was played: an arm "do nothing" that always pays 0 does not drive noise and prior
@@ -46,6 +57,7 @@ from tsucb.models.empirical_bayes import (
     NOISE,
     NOISE_WORTH,
     SLOPES,
+    WORTH,
     ArmRegressions,
     LinearLearned,
     Scales,
@@ -66,7 +78,7 @@ from tsucb.models.empirical_bayes import (
 from tsucb.models.model import belief, forget, predicted_belief, update
 from tsucb.models.random_effects import NORMAL, effects, relative_variance, shape_of
 from tsucb.models.regressions import (
-    Regressions,
+    Rows,
     evidence,
     learn,
     predict,
@@ -77,6 +89,7 @@ from tsucb.models.state import array, fade_arm, nested, sums
 from tsucb.numeric.arrays import Flags, Floats, Integers, largest_of
 from tsucb.numeric.stacks import gram, lower_roots, product, transposed
 
+MOST_DOUBT = 1.0  # variance of the logarithm of a variance that a posterior allows for
 VOTE = 10.0  # an arm with this many determined directions has half a vote
 ARM_NOISE_WORTH = 4.0  # observations that the common noise is worth for one arm's noise
 FIRM = 50.0  # rewards in which what the guess of the noise is worth falls by e
@@ -107,7 +120,7 @@ class AdaptiveState(LinearLearned):
     above: Floats = sums("arm", least=0.0)  # weight of the rewards above the lowest
     kind: Floats = array(least=0.0, most=2.0)  # of rewards, and m; see `random_effects`
     level: Floats = array()
-    regressions: Regressions = nested(Regressions)
+    regressions: Rows = nested(Rows)
 
     @property
     def pulls(self) -> Integers:
@@ -149,6 +162,26 @@ class Posteriors:
     def root(self) -> Floats:
         """The roots of the covariances, (n + 1, p, p), which the evidence does without."""
         return upper_roots(self.inverse, self.common_root)
+
+    def doubtful_roots(self, weights: Floats) -> Floats:
+        """Return the roots of covariances that include what is not known of the variances."""
+        free = self.scale.size - np.einsum("kii->k", self.own)  # tr(I − Wₖ)
+        square = 2.0 * free - self.scale.size + np.einsum("kij,kij->k", self.own, self.own)
+        prior = square.sum() + WORTH
+        both = (free - square).sum()
+        noise = weights.sum() + (square - 2.0 * free).sum() + NOISE_WORTH
+        covariance = (
+            2.0 / (prior * noise - both * both) * np.array([[noise, -both], [-both, prior]])
+        )
+        of_ratio = min(covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1], MOST_DOUBT)
+        moved = np.sqrt(of_ratio) * (self.mean - self.common)
+        root = np.broadcast_to(self.common_root, self.inverse.shape)
+        share = free / np.count_nonzero(self.scale)  # of coefficients that matter so far
+        parts = np.array([1.0 - share, share])
+        doubt = np.minimum(np.einsum("ik,ij,jk->k", parts, covariance, parts), MOST_DOUBT)
+        roots = upper_roots(self.inverse, np.concatenate((root, moved[:, :, None]), axis=2))
+        roots *= np.exp(0.5 * doubt)[:, None, None]
+        return roots
 
 
 class AdaptiveLinear(ArmRegressions):
@@ -334,7 +367,8 @@ class AdaptiveLinear(ArmRegressions):
         scale = found.scale[:, None]
         mean = returned(found.mean[:, :, None] * scale, scales, self.features)[:, :, 0]
         mean[:, 0] += scales.level
-        root = returned(found.root * scale, scales, self.features)
+        roots = found.doubtful_roots(state.weights[found.tried])
+        root = returned(roots * scale, scales, self.features)
         information = -2.0 * np.log(np.einsum("kii->ki", found.inverse)).sum(axis=1)
         arms, place = state.regressions, np.full(state.weights.size, -1)
         place[found.tried] = np.arange(
@@ -357,7 +391,7 @@ def discounted(state: AdaptiveState) -> AdaptiveState:
 def upper_roots(inverse: Floats, root: Floats) -> Floats:
     """Return the roots Lₖ⁻ᵀ R of (1), given Lₖ⁻¹ and V̂^½."""
     part = gram(transposed(product(inverse, root)))
-    part += np.eye(len(root))
+    part += np.eye(root.shape[-2])
     return product(transposed(inverse), lower_roots(part[:, ::-1, ::-1])[:, ::-1, ::-1])
 
 
@@ -480,12 +514,13 @@ def note_range(state, arm, y):  # type: ignore[no-untyped-def]
 
 
 @implements(forget, AdaptiveLinear)
-def forget_adaptive(model, state, part, weight):  # type: ignore[no-untyped-def]
-    """Let the sums of one arm fade; the prior stays, as it is learned from what remains.
+def forget_adaptive(model, state, weight):  # type: ignore[no-untyped-def]
+    """Let the sums of all arms fade; the prior stays, as it is learned from what remains.
 
-    Until the next refresh, where that is exact, the covariance is divided by the weight.
+    Until the next refresh, where that is exact, covariances are divided by the weight.
     """
-    fade_arm(state, part, weight)
-    state.regressions.information[part] *= weight
-    state.regressions.pulls[part] *= weight
-    widen(state.regressions, part, 1.0 / np.sqrt(weight))
+    for arm in range(state.regressions.pulls.size):
+        fade_arm(state, arm, weight)
+        state.regressions.information[arm] *= weight
+        state.regressions.pulls[arm] *= weight
+        widen(state.regressions, arm, 1.0 / np.sqrt(weight))

@@ -16,6 +16,11 @@ While nothing changes the capital has mean 1 at most, so it reaches 100 with pro
 most, over the whole life (Ville 1939). One gambler plays on the rewards of all arms, and one on
 those of each; K of them have 1/K each. What they win together is the evidence for a change.
 
+An arm that is not played gives no evidence. So a small share of the decisions *look again* at the
+arm that was left alone longest, fewer the longer nothing has changed: their number grows as √n. If
+the reward of an arm that was left alone is far above what was believed of it, what was known of the
+arm counts little, and the policy finds out whether it has become better.
+
 References: Shafer and Vovk (2019), "Game-theoretic foundations for probability and finance"; Shin,
 Ramdas and Rinaldo (2022), "E-detectors: a nonparametric framework for sequential change detection".
 """
@@ -26,7 +31,7 @@ import numpy as np
 
 from tsucb.compiler import compiled
 from tsucb.models.state import MOST_REWARDS, State, array
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.arrays import Floats, Integers, largest_of
 
 ALARM = 100.0  # capital: a false alarm in at most one of 100 lives
 FAST, SLOW = 0.1, 0.03  # weight of a reward in the recent mean
@@ -37,6 +42,13 @@ WARM = 100  # rewards before the first bet: the belief learns its prior
 SQUARE_WORTH = 10.0  # rewards that a variance of z of 1 is worth
 LIKELY = 2.0  # |z| that is expected even if it was not seen
 REMEMBERED = 16  # changes
+
+LOOKS_LATER = 45.0  # root of the rewards without a change, after which looks become fewer
+SOON = 0.75  # of the time until an arm's turn: no look at it before
+GOLDEN = 0.6180339887498949  # its multiples are spread evenly, modulo 1
+WIDE = 10.0  # standard deviation of an arm to look at, in distances from the best arm
+TAKEN = 0.75  # share of the looks that TS-UCB takes up
+FAR = 2.0  # standard deviations above what was believed of an arm that was left alone
 
 LEFT = 2.0  # rewards that what was known of an arm that changed is worth afterwards
 OTHERS = 0.3  # share of what was known of other arms
@@ -74,6 +86,7 @@ class Change(State):
     capital: Floats = array("arm", 2, least=0.0)
     common: Floats = array(2, least=0.0)  # capital of those who play on all arms
     alarm: Floats = array(start=NONE, least=ALL, most=MOST_REWARDS)  # what is to be forgotten
+    played: Floats = array("arm", least=0.0, most=MOST_REWARDS)  # `life` at an arm's last reward
     faded: Floats = array("arm", most=0.0)  # logarithm of the weight of each arm's first reward
     noticed: Floats = array(REMEMBERED, 3, least=GONE)  # step, arm and weight of the last changes
     changes: Floats = array(least=0.0, most=MOST_REWARDS)
@@ -87,7 +100,7 @@ class Change(State):
 
     def take_back(self) -> None:
         """Let all gamblers begin again, in place, with what was noticed as it is."""
-        kept = ("life", "faded", "noticed", "changes")
+        kept = ("life", "played", "faded", "noticed", "changes")
         blank = type(self).blank({"arm": self.faded.size})
         for name in self._fields:
             if name not in kept:
@@ -138,13 +151,48 @@ class Change(State):
             if change not in before:
                 result.note(change)
         result.faded[:] = np.minimum(self.faded, other.faded)
+        result.played[:] = np.maximum(self.played, other.played)
         return result
+
+
+@compiled
+def left_alone(change, looks, arm, arms):  # type: ignore[no-untyped-def]
+    """Return whether one of several arms was played so long ago that it is time to look again."""
+    if change.life[0] <= WARM or arms < 2:
+        return False
+    age, share = change.life[0] - change.played[arm], share_of_looks(change, looks)
+    return age * share >= SOON * (arms - 1)
+
+
+@compiled
+def share_of_looks(change, looks):  # type: ignore[no-untyped-def]
+    """Return the share of decisions that look again, at most `looks`."""
+    return looks * min(1.0, LOOKS_LATER / np.sqrt(change.rewards[0] + 1.0))
+
+
+@compiled
+def look_again(change, looks, belief, arms, step):  # type: ignore[no-untyped-def]
+    """Widen the belief about the arm that was left alone longest, in place, if a look is due.
+
+    Whether it is due depends on the step alone, so decisions in a batch do not all look.
+    """
+    if (step * GOLDEN) % 1.0 * TAKEN >= share_of_looks(change, looks):
+        return
+    oldest = 0
+    for a in range(arms.size):
+        if change.played[arms[a]] < change.played[arms[oldest]]:
+            oldest = a
+    if left_alone(change, looks, arms[oldest], arms.size):
+        away = WIDE * (largest_of(belief.mean) - belief.mean[oldest])
+        belief.std[oldest] = max(belief.std[oldest], away)
+        belief.radius[oldest] = max(belief.radius[oldest], away)
 
 
 @compiled
 def notice(change, arm, z):  # type: ignore[no-untyped-def]
     """Bet on a reward of an arm, z from what was believed, and raise an alarm, in place."""
     change.life[0] += 1.0
+    change.played[arm] = change.life[0]
     if change.life[0] <= WARM:
         return
     change.rewards[0] += 1.0

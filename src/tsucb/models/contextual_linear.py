@@ -8,7 +8,8 @@ from tsucb.checks import Count, Positive
 from tsucb.compiler import implements
 from tsucb.models.gaussian_prior import GaussianPrior
 from tsucb.models.model import belief, forget, predicted_belief, update
-from tsucb.models.regressions import Regressions, evidence, learn, observe_prior, predict
+from tsucb.models.regressions import Regressions, evidence, learn, predict
+from tsucb.models.spectral import fade
 from tsucb.numeric.arrays import Floats
 from tsucb.record import derived
 
@@ -70,5 +71,6 @@ def update_contextual_linear(model, state, context, arm, reward):  # type: ignor
 
 
 @implements(forget, ContextualLinear)
-def forget_contextual_linear(model, state, part, weight):  # type: ignore[no-untyped-def]
-    observe_prior(state, part, weight, model.prior_root, model.prior_mean)
+def forget_contextual_linear(model, state, weight):  # type: ignore[no-untyped-def]
+    for arm in range(state.pulls.size):
+        fade(state, arm, weight)

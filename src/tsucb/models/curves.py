@@ -106,6 +106,14 @@ def keep_row(curves, context, arm, reward):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def with_curves(curves, context):  # type: ignore[no-untyped-def]
+    """Return a context with its curves behind it."""
+    out = np.empty(context.size + curves.phases.size)
+    add_curves(curves, context, out)
+    return out
+
+
+@compiled
 def add_curves(curves, context, out):  # type: ignore[no-untyped-def]
     """Write a context, and its curves behind it."""
     d, count = context.size, curves.phases.size

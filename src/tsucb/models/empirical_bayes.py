@@ -53,7 +53,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from tsucb.checks import LARGEST, flushed
+from tsucb.checks import LARGEST, flush_tiny
 from tsucb.compiler import compiled, implements
 from tsucb.models.model import Model, training_due
 from tsucb.models.regressions import set_spread
@@ -126,7 +126,7 @@ class Learned(State):
         """Raise ValueError also for sums of products that no data has."""
         super().check(rewards)
         check_products("moments", self.moments[:, :, : self.moments.shape[1]])
-        if (flushed(self.anchor) != self.anchor).any():
+        if (flush_tiny(self.anchor) != self.anchor).any():
             raise ValueError("anchor must not be closer to 0 than the smallest feature is")
 
 

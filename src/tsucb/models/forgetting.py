@@ -9,48 +9,22 @@ Reference: Kulhavý and Zarrop (1993), "On a general concept of forgetting".
 """
 
 import functools
-from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import numpy as np
 
 from tsucb.checks import between
 from tsucb.compiler import implements, offers
-from tsucb.models.change import NoticedChange
+from tsucb.models.gaussian_prior import GaussianPrior
 from tsucb.models.model import Model, belief, forget, training_due, update
-from tsucb.models.state import State, array, nested
 from tsucb.models.structure import leaves, refilled
-from tsucb.numeric.arrays import Flags, Floats, Integers
-
-
-class ForgettingState(State):
-    """The state of the model that forgets, and how many parts it has.
-
-    One part per arm, or a single one where the arms share their parameters: then `parts` has one
-    entry.
-    """
-
-    inner: Any = nested(State)
-    parts: Flags = array("arm", dtype=bool)
-
-    @property
-    def pulls(self) -> Floats:
-        """How often each arm was played, the earlier the less."""
-        pulls: Floats = self.inner.pulls
-        return pulls
-
-
-class SharedForgettingState(ForgettingState):
-    """The same where the arms share their parameters."""
-
-    parts: Flags = array(dtype=bool)
 
 
 class Forgetting(Model):
     """Any model, with every reward making all earlier ones count γ times as much.
 
-    All arms forget at every reward, so a reward costs as much as K arms take to forget: d³ each in
-    `ContextualLinear` and `NIGLinear`, less in the models that learn their prior from sums.
+    All arms forget at every reward, exactly. In `ContextualLinear` and `NIGLinear` that takes O(d)
+    an arm, and O(d³) for the arm that was played; see `tsucb.models.spectral`.
 
     Parameters
     ----------
@@ -79,51 +53,28 @@ class Forgetting(Model):
                 "forget, such as NIGLinear"
             )
 
-    def start(self, arms: int, rng: np.random.Generator | None = None) -> ForgettingState:
+    def start(self, arms: int, rng: np.random.Generator | None = None) -> Any:
         """Return the state before any data."""
-        return self.around(self.model.start(arms, rng))
+        return self.fadable(self.model.start(arms, rng))
 
-    def extend(self, state: ForgettingState, arms: int) -> ForgettingState:
+    def extend(self, state: Any, arms: int) -> Any:
         """Return a state with further arms at the end, which have nothing to forget yet."""
-        return self.around(self.model.extend(state.inner, arms))
+        return self.fadable(self.model.extend(state, arms))
 
-    def around(self, inner: Any) -> ForgettingState:
-        """Return the state around one of the model."""
-        if self.shares_parameters:
-            return SharedForgettingState(fadable(inner), np.zeros(1, dtype=bool))
-        return ForgettingState(fadable(inner), np.zeros(inner.pulls.size, dtype=bool))
+    def fadable(self, state: Any) -> Any:
+        """Return a state of the model whose counts can fade, and its posteriors at little cost."""
+        if isinstance(self.model, GaussianPrior):
+            state = self.model.fading(state)
+        arrays = (x.astype(np.float64) if x.dtype == np.int64 else x for x in leaves(state))
+        return refilled(state, arrays)
 
     def widened(self, features: Any) -> "Forgetting":
         """Return the model for contexts with more features, which forgets alike."""
         return Forgetting(self.model.widened(features), self.gamma)
 
-    def widen(self, state: ForgettingState, features: Any, places: Any = None) -> ForgettingState:
+    def widen(self, state: Any, features: Any, places: Any = None) -> Any:
         """Return a state of the widened model."""
-        return self.around(self.model.widen(state.inner, features, places))
-
-    def trainer(self, states: Sequence[ForgettingState]) -> Callable[[], None]:
-        """Return the model's trainer of the states within."""
-        trainer: Callable[[], None] = self.model.trainer([state.inner for state in states])
-        return trainer
-
-    def release(self, state: ForgettingState, arms: Integers) -> None:
-        """Let some arms of the model go."""
-        self.model.release(state.inner, arms)
-
-    def check_state(self, state: ForgettingState, rewards: int) -> None:
-        """Raise ValueError also for what the model within cannot have learned."""
-        super().check_state(state, rewards)
-        self.model.check_state(state.inner, rewards)
-
-    def changes(self, state: ForgettingState) -> list[NoticedChange]:
-        """Return the changes that the model has noticed."""
-        found: list[NoticedChange] = self.model.changes(state.inner)
-        return found
-
-    def coefficients(self, state: ForgettingState, arm: int) -> tuple[Floats, Floats]:
-        """Return the model's coefficients."""
-        mean, std = self.model.coefficients(state.inner, arm)
-        return mean, std
+        return self.fadable(self.model.widen(state, features, places))
 
 
 def _as_the_model(name: str) -> Any:
@@ -132,8 +83,8 @@ def _as_the_model(name: str) -> Any:
 
 
 for name in (
-    "initial_pulls", "shares_parameters", "largest", "trains", "context_shape", "widened_rows",
-    "parameter_names", "check_rewards",
+    "changes", "check_rewards", "check_state", "coefficients", "context_shape", "initial_pulls",
+    "largest", "parameter_names", "release", "trainer", "trains", "widened_rows",
 ):  # fmt: skip
     setattr(Forgetting, name, _as_the_model(name))
 
@@ -144,29 +95,22 @@ def can_forget(model: type) -> bool:
 
 
 def without_forgetting(model: Any) -> Any:
-    """The model that forgets, or the model itself if it does not."""
+    """Return the model that forgets, or the model itself if it does not."""
     return model.model if isinstance(model, Forgetting) else model
-
-
-def fadable(state: Any) -> Any:
-    """The state, with counts of pulls that can fade."""
-    parts = (x.astype(np.float64) if x.dtype == np.int64 else x for x in leaves(state))
-    return refilled(state, parts)
 
 
 @implements(belief, Forgetting)
 def belief_of_forgetting(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
-    return belief(model.model, state.inner, context, arms, step, rng)
+    return belief(model.model, state, context, arms, step, rng)
 
 
 @implements(update, Forgetting)
 def update_forgetting(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     if model.gamma < 1.0:
-        for part in range(state.parts.size):
-            forget(model.model, state.inner, part, model.gamma)
-    update(model.model, state.inner, context, arm, reward)
+        forget(model.model, state, model.gamma)
+    update(model.model, state, context, arm, reward)
 
 
 @implements(training_due, Forgetting)
 def training_due_forgetting(model, state):  # type: ignore[no-untyped-def]
-    return training_due(model.model, state.inner)
+    return training_due(model.model, state)

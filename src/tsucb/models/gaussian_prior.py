@@ -6,7 +6,8 @@ import numpy as np
 
 from tsucb.checks import LARGEST, SMALLEST, within
 from tsucb.models.model import Model
-from tsucb.models.regressions import predict_many, triangular
+from tsucb.models.regressions import Regressions, predict_many, triangular
+from tsucb.models.spectral import Spectral
 from tsucb.numeric.arrays import Floats, Integers
 
 
@@ -48,6 +49,14 @@ class GaussianPrior(Model):
         """Give all regressions the prior, in place."""
         regressions = getattr(state, "regressions", state)
         regressions.set_posteriors(self.prior_mean, triangular(self.prior_root))
+
+    def fading(self, state: Any) -> Any:
+        """Return a state whose regressions, if they have no data yet, are those that fade."""
+        if isinstance(state, Regressions):
+            return Spectral.of(state)
+        if isinstance(getattr(state, "regressions", None), Regressions):
+            return state._replace(regressions=Spectral.of(state.regressions))
+        return state
 
     def predictions(self, state: Any, contexts: Floats, arms: Integers) -> tuple[Floats, Floats]:
         """Return the moments of the arms' rewards at many contexts."""

@@ -36,7 +36,7 @@ from tsucb.checks import Count, Natural, Switch
 from tsucb.compiler import compiled, implements
 from tsucb.models.model import Model, belief, update
 from tsucb.models.state import MOST_REWARDS, State, array, counts
-from tsucb.numeric.arrays import Floats, Integers, taken
+from tsucb.numeric.arrays import Floats, Integers, take
 
 MEAN, PRECISION = range(2)  # places in the last axis of `HashedState.columns`
 COLUMN, VALUE = range(2)  # and of `HashedState.anchors`
@@ -237,7 +237,7 @@ def belief_of_hashed(model, state, context, arms, step, rng):  # type: ignore[no
                 std[a] += x * x / (prior + columns[i, arms[a], PRECISION])
     for a in range(n):
         std[a] = np.sqrt(noise * std[a])
-    pulls, information = taken(state.pulls, arms), taken(state.information, arms)
+    pulls, information = take(state.pulls, arms), take(state.information, arms)
     return Belief(Gaussian(), mean, std, mean, std, pulls, information, step, columns.shape[0], 1.0)
 
 

@@ -72,7 +72,7 @@ from tsucb.models.empirical_bayes import (
 from tsucb.models.model import belief, forget, training_due, update
 from tsucb.models.regressions import Shared, learn
 from tsucb.models.state import Places, array, counts, nested, sums
-from tsucb.numeric.arrays import Floats, Integers, filled, taken
+from tsucb.numeric.arrays import Floats, Integers, full, take
 from tsucb.numeric.stacks import gram, product, transposed
 
 # Blocks of shared coefficients, with a variance each: those of the context's features, of the
@@ -175,7 +175,6 @@ class HybridLinear(LearnedPrior):
     """
 
     state = HybridState
-    shares_parameters = True
     merges = True
     largest = 1e20  # squares of products of two features are finite
 
@@ -492,7 +491,7 @@ def belief_of_hybrid(model, state, context, arms, step, rng):  # type: ignore[no
         mean[a] = np.rint(expected / grain) * grain + anchor[0]
         std[a] = np.rint(np.sqrt(shared + variance) / grain) * grain
         alone[a] = np.sqrt(variance)
-    pulls, information = taken(state.pulls, arms), filled(n, state.theta.information[0])
+    pulls, information = take(state.pulls, arms), full(n, state.theta.information[0])
     law = HybridGaussian(factor, alone)
     return Belief(law, mean, std, mean, std, pulls, information, step, size, 1.0)
 
@@ -531,7 +530,7 @@ def refresh_due(model, state):  # type: ignore[no-untyped-def]
 
 
 @implements(forget, HybridLinear)
-def forget_hybrid(model, state, part, weight):  # type: ignore[no-untyped-def]
+def forget_hybrid(model, state, weight):  # type: ignore[no-untyped-def]
     """Let all sums fade; the prior stays, as it is learned from what remains.
 
     Until the next refresh, where that is exact, covariances are divided by what is left.

@@ -13,7 +13,7 @@ from tsucb.checks import Finite, Positive, Switch
 from tsucb.compiler import compiled, implements
 from tsucb.models.model import Model, belief, update
 from tsucb.models.state import State, counts, sums
-from tsucb.numeric.arrays import Floats, Integers, taken
+from tsucb.numeric.arrays import Floats, Integers, take
 
 FADED = 1e-200  # pulls that are forgotten
 
@@ -151,7 +151,7 @@ def belief_of_bernoulli(model, state, context, arms, step, rng):  # type: ignore
     n = arms.size
     alpha, beta, mean, std = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     estimate, radius, information = np.empty(n), np.empty(n), np.empty(n)
-    pulls = taken(state.pulls, arms)
+    pulls = take(state.pulls, arms)
     prior = model.alpha + model.beta
     for a in range(n):
         alpha[a] = model.alpha + state.rewards[arms[a]]
@@ -173,7 +173,7 @@ def belief_of_poisson(model, state, context, arms, step, rng):  # type: ignore[n
     n = arms.size
     shape, rate, mean, std = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     estimate, radius, information = np.empty(n), np.empty(n), np.empty(n)
-    pulls = taken(state.pulls, arms)
+    pulls = take(state.pulls, arms)
     for a in range(n):
         total = state.rewards[arms[a]]
         shape[a] = model.shape + total
@@ -193,7 +193,7 @@ def belief_of_gaussian(model, state, context, arms, step, rng):  # type: ignore[
     n = arms.size
     mean, std, estimate, radius = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     information = np.empty(n)
-    pulls = taken(state.pulls, arms)
+    pulls = take(state.pulls, arms)
     # The prior weighs as much as (σ / prior_std)² pulls that all paid prior_mean.
     weight = (model.noise / model.prior_std) ** 2
     for a in range(n):

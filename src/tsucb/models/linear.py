@@ -12,7 +12,7 @@ from tsucb.models.gaussian_prior import GaussianPrior
 from tsucb.models.model import belief, forget, update
 from tsucb.models.regressions import Shared, learn, observe_prior
 from tsucb.models.state import State, counts, nested
-from tsucb.numeric.arrays import Floats, Integers, filled, taken
+from tsucb.numeric.arrays import Floats, Integers, full, take
 from tsucb.record import derived
 
 
@@ -55,7 +55,6 @@ class Linear(GaussianPrior):
     """
 
     state = LinearState
-    shares_parameters = True
 
     features: Count
     noise: Positive = 1.0
@@ -87,7 +86,7 @@ def belief_of_linear(model, state, context, arms, step, rng):  # type: ignore[no
         for j in range(d):
             std[a] += row[j] * row[j]
         std[a] = np.sqrt(std[a])
-    information, pulls = filled(n, state.theta.information[0]), taken(state.pulls, arms)
+    information, pulls = full(n, state.theta.information[0]), take(state.pulls, arms)
     return Belief(
         JointGaussian(factor), mean, std, mean, std, pulls, information, step, d, model.prior_std
     )
@@ -100,7 +99,7 @@ def update_linear(model, state, context, arm, reward):  # type: ignore[no-untype
 
 
 @implements(forget, Linear)
-def forget_linear(model, state, part, weight):  # type: ignore[no-untyped-def]
+def forget_linear(model, state, weight):  # type: ignore[no-untyped-def]
     observe_prior(state.theta, 0, weight, model.prior_root, model.prior_mean)
     for a in range(state.pulls.size):
         state.pulls[a] *= weight

@@ -12,8 +12,9 @@ In effect the click is taken for a normal reward: the one of variance r and valu
 this step, that leads to the same mean and variance of η. So, as for linear rewards, everything seen
 is in sums Σ z zᵀ/r and Σ z y/r, z = (1, x − first context), which know nothing of the prior; and
 the prior can be changed later. Whenever there are half as many rewards again, b, τ₀², τ² and the vⱼ
-are learned anew from these sums (by the EM algorithm for the first three, with a guess that is
-worth a few arms).
+are learned again from these sums (by the EM algorithm for the first three, with a guess that is
+worth a few arms). Without features an arm's clicks and pulls say all, and its posterior is computed
+from them, by quadrature.
 
 References: Opper (1998), "A Bayesian approach to on-line learning" (assumed density filtering);
 Spiegelhalter and Lauritzen (1990), "Sequential updating of conditional probabilities" (for logits);
@@ -43,7 +44,7 @@ from tsucb.models.empirical_bayes import (
     survey,
 )
 from tsucb.models.model import belief, forget, update
-from tsucb.models.regressions import Regressions, evidence, learn, predict, widen
+from tsucb.models.regressions import Rows, evidence, learn, predict, widen
 from tsucb.models.state import array, fade_arm, nested, sums
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.logistic import after_click, most_likely_after_click
@@ -60,6 +61,7 @@ LEAST_CLICKS = 3.0  # and as many rewards without a click: before, every arm lea
 FIRST, MORE = 8, 0.5  # rewards until the prior is learned first; then with 1.5 times as many
 MOST_LEVEL, MOST_VARIANCE = 1e3, 1e6  # of log-odds
 STEPS = 3  # of the EM algorithm, each time
+NODES = np.linspace(-8.0, 8.0, 161)  # of the quadrature, in standard deviations
 
 
 def click_rate(name: str, value: float) -> float:
@@ -80,7 +82,7 @@ class LogisticState(Learned):
     totals: Floats = sums("coefficient")  # Σ z
     squares: Floats = sums("coefficient", least=0.0)  # Σ z²
     clicks: Floats = sums("arm", least=0.0)  # Σ rewards
-    regressions: Regressions = nested(Regressions)
+    regressions: Rows = nested(Rows)
 
     @property
     def pulls(self) -> Integers:
@@ -183,7 +185,11 @@ class LogisticArms(ArmRegressions):
     def solve(self, state: LogisticState, scales: Scales) -> Posteriors:
         """Return the posteriors that follow from sums and prior."""
         p = self.features + 1
-        levels = state.levels + 1.0 / (state.clicks.sum() + 0.5)  # what is not known of b
+        # What is not known of b adds to what arms differ by.
+        tried = max(int(np.count_nonzero(state.pulls)), 1)
+        levels = state.levels * (1.0 + 1.0 / tried) + 1.0 / (state.clicks.sum() + 0.5)
+        if not self.features:
+            return solve_without_features(state, levels[0])
         scale = np.sqrt(np.append(levels, np.full(p - 1, state.slopes)) * state.active)
         # Normal rewards in the place of rare clicks say too much: n rewards of rate p tell of the
         # log-odds no more than n p (1 − p).
@@ -222,6 +228,26 @@ class LogisticArms(ArmRegressions):
         if not ((rewards >= 0) & (rewards <= 1)).all():
             raise ValueError("a click is 1 and none is 0, or a reward between; rescale the rewards")
         return rewards
+
+
+def solve_without_features(state: LogisticState, levels: float) -> Posteriors:
+    """Return the posteriors of the log-odds, which need clicks and pulls alone, by quadrature."""
+    from scipy.special import digamma, polygamma
+
+    yes, no = state.clicks, np.maximum(state.pulls - state.clicks, 0.0)
+    # Nodes around the normal approximation: by Jeffreys' prior, the odds are those of a beta law.
+    precision = (state.pulls > 0) / (polygamma(1, yes + 0.5) + polygamma(1, no + 0.5))
+    total = precision + 1.0 / levels
+    centre = precision * (digamma(yes + 0.5) - digamma(no + 0.5)) + state.level / levels
+    nodes = (centre / total)[:, None] + NODES / np.sqrt(total)[:, None]
+    density = -(yes[:, None] * np.logaddexp(0.0, -nodes) + no[:, None] * np.logaddexp(0.0, nodes))
+    density -= (nodes - state.level) ** 2 / (2.0 * levels)
+    chance = np.exp(density - density.max(axis=1, keepdims=True))
+    chance /= chance.sum(axis=1, keepdims=True)
+    mean = (chance * nodes).sum(axis=1, keepdims=True)
+    std = np.sqrt((chance * (nodes - mean) ** 2).sum(axis=1))
+    scale = math.sqrt(levels)
+    return Posteriors(np.array([scale]), mean / scale, std[:, None, None] / scale)
 
 
 def pooled(state: LogisticState) -> float:
@@ -270,21 +296,22 @@ def update_logistic(model, state, context, arm, reward):  # type: ignore[no-unty
 
 
 @implements(forget, LogisticArms)
-def forget_logistic(model, state, part, weight):  # type: ignore[no-untyped-def]
-    """Let the sums of one arm fade; the prior stays, as it is learned from what remains.
+def forget_logistic(model, state, weight):  # type: ignore[no-untyped-def]
+    """Let the sums of all arms fade; the prior stays, as it is learned from what remains.
 
-    Until it is learned again, where that is exact, the covariance is divided by the weight.
+    Until it is learned again, where that is exact, covariances are divided by the weight.
     """
-    arms, seen = state.regressions, state.totals[0]
-    if arms.pulls[part] == 0.0:
-        return
-    # Mean and variance of the features stay, and count for fewer contexts.
-    kept = weight * arms.pulls[part]
-    left = max(seen - arms.pulls[part] + kept, kept) / seen
-    fade_arm(state, part, weight)
-    for i in range(state.totals.size):
-        state.totals[i] *= left
-        state.squares[i] *= left
-    arms.information[part] *= weight
-    arms.pulls[part] *= weight
-    widen(arms, part, 1.0 / np.sqrt(weight))
+    arms = state.regressions
+    for k in range(arms.pulls.size):
+        if arms.pulls[k] == 0.0:
+            continue
+        # Mean and variance of the features stay, and count for fewer contexts.
+        seen, kept = state.totals[0], weight * arms.pulls[k]
+        left = max(seen - arms.pulls[k] + kept, kept) / seen
+        fade_arm(state, k, weight)
+        for i in range(state.totals.size):
+            state.totals[i] *= left
+            state.squares[i] *= left
+        arms.information[k] *= weight
+        arms.pulls[k] *= weight
+        widen(arms, k, 1.0 / np.sqrt(weight))

@@ -13,7 +13,7 @@ do more:
 | `Model.prior(state, rng)` | put the prior into a blank state | if it is not zeros |
 | `Model.sizes()`, `Model.context_shape(arms)` | sizes of the axes, shape of a context | if others |
 | `Model.settle(state)` | compute what follows from the sums | if anything does |
-| `forget(model, state, part, weight)` | move towards the prior | unless its state is all sums |
+| `forget(model, state, weight)` | move towards the prior | unless its state is all sums |
 | `predicted_belief(model, …)`, `Model.predictions` | the same for many contexts | for batches |
 | `training_due(model, state)`, `Model.trainer` | train between steps | for networks |
 | `Model.widened`, `Model.places` | take further features | for an agent's dictionaries |
@@ -26,9 +26,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief
-from tsucb.checks import LARGEST, flushed, whole_number, within
+from tsucb.checks import LARGEST, flush_tiny, whole_number, within
 from tsucb.compiler import compiled, generic, hook, implements, run
-from tsucb.models.change import NoticedChange
 from tsucb.models.state import Places, State, fade_arm
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.record import Record
@@ -62,15 +61,13 @@ def update(model: Any, state: Any, context: Any, arm: int, reward: float) -> Non
 
 
 @hook
-def forget(model: Any, state: Any, part: int, weight: float) -> None:
-    """Move one part of the state towards the prior, in place: earlier rewards count `weight`.
-
-    A part is an arm, or the whole state of a model whose arms share their parameters.
-    """
+def forget(model: Any, state: Any, weight: float) -> None:
+    """Move the state towards the prior, in place: earlier rewards count `weight` times as much."""
 
 
-def forget_sums(model, state, part, weight):  # type: ignore[no-untyped-def]
-    fade_arm(state, part, weight)
+def forget_sums(model, state, weight):  # type: ignore[no-untyped-def]
+    for arm in range(state.pulls.size):
+        fade_arm(state, arm, weight)
 
 
 @generic
@@ -87,9 +84,6 @@ class Model(Record):
 
     # How often every arm is pulled before the policy decides, for models that need it.
     initial_pulls: ClassVar[int] = 0
-
-    # Whether the arms share all parameters, so that the state has a single part to forget.
-    shares_parameters: ClassVar[bool] = False
 
     # Whether what two states have learned adds up, so that agents can be merged.
     merges: ClassVar[bool] = False
@@ -109,7 +103,7 @@ class Model(Record):
         if "state" in vars(cls) and cls.state.is_all_sums():
             implements(forget, cls)(forget_sums)
 
-    # --- what a model may say of itself ---
+    # --- what a model may say of itself, at most twelve methods ---
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of the axes of its state, but for the arms."""
@@ -152,10 +146,6 @@ class Model(Record):
         """Return mean and standard deviation of every parameter of an arm."""
         mean, std = state.coefficients(arm)
         return mean, std
-
-    def changes(self, state: Any) -> list[NoticedChange]:
-        """Return the last changes that were noticed, the oldest first; none by default."""
-        return []
 
     def parameter_names(self, features: Sequence[str]) -> Sequence[str]:
         """Return the names of an arm's parameters, given those of the features."""
@@ -337,7 +327,7 @@ class Model(Record):
                 f"the context has shape {array.shape}, but {type(self).__name__} expects {expected}"
             )
         check_finite(array, self.largest)
-        return np.ascontiguousarray(flushed(array))
+        return np.ascontiguousarray(flush_tiny(array))
 
 
 def check_finite(context: Floats, largest: float = LARGEST) -> None:

@@ -10,7 +10,8 @@ from tsucb.checks import Count, Positive
 from tsucb.compiler import implements
 from tsucb.models.gaussian_prior import GaussianPrior
 from tsucb.models.model import belief, forget, predicted_belief, update
-from tsucb.models.regressions import Regressions, evidence, learn, observe_prior, predict
+from tsucb.models.regressions import Regressions, evidence, learn, predict
+from tsucb.models.spectral import fade
 from tsucb.models.state import State, array, nested
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.bursts import burst, gamma
@@ -131,6 +132,7 @@ def update_nig_linear(model, state, context, arm, reward):  # type: ignore[no-un
 
 
 @implements(forget, NIGLinear)
-def forget_nig_linear(model, state, part, weight):  # type: ignore[no-untyped-def]
-    distance = observe_prior(state.regressions, part, weight, model.prior_root, model.prior_mean)
-    state.scale[part] += (1.0 - weight) * (model.scale - state.scale[part]) + 0.5 * distance
+def forget_nig_linear(model, state, weight):  # type: ignore[no-untyped-def]
+    for arm in range(state.scale.size):
+        distance = fade(state.regressions, arm, weight)
+        state.scale[arm] += (1.0 - weight) * (model.scale - state.scale[arm]) + 0.5 * distance

@@ -39,7 +39,7 @@ from tsucb.compiler.vectors import (
     put_sixteen,
 )
 from tsucb.models.state import Places, Sizes, State, array, counts
-from tsucb.numeric.arrays import Floats, Integers, inner, taken, weighted_rows
+from tsucb.numeric.arrays import Floats, Integers, inner, take, weighted_rows
 from tsucb.numeric.carlson import FEW, MOST_SHORT, absorb, set_factors
 
 # Up to 40 features, with 10 and with 60 arms, lanes were the faster at predicting and rows, from 20
@@ -67,7 +67,7 @@ class Regressions(State):
 
     def widened(self, sizes: Sizes, places: Places) -> Self:
         """Return regressions of more features with the same pulls; the model settles the rest."""
-        kind: Any = type(self) if isinstance(self, Shared) else Regressions
+        kind: Any = Regressions if isinstance(self, Lanes) else type(self)
         wide: Self = kind.blank({"arm": self.pulls.size, **sizes})
         return wide._replace(pulls=self.pulls.copy())
 
@@ -165,11 +165,6 @@ def natural(state: Regressions, arm: Any) -> tuple[Floats, Floats]:
     return precision, precision @ mean
 
 
-def laid_out(lanes: bool, mean: Any, root: Any) -> tuple[Any, Any]:
-    """Return means (K, d) and roots (K, d, d), of NumPy or JAX, as `Lanes` or `Rows` have them."""
-    return (mean.T, root.transpose(1, 2, 0)) if lanes else (mean, root)
-
-
 @hook
 def predict(state: Any, context: Floats, arms: Integers) -> tuple[Floats, Floats]:
     """The given arms' expected rewards at the context, and their standard deviations."""
@@ -262,23 +257,9 @@ def learn(
     """Absorb one observation; return the surprise y − xᵀmean and the spread xᵀΣx before it."""
 
 
-@hook
-def widen(regressions: Any, part: int, factor: float) -> None:
-    """Multiply one arm's root by a factor."""
-
-
-@hook
-def set_spread(regressions: Any, arm: int, feature: int, std: float) -> None:
+@compiled
+def set_spread(regressions, arm, feature, std):  # type: ignore[no-untyped-def]
     """Give a coefficient about which nothing is known its standard deviation."""
-
-
-@implements(set_spread, Lanes)
-def set_spread_lanes(regressions, arm, feature, std):  # type: ignore[no-untyped-def]
-    regressions.root[feature, feature, arm] = std
-
-
-@implements(set_spread, Rows)
-def set_spread_rows(regressions, arm, feature, std):  # type: ignore[no-untyped-def]
     regressions.root[arm, feature, feature] = std
 
 
@@ -420,7 +401,7 @@ def evidence(state, arms):  # type: ignore[no-untyped-def]
     """Pulls and information of the given arms; the state's own arrays where it is all of them."""
     if everyone(arms, state.pulls.size):
         return state.pulls, state.information
-    return taken(state.pulls, arms), taken(state.information, arms)
+    return take(state.pulls, arms), take(state.information, arms)
 
 
 @compiled
@@ -491,20 +472,13 @@ def long_transposed_product(root, begin, values, rows, v):  # type: ignore[no-un
             add_thirty_two(v, j, weights, 0, some, some.size, root, begin + j, features)
 
 
-@implements(widen, Lanes)
-def widen_lanes(regressions, part, factor):  # type: ignore[no-untyped-def]
-    root = regressions.root
-    for i in range(root.shape[0]):
-        for j in range(i, root.shape[1]):
-            root[i, j, part] *= factor
-
-
-@implements(widen, Rows)
-def widen_rows(regressions, part, factor):  # type: ignore[no-untyped-def]
+@compiled
+def widen(regressions, arm, factor):  # type: ignore[no-untyped-def]
+    """Multiply one arm's root by a factor."""
     root = regressions.root
     for i in range(root.shape[1]):
         for j in range(i, root.shape[2]):
-            root[part, i, j] *= factor
+            root[arm, i, j] *= factor
 
 
 @compiled
@@ -512,24 +486,19 @@ def observe_prior(regressions, part, weight, prior_root, prior_mean):  # type: i
     """N(μ, SSᵀ) ← N(μ, SSᵀ)^γ · prior^(1−γ): widen S to S/√γ, then observe the prior.
 
     The prior's precision is Σᵢ rᵢrᵢᵀ with rᵢ the rows of its root's inverse, so its power 1−γ is
-    worth d observations rᵢᵀβ = rᵢᵀμ₀ of variance 1/(1−γ). Returns how surprising they were, in
-    their standard deviations, squared and summed.
+    worth d observations rᵢᵀβ = rᵢᵀμ₀ of variance 1/(1−γ).
     """
     pulls, features = regressions.pulls[part] * weight, prior_mean.size
     widen(regressions, part, 1.0 / np.sqrt(weight))
     regressions.information[part] += features * np.log(weight)
     variance = 1.0 / (1.0 - weight)
-    distance = 0.0
     row = np.empty(features)
     for i in range(features):
         inverse_row(prior_root, i, row)
-        target = inner(row, prior_mean)
-        surprise, spread = learn(regressions, part, row, target, variance)
-        distance += surprise * surprise / (spread + variance)
+        learn(regressions, part, row, inner(row, prior_mean), variance)
     # Rounding must not turn an arm that is back at its prior into one that knows less.
     regressions.information[part] = max(0.0, regressions.information[part])
     regressions.pulls[part] = pulls
-    return distance
 
 
 @compiled

@@ -155,14 +155,6 @@ class State(Record):
         """Return mean and standard deviation of an arm's parameters; none by default."""
         return np.zeros(0), np.zeros(0)
 
-    def fade(self, weight: float) -> None:
-        """Let all that was seen count `weight` times as much, in place."""
-        for field, value in zip(self._declared.values(), self, strict=True):
-            if isinstance(value, State):
-                value.fade(weight)
-            elif field.fades:
-                value *= weight
-
     @classmethod
     def is_all_sums(cls) -> bool:
         """Return whether all of the state are sums by arm, so that `fade_arm` forgets all of it."""

@@ -35,7 +35,7 @@ def copy_to(target, source):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def taken(values, places):  # type: ignore[no-untyped-def]
+def take(values, places):  # type: ignore[no-untyped-def]
     """Return values[places]."""
     out = np.empty(places.size, values.dtype)
     for i in range(places.size):
@@ -44,7 +44,7 @@ def taken(values, places):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def rows_taken(values, places):  # type: ignore[no-untyped-def]
+def take_rows(values, places):  # type: ignore[no-untyped-def]
     """Return values[places] of a matrix."""
     out = np.empty((places.size, values.shape[1]))
     for i in range(places.size):
@@ -54,7 +54,7 @@ def rows_taken(values, places):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def filled(size, value):  # type: ignore[no-untyped-def]
+def full(size, value):  # type: ignore[no-untyped-def]
     """Return np.full(size, value)."""
     out = np.empty(size)
     for i in range(size):

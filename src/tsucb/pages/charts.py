@@ -175,7 +175,8 @@ def shares(
         shapes.append(Shape("area", number % COLOURS, frame.through(way) + "Z"))
         below = above
     percent = frame.upwards(lambda value: f"{100 * value:.0f} %")
-    return Chart(what, shapes, frame.across(text), percent, x_label, "", list(names))
+    labels = x_label, "share of decisions"
+    return Chart(what, shapes, frame.across(text), percent, *labels, list(names))
 
 
 def dots(points: Sequence[Point], what: str, x_label: str, y_label: str) -> Chart | None:
@@ -184,14 +185,16 @@ def dots(points: Sequence[Point], what: str, x_label: str, y_label: str) -> Char
         return None
     low = min(min(p.x, p.y) for p in points)
     high = max(max(p.x, p.y) for p in points)
-    frame = Frame(low, high, low, high)
+    frame = Frame(low, high, low, high, margin=0.0)
     shapes = [*grid(frame), Shape("rule", 0, frame.through([(low, low), (high, high)]))]
     for p in points:
         colour = 0 if p.low <= p.x <= p.high else 1
         shapes.append(Shape("whisker", colour, frame.through([(p.x, p.low), (p.x, p.high)])))
         shapes.append(Shape("dot", colour, f"M{frame.at(p.x, p.y)}h0"))
     legend = ["the interval holds what was believed", "it does not"]
-    return Chart(what, shapes, frame.across(), frame.upwards(), x_label, y_label, legend)
+    # Both axes are alike, so the round numbers of one are those of the other.
+    across = [Tick(100 - tick.place, tick.text) for tick in frame.upwards()]
+    return Chart(what, shapes, across, frame.upwards(), x_label, y_label, legend)
 
 
 def spark(values: Sequence[float]) -> str:

@@ -1,17 +1,29 @@
-"""How figures look: one colour and one line style per policy, the same in every figure."""
+"""Figures that matplotlib draws: how they look, and as files in light and dark."""
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from tsucb.extras import require
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.statistics import NORMAL
 
 if TYPE_CHECKING:
+    import matplotlib.figure
     from matplotlib.axes import Axes
 
+# Paper, ink and lines, matched by the style sheet of the report.
+PALETTES = {
+    "light": ("#ffffff", "#1c2126", "#c9ced4"),
+    "dark": ("#15181c", "#e4e7ea", "#454c54"),
+}
 # The palette of Okabe and Ito, which colour-blind readers can tell apart; the line styles carry
 # the same distinction into print.
 _STYLES: dict[str, tuple[str, str]] = {
@@ -38,41 +50,179 @@ _SPARE = [
 ]
 
 
-def line_styles(policies: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Matplotlib's `color` and `linestyle` for each policy name.
+class Figure(NamedTuple):
+    """A picture of the report: file name without ending, heading, caption, and how to draw it.
 
-    >>> line_styles(["TS"])
-    {'TS': {'color': '#000000', 'linestyle': '-'}}
+    `draw(narrow)` returns a matplotlib Figure; narrow ones are for the width of a phone.
     """
-    styles, spare = {}, 0
-    for policy in policies:
-        if policy in _STYLES:
-            color, line = _STYLES[policy]
-        else:
-            color, line = _SPARE[spare % len(_SPARE)]
-            spare += 1
-        styles[policy] = {"color": color, "linestyle": line}
-    return styles
+
+    name: str
+    title: str
+    caption: str
+    draw: Callable[[bool], matplotlib.figure.Figure]
 
 
-def style(policy: str) -> dict[str, Any]:
-    """Label, colour and dashes of a policy, the same in every figure; black becomes ink."""
+def picture(figure: Figure, palette: str, narrow: bool, ending: str) -> bytes:
+    """Return a figure as a file, the same bytes every time."""
+    sink, metadata = io.BytesIO(), {"Date": None} if ending == "svg" else None
+    with theme(palette):
+        figure.draw(narrow).savefig(sink, format=ending, dpi=160, metadata=metadata)
+    return sink.getvalue()
+
+
+def drawings(figure: Figure) -> dict[tuple[str, bool], bytes]:
+    """Return a figure in light and dark, narrow and wide."""
+    return {
+        (palette, narrow): picture(figure, palette, narrow, "svg")
+        for narrow in (True, False)
+        for palette in ("dark", "light")
+    }
+
+
+@contextmanager
+def theme(name: str) -> Iterator[None]:
+    """Draw everything inside in the light or the dark palette."""
     require("plots", "matplotlib")
     import matplotlib
 
-    chosen: dict[str, Any] = {"label": policy, **line_styles([policy])[policy]}
-    if chosen["color"] == "#000000":
-        chosen["color"] = matplotlib.rcParams["text.color"]
-    return chosen
+    paper, ink, line = PALETTES[name]
+    settings: Any = {
+        **dict.fromkeys(("figure.facecolor", "savefig.facecolor", "axes.facecolor"), paper),
+        **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), ink),
+        **dict.fromkeys(("axes.edgecolor", "grid.color"), line),
+        **dict.fromkeys(("axes.labelsize", "font.size"), 9),
+        **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 8),
+        "axes.grid": True,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.titlesize": 10,
+        "axes.titlelocation": "left",
+        "axes.titleweight": "bold",
+        "grid.linewidth": 0.5,
+        "grid.alpha": 0.6,
+        "legend.frameon": False,
+        "lines.linewidth": 1.5,
+        "font.family": "DejaVu Sans",  # comes with matplotlib: the same picture everywhere
+        "svg.hashsalt": "tsucb",  # the same file every time
+        "svg.fonttype": "path",
+    }
+    with matplotlib.rc_context(settings):
+        yield
+
+
+def percent_colours(percent: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Colours (…, 4) of percentages of a baseline: blue below 100, white at it, red above.
+
+    The scale is logarithmic, so that half and twice the regret are equally far from white, and
+    ends at 40 % and 250 %. Both sides grow darker with the distance: in grey, darkness is distance,
+    and the number, bold above 100, says which side.
+    """
+    require("plots", "matplotlib")
+    import matplotlib
+
+    scaled = np.log(np.asarray(percent) / 100) / np.log(2.5)
+    return np.asarray(matplotlib.colormaps["RdBu_r"](np.clip(0.5 + scaled / 2, 0.02, 0.98)))
+
+
+def readable_on(colour: ArrayLike) -> str:
+    """Black or white, whichever stands out more from the colour (relative luminance of WCAG).
+
+    >>> readable_on((1.0, 1.0, 1.0)), readable_on((0.0, 0.1, 0.4))
+    ('black', 'white')
+    """
+    channels = np.asarray(colour)[:3]
+    linear = np.where(channels <= 0.03928, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return "black" if linear @ (0.2126, 0.7152, 0.0722) > 0.179 else "white"
+
+
+def heat_map(
+    axes: Axes,
+    percent: NDArray[np.float64],
+    rows: Sequence[object],
+    columns: Sequence[object],
+    title: str,
+) -> None:
+    """A grid of percentages of a baseline, coloured by `percent_colours`, a number in each cell."""
+    colours = percent_colours(np.where(np.isnan(percent), 100, percent))
+    axes.imshow(colours[..., :3], aspect="auto")
+    for i, j in np.ndindex(percent.shape):
+        value = percent[i, j]
+        text = "–" if np.isnan(value) else f"{value:.0f}" if value >= 999.5 else f"{value:.1f}"
+        weight = "bold" if value > 100 else "normal"
+        look: Any = {"color": readable_on(colours[i, j]), "fontweight": weight, "fontsize": 9}
+        axes.text(j, i, text, ha="center", va="center", **look)
+    axes.set_xticks(range(len(columns)), [str(c) for c in columns])
+    axes.set_yticks(range(len(rows)), [str(r) for r in rows])
+    axes.tick_params(length=0)
+    axes.grid(False)
+    axes.spines[:].set_visible(False)
+    axes.set_title(title)
+
+
+def colour_key(axes: Axes) -> None:
+    """The scale of the heat maps."""
+    ticks = [40, 60, 80, 100, 125, 160, 250]
+    values = np.geomspace(40, 250, 256)
+    axes.imshow(percent_colours(values)[None, :, :3], aspect="auto", extent=(0, 1, 0, 1))
+    places = np.log(np.array(ticks) / 40) / np.log(250 / 40)
+    labels = [f"≤ {ticks[0]}", *map(str, ticks[1:-1]), f"≥ {ticks[-1]}"]
+    axes.set_xticks(places, labels)
+    axes.set_yticks([])
+    axes.grid(False)
+    axes.spines[:].set_visible(False)
+
+
+def new_figure(width: float, height: float) -> matplotlib.figure.Figure:
+    """An empty figure, in inches, that lays itself out; needs no screen and no global state."""
+    require("plots", "matplotlib")
+    from matplotlib.figure import Figure as Empty
+
+    return Empty(figsize=(width, height), layout="constrained")
+
+
+def panel_for_each(
+    names: Sequence[object], columns: int, narrow: bool, height: float
+) -> tuple[matplotlib.figure.Figure, list[Axes]]:
+    """A figure with so many panels side by side, one for each name; what is left over is hidden."""
+    columns = min(len(names), columns)
+    lines = -(-len(names) // columns)
+    figure = new_figure(4.2 if narrow else 10.5, height * lines + 0.6)
+    axes = list(figure.subplots(lines, columns, squeeze=False).ravel())
+    for unused in axes[len(names) :]:
+        unused.set_axis_off()
+    return figure, axes[: len(names)]
+
+
+def legend_above(figure: matplotlib.figure.Figure, axes: Axes, narrow: bool) -> None:
+    """The legend of one panel, which holds for all, above the figure."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3 if narrow else 6)
+
+
+def style(policy: str, number: int = 0) -> dict[str, Any]:
+    """Return matplotlib's label, color and linestyle of a policy, the same in every figure.
+
+    `number` tells policies apart that have no style of their own. Black becomes the theme's ink.
+
+    >>> style("Greedy")
+    {'label': 'Greedy', 'color': '#009E73', 'linestyle': '-'}
+    """
+    require("plots", "matplotlib")
+    import matplotlib
+
+    colour, line = _STYLES.get(policy, _SPARE[number % len(_SPARE)])
+    if colour == "#000000":
+        colour = matplotlib.rcParams["text.color"]
+    return {"label": policy, "color": colour, "linestyle": line}
 
 
 def regret_curves(
     steps: Integers | Floats,
     curves: Mapping[str, Floats],
-    ax: "Axes | None" = None,
+    ax: Axes | None = None,
     *,
     labels: bool = True,
-) -> "Axes":
+) -> Axes:
     """Mean cumulative regret from step 0 on, one line per policy, with a 95 % band for the mean.
 
     Parameters
@@ -87,13 +237,11 @@ def regret_curves(
         import matplotlib.pyplot as plt
 
         ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")[1]
-    steps = np.append(0, steps)
-    spare = line_styles(curves)
+    steps, unknown = np.append(0, steps), count()
     for position, (policy, values) in enumerate(curves.items()):
         regret = np.pad(values, ((0, 0), (1, 0)))
-        mean, look = regret.mean(axis=0), style(policy)
-        if policy not in _STYLES:
-            look |= spare[policy]  # policies without a style of their own are still told apart
+        mean = regret.mean(axis=0)
+        look = style(policy, 0 if policy in _STYLES else next(unknown))
         ax.plot(steps, mean, zorder=3 - 0.01 * position, **look)  # the first named on top
         if len(regret) > 1:
             width = NORMAL * regret.std(axis=0, ddof=1) / np.sqrt(len(regret))

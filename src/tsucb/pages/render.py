@@ -6,6 +6,7 @@ and dark.
 
 from __future__ import annotations
 
+import base64
 import functools
 import math
 import time
@@ -38,6 +39,11 @@ def utc(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     return f"{time.strftime(form, time.gmtime(seconds))} UTC"
 
 
+def svg_data(svg: bytes) -> str:
+    """Return a picture as the address that holds it."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
+
+
 @functools.cache
 def environment() -> jinja2.Environment:
     """Return the environment of all templates."""
@@ -50,7 +56,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"number": number, "utc": utc}
+    made.filters |= {"number": number, "utc": utc, "svg_data": svg_data}
     made.globals["asset"] = asset
     return made
 

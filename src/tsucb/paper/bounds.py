@@ -47,7 +47,6 @@ class RidgeLinear(Model):
     """
 
     state = RidgeState
-    shares_parameters = True
 
     posterior: Linear
     ridge: Linear = derived()

@@ -15,32 +15,20 @@ import pandas as pd
 
 from tsucb.environments import ContextualLinearBandit
 from tsucb.numeric.arrays import Floats
-from tsucb.pages.drawing import colour_key, heat_map, new_figure
-from tsucb.pages.page import Figure
-from tsucb.paper.experiments.claims import (
-    Check,
-    Claim,
-    Finding,
-    both,
-    check_claims,
-    is_above,
-    is_below,
-    is_near,
-)
-from tsucb.paper.experiments.experiment import Cell, cell_seed, check_names
+from tsucb.pages.figures import Figure, colour_key, heat_map, new_figure
+from tsucb.paper.experiments.claims import Check, Finding, both
+from tsucb.paper.experiments.experiment import Cell, check_names
 from tsucb.paper.experiments.percentages import (
     Percentages,
     count_below,
     counting,
     exceeds_by,
     interval,
-    is_lower,
     lower_in,
     mean_is_above,
     mean_is_near,
-    relative_regret,
 )
-from tsucb.paper.experiments.regret import TS, RegretExperiment, simulated_rows
+from tsucb.paper.experiments.regret import GREEDY, HUNDRED, ONE, TS, UCB, RegretExperiment
 from tsucb.policies import OFUL
 from tsucb.policies.names import samples_of
 
@@ -51,10 +39,9 @@ if TYPE_CHECKING:
 ARMS = (3, 5, 10, 20, 60)
 NOISES = (0.05, 0.1, 0.5, 1.0, 2.0)
 INSTANCES = tuple((arms, noise) for arms in ARMS for noise in NOISES)
-ONE, HUNDRED, GREEDY, UCB, IDS = "TS-UCB(1)", "TS-UCB(100)", "Greedy", "UCB", "IDS"
 POLICIES = (TS, ONE, HUNDRED, GREEDY, UCB, "IDS(1000)")
 FEATURES = 10
-GRID = "IDS-grid"  # IDS as the authors searched it
+IDS, GRID = "IDS", "IDS-grid"  # of any number of samples; IDS as the authors searched it
 ALL_CELLS = "all 25 cells"
 NEAR = 1.0  # percentage points within which a figure of the paper comes out
 HALF, MANY = 60, 5  # "almost halves regret in many instances": at most 60 % in 5 cells
@@ -96,6 +83,7 @@ class Figure1(RegretExperiment):
     name: ClassVar[str] = "figure1"
     title: ClassVar[str] = "Figure 1: synthetic contextual bandits"
     axes: ClassVar[tuple[str, ...]] = ("arms", "noise")
+    columns: ClassVar[int] = len(NOISES)
     ucb: ClassVar[Any] = OFUL(delta=1e-4, norm_bound=1.0)
     scales: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {"runs": 12, "policies": (*POLICIES[:-1], "IDS(100)")},
@@ -120,13 +108,9 @@ class Figure1(RegretExperiment):
     def cells(self) -> Sequence[Cell]:
         return self.instances
 
-    def run(self, cell: Cell, policy: str, runs: range) -> pd.DataFrame:
+    def environment(self, cell: Cell) -> ContextualLinearBandit:
         variance = 1 / FEATURES if self.prior == "code" else 1.0
-        bandit = ContextualLinearBandit(int(cell[0]), FEATURES, float(cell[1]), variance)
-        seed = cell_seed(self.seed, *cell)
-        return simulated_rows(
-            bandit, bandit.model(), self.policy(policy), runs, horizon=self.horizon, seed=seed
-        )
+        return ContextualLinearBandit(int(cell[0]), FEATURES, float(cell[1]), variance)
 
     def steps(self, cell: Cell) -> int:
         return self.horizon
@@ -134,11 +118,6 @@ class Figure1(RegretExperiment):
     def seconds(self, cell: Cell, policy: str) -> float:
         """Return the seconds of one run on one core: a time per step, per arm and per sample."""
         return 1e-6 * self.horizon * (1.5 + int(cell[0]) * (0.02 + 0.0018 * samples_of(policy)))
-
-    def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
-        table = relative_regret(rows, ["arms", "noise"])
-        table.insert(0, "experiment", self.name)
-        return table
 
     def notes(self) -> list[str]:
         notes = super().notes()
@@ -155,19 +134,19 @@ class Figure1(RegretExperiment):
             )
         return notes
 
-    def figures(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Figure]:
-        percentages = self.percentage_figure(
+    def captions(self) -> tuple[str, str]:
+        return (
             f"Mean over {self.runs} runs, each paired with the run of TS in the same world. Below "
             "100 (blue) a policy loses less than TS, above (red, bold) more.",
-            lambda narrow: draw_heat_maps(summary, self.rivals, narrow),
-        )
-        curves = self.curve_figure(
-            rows,
             "Mean cumulative regret as a percentage of the total regret of TS; lines that leave a "
             "frame lose more than twice as much. K arms, noise σ.",
-            columns=len(NOISES),
         )
-        return [*percentages, curves] if percentages else []
+
+    def draw(self, summary: pd.DataFrame, narrow: bool) -> matplotlib.figure.Figure:
+        return draw_heat_maps(summary, self.rivals, narrow)
+
+    def figures(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Figure]:
+        return super().figures(rows, summary) if self.rivals else []
 
     def curves(self, rows: pd.DataFrame, cell: Cell) -> dict[str, Floats]:
         found = super().curves(rows, cell)
@@ -180,22 +159,29 @@ class Figure1(RegretExperiment):
         panel.set_ylim(0, 200)
         panel.set_xticks([0, self.horizon // 2], ["0", f"{self.horizon // 2:,}"])
 
-    def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
+    @property
+    def plain_names(self) -> dict[str, str]:
+        """The policies by their names in the checks."""
+        return {plain_name(policy): policy for policy in self.policies}
+
+    def checks(self) -> list[Check[Percentages]]:
         """Return every sentence of Section 4.1.1, which are about all 25 cells, in its order."""
-        names = {plain_name(policy): policy for policy in self.policies}
-
-        def doubt(check: Check[Percentages]) -> str:
-            for kind in (IDS, GRID):
-                if check.exact and kind in check.needs and names[kind] != f"{kind}(1000)":
-                    return f"with {names[kind]}"
-            return ""
-
         checks = [*CHECKS]
-        if GRID in names:
+        if GRID in self.plain_names:
             checks += excess_checks(GRID, "IDS as the authors searched it")
-        evidence = Percentages(rows.assign(policy=rows.policy.map(plain_name)), self.axes)
-        have = {*names, *([ALL_CELLS] if len(self.instances) == len(INSTANCES) else [])}
-        return check_claims(checks, evidence, have, also=(TS, ALL_CELLS), doubt=doubt)
+        return [check._replace(needs=(ALL_CELLS, *check.needs)) for check in checks]
+
+    def measured(self) -> set[str]:
+        return {*self.plain_names, *[ALL_CELLS] * (len(self.instances) == len(INSTANCES))}
+
+    def doubt(self, check: Check[Percentages]) -> str:
+        for kind in {IDS, GRID} & {*check.needs} if check.exact else ():
+            if self.plain_names[kind] != f"{kind}(1000)":
+                return f"with {self.plain_names[kind]}"
+        return ""
+
+    def evidence(self, rows: pd.DataFrame) -> Percentages:
+        return super().evidence(rows.assign(policy=rows.policy.map(plain_name)))
 
 
 def draw_heat_maps(
@@ -242,8 +228,7 @@ def below_everywhere(
         mean, count = values.mean(axis=1), count_below(values, bound)
         arms, noise = p.cells[int(mean.argmax())]
         below, most = int((mean < 100).sum()), f"{mean.max():.1f} % (K = {arms}, σ = {noise:g})"
-        everywhere = is_above(len(INSTANCES), count.low, count.high)
-        return f"{below} of 25 cells; highest {most}", everywhere
+        return f"{below} of 25 cells; highest {most}", count.is_above(len(INSTANCES))
 
     rule = f"{policy} below {bound:g} % in all 25 cells"
     return Check(statement, paper, rule, (policy,), find)
@@ -260,30 +245,28 @@ def improves_with_noise(p: Percentages) -> Finding:
     means = [p.interval(HUNDRED, noise=noise).mean for noise in noises]
     change = interval(p.of(HUNDRED, noise=noises[-1]) - p.of(HUNDRED, noise=noises[0]))
     falls = " → ".join(f"{mean:.0f}" for mean in means)
-    return f"{falls} % for σ = {' → '.join(f'{s:g}' for s in noises)}", is_lower(change)
+    return f"{falls} % for σ = {' → '.join(f'{s:g}' for s in noises)}", change.is_below(0)
 
 
 def single_sample_suffices(p: Percentages) -> Finding:
     one, hundred = 100 - p.of(ONE), 100 - p.of(HUNDRED)
     surplus = interval(one - hundred / 2)
     text = f"{100 * one.mean() / hundred.mean():.0f} % of the gain over TS"
-    return text, is_above(0, surplus.low, surplus.high)
+    return text, surplus.is_above(0)
 
 
 def on_both_sides(policy: str, p: Percentages) -> Finding:
     values = p.of(policy)
     mean, below = values.mean(axis=1), count_below(values, 100)
-    some_below = is_above(1, below.low, below.high)
-    some_above = is_below(len(INSTANCES) - 1, below.low, below.high)
-    return f"from {mean.min():.0f} to {mean.max():.0f} %", both(some_below, some_above)
+    verdict = both(below.is_above(1), below.is_below(len(INSTANCES) - 1))
+    return f"from {mean.min():.0f} to {mean.max():.0f} %", verdict
 
 
 def greedy_with_few_arms(p: Percentages) -> Finding:
     greedy, ours = p.interval(GREEDY, arms=3), p.interval(HUNDRED, arms=3)
     apart = interval(p.difference(GREEDY, HUNDRED, arms=3))
-    similar = is_near(0, SIMILAR, apart.low, apart.high)
     text = f"K = 3: {greedy.mean:.0f} %, {HUNDRED} {ours.mean:.0f} %"
-    return text, both(is_below(100, greedy.low, greedy.high), similar)
+    return text, both(greedy.is_below(100), apart.is_near(0, SIMILAR))
 
 
 def often_better_than_ids(p: Percentages) -> Finding:
@@ -291,8 +274,7 @@ def often_better_than_ids(p: Percentages) -> Finding:
     count = count_below(apart, 0)
     ours, theirs = (p.interval(name).mean for name in (HUNDRED, IDS))
     text = f"{ours:.1f} against {theirs:.1f} %; better in {count} cells"
-    as_well = is_lower(interval(apart))
-    return text, both(as_well, is_above(OFTEN, count.low, count.high))
+    return text, both(interval(apart).is_below(0), count.is_above(OFTEN))
 
 
 def excess_checks(kind: str, words: str) -> list[Check[Percentages]]:

@@ -14,14 +14,12 @@ import numpy as np
 import pandas as pd
 
 from tsucb.models import BootstrappedHeads, DeepEnsemble, LastLayerLaplace, NeuralLinear, Training
-from tsucb.pages.drawing import legend_above, panel_for_each
-from tsucb.pages.figures import style
-from tsucb.pages.page import Figure
+from tsucb.pages.figures import legend_above, panel_for_each, style
 from tsucb.paper.experiments.claims import Check, Claim, Finding, check_claims
 from tsucb.paper.experiments.experiment import Cell, check_names
 from tsucb.paper.experiments.percentages import relative_regret
 from tsucb.paper.experiments.regret import TS, RegretExperiment, name_axes
-from tsucb.paper.table2 import RUNS, WHEEL, Table2, present
+from tsucb.paper.table2 import RUNS, WHEEL, Table2, draw_interval, finish_panel, present
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -89,9 +87,9 @@ class Posteriors(Table2):
     def seconds(self, cell: Cell, policy: str) -> float:
         return super().seconds(cell, policy) * (MEMBERS if cell[1] == ENSEMBLE else 1)
 
-    def model(self, cell: Cell, features: int) -> Any:
+    def model(self, cell: Cell, environment: Any) -> Any:
         training = Training(memory=self.steps(cell), batches=self.batches)
-        return POSTERIORS[str(cell[1])](features, training=training)
+        return POSTERIORS[str(cell[1])](environment.context_shape[0], training=training)
 
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
         return relative_regret(rows, list(self.axes))
@@ -111,13 +109,15 @@ class Posteriors(Table2):
             )
         return notes
 
-    def figures(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Figure]:
-        percentages = self.percentage_figure(
+    def captions(self) -> tuple[str, str]:
+        return (
             f"Mean over {self.runs} runs, each paired with the run of TS on the same rows and with "
             "the same posterior, with its 95 % interval.",
-            lambda narrow: draw_percentages(summary, self, narrow),
+            super().captions()[1],
         )
-        return [*percentages, self.curve_figure(rows)]
+
+    def draw(self, summary: pd.DataFrame, narrow: bool) -> matplotlib.figure.Figure:
+        return draw_percentages(summary, self, narrow)
 
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
         groups = {name: [name] for name in POSTERIORS} | {"every posterior": list(POSTERIORS)}
@@ -162,14 +162,10 @@ def draw_percentages(
         for row in here.itertuples():
             offset = (rivals.index(row.policy) - (len(rivals) - 1) / 2) / (len(rivals) + 1)
             place = experiment.posteriors.index(row.posterior) + offset
-            panel.plot([row.ci95_low, row.ci95_high], [place] * 2, color=style(row.policy)["color"])
-            panel.plot(row.percent_of_ts, place, **dot(row.policy))
-        panel.axvline(100, linewidth=0.8, linestyle=":", color=style(TS)["color"])
-        panel.set_yticks(range(len(experiment.posteriors)), experiment.posteriors)
-        panel.invert_yaxis()
-        panel.set_title(name)
+            draw_interval(panel, row, place, style(row.policy)["color"], **dot(row.policy))
+        finish_panel(panel, name, experiment.posteriors)
     for policy in rivals:
-        panels[0].plot([], [], **dot(policy), label=style(policy)["label"])
+        panels[0].plot([], [], "o", **dot(policy), label=style(policy)["label"])
     name_axes(figure, "regret in % of TS")
     legend_above(figure, panels[0], narrow)
     return figure
@@ -184,7 +180,5 @@ def dot(policy: str) -> dict[str, Any]:
     return {
         "color": look["color"],
         "markerfacecolor": look["color"] if solid else matplotlib.rcParams["axes.facecolor"],
-        "marker": "o",
         "markersize": 4.5,
-        "linestyle": "none",
     }

@@ -17,15 +17,12 @@ import numpy as np
 import pandas as pd
 
 from tsucb.files import cache_folder
-from tsucb.pages.drawing import heat_map, new_figure
-from tsucb.pages.page import Figure
-from tsucb.paper.experiments.claims import Check, Claim, Finding, both, check_claims
-from tsucb.paper.experiments.experiment import Cell, cell_seed
+from tsucb.pages.figures import heat_map, new_figure
+from tsucb.paper.experiments.claims import Check, Claim, Finding, Interval, both
+from tsucb.paper.experiments.experiment import Cell
 from tsucb.paper.experiments.percentages import (
-    Interval,
     Percentages,
     interval,
-    is_lower,
     lower_in,
     mean_is_above,
     mean_is_near,
@@ -37,10 +34,8 @@ from tsucb.paper.experiments.regret import (
     IDS,
     ONE,
     POLICIES,
-    TS,
     UCB,
     RegretExperiment,
-    simulated_rows,
 )
 from tsucb.paper.news import check_day, day_clicks, is_generated, log_files, make_news, read_day
 from tsucb.paper.news.bandit import NewsBandit
@@ -95,6 +90,7 @@ class Table1(RegretExperiment):
     name: ClassVar[str] = "table1"
     title: ClassVar[str] = "Table 1: personalised news articles"
     axes: ClassVar[tuple[str, ...]] = ("day",)
+    columns: ClassVar[int] = 5
     ucb: ClassVar[Any] = ChiSquaredUCB()
     scales: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {"runs": 10, "days": 2, "policies": POLICIES},
@@ -145,10 +141,9 @@ class Table1(RegretExperiment):
             )
         return files
 
-    def bandit(self, day: int) -> NewsBandit:
-        """Return the bandit of a day, counted from 1."""
+    def environment(self, cell: Cell) -> NewsBandit:
         with PREPARING:
-            return news_bandit(self.files()[day - 1], self.fraction, self.impressions)
+            return news_bandit(self.files()[int(cell[0]) - 1], self.fraction, self.impressions)
 
     def prepare(self) -> None:
         """Read every day into the cache, and fit its click model."""
@@ -167,7 +162,7 @@ class Table1(RegretExperiment):
         return [(day,) for day in range(1, self.days + 1)]
 
     def steps(self, cell: Cell) -> int:
-        return self.bandit(int(cell[0])).steps
+        return self.environment(cell).steps
 
     def block(self, cell: Cell, policy: str) -> int:
         return 5 if policy.startswith("IDS") else 10
@@ -176,20 +171,13 @@ class Table1(RegretExperiment):
         """Return the time of updating 136 × 136 numbers a step, and of draws for ten arms."""
         return 1.0 + 0.007 * samples_of(policy)
 
-    def run(self, cell: Cell, policy: str, runs: range) -> pd.DataFrame:
-        bandit = self.bandit(int(cell[0]))
-        seed = cell_seed(self.seed, *cell)
-        return simulated_rows(
-            bandit, bandit.model(), self.policy(policy), runs, horizon=bandit.steps, seed=seed
-        )
-
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
-        days = relative_regret(rows, ["day"])
+        days = super().summary(rows)
         # All runs of all days, each still paired with the run of TS on the same day.
         together = rows.assign(run=rows.day * self.runs + rows.run)
         overall = relative_regret(together, []).assign(day=OVERALL)
         table = pd.concat([days.astype({"day": object}), overall], ignore_index=True)
-        table.insert(0, "experiment", self.name + " (generated log)" * self.generated)
+        table["experiment"] = self.name + " (generated log)" * self.generated
         table["paper_percent"] = [
             PAPER[policy][DAYS if day == OVERALL else day - 1] if policy in PAPER else np.nan
             for day, policy in zip(table.day, table.policy, strict=True)
@@ -220,28 +208,41 @@ class Table1(RegretExperiment):
         super().draw_cell(panel, rows, cell)
         panel.set_title(self.heading(f"day {cell[0]}"))
 
-    def figures(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Figure]:
+    def captions(self) -> tuple[str, str]:
         label = "Generated log. " * self.generated
-        percentages = self.percentage_figure(
+        return (
             f"{label}Mean over {self.runs} runs, each paired with the run of TS on the same "
             "visits; below, the mean over the days, measured and as the paper prints it.",
-            lambda narrow: draw_table(summary, self, narrow),
+            f"{label}Mean cumulative regret, in clicks.",
         )
-        curves = self.curve_figure(rows, f"{label}Mean cumulative regret, in clicks.", columns=5)
-        return [*percentages, curves] if percentages else []
+
+    def draw(self, summary: pd.DataFrame, narrow: bool) -> matplotlib.figure.Figure:
+        """Draw the table: days downwards, policies across; then both overall lines."""
+        figure = new_figure(4.2 if narrow else 8, 0.32 * self.days + 2)
+        top, bottom = figure.subplots(2, 1, height_ratios=(self.days, 2), sharex=True)
+        grid = summary.pivot(index="day", columns="policy", values="percent_of_ts")[self.rivals]
+        days = list(range(1, self.days + 1))
+        short = [p.replace("(1000)", "") for p in self.rivals] if narrow else self.rivals
+        values = grid.loc[days].to_numpy(dtype=float)
+        heat_map(top, values, days, short, self.heading("day by day"))
+        printed = summary[summary.day == OVERALL].set_index("policy").paper_percent[self.rivals]
+        lines = np.array([grid.loc[OVERALL].to_numpy(dtype=float), printed.to_numpy(dtype=float)])
+        heat_map(bottom, lines, ["measured", "paper"], short, "overall")
+        return figure
+
+    def checks(self) -> list[Check[Percentages]]:
+        return section_4_2_1(self.days)
+
+    def doubt(self, check: Check[Percentages]) -> str:
+        """A generated log can decide on the order of the policies, not on the paper's figures."""
+        return "needs the licensed log" if self.generated and check.exact else ""
+
+    def evidence(self, rows: pd.DataFrame) -> Percentages:
+        return Days(rows, self.axes)
 
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
-        """Return every sentence of Section 4.2.1 that these numbers can check, in its order.
-
-        A generated log can decide on the order of the policies, not on the paper's figures.
-        """
-
-        def doubt(check: Check[Percentages]) -> str:
-            return "needs the licensed log" if self.generated and check.exact else ""
-
-        evidence: Percentages = Days(rows, ["day"])
         label = " (generated log)" * self.generated
-        found = check_claims(checks(self.days), evidence, self.policies, also=(TS,), doubt=doubt)
+        found = super().claims(rows, summary)
         return [claim._replace(measured=claim.measured + label) for claim in found]
 
 
@@ -249,22 +250,6 @@ class Table1(RegretExperiment):
 def news_bandit(path: Path, fraction: float, impressions: int) -> NewsBandit:
     """Return the bandit of one file of the log."""
     return NewsBandit.of(read_day(path), day_clicks(path, impressions=impressions), fraction)
-
-
-def draw_table(summary: pd.DataFrame, experiment: Table1, narrow: bool) -> matplotlib.figure.Figure:
-    """Draw the table: days downwards, policies across; then both overall lines."""
-    days, policies = experiment.days, experiment.rivals
-    figure = new_figure(4.2 if narrow else 8, 0.32 * days + 2)
-    top, bottom = figure.subplots(2, 1, height_ratios=(days, 2), sharex=True)
-    grid = summary.pivot(index="day", columns="policy", values="percent_of_ts")[policies]
-    numbers = list(range(1, days + 1))
-    short = [p.replace("(1000)", "") for p in policies] if narrow else policies
-    values = grid.loc[numbers].to_numpy(dtype=float)
-    heat_map(top, values, numbers, short, experiment.heading("day by day"))
-    printed = summary[summary.day == OVERALL].set_index("policy").paper_percent[policies]
-    both = np.array([grid.loc[OVERALL].to_numpy(dtype=float), printed.to_numpy(dtype=float)])
-    heat_map(bottom, both, ["measured", "paper"], short, "overall")
-    return figure
 
 
 class Days(Percentages):
@@ -277,10 +262,10 @@ class Days(Percentages):
 def in_this_order(p: Percentages) -> Finding:
     steps = [interval(p.difference(*pair).reshape(1, -1)) for pair in ((HUNDRED, IDS), (IDS, ONE))]
     text = " · ".join(f"{p.interval(name).mean:.1f}" for name in (HUNDRED, IDS, ONE))
-    return text, both(*map(is_lower, steps))
+    return text, both(*(step.is_below(0) for step in steps))
 
 
-def checks(days: int) -> list[Check[Percentages]]:
+def section_4_2_1(days: int) -> list[Check[Percentages]]:
     """Return the sentences of Section 4.2.1 for a log of some days."""
     others = [name for name in POLICIES if name != HUNDRED]
     lowest = f"{HUNDRED} has the lowest regret on most days"

@@ -6,7 +6,7 @@ Below the experiment are the sentences of Section 4.3.1, each beside what was me
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from threading import Lock
@@ -19,30 +19,17 @@ from tsucb.environments import WheelBandit
 from tsucb.extras import require
 from tsucb.models import NeuralLinear, Training
 from tsucb.numeric.arrays import Floats
-from tsucb.pages.drawing import panel_for_each
-from tsucb.pages.figures import style
-from tsucb.pages.page import Figure
+from tsucb.pages.figures import panel_for_each, style
 from tsucb.paper import datasets as benchmark
-from tsucb.paper.experiments.claims import (
-    Check,
-    Claim,
-    Finding,
-    Verdict,
-    both,
-    check_claims,
-    is_above,
-    is_near,
-)
+from tsucb.paper.experiments.claims import Check, Finding, Interval, Verdict, both
 from tsucb.paper.experiments.experiment import Cell, cell_seed, check_names
 from tsucb.paper.experiments.percentages import (
     Percentages,
     count_below,
     counting,
     interval,
-    is_lower,
     lower_in,
     mean_is_above,
-    relative_regret,
 )
 from tsucb.paper.experiments.regret import (
     GREEDY,
@@ -54,7 +41,6 @@ from tsucb.paper.experiments.regret import (
     UCB,
     RegretExperiment,
     name_axes,
-    simulated_rows,
 )
 from tsucb.policies import ChiSquaredUCB
 from tsucb.policies.names import FIRST, samples_of
@@ -62,7 +48,7 @@ from tsucb.simulation import cores
 
 if TYPE_CHECKING:
     import matplotlib.figure
-
+    from matplotlib.axes import Axes
 
 # Regret in per cent of that of TS, and the half-width of its 95 % interval.
 PAPER: dict[str, dict[str, tuple[float, float]]] = {
@@ -100,7 +86,6 @@ class Table2(RegretExperiment):
     datasets : names of datasets, or "wheel", which needs no data
     horizon : T; by default the paper's, which depends on the dataset
     data_dir : where to look for the datasets first
-    threads : how many threads a task decides with; all cores by default
     """
 
     datasets: tuple[str, ...] = tuple(PAPER)
@@ -160,14 +145,19 @@ class Table2(RegretExperiment):
     def beside(self, workers: int) -> Self:
         return replace(self, threads=max(1, cores() // workers))
 
-    def environment(self, name: str) -> Any:
+    def environment(self, cell: Cell) -> Any:
         """Return the bandit of a dataset, which is read once."""
         with LOADING:
-            return bandit(name, self.data_dir)
+            return bandit(str(cell[0]), self.data_dir)
 
-    def model(self, cell: Cell, features: int) -> Any:
+    def model(self, cell: Cell, environment: Any) -> Any:
         """Return the model of a cell, which can train on every step of a run."""
-        return NeuralLinear(features, training=Training(memory=self.steps(cell)))
+        training = Training(memory=self.steps(cell))
+        return NeuralLinear(environment.context_shape[0], training=training)
+
+    def world_seed(self, cell: Cell) -> int:
+        """Return the seed of a dataset: all models meet the same rows."""
+        return cell_seed(self.seed, cell[0])
 
     def prepare(self) -> None:
         """Raise an error if JAX or a dataset is missing or the horizon exceeds the rows."""
@@ -177,28 +167,17 @@ class Table2(RegretExperiment):
             steps = self.steps((name,))
             if name in there and steps <= benchmark.DATASETS[name].rows:
                 continue
-            rows = getattr(self.environment(name), "longest", np.inf)
+            rows = getattr(self.environment((name,)), "longest", np.inf)
             if steps > rows:
                 raise ValueError(
                     f"{name} has {rows:,} rows, each of which comes only once in a run, so the "
                     f"horizon cannot be {steps:,}; give --horizon {rows} or less, or leave it out"
                 )
 
-    def run(self, cell: Cell, policy: str, runs: range) -> pd.DataFrame:
-        environment = self.environment(str(cell[0]))
-        model = self.model(cell, environment.context_shape[0])
-        # All models of a dataset meet the same rows.
-        seed = cell_seed(self.seed, cell[0])
-        return simulated_rows(
-            environment, model, self.policy(policy), runs, horizon=self.steps(cell), seed=seed,
-            workers=self.threads,
-        )  # fmt: skip
-
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
-        table = relative_regret(rows, ["dataset"])
+        table = super().summary(rows)
         medians = rows.groupby(["dataset", "policy"]).regret.median()
         pairs = list(zip(table.dataset, table.policy, strict=True))
-        table.insert(0, "experiment", self.name)
         table.insert(2, "features", [size(name)[0] for name in table.dataset])
         table.insert(3, "arms", [size(name)[1] for name in table.dataset])
         place = list(table.columns).index("regret_se") + 1
@@ -240,23 +219,37 @@ class Table2(RegretExperiment):
             for name in self.datasets
         )
 
-    def figures(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Figure]:
-        percentages = self.percentage_figure(
+    def captions(self) -> tuple[str, str]:
+        return (
             f"Mean over {self.runs} runs, each paired with the run of TS on the same rows, with "
             "its 95 % interval; grey bars are the paper's intervals.",
-            lambda narrow: draw_table(summary, self, narrow),
+            "Mean cumulative regret, with a band of 95 % for the mean.",
         )
-        return [*percentages, self.curve_figure(rows)]
 
-    def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
+    def draw(self, summary: pd.DataFrame, narrow: bool) -> matplotlib.figure.Figure:
+        """Draw every policy's percentage with its interval, beside the paper's interval."""
+        figure, panels = panel_for_each(self.datasets, 2 if narrow else 4, narrow, 1.9)
+        for name, panel in zip(self.datasets, panels, strict=True):
+            here: Any = summary[summary.dataset == name].set_index("policy")
+            for place, policy in enumerate(self.rivals):
+                if (entry := paper_entry(name, policy)) and self.comparable:
+                    percent, width = entry
+                    panel.barh(place, 2 * width, 0.7, percent - width, color="#8a939c", alpha=0.5)
+                draw_interval(panel, here.loc[policy], place, style(policy)["color"], markersize=4)
+            panel.use_sticky_edges = False  # leave a margin beside the bars
+            finish_panel(panel, name, self.rivals)
+        name_axes(figure, "regret in % of TS")
+        return figure
+
+    def checks(self) -> Sequence[Check[Percentages]]:
         """Return every entry that was measured, then every sentence of Section 4.3.1."""
+        return [*entries(self.datasets, self.policies), *SENTENCES]
 
-        def doubt(check: Check[Percentages]) -> str:
-            return "" if self.comparable else "other horizons than the paper's"
+    def measured(self) -> Collection[str]:
+        return {*self.policies, *self.datasets}
 
-        checks = [*entries(self.datasets, self.policies), *SENTENCES]
-        evidence, have = Percentages(rows, ["dataset"]), {*self.policies, *self.datasets}
-        return check_claims(checks, evidence, have, also=(TS,), doubt=doubt)
+    def doubt(self, check: Check[Percentages]) -> str:
+        return "" if self.comparable else "other horizons than the paper's"
 
 
 def import_jax() -> Any:
@@ -269,9 +262,7 @@ def import_jax() -> Any:
 
 def present(data_dir: str | None) -> tuple[str, ...]:
     """Return the names of the datasets that can be found."""
-    return tuple(
-        name for name in PAPER if benchmark.find_dataset(benchmark.DATASETS[name], data_dir)
-    )
+    return tuple(name for name in PAPER if benchmark.DATASETS[name].find(data_dir))
 
 
 def size(name: str) -> tuple[int, int]:
@@ -289,25 +280,18 @@ def bandit(name: str, data_dir: str | None) -> Any:
     return WheelBandit() if name == WHEEL else benchmark.load(name, data_dir)
 
 
-def draw_table(summary: pd.DataFrame, experiment: Table2, narrow: bool) -> matplotlib.figure.Figure:
-    """Draw every policy's percentage with its interval, beside the paper's interval."""
-    table: Any = summary.set_index(["dataset", "policy"])
-    figure, panels = panel_for_each(experiment.datasets, 2 if narrow else 4, narrow, 1.9)
-    for name, panel in zip(experiment.datasets, panels, strict=True):
-        for place, policy in enumerate(experiment.rivals):
-            if (entry := paper_entry(name, policy)) and experiment.comparable:
-                percent, width = entry
-                panel.barh(place, 2 * width, 0.7, percent - width, color="#8a939c", alpha=0.5)
-            colour, ours = style(policy)["color"], table.loc[(name, policy)]
-            panel.plot([ours.ci95_low, ours.ci95_high], [place, place], color=colour)
-            panel.plot(ours.percent_of_ts, place, "o", markersize=4, color=colour)
-        panel.use_sticky_edges = False  # leave a margin beside the bars
-        panel.axvline(100, linewidth=0.8, linestyle=":", color=style("TS")["color"])
-        panel.set_yticks(range(len(experiment.rivals)), experiment.rivals)
-        panel.invert_yaxis()
-        panel.set_title(name)
-    name_axes(figure, "regret in % of TS")
-    return figure
+def draw_interval(panel: Axes, row: Any, place: float, colour: str, **dot: Any) -> None:
+    """Draw a percentage of the summary and its interval on a line of a panel."""
+    panel.plot([row.ci95_low, row.ci95_high], [place, place], color=colour)
+    panel.plot(row.percent_of_ts, place, "o", **{"color": colour} | dot)
+
+
+def finish_panel(panel: Axes, title: str, lines: Sequence[str]) -> None:
+    """Name a panel and its lines, and mark the 100 % of TS."""
+    panel.axvline(100, linewidth=0.8, linestyle=":", color=style(TS)["color"])
+    panel.set_yticks(range(len(lines)), lines)
+    panel.invert_yaxis()
+    panel.set_title(title)
 
 
 def paper_entry(dataset: str, policy: str) -> tuple[float, float] | None:
@@ -342,7 +326,7 @@ def entry_comes_out(dataset: str, policy: str, p: Percentages) -> Finding:
 def most_entries_come_out(p: Percentages) -> Finding:
     found = [entry_agrees(name, policy, p) for name in SEVEN for policy in POLICIES[1:]]
     yes, no = found.count(True), found.count(False)
-    return f"{yes} of {len(found)}", is_above(ENOUGH, yes, len(found) - no)
+    return f"{yes} of {len(found)}", Interval(yes, yes, len(found) - no).is_above(ENOUGH)
 
 
 def ids_exceeds_by(policy: str, paper: float, p: Percentages) -> Finding:
@@ -354,7 +338,7 @@ def ids_exceeds_by(policy: str, paper: float, p: Percentages) -> Finding:
         errors.append(np.hypot(ours.half_width / ours.mean, theirs.half_width / theirs.mean))
     mean = 100 * (float(np.mean(ratios)) - 1)
     width = 100 * float(np.linalg.norm(np.multiply(ratios, errors))) / len(SEVEN)
-    return f"{mean:.2f} %", is_near(paper, NEAR, mean - width, mean + width)
+    return f"{mean:.2f} %", Interval(mean, mean - width, mean + width).is_near(paper, NEAR)
 
 
 def greedy_is_lowest(dataset: str, p: Percentages) -> Finding:
@@ -363,14 +347,14 @@ def greedy_is_lowest(dataset: str, p: Percentages) -> Finding:
     best = min(means, key=means.__getitem__)
     rival = min((name for name in POLICIES if name != GREEDY), key=means.__getitem__)
     margin = interval(p.difference(GREEDY, rival, dataset=dataset))
-    return f"lowest: {best}", is_lower(margin)
+    return f"lowest: {best}", margin.is_below(0)
 
 
 def ucb_is_outperformed(p: Percentages) -> Finding:
     counts = [count_below(p.difference(name, UCB), 0) for name in (TS, ONE, HUNDRED)]
-    verdicts = (is_above(len(SEVEN), count.low, count.high) for count in counts)
-    number = min(count.number for count in counts)
-    return f"{number} of {len(SEVEN)} datasets", both(*verdicts)
+    number = min(count.mean for count in counts)
+    verdict = both(*(count.is_above(len(SEVEN)) for count in counts))
+    return f"{number} of {len(SEVEN)} datasets", verdict
 
 
 def six(policy: str, p: Percentages) -> Floats:
@@ -425,7 +409,7 @@ SENTENCES: list[Check[Percentages]] = [
             f"{PAPER[dataset][GREEDY][0]} %",
             GREEDY,
             dataset=dataset,
-        )._replace(needs=(GREEDY, dataset))
+        )
         for dataset in ("mushroom", "statlog")
     ),
     Check(

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from tsucb.environments import KArmedBandit, LinearBandit
+from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.statistics import mean_interval
-from tsucb.pages.drawing import legend_above, panel_for_each
-from tsucb.pages.figures import style
-from tsucb.pages.page import Figure
+from tsucb.pages.figures import Figure, legend_above, panel_for_each, style
 from tsucb.paper.bounds import RidgeLinear, k_armed_escapes, linear_escapes, theorem_1, theorem_2
 from tsucb.paper.experiments.claims import Check, Claim, Finding, Verdict, check_claims
 from tsucb.paper.experiments.experiment import Cell, Experiment, Task, cell_seed
@@ -32,20 +29,15 @@ from tsucb.simulation import simulate
 if TYPE_CHECKING:
     import matplotlib.figure
 
-FORMS = {
-    "theorem 1": "O(√(K T log T))",
-    "theorem 2": "O(d log T √T)",
-    "theorem 2, ball": "O(d log T √T)",
-}
 LEMMAS = ("lemma 1, K-armed", "lemma 1, linear")
 LONG = 100_000  # before this step, regret may still be in its first, linear stretch
 OURS = "TS-UCB"
 ANY_OF_OURS = "TS-UCB with any number of samples"
 ON_THE_BALL = "theorem 2, ball"
-THEOREMS = {  # the bound, and the letter of its size
-    "theorem 1": (theorem_1, "K"),
-    "theorem 2": (theorem_2, "d"),
-    ON_THE_BALL: (theorem_2, "d"),
+THEOREMS = {  # the bound, the letter of its size, and its form
+    "theorem 1": (theorem_1, "K", "O(√(K T log T))"),
+    "theorem 2": (theorem_2, "d", "O(d log T √T)"),
+    ON_THE_BALL: (theorem_2, "d", "O(d log T √T)"),
 }
 POLICIES = ("TS", "TS-UCB(1)", "TS-UCB(10)", "TS-UCB(100)", "UCB")
 ANY = "any"  # stands for a policy where a statement is about all policies
@@ -136,7 +128,7 @@ class Theorems(Experiment):
             step = 1.5 + arms * (0.05 + 0.05 * samples_of(policy))
         return 1e-6 * step * self.steps(cell)
 
-    def checkpoints(self) -> NDArray[np.int64]:
+    def checkpoints(self) -> Integers:
         """Return the horizons: six in every decade from 100 to T."""
         count = round(6 * np.log10(self.horizon / 100)) + 1
         return np.unique(np.geomspace(100, self.horizon, count).round().astype(np.int64))
@@ -161,27 +153,20 @@ class Theorems(Experiment):
         ).regret[0]  # fmt: skip
         return pd.DataFrame({"run": list(runs), "regret": curves[:, -1], "curve": list(curves)})
 
-    def curves(self, rows: pd.DataFrame, cell: Cell, policy: str) -> NDArray[np.float64]:
-        """Return the regret of every run at the checkpoints (runs, n)."""
-        kind, size = cell
-        here = (rows.experiment == kind) & (rows["size"] == size) & (rows.policy == policy)
-        return np.stack(rows.curve[here].tolist())
-
-    def settings_measured(
-        self, rows: pd.DataFrame
-    ) -> Iterator[tuple[list[Any], NDArray[np.float64], NDArray[np.float64]]]:
-        """Yield theorem, setting and policy; the curves; and the bound at the checkpoints."""
+    def curves(self, rows: pd.DataFrame) -> Iterator[tuple[list[Any], Floats, Floats]]:
+        """Yield theorem, setting and policy; the curves (runs, n); the bound at n checkpoints."""
         horizons = self.checkpoints().astype(float)
-        for cell in self.cells():
-            bound, letter = THEOREMS[str(cell[0])]
-            limits = bound(int(cell[1]), horizons)
+        for kind, size in self.cells():
+            bound, letter, _ = THEOREMS[str(kind)]
+            limits = bound(int(size), horizons)
             for policy in self.policies:
-                setting = [cell[0], f"{letter} = {cell[1]}", policy]
-                yield setting, self.curves(rows, cell, policy), limits
+                here = (rows.experiment == kind) & (rows["size"] == size) & (rows.policy == policy)
+                setting = [kind, f"{letter} = {size}", policy]
+                yield setting, np.stack(rows.curve[here].tolist()), limits
 
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
         table = []
-        for setting, curves, limits in self.settings_measured(rows):
+        for setting, curves, limits in self.curves(rows):
             for T, regrets, limit in zip(self.checkpoints(), curves.T, limits, strict=True):
                 mean, _, low, high = mean_interval(regrets)
                 table.append([*setting, T, mean, low, high, limit])
@@ -200,11 +185,11 @@ class Theorems(Experiment):
         last = np.log10(horizons) >= np.log10(self.horizon) - 1 - 1e-9
         x = np.log(horizons[last])
 
-        def slope(regret: NDArray[np.float64]) -> NDArray[np.float64]:
+        def slope(regret: Floats) -> Floats:
             return np.asarray(np.polyfit(x, np.log(regret[..., last]).T, 1)[0])
 
         table = []
-        for setting, curves, limits in self.settings_measured(rows):
+        for setting, curves, limits in self.curves(rows):
             rng = np.random.default_rng(self.seed)
             resampled = curves[rng.integers(len(curves), size=(1000, len(curves)))].mean(axis=1)
             low, high = np.quantile(slope(resampled), [0.025, 0.975])
@@ -316,92 +301,82 @@ def all_below(low: pd.Series, high: pd.Series, bound: pd.Series) -> Verdict:
     return True if (high <= bound).all() else False if (low > bound).any() else None
 
 
-def below_the_bound(theorem: str, policy: str, e: Evidence) -> Finding:
-    """Check the regret of a policy against the bound at every horizon."""
-    here = e.summary[(e.summary.experiment == theorem) & (e.summary.policy == policy)]
-    percent = float((100 * here.ci95_high / here.bound).max())
-    verdict = all_below(here.ci95_low, here.ci95_high, here.bound)
-    return f"at most {percent:.1f} % of it (upper end of 95 %)", verdict
+def stays_below_the_bound(theorem: str, policy: str) -> Check[Evidence]:
+    """Return the statement that the regret of a policy is below the bound at every horizon."""
+
+    def find(e: Evidence) -> Finding:
+        here = e.summary[(e.summary.experiment == theorem) & (e.summary.policy == policy)]
+        percent = float((100 * here.ci95_high / here.bound).max())
+        verdict = all_below(here.ci95_low, here.ci95_high, here.bound)
+        return f"at most {percent:.1f} % of it (upper end of 95 %)", verdict
+
+    return Check(
+        f"{capitalise(theorem)}: the Bayes regret of {policy} is below the bound at every horizon",
+        "below 100 % of it",
+        "the 95 % interval is below the bound at every horizon",
+        (policy,),
+        find,
+    )
 
 
-def exponents_of_ours(theorem: str, e: Evidence) -> pd.DataFrame:
-    """Return the growth exponents of TS-UCB, the one farthest above its bound first."""
+def grows_no_faster(theorem: str, e: Evidence) -> Check[Evidence]:
+    """Return the statement that the regret of TS-UCB grows no faster than the bound."""
     table = e.exponents[e.exponents.experiment == theorem]
     ours = table[table.policy.str.startswith(OURS)]
     above = ours.exponent - ours.exponent_of_bound
-    return ours.loc[above.sort_values(ascending=False, kind="stable").index]
+    ours = ours.loc[above.sort_values(ascending=False, kind="stable").index]  # the worst first
+    exponent = table.exponent_of_bound.max() if ours.empty else ours.exponent_of_bound.iloc[0]
 
-
-def grows_no_faster(theorem: str, e: Evidence) -> Finding:
-    """Check the growth exponents of TS-UCB against those of the bound."""
-    ours = exponents_of_ours(theorem, e)
-    worst = ours.iloc[0]
-    verdict = all_below(ours.ci95_low, ours.ci95_high, ours.exponent_of_bound)
-    text = (
-        f"largest {worst.exponent:.2f}, 95 % interval {worst.ci95_low:.2f} to "
-        f"{worst.ci95_high:.2f} ({worst.policy}, {worst.setting})"
-    )
-    if e.horizon < LONG and verdict is False:
-        return f"{text}; too short a horizon to tell", None
-    return text, verdict
-
-
-def rarely_escapes(lemma: str, side: str, e: Evidence) -> Finding:
-    """Check how often a mean was outside its bounds against T⁻³."""
-    here = e.escapes[(e.escapes.lemma == lemma) & (e.escapes.side == side)]
-    count, n = here.escapes.clip(lower=1), here.replications
-    low = betaincinv(count, n - count + 1, 0.05).where(here.escapes > 0, 0.0)  # Clopper, Pearson
-    longest = here.iloc[-1]
-    text = (
-        f"{longest.escapes} of {longest.replications:,} runs, so at most "
-        f"{longest.upper95:.1e}; the farthest was {longest.closest:.2f} radii away"
-    )
-    return text, all_below(low, here.upper95, here.bound)
-
-
-def regret_checks(
-    theorem: str, form: str, e: Evidence, policies: Sequence[str]
-) -> Iterator[Check[Evidence]]:
-    """Yield the statements of a theorem about the policies measured."""
-    ours = [policy for policy in policies if policy.startswith(OURS)]
-    for policy in ours:
-        yield Check(
-            f"{capitalise(theorem)}: the Bayes regret of {policy} is below the bound at every "
-            "horizon",
-            "below 100 % of it",
-            "the 95 % interval is below the bound at every horizon",
-            (policy,),
-            partial(below_the_bound, theorem, policy),
+    def find(e: Evidence) -> Finding:
+        worst = ours.iloc[0]
+        verdict = all_below(ours.ci95_low, ours.ci95_high, ours.exponent_of_bound)
+        text = (
+            f"largest {worst.exponent:.2f}, 95 % interval {worst.ci95_low:.2f} to "
+            f"{worst.ci95_high:.2f} ({worst.policy}, {worst.setting})"
         )
-    bound = e.exponents[e.exponents.experiment == theorem].exponent_of_bound
-    exponent = exponents_of_ours(theorem, e).exponent_of_bound.iloc[0] if ours else bound.max()
-    yield Check(
-        f"{capitalise(theorem)}: the regret of TS-UCB grows no faster than {form}",
+        if e.horizon < LONG and verdict is False:
+            return f"{text}; too short a horizon to tell", None
+        return text, verdict
+
+    return Check(
+        f"{capitalise(theorem)}: the regret of TS-UCB grows no faster than {THEOREMS[theorem][2]}",
         f"T to the power {exponent:.2f} in the last decade",
         "every 95 % interval of an exponent is below that of the bound",
         (ANY_OF_OURS,),
-        partial(grows_no_faster, theorem),
+        find,
     )
 
 
-def escape_check(lemma: str, side: str, e: Evidence) -> Check[Evidence]:
+def rarely_escapes(lemma: str, side: str, e: Evidence) -> Check[Evidence]:
     """Return the statement of a lemma about the mean on one side of its bounds."""
-    T, sign = e.escapes.horizon.max(), {"above": "U", "below": "L"}[side]
+    here = e.escapes[(e.escapes.lemma == lemma) & (e.escapes.side == side)]
+    longest, sign = here.iloc[-1], {"above": "U", "below": "L"}[side]
+
+    def find(e: Evidence) -> Finding:
+        count, n = here.escapes.clip(lower=1), here.replications
+        low = betaincinv(count, n - count + 1, 0.05)  # Clopper and Pearson
+        text = (
+            f"{longest.escapes} of {longest.replications:,} runs, so at most "
+            f"{longest.upper95:.1e}; the farthest was {longest.closest:.2f} radii away"
+        )
+        return text, all_below(low.where(here.escapes > 0, 0.0), here.upper95, here.bound)
+
     return Check(
         f"{capitalise(lemma)}: a mean lies {side} its bound {sign}(A) with probability at most T⁻³",
-        f"{float(T) ** -3:.1e} at T = {T}",
+        f"{float(longest.horizon) ** -3:.1e} at T = {longest.horizon}",
         "the 95 % upper bound is at most T⁻³ for every T",
         (),
-        partial(rarely_escapes, lemma, side),
+        find,
     )
 
 
 def section_3(e: Evidence, policies: Sequence[str]) -> list[Claim]:
     """Return every statement of Section 3 that these numbers can check."""
-    measured = [(name, form) for name, form in FORMS.items() if name in set(e.summary.experiment)]
-    about_regret = [c for theorem in measured for c in regret_checks(*theorem, e, policies)]
-    escapes = [escape_check(lemma, side, e) for lemma in LEMMAS for side in ("above", "below")]
-    have = {*policies}
-    if any(policy.startswith(OURS) for policy in policies):
-        have.add(ANY_OF_OURS)
-    return check_claims([*about_regret, *escapes], e, have)
+    ours = [policy for policy in policies if policy.startswith(OURS)]
+    checks: list[Check[Evidence]] = []
+    for theorem in THEOREMS:
+        if theorem in set(e.summary.experiment):
+            checks += [stays_below_the_bound(theorem, policy) for policy in ours]
+            checks.append(grows_no_faster(theorem, e))
+    checks += [rarely_escapes(lemma, side, e) for lemma in LEMMAS for side in ("above", "below")]
+    return check_claims(checks, e, {*policies, *[ANY_OF_OURS] * bool(ours)})

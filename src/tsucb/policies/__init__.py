@@ -4,7 +4,7 @@ from tsucb.policies import ts_ucb_probabilities
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.greedy import Greedy, Random
 from tsucb.policies.ids import IDS, GridIDS
-from tsucb.policies.policy import Choice, Policy, choose
+from tsucb.policies.policy import Choice, Policy, choose, choose_largest
 from tsucb.policies.thompson import Thompson
 from tsucb.policies.ts_ucb import TSUCB
 from tsucb.policies.ucb import OFUL, UCB1, BayesUCB, ChiSquaredUCB, HoeffdingUCB
@@ -25,5 +25,6 @@ __all__ = [
     "Random",
     "Thompson",
     "choose",
+    "choose_largest",
     "ts_ucb_probabilities",
 ]

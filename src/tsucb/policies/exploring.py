@@ -13,7 +13,7 @@ from tsucb.policies.policy import Choice, Policy, choose, explored
 
 
 def inner_policy(name: str, policy: Any) -> Any:
-    """Return the policy; raise if it is none, or has a floor already."""
+    """Return the policy; raise if it cannot choose, or has a floor already."""
     if isinstance(policy, type) or not callable(getattr(policy, "choose", None)):
         raise TypeError(f"{name} must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
     if isinstance(policy, Exploring):
@@ -69,17 +69,10 @@ class Exploring(Policy):
         """Return whether the probabilities of the policy are exact."""
         return isinstance(self.policy, Policy) and self.policy.is_exact(belief)
 
-    def probabilities(
-        self, belief: Belief, rng: np.random.Generator | None = None, repetitions: int = 10_000
-    ) -> Floats:
-        """Return the probability with which each arm is played, over the policy's own draws too."""
-        inner: Floats = self.policy.probabilities(belief, rng, repetitions)
-        return (1 - self.epsilon) * inner + self.epsilon / inner.size
-
     def probabilities_with_errors(
         self, belief: Belief, rng: np.random.Generator | None = None, repetitions: int = 10_000
     ) -> tuple[Floats, Floats]:
-        """Return the probabilities and their standard errors."""
+        """Return the probabilities, over the policy's own draws too, and their standard errors."""
         inner, errors = self.policy.probabilities_with_errors(belief, rng, repetitions)
         return (1 - self.epsilon) * inner + self.epsilon / inner.size, (1 - self.epsilon) * errors
 

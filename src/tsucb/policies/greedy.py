@@ -4,8 +4,8 @@ import numpy as np
 
 from tsucb.checks import Switch
 from tsucb.compiler import implements
-from tsucb.numeric.arrays import filled, place_of_largest
-from tsucb.policies.policy import Choice, Policy, choose, choose_largest, probabilities, tied
+from tsucb.numeric.arrays import full, place_of_largest
+from tsucb.policies.policy import Choice, Policy, choose, choose_largest, probabilities, tie_shares
 
 
 class Greedy(Policy):
@@ -60,9 +60,9 @@ def probabilities_greedy(policy, belief):  # type: ignore[no-untyped-def]
         chances = np.zeros(belief.mean.size)
         chances[place_of_largest(belief.mean)] = 1.0
         return chances
-    return tied(belief.mean, 1.0)
+    return tie_shares(belief.mean, 1.0)
 
 
 @implements(probabilities, Random)
 def probabilities_random(policy, belief):  # type: ignore[no-untyped-def]
-    return filled(belief.mean.size, 1 / belief.mean.size)
+    return full(belief.mean.size, 1 / belief.mean.size)

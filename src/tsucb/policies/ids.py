@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.best import regret_and_gain
 from tsucb.beliefs.sampling import estimated_regret_and_gain
 from tsucb.compiler import compiled, hook, implements, offers
@@ -14,7 +15,7 @@ from tsucb.policies.policy import (
     SampleCount,
     choose,
     probabilities,
-    tied,
+    tie_shares,
     with_samples,
 )
 
@@ -50,8 +51,8 @@ class IDS(Policy):
     def name(self) -> str:
         return with_samples("IDS", self.samples)
 
-    def needs_of(self, law: type) -> bool:
-        return self.samples == math.inf and offers(regret_and_gain, law)
+    def has_formula(self, belief: Belief) -> bool:
+        return self.samples == math.inf and offers(regret_and_gain, type(belief.law))
 
 
 class GridIDS(IDS):
@@ -138,7 +139,7 @@ def grid_mixture(policy, regret, gain):  # type: ignore[no-untyped-def]
             if value < lowest:
                 lowest, first, second, probability = value, i, j, q
     if first < 0:  # one arm, or no arm that teaches anything
-        return tied(np.abs(regret), -1.0)
+        return tie_shares(np.abs(regret), -1.0)
     return two_arms(arms, first, second, probability)
 
 
@@ -164,7 +165,7 @@ def best_mixture(regret, gain):  # type: ignore[no-untyped-def]
     else:
         first, second, probability = best_pair(regret, gain, lowest)
     if first < 0:
-        return tied(value, -1.0)
+        return tie_shares(value, -1.0)
     return two_arms(arms, first, second, probability)
 
 
@@ -181,11 +182,11 @@ def two_arms(arms, first, second, probability):  # type: ignore[no-untyped-def]
 def best_pair(regret, gain, lowest):  # type: ignore[no-untyped-def]
     """Return two arms whose mixture beats the lowest ratio of one, and the first's probability.
 
-    The first is −1 if there are none.
+    The first is −1 if there is no such pair.
     """
     first, second, probability = -1, -1, 1.0
-    worthy, count = unbeaten(regret, gain)
-    for m in range(count):
+    worthy = unbeaten(regret, gain)
+    for m in range(worthy.size):
         for n in range(m):
             i, j = worthy[m], worthy[n]
             if regret[i] < regret[j]:  # q is of the larger regret: near 0, unlike 1, it is exact
@@ -203,10 +204,7 @@ def best_pair(regret, gain, lowest):  # type: ignore[no-untyped-def]
 
 @compiled
 def unbeaten(regret, gain):  # type: ignore[no-untyped-def]
-    """Return the arms to which no other is superior in both regret and gain.
-
-    They come first; and how many they are.
-    """
+    """Return the arms that no other beats in both regret and gain."""
     found, count = np.empty(regret.size, np.int64), 0
     for i in range(regret.size):
         beaten = 0
@@ -215,7 +213,7 @@ def unbeaten(regret, gain):  # type: ignore[no-untyped-def]
         if beaten == 0:
             found[count] = i
             count += 1
-    return found, count
+    return found[:count]
 
 
 @compiled

@@ -7,16 +7,7 @@ import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import whole_number
-from tsucb.compiler import (
-    compiled,
-    generic,
-    held,
-    hook,
-    implements,
-    kind_of,
-    offers,
-    run,
-)
+from tsucb.compiler import compiled, generic, held, hook, implements, offers, run
 from tsucb.numeric.arrays import Floats, total
 from tsucb.record import Record
 
@@ -86,19 +77,11 @@ class Policy(Record):
 
     def is_exact(self, belief: Belief) -> bool:
         """Return whether `probabilities(belief)` is a formula, not counted from choices."""
-        return (
-            offers(probabilities, type(self))
-            and self.needs_of(kind_of(belief))
-            and bool(np.isfinite(belief.mean).all() and np.isfinite(belief.std).all())
-            and self.suits(belief)
-        )
+        finite = np.isfinite(belief.mean).all() and np.isfinite(belief.std).all()
+        return bool(offers(probabilities, type(self)) and finite) and self.has_formula(belief)
 
-    def needs_of(self, law: type) -> bool:
-        """Return whether a law offers what the formula for the probabilities needs."""
-        return True
-
-    def suits(self, belief: Belief) -> bool:
-        """Return whether the formula is exact for this belief, whose numbers are finite."""
+    def has_formula(self, belief: Belief) -> bool:
+        """Return whether the formula holds for a belief of this law and these finite numbers."""
         return True
 
     def probabilities(
@@ -201,7 +184,7 @@ def choose_largest(scores, rng):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def tied(scores, sign):  # type: ignore[no-untyped-def]
+def tie_shares(scores, sign):  # type: ignore[no-untyped-def]
     """Return the probability with which `winner` returns each index."""
     chances, best, ties = np.zeros(scores.size), 0, 0
     for a in range(1, scores.size):
@@ -216,7 +199,7 @@ def tied(scores, sign):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def floored(chances, possible):  # type: ignore[no-untyped-def]
+def at_least_rarest(chances, possible):  # type: ignore[no-untyped-def]
     """Return the probabilities, at least RAREST where an arm may be chosen at all."""
     for a in range(chances.size):
         if possible[a]:

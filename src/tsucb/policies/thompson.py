@@ -10,7 +10,7 @@ from tsucb.beliefs.law import IndependentLaw, draw
 from tsucb.compiler import class_of, implements, offers
 from tsucb.numeric.arrays import Floats
 from tsucb.policies.joint_probabilities import is_joint, thompson_shares
-from tsucb.policies.policy import Policy, choose, choose_largest, floored, probabilities
+from tsucb.policies.policy import Policy, at_least_rarest, choose, choose_largest, probabilities
 
 
 class Thompson(Policy):
@@ -30,11 +30,9 @@ class Thompson(Policy):
     def name(self) -> str:
         return "TS"
 
-    def needs_of(self, law: type) -> bool:
-        return offers(best_probabilities, law)
-
-    def suits(self, belief: Belief) -> bool:
-        return not belief.law.is_coarse(belief)
+    def has_formula(self, belief: Belief) -> bool:
+        offered = offers(best_probabilities, type(belief.law))
+        return offered and not belief.law.is_coarse(belief)
 
     def estimated(self, belief: Belief) -> tuple[Floats, Floats] | None:
         return thompson_shares(belief) if is_joint(belief) else None
@@ -55,7 +53,7 @@ def independent(policy: Any, belief: Any) -> bool:
 @implements(probabilities, Thompson, where=independent)
 def probabilities_thompson(policy, belief):  # type: ignore[no-untyped-def]
     low, ends = conceivable(belief)
-    return floored(best_probabilities(belief), ends >= low)
+    return at_least_rarest(best_probabilities(belief), ends >= low)
 
 
 @implements(probabilities, Thompson)

@@ -10,6 +10,7 @@ from tsucb.beliefs.law import IndependentLaw
 from tsucb.beliefs.sampling import f_tilde
 from tsucb.compiler import compiled, implements, offers
 from tsucb.numeric.arrays import Floats, Integers
+from tsucb.policies.envelope import breakpoints
 from tsucb.policies.joint_probabilities import is_joint, ts_ucb_shares
 from tsucb.policies.policy import Choice, Policy, SampleCount, choose, winner, with_samples
 
@@ -48,17 +49,13 @@ class TSUCB(Policy):
     def name(self) -> str:
         return with_samples("TS-UCB", self.samples)
 
-    def needs_of(self, law: type) -> bool:
-        return issubclass(law, IndependentLaw) or (
-            self.samples == math.inf and offers(expected_best, law)
-        )
-
-    def suits(self, belief: Belief) -> bool:
+    def has_formula(self, belief: Belief) -> bool:
         if self.samples == math.inf:
-            return True
+            return offers(expected_best, type(belief.law))
         # The Fourier series of the average converges with the m-fold smoothness of one draw.
         smooth = self.samples == 1 or self.samples * belief.law.smoothness() >= 2
-        return smooth and not belief.law.is_coarse(belief)
+        independent = isinstance(belief.law, IndependentLaw)
+        return independent and smooth and not belief.law.is_coarse(belief)
 
     def estimated(self, belief: Belief) -> tuple[Floats, Floats] | None:
         usual = (belief.radius > 0) & np.isfinite(belief.radius) & np.isfinite(belief.estimate)
@@ -92,44 +89,3 @@ def winners_between(belief: Belief) -> tuple[Floats, Integers]:
     points = breakpoints(belief.estimate, belief.radius, middle - reach, middle + reach)
     winners = [ratios(belief, f).argmin() for f in (points[1:] + points[:-1]) / 2]
     return points[1:-1], np.array(winners, dtype=np.int64)
-
-
-@compiled
-def breakpoints(estimate, radius, low, high):  # type: ignore[no-untyped-def]
-    """Return where the winner changes as f̃ goes from `low` to `high`, both included.
-
-    Going up, the winner's radius grows: from each winner the next is the wider arm whose line
-    crosses first. A certain arm (radius zero) wins below its estimate and nowhere else.
-    """
-    arms = estimate.size
-    points = np.empty(2 * arms + 2)
-    points[0] = low
-    count = 1
-    winner = -1
-    lowest = np.inf
-    for a in range(arms):
-        if radius[a] == 0.0:
-            if low < estimate[a] < high:
-                points[count] = estimate[a]
-                count += 1
-        elif radius[a] < np.inf:
-            psi = (low - estimate[a]) / radius[a]
-            if winner < 0 or psi < lowest or (psi == lowest and radius[a] > radius[winner]):
-                winner, lowest = a, psi
-    while winner >= 0:
-        following = -1
-        nearest = high
-        for a in range(arms):
-            if radius[winner] < radius[a] < np.inf:
-                slope = radius[winner] / (radius[a] - radius[winner])
-                crossing = estimate[winner] + (estimate[winner] - estimate[a]) * slope
-                if crossing < nearest or (
-                    crossing == nearest and following >= 0 and radius[a] > radius[following]
-                ):
-                    nearest, following = crossing, a
-        winner = following
-        if winner >= 0:
-            points[count] = max(nearest, low)
-            count += 1
-    points[count] = high
-    return np.sort(points[: count + 1])

@@ -27,11 +27,12 @@ from tsucb.beliefs.law import reward_at, variable_at
 from tsucb.compiler import compiled, implements
 from tsucb.numeric.arrays import add_multiple, inner, largest_of, total
 from tsucb.numeric.special import normal_cdf
-from tsucb.policies.policy import floored, probabilities, tied
+from tsucb.policies.envelope import breakpoints
+from tsucb.policies.policy import at_least_rarest, probabilities, tie_shares
 from tsucb.policies.thompson import independent
-from tsucb.policies.ts_ucb import TSUCB, breakpoints, ratios
+from tsucb.policies.ts_ucb import TSUCB, ratios
 
-FREQUENCIES = 2048  # at most so many terms of the Fourier series
+FREQUENCIES = 2048  # the largest number of terms of the Fourier series
 NEGLIGIBLE = 1e-12  # of the characteristic function
 STAGE = 120.0  # length of a stage in units of the finest scale in it
 SHARP = 1e-9  # the first finest scale beside a certain arm, in units of the narrowest other
@@ -90,13 +91,13 @@ def ts_ucb_probabilities(belief, samples):  # type: ignore[no-untyped-def]
             add_multiple(out, max(below[i + 1] - below[i], 0.0), winners(belief, middle))
     if certain:
         add_multiple(out, none_better**samples, winners(belief, low))
-    return floored(out, may_win(belief))
+    return at_least_rarest(out, may_win(belief))
 
 
 @compiled
 def winners(belief, f):  # type: ignore[no-untyped-def]
     """Return the probability with which each arm is chosen at this f̃; ties share it."""
-    return tied(ratios(belief, f), -1.0)
+    return tie_shares(ratios(belief, f), -1.0)
 
 
 @compiled
@@ -217,16 +218,16 @@ def stage_masses(belief, shape, before, stage, span, atom):  # type: ignore[no-u
     arms, high, scale, floor, _, _ = shape
     nodes, weights = nodes_between(belief, high, scale, floor, stage.start, 3 * before.width, span)
     value, mass = masses_so_far(belief, arms, high, nodes, weights, before.below, atom[0], atom[1])
-    had = faded(mass, nodes, 0.5 * (before.fade + before.stop), before.width)
+    had = fade_out(mass, nodes, 0.5 * (before.fade + before.stop), before.width)
     nodes, weights = nodes_between(
         belief, high, scale, stage.start, stage.stop, 3 * stage.width, span
     )
     value, mass = masses_so_far(belief, arms, high, nodes, weights, stage.below, value, mass)
-    return value, faded(mass, nodes, 0.5 * (stage.fade + stage.stop), stage.width), had
+    return value, fade_out(mass, nodes, 0.5 * (stage.fade + stage.stop), stage.width), had
 
 
 @compiled
-def faded(mass, nodes, middle, width):  # type: ignore[no-untyped-def]
+def fade_out(mass, nodes, middle, width):  # type: ignore[no-untyped-def]
     """Return the masses times ψ, which is 1 but at the last nodes."""
     out = mass.copy()
     if width < np.inf:
@@ -264,7 +265,7 @@ def masses_so_far(belief, arms, high, nodes, weights, below, old_value, old_mass
 
 @compiled
 def fourier_sum(value, has, had, samples, step, count, points, out):  # type: ignore[no-untyped-def]
-    """Sum `count` frequencies at every point; returns whether the last ones were negligible.
+    """Sum `count` frequencies at every point; return whether the last ones were negligible.
 
     The stage before had the first of the masses, or part of them.
     """

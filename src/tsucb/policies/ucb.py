@@ -9,12 +9,13 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.law import upper_quantiles
 from tsucb.beliefs.sampling import sampled_upper_quantiles
 from tsucb.checks import NotNegative, Share, whole_number
 from tsucb.compiler import class_of, compiled, hook, implements, offers
 from tsucb.numeric.special import chi_squared_quantile_upper
-from tsucb.policies.policy import Policy, choose, choose_largest, probabilities, tied
+from tsucb.policies.policy import Policy, choose, choose_largest, probabilities, tie_shares
 
 
 class UpperBound(Policy):
@@ -127,8 +128,8 @@ class BayesUCB(UpperBound):
     def name(self) -> str:
         return "Bayes-UCB"
 
-    def needs_of(self, law: type) -> bool:
-        return offers(upper_quantiles, law)
+    def has_formula(self, belief: Belief) -> bool:
+        return offers(upper_quantiles, type(belief.law))
 
 
 @hook
@@ -143,7 +144,7 @@ def choose_largest_bound(policy, belief, rng):  # type: ignore[no-untyped-def]
 
 @implements(probabilities, UpperBound)
 def probabilities_of_bounds(policy, belief):  # type: ignore[no-untyped-def]
-    return tied(bounds(policy, belief, None), 1.0)
+    return tie_shares(bounds(policy, belief, None), 1.0)
 
 
 @implements(bounds, HoeffdingUCB)

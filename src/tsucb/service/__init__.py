@@ -22,12 +22,12 @@ Deciding is looking: `Loop.propose` asks the learner and changes nothing.
 | `scheduling` | a clock that never goes back; work that is not quick, each loop's in order |
 | `ledger` | the log and the loops it has led to: writing, folding, making a loop again |
 | `upkeep` | what happens without being asked: waits end, snapshots, other servers, retention |
-| `questions`, `service` | what a decision is asked for; all loops and their operations |
+| `questions`, `service` | what a decision is asked for; what can be asked of loops |
 | `keys`, `errors`, `alerts` | who may do what, what can be wrong, what somebody should look at |
 | `application`, `http` | how requests arrive and how many; requests, answers and operations |
 | `native`, `personalizer/`, `page`, `views` | protocols, thin |
 | `metrics`, `openapi` | counts for Prometheus, the protocol described for programs |
-| `export`, `evaluations` | the log as the library's tools read it, by one more fold |
+| `export` | the log as the library's tools read it, by one more fold; comparisons on it |
 | `server` | the process: its settings, keys on the first start, uvicorn |
 | `client` | the Python client of the native protocol |
 | `demo` | simulated visitors |

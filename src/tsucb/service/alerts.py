@@ -36,12 +36,12 @@ def server_alerts(service: "Service") -> Iterator[Alert]:
     """Yield what is wrong with a server: its clock, log, store and disk."""
     for about, sentence in list(service.alerts.items()):
         yield Alert("skew" if about == "clock" else "log", "", sentence)
-    if service.failing:
+    if service.upkeep.failing:
         yield Alert("store", "", "the store does not take what it is given")
-    if service.lag > LAG:
-        yield Alert("lag", "", f"this server is {service.lag:,} events behind the log")
-    if service.disk_free < LEAST_FREE:
-        yield Alert("disk", "", f"{100 * service.disk_free:.1f} % of the disk are free")
+    if service.upkeep.lag > LAG:
+        yield Alert("lag", "", f"this server is {service.upkeep.lag:,} events behind the log")
+    if service.upkeep.disk_free < LEAST_FREE:
+        yield Alert("disk", "", f"{100 * service.upkeep.disk_free:.1f} % of the disk are free")
 
 
 def loop_alerts(loop: Loop) -> Iterator[Alert]:

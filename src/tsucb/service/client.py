@@ -11,14 +11,16 @@ repeat carries the same key, so it counts once.
 import asyncio
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote
 
 import httpx
 
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 Arms = Sequence[str] | Mapping[str, Mapping[str, Any] | None]
 
 BUSY = (429, 503)
@@ -49,16 +51,10 @@ class ServedDecision:
     arms: list[str] | None = None
 
 
-class _Call(NamedTuple):
-    method: str
-    path: str
-    body: Any = None
+class _Connected:
+    """The connections of both clients, and when a request is repeated."""
 
-
-class _Calls:
-    """What is sent, and what is made of the answers; the same for both clients."""
-
-    _new: Any  # a client of httpx, for threads or for event loops
+    _new: Any
 
     def __init__(
         self, url: str, *, loop: str = "default", key: str, timeout: float = 10.0,
@@ -67,25 +63,6 @@ class _Calls:
         self._base, self._retries = f"{url.rstrip('/')}/v1/loops/{quote(loop, safe='')}", retries
         headers = {"authorization": f"Bearer {key}"}
         self._http: Any = self._new(headers=headers, timeout=timeout, verify=verify)
-
-    @staticmethod
-    def _decide(
-        context: Mapping[str, Any] | None, arms: Arms | None, exclude: Sequence[str],
-        k: int | None, id: str | None, deferred: bool, person: str | None,
-    ) -> _Call:  # fmt: skip
-        body: dict[str, Any] = {"context": context, "key": secrets.token_hex(12)}
-        if arms is not None:
-            body["arms"] = dict(arms) if isinstance(arms, Mapping) else list(arms)
-        optional = {"exclude": list(exclude), "k": k, "id": id, "deferred": deferred}
-        body |= {name: value for name, value in optional.items() if value}
-        if person is not None:
-            body["person"] = person
-        return _Call("POST", "/decide", body)
-
-    @staticmethod
-    def _reward(id: str, reward: float, place: int | None) -> _Call:
-        body: dict[str, Any] = {"id": id, "reward": reward, "key": secrets.token_hex(12)}
-        return _Call("POST", "/reward", body if place is None else {**body, "place": place})
 
     def _pause(self, tries: int, found: httpx.Response | httpx.TransportError) -> float | None:
         """Return how long to wait before trying again; None to give up."""
@@ -97,25 +74,8 @@ class _Calls:
             return min(float(wanted), LONGEST_WISH)
         return min(0.05 * 2.0 ** min(tries, 10), LONGEST_PAUSE)
 
-    @staticmethod
-    def _result(response: httpx.Response | httpx.TransportError) -> Any:
-        """Return what the service answered; raise what went wrong."""
-        if isinstance(response, httpx.TransportError):
-            raise response
-        if response.status_code == 204:
-            return None
-        if response.is_success:
-            is_json = response.headers.get("content-type", "").startswith("application/json")
-            return response.json() if is_json else response.content
-        try:
-            error = response.json()["error"]
-            raise ServiceError(response.status_code, error["code"], error["message"])
-        except (ValueError, KeyError, TypeError):
-            text = f"the service answered {response.status_code}: {response.text[:200]}"
-            raise ServiceError(response.status_code, "Unknown", text) from None
 
-
-class Client(_Calls):
+class Client(_Connected):
     """Asks one loop of a service.
 
     Parameters
@@ -144,16 +104,17 @@ class Client(_Calls):
         """Close the connections."""
         self._http.close()
 
-    def _send(self, call: _Call) -> Any:
+    def _send(self, method: str, path: str, body: Any, read: Callable[[Any], Found]) -> Found:
+        """Send a request, again where that may help, and return what `read` makes of the answer."""
         for tries in count():
             try:
-                found = self._http.request(call.method, self._base + call.path, json=call.body)
+                found = self._http.request(method, self._base + path, json=body)
             except httpx.TransportError as error:
                 found = error
             if (pause := self._pause(tries, found)) is None:
                 break
             time.sleep(pause)
-        return self._result(found)
+        return read(result(found))
 
     def decide(
         self, context: Mapping[str, Any] | None = None, arms: Arms | None = None, *,
@@ -177,61 +138,75 @@ class Client(_Calls):
         person
             Whose decision it is; `forget` deletes all of a person.
         """
-        call = self._decide(context, arms, exclude, k, id, deferred, person)
-        return ServedDecision(**self._send(call))
+        body = {
+            "context": context, "exclude": list(exclude), "k": k, "id": id, "deferred": deferred,
+            "person": person, "key": secrets.token_hex(12),
+        }  # fmt: skip
+        if arms is not None:
+            body["arms"] = dict(arms) if isinstance(arms, Mapping) else list(arms)
+        return self._send("POST", "/decide", body, lambda found: ServedDecision(**found))
 
     def reward(self, id: str, reward: float, *, place: int | None = None) -> str:
         """Report a reward; `place` is that in the list, if one was decided.
 
         "taken", "repeated", or "not waiting" if the wait was over: then it is kept, not learned.
         """
-        return str(self._send(self._reward(id, reward, place))["result"])
+        body = {"id": id, "reward": reward, "place": place, "key": secrets.token_hex(12)}
+        return self._send("POST", "/reward", body, lambda found: str(found["result"]))
 
     def activate(self, id: str) -> str:
         """Put a deferred decision to use."""
-        return str(self._send(_Call("POST", "/activate", {"id": id}))["result"])
+        return self._send("POST", "/activate", {"id": id}, lambda found: str(found["result"]))
 
     def explain(self, id: str) -> dict[str, Any]:
-        """Why a decision was made, and what became of it."""
-        return dict(self._send(_Call("GET", f"/decisions/{quote(id, safe='')}")))
+        """Return why a decision was made, and what became of it."""
+        return self._send("GET", f"/decisions/{quote(id, safe='')}", None, dict[str, Any])
 
     def estimates(self, context: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """What is believed about the arms' rewards in a context."""
-        return list(self._send(_Call("POST", "/estimates", {"context": context}))["arms"])
+        """Return what is believed about the arms' rewards in a context."""
+        return self._send("POST", "/estimates", {"context": context}, lambda f: list(f["arms"]))
 
     def arms(self) -> list[dict[str, Any]]:
-        """The arms, with their pulls and mean rewards."""
-        return list(self._send(_Call("GET", "/arms"))["arms"])
+        """Return the arms, with their pulls and mean rewards."""
+        return self._send("GET", "/arms", None, lambda found: list(found["arms"]))
 
     def change_arms(self, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
         """Add arms, and remove some."""
-        self._send(_Call("POST", "/arms", {"add": list(add), "remove": list(remove)}))
+        body = {"add": list(add), "remove": list(remove)}
+        return self._send("POST", "/arms", body, lambda _: None)
 
     def configuration(self) -> dict[str, Any]:
-        """The settings of the loop."""
-        return dict(self._send(_Call("GET", "/configuration")))
+        """Return the settings of the loop."""
+        return self._send("GET", "/configuration", None, dict[str, Any])
 
-    def configure(self, *, relearn: bool = True, **changes: Any) -> dict[str, Any]:
-        """Change some settings; another model learns from the log, or begins anew."""
+    def configure(self, /, *, relearn: bool = True, **changes: Any) -> dict[str, Any]:
+        """Change some settings; another model learns from the log, or begins with nothing."""
         path = "/configuration" if relearn else "/configuration?relearn=false"
-        return dict(self._send(_Call("PATCH", path, changes)))
+        return self._send("PATCH", path, changes, dict[str, Any])
 
     def forget(self, *, ids: Sequence[str] = (), person: str | None = None) -> int:
-        """Delete decisions and all that was learned from them; returns how many events went."""
+        """Delete decisions and all that was learned from them; return how many events went."""
         body = {"ids": list(ids), "person": person}
-        return int(self._send(_Call("POST", "/forget", body))["events"])
+        return self._send("POST", "/forget", body, lambda found: int(found["events"]))
 
     def evaluate(self, agents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """What other configurations would have earned."""
-        return dict(self._send(_Call("POST", "/evaluate", {"agents": dict(agents)})))
+        """Return what other configurations would have earned."""
+        return self._send("POST", "/evaluate", {"agents": dict(agents)}, dict[str, Any])
 
     def export(self) -> bytes:
-        """The log as a Parquet file that `tsucb evaluate` reads."""
-        return bytes(self._send(_Call("GET", "/export")))
+        """Return the log as a Parquet file that `tsucb evaluate` reads."""
+        return self._send("GET", "/export", None, bytes)
 
 
-class AsyncClient(_Calls):
-    """The same for event loops; see `Client`."""
+def as_coroutine(
+    method: Callable[Concatenate[Any, Given], Found],
+) -> Callable[Concatenate[Any, Given], Awaitable[Found]]:
+    """Return a method of `Client` as that of a client whose `_send` returns a coroutine."""
+    return method  # type: ignore[return-value]
+
+
+class AsyncClient(_Connected):
+    """The same for event loops: every method of `Client`, to be awaited."""
 
     _new = httpx.AsyncClient
 
@@ -245,39 +220,37 @@ class AsyncClient(_Calls):
         """Close the connections."""
         await self._http.aclose()
 
-    async def _send(self, call: _Call) -> Any:
+    async def _send(self, method: str, path: str, body: Any, read: Callable[[Any], Found]) -> Found:
         for tries in count():
             try:
-                address = self._base + call.path
-                found = await self._http.request(call.method, address, json=call.body)
+                found = await self._http.request(method, self._base + path, json=body)
             except httpx.TransportError as error:
                 found = error
             if (pause := self._pause(tries, found)) is None:
                 break
             await asyncio.sleep(pause)
-        return self._result(found)
+        return read(result(found))
 
-    async def decide(
-        self, context: Mapping[str, Any] | None = None, arms: Arms | None = None, *,
-        exclude: Sequence[str] = (), k: int | None = None, id: str | None = None,
-        deferred: bool = False, person: str | None = None,
-    ) -> ServedDecision:  # fmt: skip
-        """See `Client.decide`."""
-        call = self._decide(context, arms, exclude, k, id, deferred, person)
-        return ServedDecision(**await self._send(call))
+    decide, reward = as_coroutine(Client.decide), as_coroutine(Client.reward)
+    activate, explain = as_coroutine(Client.activate), as_coroutine(Client.explain)
+    estimates, arms = as_coroutine(Client.estimates), as_coroutine(Client.arms)
+    change_arms, forget = as_coroutine(Client.change_arms), as_coroutine(Client.forget)
+    configuration, configure = as_coroutine(Client.configuration), as_coroutine(Client.configure)
+    evaluate, export = as_coroutine(Client.evaluate), as_coroutine(Client.export)
 
-    async def reward(self, id: str, reward: float, *, place: int | None = None) -> str:
-        """See `Client.reward`."""
-        return str((await self._send(self._reward(id, reward, place)))["result"])
 
-    async def activate(self, id: str) -> str:
-        """See `Client.activate`."""
-        return str((await self._send(_Call("POST", "/activate", {"id": id})))["result"])
-
-    async def explain(self, id: str) -> dict[str, Any]:
-        """See `Client.explain`."""
-        return dict(await self._send(_Call("GET", f"/decisions/{quote(id, safe='')}")))
-
-    async def estimates(self, context: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """See `Client.estimates`."""
-        return list((await self._send(_Call("POST", "/estimates", {"context": context})))["arms"])
+def result(response: httpx.Response | httpx.TransportError) -> Any:
+    """Return what the service answered; raise what went wrong."""
+    if isinstance(response, httpx.TransportError):
+        raise response
+    if response.status_code == 204:
+        return None
+    if response.is_success:
+        is_json = response.headers.get("content-type", "").startswith("application/json")
+        return response.json() if is_json else response.content
+    try:
+        error = response.json()["error"]
+        raise ServiceError(response.status_code, error["code"], error["message"])
+    except (ValueError, KeyError, TypeError):
+        text = f"the service answered {response.status_code}: {response.text[:200]}"
+        raise ServiceError(response.status_code, "Unknown", text) from None

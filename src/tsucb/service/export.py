@@ -1,24 +1,27 @@
-"""The log of a loop as the library's tools read it."""
+"""The log of a loop as the library's tools read it, and what they make of it."""
 
 import tempfile
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Any
 
-from tsucb.agent.decision_log import as_json, reward_row, write_parquet
+from tsucb.agent.decision_log import explained_row, reward_row, write_parquet
 from tsucb.logs.decision_log import Row
 from tsucb.service import events
 from tsucb.service.events import AnyEvent, Decided, Passed, Pick
 from tsucb.service.loop import Loop
-from tsucb.service.settings import LoopSettings
+from tsucb.service.settings import FREE_MODEL, LoopSettings
 from tsucb.service.state import Slot
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tsucb.evaluation.compare import Comparison
     from tsucb.service.service import Service
 
 GROUP = 10_000  # rows of a Parquet file that are written together
+MOST_EVENTS = 100_000  # that a comparison looks at
+MOST_NUMBERS = 10_000_000  # decisions times arms
 
 
 class RowListener:
@@ -59,31 +62,15 @@ def row_id(id: str, slot: str) -> str:
 
 def decision_row(event: Decided, pick: Pick) -> Row:
     """Return a pick of a decision as a row."""
-    seen = event.explanation(pick)
-    context: Any = event.context
-    if pick.features:
-        context = {**(context or {}), **{f"slot {k}": v for k, v in pick.features.items()}}
+    context: Any = Loop.with_slot(event.context, pick.features)
     if event.arm_features is not None:  # as `Agent(log=…)` has it
         known = {arm: event.arm_features.get(arm, {}) for arm in pick.arms}
         context = {"context": context, "arms": known}
-    return {
-        "kind": "decision",
-        "id": row_id(event.id, pick.slot),
-        "time": event.time,
-        "policy": event.policy,
-        "context": as_json(context),
-        "arms": pick.arms,
-        "arm": pick.arm,
-        "favourite": pick.favourite,
-        "probabilities": pick.chances,
-        "target": seen.target,
-        "alpha": seen.alpha,
-        "mean": seen.mean.tolist(),
-        "std": seen.std.tolist(),
-    }
+    seen, id = event.explanation(pick), row_id(event.id, pick.slot)
+    return explained_row(seen, id, event.time, context, pick.favourite, pick.chances)
 
 
-def exported(service: "Service", loop: Loop) -> IO[bytes]:
+def export_parquet(service: "Service", loop: Loop) -> IO[bytes]:
     """The whole log of a loop as a Parquet file in the decision-log format; blocks.
 
     Only a group of rows is in memory at a time. The file is gone when it is closed.
@@ -100,9 +87,50 @@ def exported(service: "Service", loop: Loop) -> IO[bytes]:
     return file
 
 
-def recent(service: "Service", loop: Loop, most: int) -> "pd.DataFrame":
+def recent_decisions(service: "Service", loop: Loop, most: int) -> "pd.DataFrame":
     """The last decisions of a loop with their rewards, as `tsucb.logs.decision_log.read` has it."""
     from tsucb.logs.decision_log import joined
 
     log = service.newest(loop, most)
     return joined(list(log_rows(loop.settings, log, loop.now)))
+
+
+def comparison(
+    service: "Service", loop: Loop, agents: dict[str, dict[str, Any]], most: int
+) -> dict[str, Any]:
+    """Return what other configurations would have earned on the last decisions; blocks."""
+    table = judged_decisions(service, loop, most)
+    if len(table) < 2:
+        raise ValueError("there are not enough decisions whose wait is over; try again later")
+    found = compare_on_log(loop, table, agents)
+    return {
+        "decisions": found.decisions,
+        "method": found.method,
+        "configurations": found.table().to_dict("records"),
+        "pairs": found.pairs().to_dict("records"),
+    }
+
+
+def judged_decisions(service: "Service", loop: Loop, most: int) -> "pd.DataFrame":
+    """Return the last decisions of which all is known that ever will be."""
+    table = recent_decisions(service, loop, min(max(most, 1), MOST_EVENTS))
+    # Decisions that still wait are too young to be judged, even those whose reward came early.
+    done = table["time"] + loop.settings.reward_wait <= loop.now
+    return table[done & table["reward"].notna()].reset_index(drop=True)
+
+
+def compare_on_log(loop: Loop, table: "pd.DataFrame", agents: dict[str, Any]) -> "Comparison":
+    """Compare configurations on decisions; what they do not say is as the loop has it."""
+    from tsucb.evaluation.compare import compare
+
+    settings = loop.settings
+    usual: dict[str, Any] = {"policy": settings.policy, "forgetting": settings.forgetting}
+    if settings.model != FREE_MODEL:
+        usual["model"] = settings.model
+    if not table["context"].isna().all():  # to the model, none is one without features
+        table = table.assign(context=table["context"].fillna("{}"))
+    # A comparison has a number for every decision and every arm that the log ever saw.
+    arms = len({arm for offered in table["arms"] for arm in offered})
+    table = table.tail(max(MOST_NUMBERS // arms, 2)).reset_index(drop=True)
+    draws = 3 if settings.arms_come else 10  # agents that are asked one by one take longer
+    return compare(table, {name: {**usual, **given} for name, given in agents.items()}, draws=draws)

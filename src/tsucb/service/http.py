@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
+from tsucb.service.errors import HttpProblem, Problem
 from tsucb.service.keys import Holder
 
 if TYPE_CHECKING:
@@ -15,18 +15,9 @@ if TYPE_CHECKING:
 
 Headers = Sequence[tuple[bytes, bytes]]
 JSON = b"application/json"
-NOT_JSON = "the body is not JSON"
 
 # Numbers of NumPy become those of Python; NaN and the infinite ones become null.
 encode = msgspec.json.Encoder(enc_hook=lambda value: value.item()).encode
-
-
-class HttpProblem(Exception):
-    """A request that is answered with an error: status, a word for programs, a sentence."""
-
-    def __init__(self, status: int, code: str, message: str, headers: Headers = ()) -> None:
-        super().__init__(message)
-        self.status, self.code, self.message, self.headers = status, code, message, headers
 
 
 class Answer(NamedTuple):
@@ -75,37 +66,30 @@ class Request(NamedTuple):
         return self.headers.get(name, b"").decode("latin-1")
 
 
-# What exceptions mean, the first that fits; their sentences are shown.
-PROBLEMS: list[tuple[Any, int, str]] = [
-    (Overloaded, 429, "TooManyRequests"),
-    (NotFound, 404, "NotFound"),
-    (Conflict, 409, "Conflict"),
-    (TooLarge, 413, "TooLarge"),
-    (msgspec.ValidationError, 400, "BadRequest"),
-    ((msgspec.DecodeError, UnicodeDecodeError), 400, NOT_JSON),
-    ((ValueError, TypeError), 400, "BadRequest"),
-    (StoreError, 503, "StoreUnavailable"),
-]
+def as_problem(error: Exception, code: str = "BadRequest") -> Problem:
+    """Return what an exception means to a client; `code` is the word for bad input.
+
+    What nobody expected is not shown.
+    """
+    sentence = str(error)
+    match error:
+        case Problem():
+            return error
+        case RecursionError():
+            sentence = "the body is nested too deeply"
+        case msgspec.ValidationError():
+            pass
+        case msgspec.DecodeError() | UnicodeDecodeError():
+            sentence = f"the body is not JSON: {error}"
+        case ValueError() | TypeError():
+            pass
+        case _:
+            message = "something went wrong here; the log of the service has it"
+            return HttpProblem(500, "InternalError", message)
+    return HttpProblem(400, code, sentence)
 
 
-def as_problem(error: Exception) -> HttpProblem:
-    """Return what an exception means to a client; one that nobody expected is not shown."""
-    if isinstance(error, HttpProblem):
-        return error
-    if isinstance(error, RecursionError):
-        return HttpProblem(400, "BadRequest", "the body is nested too deeply")
-    for kind, status, code in PROBLEMS:
-        if isinstance(error, kind):
-            pause = {429: getattr(error, "seconds", 1), 503: 5}.get(status)
-            headers = [] if pause is None else [(b"retry-after", b"%d" % pause)]
-            if code == NOT_JSON:
-                return HttpProblem(status, "BadRequest", f"{NOT_JSON}: {error}")
-            return HttpProblem(status, code, str(error), headers)
-    message = "something went wrong here; the log of the service has it"
-    return HttpProblem(500, "InternalError", message)
-
-
-def allowed(holder: Holder | None, role: str, loop: str | None) -> Holder:
+def check_allowed(holder: Holder | None, role: str, loop: str | None) -> Holder:
     """Return the holder if it has this role; raise a HttpProblem otherwise.
 
     No key and a wrong one get the same answer, and so does a loop that does not exist.
@@ -123,7 +107,7 @@ def allowed(holder: Holder | None, role: str, loop: str | None) -> Holder:
 
 
 class Call(NamedTuple):
-    """A request for an operation: the loop, who asks, and the body as the operation takes it.
+    """A request for an operation: the loop, who asks, and body and query as the operation has them.
 
     `places` are the words of the path that the operation leaves open; `version` is the generation
     of Personalizer's clients; `protocol` is whose operation it is.
@@ -135,6 +119,7 @@ class Call(NamedTuple):
     holder: Holder
     places: Sequence[str] = ()
     body: Any = None
+    query: Any = None
     version: str = ""
     protocol: Any = None
 
@@ -152,7 +137,7 @@ class Operation(NamedTuple):
     path : its words; those in braces are left open
     action : what the key must grant
     function : returns a value for the body, None for none, or a whole Answer
-    body, answer : the types of both bodies, None where there is none
+    body, query, answer : types of the bodies and of the query, None where there is none
     status : of success
     code : of the error that bad input gets
     """
@@ -162,14 +147,22 @@ class Operation(NamedTuple):
     action: str
     function: Callable[[Call], Awaitable[Any]]
     body: Any = None
+    query: Any = None
     answer: Any = None
     status: int = 200
     code: str = "BadRequest"
     decode: Callable[[bytes], Any] = lambda _: None
 
     async def perform(self, call: Call) -> Answer:
-        """Decode the body and answer the call."""
-        found = await self.function(call._replace(body=self.decode(call.request.body)))
+        """Decode body and query, and answer the call; raise a HttpProblem if it cannot be done."""
+        try:
+            query = None
+            if self.query is not None:
+                query = msgspec.convert(call.request.query, self.query, strict=False)
+            body = self.decode(call.request.body)
+            found = await self.function(call._replace(body=body, query=query))
+        except Exception as error:
+            raise as_problem(error, self.code) from error
         if isinstance(found, Answer):
             return found
         return Answer(204) if found is None else Answer(self.status, encode(found))
@@ -184,13 +177,14 @@ class Operations:
 
     def add(self, method: str, path: str, action: str, **more: Any) -> Callable[[Any], Any]:
         """Return a decorator that makes a function an operation; see `Operation`."""
+        words = tuple(path.split("/"))
+        if "body" in more:
+            more["decode"] = msgspec.json.Decoder(more["body"]).decode
 
         def added(function: Any) -> Any:
-            made = Operation(method, tuple(path.split("/")), action, function, **more)
-            if made.body is not None:
-                made = made._replace(decode=msgspec.json.Decoder(made.body).decode)
+            made = Operation(method, words, action, function, **more)
             node = self._tree
-            for word in made.path:
+            for word in words:
                 node = node.setdefault(... if word.startswith("{") else word, {})
             node.setdefault(None, {})[method] = made
             self.all.append(made)

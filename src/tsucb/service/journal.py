@@ -15,6 +15,7 @@ import apsw
 from tsucb.service import events
 from tsucb.service.errors import Overloaded, StoreError
 from tsucb.service.events import AnyEvent, Decided
+from tsucb.service.state import LoopHeld
 from tsucb.service.store import Change, Place, Store, Written
 
 MOST_ROWS = 2_000  # events of several requests that are written together
@@ -28,23 +29,29 @@ Entry = tuple[int, Decided]  # the number of the loop, and the decision
 class Outcome(NamedTuple):
     """What became of an event: a word, its position in the log, and whether it is new there.
 
-    `kept` is a decision that is on this machine's disk, and not in the log yet.
+    `kept` is a decision that is on this machine's disk, and not in the log yet. `held` is what the
+    loop knew after an event that compacted it.
     """
 
     result: str
     position: int = 0
     fresh: bool = False
     kept: Decided | None = None
+    held: LoopHeld | None = None
 
 
 Outcomes = Sequence["Outcome | asyncio.Future[Outcome]"]  # futures of what a thread folds
 
 
 class Submission(NamedTuple):
-    """A change on its way into the log, with the events of its rows; None to look for news."""
+    """A change on its way into the log, with the events of its rows; None to look for news.
+
+    `spooled`: whether it is one decision that may be kept on this disk while the store is away.
+    """
 
     change: Change | None
     events: Sequence[AnyEvent]
+    spooled: bool
     future: "asyncio.Future[tuple[list[Outcome], int]]"
 
     @property
@@ -59,12 +66,8 @@ class Submission(NamedTuple):
             self.future.set_result((known, erased))
 
 
-class Flushed(NamedTuple):
-    """What is durable now: what others wrote up to a position, then a change of this server."""
-
-    written: Written
-    news: Any  # what `catch_up` returned
-    until: int
+# What is durable now: a change of this server, after what others wrote up to a position.
+Flushed = tuple[Written, Any, int]
 
 
 class Journal:
@@ -103,17 +106,17 @@ class Journal:
         self._running = asyncio.create_task(self._run())
 
     async def write(
-        self, change: Change | None, events: Sequence[AnyEvent] = ()
+        self, change: Change | None, events: Sequence[AnyEvent] = (), spooled: bool = False
     ) -> tuple[list[Outcome], int]:
         """Write a change; return what became of its events, and how many it erased."""
-        # One that is larger by itself, as a first start with many loops, does not wait for others.
+        # One that is larger by itself, as an import of many rewards, does not wait for others.
         if self.waiting and self.waiting + len(events) > self.most_waiting:
             raise Overloaded
         if self._stopping:
             raise StoreError("the service is stopping")
         future: asyncio.Future[tuple[list[Outcome], int]]
         future = asyncio.get_running_loop().create_future()
-        self._queue.append(Submission(change, events, future))
+        self._queue.append(Submission(change, events, spooled, future))
         self.waiting += len(events)
         self._wake.set()
         return await future
@@ -169,12 +172,12 @@ class Journal:
     def _flush(self, change: Change | None) -> Flushed:
         if self._store.shared and self.failed and change is not None and change.plain:
             raise StoreError(AWAY)
-        written = Written([]) if change is None else self._store.write(change)
-        fresh = [place.position for place in written.places if place.fresh]
+        written: Written = ([], 0) if change is None else self._store.write(change)
+        fresh = [place.position for place in written[0] if place.fresh]
         until = fresh[0] - 1 if fresh else self._store.last()
         news = self._catch_up(self._delivered, until) if until > self._delivered else None
         self._delivered = max([self._delivered, until, *fresh[-1:]])
-        return Flushed(written, news, until)
+        return written, news, until
 
     def _settle(self, batch: list[Submission], flushed: Flushed) -> None:
         """Fold what is durable, and tell whoever waits for it."""
@@ -182,16 +185,16 @@ class Journal:
         self.failed = self.failed and not (changes or self._store.shared)
         self.commits += bool(changes)
         rows = [row for change in changes for row in change.rows]
-        # A change that erases nothing appends nothing.
-        places = flushed.written.places or [Place(0, False)] * len(rows)
+        (places, erased), news, until = flushed
+        places = places or [Place(0, False)] * len(rows)  # what erases nothing appends nothing
         numbers, happened = [row.loop for row in rows], [e for each in batch for e in each.events]
         try:
             entries = zip(places, numbers, happened, strict=True)
-            outcomes = self._deliver(flushed.news, flushed.until, entries)
+            outcomes = self._deliver(news, until, entries)
         except Exception as error:
             self._refuse(batch, error)
         else:
-            self._give(batch, outcomes, flushed.written.erased)
+            self._give(batch, outcomes, erased)
 
     def _give(self, batch: list[Submission], outcomes: Outcomes, erased: int = 0) -> None:
         left = iter(outcomes)
@@ -206,18 +209,13 @@ class Journal:
 
     async def _fail(self, batch: list[Submission], error: Exception) -> None:
         """Keep decisions on this disk while a shared store is away; refuse everything else."""
-        kept, rest, entries = list[Submission](), list[Submission](), list[Entry]()
         away = self._store.shared and isinstance(error, StoreError)
-        for each in batch:
-            first = each.events[0] if len(each.events) == 1 else None
-            if away and each.plain and isinstance(first, Decided):
-                entries.append((each.change.rows[0].loop, first))  # type: ignore[union-attr]
-                kept.append(each)
-            else:
-                rest.append(each)
         self.failed = self.failed or isinstance(error, StoreError)
+        kept = [each for each in batch if away and each.spooled]
+        rest = [each for each in batch if not (away and each.spooled)]
+        entries: Any = [(each.change.rows[0].loop, each.events[0]) for each in kept if each.change]
         try:
-            found = await asyncio.to_thread(self._spool.add, entries) if entries else []
+            found = await asyncio.to_thread(self._spool.add, entries) if kept else []
             self._give(kept, [Outcome("kept", kept=event) for event in found])
         except StoreError:
             rest = batch

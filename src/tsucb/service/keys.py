@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tsucb.service.store import KeyRecord, LoopRecord, Store
+from tsucb.service.store import DroppedKey, KeyRecord, LoopRecord, Record, Store
 
 CHOOSE, DECIDE, READ, ADMINISTER = "choose", "decide", "read", "administer"
 LOOK = "look"  # what every key may do: see the arms and what is believed of them
@@ -37,14 +37,6 @@ class Holder(NamedTuple):
 def hashed(key: str) -> bytes:
     """The hash of a key. Keys are 256 random bits, so nothing slower is needed."""
     return hashlib.sha256(key.encode()).digest()
-
-
-class Issued(NamedTuple):
-    """A new key, which is shown once, and the records that are written for it to be valid."""
-
-    key: str
-    saved: list[KeyRecord]
-    dropped: list[bytes]
 
 
 class Keys:
@@ -83,27 +75,34 @@ class Keys:
         found = [r for r in self._records.values() if (r.loop, r.role) == (loop, role)]
         return max(found, key=lambda r: r.created).hash if found else None
 
-    def issue(self, loop: LoopRecord, role: str, now: float, grace: float = GRACE) -> Issued:
-        """Make a key; the others of that loop and role expire after this many seconds of grace."""
+    def issue(
+        self, loop: LoopRecord, role: str, now: float, grace: float = GRACE
+    ) -> tuple[str, list[KeyRecord | DroppedKey]]:
+        """Make a key; the others of that loop and role expire after this many seconds of grace.
+
+        Return the key, which is shown once, and what must be written for it to be valid.
+        """
         key = secrets.token_urlsafe(32)
-        record = KeyRecord(hashed(key), loop.number, loop.name or None, role, now, None)
-        issued = Issued(key, [record], [])
+        records: list[KeyRecord | DroppedKey] = [
+            KeyRecord(hashed(key), loop.number, role, now, None, loop.name or None)
+        ]
         for old in self._records.values():
             if (old.number, old.role) != (loop.number, role):
                 continue
             if old.expires is not None and old.expires <= now:
-                issued.dropped.append(old.hash)
+                records.append(DroppedKey(old.hash))
             else:
                 end = now + grace if old.expires is None else min(old.expires, now + grace)
-                issued.saved.append(old._replace(expires=end))
-        return issued
+                records.append(old._replace(expires=end))
+        return key, records
 
-    def take(self, issued: Iterable[Issued]) -> None:
-        """Know keys that the store has written."""
-        for each in issued:
-            self._records.update({record.hash: record for record in each.saved})
-            for hash in each.dropped:
-                self._records.pop(hash, None)
+    def take(self, records: Iterable[Record]) -> None:
+        """Know the keys among the records that the store has written."""
+        for record in records:
+            if isinstance(record, KeyRecord):
+                self._records[record.hash] = record
+            elif isinstance(record, DroppedKey):
+                self._records.pop(record.hash, None)
 
     def drop(self, loop: int) -> None:
         """Forget the keys of a loop that is no more."""

@@ -1,13 +1,14 @@
-"""The log and what it has led to: events are written, then folded; nothing else changes a loop."""
+"""The log and the loops it has led to: events are written, then folded."""
 
 import asyncio
 import contextlib
 import logging
 import secrets
-import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from tsucb.service import events
 from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
@@ -25,27 +26,17 @@ from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop
 from tsucb.service.relearning import Relearning
 from tsucb.service.scheduling import SteadyClock, Turns
 from tsucb.service.state import LoopHeld
-from tsucb.service.store import (
-    MODEL,
-    AuditRecord,
-    Change,
-    Logged,
-    Place,
-    Row,
-    SetAside,
-    Snapshot,
-    Store,
-)
+from tsucb.service.store import MODEL, AuditRecord, Change, Logged, Place, Row, Store, set_aside
 
 log = logging.getLogger("tsucb.service")
 
 FAR = 20_000  # events behind the log, from which on a newer snapshot is looked for
-NEAR = 1_000  # events that are folded while requests wait
+NEAR = 1_000  # events that are folded while a loop waits
 RETRY = 0.25  # seconds, before the store is asked again
 GONE = Outcome("gone")  # an event of a loop that was deleted
+NOTHING = Change()
 
 Found = TypeVar("Found")
-Tail = list[tuple[int, AnyEvent]]  # events with their positions
 
 
 class Poison(Exception):
@@ -57,73 +48,49 @@ class Poison(Exception):
 
 
 class Ledger:
-    """Loops over a store, as the log has them.
+    """Loops over a store, as the log has them; see `Service` for the parameters.
 
-    Parameters
-    ----------
-    store
-        Where everything is kept.
-    clock, steady
-        Tell the time in seconds since 1970, and seconds that pass without jumps. If only a clock
-        is given, it is taken for both.
-    seed
-        Of random draws; None: arbitrary.
-    most_waiting
-        This many events may wait to be written; beyond it requests are refused.
-    folder
-        Where decisions are kept that are made while a shared store is away; None: nowhere.
-    compare
-        Whether every event that is folded is compared with what the log makes of it, for tests.
+    `journal` writes. What is durable is delivered here in the order of the log, and folded. A loop
+    that must be made from the log again, as events were deleted or another model is to learn from
+    them, goes on deciding until the new one takes its place.
     """
 
     def __init__(
-        self,
-        store: Store,
-        *,
-        clock: Callable[[], float] = time.time,
-        steady: Callable[[], float] | None = None,
-        seed: int | None = None,
-        most_waiting: int = 4_000,
-        folder: str | None = None,
-        compare: bool = False,
-    ) -> None:
-        if steady is None:
-            steady = time.monotonic if clock is time.time else clock
-        self.store, self.clock, self._seed = store, SteadyClock(clock, steady), seed
+        self, store: Store, clock: SteadyClock, spool: Spool, *, seed: int | None = None,
+        most_waiting: int = 4_000, compare: bool = False,
+    ) -> None:  # fmt: skip
+        self.store, self.clock, self.spool, self._seed = store, clock, spool, seed
         self._most_waiting, self._compare = most_waiting, compare
-        self.folder, self.unwritten = folder, Spool(folder)
         self.loops: dict[str, Loop] = {}
         self._numbered: dict[int, Loop] = {}
         self.position = 0  # of the last event that was folded
         self.leading = False  # whether this process writes snapshots and that time passed
-        self.lost: float | None = None  # since when a shared store cannot be reached
-        self.lag = 0  # events of the log that are not folded yet
         self.alerts: dict[str, str] = {}  # what somebody should look at, by what it is about
-        # Events folded before the last snapshots of loops, and when these were taken.
-        self._snapshots: dict[int, tuple[int, float]] = {}
-        self._taken: dict[int, tuple[int, LoopHeld] | None] = {}  # by who asked for `_held`
-        self._working: set[asyncio.Task[Any]] = set()
-        self._saving = asyncio.Lock()  # whoever writes snapshots
-        self._tails: dict[int, list[Tail]] = {}  # of loops of which others are being made
-        self._rebuilding: dict[int, asyncio.Task[None]] = {}
         self.turns = Turns()
+        # Whoever replaces a whole loop, by its number; whoever makes a loop, by 0.
+        self.busy: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # Events folded before the last snapshots of loops, and when these were taken.
+        self.snapshots: WeakKeyDictionary[Loop, tuple[int, float]] = WeakKeyDictionary()
+        self.saving = asyncio.Lock()  # whoever writes snapshots
+        self._outdated: dict[int, int] = {}  # loops to make again, from the log up to a position
+        self._rebuilding: dict[int, asyncio.Task[None]] = {}
 
     def open(self) -> None:
         """Read all loops from the store; blocks."""
         self.position = self.store.last()
         for name, number in self.store.loops().items():
-            self._put(self.replayed(Loop(name, number, self._seed), until=self.position))
+            self.put(self.replayed(Loop(name, number, self._seed), until=self.position))
             self.loops[name].settings.warm()
 
     def begin_writing(self) -> None:
         """Begin to write, in the event loop."""
         self._running = asyncio.get_running_loop()
         self.journal = Journal(
-            self.store, self._deliver, self._catch_up, self.position, self.unwritten,
+            self.store, self._deliver, self._catch_up, self.position, self.spool,
             self._most_waiting,
         )  # fmt: skip
 
-    # Reading
+    # The loops
 
     def loop(self, name: str) -> Loop:
         """Return the loop of a name."""
@@ -131,10 +98,23 @@ class Ledger:
             raise NotFound(f"there is no loop {name!r}")
         return self.loops[name]
 
+    def put(self, loop: Loop) -> Loop:
+        """Put a loop in its place."""
+        self.remove(loop.name)
+        self.loops[loop.name] = self._numbered[loop.number] = loop
+        return loop
+
+    def remove(self, name: str) -> None:
+        """Forget a loop."""
+        if (old := self.loops.pop(name, None)) is not None:
+            self._numbered.pop(old.number, None)
+
     async def look(self, loop: Loop, function: Callable[[], Found]) -> Found:
         """Return what the function finds in a loop, in the loop's turn; see `Turns`."""
         found = self.turns.do(loop.number, loop.is_slow, function)
         return await found if isinstance(found, asyncio.Future) else found
+
+    # Reading the log
 
     def replayed(self, loop: Loop, snapshots: bool = True, until: int | None = None) -> Loop:
         """Make a loop from the log: from the last snapshot that can be read, or from the start.
@@ -142,72 +122,76 @@ class Ledger:
         Events that cannot be folded are set aside. Blocks.
         """
         while True:
+            fresh = Loop(loop.name, loop.number, self._seed)
+            for position, body in self.store.snapshots(loop.number) if snapshots else ():
+                if body is not None and (until is None or position <= until):
+                    with contextlib.suppress(ValueError):
+                        fresh.restore(body, position)
+                        break
             try:
-                return self._replay(loop, snapshots, until)
+                self._read_on(fresh, until)
+                return fresh
             except Poison as poison:
                 self._set_aside(loop, poison)
-            except Conflict:  # it was condensed meanwhile
-                continue
+            except Conflict:
+                snapshots = False  # they know what was deleted
 
-    def _replay(self, loop: Loop, snapshots: bool, until: int | None) -> Loop:
-        fresh = Loop(loop.name, loop.number, self._seed)
-        for snapshot in self.store.snapshots(loop.number) if snapshots else []:
-            if until is not None and snapshot.position > until:
-                continue
-            with contextlib.suppress(ValueError):
-                fresh.restore(snapshot.body, snapshot.position)
-                break
-        first = fresh.position
+    def _read_on(self, loop: Loop, until: int | None) -> int:
+        """Fold what the log has after a loop's position, and return how many events; blocks.
+
+        Raise Conflict if some of those that the loop knows were deleted.
+        """
+        first, count = loop.position, 0
         for logged in self.store.read(first, loop.number, until):
             try:
                 event = events.decode(logged.body)
-                if isinstance(event, Forgot) and first:  # the snapshot knows what was deleted
-                    return self._replay(loop, False, until)
-                self._take(fresh, logged.position, event)
-            except (Poison, StoreError, Conflict):
+                if isinstance(event, Forgot) and first:
+                    raise Conflict("events were deleted meanwhile; try again")
+                self.take(loop, logged.position, event)
+                count += 1
+            except (StoreError, Conflict):
                 raise
             except Exception as error:
                 raise Poison(logged.position, error) from error
-        return fresh
+        return count
 
-    def _set_aside(self, loop: Loop, poison: Poison) -> None:
-        """Move an event that cannot be folded out of the log; every server makes the loop again."""
-        now, position, reason = self.clock(), poison.position, str(poison)[:1_000]
-        log.error("event %d of loop %r was set aside: %s", position, loop.name, reason)
-        self.alerts[f"event {position}"] = f"event {position} of {loop.name!r} is set aside"
-        self.store.write(
-            Change(
-                [row(loop.number, Forgot(now))],
-                aside=SetAside(loop.number, position, reason),
-                audit=[AuditRecord(now, "server", "set aside", loop.name, f"{position}: {reason}")],
-            )
-        )
-
-    def _take(self, loop: Loop, position: int, event: AnyEvent) -> str:
+    def take(self, loop: Loop, position: int, event: AnyEvent) -> str:
         """Fold an event of the log; for some, the log has to be read up to there, which blocks."""
         learned = None
-        if is_relearning(event):
-            assert isinstance(event, Configured)
+        if isinstance(event, Configured) and event.relearn:
             relearning = Relearning(loop, event.settings, position)
             for logged in self.store.read(0, loop.number, position - 1):
                 relearning.fold(events.decode(logged.body), logged.position)
             learned = relearning.loop
         return loop.fold(event, position, learned)
 
+    def _set_aside(self, loop: Loop, poison: Poison) -> None:
+        """Move an event that cannot be folded out of the log; every server makes the loop again."""
+        now, position, reason = self.clock(), poison.position, str(poison)[:1_000]
+        log.error("event %d of loop %r was set aside: %s", position, loop.name, reason)
+        self.alerts[f"event {position}"] = f"event {position} of {loop.name!r} is set aside"
+        audit = AuditRecord(now, "server", "set aside", loop.name, f"{position}: {reason}")
+        erasure = set_aside(loop.number, position, reason)
+        self.store.write(Change([row(loop.number, Forgot(now))], [audit], erasure))
+
     # Writing
 
-    async def _write(
-        self, change: Change, pairs: Sequence[tuple[int, AnyEvent]] = ()
-    ) -> tuple[list[Outcome], int]:
-        """Write a change with events of loops, fold these, and say what became of each."""
+    async def write(
+        self, pairs: Sequence[tuple[int, AnyEvent]], change: Change = NOTHING,
+        spooled: bool = False,
+    ) -> tuple[list[Outcome], int]:  # fmt: skip
+        """Write events of loops with a change; return what became of each, and how many it erased.
+
+        `spooled`: whether this is a decision that may be kept on this disk while the store is away.
+        """
         rows = [row(number, event) for number, event in pairs]
         happened = [event for _, event in pairs]
-        return await self.journal.write(change._replace(rows=rows), happened)
+        return await self.journal.write(change._replace(rows=rows), happened, spooled)
 
-    async def _append(self, loop: Loop, *happened: AnyEvent) -> list[Outcome]:
-        """Write events of a loop."""
-        rows = [row(loop.number, event) for event in happened]
-        outcomes, _ = await self.journal.write(Change(rows), happened)
+    async def append(self, loop: Loop, *happened: AnyEvent, spooled: bool = False) -> list[Outcome]:
+        """Write events of a loop; raise NotFound if it was deleted."""
+        pairs = [(loop.number, event) for event in happened]
+        outcomes, _ = await self.write(pairs, spooled=spooled)
         if GONE in outcomes:
             raise NotFound(f"there is no loop {loop.name!r}")
         return outcomes
@@ -219,71 +203,83 @@ class Ledger:
             return [self.replayed(Loop(*each, self._seed), until=until) for each in loops]
         return list(self.store.read(after, until=until))
 
+    # Folding
+
     def _deliver(
         self, news: Any, until: int, entries: Iterable[tuple[Place, int, AnyEvent]]
     ) -> "list[Outcome | asyncio.Future[Outcome]]":
         """Fold what is durable now; events of a slow loop in a thread, in their order."""
         for each in news or ():
             if isinstance(each, Loop):
-                self._put(each)
+                self.put(each)
             else:
-                self._fold(each.position, each.loop, None, each.body)
+                self._fold_from_elsewhere(each)
         self.position = max(self.position, until)
         outcomes: list[Outcome | asyncio.Future[Outcome]] = []
         for place, number, event in entries:
             if self._compare:
                 assert events.decode(events.encode(event)) == event, event
             if place.fresh:
-                outcomes.append(self._fold(place.position, number, event))
+                outcomes.append(self._fold(place.position, number, event, own=True))
             else:
                 known = place.position > 0
                 outcomes.append(Outcome(REPEATED, place.position) if known else GONE)
         return outcomes
 
-    def _fold(
-        self, position: int, number: int, event: AnyEvent | None, body: bytes = b""
-    ) -> "Outcome | asyncio.Future[Outcome]":
-        """Fold the event at a position into its loop, at once or in the loop's turn."""
-        self.position = max(self.position, position)
-        loop, taken = self._numbered.get(number), Outcome(TAKEN, position, fresh=True)
-        if loop is not None and loop.position >= position:
-            return taken
+    def _fold_from_elsewhere(self, logged: Logged) -> None:
+        """Fold an event that another server wrote."""
+        position, number, body = logged
+        loop = self._numbered.get(number)
         try:
-            event = events.decode(body) if event is None else event
-            if loop is not None and body and isinstance(event, Decided):  # decided elsewhere
+            event = events.decode(body)
+            if loop is not None and isinstance(event, Decided):
                 with contextlib.suppress(TooLarge):  # it was taken there
                     loop.admit(event.context, (event.arm_features or {}).values())
         except Exception as error:
-            return taken if loop is None else self._refused(loop, position, error)
+            if loop is not None:
+                self._refused(loop, position, error)
+        else:
+            self._fold(position, number, event, own=False)
+
+    def _fold(
+        self, position: int, number: int, event: AnyEvent, own: bool
+    ) -> "Outcome | asyncio.Future[Outcome]":
+        """Fold the event at a position into its loop, at once or in the loop's turn."""
+        self.position = max(self.position, position)
+        loop = self._numbered.get(number)
         if loop is None:
             if not isinstance(event, Configured) or not event.name:
-                return taken
-            loop = self._put(Loop(event.name, number, self._seed))  # made elsewhere
-        for tail in self._tails.get(number, ()):
-            tail.append((position, event))
-        if isinstance(event, Forgot) or is_relearning(event):
-            self._begin_rebuild(loop)
+                return Outcome(TAKEN, position, fresh=True)
+            loop = self.put(Loop(event.name, number, self._seed))
+        if isinstance(event, Forgot) or (isinstance(event, Configured) and event.relearn):
+            self._outdated[number] = position
+            self._numbered[number].stale = True
+            if number not in self._rebuilding:
+                self._rebuilding[number] = self.turns.begin(self._rebuild(number))
+        work = partial(self._fold_next, position, number, event, own)
+        return self.turns.do(number, loop.is_slow, work)
+
+    def _fold_next(self, position: int, number: int, event: AnyEvent, own: bool) -> Outcome:
+        """Fold an event into what is its loop now; in any thread."""
+        loop, held = self._numbered.get(number), None
+        if loop is None or loop.position >= position:
+            return Outcome(TAKEN, position, fresh=True)
         if isinstance(event, Configured) and loop.stale:  # the model stays until it is replaced
             loop.next_settings = event.settings
             event = Configured(event.time, event.settings.learning_like(loop.settings))
-        work = partial(self._take_and_hold, loop, position, event)
-        return self.turns.do(number, loop.is_slow, work)
-
-    def _take_and_hold(self, loop: Loop, position: int, event: AnyEvent) -> Outcome:
         try:
-            found = self._take(loop, position, event)
+            found = self.take(loop, position, event)
         except Exception as error:
             return self._refused(loop, position, error)
-        if isinstance(event, Compacted) and loop.number in self._taken and not loop.stale:
-            # Now, and not when whoever asked for it is awake again and more has happened.
-            self._taken[loop.number] = position, loop.hold()
-        return Outcome(found, position, fresh=True)
+        if own and isinstance(event, Compacted) and not loop.stale:
+            held = loop.hold()  # now, and not when more has happened
+        return Outcome(found, position, fresh=True, held=held)
 
     def _refused(self, loop: Loop, position: int, error: Exception) -> Outcome:
         """Have an event set aside that cannot be folded; in any thread."""
         loop.position, loop.stale = position, True
         work = self._put_aside(loop, Poison(position, error))
-        self._running.call_soon_threadsafe(self._begin, work)
+        self._running.call_soon_threadsafe(self.turns.begin, work)
         return Outcome(REFUSED, position, fresh=True)
 
     async def _put_aside(self, loop: Loop, poison: Poison) -> None:
@@ -297,120 +293,69 @@ class Ledger:
 
     # Loops that are made from the log while the old ones go on
 
-    def _put(self, loop: Loop) -> Loop:
-        """Put a loop in its place."""
-        self._remove(loop.name)
-        self.loops[loop.name] = self._numbered[loop.number] = loop
-        self._snapshots.pop(loop.number, None)
-        return loop
-
-    def _remove(self, name: str) -> None:
-        if (old := self.loops.pop(name, None)) is not None:
-            self._numbered.pop(old.number, None)
-
-    @contextlib.contextmanager
-    def _tail(self, loop: Loop) -> Iterator[Tail]:
-        """Collect the events of a loop that are folded meanwhile."""
-        tail: Tail = []
-        tails = self._tails.setdefault(loop.number, [])
-        tails.append(tail)
+    async def _rebuild(self, number: int) -> None:
+        """Replace a loop by what the log makes of it, until that is up to date."""
+        made, background = 0, self.turns.in_background
         try:
-            yield tail
-        finally:
-            tails.remove(tail)
-
-    def _begin_rebuild(self, loop: Loop) -> None:
-        """Have a loop made from the log; this one goes on as it is meanwhile."""
-        loop.stale = True
-        if loop.number not in self._rebuilding:
-            self._rebuilding[loop.number] = self._begin(self._rebuild(loop))
-
-    async def _rebuild(self, loop: Loop) -> None:
-        """Replace a loop by what the log makes of it; the old one decides meanwhile."""
-        try:
-            fresh = None
-            while fresh is None:
+            while (loop := self._numbered.get(number)) and self._outdated[number] > made:
                 try:
-                    fresh = await self._made_again(loop)
-                except (StoreError, Conflict) as error:
+                    fresh = await background(partial(self.replayed, loop, until=self.position))
+                    while await background(self._read_on, fresh, self.position) > NEAR:
+                        pass
+                    made = await self.turns.wait(number, partial(self._replace, loop, fresh))
+                except Conflict:  # more was deleted
+                    pass
+                except (StoreError, Poison) as error:
                     log.error("loop %r cannot be made from the log: %s", loop.name, error)
                     await asyncio.sleep(RETRY)
         finally:
-            self._rebuilding.pop(loop.number, None)
-        if self._numbered.get(loop.number) is not loop:
-            return  # it was deleted or replaced meanwhile
-        self._put(fresh)
-        if self.leading:  # those from before may know what was deleted since
+            self._rebuilding.pop(number, None)
+        if loop is not None and self.leading:  # snapshots from before may know what was deleted
             with contextlib.suppress(StoreError, Overloaded, NotFound):
-                await self.store_snapshot(fresh, alone=True)
+                await self.store_snapshot(loop, alone=True)
 
-    async def _made_again(self, loop: Loop) -> Loop | None:
-        """Make a loop from the log; None if what was deleted meanwhile may be in it."""
-        with self._tail(loop) as tail:
-            fresh = await self.turns.in_background(
-                partial(self.replayed, loop, until=self.position)
-            )
-            near = 0 if fresh.is_slow else NEAR
-            while len(tail) > near or any(is_relearning(event) for _, event in tail):
-                some, tail[:] = tail[:], []
-                if any(isinstance(event, Forgot) for _, event in some):
-                    return None
-                await self.turns.in_background(self._take_all, fresh, some)
-            if any(isinstance(event, Forgot) for _, event in tail):
-                return None
-            self._take_all(fresh, tail)
-            return fresh
+    def _replace(self, old: Loop, fresh: Loop) -> int:
+        """Let a loop take the place of another, in whose turn this is called; blocks.
 
-    def _take_all(self, loop: Loop, tail: Tail) -> None:
-        for position, event in tail:
-            if position > loop.position:
-                self._take(loop, position, event)
+        What is delivered meanwhile is folded afterwards, into the new one. Return the position up
+        to which that one was made from the log.
+        """
+        self._read_on(fresh, old.position)
+        position = max(old.position, fresh.position)
+        if self._numbered.get(old.number) is old:
+            self.loops[old.name] = self._numbered[old.number] = fresh
+        if self._outdated[old.number] > position:  # what was deleted meanwhile may be in it
+            fresh.stale = True
+        return position
+
+    async def rebuilt(self, loop: Loop) -> None:
+        """Wait until a loop is what the log makes of it."""
+        if (task := self._rebuilding.get(loop.number)) is not None:
+            await asyncio.shield(task)
 
     # Snapshots
 
     async def store_snapshot(self, loop: Loop, alone: bool = False) -> None:
         """Keep what a loop knows now, so that a start need not read the whole log."""
-        async with self._saving:
-            taken = await self._held(loop) if self.leading else None
+        async with self.saving:
+            taken = await self.hold(loop) if self.leading else None
             if taken is None:
                 return
             position, held = taken
-            self._snapshots[loop.number] = loop.folded, self.clock()
+            self.snapshots[loop] = loop.folded, self.clock()
             # Elsewhere: meanwhile there are requests to answer.
-            snapshot = Snapshot(position, await self.turns.in_background(held.to_bytes))
-            await asyncio.to_thread(self.store.save_snapshot, loop.number, snapshot, alone)
+            body = await self.turns.in_background(held.to_bytes)
+            await asyncio.to_thread(self.store.save_snapshot, loop.number, position, body, alone)
 
-    async def _held(self, loop: Loop) -> tuple[int, LoopHeld] | None:
+    async def hold(self, loop: Loop) -> tuple[int, LoopHeld] | None:
         """Return what a loop knows, and the position of an event from which others can go on.
 
         None if the loop is to be replaced.
         """
-        self._taken[loop.number] = None
-        try:
-            if not loop.stale:
-                await self._append(loop, Compacted(self.clock()))
-        finally:
-            taken = self._taken.pop(loop.number, None)
-        return taken
-
-    # Work in the background
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Have something done in the background."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._working.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: "asyncio.Task[Any]") -> None:
-        self._working.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("work in the background failed: %s", error, exc_info=error)
-
-
-def is_relearning(event: AnyEvent) -> bool:
-    """Return whether the log has to be read for an event to be folded."""
-    return isinstance(event, Configured) and event.relearn
+        if loop.stale:
+            return None
+        (outcome,) = await self.append(loop, Compacted(self.clock()))
+        return None if outcome.held is None else (outcome.position, outcome.held)
 
 
 def row(loop: int, event: AnyEvent) -> Row:

@@ -73,7 +73,6 @@ class Loop:
         self.position = 0  # of the last event of this loop that was folded
         self.folded = 0  # events, by this process
         self.settings = LoopSettings()
-        self._rule: tuple[Any, Any, tuple[str, str]] = None, None, ("", "")
         self.arms: dict[str, str] = {}  # the names of those that are known, in their order
         self.learner: Learner | None = None  # None before the first arm
         self.now = self.created = 0.0
@@ -86,22 +85,6 @@ class Loop:
         self._random = random.Random(seed)  # draws the holdout
         self.growing = False  # whether a decision on its way to the log makes the model a slow one
         self._deadlines: list[tuple[float, int, str]] = []
-
-    @property
-    def rule(self) -> Any:
-        """The policy with its floor."""
-        return self._known_rule()[1]
-
-    @property
-    def rule_names(self) -> tuple[str, str]:
-        """The names of the policy and of its target."""
-        return self._known_rule()[2]
-
-    def _known_rule(self) -> tuple[Any, Any, tuple[str, str]]:
-        if self._rule[0] is not self.settings:
-            rule = self.settings.rule()
-            self._rule = self.settings, rule, (rule.name, rule.target_name)
-        return self._rule
 
     # Deciding
 
@@ -294,27 +277,28 @@ class Loop:
         while self._deadlines and self._deadlines[0][0] <= self.now:
             self._end_wait(heapq.heappop(self._deadlines)[2])
         result = TAKEN
-        if isinstance(event, Decided):
-            result = self._decided(event, position)
-        elif isinstance(event, events.Rewarded):
-            result = self._rewarded(event)
-        elif isinstance(event, events.Activated):
-            result = self._activated(event)
-        elif isinstance(event, events.ArmsChanged):
-            self._arms_changed(event)
-        elif isinstance(event, events.Configured):
-            self._configured(event, position, learned)
-        elif isinstance(event, events.Reset):
-            self._reset_learner()
-        elif isinstance(event, events.Imported):
-            self._imported(event)
-        elif isinstance(event, events.Compacted):
-            if self.learner is not None:
-                self.learner.compact()
-        elif isinstance(event, events.Condensed):
-            self._become(decoded(event.state))
-        else:
-            assert isinstance(event, events.Passed | events.Forgot)
+        match event:
+            case Decided():
+                result = self._decided(event, position)
+            case events.Rewarded():
+                result = self._rewarded(event)
+            case events.Activated():
+                result = self._activated(event)
+            case events.ArmsChanged():
+                self._arms_changed(event)
+            case events.Configured():
+                self._configured(event, position, learned)
+            case events.Reset():
+                self._reset_learner()
+            case events.Imported():
+                self._imported(event)
+            case events.Compacted():
+                if self.learner is not None:
+                    self.learner.compact()
+            case events.Condensed():
+                self._become(decoded(event.state))
+            case events.Passed() | events.Forgot():
+                pass
         self.position = position
         self.folded += 1
         return result
@@ -328,7 +312,7 @@ class Loop:
             if first or not (alike or event.relearn):
                 self._reset_learner()
         elif alike:
-            self.learner.follow(self.rule)
+            self.learner.follow(self.settings.rule())
         elif event.relearn:
             assert learned is not None
             # The waits that ended here end there, too.
@@ -342,7 +326,7 @@ class Loop:
         """Know what another loop learned; what waits here goes on waiting."""
         self.learner, self.arms = learned.learner, learned.arms
         if self.learner is not None:
-            self.learner.follow(self.rule)
+            self.learner.follow(self.settings.rule())
         for id in self.waiting:
             other = learned.waiting.get(id)
             rows = {slot.name: slot.row for slot in other.slots} if other is not None else {}
@@ -360,7 +344,7 @@ class Loop:
         if self._listener is not None:
             return
         learner = Learner.from_bytes(event.agent)
-        learner.follow(self.rule)
+        learner.follow(self.settings.rule())
         learner.reseed(self.seed)
         self.learner, self.arms = learner, {str(arm): str(arm) for arm in learner.arms}
 

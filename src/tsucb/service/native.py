@@ -7,21 +7,21 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import asdict
 
 from tsucb.service.alerts import all_alerts, loop_alerts
-from tsucb.service.evaluations import comparison
-from tsucb.service.events import Decided, Features, Rewarded, decode
-from tsucb.service.export import exported
-from tsucb.service.http import Answer, Call, HttpProblem, Operations, Request, allowed, json_answer
+from tsucb.service.errors import Problem
+from tsucb.service.events import Decided, Rewarded, decode
+from tsucb.service.export import comparison, export_parquet
+from tsucb.service.http import Answer, Call, Operations, Request, check_allowed, json_answer
 from tsucb.service.keys import ADMINISTER, CHOOSE, DECIDE, GRACE, LOOK, READ, Holder
 from tsucb.service.loop import Loop
-from tsucb.service.questions import ONE, Wanted, flat
+from tsucb.service.questions import ONE, Wanted, features_of_arms, flatten
 from tsucb.service.service import GivenReward, Service
 from tsucb.service.settings import LoopSettings, changed
 
 MOST_PLACES = 100  # of a list
-MOST_EVENTS = 10_000  # in one answer
-LONGEST_POLL, POLL = 30, 0.2  # seconds that a client waits for events, and between looks
+POLL = 0.2  # seconds between two looks for events that a client waits for
 
 
 class NewLoop(msgspec.Struct, forbid_unknown_fields=True):
@@ -88,20 +88,16 @@ class EstimateQuestion(msgspec.Struct, forbid_unknown_fields=True):
     arms: list[str] | None = None
 
 
-Grace = Annotated[float, Meta(ge=0, le=30 * GRACE, description="Seconds for the old key.")]
+class ServerKey(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A key of the server to be issued; the old one works for `grace` seconds more."""
+
+    grace: Annotated[float, Meta(ge=0, le=30 * GRACE)] = GRACE
 
 
-class Rotation(msgspec.Struct, forbid_unknown_fields=True):
+class Rotation(ServerKey):
     """A key to be issued; the old one of this role works for `grace` seconds more."""
 
     role: Literal["choose", "decide", "read", "administer"]
-    grace: Grace = GRACE
-
-
-class ServerKey(msgspec.Struct, forbid_unknown_fields=True):
-    """A key of the server to be issued; the old one works for `grace` seconds more."""
-
-    grace: Grace = GRACE
 
 
 class ForgetRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -118,6 +114,23 @@ class Rivals(msgspec.Struct, forbid_unknown_fields=True):
     most: Annotated[int, Meta(ge=1, description="Events that are looked at.")] = 20_000
 
 
+class EventsQuery(msgspec.Struct):
+    """Which events are wanted, and how many seconds to wait for some."""
+
+    after: Annotated[int, Meta(ge=0)] = 0
+    most: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
+    wait: Annotated[int, Meta(ge=0, le=30)] = 0
+
+
+class ConfigureQuery(msgspec.Struct):
+    """Whether another model learns from the log, or begins with nothing."""
+
+    relearn: bool = True
+
+
+SETTINGS_SCHEMA = {"$ref": "#/components/schemas/LoopSettings"}
+SettingsChanges = Annotated[dict[str, Any], Meta(extra_json_schema=SETTINGS_SCHEMA)]
+
 OPERATIONS = Operations()
 ALL = "loops/{loop}"
 
@@ -128,16 +141,16 @@ class Native:
     def __init__(self, service: Service) -> None:
         self.service = service
 
-    def problem(self, problem: HttpProblem) -> Answer:
+    def problem(self, problem: Problem) -> Answer:
         """Return an error as this protocol has it."""
-        body = {"error": {"code": problem.code, "message": problem.message}}
+        body = {"error": {"code": problem.code, "message": str(problem)}}
         return json_answer(body, problem.status, problem.headers)
 
     async def answer(self, request: Request, holder: Holder | None) -> Answer:
         """Find the operation, check the key, and answer."""
         operation, places = OPERATIONS.find(request.method, request.path[1:])
         name = places[0] if places else None
-        holder = allowed(holder, operation.action, name)
+        holder = check_allowed(holder, operation.action, name)
         loop: Any = None if name is None else self.service.loop(name)
         return await operation.perform(Call(self.service, loop, request, holder, places))
 
@@ -199,33 +212,35 @@ async def alerts(call: Call) -> Any:
 async def decide(call: Call) -> Any:
     """Choose an arm, or a list of them."""
     asked: DecisionRequest = call.body
-    arms, features = named_arms(asked.arms)
+    arms, features = asked.arms, None
+    if isinstance(arms, dict):
+        features = features_of_arms(arms)
+        arms = list(arms)
     slots: tuple[Wanted, ...] = ONE
     if asked.k is not None:
         slots = tuple(Wanted(str(place)) for place in range(asked.k))
     event = await call.service.decide(
-        call.loop, flat(asked.context), arms, arm_features=features, excluded=asked.exclude,
-        slots=slots, id=asked.id, deferred=asked.deferred, key=asked.key, person=asked.person,
-        may_add=call.holder.may(DECIDE, call.loop.name),
+        call.loop, flatten(asked.context), arms, arm_features=features, slots=slots,
+        excluded=asked.exclude, id=asked.id, deferred=asked.deferred, key=asked.key,
+        person=asked.person, may_add=call.holder.may(DECIDE, call.loop.name),
     )  # fmt: skip
-    return choice(event)
+    first = event.picks[0]
+    chances = dict(zip(first.arms, first.chances, strict=True))
+    chosen = [pick.arm for pick in event.picks] if first.slot else None
+    return DecisionAnswer(event.id, first.arm, chances[first.arm], chances, chosen)
 
 
 @OPERATIONS.add("POST", f"{ALL}/reward", CHOOSE, body=RewardGiven | list[RewardGiven])
 async def reward(call: Call) -> Any:
-    """Take one reward, or several."""
-    given: RewardGiven | list[RewardGiven] = call.body
-    if isinstance(given, RewardGiven):
-        slot = slot_of(given)
-        result = await call.service.reward(
-            call.loop, given.id, given.reward, slot=slot, key=given.key
-        )
-        return {"result": result}
-    # Those with an error are left out; the others are written together, all or none.
-    found = await call.service.reward_all(
-        call.loop, [GivenReward(r.id, slot_of(r), r.reward, r.key) for r in given]
-    )
-    return {"results": [{"result": r} if isinstance(r, str) else {"error": str(r)} for r in found]}
+    """Take one reward, or several: those with an error are left out, the others written at once."""
+    several = isinstance(call.body, list)
+    given = [
+        GivenReward(r.id, "" if r.place is None else str(r.place), r.reward, r.key)
+        for r in (call.body if several else [call.body])
+    ]
+    found = await call.service.reward_all(call.loop, given, strict=not several)
+    results = [{"result": r} if isinstance(r, str) else {"error": str(r)} for r in found]
+    return {"results": results} if several else results[0]
 
 
 @OPERATIONS.add("POST", f"{ALL}/activate", CHOOSE, body=DecisionId)
@@ -242,9 +257,9 @@ async def estimates(call: Call) -> Any:
     unknown = loop.unknown(arms)
     if unknown or not arms:
         raise ValueError(f"there is no arm {unknown[0]!r}" if unknown else "there are no arms")
-    context = flat(asked.context)
+    context = flatten(asked.context)
     pick = await call.service.look(loop, partial(loop.propose, context, arms))
-    event = Decided(0.0, "", context, [pick], *loop.rule_names)
+    event = Decided(0.0, "", context, [pick], *loop.settings.rule_names())
     rows = event.described(pick)["arms"]
     return {"arms": [{k: v for k, v in row.items() if k != "probability"} for row in rows]}
 
@@ -261,7 +276,7 @@ async def show(call: Call) -> Any:
 @OPERATIONS.add("GET", f"{ALL}/configuration", READ, answer=LoopSettings)
 async def configuration(call: Call) -> Any:
     """Show the settings of a loop."""
-    return as_json(call.loop.settings)
+    return asdict(call.loop.settings)
 
 
 @OPERATIONS.add("GET", f"{ALL}/arms", LOOK)
@@ -279,19 +294,23 @@ async def explain(call: Call) -> Any:
         for e in await call.service.history(call.loop, call.id)
         if isinstance(e, Rewarded)
     ]
-    waiting = call.id in call.loop.waiting
-    return {**explained(decision), "waiting": waiting, "rewards": rewards}
+    names = "id", "time", "policy", "context", "deferred", "person"
+    return {
+        **{name: getattr(decision, name) for name in names},
+        "picks": [
+            {**decision.described(pick), "text": str(decision.explanation(pick))}
+            for pick in decision.picks
+        ],
+        "waiting": call.id in call.loop.waiting,
+        "rewards": rewards,
+    }
 
 
-@OPERATIONS.add("GET", f"{ALL}/events", READ)
+@OPERATIONS.add("GET", f"{ALL}/events", READ, query=EventsQuery)
 async def events_after(call: Call) -> Any:
     """Return the events after a position (?after=0&most=1000), or wait for some (?wait=30)."""
-    query, loop = call.request.query, call.loop
-    given = {"after": "0", "most": "1000", "wait": "0", **query}
-    if not all(given[name].isdecimal() for name in ("after", "most", "wait")):
-        raise ValueError("after, most and wait are whole numbers")
-    after, most = int(given["after"]), min(max(int(given["most"]), 1), MOST_EVENTS)
-    for _ in range(int(min(int(given["wait"]), LONGEST_POLL) / POLL)):
+    loop, after, most = call.loop, call.query.after, call.query.most
+    for _ in range(int(call.query.wait / POLL)):
         if loop.position > after:
             break
         await asyncio.sleep(POLL)
@@ -306,7 +325,7 @@ async def events_after(call: Call) -> Any:
 @OPERATIONS.add("GET", f"{ALL}/export", READ)
 async def export(call: Call) -> Answer:
     """Export the log in the library's decision-log format, as one Parquet file."""
-    file = await call.service.turns.in_background(exported, call.service, call.loop)
+    file = await call.service.turns.in_background(export_parquet, call.service, call.loop)
     name = f'attachment; filename="{call.loop.name}.parquet"'.encode()
     kind = b"application/vnd.apache.parquet"
     return Answer(200, b"", kind, [(b"content-disposition", name)], file)
@@ -332,16 +351,14 @@ async def state(call: Call) -> Any:
 # Changing
 
 
-@OPERATIONS.add("PATCH", f"{ALL}/configuration", ADMINISTER, body=dict[str, Any])
+@OPERATIONS.add(
+    "PATCH", f"{ALL}/configuration", ADMINISTER, body=SettingsChanges, query=ConfigureQuery
+)
 async def configure(call: Call) -> Any:
     """Change some settings; another model learns from the log, unless ?relearn=false."""
-    relearn = call.request.query.get("relearn", "true")
-    if relearn not in ("true", "false"):
-        raise ValueError(f"relearn is true or false, not {relearn[:40]!r}")
-    settings = await call.service.configure(
-        call.loop, call.body, call.holder.name, relearn == "true", key=call.request.key
-    )
-    return as_json(settings)
+    who, key = call.holder.name, call.request.key
+    settings = await call.service.configure(call.loop, call.body, who, call.query.relearn, key=key)
+    return asdict(settings)
 
 
 @OPERATIONS.add("POST", f"{ALL}/arms", ADMINISTER, body=ArmChanges)
@@ -382,36 +399,11 @@ async def rotate(call: Call) -> Any:
     return {"role": role, "key": key}
 
 
-def named_arms(
-    given: list[str] | dict[str, dict[str, Any] | None] | None,
-) -> tuple[list[str] | None, dict[str, Features] | None]:
-    """Return the names of arms, and the features of those that have any."""
-    if not isinstance(given, dict):
-        return given, None
-    features = {name: found for name, each in given.items() if (found := flat(each)) is not None}
-    return list(given), features or None
-
-
-def choice(event: Decided) -> DecisionAnswer:
-    """Return a decision as an answer."""
-    first = event.picks[0]
-    chances = dict(zip(first.arms, first.chances, strict=True))
-    arms = [pick.arm for pick in event.picks] if first.slot else None
-    return DecisionAnswer(event.id, first.arm, chances[first.arm], chances, arms)
-
-
-def slot_of(given: RewardGiven) -> str:
-    """Return the slot that a reward is for."""
-    return "" if given.place is None else str(given.place)
-
-
-def arm_summary(loop: Loop) -> list[dict[str, Any]]:
+def arm_summary(loop: Loop) -> list[Any]:
     """Return the pulls, open decisions and mean reward of every arm."""
-    rows: list[dict[str, Any]] = []
-    if loop.learner is not None:
-        for name, pulls, waiting, mean in loop.arms_summary().itertuples():
-            rows.append({"arm": name, "pulls": pulls, "open": waiting, "mean_reward": mean})
-    return rows
+    if loop.learner is None:
+        return []
+    return loop.arms_summary().rename_axis("arm").reset_index().to_dict("records")
 
 
 def summary(loop: Loop) -> dict[str, Any]:
@@ -420,23 +412,12 @@ def summary(loop: Loop) -> dict[str, Any]:
     return {
         "name": loop.name,
         "created": loop.created,
-        "settings": as_json(loop.settings),
+        "settings": asdict(loop.settings),
         "arms": list(loop.arms),
         "waiting": len(loop.waiting),
-        "counts": {name: getattr(loop.counts, name) for name in loop.counts.__struct_fields__},
+        "counts": asdict(loop.counts),
         "mean_reward": whole.total / whole.rewards if whole.rewards else None,
         "over_random": whole.interval(),
         "over_holdout": whole.over_holdout(),
+        "changes": [each._asdict() for each in loop.noticed_changes()],
     }
-
-
-def as_json(settings: LoopSettings) -> dict[str, Any]:
-    """Return all settings, also those that nobody has changed."""
-    return {name: getattr(settings, name) for name in settings.__struct_fields__}
-
-
-def explained(event: Decided) -> dict[str, Any]:
-    """Return a decision, and why it was made."""
-    picks = [{**event.described(p), "text": str(event.explanation(p))} for p in event.picks]
-    names = "id", "time", "policy", "context", "deferred", "person"
-    return {**{name: getattr(event, name) for name in names}, "picks": picks}

@@ -5,31 +5,25 @@ works for as long as the key does. Cookies are for these pages alone: the protoc
 them, so no other site can make a browser speak to them.
 """
 
+import json
 import secrets
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
+from prometheus_client import CollectorRegistry, generate_latest
 
 from tsucb.pages.render import asset, render
 from tsucb.service import openapi, views
 from tsucb.service.alerts import all_alerts, loop_alerts
-from tsucb.service.errors import NotFound
-from tsucb.service.evaluations import comparison
-from tsucb.service.export import recent
-from tsucb.service.http import (
-    Answer,
-    Call,
-    HttpProblem,
-    Operations,
-    Request,
-    allowed,
-    json_answer,
-)
+from tsucb.service.errors import HttpProblem, NotFound, Problem
+from tsucb.service.export import comparison, recent_decisions
+from tsucb.service.http import Answer, Call, Operations, Request, check_allowed, json_answer
 from tsucb.service.keys import ADMINISTER, GRANTS, READ, Holder, hashed
 from tsucb.service.loop import Loop
-from tsucb.service.metrics import Metrics
+from tsucb.service.native import Rotation, rotate
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
 
@@ -55,19 +49,14 @@ PAGES = Operations()  # for those who have entered
 ALL = "loops/{loop}"
 
 
-class Session(NamedTuple):
-    """Someone who entered: the hash of the key, and until when."""
-
-    key: bytes
-    until: float
-
-
 class Page:
     """Answers what no protocol answers."""
 
-    def __init__(self, service: Service, metrics: Metrics, is_ready: Callable[[], bool]) -> None:
-        self.service, self.metrics, self._is_ready = service, metrics, is_ready
-        self.sessions: dict[str, Session] = {}
+    def __init__(
+        self, service: Service, registry: CollectorRegistry, is_ready: Callable[[], bool]
+    ) -> None:
+        self.service, self.registry, self._is_ready = service, registry, is_ready
+        self.sessions: dict[str, tuple[bytes, float]] = {}  # hashes of keys, and until when
         self.links: dict[str, float] = {}  # that let in whoever has them, until when
         self.document = openapi.document()
 
@@ -82,17 +71,15 @@ class Page:
         cookies = dict(
             part.strip().partition("=")[::2] for part in request.header(b"cookie").split(";")
         )
-        session, now = self.sessions.get(cookies.get(COOKIE, "")), self.service.clock()
-        if session is None or session.until <= now:
-            return None
-        return self.service.keys.holder_by_hash(session.key, now)
+        key, until = self.sessions.get(cookies.get(COOKIE, ""), (b"", 0.0))
+        now = self.service.clock()
+        return self.service.keys.holder_by_hash(key, now) if now < until else None
 
-    def problem(self, problem: HttpProblem) -> Answer:
+    def problem(self, problem: Problem) -> Answer:
         """Return an error as a page."""
         if problem.status == 401:
-            return shown("login.html", 401, wrong=False)
-        status, message = problem.status, problem.message
-        answer = shown("problem.html", status, status_code=status, message=message)
+            return page_answer("login.html", 401, wrong=False)
+        answer = page_answer("problem.html", problem.status, problem=problem)
         return answer._replace(headers=[*answer.headers, *problem.headers])
 
     async def answer(self, request: Request, holder: Holder | None) -> Answer:
@@ -105,8 +92,8 @@ class Page:
         if not self._is_ready():
             raise HttpProblem(503, "NotReady", "the service is starting; try again soon")
         if word == "metrics":
-            allowed(holder, READ, None)
-            text = await self.service.turns.in_background(self.metrics.text)
+            check_allowed(holder, READ, None)
+            text = await self.service.turns.in_background(generate_latest, self.registry)
             return Answer(200, text, b"text/plain; version=0.0.4; charset=utf-8")
         if word == "openapi.json":
             return json_answer(self.document)
@@ -114,7 +101,7 @@ class Page:
             return self.enter(request) if word == "login" else self.leave(request)
         holder = holder or self.holder_of(request)
         if holder is None or not holder.may(READ, holder.loop):
-            raise HttpProblem(401, "Unauthorized", "enter first")
+            raise HttpProblem(401, "Unauthorized", "sign in first")
         site = request.header(b"sec-fetch-site")
         if request.method == "POST" and site not in ("same-origin", ""):
             raise HttpProblem(403, "Forbidden", "another site sent this form")
@@ -124,7 +111,7 @@ class Page:
             raise NotFound("there is no such page") from None
         name = places[0] if places else None
         if name is not None or operation.action == ADMINISTER:
-            allowed(holder, operation.action, name)
+            check_allowed(holder, operation.action, name)
         loop: Any = None if name is None else self.service.loop(name)
         call = Call(self.service, loop, request, holder, places, request.form, protocol=self)
         if loop is None or request.method == "GET":
@@ -132,7 +119,7 @@ class Page:
             return found
         try:
             more = await operation.function(call)
-        except (ValueError, TypeError, LookupError, msgspec.ValidationError) as error:
+        except (ValueError, TypeError, LookupError) as error:
             more = {"wrong": str(error), "status": 400}
         return more if isinstance(more, Answer) else await show_loop(call, **more)
 
@@ -141,16 +128,16 @@ class Page:
         service, ready = self.service, self._is_ready()
         state: dict[str, Any] = {
             "ready": ready,
-            "store": "working" if ready and not service.failing else "failing",
-            "position": service.position,
-            "leads": service.leading,
+            "store": "working" if ready and not service.upkeep.failing else "failing",
+            "position": service.ledger.position,
+            "leads": service.ledger.leading,
             "unwritten": len(service.unwritten),
             "clock_skew": round(service.clock.skew, 1),
             "alerts": len(service.alerts),  # which name loops: the page says what they are
         }
-        if service.lost is not None:
+        if service.upkeep.lost is not None:
             state["deciding"] = "from what was known when the store was lost"
-            state["lost_seconds"] = service.clock() - service.lost
+            state["lost_seconds"] = service.clock() - service.upkeep.lost
         # Without the database of all servers this one still decides: nobody else would do better.
         decides = state["store"] == "working" or service.store.shared
         return json_answer(state, 200 if word == "healthz" or (ready and decides) else 503)
@@ -165,15 +152,15 @@ class Page:
             if self.links.pop(request.query["once"], 0.0) > now:
                 key = keys.newest(None, ADMINISTER)
         else:
-            return shown("login.html", wrong=False)
+            return page_answer("login.html", wrong=False)
         holder = None if key is None else keys.holder_by_hash(key, now)
         if key is None or holder is None or not holder.may(READ, holder.loop):
-            return shown("login.html", 401, wrong=True)
-        self.sessions = {t: s for t, s in self.sessions.items() if s.until > now}
+            return page_answer("login.html", 401, wrong=True)
+        self.sessions = {t: s for t, s in self.sessions.items() if s[1] > now}
         if len(self.sessions) >= MOST_SESSIONS:
             self.sessions.clear()
         token = secrets.token_urlsafe(32)
-        self.sessions[token] = Session(key, now + SESSION)
+        self.sessions[token] = key, now + SESSION
         secure = "; Secure" if request.secure else ""
         cookie = (
             f"{COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/; Max-Age={SESSION:.0f}{secure}"
@@ -186,7 +173,7 @@ class Page:
         """Forget who entered."""
         cookie = request.header(b"cookie")
         self.sessions = {t: s for t, s in self.sessions.items() if t not in cookie}
-        return shown("login.html", wrong=False)
+        return page_answer("login.html", wrong=False)
 
 
 @PAGES.add("GET", "", READ)
@@ -197,7 +184,7 @@ async def all_loops(call: Call) -> Answer:
     is_server = holder.may(ADMINISTER, None)
     names = sorted(name for name in service.loops if holder.may(READ, name) and wanted in name)
     first = AT_ONCE * (int(number) - 1) if number.isdecimal() and int(number) > 0 else 0
-    return shown(
+    return page_answer(
         "loops.html",
         who=holder.loop or "server",
         cards=[views.card(service.loops[n]) for n in names[first : first + AT_ONCE]],
@@ -214,22 +201,22 @@ async def all_loops(call: Call) -> Answer:
 async def api(call: Call) -> Answer:
     """Show the operations of the native protocol."""
     who, document = call.holder.loop or "server", call.protocol.document
-    return shown("api.html", who=who, document=document, encode=pretty)
+    return page_answer("api.html", who=who, document=document, encode=partial(json.dumps, indent=2))
 
 
 @PAGES.add("POST", "loops", ADMINISTER)
 async def create(call: Call) -> Answer:
     """Make a loop."""
-    name, arms = call.body.get("name", ""), views.listed(call.body.get("arms", ""))
+    name, arms = call.body.get("name", ""), views.split_commas(call.body.get("arms", ""))
     keys = await call.service.create(name, LoopSettings(), arms, call.holder.name)
-    return shown("keys.html", who="server", name=name, keys=keys, is_new=True)
+    return page_answer("keys.html", who="server", name=name, keys=keys, is_new=True)
 
 
 @PAGES.add("POST", "keys", ADMINISTER)
 async def rotate_server_key(call: Call) -> Answer:
     """Issue a new key of the server; the old one works for another day."""
     key = await call.service.issue_key(None, ADMINISTER, call.holder.name)
-    return shown("keys.html", who="server", name="server", keys={"server": key}, is_new=False)
+    return page_answer("keys.html", who="server", name="server", keys={"server": key}, is_new=False)
 
 
 @PAGES.add("GET", ALL, READ)
@@ -246,11 +233,11 @@ def loop_page(call: Call, loop: Loop, view: views.LoopView, more: dict[str, Any]
 
     events = list(call.service.newest(loop, RECENT))
     try:
-        calibration = Live.of(recent(call.service, loop, RECENT)).calibration()
+        calibration = Live(recent_decisions(call.service, loop, RECENT)).calibration()
     except ValueError:  # no decisions yet
         calibration = None
     values = {"done": "", "wrong": "", "keys": None, "compared": None, "form": {}, **more}
-    return shown(
+    return page_answer(
         "loop.html",
         values.pop("status", 200),
         who=call.holder.loop or "server",
@@ -260,7 +247,8 @@ def loop_page(call: Call, loop: Loop, view: views.LoopView, more: dict[str, Any]
         recent=views.decisions(events),
         calibration=calibration,
         gain=views.gain(events) if view.settings.mode == "apprentice" else None,
-        fields=views.setting_fields(view.settings),
+        fields=call.protocol.document["components"]["schemas"]["LoopSettings"]["properties"],
+        texts={name: views.as_text(value) for name, value in asdict(view.settings).items()},
         roles=list(GRANTS),
         can_change=call.holder.may(ADMINISTER, view.name),
         **values,
@@ -280,8 +268,8 @@ async def change_settings(call: Call) -> dict[str, Any]:
 @PAGES.add("POST", f"{ALL}/arms", ADMINISTER)
 async def change_arms(call: Call) -> dict[str, Any]:
     """Add arms, or remove one."""
-    form = call.body
-    add, remove = views.listed(form.get("add", "")), [form["remove"]] if "remove" in form else []
+    add = views.split_commas(call.body.get("add", ""))
+    remove = [call.body["remove"]] if "remove" in call.body else []
     await call.service.change_arms(call.loop, add, remove, call.holder.name)
     return {"done": f"Removed {remove[0]}." if remove else f"Added {', '.join(add)}."}
 
@@ -289,8 +277,8 @@ async def change_arms(call: Call) -> dict[str, Any]:
 @PAGES.add("POST", f"{ALL}/keys", ADMINISTER)
 async def rotate_key(call: Call) -> dict[str, Any]:
     """Issue a key."""
-    role = call.body.get("role", "")
-    return {"keys": {role: await call.service.issue_key(call.loop, role, call.holder.name)}}
+    asked = msgspec.convert(call.body, Rotation, strict=False)
+    return {"keys": {asked.role: (await rotate(call._replace(body=asked)))["key"]}}
 
 
 @PAGES.add("POST", f"{ALL}/evaluate", ADMINISTER)
@@ -328,12 +316,7 @@ def check_confirmed(call: Call) -> None:
         raise ValueError(f"type the name of the loop, {call.loop.name}, to confirm")
 
 
-def shown(template: str, status: int = 200, **values: Any) -> Answer:
+def page_answer(template: str, status: int = 200, **values: Any) -> Answer:
     """Return a page."""
     page = render(f"service/{template}", **{"who": "", **values})
     return Answer(status, page.encode(), HTML, SAFE)
-
-
-def pretty(value: Any) -> str:
-    """Return a value as JSON for people."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

@@ -20,16 +20,7 @@ from typing import Any
 import psycopg
 
 from tsucb.service.errors import Conflict, StoreError
-from tsucb.service.store import (
-    Change,
-    Execute,
-    Place,
-    Row,
-    Store,
-    Written,
-    checksum,
-    unique,
-)
+from tsucb.service.store import Change, Execute, Place, Row, Store, Written, checksum
 
 SETUP = 721_809_453  # the number of an advisory lock; any will do that nobody else uses
 LEASE = 3.0  # seconds for which a server leads after it was last heard of
@@ -170,21 +161,25 @@ class PostgresStore(Store):
         with self._locks["writer"]:
             for _ in range(ATTEMPTS):
                 with contextlib.suppress(Conflict):
-                    return Written(self._append(partial(self._execute, "writer"), change.rows))
+                    return self._append(partial(self._execute, "writer"), change.rows), 0
         raise StoreError("other servers write the same keys; try again")
 
     def _append(self, execute: Execute, rows: Sequence[Row]) -> list[Place]:
-        kept, places = unique(rows)
-        columns = [list(column) for column in zip(*kept, strict=True)]
-        found = execute(APPEND, (*columns, [checksum(row) for row in kept]))
-        by_number = {number - 1: Place(position, fresh) for number, position, fresh in found}
-        first: set[int] = set()
-        result = []
-        for place in places:
-            position, fresh = by_number.get(place, Place(0, False))
-            result.append(Place(position, fresh and place not in first))
-            first.add(place)
-        return result
+        # The statement takes each key once: of several rows with one key the first.
+        kept: dict[Any, Row] = {}
+        names: list[Any] = []
+        for number, row in enumerate(rows):
+            names.append(number if row.key is None else (row.loop, row.key))
+            kept.setdefault(names[-1], row)
+        columns = [list(column) for column in zip(*kept.values(), strict=True)]
+        found = execute(APPEND, (*columns, [checksum(row) for row in kept.values()]))
+        order = list(kept)
+        known = {order[number - 1]: Place(position, fresh) for number, position, fresh in found}
+        places = []
+        for name in names:
+            places.append(known.get(name, Place(0, False)))
+            known[name] = places[-1]._replace(fresh=False)
+        return places
 
     def _lock_loop(self, execute: Execute, loop: int) -> None:
         execute("SELECT number FROM tsucb_loops WHERE number = ? FOR UPDATE", (loop,))

@@ -1,6 +1,6 @@
 """What a decision is asked for: features as clients send them, arms, and the slots to fill."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -134,22 +134,26 @@ def ranked_arms(offered: Sequence[str], pick: Pick) -> list[str]:
     return [next(ranked) if arm in chosen_from else arm for arm in offered]
 
 
-def flat(given: Any) -> Features | None:
+def flatten(given: dict[str, Any] | list[dict[str, Any]] | None) -> Features | None:
     """Flatten one object, or a list of objects that belong together; None if there are none.
 
     Names of objects within objects are joined with dots, entries of arrays of numbers are named by
     their places. Names that begin with _ are left out, as Personalizer does.
 
-    >>> flat([{"user": {"age": 31, "_internal": 1}}, {"size": [1.5, 2]}])
+    >>> flatten([{"user": {"age": 31, "_internal": 1}}, {"size": [1.5, 2]}])
     {'user.age': 31, 'size.0': 1.5, 'size.1': 2}
     """
     if given is None:
         return None
     found: Features = {}
     for each in given if isinstance(given, list) else [given]:
-        if not isinstance(each, dict):
-            raise ValueError(f"features are an object, or a list of objects, not {kind(each)}")
         _add(found, "", each, 1)
+    return found or None
+
+
+def features_of_arms(given: Mapping[str, Any]) -> dict[str, Features] | None:
+    """Return the features of those arms that have some, flat; None if none has."""
+    found = {arm: features for arm, each in given.items() if (features := flatten(each))}
     return found or None
 
 
@@ -189,9 +193,3 @@ def _checked(name: str, value: Any) -> Any:
             "or a text"
         )
     return value
-
-
-def kind(value: Any) -> str:
-    """Return the name of a value's kind in JSON."""
-    names = {str: "a text", bool: "a boolean", int: "a number", float: "a number", list: "an array"}
-    return "nothing" if value is None else names.get(type(value), "an object")

@@ -1,10 +1,16 @@
 """When things happen: a clock that never goes back, and the work on each loop in its turn."""
 
 import asyncio
+import contextlib
+import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
+
+from tsucb.service.errors import Problem
+
+log = logging.getLogger("tsucb.service")
 
 Found = TypeVar("Found")
 
@@ -79,6 +85,7 @@ class Turns:
     def __init__(self) -> None:
         self._queues: dict[int, deque[tuple[Callable[[], Any], asyncio.Future[Any]]]] = {}
         self._draining: set[asyncio.Task[None]] = set()
+        self.working: set[asyncio.Task[Any]] = set()  # what `begin` has begun
         self._threads = ThreadPoolExecutor(LOOP_THREADS, "loop")
         self._background = ThreadPoolExecutor(BACKGROUND_THREADS, "background")
         self._readers = ThreadPoolExecutor(READING_THREADS, "reader")
@@ -104,6 +111,12 @@ class Turns:
         queue.append((work, future))
         return future
 
+    async def wait(self, loop: int, work: Callable[[], Found]) -> Found:
+        """Return the result of work that is done in a thread, in the loop's turn."""
+        found = self.do(loop, True, work)
+        assert isinstance(found, asyncio.Future)
+        return await found
+
     async def _drain(self, loop: int, queue: "deque[Any]") -> None:
         running = asyncio.get_running_loop()
         while queue:
@@ -127,6 +140,28 @@ class Turns:
         """Return what a function returns that reads from the store."""
         running = asyncio.get_running_loop()
         return await running.run_in_executor(self._readers, function, *arguments)
+
+    def begin(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        """Begin something for which nobody waits."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.working.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: "asyncio.Task[Any]") -> None:
+        self.working.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Problem):  # the store is away, or the loop is gone
+            log.warning("work in the background was put off: %s", error)
+        elif error is not None:
+            log.error("work in the background failed: %s", error, exc_info=error)
+
+    async def cancel(self) -> None:
+        """Cancel whatever was begun."""
+        for task in list(self.working):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Problem):
+                await task
 
     async def finish(self) -> None:
         """Wait until nothing is left to do, and end the threads."""

@@ -5,7 +5,6 @@ import gc
 import json
 import logging
 import os
-import re
 import shlex
 import signal
 import socket
@@ -49,7 +48,7 @@ SWITCH = 0.001  # seconds, after which a thread that computes lets the event loo
 log = logging.getLogger("tsucb.service")
 
 
-class ServerSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class ServerSettings(Options, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How the server is set up: in a file, in the environment (TSUCB_SERVE_PORT=…), or as options.
 
     Parameters
@@ -65,11 +64,10 @@ class ServerSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         Files, for https.
     insecure
         Listen to other machines without TLS, as behind a proxy that has it.
-    most_bytes, most_requests, most_connections, rate
-        Bytes of a request's body; requests and connections at the same time; requests per second
-        and key.
     loops
         Loops to be made, or brought to these settings: by name, with `arms` among their settings.
+
+    How much the server takes is set as well: see `Options`.
     """
 
     data: str = "tsucb-data"
@@ -79,11 +77,7 @@ class ServerSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     tls_certificate: str | None = None
     tls_key: str | None = None
     insecure: bool = False
-    most_bytes: Annotated[int, Meta(ge=1)] = Options.most_bytes
-    most_requests: Annotated[int, Meta(ge=1)] = Options.most_requests
-    most_connections: Annotated[int, Meta(ge=1)] = Options.most_connections
-    rate: Annotated[float, Meta(gt=0)] | None = None
-    loops: dict[str, dict[str, Any]] = {}
+    loops: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -174,10 +168,8 @@ class Server:
         most = connection_limit(settings.most_connections)
         if most < settings.most_connections:
             log.warning("at most %d connections: the limit of open files allows no more", most)
-        self.application = Application(
-            self.service,
-            Options(settings.most_bytes, settings.most_requests, most, settings.rate),
-        )
+        options = msgspec.structs.replace(settings, most_connections=most)
+        self.application = Application(self.service, options)
         self.application.prepare = self.prepare
         self._playing: asyncio.Task[None] | None = None
 
@@ -194,21 +186,19 @@ class Server:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GARBAGE)
-        if at_terminal():  # not into a log that others read: the link lets in
-            say(self.greeting())
-        else:
-            say(f"serving {len(self.service.loops)} loops on {self.url}")
+        # Not into a log that others read: the link in the greeting lets in.
+        plain = f"serving {len(self.service.loops)} loops on {self.url}"
+        log.info(self.greeting() if at_terminal() else plain)
 
     def _write_keys(self, issued: dict[str, Any]) -> None:
         """Add keys to the file, which only its owner can read."""
         path = self.folder / KEYS
         before = json.loads(path.read_text()) if path.exists() else {}
-        if not path.exists():
-            path.touch(mode=0o600)
+        path.touch(mode=0o600)
         write_whole(path, json.dumps({**before, **issued}, indent=2) + "\n")
         path.chmod(0o600)
         if not at_terminal():  # where the greeting says so
-            say(f"the keys are in {path}")
+            log.info("the keys are in %s", path)
 
     def greeting(self) -> str:
         """Return what a person at a terminal needs to know to go on."""
@@ -221,28 +211,22 @@ class Server:
             "                (lets your browser in once, within the hour)",
             f"  Keys          {keys}",
         ]
-        if (name := self._first_key(keys)) is not None:
-            loop = self.service.loop(name)
-            body = "{}" if loop.arms else '{"arms": ["article", "video"]}'
-            trust = ""
-            if self.settings.tls_certificate:
-                trust = f"--cacert {shlex.quote(self.settings.tls_certificate)} "
+        known = json.loads(keys.read_text()) if keys.exists() else {}
+        name = next((name for name in known if name in self.service.loops), None)
+        if name is not None:
+            body = "{}" if self.service.loop(name).arms else '{"arms": ["article", "video"]}'
+            certificate, trust = self.settings.tls_certificate, ""
+            if certificate is not None:
+                trust = f"--cacert {shlex.quote(certificate)} "
             find = f"import json; print(json.load(open({str(keys)!r}))[{name!r}]['decide'])"
-            plain = re.fullmatch(r"[^\"$`!\\]+", find) is not None
-            find = f'"{find}"' if plain else shlex.quote(find)
             lines += [
-                f"  A first call  KEY=$({Path(sys.executable).name} -c {find})",
+                f"  A first call  KEY=$({Path(sys.executable).name} -c {shlex.quote(find)})",
                 f'                curl {trust}-H "Authorization: Bearer $KEY" \\',
                 f"                  {self.url}/v1/loops/{name}/decide -d {shlex.quote(body)}",
             ]
         if self.demo:
             lines.append(f"  Demo          simulated visitors come to the loop {DEMO!r}")
         return "\n".join([*lines, "  To stop       Ctrl-C; nothing is lost", ""])
-
-    def _first_key(self, keys: Path) -> str | None:
-        """Return the first loop whose key is in the file."""
-        known = json.loads(keys.read_text()) if keys.exists() else {}
-        return next((name for name in known if name in self.service.loops), None)
 
     def _bound_socket(self) -> socket.socket:
         """Return a socket bound to the port; raise ValueError if another process has it."""
@@ -260,7 +244,7 @@ class Server:
         """Serve until the process is told to stop."""
         os.umask(0o077)  # whatever it writes is for its owner alone
         sys.setswitchinterval(SWITCH)
-        say("Getting ready; the very first start compiles for a minute.")
+        log.info("Getting ready; the very first start compiles for a minute.")
         config = uvicorn.Config(
             self.application,
             host=self.settings.host,
@@ -290,7 +274,7 @@ class Server:
             raise OSError(f"the server could not be started: {self.application.failed}")
         if not server.started:
             raise OSError(f"the server could not be started on {self.url}; see above")
-        say("Stopped in good order.")
+        log.info("Stopped in good order.")
 
 
 def look_through(settings: ServerSettings, repair: bool) -> None:
@@ -324,11 +308,6 @@ def is_ready(settings: ServerSettings) -> bool:
 def at_terminal() -> bool:
     """Return whether a person reads what is logged."""
     return sys.stderr.isatty()
-
-
-def say(text: str) -> None:
-    """Log a sentence for whoever started the process."""
-    log.info("%s", text)
 
 
 class JsonLines(logging.Formatter):

@@ -3,7 +3,8 @@
 import asyncio
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,21 +14,26 @@ from tsucb.agent.learner import Learner
 from tsucb.service import events
 from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
 from tsucb.service.events import AnyEvent, Decided, Features
-from tsucb.service.journal import Outcome
-from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, ROLES, SERVER, Issued
+from tsucb.service.journal import Outcome, Spool
+from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, ROLES, SERVER, Keys
+from tsucb.service.ledger import Ledger
 from tsucb.service.loop import REPEATED, Loop
 from tsucb.service.questions import ONE, Question, ranked_arms
 from tsucb.service.relearning import model_of
+from tsucb.service.scheduling import SteadyClock
 from tsucb.service.settings import LoopSettings, changed, loop_settings
 from tsucb.service.state import LoopCounts, Tally
 from tsucb.service.store import (
     AuditRecord,
     Change,
-    Condense,
     Document,
-    Forget,
+    Erasure,
     LoopRecord,
+    Record,
     Store,
+    condense,
+    forget,
+    remove,
 )
 from tsucb.service.upkeep import Upkeep
 
@@ -36,8 +42,6 @@ LONGEST_ID = 256  # characters of an id, or of an arm's name
 NUL = "\0"  # which PostgreSQL has no place for
 MOST_TURNS = 500  # calls that wait for the turn of a slow loop
 FILE_ARMS = "file", "arms"  # the document with the arms that the file of settings named last
-
-Creation = tuple[Change, list[tuple[int, AnyEvent]], list[Issued]]
 
 
 class GivenReward(NamedTuple):
@@ -49,16 +53,46 @@ class GivenReward(NamedTuple):
     key: str | None
 
 
-class Service(Upkeep):
+class Service:
     """Loops over a store; to be used in one event loop.
 
-    See `Ledger` for the parameters. `start` reads what the store has; `stop` leaves snapshots.
-    Administrative calls write everything they change in one transaction, with its record in the
-    audit trail; `key` identifies the request, so that a repeat of it changes nothing.
+    `start` reads what the store has; `stop` leaves snapshots. `ledger` writes the log and folds it
+    into the loops, `upkeep` does what is due. Administrative calls write everything they change in
+    one transaction, with its record in the audit trail; `key` identifies the request, so that a
+    repeat of it changes nothing.
+
+    Parameters
+    ----------
+    store
+        Where everything is kept.
+    clock, steady
+        Tell the time in seconds since 1970, and seconds that pass without jumps. If only a clock
+        is given, it is taken for both.
+    folder
+        Where decisions are kept that are made while a shared store is away; None: nowhere.
+    settings
+        `seed` of random draws, None for an arbitrary one; `most_waiting`: this many events may wait
+        to be written, beyond it requests are refused; `compare`: whether every event that is folded
+        is compared with what the log makes of it, for tests.
     """
 
-    def __init__(self, store: Store, **settings: Any) -> None:
-        super().__init__(store, **settings)
+    def __init__(
+        self, store: Store, *, clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] | None = None, folder: str | None = None, **settings: Any,
+    ) -> None:  # fmt: skip
+        if steady is None:
+            steady = time.monotonic if clock is time.time else clock
+        self.store, self.clock, self.keys = store, SteadyClock(clock, steady), Keys(store)
+        self.unwritten = Spool(folder)
+        self.ledger = Ledger(store, self.clock, self.unwritten, **settings)
+        self.upkeep = Upkeep(self.ledger, self.keys, folder)
+        self.start, self.stop = self.upkeep.start, self.upkeep.stop
+        self.loops, self.turns, self.alerts = (
+            self.ledger.loops, self.ledger.turns, self.ledger.alerts,
+        )  # fmt: skip
+        self.loop, self.look, self.replayed = (
+            self.ledger.loop, self.ledger.look, self.ledger.replayed,
+        )  # fmt: skip
         self._random: list[str] = []
 
     # Loops
@@ -71,36 +105,38 @@ class Service(Upkeep):
         check_loop(name)
         check_arms(arms)
         await self.turns.in_background(settings.warm)
-        async with self._busy[0]:
+        async with self.ledger.busy[0]:
             if await self._is_repeat("create", name, key):  # whose keys were lost with the answer
                 loop = self.loop(name)
-                return {r: await self.issue_key(loop, r, who, grace=0.0) for r in ROLES}
+                return {role: await self.issue_key(loop, role, who, grace=0.0) for role in ROLES}
             if name in self.loops:
                 raise Conflict(f"there is a loop {name!r} already")
-            change, pairs, issued = self._creation(name, settings, arms, who, key)
-            await self._write(change, pairs)
-            self.keys.take(issued)
-        return keys_by_role(issued)
+            keys, records, pairs = self._creation(name, settings, arms, who, key)
+            await self.ledger.write(pairs, Change(records=records))
+            self.keys.take(records)
+        return keys
 
     def _creation(
         self, name: str, settings: LoopSettings, arms: Sequence[str], who: str,
         key: str | None = None,
-    ) -> Creation:  # fmt: skip
-        """Return what has to be written for a new loop, and its keys."""
+    ) -> tuple[dict[str, str], list[Record], list[tuple[int, AnyEvent]]]:  # fmt: skip
+        """Return the keys of a new loop, and the records and events to be written for it."""
         loop, now = LoopRecord(secrets.randbits(62), name), self.clock()
-        pairs: list[tuple[int, AnyEvent]] = [
-            (loop.number, events.Configured(now, settings, name=name))
-        ]
-        if arms:
-            pairs.append((loop.number, events.ArmsChanged(now, add=list(arms))))
-        issued = [self.keys.issue(loop, role, now) for role in ROLES]
         detail = msgspec.json.encode(settings).decode()
-        change = Change(
-            create=[loop],
-            keys=[record for each in issued for record in each.saved],
-            audit=[AuditRecord(now, who, "create", name, detail, scoped("create", name, key))],
-        )
-        return change, pairs, issued
+        audit = AuditRecord(now, who, "create", name, detail, scoped("create", name, key))
+        happened: list[AnyEvent] = [events.Configured(now, settings, name=name)]
+        if arms:
+            happened.append(events.ArmsChanged(now, add=list(arms)))
+        keys, records = self._new_keys(loop, ROLES)
+        return keys, [loop, audit, *records], [(loop.number, event) for event in happened]
+
+    def _new_keys(
+        self, loop: LoopRecord, roles: Iterable[str], grace: float = GRACE
+    ) -> tuple[dict[str, str], list[Record]]:
+        """Return new keys by their roles, and the records to be written for them."""
+        issued = {role: self.keys.issue(loop, role, self.clock(), grace) for role in roles}
+        records: list[Record] = [record for _, each in issued.values() for record in each]
+        return {role: key for role, (key, _) in issued.items()}, records
 
     async def prepare(
         self, wanted: dict[str, dict[str, Any]], keep: Callable[[dict[str, Any]], None]
@@ -110,35 +146,26 @@ class Service(Upkeep):
         On the first start the server gets its key. `keep` is called with all new keys, by the names
         of loops, before they are valid: should anything fail between, they are made again.
         """
-        changes, pairs = Change(), list[tuple[int, AnyEvent]]()
-        issued, new = list[Issued](), dict[str, Any]()
+        new, records, pairs = dict[str, Any](), list[Record](), list[tuple[int, AnyEvent]]()
         if not self.keys.any_for(0):
-            issued.append(self.keys.issue(SERVER, ADMINISTER, self.clock()))
-            new["server"] = issued[0].key
-            changes = Change(keys=issued[0].saved)
+            keys, records = self._new_keys(SERVER, [ADMINISTER])
+            new["server"] = keys[ADMINISTER]
         for name, given in wanted.items():
             if name not in self.loops:
                 check_loop(name)
                 settings, arms = loop_settings(LoopSettings(), given)
                 check_arms(arms)
                 await self.turns.in_background(settings.warm)
-                made, happened, found = self._creation(name, settings, arms, "file")
-                document = file_arms(made.create[0].number, arms)
-                changes = changes.joined(made).joined(Change(documents=[document]))
+                new[name], made, happened = self._creation(name, settings, arms, "file")
+                records += [*made, file_arms(happened[0][0], arms)]
                 pairs += happened
             elif not self.keys.any_for(self.loops[name].number):
-                loop, now = record_of(self.loops[name]), self.clock()
-                found = [self.keys.issue(loop, role, now) for role in ROLES]
-                saved = [record for each in found for record in each.saved]
-                changes = changes.joined(Change(keys=saved))
-            else:
-                continue
-            issued += found
-            new[name] = keys_by_role(found)
+                new[name], made = self._new_keys(record_of(self.loops[name]), ROLES)
+                records += made
         if new:
             await asyncio.to_thread(keep, new)
-            await self._write(changes, pairs)
-            self.keys.take(issued)
+            await self.ledger.write(pairs, Change(records=records))
+            self.keys.take(records)
         for name, given in wanted.items():
             await self._bring(self.loop(name), given)
 
@@ -159,10 +186,10 @@ class Service(Upkeep):
         if await self._is_repeat("delete", name, key):
             return
         loop = self.loop(name)
-        async with self._busy[loop.number]:
-            await self._administer(loop, who, "delete", "", key, remove=loop.number)
+        async with self.ledger.busy[loop.number]:
+            await self._administer(loop, who, "delete", "", key, erasure=remove(loop.number))
             if self.loops.get(name) is loop:
-                self._remove(name)
+                self.ledger.remove(name)
             self.keys.drop(loop.number)
 
     async def issue_key(self, loop: Loop | None, role: str, who: str, grace: float = GRACE) -> str:
@@ -170,11 +197,11 @@ class Service(Upkeep):
         if role not in GRANTS:
             raise ValueError(f"a role is one of {', '.join(GRANTS)}, not {role[:40]!r}")
         record = SERVER if loop is None else record_of(loop)
-        issued = self.keys.issue(record, role, self.clock(), grace)
+        keys, records = self._new_keys(record, [role], grace)
         audit = AuditRecord(self.clock(), who, "keys", record.name or None, role)
-        await self._write(Change(keys=issued.saved, drop_keys=issued.dropped, audit=[audit]))
-        self.keys.take([issued])
-        return issued.key
+        await self.ledger.write([], Change(records=[*records, audit]))
+        self.keys.take(records)
+        return keys[role]
 
     async def _is_repeat(self, action: str, name: str, key: str | None) -> bool:
         """Return whether this was done to a loop before, for a request with this key."""
@@ -183,16 +210,16 @@ class Service(Upkeep):
         return found is not None and await self.turns.read(self.store.audited, found) is not None
 
     async def _administer(
-        self, loop: Loop, who: str, action: str, detail: str, key: str | None,
-        *happened: AnyEvent, **parts: Any,
+        self, loop: Loop, who: str, action: str, detail: str | None, key: str | None,
+        *happened: AnyEvent, documents: Sequence[Document] = (), erasure: Erasure | None = None,
     ) -> int:  # fmt: skip
         """Write what an administrative call changes; return how many events it erased."""
         if await self._is_repeat(action, loop.name, key):
             return 0
-        once = scoped(action, loop.name, key)
-        audit = AuditRecord(self.clock(), who, action, loop.name, detail[:2_000], once)
-        pairs = [(loop.number, event) for event in happened]
-        _, erased = await self._write(Change(audit=[audit], **parts), pairs)
+        once, short = scoped(action, loop.name, key), detail and detail[:2_000]
+        audit = AuditRecord(self.clock(), who, action, loop.name, short, once)
+        change = Change(records=[audit, *documents], erasure=erasure)
+        _, erased = await self.ledger.write([(loop.number, event) for event in happened], change)
         return erased
 
     async def configure(
@@ -217,7 +244,7 @@ class Service(Upkeep):
         event = events.Configured(self.clock(), settings, relearn)
         await self._administer(loop, who, "configure", detail, key, event, documents=documents)
         if relearn:
-            await self._rebuilt(loop)
+            await self.ledger.rebuilt(loop)
         return self.loop(loop.name).settings
 
     async def change_arms(
@@ -299,16 +326,18 @@ class Service(Upkeep):
         held = loop.is_held(asked.person)
         picks = await self.look(loop, partial(asked.fill, loop, offered, held))
         if id is None:
-            id = self._new_id()
+            id = self.new_id()
         elif key is None:
-            key = self._new_id()  # ids may be used again, and writing this one may be repeated
+            key = self.new_id()  # ids may be used again, and writing this one may be repeated
         event = Decided(
-            self.clock(), id, context, picks, *loop.rule_names, asked.deferred, key, asked.person,
-            asked.arm_features, ranked_arms(offered, picks[0]) if asked.ranked else None, held,
+            self.clock(), id, context, picks, *loop.settings.rule_names(), asked.deferred, key,
+            asked.person, asked.arm_features,
+            ranked_arms(offered, picks[0]) if asked.ranked else None, held,
         )  # fmt: skip
-        (outcome,) = await self._append(loop, event)
+        # Without the store nobody knows whether another server decided by an id of the client's.
+        (outcome,) = await self.ledger.append(loop, event, spooled=asked.id is None)
         if outcome.kept is not None:
-            self._lose(StoreError("a decision could not be written"))
+            self.upkeep.lose(StoreError("a decision could not be written"))
             return outcome.kept
         if outcome.result == REPEATED:
             return await self._repeated(loop, event, outcome)
@@ -323,10 +352,10 @@ class Service(Upkeep):
             if not may_add:
                 raise ValueError(f"there is no arm {new[0]!r}, and this key may not add it")
             self._check_room(loop, new)
-            await self._append(loop, events.ArmsChanged(self.clock(), add=new))
+            await self.ledger.append(loop, events.ArmsChanged(self.clock(), add=new))
         return list(arms)
 
-    def _new_id(self) -> str:
+    def new_id(self) -> str:
         """The time, then 52 random bits: new ids are neighbours in the index of a long log."""
         if not self._random:  # from the system by the thousand, as each call to it costs
             many = secrets.token_hex(13 * 500)
@@ -338,7 +367,7 @@ class Service(Upkeep):
 
         Only where it need not be looked for in the log: writing it finds the rest.
         """
-        if (kept := self.unwritten.find(loop.number, id, key)) is not None:
+        if (kept := self.unwritten.find(loop.number, None, key)) is not None:
             return kept
         open = None if id is None else loop.waiting.get(id)
         if open is not None and open.deadline > self.clock():
@@ -355,7 +384,7 @@ class Service(Upkeep):
     async def _repeated(self, loop: Loop, event: Decided, outcome: Outcome) -> Decided:
         """Return the decision that one in the log repeats."""
         if loop.due <= self.clock():  # as any other event, a repeat ends waits that are over
-            await self._append(loop, events.Passed(self.clock()))
+            await self.ledger.append(loop, events.Passed(self.clock()))
         open = loop.waiting.get(event.id)
         position = open.position if outcome.fresh and open is not None else outcome.position
         return await self._decision_at(loop, position)
@@ -382,7 +411,7 @@ class Service(Upkeep):
         Instead of one that cannot be taken there is the error, or with `strict` it is raised and
         none is taken.
         """
-        most = self.journal.most_waiting
+        most = self.ledger.journal.most_waiting
         if len(given) > most:
             raise TooLarge(f"a request has at most {most:,} rewards, not {len(given):,}")
         errors: list[Exception | None] = []
@@ -400,7 +429,7 @@ class Service(Upkeep):
             for reward, error in zip(given, errors, strict=True)
             if error is None
         ]
-        outcomes = iter(await self._append(loop, *happened) if happened else ())
+        outcomes = iter(await self.ledger.append(loop, *happened) if happened else ())
         return [next(outcomes).result if error is None else error for error in errors]
 
     async def _check_given(self, loop: Loop, given: GivenReward) -> None:
@@ -422,7 +451,7 @@ class Service(Upkeep):
         """Put a deferred decision to use."""
         if id not in loop.waiting:
             await self.decision(loop, id)
-        return (await self._append(loop, events.Activated(self.clock(), id)))[0].result
+        return (await self.ledger.append(loop, events.Activated(self.clock(), id)))[0].result
 
     async def decision(self, loop: Loop, id: str) -> Decided:
         """Return the decision that waits by an id, or else the last one made by it."""
@@ -452,7 +481,8 @@ class Service(Upkeep):
 
     async def put_document(self, loop: Loop, kind: str, id: str, body: bytes) -> None:
         """Keep something about a loop, such as an evaluation."""
-        await self._write(Change(documents=[Document(loop.number, kind, id, body)]))
+        change = Change(records=[Document(loop.number, kind, id, body)])
+        await self.ledger.write([], change)
 
     async def delete_document(self, loop: Loop, kind: str, id: str) -> bool:
         """Delete a document, and return whether there was one."""
@@ -465,33 +495,27 @@ class Service(Upkeep):
         key: str | None = None,
     ) -> int:  # fmt: skip
         """Delete decisions with all that was learned from them; return how many events went."""
-        subjects = [id for id in ids if NUL not in id]
         check_text("a person", person)
-        forget = Forget(loop.number, subjects, person)
-        async with self._busy[loop.number]:
-            # Who was forgotten is not written down.
+        erasure = forget(loop.number, [id for id in ids if NUL not in id], person)
+        async with self.ledger.busy[loop.number]:
+            # Who was forgotten is not written down, only how many events.
             event = events.Forgot(self.clock())
-            erased = await self._administer(loop, who, "forget", "", key, event, forget=forget)
-            await self._rebuilt(loop)
+            erased = await self._administer(loop, who, "forget", None, key, event, erasure=erasure)
+            await self.ledger.rebuilt(loop)
         return erased
-
-    async def _rebuilt(self, loop: Loop) -> None:
-        """Wait until a loop is what the log makes of it."""
-        if (task := self._rebuilding.get(loop.number)) is not None:
-            await asyncio.shield(task)
 
     async def clear(self, loop: Loop, who: str, key: str | None = None) -> None:
         """Delete the log of a loop; its settings and what it learned stay."""
         if await self._is_repeat("clear", loop.name, key):
             return
         number = loop.number
-        async with self._busy[number]:
+        async with self.ledger.busy[number]:
             loop = self.loop(loop.name)
-            taken = await self._held(loop)
+            taken = await self.ledger.hold(loop)
             if taken is not None:
                 position, held = taken
                 count = await self.turns.read(self.store.count, number, position)
-                await self.journal.look()  # what was changed before the count is known now
+                await self.ledger.journal.look()  # what was changed before the count is known now
             if taken is None or loop.stale:
                 raise Conflict("decisions are being deleted; try again")
             state = msgspec.structs.replace(
@@ -500,11 +524,9 @@ class Service(Upkeep):
             body = await self.turns.in_background(held._replace(state=state).to_bytes)
             now = self.clock()
             body = events.encode(events.Condensed(now, body))
-            condense = Condense(number, position, body, count, position)
-            await self._administer(
-                loop, who, "clear", "", key, events.Forgot(now), condense=condense
-            )
-            await self._rebuilt(loop)
+            erasure = condense(number, position, body, count, position)
+            await self._administer(loop, who, "clear", "", key, events.Forgot(now), erasure=erasure)
+            await self.ledger.rebuilt(loop)
 
 
 def scoped(action: str, name: str, key: str | None) -> str | None:
@@ -515,11 +537,6 @@ def scoped(action: str, name: str, key: str | None) -> str | None:
 def record_of(loop: Loop) -> LoopRecord:
     """Return a loop as the store knows it."""
     return LoopRecord(loop.number, loop.name)
-
-
-def keys_by_role(issued: Sequence[Issued]) -> dict[str, str]:
-    """Return the new keys of a loop."""
-    return {each.saved[0].role: each.key for each in issued}
 
 
 def file_arms(loop: int, arms: Sequence[str]) -> Document:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -12,6 +13,7 @@ from msgspec import Meta
 from tsucb.agent.learner import Learner
 from tsucb.evaluation.settings import model_class
 from tsucb.models.adaptive_linear import AdaptiveLinear
+from tsucb.models.curves import ROWS
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.names import named_policy
 
@@ -168,7 +170,7 @@ class LoopSettings(
         return self.model, type(rule), inner, self.forgetting == 1, lists
 
     def warm(self, lists: bool = False) -> None:
-        """Decide and learn once, so that no request has to wait for the compiler; blocks."""
+        """Compile what requests need: decide, and learn until the model may bend. Blocks."""
         if self.is_warm(lists):
             return
         # Linear models keep their numbers in two ways, by how many, and large ones decide by a
@@ -181,7 +183,9 @@ class LoopSettings(
             if lists:
                 learner.rank(given, 2, offered)
                 continue
-            for n in range(3):
+            for n in range(3 * ROWS if self.model == FREE_MODEL else 3):
+                if given:
+                    given["x0"] = float(n % 7)  # curves are made of what varies
                 learner.decide(given, offered)
                 row = learner.read(given, "a", {"y": 1.0} if self.arms_come else None)
                 learner.count("a")
@@ -195,8 +199,11 @@ class LoopSettings(
 
     def rule(self) -> Any:
         """Return the policy, with its floor."""
-        policy = named_policy(self.policy)
-        return Exploring(policy, self.exploration) if self.exploration else policy
+        return floored(self.policy, self.exploration)[0]
+
+    def rule_names(self) -> tuple[str, str]:
+        """Return the names of the policy and of its target."""
+        return floored(self.policy, self.exploration)[1]
 
     def learning_like(self, other: LoopSettings) -> LoopSettings:
         """Return these settings with the model, forgetting and categories of others."""
@@ -208,6 +215,14 @@ class LoopSettings(
         """Return whether what was learned with other settings is what these would have learned."""
         mine = (self.model, self.forgetting, sorted(self.categories))
         return mine == (other.model, other.forgetting, sorted(other.categories))
+
+
+@lru_cache(1_000)  # as every decision asks for it
+def floored(name: str, exploration: float) -> tuple[Any, tuple[str, str]]:
+    """Return a policy that plays any arm in this share of decisions; its and its target's name."""
+    policy = named_policy(name)
+    rule: Any = Exploring(policy, exploration) if exploration else policy
+    return rule, (rule.name, rule.target_name)
 
 
 def changed(settings: LoopSettings, changes: dict[str, Any]) -> LoopSettings:

@@ -2,7 +2,7 @@
 
 import contextlib
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -44,13 +44,6 @@ class Place(NamedTuple):
     fresh: bool
 
 
-class Snapshot(NamedTuple):
-    """What a loop knew after the event at a position."""
-
-    position: int
-    body: bytes
-
-
 class LoopRecord(NamedTuple):
     """A loop: its number is random and never used again, its name may be."""
 
@@ -63,20 +56,29 @@ class KeyRecord(NamedTuple):
 
     hash: bytes
     number: int
-    loop: str | None
     role: str
     created: float
     expires: float | None
+    loop: str | None
+
+
+class DroppedKey(NamedTuple):
+    """A key to be deleted."""
+
+    hash: bytes
 
 
 class AuditRecord(NamedTuple):
-    """Who did what to which loop; `key` identifies the request."""
+    """Who did what to which loop; `key` identifies the request.
+
+    Where `detail` is None, `Store.write` says how many events were erased.
+    """
 
     time: float
     who: str
     action: str
     loop: str | None
-    detail: str
+    detail: str | None
     key: str | None = None
 
 
@@ -89,34 +91,36 @@ class Document(NamedTuple):
     body: bytes
 
 
-class Forget(NamedTuple):
-    """Decisions to be erased, by their ids or by the person."""
+Record = LoopRecord | KeyRecord | DroppedKey | AuditRecord | Document
+# How each kind of record is written; a key's last field, the name of its loop, is not.
+WRITES: dict[type[Record], str] = {
+    LoopRecord: "INSERT INTO tsucb_loops (number, name) VALUES (?, ?)",
+    KeyRecord: (
+        "INSERT INTO tsucb_keys VALUES (?, ?, ?, ?, ?) ON CONFLICT (hash) "
+        "DO UPDATE SET expires = excluded.expires"
+    ),
+    DroppedKey: "DELETE FROM tsucb_keys WHERE hash = ?",
+    AuditRecord: (
+        "INSERT INTO tsucb_audit (time, who, action, loop, detail, key) VALUES (?, ?, ?, ?, ?, ?)"
+    ),
+    Document: (
+        "INSERT INTO tsucb_documents (loop, kind, id, body) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (loop, kind, id) DO UPDATE SET body = excluded.body"
+    ),
+}
+
+
+class Execute(Protocol):
+    """Executes one statement and returns the rows that it found."""
+
+    def __call__(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
+
+
+class Erasure(NamedTuple):
+    """Deletes events of a loop inside a transaction; `apply` returns how many."""
 
     loop: int
-    subjects: Sequence[str]
-    person: str | None
-
-
-class Condense(NamedTuple):
-    """An event to replace all events of a loop up to its position, `events` of them.
-
-    Models that learned again from these are in its body if that was `known`: their events are at
-    most at that position.
-    """
-
-    loop: int
-    position: int
-    body: bytes
-    events: int
-    known: int
-
-
-class SetAside(NamedTuple):
-    """An event to be moved out of the log, and why."""
-
-    loop: int
-    position: int
-    reason: str
+    apply: Callable[[Execute], int]
 
 
 class Change(NamedTuple):
@@ -124,60 +128,22 @@ class Change(NamedTuple):
 
     Parameters
     ----------
-    rows : events to append
-    create : loops to make
-    remove : the number of a loop to delete, with everything of it
-    forget, condense, aside : events to erase; with `forget`, `rows` are appended if any was there
-    keys, drop_keys : keys to add or to change, and hashes of those to delete
-    documents : to add or to replace
-    audit : for the audit trail; the detail of a `forget` is the number of events erased
+    rows : events to append; with an erasure, only if that found something
+    records : loops, keys, documents and records of the audit trail to write
+    erasure : events to delete
     """
 
     rows: Sequence[Row] = ()
-    create: Sequence[LoopRecord] = ()
-    remove: int | None = None
-    forget: Forget | None = None
-    condense: Condense | None = None
-    aside: SetAside | None = None
-    keys: Sequence[KeyRecord] = ()
-    drop_keys: Sequence[bytes] = ()
-    documents: Sequence[Document] = ()
-    audit: Sequence[AuditRecord] = ()
-
-    def joined(self, other: "Change") -> "Change":
-        """Return two changes as one, neither of which erases."""
-        return self._replace(
-            rows=[*self.rows, *other.rows],
-            create=[*self.create, *other.create],
-            keys=[*self.keys, *other.keys],
-            documents=[*self.documents, *other.documents],
-            audit=[*self.audit, *other.audit],
-        )
-
-    @property
-    def erases(self) -> int | None:
-        """The number of the loop of which events are deleted."""
-        parts = (self.forget, self.condense, self.aside)
-        loops = [self.remove, *(part.loop for part in parts if part is not None)]
-        return next((number for number in loops if number is not None), None)
+    records: Sequence[Record] = ()
+    erasure: Erasure | None = None
 
     @property
     def plain(self) -> bool:
         """Whether it only appends events, as decisions and rewards do."""
-        return self.erases is None and not any(self[6:]) and not self.create
+        return not self.records and self.erasure is None
 
 
-class Written(NamedTuple):
-    """What a change did: the place of every row, and how many events were erased."""
-
-    places: list[Place]
-    erased: int = 0
-
-
-class Execute(Protocol):
-    """Executes one statement and returns the rows that it found."""
-
-    def __call__(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
+Written = tuple[list[Place], int]  # the place of every row, and how many events were erased
 
 
 SCHEMA = """
@@ -236,6 +202,72 @@ def checksum(row: Row) -> int:
     """Return the checksum of an event, to which the store adds its position."""
     head = f"{row.loop} {row.subject!r} {row.person!r} {row.key!r}".encode()
     return zlib.crc32(row.body, zlib.crc32(head))
+
+
+def remove(loop: int) -> Erasure:
+    """Delete a loop with everything of it; `Store.sweep` deletes its events and snapshots."""
+
+    def erase(execute: Execute) -> int:
+        query = "UPDATE tsucb_loops SET name = NULL, first = ? WHERE number = ?"
+        execute(query, (REMOVED, loop))
+        for table in ("documents", "keys"):
+            execute(f"DELETE FROM tsucb_{table} WHERE loop = ?", (loop,))
+        return 0
+
+    return Erasure(loop, erase)
+
+
+def forget(loop: int, subjects: Sequence[str], person: str | None) -> Erasure:
+    """Delete decisions with their rewards, by their ids or by the person."""
+
+    def erase(execute: Execute) -> int:
+        query, found = "DELETE FROM tsucb_events WHERE loop = ? AND subject", []
+        if person is not None:
+            theirs = "IN (SELECT subject FROM tsucb_events WHERE loop = ? AND person = ?)"
+            found += execute(f"{query} {theirs} RETURNING position", (loop, loop, person))
+        for subject in subjects:
+            found += execute(f"{query} = ? RETURNING position", (loop, subject))
+        return len(found)
+
+    return Erasure(loop, erase)
+
+
+def condense(loop: int, position: int, body: bytes, events: int, known: int) -> Erasure:
+    """Let an event replace all events of a loop up to its position, `events` of them.
+
+    The erasure raises Conflict if there are not this many any more, or if another model has learned
+    from them by an event after `known`: the body does not hold what it learned.
+    """
+
+    def erase(execute: Execute) -> int:
+        query = "SELECT subject, person, key FROM tsucb_events WHERE loop = ? AND position = ?"
+        found = execute(query, (loop, position))
+        changed = execute(LEARNED_AGAIN, (loop, known))
+        if changed or not found or execute(COUNT, (loop, position)) != [(events,)]:
+            raise Conflict("the log of the loop was changed meanwhile; try again")
+        subject, person, key = found[0]
+        total = checksum(Row(loop, subject, person, key, body)) + position
+        query = "UPDATE tsucb_events SET body = ?, checksum = ? WHERE position = ?"
+        execute(query, (body, total, position))
+        execute("UPDATE tsucb_loops SET first = ? WHERE number = ?", (position, loop))
+        return events
+
+    return Erasure(loop, erase)
+
+
+def set_aside(loop: int, position: int, reason: str) -> Erasure:
+    """Move an event out of the log, and say why."""
+
+    def erase(execute: Execute) -> int:
+        query = (
+            "INSERT INTO tsucb_aside SELECT position, loop, body, ? FROM tsucb_events "
+            "WHERE position = ? AND loop = ?"
+        )
+        execute(query, (reason, position, loop))
+        query = "DELETE FROM tsucb_events WHERE position = ? AND loop = ? RETURNING position"
+        return len(execute(query, (position, loop)))
+
+    return Erasure(loop, erase)
 
 
 class Store:
@@ -309,90 +341,25 @@ class Store:
 
     def write(self, change: Change) -> Written:
         """Write one change of state, all or nothing."""
+        erasure, erased, places = change.erasure, 0, list[Place]()
         with self._transaction() as execute:
-            erased = 0
-            if change.erases is not None:
-                erased = self._erase(execute, change, change.erases)
-            for loop in change.create:
-                execute("INSERT INTO tsucb_loops (number, name) VALUES (?, ?)", loop)
-            places = []
-            if change.rows and (erased or change.forget is None):
-                places = self._append(execute, change.rows)
-            for key in change.keys:
-                execute(
-                    "INSERT INTO tsucb_keys VALUES (?, ?, ?, ?, ?) ON CONFLICT (hash) "
-                    "DO UPDATE SET expires = excluded.expires",
-                    (key.hash, key.number, key.role, key.created, key.expires),
-                )
-            for hash in change.drop_keys:
-                execute("DELETE FROM tsucb_keys WHERE hash = ?", (hash,))
-            for document in change.documents:
-                execute(
-                    "INSERT INTO tsucb_documents (loop, kind, id, body) VALUES (?, ?, ?, ?) "
-                    "ON CONFLICT (loop, kind, id) DO UPDATE SET body = excluded.body",
-                    document,
-                )
-            for record in change.audit:
-                if change.forget is not None:
+            if erasure is not None:
+                self._lock_loop(execute, erasure.loop)
+                self._keep_last(execute)
+                erased = erasure.apply(execute)
+                if erased and change.rows:  # which tell every server to read the log again
+                    execute(DROP_SNAPSHOTS, (erasure.loop,))
+            for record in change.records:
+                if isinstance(record, AuditRecord) and record.detail is None:
                     record = record._replace(detail=f"{erased} events")
-                execute(
-                    "INSERT INTO tsucb_audit (time, who, action, loop, detail, key) "
-                    "VALUES (?, ?, ?, ?, ?, ?)",
-                    record,
-                )
-        if change.erases is not None:
+                query = WRITES[type(record)]
+                execute(query, record[: query.count("?")])
+            if change.rows and (erased or erasure is None):
+                places = self._append(execute, change.rows)
+        if erasure is not None:
             with contextlib.suppress(StoreError):  # what is left goes with the next one
-                self.sweep(change.erases)
-        return Written(places, erased)
-
-    def _erase(self, execute: Execute, change: Change, loop: int) -> int:
-        """Erase what a change says, and return how many events went."""
-        self._lock_loop(execute, loop)
-        self._keep_last(execute)
-        if change.remove is not None:
-            query = "UPDATE tsucb_loops SET name = NULL, first = ? WHERE number = ?"
-            execute(query, (REMOVED, loop))
-            for table in ("documents", "keys"):
-                execute(f"DELETE FROM tsucb_{table} WHERE loop = ?", (loop,))
-        erased = 0
-        if change.forget is not None:
-            erased = len(self._forget(execute, change.forget))
-        if change.condense is not None:
-            self._condense(execute, change.condense)
-        if change.aside is not None:
-            event = change.aside.position, loop
-            query = (
-                "INSERT INTO tsucb_aside SELECT position, loop, body, ? FROM tsucb_events "
-                "WHERE position = ? AND loop = ?"
-            )
-            execute(query, (change.aside.reason, *event))
-            execute("DELETE FROM tsucb_events WHERE position = ? AND loop = ?", event)
-        if change.condense is None or change.rows:  # old events leave later snapshots right
-            execute(DROP_SNAPSHOTS, (loop,))
-        return erased
-
-    def _forget(self, execute: Execute, forget: Forget) -> list[tuple[Any, ...]]:
-        loop, found = forget.loop, []
-        query = "DELETE FROM tsucb_events WHERE loop = ? AND subject "
-        if forget.person is not None:
-            theirs = "IN (SELECT subject FROM tsucb_events WHERE loop = ? AND person = ?)"
-            found += execute(f"{query} {theirs} RETURNING position", (loop, loop, forget.person))
-        for subject in forget.subjects:
-            found += execute(f"{query} = ? RETURNING position", (loop, subject))
-        return found
-
-    def _condense(self, execute: Execute, condense: Condense) -> None:
-        loop, position, body, events, known = condense
-        query = "SELECT subject, person, key FROM tsucb_events WHERE loop = ? AND position = ?"
-        found = execute(query, (loop, position))
-        changed = execute(LEARNED_AGAIN, (loop, known))
-        if changed or not found or execute(COUNT, (loop, position)) != [(events,)]:
-            raise Conflict("the log of the loop was changed meanwhile; try again")
-        subject, person, key = found[0]
-        total = checksum(Row(loop, subject, person, key, body)) + position
-        query = "UPDATE tsucb_events SET body = ?, checksum = ? WHERE position = ?"
-        execute(query, (body, total, position))
-        execute("UPDATE tsucb_loops SET first = ? WHERE number = ?", (position, loop))
+                self.sweep(erasure.loop)
+        return places, erased
 
     def sweep(self, only: int | None = None) -> None:
         """Delete what no reader sees any more, of one loop or of all.
@@ -496,13 +463,13 @@ class Store:
 
     # Snapshots
 
-    def save_snapshot(self, loop: int, snapshot: Snapshot, alone: bool = False) -> None:
+    def save_snapshot(self, loop: int, position: int, body: bytes, alone: bool = False) -> None:
         """Keep a snapshot, and of older ones only the newest; none if it is to be `alone`.
 
         It is written in pieces, between which events are appended. The last is the checksum of all:
         only with that it is a snapshot.
         """
-        (position, body), kept = snapshot, 1 if alone else KEPT_SNAPSHOTS
+        kept = 1 if alone else KEPT_SNAPSHOTS
         pieces = [(first, body[first : first + PIECE]) for first in range(0, len(body), PIECE)]
         with self._locks["snapshot"]:
             self._drop_snapshot(loop, position)
@@ -523,17 +490,17 @@ class Store:
             query = "DELETE FROM tsucb_snapshots WHERE loop = ? AND position = ?"
             execute(query, (loop, position))
 
-    def snapshots(self, loop: int) -> list[Snapshot]:
-        """Return the snapshots of a loop that are whole, the newest first."""
-        return [snapshot for snapshot, whole in self._all_snapshots(loop) if whole]
+    def snapshots(self, loop: int) -> Iterator[tuple[int, bytes | None]]:
+        """Yield the positions and bodies of a loop's snapshots, the newest first.
 
-    def _all_snapshots(self, loop: int) -> Iterator[tuple[Snapshot, bool]]:
+        The body of one that is damaged is None.
+        """
         query = "SELECT position, body FROM tsucb_snapshots WHERE loop = ? AND piece = ?"
         for position, total in self._rows(f"{query} ORDER BY position DESC", loop, WHOLE):
             query = "SELECT body FROM tsucb_snapshots WHERE loop = ? AND position = ? AND piece > ?"
             rows = self._rows(f"{query} ORDER BY piece", loop, position, WHOLE)
             body = b"".join(piece for (piece,) in rows)
-            yield Snapshot(position, body), b"%d" % zlib.crc32(body) == total
+            yield position, body if b"%d" % zlib.crc32(body) == total else None
 
     def drop_snapshots(self, loop: int) -> None:
         """Delete the snapshots of a loop."""
@@ -550,7 +517,7 @@ class Store:
     def all_keys(self) -> list[KeyRecord]:
         """Return all keys."""
         query = (
-            "SELECT hash, loop, name, role, created, expires FROM tsucb_keys "
+            "SELECT hash, loop, role, created, expires, name FROM tsucb_keys "
             "LEFT JOIN tsucb_loops ON number = loop WHERE loop = 0 OR name IS NOT NULL "
             "ORDER BY created"
         )
@@ -595,9 +562,9 @@ class Store:
                 for position, _, damaged in self._scan(0, number):
                     if damaged:
                         yield f"event {position} of loop {name!r} is damaged"
-                for snapshot, whole in self._all_snapshots(number):
-                    if not whole:
-                        yield f"the snapshot of loop {name!r} at {snapshot.position} is damaged"
+                for position, body in self.snapshots(number):
+                    if body is None:
+                        yield f"the snapshot of loop {name!r} at {position} is damaged"
         except StoreError as error:
             yield str(error)
 
@@ -605,11 +572,11 @@ class Store:
         """Set aside events that are damaged, delete damaged snapshots; return what was done."""
         done = []
         for name, number in self.loops().items():
-            for position, _, damaged in list(self._scan(0, number)):
-                if damaged:
-                    self.write(Change(aside=SetAside(number, position, "damaged")))
-                    done.append(f"event {position} of loop {name!r} was set aside")
-            if any(not whole for _, whole in self._all_snapshots(number)):
+            damaged = [position for position, _, damaged in self._scan(0, number) if damaged]
+            for position in damaged:
+                self.write(Change(erasure=set_aside(number, position, "damaged")))
+                done.append(f"event {position} of loop {name!r} was set aside")
+            if damaged or any(body is None for _, body in self.snapshots(number)):
                 self.drop_snapshots(number)
                 done.append(f"the snapshots of loop {name!r} were deleted")
         return done
@@ -629,16 +596,3 @@ class Store:
     def close(self) -> None:
         """Close all connections."""
         raise NotImplementedError
-
-
-def unique(rows: Iterable[Row]) -> tuple[list[Row], list[int]]:
-    """Return the rows without repeats of a key, and for every row its place among them."""
-    kept: list[Row] = []
-    places: list[int] = []
-    known: dict[tuple[int, str], int] = {}
-    for row in rows:
-        place = len(kept) if row.key is None else known.setdefault((row.loop, row.key), len(kept))
-        if place == len(kept):
-            kept.append(row)
-        places.append(place)
-    return kept, places

@@ -3,10 +3,11 @@
 import json
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
 from tsucb.pages.charts import Chart, Line, Point, lines, shares, spark
 from tsucb.service.events import AnyEvent, Decided, Rewarded
@@ -164,30 +165,6 @@ def gain(log: Iterable[AnyEvent]) -> Gain | None:
     return Gain(len(extra), float((unsure < 0).mean()), value, low)
 
 
-class Field(NamedTuple):
-    """A setting in the form; `options` are all that it can be, empty if it is typed."""
-
-    name: str
-    label: str
-    hint: str
-    value: str
-    options: list[str]
-
-
-def setting_fields(settings: LoopSettings) -> list[Field]:
-    """Return the fields of the form, from the annotations of the settings."""
-    found = []
-    for name, hint in get_type_hints(LoopSettings, include_extras=True).items():
-        kind, *metas = get_args(hint)
-        options = [str(each) for each in get_args(kind)] if get_origin(kind) is Literal else []
-        if kind is bool:
-            options = ["true", "false"]
-        text = next((m.description for m in metas if m.description), "")
-        label = name.replace("_", " ").capitalize()
-        found.append(Field(name, label, text, as_text(getattr(settings, name)), options))
-    return found
-
-
 def as_text(value: Any) -> str:
     """Return a setting as the form has it.
 
@@ -206,19 +183,18 @@ def form_changes(settings: LoopSettings, form: dict[str, str]) -> dict[str, Any]
 
     Raises ValueError if a text is no value for its setting.
     """
-    current = {name: getattr(settings, name) for name in settings.__struct_fields__}
+    current = asdict(settings)
     given: dict[str, Any] = {name: text.strip() for name, text in form.items()}
     for name in ("default_reward", "reward_range", "retention_days"):
         if given.get(name) == "":
             given[name] = None
     for name in ("categories", "reward_range"):
         if isinstance(given.get(name), str):
-            given[name] = listed(given[name])
+            given[name] = split_commas(given[name])
     found = msgspec.convert({**current, **given}, LoopSettings, strict=False)
-    fields = {name: getattr(found, name) for name in current}
-    return {n: msgspec.to_builtins(value) for n, value in fields.items() if value != current[n]}
+    return {name: value for name, value in asdict(found).items() if value != current[name]}
 
 
-def listed(text: str) -> list[str]:
+def split_commas(text: str) -> list[str]:
     """Return what commas separate."""
     return [part.strip() for part in text.split(",") if part.strip()]

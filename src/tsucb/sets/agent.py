@@ -1,17 +1,14 @@
 """Live decisions on a set of arms: which price, which dose, which mixture next."""
 
-import io
-import json
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tsucb.checks import whole_number, within
+from tsucb.agent import storage
+from tsucb.checks import within
 from tsucb.compiler import compiled, held
-from tsucb.files import write_whole
 from tsucb.models.linear import Linear
 from tsucb.models.model import update
 from tsucb.models.structure import Arrays, WrongSettings, pack, pack_object, unpack, unpack_object
@@ -28,7 +25,6 @@ from tsucb.sets.curve import Curve, Polynomial, Spline
 from tsucb.sets.polytope import Polytope
 from tsucb.sets.rules import pick, theta
 
-FORMAT = "tsucb set agent 2"
 CLASSES = (
     Ball, Box, Ellipsoid, Polynomial, Polytope, Spline, Linear,
     BayesUCB, ChiSquaredUCB, Greedy, OFUL, Thompson, TSUCB,
@@ -102,17 +98,14 @@ class SetAgent:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the agent with its set, model, policy and random stream to a file."""
         arrays: Arrays = []
-        saved = {
-            "format": FORMAT,
-            "settings": [pack_object(x, arrays) for x in (self.arms, self.model, self.policy)],
+        settings = [pack_object(x, arrays) for x in (self.arms, self.model, self.policy)]
+        values = {
+            "set agent": settings,
             "state": pack(self.state, arrays),
             "rewards": self.rewards,
             "random": self._rng.bit_generator.state,
         }
-        file = io.BytesIO()
-        named = {f"array{i}": array for i, array in enumerate(arrays)}
-        np.savez(file, saved=np.array(json.dumps(saved)), **named)  # type: ignore[arg-type]
-        write_whole(path, file.getvalue())
+        storage.write(path, values, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], arms: ArmSet | None = None, model: Any = None,
@@ -126,23 +119,19 @@ class SetAgent:
         arms, model, policy
             As in the file by default; give those that are classes of your own.
         """
+        values, arrays = storage.read(path)
+        given = arms, model, policy
         try:
-            with np.load(io.BytesIO(Path(path).read_bytes()), allow_pickle=False) as file:
-                saved = json.loads(str(file["saved"]))
-                arrays = [file[f"array{i}"] for i in range(len(file.files) - 1)]
-            if saved["format"] != FORMAT:
-                raise ValueError("another format")
-            found = [
-                unpack_object(part, arrays, CLASSES, given)
-                for part, given in zip(saved["settings"], (arms, model, policy), strict=True)
-            ]
-            agent = cls(*found)
-            agent.state = unpack(saved["state"], arrays, agent.state)
-            agent.rewards = whole_number("rewards", saved["rewards"], least=0)
+            agent = cls(
+                *(
+                    unpack_object(part, arrays, CLASSES, own)
+                    for part, own in zip(values["set agent"], given, strict=True)
+                )
+            )
+            agent.state = unpack(values["state"], arrays, agent.state)
+            agent.rewards = storage.count_of(values["rewards"])
             agent.model.check_state(agent.state, agent.rewards)
-            agent._rng.bit_generator.state = saved["random"]
-        except OSError:
-            raise
+            agent._rng.bit_generator.state = values["random"]
         except WrongSettings as error:
             raise ValueError(f"{path} {error}") from None
         except Exception as error:
@@ -150,7 +139,7 @@ class SetAgent:
         return agent
 
     def _point(self, arm: ArrayLike) -> Floats:
-        """Return the arm as a point of the set; raise ValueError if it is none."""
+        """Return the arm as a point of the set; raise ValueError if it cannot be one."""
         point = np.atleast_1d(np.asarray(arm, dtype=np.float64))
         size = self.arms.coordinates
         if point.shape != (size,) or not within(point):

@@ -19,7 +19,7 @@ from tsucb.step import play_step
 
 
 def check_set(name: str, arms: Any) -> ArmSet:
-    """Return the set; raise TypeError if it is none."""
+    """Return the set; raise TypeError for anything else."""
     if not isinstance(arms, ArmSet):
         raise TypeError(
             f"the {name} must be a set, such as tsucb.sets.Ball(10), not a {type(arms).__name__}"

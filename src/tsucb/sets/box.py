@@ -40,7 +40,7 @@ class Box(Cornered):
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
-        """Turn the ends into vectors; raise ValueError if they are none of a box."""
+        """Turn the ends into vectors; raise ValueError if they do not make a box."""
         ends = [np.array(values[name], dtype=np.float64) for name in ("low", "high")]
         if ends[0].ndim != 1 or ends[0].size == 0 or ends[0].shape != ends[1].shape:
             raise ValueError(

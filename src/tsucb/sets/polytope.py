@@ -34,7 +34,7 @@ class Polytope(Cornered):
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
-        """Turn the vertices into a matrix; raise ValueError if they are none."""
+        """Turn the vertices into a matrix; raise ValueError for another shape or infinities."""
         points = np.array(values["vertices"], dtype=np.float64)
         if points.ndim != 2 or points.size == 0 or not within(points):
             raise ValueError(

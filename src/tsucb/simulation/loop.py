@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.compiler import Plain, class_of, compiled, held, in_compiled_code, offers, shared
+from tsucb.compiler import Stream, class_of, compiled, held, in_compiled_code, offers, shared
 from tsucb.compiler.memory import borrowed
 from tsucb.environments.environment import advance, begin, reward
 from tsucb.models.model import training_due, update
@@ -92,7 +92,7 @@ class Run:
         fast = runs_compiled(model, policy, environment)
         self.loop: Any = play if fast else play.py_func  # type: ignore[attr-defined]
         self.record, self.played = record, 0
-        self.streams = [(held if fast else Plain)(rng) for rng in (world_rng, policy_rng)]
+        self.streams = [(held if fast else Stream)(rng) for rng in (world_rng, policy_rng)]
 
     def play_until(self, last: int) -> int:
         """Play on to step `last`, or until training is due; return the number of steps played."""

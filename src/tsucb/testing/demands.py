@@ -9,7 +9,6 @@ from numpy.typing import ArrayLike
 
 from tsucb.compiler import MissingImplementation
 from tsucb.models.structure import leaves
-from tsucb.numeric.arrays import Floats
 
 P = ParamSpec("P")
 
@@ -54,7 +53,8 @@ def demand_fields(one: Any, two: Any, fields: Iterable[str], sentence: str,
                   tolerance: float = 1e-8) -> None:  # fmt: skip
     """Demand that two beliefs agree in these fields; the sentence names the field as {field}."""
     for field in fields:
-        agree = close(getattr(one, field), getattr(two, field), tolerance)
+        pair = getattr(one, field), getattr(two, field)
+        agree = np.allclose(*pair, rtol=tolerance, atol=tolerance * 1e-3)
         demand(agree, sentence.format(field=field))
 
 
@@ -67,8 +67,3 @@ def same(first: Any, second: Any) -> bool:
 def rounded(values: ArrayLike) -> str:
     """Return numbers as they stand in a sentence."""
     return np.array2string(np.asarray(values, dtype=np.float64), precision=4, separator=", ")
-
-
-def close(first: Floats, second: Floats, tolerance: float = 1e-8) -> bool:
-    """Return whether two arrays agree but for rounding; infinities must be the same."""
-    return bool(np.allclose(first, second, rtol=tolerance, atol=tolerance * 1e-3))

@@ -102,7 +102,7 @@ def check_steps(environment: Any, arms: int, shape: Any, steps: int, name: str) 
 
 
 def history(environment: Any, seed: int, steps: int, meddle: bool) -> list[Any]:
-    """Return all that happens in a world; with `meddling`, rewards are asked for twice."""
+    """Return all that happens in a world; with `meddle`, rewards are asked for twice."""
     rng, found = np.random.default_rng(seed), []
     world = begin(environment, rng)
     for t in range(1, steps + 1):

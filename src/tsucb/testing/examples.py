@@ -114,7 +114,7 @@ def belief_makers() -> dict[str, Callable[..., Belief]]:
 
 
 def example_beliefs(arms: int = 4) -> list[Belief]:
-    """Return a belief of every law of the package about the first so many of four arms."""
+    """Return a belief of every law of the package about the first `arms` of four arms."""
     evidence = {"pulls": np.array([1, 4, 9, 2]), "step": 17}
     found = []
     for make in belief_makers().values():

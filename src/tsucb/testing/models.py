@@ -12,9 +12,9 @@ import numpy as np
 
 from tsucb.agent.agent import Agent
 from tsucb.beliefs.belief import Belief
-from tsucb.beliefs.law import Law
+from tsucb.beliefs.law import IndependentLaw, Law
 from tsucb.compiler import offers, run
-from tsucb.models.forgetting import Forgetting, can_forget, fadable
+from tsucb.models.forgetting import Forgetting, can_forget
 from tsucb.models.model import Model, forget, trains, update
 from tsucb.models.structure import Arrays, leaves, pack, unpack
 from tsucb.policies.thompson import Thompson
@@ -99,7 +99,7 @@ def check_model(
         check_order(model, state, script, name)
     check_extension(model, state, script, fixed_prior, name)
     if can_forget(type(model)) and fixed_prior:
-        check_forgetting(model, state, script, name)
+        check_forgetting(model, script, name)
     policy = Thompson() if policy is None else policy
     played = policy if "agent" in compiled else Interpreted(policy)
     check_loading(model, played, script, name)
@@ -254,20 +254,19 @@ def check_extension(model: Any, state: Any, script: Script, fixed_prior: bool, n
     fields = (*MOMENTS, *EVIDENCE) if fixed_prior else ("pulls",)
     sentence = f"extend of {name} changes {{field}} of the arms that were there"
     demand_fields(one, two, fields, sentence)
-    if fixed_prior and not model.shares_parameters:
-        new = [arms, arms + 1]
-        after = belief_about(model, grown, script, new)
+    new = [arms, arms + 1]
+    after = belief_about(model, grown, script, new)
+    if fixed_prior and isinstance(after.law, IndependentLaw):
         fresh = belief_about(model, model.start(arms + 2), script, new)
         sentence = f"extend of {name} gives new arms another {{field}} than the prior's"
         demand_fields(after, fresh, ("mean", *EVIDENCE), sentence)
 
 
-def check_forgetting(model: Any, state: Any, script: Script, name: str) -> None:
+def check_forgetting(model: Any, script: Script, name: str) -> None:
     """Check that forgetting everything leads back to the prior."""
     wide = Forgetting(model, 0.5)
-    faded = wide.start(script.arms)._replace(inner=fadable(copy.deepcopy(state)))
-    for part in range(1 if model.shares_parameters else script.arms):
-        run(forget, model, faded.inner, part, 1e-9)
+    faded = state_after(wide, script)
+    run(forget, model, faded, 1e-9)
     one, two = (belief_about(wide, each, script) for each in (faded, wide.start(script.arms)))
     for field in ("mean", "std"):
         demand(

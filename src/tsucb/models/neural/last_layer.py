@@ -22,7 +22,7 @@ from tsucb.models.neural.network import (
     training_settings,
 )
 from tsucb.models.nig_linear import NIGLinear, NIGState
-from tsucb.models.regressions import Regressions, evidence, learn, predict
+from tsucb.models.regressions import Rows, evidence, learn, predict
 from tsucb.models.state import array, nested
 from tsucb.numeric.arrays import Floats
 from tsucb.record import derived
@@ -114,7 +114,7 @@ def update_neural(model, state, context, arm, reward):  # type: ignore[no-untype
 class LaplaceState(NetworkState):
     """A network, the posteriors of its last layer, and the variance of the noise."""
 
-    regressions: Regressions = nested(Regressions)
+    regressions: Rows = nested(Rows)
     noise: Floats = array(start=1.0, least=TINY, most=MOST_NUMBER**2)
 
 

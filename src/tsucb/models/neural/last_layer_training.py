@@ -14,7 +14,7 @@ from tsucb.models.neural.last_layer import (
     NeuralLinearState,
 )
 from tsucb.models.neural.training import Shapes, Trainer, hidden, mapped, unflatten
-from tsucb.models.regressions import Lanes, Regressions, laid_out
+from tsucb.models.regressions import Lanes, Regressions
 
 BLOCK = 512  # rows whose features are computed at once; bounds the memory that is used
 LEAST_NOISE = 1e-6  # of the rewards' variance: a network that fits all data is not certain
@@ -61,7 +61,7 @@ def inverse_factor(precision: Any) -> tuple[Any, Any]:
 
 
 @functools.cache
-def normal_inverse_gamma(shapes: Shapes, lanes: bool) -> Callable[..., Any]:
+def normal_inverse_gamma(shapes: Shapes) -> Callable[..., Any]:
     """Return a function that computes the posteriors of `NeuralLinear`."""
 
     def posterior(
@@ -85,13 +85,13 @@ def normal_inverse_gamma(shapes: Shapes, lanes: bool) -> Callable[..., Any]:
         # A difference of large numbers, which rounding may take below zero.
         spread = jnp.maximum(sums[:, -1, -1] + pull @ mean - (v * v).sum(axis=1), 0.0)
         found = (root @ v[:, :, None])[:, :, 0], jnp.triu(root)
-        return *laid_out(lanes, *found), information, scale + spread / 2
+        return *found, information, scale + spread / 2
 
     return mapped(posterior, (0, 0, None, None, None, None))
 
 
 @functools.cache
-def laplace(shapes: Shapes, lanes: bool, scale: float) -> Callable[..., Any]:
+def laplace(shapes: Shapes, scale: float) -> Callable[..., Any]:
     """Return a function that computes the posteriors of `LastLayerLaplace`."""
     width, arms = shapes[-1][0] + 1, shapes[-1][1]
 
@@ -110,8 +110,8 @@ def laplace(shapes: Shapes, lanes: bool, scale: float) -> Callable[..., Any]:
         prior = (scale * spread) ** 2
         inverse, volume = inverse_factor(jnp.eye(width) / prior + gram / noise)
         information = volume + width * jnp.log(prior)
-        found = laid_out(lanes, last.T, jnp.triu(inverse.transpose(0, 2, 1)))
-        return *found, jnp.maximum(information, 0.0), noise[None]
+        root = jnp.triu(inverse.transpose(0, 2, 1))
+        return last.T, root, jnp.maximum(information, 0.0), noise[None]
 
     return mapped(posterior, (0, 0, None, 0))
 
@@ -126,14 +126,12 @@ class LastLayerTrainer(Trainer):
         """Rows of the history on the device, in whole blocks."""
         return -(-self.model.training.memory // BLOCK) * BLOCK
 
-    @property
-    def lanes(self) -> bool:
-        """Whether the regressions are laid out as `Lanes`."""
-        return isinstance(self.regressions, Lanes)
-
     def posterior_arrays(self) -> tuple[Any, ...]:
-        """Return means, roots and information."""
-        return self.regressions.mean, self.regressions.root, self.regressions.information
+        """Return means, roots and information, the arm's axis behind that of the states."""
+        mean, root = self.regressions.mean, self.regressions.root
+        if isinstance(self.regressions, Lanes):
+            mean, root = np.moveaxis(mean, -1, 1), np.moveaxis(root, -1, 1)
+        return mean, root, self.regressions.information
 
     def recount(self, some: Any) -> None:
         """Count the pulls that are remembered: the posteriors are given no others."""
@@ -156,7 +154,7 @@ class NeuralLinearTrainer(LastLayerTrainer):
 
     def posterior(self, stored: int, spreads: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Return the function that computes means, roots, information and scales."""
-        compute = normal_inverse_gamma(self.shapes, self.lanes)
+        compute = normal_inverse_gamma(self.shapes)
         return compute, (self.history, stored, *self.prior_arrays)
 
     def posterior_arrays(self) -> tuple[Any, ...]:
@@ -175,7 +173,7 @@ class LaplaceTrainer(LastLayerTrainer):
 
     def posterior(self, stored: int, spreads: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Return the function that computes means, roots, information and noise."""
-        compute = laplace(self.shapes, self.lanes, self.model.prior_scale)
+        compute = laplace(self.shapes, self.model.prior_scale)
         return compute, (self.history, stored, spreads)
 
     def posterior_arrays(self) -> tuple[Any, ...]:

@@ -6,16 +6,10 @@ Each is read from its source's own files into an environment for `tsucb.simulate
 import os
 from typing import Any
 
-from tsucb.paper.datasets.files import (
-    Dataset,
-    data_folders,
-    fetch_file,
-    find_dataset,
-    find_file,
-)
+from tsucb.paper.datasets.files import Dataset, data_folders
 from tsucb.paper.datasets.sources import DATASETS
 
-__all__ = ["DATASETS", "Dataset", "data_folders", "fetch", "find_dataset", "load"]
+__all__ = ["DATASETS", "Dataset", "data_folders", "fetch", "load"]
 
 
 def find(name: str) -> Dataset:
@@ -41,7 +35,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Any:
     Riquelme, Tucker and Snoek (2018), Deep Bayesian Bandits Showdown, Appendix A.
     """
     dataset = find(name)
-    folder = find_dataset(dataset, data_dir)
+    folder = dataset.find(data_dir)
     if folder is None:
         folders = data_folders(data_dir)
         files = " and ".join(file.name for file in dataset.files)
@@ -58,5 +52,5 @@ def fetch(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[str
     They go to `data_dir`, else to where `TSUCB_DATA` points, else to the user's cache folder.
     """
     dataset = find(name)
-    folder = find_dataset(dataset, data_dir) or data_folders(data_dir)[0] / name
-    return [str(find_file(folder, file) or fetch_file(file, folder)) for file in dataset.files]
+    folder = dataset.find(data_dir) or data_folders(data_dir)[0] / name
+    return [str(file.find(folder) or file.fetch(folder)) for file in dataset.files]

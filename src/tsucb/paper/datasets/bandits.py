@@ -38,22 +38,17 @@ def matrix(name: str, rows: ArrayLike) -> Floats:
 
 
 class Table(Environment):
-    """A bandit whose `contexts` (rows, features) are the rows of a table."""
-
-    @property
-    def contexts(self) -> Floats:
-        """(rows, features)."""
-        raise NotImplementedError(f"{type(self).__name__} must have a field contexts")
+    """A bandit whose first field is a table (rows, features), of which a step takes a row."""
 
     @property
     def rows(self) -> int:
         """The number of rows."""
-        return len(self.contexts)
+        return len(self[0])
 
     @property
     def features(self) -> int:
         """d, the length of a context."""
-        return int(self.contexts.shape[1])
+        return int(self[0].shape[1])
 
     @property
     def context_shape(self) -> tuple[int, ...]:
@@ -222,11 +217,6 @@ class JesterBandit(Table):
     def arms(self) -> int:
         """The jokes to choose from."""
         return CHOICES
-
-    @property
-    def rows(self) -> int:
-        """Users."""
-        return len(self.ratings)
 
     @property
     def features(self) -> int:

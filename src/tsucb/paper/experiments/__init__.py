@@ -4,7 +4,7 @@ An `Experiment` says what is measured; `reproduce` measures it, on this machine 
 into a folder that survives being killed at any moment.
 """
 
-from tsucb.pages.page import Figure
+from tsucb.pages.figures import Figure
 from tsucb.paper.experiments.claims import Check, Claim, check_claims
 from tsucb.paper.experiments.experiment import Experiment, Task
 from tsucb.paper.experiments.measure import reproduce

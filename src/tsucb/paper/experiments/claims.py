@@ -5,12 +5,61 @@ what was measured leaves both answers open, so few runs never make a "yes".
 """
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 Evidence = TypeVar("Evidence")
 Verdict: TypeAlias = bool | None
 Finding: TypeAlias = tuple[str, Verdict]  # what was measured, in words, and the verdict
 WORDS = {True: "yes", False: "no", None: "cannot tell"}
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A measured number with its 95 % interval; its methods are the verdicts."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def half_width(self) -> float:
+        """Half of the distance between the ends."""
+        return (self.high - self.low) / 2
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f} ± {self.half_width:.1f} %"
+
+    def is_below(self, bound: float) -> Verdict:
+        """Return whether the interval lies below the bound.
+
+        >>> [Interval(90, *ends).is_below(100) for ends in ((80, 90), (101, 105), (80, 105))]
+        [True, False, None]
+        """
+        return True if self.high <= bound else False if self.low > bound else None
+
+    def is_above(self, bound: float) -> Verdict:
+        """Return whether the interval lies above the bound."""
+        return True if self.low >= bound else False if self.high < bound else None
+
+    def is_near(self, target: float, tolerance: float) -> Verdict:
+        """Return whether the interval lies within `target` ± `tolerance`."""
+        return both(self.is_above(target - tolerance), self.is_below(target + tolerance))
+
+
+@dataclass(frozen=True)
+class Count(Interval):
+    """In how many of `total` cells something holds: `mean` by the means of the cells."""
+
+    total: int
+
+    def __str__(self) -> str:
+        return f"{self.mean} of {self.total}, 95 % interval {self.low} to {self.high}"
+
+
+def both(*verdicts: Verdict) -> Verdict:
+    """Return no if any verdict is no, else None if any is None, else yes."""
+    return False if False in verdicts else None if None in verdicts else True
 
 
 class Claim(NamedTuple):
@@ -42,40 +91,10 @@ class Check(NamedTuple, Generic[Evidence]):
     exact: bool = False
 
 
-def is_below(bound: float, low: float, high: float) -> Verdict:
-    """Return whether the interval from `low` to `high` lies below the bound.
-
-    >>> is_below(100, 80, 90), is_below(100, 101, 105), is_below(100, 80, 105)
-    (True, False, None)
-    """
-    return True if high <= bound else False if low > bound else None
-
-
-def is_above(bound: float, low: float, high: float) -> Verdict:
-    """Return whether the interval lies above the bound."""
-    return is_below(-bound, -high, -low)
-
-
-def is_near(target: float, tolerance: float, low: float, high: float) -> Verdict:
-    """Return whether the interval lies within `target` ± `tolerance`.
-
-    >>> is_near(5.0, 1.0, 4.5, 5.5), is_near(5.0, 1.0, 2.0, 3.0), is_near(5.0, 1.0, 3.0, 5.0)
-    (True, False, None)
-    """
-    return both(is_above(target - tolerance, low, high), is_below(target + tolerance, low, high))
-
-
-def both(*verdicts: Verdict) -> Verdict:
-    """Return no if any verdict is no, else None if any is None, else yes."""
-    return False if False in verdicts else None if None in verdicts else True
-
-
 def check_claims(
     checks: Iterable[Check[Evidence]],
     evidence: Evidence,
     have: Collection[str],
-    *,
-    also: tuple[str, ...] = (),
     doubt: Callable[[Check[Evidence]], str] = lambda check: "",
 ) -> list[Claim]:
     """Return the claim of every check, in the order of the checks.
@@ -84,7 +103,6 @@ def check_claims(
     ----------
     evidence : read only by checks that have all they need
     have : what was measured; a check that needs more cannot tell
-    also : what every check needs beside its own needs
     doubt : why these measurements cannot decide a check, "" if they can
 
     >>> lower = Check("a is below b", "1 < 2", "a < b", ("a", "b"), lambda m: (str(m), m[0] < m[1]))
@@ -95,7 +113,7 @@ def check_claims(
     """
     claims = []
     for check in checks:
-        if missing := [name for name in (*also, *check.needs) if name not in have]:
+        if missing := [name for name in dict.fromkeys(check.needs) if name not in have]:
             measured, agrees = f"not measured: {', '.join(missing)}", None
         else:
             measured, agrees = check.find(evidence)

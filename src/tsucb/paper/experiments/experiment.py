@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import pandas as pd
 
-from tsucb.pages.page import Figure
+from tsucb.pages.figures import Figure
 from tsucb.paper.experiments.claims import Claim
 from tsucb.simulation import cores
 

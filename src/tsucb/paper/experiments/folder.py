@@ -51,15 +51,14 @@ class Folder:
         settings = json.loads(json.dumps(code | experiment.settings(), allow_nan=False))
         if path.exists() and not path.is_dir():
             raise ValueError(f"{path} is a file; give --out a folder")
-        found = path / "settings.json"
-        new = not found.exists()
-        if not new:
-            self._compare(found, settings)
-            new = self._is_unmeasured(found, settings, other_code)
+        if (path / "settings.json").exists():
+            new = self._is_unmeasured(settings, other_code)
         elif path.exists() and any(p.suffix != ASIDE for p in path.iterdir()):
             raise ValueError(
                 f"{path} holds other files and no settings.json; give --out a new or empty folder"
             )
+        else:
+            new = True
         path.mkdir(parents=True, exist_ok=True)
         self._lock = self._hold()
         try:
@@ -73,9 +72,12 @@ class Folder:
             self.close()
             raise
 
-    def _compare(self, found: Path, settings: dict[str, Any]) -> None:
-        """Raise ValueError if the folder holds anything but this very experiment."""
-        there = None
+    def _is_unmeasured(self, settings: dict[str, Any], other_code: bool) -> bool:
+        """Return whether this folder is of this very experiment, but no task of it is finished.
+
+        Raise ValueError if it is of another experiment, or if other code has measured a part.
+        """
+        found, there = self.path / "settings.json", None
         with suppress(ValueError, RecursionError):
             if found.stat().st_size <= MOST_SETTINGS:
                 there = json.loads(found.read_text(encoding="utf-8"))
@@ -84,9 +86,7 @@ class Folder:
                 f"{found} is not the settings of an experiment; give --out a new or empty folder"
             )
         differing = []
-        for name in {**settings, **there}:
-            if name in ("tsucb", "code"):
-                continue
+        for name in sorted({*settings, *there} - {"tsucb", "code"}):
             old, new = (json.dumps(values.get(name)) for values in (there, settings))
             if old != new:
                 short = max(len(old), len(new)) <= 40
@@ -96,17 +96,13 @@ class Folder:
                 f"{self.path} holds an experiment of other settings ({'; '.join(differing)}); "
                 "give --out another folder, or the same options to continue that one"
             )
-
-    def _is_unmeasured(self, found: Path, settings: dict[str, Any], other_code: bool) -> bool:
-        """Return whether no task is finished yet; raise if other code has measured a part."""
-        code = json.loads(found.read_text(encoding="utf-8")).get("code")
-        if code == settings["code"]:
+        if there.get("code") == settings["code"]:
             return False
         every, left = len(self.experiment.tasks()), len(self.pending())
         if 0 < left < every and not other_code:
             raise ValueError(
-                f"{self.path} was measured by other code of tsucb ({code}, and this is "
-                f"{settings['code']}), and {left:,} of its {every:,} tasks are left; give --out "
+                f"{self.path} was measured by other code of tsucb ({there.get('code')}, and this "
+                f"is {settings['code']}), and {left:,} of its {every:,} tasks are left; give --out "
                 "another folder, or --continue-other-code to mix both"
             )
         return left == every

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,35 +10,7 @@ from scipy.special import stdtr, stdtrit
 
 from tsucb.numeric.arrays import Floats
 from tsucb.numeric.statistics import mean_interval, percent_of
-from tsucb.paper.experiments.claims import Check, Finding, Verdict, is_above, is_below, is_near
-
-
-class Interval(NamedTuple):
-    """A mean, and the ends of its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
-
-    @property
-    def half_width(self) -> float:
-        """Half of the distance between the ends."""
-        return (self.high - self.low) / 2
-
-    def __str__(self) -> str:
-        return f"{self.mean:.1f} ± {self.half_width:.1f} %"
-
-
-class Count(NamedTuple):
-    """In how many of `total` cells something holds: by the means, and the 95 % interval."""
-
-    number: int
-    low: int
-    high: int
-    total: int
-
-    def __str__(self) -> str:
-        return f"{self.number} of {self.total}, 95 % interval {self.low} to {self.high}"
+from tsucb.paper.experiments.claims import Check, Count, Finding, Interval
 
 
 def interval(values: Floats) -> Interval:
@@ -115,13 +87,6 @@ class Percentages:
         """Return how many points the policy is above the other (cells, runs)."""
         return np.asarray(self.of(policy, **where) - self.of(other, **where))
 
-    def excess(self, policy: str, other: str) -> Interval:
-        """Return by how many per cent the policy's regret exceeds the other's.
-
-        Like all of the paper's figures, it is the mean of the ratios of paired runs.
-        """
-        return interval(100 * (self.of(policy) / self.of(other) - 1))
-
     def margin(self, policy: str, others: Sequence[str]) -> Floats:
         """Return how many points the policy is above the best of the others, cell by cell."""
         rivals = np.stack([self.of(other) for other in others])
@@ -171,10 +136,13 @@ def mean_is_above(
 ) -> Check[Percentages]:
     """Return the check that the policy's mean over these cells is above the bound."""
 
-    def verdict(found: Interval) -> Verdict:
-        return is_above(bound, found.low, found.high)
+    def find(p: Percentages) -> Finding:
+        found = p.interval(policy, **where)
+        return str(found), found.is_above(bound)
 
-    return on_mean(statement, paper, f"{policy} above {bound:g} %", policy, verdict, where)
+    places = "".join(f", {name} = {value}" for name, value in where.items())
+    needs = (policy, *(value for value in where.values() if isinstance(value, str)))
+    return Check(statement, paper, f"{policy} above {bound:g} %{places}", needs, find)
 
 
 def mean_is_near(
@@ -182,36 +150,25 @@ def mean_is_near(
 ) -> Check[Percentages]:
     """Return the check that the policy's mean over all cells is near a target."""
 
-    def verdict(found: Interval) -> Verdict:
-        return is_near(target, points, found.low, found.high)
+    def find(p: Percentages) -> Finding:
+        found = p.interval(policy)
+        return str(found), found.is_near(target, points)
 
     rule = f"{policy} within {points:g} points of {target:g} %"
-    return on_mean(statement, paper, rule, policy, verdict, {})._replace(exact=exact)
-
-
-def on_mean(
-    statement: str, paper: str, rule: str, policy: str, verdict: Callable[[Interval], Verdict],
-    where: dict[str, Any],
-) -> Check[Percentages]:  # fmt: skip
-    """Return a check on the interval of a policy's mean over the cells with these values."""
-
-    def find(p: Percentages) -> Finding:
-        found = p.interval(policy, **where)
-        return str(found), verdict(found)
-
-    places = "".join(f", {name} = {value}" for name, value in where.items())
-    return Check(statement, paper, rule + places, (policy,), find)
+    return Check(statement, paper, rule, (policy,), find, exact)
 
 
 def exceeds_by(
     statement: str, policy: str, other: str, percent: float, points: float
 ) -> Check[Percentages]:
-    """Return the check that a policy's regret exceeds another's by the paper's percentage."""
+    """Return the check that a policy's regret exceeds another's by the paper's percentage.
+
+    Like all of the paper's figures, the excess is the mean of the ratios of paired runs.
+    """
 
     def find(p: Percentages) -> Finding:
-        found = p.excess(policy, other)
-        text = f"{found.mean:+.1f} ± {found.half_width:.1f} %"
-        return text, is_near(percent, points, found.low, found.high)
+        excess = interval(100 * (p.of(policy) / p.of(other) - 1))
+        return f"{excess.mean:+.1f} ± {excess.half_width:.1f} %", excess.is_near(percent, points)
 
     rule = f"within {points:g} point{'s' * (points != 1)} of {percent:+g} %"
     return Check(statement, f"+{percent} %", rule, (policy, other), find, exact=True)
@@ -227,9 +184,8 @@ def lower_in(
     """
     number = "more than half of the" if least is None else f"at least {least}"
     rule = f"less regret than {' and '.join(others)} in {number} {cells}"
-    needs = tuple(name for name in (policy, *others) if name != "TS")
     find = counting(cells, least, lambda p: p.margin(policy, others))
-    return Check(statement, paper, rule, needs, find)
+    return Check(statement, paper, rule, (policy, *others), find)
 
 
 def counting(
@@ -239,12 +195,6 @@ def counting(
 
     def find(p: Percentages) -> Finding:
         count = count_below(values(p), bound)
-        needed = count.total // 2 + 1 if least is None else least
-        return f"{count} {cells}", is_above(needed, count.low, count.high)
+        return f"{count} {cells}", count.is_above(count.total // 2 + 1 if least is None else least)
 
     return find
-
-
-def is_lower(found: Interval) -> Verdict:
-    """Return whether a difference in points is below zero."""
-    return is_below(0, found.low, found.high)

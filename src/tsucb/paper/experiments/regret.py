@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
 from tsucb.numeric.arrays import Floats
-from tsucb.pages.drawing import legend_above, panel_for_each
-from tsucb.pages.figures import regret_curves
-from tsucb.pages.page import Figure
-from tsucb.paper.experiments.experiment import Cell, Experiment
+from tsucb.pages.figures import Figure, legend_above, panel_for_each, regret_curves
+from tsucb.paper.experiments.claims import Check, Claim, check_claims
+from tsucb.paper.experiments.experiment import Cell, Experiment, cell_seed
+from tsucb.paper.experiments.percentages import Percentages, relative_regret
 from tsucb.policies.names import named_policy
 from tsucb.simulation import simulate
 
@@ -29,12 +30,19 @@ POINTS = 50  # of a regret curve
 
 @dataclass(frozen=True, kw_only=True)
 class RegretExperiment(Experiment):
-    """An experiment whose rows have a regret and a regret curve.
+    """An experiment that simulates an environment, and whose rows have a regret and its curve.
 
-    A subclass says in `ucb` which policy the paper calls UCB there.
+    A subclass implements `environment`, `checks`, `captions` and `draw`.
+
+    Parameters
+    ----------
+    threads : how many threads a task decides with; all cores if None
     """
 
-    ucb: ClassVar[Any]
+    threads: int | None = field(default=1, compare=False)
+
+    ucb: ClassVar[Any]  # the policy that the paper calls UCB here
+    columns: ClassVar[int] = 4  # of the figure with regret over time
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,20 +53,92 @@ class RegretExperiment(Experiment):
         """Return the policy of a printed name."""
         return named_policy(name, UCB=self.ucb)
 
-    def notes(self) -> list[str]:
-        return [] if TS in self.policies else ["Percentages need TS, which was left out."]
+    @abstractmethod
+    def environment(self, cell: Cell) -> Any:
+        """Return the bandit of a cell."""
+
+    def model(self, cell: Cell, environment: Any) -> Any:
+        """Return the model of a cell: the one that the environment says."""
+        return environment.model()
+
+    def world_seed(self, cell: Cell) -> int:
+        """Return the seed of a cell, which all of its policies share."""
+        return cell_seed(self.seed, *cell)
+
+    def run(self, cell: Cell, policy: str, runs: range) -> pd.DataFrame:
+        environment = self.environment(cell)
+        curves = simulate(
+            environment, self.model(cell, environment), [self.policy(policy)],
+            horizon=self.steps(cell), runs=runs, seed=self.world_seed(cell),
+            workers=self.threads, checkpoints=POINTS, progress=False,
+        ).regret[0]  # fmt: skip
+        return pd.DataFrame(
+            {"run": list(runs), "regret": curves[:, -1], "curve": list(curves.astype(np.float32))}
+        )
 
     @property
     def rivals(self) -> list[str]:
         """The policies that have percentages of TS: all others, or none without TS."""
         return [name for name in self.policies if name != TS] if TS in self.policies else []
 
-    def percentage_figure(
-        self, caption: str, draw: Callable[[bool], matplotlib.figure.Figure]
-    ) -> list[Figure]:
-        """Return the figure of the percentages of TS, if there are any."""
+    def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
+        table = relative_regret(rows, list(self.axes))
+        table.insert(0, "experiment", self.name)
+        return table
+
+    def notes(self) -> list[str]:
+        return [] if TS in self.policies else ["Percentages need TS, which was left out."]
+
+    # Claims
+
+    @abstractmethod
+    def checks(self) -> Sequence[Check[Percentages]]:
+        """Return every sentence of the paper about this experiment, in the paper's order."""
+
+    def measured(self) -> Collection[str]:
+        """Return what checks may need: the policies, and whatever else has a name in them."""
+        return self.policies
+
+    def doubt(self, check: Check[Percentages]) -> str:
+        """Return why these settings cannot decide on a check, "" if they can."""
+        return ""
+
+    def evidence(self, rows: pd.DataFrame) -> Percentages:
+        """Return what the checks read."""
+        return Percentages(rows, self.axes)
+
+    def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
+        checks = [check._replace(needs=(TS, *check.needs)) for check in self.checks()]
+        return check_claims(checks, self.evidence(rows), self.measured(), self.doubt)
+
+    # Figures
+
+    @abstractmethod
+    def captions(self) -> tuple[str, str]:
+        """Return the captions of the percentages and of the regret over time."""
+
+    @abstractmethod
+    def draw(self, summary: pd.DataFrame, narrow: bool) -> matplotlib.figure.Figure:
+        """Draw the percentages of TS."""
+
+    def figures(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Figure]:
+        first, second = self.captions()
         title = "Regret as a percentage of Thompson sampling’s"
-        return [Figure(self.name, title, caption, draw)] if self.rivals else []
+        percentages = Figure(self.name, title, first, lambda narrow: self.draw(summary, narrow))
+        curves = Figure(
+            "curves", "Regret over time", second, lambda narrow: self.draw_curves(rows, narrow)
+        )
+        return [percentages, curves] if self.rivals else [curves]
+
+    def draw_curves(self, rows: pd.DataFrame, narrow: bool) -> matplotlib.figure.Figure:
+        """Draw the regret over time, one panel per cell."""
+        cells = self.cells()
+        figure, panels = panel_for_each(cells, 2 if narrow else self.columns, narrow, 1.9)
+        for cell, panel in zip(cells, panels, strict=True):
+            self.draw_cell(panel, rows, cell)
+        name_axes(figure, "step", "regret")
+        legend_above(figure, panels[0], narrow)
+        return figure
 
     def curves(self, rows: pd.DataFrame, cell: Cell) -> dict[str, Floats]:
         """Return the regret curves (runs, points) of every policy in a cell."""
@@ -72,39 +152,6 @@ class RegretExperiment(Experiment):
         steps = np.linspace(horizon / points, horizon, points)
         regret_curves(steps, curves, panel, labels=False)
         panel.set_title(", ".join(map(str, cell)), fontsize=10 if len(cell) == 1 else 8)
-
-    def curve_figure(
-        self,
-        rows: pd.DataFrame,
-        caption: str = "Mean cumulative regret, with a band of 95 % for the mean.",
-        columns: int = 4,
-    ) -> Figure:
-        """Return the figure of regret over time, one panel per cell."""
-
-        def draw(narrow: bool) -> matplotlib.figure.Figure:
-            cells = self.cells()
-            figure, panels = panel_for_each(cells, 2 if narrow else columns, narrow, 1.9)
-            for cell, panel in zip(cells, panels, strict=True):
-                self.draw_cell(panel, rows, cell)
-            name_axes(figure, "step", "regret")
-            legend_above(figure, panels[0], narrow)
-            return figure
-
-        return Figure("curves", "Regret over time", caption, draw)
-
-
-def simulated_rows(
-    environment: Any, model: Any, policy: Any, runs: range, *, horizon: int, seed: int,
-    workers: int | None = 1,
-) -> pd.DataFrame:  # fmt: skip
-    """Simulate one policy; return one row per run: its regret, and its curve of `POINTS`."""
-    curves = simulate(
-        environment, model, [policy], horizon=horizon, runs=runs, seed=seed, workers=workers,
-        checkpoints=POINTS, progress=False,
-    ).regret[0]  # fmt: skip
-    return pd.DataFrame(
-        {"run": list(runs), "regret": curves[:, -1], "curve": list(curves.astype(np.float32))}
-    )
 
 
 def name_axes(figure: matplotlib.figure.Figure, x: str, y: str = "") -> None:

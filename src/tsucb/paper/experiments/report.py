@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 
 import tsucb
-from tsucb.pages.page import Embedded, drawings, embedded, picture, plain_table
+from tsucb.pages.figures import Figure, drawings, picture
 from tsucb.pages.render import render
 from tsucb.paper.experiments.claims import WORDS, Claim
 from tsucb.paper.experiments.folder import Folder, parquet_bytes
@@ -51,15 +51,16 @@ def write_results(folder: Folder) -> Result:
         variants = drawings(figure)
         folder.write(f"{figure.name}.svg", variants["light", False])
         folder.write(f"{figure.name}.png", picture(figure, "light", False, "png"))
-        parts.append(embedded(figure, variants))
+        parts.append((figure, variants))
     seconds = float(times.seconds.sum())
     folder.write("report.html", report(folder, tables, claims, parts, codes, seconds))
     return Result(rows, summary, claims)
 
 
 def report(
-    folder: Folder, tables: dict[str, pd.DataFrame], claims: list[Claim], figures: list[Embedded],
-    codes: tuple[str, ...], seconds: float,
+    folder: Folder, tables: dict[str, pd.DataFrame], claims: list[Claim],
+    figures: list[tuple[Figure, dict[tuple[str, bool], bytes]]], codes: tuple[str, ...],
+    seconds: float,
 ) -> str:  # fmt: skip
     """Return the page with everything on it."""
     experiment = folder.experiment
@@ -79,7 +80,7 @@ def report(
             for c in claims
         ],
         figures=figures,
-        tables=[plain_table(name, table) for name, table in tables.items()],
+        tables=tables,
         settings=json.dumps(settings, indent=2, ensure_ascii=False),
         duration=duration(seconds),
         python=platform.python_version(),

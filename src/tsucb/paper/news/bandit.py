@@ -26,7 +26,7 @@ class NewsWorld(NamedTuple):
 class NewsBandit(Environment):
     """A day of the news log as a bandit: users come as they came, articles come and go.
 
-    Each run draws a share of the day's visits anew and keeps their order. At each, the arms are
+    Each run draws its own share of the day's visits and keeps their order. At each, the arms are
     the first articles of the pool in alphabetical order that the click model knows; a click is
     Bernoulli with the model's rate p̂, and regret is Σ (max p̂ − p̂).
 
@@ -114,7 +114,7 @@ class NewsBandit(Environment):
             articles,
             clicks.intercept[rows],
             clicks.weights[rows],
-            # Arrays that came from a file may be read-only, for which kernels are compiled anew.
+            # Arrays that came from a file may be read-only, for which kernels are compiled again.
             np.require(day.features, requirements="W"),
             np.require(day.ends, requirements="W"),
             np.require(day.pool, requirements="W"),

@@ -73,17 +73,13 @@ class ClickModel(NamedTuple):
     def check(self) -> None:
         """Raise ValueError if a shape, a type or a value is wrong."""
         size = self.articles.size
-        if self.articles.shape != (size,) or self.articles.dtype != np.int32:
-            raise ValueError("articles are not whole numbers of 32 bits in a row")
+        kinds = ((size,), np.int32), ((size,), np.float64), ((size, FEATURES), np.float64)
+        for name, (shape, kind) in zip(self._fields, kinds, strict=True):
+            values = getattr(self, name)
+            if values.shape != shape or values.dtype != kind or not np.isfinite(values).all():
+                raise ValueError(f"{name} are not finite {kind.__name__} numbers of shape {shape}")
         if not (np.diff(self.articles) > 0).all():
             raise ValueError("articles are not in increasing order")
-        shapes = {"intercept": (size,), "weights": (size, FEATURES)}
-        for name, shape in shapes.items():
-            values = getattr(self, name)
-            if values.shape != shape or values.dtype != np.float64:
-                raise ValueError(f"{name} are not numbers of 64 bits in the shape {shape}")
-            if not np.isfinite(values).all():
-                raise ValueError(f"{name} are not all finite")
 
 
 def fit_clicks(day: Day, *, impressions: int = 5_000) -> ClickModel:

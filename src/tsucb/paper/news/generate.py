@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
-from typing import BinaryIO, NamedTuple, Self
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,14 @@ class Site(NamedTuple):
     pool_ends: NDArray[np.int64]
 
 
+class Texts(NamedTuple):
+    """How users and pools stand in a line, and the numbers of the articles."""
+
+    users: list[str]
+    pools: list[str]
+    articles: list[int]
+
+
 def make_news(
     folder: str | os.PathLike[str],
     *,
@@ -110,7 +118,10 @@ def make_news(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     site.clicks.save(folder / TRUTH)
-    texts = Texts.of(site)
+    articles = site.clicks.articles
+    users = join_each(site.user_features + 1, site.user_ends, " {}")
+    pools = join_each(articles[site.pool_articles], site.pool_ends, " |id-{}")
+    texts = Texts(users, pools, articles.tolist())
     interrupted = Event()
 
     def write(day: int) -> Path:
@@ -130,22 +141,6 @@ def make_news(
         except BaseException:
             interrupted.set()  # every thread removes its unfinished file
             raise
-
-
-class Texts(NamedTuple):
-    """How users and pools stand in a line, and the numbers of the articles."""
-
-    users: list[str]
-    pools: list[str]
-    articles: list[int]
-
-    @classmethod
-    def of(cls, site: Site) -> Self:
-        """Return the texts of a site."""
-        articles = site.clicks.articles
-        users = join_each(site.user_features + 1, site.user_ends, " {}")
-        pools = join_each(articles[site.pool_articles], site.pool_ends, " |id-{}")
-        return cls(users, pools, articles.tolist())
 
 
 def day_blocks(day: int, lines: int, seed: int, site: Site, texts: Texts) -> Iterator[bytes]:

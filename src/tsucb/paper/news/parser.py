@@ -57,38 +57,30 @@ class Lines:
         self.truncated = self.broken = False
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield blocks of whole lines."""
-        rest = b""
-        for block in self.blocks():
-            text = rest + block
-            cut = text.rfind(b"\n") + 1
-            if len(text) - cut > LONGEST:
-                raise ValueError(
-                    f"{self.path} is no news log: it has no line end within {LONGEST:,} bytes; "
-                    "expected one short line for each visit"
-                )
-            rest = text[cut:]
-            yield text[:cut]
-        self.truncated = bool(rest)
-
-    def blocks(self) -> Iterator[bytes]:
-        """Yield the text in pieces of about `BLOCK` bytes."""
-        size = self.path.stat().st_size
+        """Yield blocks of whole lines, of about `BLOCK` bytes."""
+        size, total, ended = self.path.stat().st_size, 0, False
         pieces: list[bytes] = []
-        total = 0
         with gzip.open(self.path) as file:
-            while piece := self.read_piece(file):
-                pieces.append(piece)
-                total += len(piece)
+            while not ended:
+                pieces.append(self.read_piece(file))
+                total += len(pieces[-1])
+                ended = not pieces[-1]
                 if total > max(SMALL, EXPANSION * size):
                     raise ValueError(
                         f"{self.path} is no news log: it expands to more than {EXPANSION} times "
                         "its size; expected visits, which differ from one another"
                     )
-                if sum(map(len, pieces)) >= BLOCK:
-                    yield b"".join(pieces)
-                    pieces = []
-        yield b"".join(pieces)
+                if ended or sum(map(len, pieces)) >= BLOCK:
+                    text = b"".join(pieces)
+                    cut = text.rfind(b"\n") + 1
+                    if len(text) - cut > LONGEST:
+                        raise ValueError(
+                            f"{self.path} is no news log: it has no line end within {LONGEST:,} "
+                            "bytes; expected one short line for each visit"
+                        )
+                    pieces = [text[cut:]]
+                    yield text[:cut]
+        self.truncated = bool(pieces[0])
         self.broken |= not size
 
     def read_piece(self, file: gzip.GzipFile) -> bytes:
@@ -127,7 +119,8 @@ class Parser:
         rows = np.flatnonzero(matches)
         fields = fields.filter(pa.array(matches))
         time, article, click = (
-            numbers(fields.field(name)) for name in ("time", "article", "click")
+            np.asarray(fields.field(name).cast(pa.string()).cast(pa.int64()))
+            for name in ("time", "article", "click")
         )
         on, counts = split_features(fields.field("features"))
         place = np.repeat(np.arange(rows.size), counts)
@@ -154,11 +147,6 @@ class Parser:
             np.append(0, counts[good].cumsum()),
             faults,
         )
-
-
-def numbers(texts: Any) -> Integers:
-    """Return an array of decimal numbers as integers."""
-    return np.asarray(texts.cast(pa.string()).cast(pa.int64()))
 
 
 def split_features(texts: Any) -> tuple[Integers, Integers]:

@@ -92,17 +92,12 @@ def description(copy: Path) -> dict[str, Any]:
 def read_copy(copy: Path, name: str) -> Day:
     """Return the day in a copy; raise an error if the copy is damaged."""
     about = description(copy)
+    problems = tuple(Problem(*problem) for problem in about["problems"])
     with np.load(copy) as file:
-        arrays = {field: file[field] for field in ("time", "article", "click", "features", "ends")}
         pools = np.split(file["pool_articles"], file["pool_ends"][1:-1])
-        return Day(
-            name=name,
-            pool=file["pool"],
-            pools=tuple(pools),
-            problems=tuple(Problem(*problem) for problem in about["problems"]),
-            generated=about["generated"],
-            **arrays,
-        )
+        fields = ("time", "article", "click", "features", "ends", "pool")
+        arrays = {field: file[field] for field in fields}
+    return Day(name, **arrays, pools=tuple(pools), problems=problems, generated=about["generated"])
 
 
 def prepare(path: Path, copy: Path, source: list[Any]) -> None:
@@ -124,27 +119,23 @@ def prepare(path: Path, copy: Path, source: list[Any]) -> None:
     problems = [
         Problem(KINDS[kind], int(counts[kind]), int(first[kind])) for kind in np.flatnonzero(counts)
     ]
-    arrays = joined(blocks, list(parser.numbers))
+    arrays = join(blocks, list(parser.numbers))
     about = {"source": source, "visits": len(arrays["time"]), "generated": is_generated(path)}
     copy.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(copy) as file:
         np.savez_compressed(file, about=json.dumps(about | {"problems": problems}), **arrays)
 
 
-def joined(blocks: list[Block], pools: list[tuple[int, ...]]) -> dict[str, Any]:
+def join(blocks: list[Block], pools: list[tuple[int, ...]]) -> dict[str, Any]:
     """Return the arrays of a day: its blocks one after the other, and its pools."""
-
-    def join(field: str, kind: type) -> Any:
-        return np.concatenate([getattr(block, field) for block in blocks]).astype(kind)
-
+    kinds = {"time": np.int64, "article": np.int32, "click": np.uint8, "features": np.uint8}
+    arrays: dict[str, Any] = {
+        field: np.concatenate([getattr(block, field) for block in blocks]).astype(kind)
+        for field, kind in (kinds | {"pool": np.int32}).items()
+    }
     sizes = np.concatenate([np.diff(block.ends) for block in blocks])
-    return {
-        "time": join("time", np.int64),
-        "article": join("article", np.int32),
-        "click": join("click", np.uint8),
-        "features": join("features", np.uint8),
+    return arrays | {
         "ends": np.append(0, sizes.cumsum()),
-        "pool": join("pool", np.int32),
         "pool_articles": np.array([each for pool in pools for each in pool], np.int32),
         "pool_ends": np.cumsum([0, *(len(pool) for pool in pools)]),
     }

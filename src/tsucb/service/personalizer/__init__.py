@@ -17,15 +17,12 @@ exploration percentage = floor, learning settings = policy, apprentice mode = th
 
 from typing import Any
 
-import msgspec
-
-from tsucb.service.errors import NotFound, TooLarge
-from tsucb.service.evaluations import Evaluations
-from tsucb.service.http import Answer, Call, HttpProblem, Request, allowed, json_answer
+from tsucb.service.errors import HttpProblem, Problem
+from tsucb.service.http import Answer, Call, Request, check_allowed, json_answer
 from tsucb.service.keys import Holder
 from tsucb.service.personalizer import configuration as configuration  # adds to ROUTES
-from tsucb.service.personalizer import evaluations as evaluations
 from tsucb.service.personalizer import events as events
+from tsucb.service.personalizer.evaluations import Evaluations
 from tsucb.service.personalizer.routes import ROUTES, generation, original_url
 from tsucb.service.service import Service
 
@@ -47,10 +44,10 @@ class Personalizer:
     def __init__(self, service: Service) -> None:
         self.service, self.evaluations = service, Evaluations(service)
 
-    def problem(self, problem: HttpProblem) -> Answer:
+    def problem(self, problem: Problem) -> Answer:
         """Return an error as this protocol has it."""
         code = WORDS.get(problem.code, problem.code)
-        error: dict[str, Any] = {"code": code, "message": problem.message}
+        error: dict[str, Any] = {"code": code, "message": str(problem)}
         error |= {"target": None, "details": [], "innerError": None}
         headers = [*problem.headers, (b"x-ms-error-code", code.encode())]
         return json_answer({"error": error}, problem.status, headers)
@@ -65,19 +62,12 @@ class Personalizer:
         if holder.loop is None:
             message = "give a key of a loop, not the server's"
             raise HttpProblem(403, "OperationNotAllowed", message)
-        allowed(holder, route.action, holder.loop)
+        check_allowed(holder, route.action, holder.loop)
         loop = self.service.loop(holder.loop)
         if "" in places:
             raise HttpProblem(400, route.code, "the id is empty")
-        call = Call(self.service, loop, request, holder, places, None, version, self)
-        try:
-            answer = await route.perform(call)
-        except NotFound as error:
-            raise HttpProblem(404, "ResourceNotFound", str(error)) from None
-        except TooLarge:
-            raise
-        except (ValueError, TypeError, RecursionError, msgspec.MsgspecError) as error:
-            raise HttpProblem(400, route.code, str(error)) from None
+        call = Call(self.service, loop, request, holder, places, version=version, protocol=self)
+        answer = await route.perform(call)
         if answer.status == 204:
-            answer = answer._replace(headers=[*answer.headers, *original_url(request, words)])
+            answer = answer._replace(headers=original_url(request, words))
         return answer

@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from tsucb.service.errors import NotFound
-from tsucb.service.http import Answer, Call, HttpProblem, encode
+from tsucb.service.errors import HttpProblem, NotFound
+from tsucb.service.http import Answer, Call, encode
 from tsucb.service.keys import ADMINISTER, DECIDE
-from tsucb.service.personalizer.events import REWARDS, check_reward
-from tsucb.service.personalizer.routes import ROUTES, WHO, duration, seconds_of, timestamp
+from tsucb.service.personalizer.events import REWARDS, Value
+from tsucb.service.personalizer.routes import ROUTES, WHO, duration, moment, seconds_of
 from tsucb.service.settings import LoopSettings, changed
 from tsucb.service.store import Document
 
@@ -66,16 +66,16 @@ async def configuration(call: Call) -> Any:
         "rewardAggregation": theirs(AGGREGATIONS, settings.aggregation),
         "explorationPercentage": settings.exploration,
         **PLAIN_EXTRAS,
-        "lastConfigurationEditDate": timestamp(loop.created),
+        "lastConfigurationEditDate": moment(loop.created),
         "autoOptimizationFrequency": "P7D",
-        "autoOptimizationStartDate": timestamp(loop.created),
+        "autoOptimizationStartDate": moment(loop.created),
         **await extras_of(call),
         "logRetentionDays": settings.retention_days or FOREVER,
         "learningMode": theirs(MODES, settings.mode),
         "latestApprenticeModeMetrics": {
             **metrics,
-            "startTime": timestamp(loop.created),
-            "lastProcessedEventTime": timestamp(loop.now),
+            "startTime": moment(loop.created),
+            "lastProcessedEventTime": moment(loop.now),
             "lastBatchMetrics": metrics,
         },
     }
@@ -95,7 +95,7 @@ async def configure(call: Call) -> Any:
     changed(loop.settings, changes)  # so that nothing is written if it is wrong
     extras = {name: given[name] for name in PLAIN_EXTRAS if given.get(name) is not None}
     extras = {**await extras_of(call), **extras}
-    extras["lastConfigurationEditDate"] = timestamp(call.service.clock())
+    extras["lastConfigurationEditDate"] = moment(call.service.clock())
     document = Document(loop.number, EXTRAS, EXTRAS, encode(extras))
     await call.service.configure(loop, changes, WHO, documents=[document])
     return await configuration(call)
@@ -111,8 +111,7 @@ def changes_of(given: dict[str, Any]) -> dict[str, Any]:
             message = "rewardWaitTime must be 5 seconds to 2 days"
             raise HttpProblem(400, "InvalidRewardWaitTime", message)
     if "defaultReward" in given:
-        changes["default_reward"] = given["defaultReward"]
-        check_reward(float(given["defaultReward"]))
+        changes["default_reward"] = msgspec.convert(given["defaultReward"], Value)
     if "rewardAggregation" in given:
         if given["rewardAggregation"] not in AGGREGATIONS:
             raise ValueError("rewardAggregation is earliest or sum")
@@ -166,14 +165,16 @@ async def reset_policy(call: Call) -> Any:
 )  # fmt: skip
 async def apply(call: Call) -> None:
     """Take over the learning settings of an evaluation."""
-    name = call.body.policy_name
-    evaluation = await call.protocol.evaluations.get(call.loop, call.body.evaluation_id)
-    found = [each for each in evaluation.policies if each.name == name]
-    if not found or found[0].source in ("Baseline", "Random"):
+    id, name = call.body.evaluation_id, call.body.policy_name
+    evaluation = (await call.protocol.evaluations.all(call.loop)).get(id)
+    if evaluation is None:
+        raise NotFound(f"there is no evaluation {id!r}")
+    sources = {policy.name: policy.source for policy in evaluation.policies}
+    if sources.get(name) not in ("Online", "Custom"):
         message = f"the evaluation has no learning settings {name!r} to apply"
         raise HttpProblem(404, "LearningSettingsNotFound", message)
-    if found[0].source != "Online":
-        await call.service.configure(call.loop, learning_settings(found[0].arguments), WHO)
+    if name in evaluation.custom:
+        await call.service.configure(call.loop, learning_settings(evaluation.custom[name]), WHO)
 
 
 def policy_contract(settings: LoopSettings) -> dict[str, str]:
@@ -236,7 +237,7 @@ async def reset_model(call: Call) -> None:
 async def model_properties(call: Call) -> Any:
     """Return when the model was made, and when it learned last."""
     found = {"creationTime": call.loop.created, "lastModifiedTime": call.loop.now}
-    return {name: timestamp(time) for name, time in found.items()}
+    return {name: moment(time) for name, time in found.items()}
 
 
 @ROUTES.add("GET", "logs/properties", ADMINISTER)
@@ -244,7 +245,7 @@ async def log_properties(call: Call) -> Any:
     """Return from when to when the log is."""
     if not call.loop.counts.decisions:
         raise HttpProblem(404, "LogsPropertiesNotFound", "the log holds no events")
-    return {"dateRange": {"from": timestamp(call.loop.created), "to": timestamp(call.loop.now)}}
+    return {"dateRange": {"from": moment(call.loop.created), "to": moment(call.loop.now)}}
 
 
 @ROUTES.add("DELETE", "logs", ADMINISTER)

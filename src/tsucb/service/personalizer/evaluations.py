@@ -1,41 +1,180 @@
 """Evaluations on the log, in both forms that clients know, and which features matter."""
 
+import asyncio
 import math
+import secrets
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+import numpy as np
 
-from tsucb.service.evaluations import SUGGESTED, Evaluation, EvaluationSpan, importances
-from tsucb.service.http import Call, HttpProblem, encode, json_answer
+from tsucb.service.errors import Conflict, HttpProblem
+from tsucb.service.export import MOST_EVENTS, compare_on_log, judged_decisions
+from tsucb.service.http import Call, encode, json_answer
 from tsucb.service.keys import ADMINISTER
+from tsucb.service.loop import Loop
 from tsucb.service.personalizer.configuration import PolicyContract, learning_settings
 from tsucb.service.personalizer.routes import (
     CURRENT,
     ROUTES,
+    PageQuery,
     duration,
-    paged,
+    moment,
+    one_page,
     seconds_since,
-    timestamp,
 )
-from tsucb.service.service import check_text
+from tsucb.service.service import Service, check_text
 
 WRONG = "InvalidEvaluationContract"
-KIND, ONE = "importance", "featureImportances/{id}"
+EVALUATION, IMPORTANCE = "evaluation", "importance"  # kinds of documents
 STATUSES = {"Succeeded": "completed", "Running": "pending", "Failed": "failed"}  # of v1.x
+SPAN = 300.0  # seconds
+SUGGESTED = {"TS-UCB(1)": "TS-UCB(1)", "TS": "TS", "Greedy": "Greedy"}
 
 
 class EvaluationContract(msgspec.Struct, rename="camel"):
     """An evaluation to be made."""
 
     name: str
-    start_time: str
-    end_time: str
+    start_time: datetime
+    end_time: datetime
     policies: list[PolicyContract] | None = None
     enable_offline_experimentation: bool | None = False
     enable_policy_optimization: bool | None = False
+
+
+class SeriesQuery(msgspec.Struct, rename="camel"):
+    """Which results of an evaluation are wanted."""
+
+    start_time: datetime
+    end_time: datetime
+    interval_in_minutes: Literal[5, 60, 360, 720, 1440] = 5
+    window: Literal["Expanding", "Rolling"] = "Expanding"
+
+
+class EvaluationSpan(msgspec.Struct, array_like=True):
+    """Number, sum and sum of squares of what decisions in five minutes contribute."""
+
+    start: float
+    count: int
+    total: float
+    squares: float
+
+
+class PolicyResult(msgspec.Struct):
+    """What one policy would have earned."""
+
+    name: str
+    arguments: str
+    source: str
+    spans: list[EvaluationSpan]
+
+    @property
+    def head(self) -> dict[str, str]:
+        """What answers say about the policy itself."""
+        return {"name": self.name, "arguments": self.arguments, "policySource": self.source}
+
+
+class Evaluation(msgspec.Struct, rename="camel"):
+    """An evaluation, whether done or not; `custom` are arguments of policies by their names."""
+
+    id: str
+    name: str
+    start_time: datetime
+    end_time: datetime
+    creation_time: datetime
+    custom: dict[str, str]
+    policies: list[PolicyResult] = []
+    evaluation_type: str = "Manual"
+    optimal_policy: str | None = None
+    status: str = "Running"
+    description: str = ""
+
+
+class Evaluations:
+    """Makes evaluations, one after the other, and keeps them in the store."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._one_at_a_time = asyncio.Lock()
+
+    async def begin(self, loop: Loop, evaluation: Evaluation) -> None:
+        """Begin an evaluation; with an empty id it gets one."""
+        evaluation.id = id = evaluation.id or secrets.token_hex(12)
+        check_text("the id of an evaluation", id)
+        if id in await self._service.documents(loop, EVALUATION):
+            raise Conflict(f"there is an evaluation {id!r} already")
+        await self._keep(loop, evaluation)
+        task = asyncio.create_task(self._run(loop, evaluation))
+        self._running[loop.name, id] = task
+        task.add_done_callback(lambda _: self._running.pop((loop.name, id), None))
+
+    async def _keep(self, loop: Loop, evaluation: Evaluation) -> None:
+        await self._service.put_document(loop, EVALUATION, evaluation.id, encode(evaluation))
+
+    async def _run(self, loop: Loop, evaluation: Evaluation) -> None:
+        try:
+            async with self._one_at_a_time:
+                await self._service.turns.in_background(evaluate, self._service, loop, evaluation)
+            evaluation.status = "Succeeded"
+        except (ValueError, TypeError) as error:
+            evaluation.status, evaluation.description = "Failed", str(error)
+        if evaluation.id in await self._service.documents(loop, EVALUATION):
+            await self._keep(loop, evaluation)
+
+    async def all(self, loop: Loop) -> dict[str, Evaluation]:
+        """Return all of a loop by their ids; those that a restart has cut off have failed."""
+        found = {}
+        for id, body in (await self._service.documents(loop, EVALUATION)).items():
+            found[id] = evaluation = msgspec.json.decode(body, type=Evaluation)
+            if evaluation.status == "Running" and (loop.name, id) not in self._running:
+                evaluation.status = "Failed"
+                evaluation.description = "the service was restarted"
+        return found
+
+
+def evaluate(service: Service, loop: Loop, evaluation: Evaluation) -> None:
+    """Fill in what every policy would have earned; blocks."""
+    from tsucb.evaluation.compare import LOGGED
+
+    start, end = seconds_since(evaluation.start_time), seconds_since(evaluation.end_time)
+    table = judged_decisions(service, loop, MOST_EVENTS)
+    table = table[(table["time"] >= start) & (table["time"] < end)].reset_index(drop=True)
+    if len(table) < 2:
+        raise ValueError("there are no events in this time whose wait is over")
+    agents = {name: learning_settings(text) for name, text in evaluation.custom.items()}
+    found = compare_on_log(loop, table, {"Random": {"policy": "Random"}, **agents})
+    table = table.tail(found.decisions)
+    first = np.array([row[0] for row in table["arms"]]) == table["arm"].to_numpy()
+    baseline = np.where(first, table["reward"] / table["propensity"], 0.0)
+    online = f'{{"policy": "{loop.settings.policy}"}}'
+    evaluation.policies = [
+        PolicyResult("Online", online, "Online", spans(found.time, found.terms[LOGGED])),
+        PolicyResult("Baseline", "", "Baseline", spans(table["time"].to_numpy(), baseline)),
+        PolicyResult("Random", "", "Random", spans(found.time, found.terms["Random"])),
+    ]
+    for name, arguments in evaluation.custom.items():
+        result = spans(found.time, found.terms[name])
+        evaluation.policies.append(PolicyResult(name, arguments, "Custom", result))
+    evaluation.optimal_policy = max(
+        evaluation.policies, key=lambda policy: summary(policy.spans)["averageReward"]
+    ).name
+    evaluation.description = f"{found.decisions} events, by {found.method}"
+
+
+def spans(time: Any, terms: Any) -> list[EvaluationSpan]:
+    """Return the contributions of decisions, five minutes by five minutes."""
+    kept = ~np.isnan(terms)
+    number, place = np.unique(np.floor(time[kept] / SPAN), return_inverse=True)
+    count = np.bincount(place, minlength=number.size)
+    total, squares = (np.bincount(place, terms[kept] ** n, number.size) for n in (1, 2))
+    columns = (SPAN * number).tolist(), count.tolist(), total.tolist(), squares.tolist()
+    return [EvaluationSpan(*row) for row in zip(*columns, strict=True)]
 
 
 @ROUTES.add("POST", "evaluations", ADMINISTER, body=EvaluationContract, code=WRONG)
@@ -43,8 +182,7 @@ class EvaluationContract(msgspec.Struct, rename="camel"):
 async def put_evaluation(call: Call) -> Any:
     """Begin an evaluation; it is done in the background."""
     asked: EvaluationContract = call.body
-    start, end = seconds_since(asked.start_time), seconds_since(asked.end_time)
-    if not start < end:
+    if not seconds_since(asked.start_time) < seconds_since(asked.end_time):
         raise ValueError("the evaluation ends before it starts")
     policies: dict[str, str] = {}
     for policy in asked.policies or []:
@@ -54,96 +192,72 @@ async def put_evaluation(call: Call) -> Any:
         policies[policy.name] = policy.arguments
     if asked.enable_offline_experimentation or asked.enable_policy_optimization:
         policies = {**SUGGESTED, **policies}
-    id = call.id if call.places else ""
-    evaluation = Evaluation(id, asked.name, start, end, call.service.clock(), policies)
+    id, now = call.id if call.places else "", moment(call.service.clock())
+    evaluation = Evaluation(id, asked.name, asked.start_time, asked.end_time, now, policies)
     await call.protocol.evaluations.begin(call.loop, evaluation)
     if call.version == CURRENT:
-        return evaluation_2022(evaluation)
+        return as_answer(evaluation, call)
     where = f"{call.request.raw_path.decode('latin-1').rstrip('/')}/{evaluation.id}"
-    return json_answer(evaluation_v1(evaluation), 201, [(b"location", where.encode())])
+    return json_answer(as_answer(evaluation, call), 201, [(b"location", where.encode())])
 
 
-@ROUTES.add("GET", "evaluations", ADMINISTER)
+@ROUTES.add("GET", "evaluations", ADMINISTER, query=PageQuery)
 async def list_evaluations(call: Call) -> Any:
     """List all evaluations."""
-    found = (await call.protocol.evaluations.all(call.loop)).values()
-    if call.version != CURRENT:
-        return [evaluation_v1(each) for each in found]
-    return paged([evaluation_2022(each) for each in found], call.request)
+    evaluations = await call.protocol.evaluations.all(call.loop)
+    found = [as_answer(each, call) for each in evaluations.values()]
+    return one_page(found, call) if call.version == CURRENT else found
 
 
 @ROUTES.add("GET", "evaluations/{id}", ADMINISTER, code="InvalidRequest")
 async def get_evaluation(call: Call) -> Any:
     """Return one evaluation, with its results over time."""
-    evaluation = await call.protocol.evaluations.get(call.loop, call.id)
+    evaluation = one_of(await call.protocol.evaluations.all(call.loop), call)
     if call.version != CURRENT:
-        return evaluation_v1(evaluation)
-    query = call.request.query
-    for name in ("startTime", "endTime"):
-        if name not in query:
-            raise ValueError(f"{name} is missing")
-    start, end = seconds_since(query["startTime"]), seconds_since(query["endTime"])
-    minutes, window = query.get("intervalInMinutes", "5"), query.get("window", "Expanding")
-    if minutes not in ("5", "60", "360", "720", "1440"):
-        raise ValueError("intervalInMinutes is 5, 60, 360, 720 or 1440")
-    if window not in ("Expanding", "Rolling"):
-        raise ValueError("window is Expanding or Rolling")
-    content = series_2022(evaluation, start, end, int(minutes), window == "Expanding")
-    return {**evaluation_2022(evaluation), "content": content}
+        return as_answer(evaluation, call)
+    query = msgspec.convert(call.request.query, SeriesQuery, strict=False)
+    return {**as_answer(evaluation, call), "content": series(evaluation, query)}
 
 
-@ROUTES.add("DELETE", "evaluations/{id}", ADMINISTER)
-async def delete_evaluation(call: Call) -> None:
-    """Delete an evaluation."""
-    await call.protocol.evaluations.delete(call.loop, call.id)
+def one_of(found: dict[str, Any], call: Call) -> Any:
+    """Return the one that the path names; raise a HttpProblem if there is none."""
+    if call.id not in found:
+        raise HttpProblem(404, "EvaluationNotFound", f"there is no evaluation {call.id!r}")
+    return found[call.id]
 
 
-def both(evaluation: Evaluation) -> dict[str, Any]:
-    """Return what both forms of an evaluation have."""
-    return {
-        "id": evaluation.id,
-        "name": evaluation.name,
-        "startTime": timestamp(evaluation.start),
-        "endTime": timestamp(evaluation.end),
-        "evaluationType": "Manual",
-        "optimalPolicy": evaluation.best,
-        "creationTime": timestamp(evaluation.created),
-    }
-
-
-def evaluation_v1(evaluation: Evaluation) -> dict[str, Any]:
-    """Return an evaluation as the generations v1.x have it."""
+def as_answer(evaluation: Evaluation, call: Call) -> dict[str, Any]:
+    """Return an evaluation as the client's generation has it, that of 2022 without results."""
+    found = msgspec.to_builtins(evaluation)
+    del found["custom"], found["policies"]
+    if call.version == CURRENT:
+        return dict(found)
     results = [
         {
-            "name": policy.name,
-            "arguments": policy.arguments,
-            "policySource": policy.source,
-            "summary": [summary_v1(span.start, 5, [span]) for span in policy.spans],
-            "totalSummary": summary_v1(evaluation.start, 0, policy.spans),
+            **policy.head,
+            "summary": [summary([span], moment(span.start), SPAN) for span in policy.spans],
+            "totalSummary": summary(policy.spans, evaluation.start_time),
         }
         for policy in evaluation.policies
     ]
     status = {"jobId": evaluation.id, "status": STATUSES[evaluation.status]}
-    return {**both(evaluation), **status, "policyResults": results, "featureImportance": []}
+    return {**found, **status, "policyResults": results, "featureImportance": []}
 
 
-def evaluation_2022(evaluation: Evaluation) -> dict[str, Any]:
-    """Return an evaluation as the generation of 2022 has it, without results."""
-    return {**both(evaluation), "status": evaluation.status, "description": evaluation.note}
-
-
-def summary_v1(start: float, minutes: int, spans: Sequence[EvaluationSpan]) -> dict[str, Any]:
+def summary(
+    spans: Sequence[EvaluationSpan], start: datetime | None = None, length: float = 0.0
+) -> dict[str, Any]:
     """Return the sums over stretches of time."""
     count = sum(span.count for span in spans)
     total, squares = sum(span.total for span in spans), sum(span.squares for span in spans)
     mean = total / count if count else 0.0
     spread = math.sqrt(max(squares / count - mean**2, 0.0) / count) if count else 0.0
     return {
-        "timeStamp": timestamp(start),
+        "timeStamp": start,
         "ipsEstimatorNumerator": total,
         "ipsEstimatorDenominator": count,
         "snipsEstimatorDenominator": count,
-        "aggregateTimeWindow": duration(60.0 * minutes),
+        "aggregateTimeWindow": duration(length),
         "nonZeroProbability": 1.0,
         "sumOfSquares": squares,
         "confidenceInterval": 1.96 * spread,
@@ -153,52 +267,42 @@ def summary_v1(start: float, minutes: int, spans: Sequence[EvaluationSpan]) -> d
 
 def expected(spans: Sequence[EvaluationSpan]) -> dict[str, Any]:
     """Return the mean over stretches of time, and its interval."""
-    found = summary_v1(0.0, 0, spans)
+    found = summary(spans)
     mean, half = found["averageReward"], found["confidenceInterval"]
     return {"expectedReward": mean, "confidenceInterval": [mean - half, mean + half]}
 
 
-def series_2022(
-    evaluation: Evaluation, start: float, end: float, minutes: int, expanding: bool
-) -> dict[str, Any]:
+def series(evaluation: Evaluation, query: SeriesQuery) -> dict[str, Any]:
     """Return the results over time."""
-    value, length = [], 60.0 * minutes
+    start, end = seconds_since(query.start_time), seconds_since(query.end_time)
+    value, length = [], 60.0 * query.interval_in_minutes
     for policy in evaluation.policies:
-        spans = [span for span in policy.spans if start <= span.start < end]
+        inside = [span for span in policy.spans if start <= span.start < end]
         data, so_far = list[Any](), list[EvaluationSpan]()
-        for number, group in groupby(spans, lambda span: span.start // length):
-            so_far = so_far * expanding + list(group)
-            data.append({"timeStamp": timestamp(length * number), **expected(so_far)})
-        value.append(
-            {
-                "name": policy.name,
-                "arguments": policy.arguments,
-                "policySource": policy.source,
-                "slotId": "",
-                "summary": expected(spans),
-                "timeseries": {"data": data},
-            }
-        )
-    ends = {"startTime": timestamp(start), "endTime": timestamp(end)}
-    return {**ends, "intervalInMinutes": minutes, "value": value}
+        for number, group in groupby(inside, lambda span: span.start // length):
+            so_far = so_far * (query.window == "Expanding") + list(group)
+            data.append({"timeStamp": moment(length * number), **expected(so_far)})
+        results = {"summary": expected(inside), "timeseries": {"data": data}}
+        value.append({**policy.head, "slotId": "", **results})
+    return {**msgspec.to_builtins(query), "value": value}
 
 
 # Which features matter
 
 
-async def all_importances(call: Call) -> dict[str, Any]:
+async def importances(call: Call) -> dict[str, Any]:
     """Return what was found out about features, by id."""
-    found = await call.service.documents(call.loop, KIND)
+    found = await call.service.documents(call.loop, IMPORTANCE)
     return {id: msgspec.json.decode(body) for id, body in found.items()}
 
 
-@ROUTES.add("GET", "featureImportances", ADMINISTER)
+@ROUTES.add("GET", "featureImportances", ADMINISTER, query=PageQuery)
 async def list_importances(call: Call) -> Any:
     """List all of them."""
-    return paged(list((await all_importances(call)).values()), call.request)
+    return one_page(list((await importances(call)).values()), call)
 
 
-@ROUTES.add("PUT", ONE, ADMINISTER, body=EvaluationContract, code=WRONG)
+@ROUTES.add("PUT", "featureImportances/{id}", ADMINISTER, body=EvaluationContract, code=WRONG)
 async def put_importance(call: Call) -> Any:
     """Find out at once which features matter now."""
     check_text("the id of a feature importance", call.id)
@@ -207,25 +311,40 @@ async def put_importance(call: Call) -> Any:
         "name": call.body.name,
         "startTime": call.body.start_time,
         "endTime": call.body.end_time,
-        "creationTime": timestamp(call.service.clock()),
+        "creationTime": moment(call.service.clock()),
         "status": "Succeeded",
-        "featureScores": await call.service.look(call.loop, partial(importances, call.loop)),
+        "featureScores": await call.service.look(call.loop, partial(feature_scores, call.loop)),
     }
-    await call.service.put_document(call.loop, KIND, call.id, encode(found))
+    await call.service.put_document(call.loop, IMPORTANCE, call.id, encode(found))
     return found
 
 
-@ROUTES.add("GET", ONE, ADMINISTER)
+@ROUTES.add("GET", "featureImportances/{id}", ADMINISTER)
 async def get_importance(call: Call) -> Any:
     """Return one of them."""
-    found = (await all_importances(call)).get(call.id)
-    if found is None:
-        message = f"there is no feature importance {call.id!r}"
-        raise HttpProblem(404, "EvaluationNotFound", message)
-    return found
+    return one_of(await importances(call), call)
 
 
-@ROUTES.add("DELETE", ONE, ADMINISTER)
-async def delete_importance(call: Call) -> None:
-    """Delete one of them."""
-    await call.service.delete_document(call.loop, KIND, call.id)
+@ROUTES.add("DELETE", "evaluations/{id}", ADMINISTER)
+@ROUTES.add("DELETE", "featureImportances/{id}", ADMINISTER)
+async def delete_document(call: Call) -> None:
+    """Delete an evaluation, or what was found out about features."""
+    kind = EVALUATION if "evaluations" in call.request.path else IMPORTANCE
+    one_of(await call.service.documents(call.loop, kind), call)
+    await call.service.delete_document(call.loop, kind, call.id)
+
+
+def feature_scores(loop: Loop) -> list[dict[str, Any]]:
+    """Return how far from 0 the coefficients of features are, in standard deviations."""
+    if loop.learner is None:
+        return []
+    table = loop.learner.coefficients()
+    table = table[table["std"] > 0]
+    ratio = (table["mean"] / table["std"]) ** 2
+    scores = (ratio.groupby(level="feature").mean() ** 0.5).sort_values(ascending=False)
+    rows = []
+    for name, score in scores.items():
+        space, _, feature = str(name).rpartition(".")
+        if name != "constant" and not str(name).startswith("(column"):
+            rows.append({"namespace": space, "featureName": feature, "score": float(score)})
+    return rows

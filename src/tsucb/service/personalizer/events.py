@@ -1,20 +1,22 @@
 """Rank, reward, activate: for one place or for several."""
 
 import hashlib
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from tsucb.service.errors import NotFound
 from tsucb.service.http import Call, Request
 from tsucb.service.keys import DECIDE
 from tsucb.service.loop import LATE
 from tsucb.service.personalizer.routes import ROUTES
-from tsucb.service.questions import ONE, Wanted, flat
+from tsucb.service.questions import ONE, Wanted, features_of_arms, flatten
 from tsucb.service.service import GivenReward
 
 MOST_ACTIONS = 50
 REWARDS = (-1.0, 1.0)
+Value = Annotated[float, Meta(ge=REWARDS[0], le=REWARDS[1])]
 WRONG_RANK, WRONG_REWARD = "InvalidRankRequest", "InvalidRewardRequest"
 WRONG_ID = "InvalidEventIdToActivate"
 
@@ -50,45 +52,31 @@ class RankRequest(msgspec.Struct, rename="camel"):
 class Reward(msgspec.Struct):
     """The reward of an event."""
 
-    value: float
+    value: Value
 
 
 class SlotReward(msgspec.Struct, rename="camel"):
     """The reward of one slot."""
 
     slot_id: str
-    value: float
+    value: Value
 
 
 class SlotRewards(msgspec.Struct):
     """The rewards of several slots."""
 
-    reward: list[SlotReward]
-
-
-class Ranked(msgspec.Struct):
-    """An action and its probability."""
-
-    id: str
-    probability: float
-
-
-class RankResponse(msgspec.Struct, rename="camel"):
-    """The actions in order, and which of them is to be used."""
-
-    ranking: list[Ranked]
-    event_id: str
-    reward_action_id: str
+    reward: Annotated[list[SlotReward], Meta(min_length=1)]
 
 
 @ROUTES.add("POST", "rank", DECIDE, body=RankRequest, status=201, code=WRONG_RANK)
 async def rank(call: Call) -> Any:
     """Rank the actions."""
-    event = await decided(call, ONE)
+    event = await make_decision(call, ONE)
     pick = event.picks[0]
     chances = dict(zip(pick.arms, pick.chances, strict=True))
-    ranking = [Ranked(arm, chances.get(arm, 0.0)) for arm in event.ranking or pick.arms]
-    return RankResponse(ranking, event.id, pick.arm)
+    arms = event.ranking or pick.arms
+    ranking = [{"id": arm, "probability": chances.get(arm, 0.0)} for arm in arms]
+    return {"ranking": ranking, "eventId": event.id, "rewardActionId": pick.arm}
 
 
 @ROUTES.add("POST", "multislot/rank", DECIDE, body=RankRequest, status=201, code=WRONG_RANK)
@@ -104,17 +92,17 @@ async def rank_slots(call: Call) -> Any:
         raise ValueError("every slot needs an id of its own")
     slots = []
     for slot in asked.slots:
-        features = flat(slot.features or slot.position_features)
+        features = flatten(slot.features or slot.position_features)
         excluded = slot.excluded_actions or []
         if slot.baseline_action is not None and slot.baseline_action in excluded:
             raise ValueError(f"the baseline action of slot {slot.id!r} is excluded from it")
         slots.append(Wanted(slot.id, features, excluded, slot.baseline_action))
-    event = await decided(call, tuple(slots))
+    event = await make_decision(call, tuple(slots))
     found = [{"id": pick.slot, "rewardActionId": pick.arm} for pick in event.picks]
     return {"slots": found, "eventId": event.id}
 
 
-async def decided(call: Call, slots: tuple[Wanted, ...]) -> Any:
+async def make_decision(call: Call, slots: tuple[Wanted, ...]) -> Any:
     """Make the decision that a rank request asks for."""
     asked: RankRequest = call.body
     if not 1 <= len(asked.actions) <= MOST_ACTIONS:
@@ -122,9 +110,9 @@ async def decided(call: Call, slots: tuple[Wanted, ...]) -> Any:
     arms = [action.id for action in asked.actions]
     if len(set(arms)) < len(arms):
         raise ValueError("every action needs an id of its own")
-    features = {a.id: found for a in asked.actions if (found := flat(a.features)) is not None}
+    features = features_of_arms({action.id: action.features for action in asked.actions})
     return await call.service.decide(
-        call.loop, flat(asked.context_features), arms, arm_features=features or None,
+        call.loop, flatten(asked.context_features), arms, arm_features=features,
         excluded=asked.excluded_actions or (), slots=slots, id=asked.event_id or None,
         deferred=bool(asked.defer_activation), key=repeat_key(call.request), ranked=True,
     )  # fmt: skip
@@ -133,7 +121,6 @@ async def decided(call: Call, slots: tuple[Wanted, ...]) -> Any:
 @ROUTES.add("POST", "events/{id}/reward", DECIDE, body=Reward, code=WRONG_REWARD)
 async def reward(call: Call) -> None:
     """Take the reward of an event; a late one is logged."""
-    check_reward(call.body.value)
     key = repeat_key(call.request)
     await call.service.reward(call.loop, call.id, call.body.value, key=key)
 
@@ -141,13 +128,8 @@ async def reward(call: Call) -> None:
 @ROUTES.add("POST", "multislot/events/{id}/reward", DECIDE, body=SlotRewards, code=WRONG_REWARD)
 async def reward_slots(call: Call) -> None:
     """Take the rewards of slots."""
-    given = call.body.reward
-    if not given:
-        raise ValueError("there is no reward; give at least one slotId with its value")
-    for each in given:
-        check_reward(each.value)
     key = repeat_key(call.request)
-    rewards = [GivenReward(call.id, each.slot_id, each.value, key) for each in given]
+    rewards = [GivenReward(call.id, each.slot_id, each.value, key) for each in call.body.reward]
     await call.service.reward_all(call.loop, rewards, strict=True)
 
 
@@ -176,9 +158,3 @@ def repeat_key(request: Request) -> str | None:
     if not id or len(id) > 200:
         return None
     return id + hashlib.blake2b(request.raw_path + request.body, digest_size=8).hexdigest()
-
-
-def check_reward(value: float) -> None:
-    """Raise ValueError for a reward that Personalizer would not have taken."""
-    if not REWARDS[0] <= value <= REWARDS[1]:
-        raise ValueError(f"a reward is −1 to 1, not {value:g}")

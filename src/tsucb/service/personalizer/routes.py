@@ -1,14 +1,25 @@
 """The operations by their paths, the generations of the protocol, and times as clients write."""
 
 import re
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
 
-from tsucb.service.http import Headers, HttpProblem, Operations, Request
+import msgspec
+from msgspec import Meta
+
+from tsucb.service.errors import HttpProblem
+from tsucb.service.http import Call, Headers, Operations, Request
 
 CURRENT = "2022-09-01-preview"
 WHO = "personalizer"  # in the audit trail
 ROUTES = Operations()
+
+
+class PageQuery(msgspec.Struct):
+    """Which rows of a list are wanted."""
+
+    skip: Annotated[int, Meta(ge=0)] = 0
+    top: Annotated[int, Meta(ge=1)] = 100
 
 
 def generation(request: Request) -> tuple[str, list[str]]:
@@ -38,44 +49,28 @@ def original_url(request: Request, words: list[str]) -> Headers:
     return [(b"x-ms-original-url", b"%s://%s/%s" % (scheme, host, rest))]
 
 
-def paged(rows: list[Any], request: Request) -> dict[str, Any]:
-    """Return some rows of a list, and where the next ones are."""
-    query = request.query
-    skip, top = int(query.get("skip", "0")), int(query.get("top", "100"))
-    if skip < 0 or top < 1:
-        raise ValueError("skip and top are numbers of rows")
-    answer: dict[str, Any] = {"value": rows[skip : skip + top]}
-    if skip + top < len(rows):
-        base = request.raw_path.decode("latin-1")
-        answer["nextLink"] = f"{base}?api-version={CURRENT}&skip={skip + top}&top={top}"
+def one_page(rows: list[Any], call: Call) -> dict[str, Any]:
+    """Return the rows that are wanted, and where the next ones are."""
+    after, top = call.query.skip + call.query.top, call.query.top
+    answer: dict[str, Any] = {"value": rows[call.query.skip : after]}
+    if after < len(rows):
+        base = call.request.raw_path.decode("latin-1")
+        answer["nextLink"] = f"{base}?api-version={CURRENT}&skip={after}&top={top}"
     return answer
 
 
-def timestamp(seconds: float) -> str:
-    """Return a time as ISO 8601 has it.
-
-    >>> timestamp(0)
-    '1970-01-01T00:00:00Z'
-    """
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def moment(seconds: float) -> datetime:
+    """Return a time in seconds since 1970, to the second, as answers have it."""
+    return datetime.fromtimestamp(int(seconds), UTC)
 
 
-def seconds_since(text: str) -> float:
-    """Return a time of ISO 8601 in seconds since 1970.
-
-    >>> seconds_since("1970-01-01T01:00:00.000Z")
-    3600.0
-    """
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        message = f"{text[:40]!r} is no time; give one such as 2026-01-31T12:00:00Z"
-        raise ValueError(message) from None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+def seconds_since(time: datetime) -> float:
+    """Return a time of a client in seconds since 1970; one without a time zone is in UTC."""
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def duration(seconds: float) -> str:
-    """Return a stretch of time as ISO 8601 has it.
+    """Return a stretch of time as ISO 8601 has it, in the largest units.
 
     >>> duration(600), duration(90_061), duration(0.5)
     ('PT10M', 'P1DT1H1M1S', 'PT0.5S')
@@ -88,21 +83,16 @@ def duration(seconds: float) -> str:
     return f"P{text or 'T0S'}"
 
 
-# Days, hours, minutes, seconds: of ISO 8601, and as .NET writes them.
-DURATIONS = (
-    re.compile(r"P(?!$)(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?)?"),
-    re.compile(r"(?:(\d+)\.)?(\d+):(\d+):(\d+)"),
-)
-
-
-def seconds_of(text: Any) -> float:
-    """Return a stretch of time in seconds.
+def seconds_of(given: Any) -> float:
+    """Return a stretch of time in seconds: of ISO 8601, or as .NET writes it.
 
     >>> seconds_of("PT10M"), seconds_of("P1DT2H"), seconds_of("00:10:00"), seconds_of("1.00:00:00")
     (600.0, 93600.0, 600.0, 86400.0)
     """
-    for form in DURATIONS:
-        if isinstance(text, str) and text != "PT" and (match := form.fullmatch(text)):
-            days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-            return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    raise ValueError(f"{str(text)[:40]!r} is no duration; give one such as PT10M")
+    text = str(given)
+    if dotnet := re.fullmatch(r"(?:(\d+)\.)?(\d+):(\d+):(\d+)", text):
+        text = "P{}DT{}H{}M{}S".format(*dotnet.groups(default="0"))
+    try:
+        return msgspec.convert(text, timedelta).total_seconds()
+    except msgspec.ValidationError:
+        raise ValueError(f"{text[:40]!r} is no duration; give one such as PT10M") from None
