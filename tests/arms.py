@@ -45,8 +45,8 @@ def agent_arms(described: bool, context: bool, **settings: object) -> list[str]:
 def record() -> dict[str, list[object]]:
     """Return the arms by the names of what chose them."""
     found: dict[str, list[object]] = {}
-    for model, policy in itertools.product(MODELS, POLICIES):
-        name = f"{label(model)} × {label(policy)}"
+    for (i, model), (j, policy) in itertools.product(enumerate(MODELS), enumerate(POLICIES)):
+        name = f"{i} {label(model)} × {j} {label(policy)}"  # labels alone are not unique
         try:
             script = script_for(model, 4, STEPS, (0.0, 1.0))
             found[name] = simulated(script, model, Interpreted(policy)).tolist()

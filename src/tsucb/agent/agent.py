@@ -122,6 +122,7 @@ class Agent:
     ('green', 'blue', 'yellow')
     """
 
+    # The public entry: a keyword for every choice that a user may make.
     def __init__(
         self,
         arms: Sequence[Arm] | Mapping[Arm, Any] | None = None,

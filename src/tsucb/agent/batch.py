@@ -73,6 +73,7 @@ class DecisionBatch(Sequence[Decision]):
     `time` is when they were made.
     """
 
+    # An argument for each array that `choose_many` has made, and what the decisions share.
     def __init__(
         self, numbers: Integers, checksums: Checksums, offer: Offer, places: Integers,
         favourites: Integers, seen: Any, time: float, beliefs: Sequence[Any] = (),
@@ -253,6 +254,7 @@ def _decide_rows(deciding, contexts, columns, places, checksums, aside, seen):  
         places[i], checksums[i] = choice.arm, aside.checksum[0]
 
 
+# Compiled code takes every array that it reads or writes as an argument of its own.
 def _choose_rows(deciding, contexts, columns, places, checksums, aside, reasons, mean, std):  # type: ignore[no-untyped-def]
     """Do the same where the moments of all arms are known for every context."""
     model, state = deciding.learning.model, deciding.learning.state

@@ -67,6 +67,7 @@ class Knowledge:
     __slots__ = ("arms", "books", "born", "everyone", "free", "machine", "model", "names",
                  "noticed", "policy", "ready", "state", "wanted", "width")  # fmt: skip
 
+    # All that is known, at once: a `Knowledge` is replaced as a whole, never in parts.
     def __init__(
         self, model: Model, state: Any, arms: Mapping[Arm, int], books: Books, policy: Any,
         born: Mapping[Arm, int] | None = None, free: Iterable[int] = (),

@@ -135,6 +135,7 @@ class Learner:
     __slots__ = ("_restricted", "coming", "described", "keep_beliefs", "known", "most_arms",
                  "reader", "rng")  # fmt: skip
 
+    # The keywords of `Agent` that are about learning, named again so that type checkers know them.
     def __init__(
         self,
         arms: Sequence[Arm] | Mapping[Arm, Any] | None = None,
@@ -293,6 +294,7 @@ class Learner:
         self._changing()[plain] = -1
 
     def remove_arm(self, name: Arm) -> None:
+        """Remove an arm with all that was learned of it; rewards for it teach nothing any more."""
         plain = known_name(name, self.arms_by_name)
         self.described = {arm: each for arm, each in self.described.items() if arm != plain}
         del self._changing()[plain]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tsucb.agent.agent import Agent
 
 
+# Half of its lines are the description; the steps of a merge follow one after the other.
 def merge(first: "Agent", second: "Agent", base: "Agent | None" = None) -> "Agent":
     """Return the agent that has learned all that two agents have since they were one.
 

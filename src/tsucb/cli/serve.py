@@ -32,6 +32,7 @@ class ServerOptions:
     ] = None
 
 
+# Most of its lines are the options with their help.
 @grouped
 def serve(
     options: ServerOptions,

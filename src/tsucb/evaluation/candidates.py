@@ -131,6 +131,7 @@ def rewards_in_order(decisions: Decisions) -> tuple[Integers, Integers]:
     return order, np.maximum(known, order + 1)
 
 
+# Compiled code takes every array that it reads or writes as an argument of its own.
 @compiled
 def look_through(events, player, first, target, draws, order, known, place, policy_stream):  # type: ignore[no-untyped-def]
     """Learn the rewards that have come, and ask what would be chosen, at every decision.

@@ -237,6 +237,7 @@ def untried(propensity: Floats, offered: Integers) -> float:
     return share if float(short.mean()) > chance + 1e-6 else 0.0
 
 
+# Compiled code takes every array that it reads or writes as an argument of its own.
 @compiled
 def go_through(log, player, floor, first, last, kept, counts, policy_stream, keep_stream):  # type: ignore[no-untyped-def]
     """Play events first … last − 1, or until training is due; return the next event, and if so.

@@ -78,6 +78,7 @@ class Texts(NamedTuple):
     articles: list[int]
 
 
+# Most of its lines are the description and an example.
 def make_news(
     folder: str | os.PathLike[str],
     *,
