@@ -195,7 +195,8 @@ class Learner:
         if features is not None:
             if self.coming or not self.reader.per_arm:
                 self.reader.refuse_features()
-            self.reader.checked(Reading(self.reader.parts[-1].peek(features)))
+            encoder = self.reader.parts[-1]
+            self.reader.checked(Reading(encoder.look(features, encoder.learned, True)[0]))
             self.described = {**self.described, name: plain_features(features)}
 
     def _features_of(self, names: Iterable[Arm]) -> list[Any] | None:
