@@ -110,6 +110,18 @@ def test_it_notices_that_arms_have_changed_places_and_recovers(features: int) ->
     assert found[0].weight < 0.1
 
 
+def test_a_noticed_change_is_told_by_explanations_and_on_the_page(tmp_path: Path) -> None:
+    agent = tsucb.Agent(["tea", "coffee"], seed=0, log=tmp_path / "log")
+    for n in range(600):
+        decision = agent.choose()
+        usual = 1.0 if (decision.arm == "tea") == (n < 300) else 0.0
+        agent.reward(decision.id, usual + 0.1 * (n % 3))
+    (change,) = agent.changes()
+    assert str(change) in str(agent.choose().explain())
+    agent.report(tmp_path / "page.html")
+    assert f"A change was noticed {change}" in (tmp_path / "page.html").read_text()
+
+
 def rewards_of_the_notebook(seed: int, steps: int, change: int) -> Floats:
     """Three arms of means 1, ½ and 0 with noise ½; the last has 3/2 after some steps."""
     means = np.tile([1.0, 0.5, 0.0], (steps, 1))

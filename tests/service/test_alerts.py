@@ -8,8 +8,10 @@ import pytest
 from tests.service.conftest import PATIENCE, run, running
 from tests.service.serving import LOOP, served
 from tests.service.test_loop import WAIT, made
+from tsucb.models.change import NoticedChange
 from tsucb.service import alerts
 from tsucb.service.alerts import all_alerts, loop_alerts
+from tsucb.service.client import Client
 from tsucb.service.native import summary
 from tsucb.service.state import Span
 
@@ -53,11 +55,12 @@ def test_a_loop_that_earns_less(open_store, clock, monkeypatch):
             assert words(loop_alerts(loop)) == ["holdout_earns_more"]
             bad.held = 0
             # Models that notice changes say at which reward.
-            changes = [SimpleNamespace(step=10), SimpleNamespace(step=4_900)]
+            changes = [NoticedChange(10, None, 0.5), NoticedChange(4_900, "tea", 0.01)]
             monkeypatch.setattr(loop, "noticed_changes", lambda: changes)
             loop.counts.learned = 5_000
             (found,) = loop_alerts(loop)
-            assert (found.alert, found.text) == ("drift", "a change was noticed 100 rewards ago")
+            assert found.alert == "drift"
+            assert found.text == f"a change was noticed 100 rewards ago, {changes[-1]}"
             loop.counts.learned = 50_000
             assert words(loop_alerts(loop)) == []
 
@@ -123,3 +126,23 @@ def test_protocol_metrics_and_page(tmp_path, clock):
         assert "tsucb_disk_free " in text
         for path, who in (("/", server), (f"/loops/{LOOP}", reader)):
             assert "got no reward" in get(path, who).text
+
+
+def test_a_noticed_change_is_told_everywhere(tmp_path, clock):
+    with served(tmp_path / "data", clock, model="AdaptiveCurves") as drinks:
+        server = {"authorization": f"Bearer {drinks.server_key}"}
+        with Client(drinks.url, key=drinks.keys["decide"], loop=LOOP) as client:
+            for n in range(400):
+                decision = client.decide(arms=["tea", "milk"])
+                usual = 1.0 if (decision.arm == "tea") == (n < 250) else 0.0
+                client.reward(decision.id, usual + 0.1 * (n % 3))
+
+        def get(path):
+            return httpx.get(drinks.url + path, headers=server, timeout=PATIENCE)
+
+        (found,) = get("/v1/alerts").json()["alerts"]
+        assert (found["alert"], found["loop"]) == ("drift", LOOP)
+        assert "had changed" in found["text"]
+        assert f'tsucb_alert{{alert="drift",loop="{LOOP}"}} 1.0' in get("/metrics").text
+        for path in ("/", f"/loops/{LOOP}"):
+            assert "had changed" in get(path).text

@@ -62,7 +62,8 @@ def loop_alerts(loop: Loop) -> Iterator[Alert]:
         yield Alert("holdout_earns_more", loop.name, "the holdout's baseline earns more")
     recently = [c for c in loop.noticed_changes() if loop.counts.learned - c.step < NOTICED]
     if recently:
-        text = f"a change was noticed {loop.counts.learned - recently[-1].step:,} rewards ago"
+        ago = loop.counts.learned - recently[-1].step
+        text = f"a change was noticed {ago:,} rewards ago, {recently[-1]}"
         yield Alert("drift", loop.name, text)
 
 
