@@ -12,6 +12,7 @@ import tsucb
 from tsucb.models.adaptive_curves import log_evidence
 from tsucb.models.change import ALARM, REMEMBERED, WARM, Change, notice
 from tsucb.models.curves import ROWS, Curves, cosine
+from tsucb.models.model import forget
 
 Floats = Any
 
@@ -120,6 +121,19 @@ def test_a_noticed_change_is_told_by_explanations_and_on_the_page(tmp_path: Path
     assert str(change) in str(agent.choose().explain())
     agent.report(tmp_path / "page.html")
     assert f"A change was noticed {change}" in (tmp_path / "page.html").read_text()
+
+
+def test_a_belief_stays_finite_when_sums_of_many_features_have_faded() -> None:
+    """Weights of 2 rewards an arm, and 30 directions each: more than there seem to be rewards."""
+    model, arms = tsucb.AdaptiveLinear(30), np.arange(1_500) % 3
+    contexts, slopes = rng(0).standard_normal((1_500, 30)), rng(1).standard_normal((3, 30))
+    rewards = (contexts * slopes[arms]).sum(axis=1) + 1e-3 * rng(2).standard_normal(1_500)
+    state = model.fit(3, contexts, arms, rewards)
+    forget(model, state, 2 / 500)
+    model.refresh(state, model.steps)
+    found = model.belief(state, contexts[0], rng=rng(3))
+    assert np.isfinite(found.std).all()
+    assert (found.std < 1.0).all()
 
 
 def rewards_of_the_notebook(seed: int, steps: int, change: int) -> Floats:

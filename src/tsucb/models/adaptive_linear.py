@@ -169,7 +169,9 @@ class Posteriors:
         square = 2.0 * free - self.scale.size + np.einsum("kij,kij->k", self.own, self.own)
         prior = square.sum() + WORTH
         both = (free - square).sum()
-        noise = weights.sum() + (square - 2.0 * free).sum() + NOISE_WORTH
+        # Faded sums may have learned more directions than their weight says that there were rewards.
+        noise = weights.sum() + (square - 2.0 * free).sum()
+        noise = max(noise, both * both / prior) + NOISE_WORTH
         covariance = (
             2.0 / (prior * noise - both * both) * np.array([[noise, -both], [-both, prior]])
         )
