@@ -132,6 +132,7 @@ def evaluate(
         typer.Option(
             "--policy",
             "--policies",
+            metavar="NAME",
             help='TS, "TS-UCB(1)", "IDS(1000)", Greedy, UCB or Random; several with commas, or '
             "by repeating the option. Default: TS-UCB(1), as the agent's.",
             show_default=False,
