@@ -966,9 +966,9 @@ class Agent:
         """
         with self._guard.alone():
             self._ready()
-            self._draw_anew(seed, ids)
+            self._start_new_stream(seed, ids)
 
-    def _draw_anew(self, seed: int | None = None, ids: bool = True) -> None:
+    def _start_new_stream(self, seed: int | None = None, ids: bool = True) -> None:
         """Do what `reseed` does; the child of a fork calls it in the middle of anything."""
         self._learner.reseed(seed)
         if ids:

@@ -158,7 +158,10 @@ def evaluate(
     names = [name for text in policy or [] for name in split_list(text) or ()]
     if is_decision_log(log):
         if columns.uniform or columns.propensity is not None or columns.available is not None:
-            raise ValueError("a decision log knows its own probabilities; leave the columns away")
+            raise ValueError(
+                "a decision log has its own probabilities; leave off --uniform, --propensity "
+                "and --available"
+            )
         table = compare_agents(log, agents, names, {}, seed)
     elif agents.agent:
         table = compare_agents(log, agents, names, columns.arguments(), seed)
