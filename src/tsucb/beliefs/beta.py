@@ -74,7 +74,7 @@ def draw_one(alpha: float, beta: float, rng: Any) -> float:
     powers underflow: a million times at 1e-9. Their logarithms do not underflow.
     """
     if max(alpha, beta) > TINY:
-        return rng.beta(alpha, beta)
+        return float(rng.beta(alpha, beta))
     while True:
         x, y = math.log(1.0 - rng.random()) / alpha, math.log(1.0 - rng.random()) / beta
         if math.exp(x) + math.exp(y) <= 1.0:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 app = typer.Typer(
-    help="Reproduce an experiment of the paper and compare with its figures.",
+    help="Reproduce an experiment of the paper.",
     no_args_is_help=True,
 )
 
