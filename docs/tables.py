@@ -396,7 +396,7 @@ def propensities() -> str:
         "floor",
         "chosen with probability above 0.999",
         "textbook estimate in the first log (truth)",
-        "off by so many errors, median",
+        "off by, in standard errors, median",
         "its intervals cover",
         "its effective size, of 3,000",
         "`inverse_propensity` answers",

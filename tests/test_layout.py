@@ -219,3 +219,14 @@ def test_an_author_of_models_has_at_most_twelve_methods_to_override() -> None:
     source = (PACKAGE / "models" / "model.py").read_text()
     section = source.split("# --- what a model may say of itself")[1].split("# --- ")[0]
     assert 0 < section.count("    def ") <= 12
+
+
+def test_no_two_classes_share_a_name() -> None:
+    """Except in adapters, where each is named alike for its own library."""
+    homes: dict[str, list[str]] = {}
+    for name, path in MODULES.items():
+        if not name.startswith("tsucb.adapters"):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef):
+                    homes.setdefault(node.name, []).append(name)
+    assert not {name: places for name, places in homes.items() if len(places) > 1}

@@ -10,7 +10,7 @@ import pytest
 
 from tsucb.paper.news import (
     ClickModel,
-    Problem,
+    SkippedLines,
     clicks,
     day_clicks,
     fit_clicks,
@@ -103,7 +103,7 @@ def test_malformed_line_is_counted_and_skipped(tmp_path: Path, line: str, kind: 
     day = read_day(path)
     assert day.article.tolist() == [560620, 552077, 552077]
     assert day.ends.tolist() == [0, 4, 5, 6]
-    assert day.problems == (Problem(parser.KINDS[kind], 2, 3),)
+    assert day.problems == (SkippedLines(parser.KINDS[kind], 2, 3),)
     for _ in range(2):  # the second time from the cache
         with pytest.raises(ValueError, match=r"2 × .* \(first at line 3\)"):
             read_day(path, strict=True)
@@ -112,7 +112,7 @@ def test_malformed_line_is_counted_and_skipped(tmp_path: Path, line: str, kind: 
 def test_truncated_last_line(tmp_path: Path) -> None:
     day = read_day(write(tmp_path, [CLICK, GOOD[:-3]], end=""))
     assert len(day) == 1
-    assert day.problems == (Problem("truncated last line", 1, 2),)
+    assert day.problems == (SkippedLines("truncated last line", 1, 2),)
 
 
 def test_broken_gzip_keeps_what_came_before(tmp_path: Path) -> None:
@@ -121,11 +121,11 @@ def test_broken_gzip_keeps_what_came_before(tmp_path: Path) -> None:
     path.write_bytes(whole[: len(whole) // 2])
     cut = read_day(path)
     assert 0 < len(cut) < 899
-    assert Problem("broken gzip", 1, len(cut) + 1) in cut.problems
+    assert SkippedLines("broken gzip", 1, len(cut) + 1) in cut.problems
     path.write_bytes(whole[:-8] + bytes(8))  # a wrong checksum
     spoilt = read_day(path)
     assert len(spoilt) == 899
-    assert spoilt.problems == (Problem("broken gzip", 1, 900),)
+    assert spoilt.problems == (SkippedLines("broken gzip", 1, 900),)
 
 
 def test_gzip_of_several_members_and_padding(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_pool_that_is_too_large_is_skipped(tmp_path: Path) -> None:
     long, wide = "1 id-9 0 |user 1" + pool, parser.MOST_ARTICLES + 1
     day = read_day(write(tmp_path, [GOOD, *20 * [long]]))
     assert len(day) == 1
-    assert day.problems == (Problem("pool of more than 1,000 articles", 20, 2),)
+    assert day.problems == (SkippedLines("pool of more than 1,000 articles", 20, 2),)
     short = "".join(f" |id-{i}" for i in range(wide - 1, 0, -1))
     day = read_day(write(tmp_path, ["1 id-9 0 |user 1" + short]))
     assert day.pools[0].tolist() == list(range(1, wide))

@@ -17,7 +17,7 @@ from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop
 from tsucb.service.server import ServerSettings, look_through
 from tsucb.service.settings import LoopSettings
 from tsucb.service.sqlite import FILE, SqliteStore
-from tsucb.service.store import Change, Row
+from tsucb.service.store import Row, Transaction
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -70,7 +70,7 @@ def test_a_lost_acknowledgement_writes_nothing_twice(open_store, clock, monkeypa
             event = await service.decide(loop, {"n": 0})
             write = store.write
 
-            def lose(change: Change):
+            def lose(change: Transaction):
                 write(change)
                 monkeypatch.setattr(store, "write", write)
                 raise StoreError("the connection was lost")
@@ -127,8 +127,8 @@ def test_an_event_that_cannot_be_folded_is_set_aside(open_store, clock, monkeypa
                 assert "set aside" in " ".join(service.alerts.values())
             else:  # written by another server, say
                 event = Rewarded(clock(), ids[1], 13.0)
-                store.write(Change([row(loop.number, event)]))
-                store.write(Change([Row(loop.number, None, None, None, b"nonsense")]))
+                store.write(Transaction([row(loop.number, event)]))
+                store.write(Transaction([Row(loop.number, None, None, None, b"nonsense")]))
                 await service.reward(loop, ids[2], 1.0)
         monkeypatch.setattr(Loop, "fold", poisoned)
         store = open_store()

@@ -966,9 +966,9 @@ class Agent:
         """
         with self._guard.alone():
             self._ready()
-            self._draw_anew(seed, ids)
+            self._start_new_stream(seed, ids)
 
-    def _draw_anew(self, seed: int | None = None, ids: bool = True) -> None:
+    def _start_new_stream(self, seed: int | None = None, ids: bool = True) -> None:
         """Do what `reseed` does; the child of a fork calls it in the middle of anything."""
         self._learner.reseed(seed)
         if ids:
@@ -983,9 +983,9 @@ class Agent:
         return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        learner = self._learner
-        given = learner.model, learner.policy, learner.reader.transformer
-        return _remade, (type(self), *self._hold().parts(), given, self._clock)
+        held = self._hold()  # with the model of that moment: another thread may widen it just after
+        given = held.known.model, held.known.policy, self._learner.reader.transformer
+        return _remade, (type(self), *held.parts(), given, self._clock)
 
     def _now(self) -> float:
         return check_time(self._clock())

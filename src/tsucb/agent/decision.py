@@ -76,9 +76,7 @@ class Decision:
 
     def _chances(self) -> Floats:
         if not self._seen:
-            raise ValueError(
-                "of so many decisions at once, `DecisionBatch.probabilities` has them all"
-            )
+            raise ValueError("for a batch of this size, `DecisionBatch.probabilities` has them all")
         _, favourite, mean = np.frombuffer(self._seen, count=3)
         share = share_of_floor(self._offer.policy)
         if share == 0.0 and not math.isnan(mean):
@@ -104,7 +102,7 @@ class Decision:
         """
         if not self._seen:
             raise ValueError(
-                "of so many decisions at once, what was seen of every arm is not kept; decide for "
+                "for a batch of this size, what was seen of every arm is not kept; decide for "
                 "fewer contexts at a time"
             )
         names, _, policy, changes = self._offer

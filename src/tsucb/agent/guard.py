@@ -87,7 +87,7 @@ def _after_fork_in_child() -> None:
     _after_fork_in_parent()
     for agent in agents:
         agent._guard = Guard()
-        agent._draw_anew()
+        agent._start_new_stream()
 
 
 if hasattr(os, "register_at_fork"):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROWS = 50_000  # of a file that are read at a time
 
 
-class Observations(NamedTuple):
+class History(NamedTuple):
     """A history that has been checked: contexts and features as given and as read."""
 
     contexts: Any
@@ -33,7 +33,7 @@ class Observations(NamedTuple):
 
 def observations(
     learner: Learner, history: Any, arm: str, reward: str, features: Sequence[str]
-) -> Observations:
+) -> History:
     """Return a history, checked; see `Agent.fit`. Nothing has changed."""
     reader = learner.reader
     described = isinstance(reader, ArmFeatures)
@@ -60,7 +60,7 @@ def observations(
             f"{len(reading.x)} contexts, {len(names)} arms and {len(values)} rewards do not "
             "match; give one of each per observation"
         )
-    return Observations(contexts, given, list(map(plain_name, names)), values, reading)
+    return History(contexts, given, list(map(plain_name, names)), values, reading)
 
 
 def check_names(learner: Learner, names: list[Any]) -> None:
@@ -69,7 +69,7 @@ def check_names(learner: Learner, names: list[Any]) -> None:
         plain_name(name) if learner.coming else known_name(name, learner.arms_by_name)
 
 
-def fit(learner: Learner, history: Observations) -> None:
+def fit(learner: Learner, history: History) -> None:
     """Learn from observations in their order: aside, then in one assignment."""
     contexts, features, names, rewards, reading = history
     if not learner.reader.is_current(reading):

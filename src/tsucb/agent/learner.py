@@ -86,7 +86,7 @@ if TYPE_CHECKING:
 _TEXT = (str, bytes)
 
 
-class Question(NamedTuple):
+class ReadQuestion(NamedTuple):
     """A context with the arms that are offered, as given and as read."""
 
     context: Context
@@ -405,14 +405,16 @@ class Learner:
     def ask(
         self, context: Context, arms: Any, learn: bool = True, many: bool = False,
         uses: str = "decide",
-    ) -> Question:  # fmt: skip
+    ) -> ReadQuestion:  # fmt: skip
         """Read a context, or several, and the arms that are offered; nothing has changed.
 
         This takes long where code is to be compiled; nobody need be locked out meanwhile. `uses`
         is the function of the machine that is to decide.
         """
         offered = self.offered(arms)
-        question = Question(context, arms, offered, self._read(context, offered, learn, many), many)
+        question = ReadQuestion(
+            context, arms, offered, self._read(context, offered, learn, many), many
+        )
         self.compile_ahead(question.reading, uses, many=many)
         return question
 
@@ -421,7 +423,7 @@ class Learner:
             return self.reader.read_many(context, offered)
         return self.reader.read(context, offered, learn)
 
-    def placed(self, question: Question) -> tuple[Knowledge, Offer, Floats, Reading]:
+    def placed(self, question: ReadQuestion) -> tuple[Knowledge, Offer, Floats, Reading]:
         """Return what would be known once a question is accepted: for `adopt`; nothing has changed.
 
         The knowledge is as wide as the context and has columns for new arms. With it come the
@@ -460,7 +462,7 @@ class Learner:
         """Choose an arm; count and learn nothing. The decision has no id."""
         return self.answer(self.ask(context, arms, learn=False))
 
-    def answer(self, question: Question) -> Decision:
+    def answer(self, question: ReadQuestion) -> Decision:
         """Do what `decide` does for a context that was read without learning."""
         self.prepared()
         known, offer, values, _ = self.placed(question)

@@ -36,7 +36,7 @@ def merge(first: "Agent", second: "Agent", base: "Agent | None" = None) -> "Agen
         Copies of `base`, or agents made alike, which went on by themselves. They are not changed.
     base
         What both were: the agent as it was copied, or as the file that both loaded has it. By
-        default nothing, for two agents that began anew.
+        default nothing, for two agents that started apart.
 
     Returns
     -------

@@ -100,7 +100,7 @@ def _read(file: BinaryIO, size: int, path: str) -> tuple[dict[str, Any], list[ND
     if int(version) < VERSION:
         raise ValueError(
             f"{path} was written before the first release (format {int(version)}, this one "
-            f"reads {VERSION}); make the agent anew and `fit` it to its history"
+            f"reads {VERSION}); make the agent again and `fit` it to its history"
         )
     try:
         return _parse(file, size, first)

@@ -132,6 +132,7 @@ def evaluate(
         typer.Option(
             "--policy",
             "--policies",
+            metavar="NAME",
             help='TS, "TS-UCB(1)", "IDS(1000)", Greedy, UCB or Random; several with commas, or '
             "by repeating the option. Default: TS-UCB(1), as the agent's.",
             show_default=False,
@@ -140,7 +141,7 @@ def evaluate(
     seed: SeedOption = 0,
     out: Annotated[Path | None, typer.Option(help="Also write the table to this CSV file.")] = None,
 ) -> None:
-    """Estimate what agents and policies would have earned on logged data.
+    """Estimate from a log what agents would have earned.
 
     With --agent, or on a decision log, whole configurations are compared with what was logged and
     with each other: by replay where the log tried every arm often enough, else by doubly robust
@@ -157,7 +158,10 @@ def evaluate(
     names = [name for text in policy or [] for name in split_list(text) or ()]
     if is_decision_log(log):
         if columns.uniform or columns.propensity is not None or columns.available is not None:
-            raise ValueError("a decision log knows its own probabilities; leave the columns away")
+            raise ValueError(
+                "a decision log has its own probabilities; leave off --uniform, --propensity "
+                "and --available"
+            )
         table = compare_agents(log, agents, names, {}, seed)
     elif agents.agent:
         table = compare_agents(log, agents, names, columns.arguments(), seed)

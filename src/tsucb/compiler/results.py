@@ -14,15 +14,15 @@ from numba.core import cgutils
 from numba.extending import box, intrinsic, models, register_model
 
 
-class Result(types.Type):  # type: ignore[misc]
+class ResultType(types.Type):  # type: ignore[misc]
     """Numba's type of a value on its way to Python."""
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
-        super().__init__(name=f"Result({kind})")
+        super().__init__(name=f"ResultType({kind})")
 
 
-@register_model(Result)
+@register_model(ResultType)
 class ResultModel(models.StructModel):  # type: ignore[misc]
     """The value is the only member."""
 
@@ -40,10 +40,10 @@ def to_python(_, value):  # type: ignore[no-untyped-def]
         context.nrt.incref(builder, value, arguments[0])
         return result._getvalue()
 
-    return Result(value)(value), code
+    return ResultType(value)(value), code
 
 
-@box(Result)
+@box(ResultType)
 def box_result(kind, value, c):  # type: ignore[no-untyped-def]
     result = cgutils.create_struct_proxy(kind)(c.context, c.builder, value=value)
     return python_object(c, kind.kind, result.value)

@@ -144,7 +144,7 @@ class AdaptiveState(LinearLearned):
 
 
 @dataclass(frozen=True)
-class Posteriors:
+class AdaptivePosteriors:
     """The posteriors (1), whitened by E^½: of n arms with rewards, and one without at the end."""
 
     tried: Integers  # (n,) the arms with rewards
@@ -316,7 +316,7 @@ class AdaptiveLinear(ArmRegressions):
         state.slopes[0] = state.common[0] = SLOPES / max(state.active[1:].sum(), 1)
         state.arm_noise[:] = state.relevance[:] = 1.0
 
-    def solve(self, state: AdaptiveState, scales: Scales) -> Posteriors:
+    def solve(self, state: AdaptiveState, scales: Scales) -> AdaptivePosteriors:
         """Return the posteriors (1) that follow from sums and variances."""
         p, tried = self.features + 1, np.flatnonzero(state.weights)
         slopes, common = state.slopes[0], state.common[0]
@@ -335,7 +335,7 @@ class AdaptiveLinear(ArmRegressions):
         # From the end, so that the root V̂^½, its transpose, is lower triangular.
         mean, root = shared_posterior(information[::-1, ::-1], right[::-1])
         mean, root = ratio * mean[::-1], root[::-1, ::-1] * ratio
-        return Posteriors(
+        return AdaptivePosteriors(
             tried=tried,
             scale=scale,
             variance=variance,
@@ -348,7 +348,7 @@ class AdaptiveLinear(ArmRegressions):
             mean=np.einsum("kij,kj->ki", own, moment + mean),
         )
 
-    def improve(self, state: AdaptiveState, scales: Scales, found: Posteriors) -> None:
+    def improve(self, state: AdaptiveState, scales: Scales, found: AdaptivePosteriors) -> None:
         """Let noise, variances and relevance take a step, in place."""
         tried, mean, level = found.tried, found.mean[:-1], scales.level
         both = np.einsum("kij,kij->ki", found.root[:-1], found.root[:-1])  # diagonals of W + W V̂ W
@@ -364,7 +364,7 @@ class AdaptiveLinear(ArmRegressions):
         worth = worth_of(scales.weight, squared.size)
         step_prior(state, found, squared, determined, worth)
 
-    def install(self, state: AdaptiveState, scales: Scales, found: Posteriors) -> None:
+    def install(self, state: AdaptiveState, scales: Scales, found: AdaptivePosteriors) -> None:
         """Put posteriors in place, in coordinates relative to the anchor."""
         scale = found.scale[:, None]
         mean = returned(found.mean[:, :, None] * scale, scales, self.features)[:, :, 0]
@@ -417,7 +417,11 @@ def step_noise(state: AdaptiveState, tried: Integers, residual: Floats, left: Fl
 
 
 def step_prior(
-    state: AdaptiveState, found: Posteriors, squared: Floats, determined: Floats, worth: float
+    state: AdaptiveState,
+    found: AdaptivePosteriors,
+    squared: Floats,
+    determined: Floats,
+    worth: float,
 ) -> None:
     """Move τ₀², τ², ω² and the relevance of the features to their fixed point.
 

@@ -122,7 +122,7 @@ class HybridState(LinearLearned):
             raise ValueError("moments have more weight than there were rewards")
 
 
-class Posteriors(NamedTuple):
+class HybridPosteriors(NamedTuple):
     """The posteriors, whitened, of θ and of n arms with rewards."""
 
     noise: float  # σ², in units of the rewards
@@ -231,9 +231,9 @@ class HybridLinear(LearnedPrior):
         state.square[arms], state.pulls[arms] = 0.0, 0
 
     def widened(self, features: tuple[int, int]) -> "HybridLinear":
-        """The model for contexts and arms with more features: so many of the context and of arms.
+        """Return the model for more features: those of the context, and those of an arm.
 
-        With too many for all products it has none from then on.
+        With too many for all products, the wider model has no products.
         """
         c, a = features
         crossed = self.crossed or not (self.context and self.features)
@@ -345,7 +345,7 @@ class HybridLinear(LearnedPrior):
         state.noise[0], state.levels[0] = NOISE, LEVEL
         state.shared[:], state.slopes[0] = self.guesses(scales)
 
-    def solve(self, state: HybridState, scales: Scales) -> Posteriors:
+    def solve(self, state: HybridState, scales: Scales) -> HybridPosteriors:
         """Return the posteriors that follow from sums and variances."""
         block, q, spread = self.blocks(scales), self.own_count, scales.spread
         noise = state.noise[0] * spread
@@ -361,9 +361,11 @@ class HybridLinear(LearnedPrior):
         right = scale * reduced[:-1, -1]
         mean, root = shared_posterior(scale[:, None] * reduced[:-1, :-1] * scale, right)
         residual = max(reduced[-1, -1] - (right * mean).sum(), 0.0)
-        return Posteriors(noise, scale, own_scale, block, mean, root, inverse, whole, residual)
+        return HybridPosteriors(
+            noise, scale, own_scale, block, mean, root, inverse, whole, residual
+        )
 
-    def improve(self, state: HybridState, scales: Scales, found: Posteriors) -> None:
+    def improve(self, state: HybridState, scales: Scales, found: HybridPosteriors) -> None:
         """Let noise and variances take a step, in place."""
         shared, slopes = self.guesses(scales)
         # What the rewards are worth in their own covariance is their number, at the right scale.
@@ -383,7 +385,7 @@ class HybridLinear(LearnedPrior):
             state.shared[block] = stepped(state.shared[block], *both, guess, worth)
         state.noise[0] = max(near(noise, state.noise[0]), LEAST_NOISE)
 
-    def install(self, state: HybridState, scales: Scales, found: Posteriors) -> None:
+    def install(self, state: HybridState, scales: Scales, found: HybridPosteriors) -> None:
         """Put posteriors in place, in coordinates relative to the anchor."""
         both = found.scale[:, None] * np.column_stack((found.mean, found.root.T))
         both = returned(both, scales, self.context)
@@ -398,7 +400,7 @@ class HybridLinear(LearnedPrior):
         state.active[0] = True
 
 
-def own_effects(found: Posteriors) -> tuple[Floats, Floats]:
+def own_effects(found: HybridPosteriors) -> tuple[Floats, Floats]:
     """Return squared means and determined directions of the uₖ, by coefficient, over all arms."""
     size, turned = found.mean.size, transposed(found.inverse)
     shared = found.sums[:, :, :size] * found.scale

@@ -96,7 +96,7 @@ class LogisticState(Learned):
             raise ValueError("totals must be of no more contexts than there were rewards")
 
 
-class Posteriors(NamedTuple):
+class LogisticPosteriors(NamedTuple):
     """The posteriors of the log-odds' coefficients, whitened by the prior's standard deviations."""
 
     scale: Floats  # (p,) E^½
@@ -182,7 +182,7 @@ class LogisticArms(ArmRegressions):
         state.level[0], state.levels[0] = pooled(state), LEVELS
         state.slopes[0] = SLOPES / max(self.features, 1)
 
-    def solve(self, state: LogisticState, scales: Scales) -> Posteriors:
+    def solve(self, state: LogisticState, scales: Scales) -> LogisticPosteriors:
         """Return the posteriors that follow from sums and prior."""
         p = self.features + 1
         # What is not known of b adds to what arms differ by.
@@ -199,9 +199,9 @@ class LogisticArms(ArmRegressions):
         moment = whole[:, :, p]
         moment[:, 0] += state.level / scale[0]
         mean = np.einsum("kji,kj->ki", inverse, np.einsum("kij,kj->ki", inverse, moment))
-        return Posteriors(scale, mean, inverse)
+        return LogisticPosteriors(scale, mean, inverse)
 
-    def improve(self, state: LogisticState, scales: Scales, found: Posteriors) -> None:
+    def improve(self, state: LogisticState, scales: Scales, found: LogisticPosteriors) -> None:
         """Take a step of the EM algorithm for b, τ₀² and τ², from the arms that were tried."""
         tried, d = state.pulls > 0, self.features
         count = int(tried.sum())
@@ -215,7 +215,7 @@ class LogisticArms(ArmRegressions):
             slopes = (mean[:, 1:] ** 2 + variance[:, 1:]).sum() / d
             state.slopes[0] = min((slopes + WORTH * SLOPES / d) / (count + WORTH), MOST_VARIANCE)
 
-    def install(self, state: LogisticState, scales: Scales, found: Posteriors) -> None:
+    def install(self, state: LogisticState, scales: Scales, found: LogisticPosteriors) -> None:
         """Put posteriors in place, in coordinates relative to the anchor."""
         both = np.concatenate((found.mean[:, :, None], found.inverse.swapaxes(1, 2)), axis=2)
         both = returned(both * found.scale[:, None], scales, self.features)
@@ -230,7 +230,7 @@ class LogisticArms(ArmRegressions):
         return rewards
 
 
-def solve_without_features(state: LogisticState, levels: float) -> Posteriors:
+def solve_without_features(state: LogisticState, levels: float) -> LogisticPosteriors:
     """Return the posteriors of the log-odds, which need clicks and pulls alone, by quadrature."""
     from scipy.special import digamma, polygamma
 
@@ -247,7 +247,7 @@ def solve_without_features(state: LogisticState, levels: float) -> Posteriors:
     mean = (chance * nodes).sum(axis=1, keepdims=True)
     std = np.sqrt((chance * (nodes - mean) ** 2).sum(axis=1))
     scale = math.sqrt(levels)
-    return Posteriors(np.array([scale]), mean / scale, std[:, None, None] / scale)
+    return LogisticPosteriors(np.array([scale]), mean / scale, std[:, None, None] / scale)
 
 
 def pooled(state: LogisticState) -> float:

@@ -37,7 +37,7 @@ RARE = 0.5  # with no more than this share above the lowest reward, rewards are 
 NORMAL, TAIL, CLICKS = 0.0, 1.0, 2.0
 
 
-class Shape(NamedTuple):
+class RewardShape(NamedTuple):
     """The kind of rewards: v(mean) is 1, mean − low, or (mean − low)(high − mean).
 
     The last is that of rewards with two values, as clicks have, and the second that of rewards that
@@ -59,11 +59,11 @@ class Effects(NamedTuple):
     worth: float  # n₀
 
 
-def shape_of(low: float, high: float, mixed: bool, share: float) -> Shape:
+def shape_of(low: float, high: float, mixed: bool, share: float) -> RewardShape:
     """Return the kind of rewards in a range, `mixed` with a third value, by the share above low."""
     if not mixed:
-        return Shape(CLICKS, low, high)
-    return Shape(TAIL if share <= RARE else NORMAL, low, high)
+        return RewardShape(CLICKS, low, high)
+    return RewardShape(TAIL if share <= RARE else NORMAL, low, high)
 
 
 @shared
@@ -77,7 +77,9 @@ def relative_variance(kind, low, high, mean, level):  # type: ignore[no-untyped-
     return max(ratio, 1.0)
 
 
-def effects(count: Floats, total: Floats, square: Floats, shape: Shape, above: float) -> Effects:
+def effects(
+    count: Floats, total: Floats, square: Floats, shape: RewardShape, above: float
+) -> Effects:
     """Return what rewards tell of their arms, given the number of each arm's, Σ y and Σ y².
 
     `above` is the number of all rewards above the lowest.

@@ -183,7 +183,7 @@ def new_figure(width: float, height: float) -> matplotlib.figure.Figure:
 def panel_for_each(
     names: Sequence[object], columns: int, narrow: bool, height: float
 ) -> tuple[matplotlib.figure.Figure, list[Axes]]:
-    """A figure with so many panels side by side, one for each name; what is left over is hidden."""
+    """Return a figure with one panel per name, side by side; hide the panels left over."""
     columns = min(len(names), columns)
     lines = -(-len(names) // columns)
     figure = new_figure(4.2 if narrow else 10.5, height * lines + 0.6)

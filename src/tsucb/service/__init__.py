@@ -32,7 +32,7 @@ Deciding is looking: `Loop.propose` asks the learner and changes nothing.
 | `client` | the Python client of the native protocol |
 | `demo` | simulated visitors |
 
-Whatever changes is one `Change`, written in one transaction: events, erasures, keys, documents and
+Every change of state is one `Transaction` of the store: events, erasures, keys, documents and
 the audit trail. Events that erase, and changes of the model, make every server build the loop from
 the log again while the old one decides.
 

@@ -16,7 +16,7 @@ from tsucb.service import events
 from tsucb.service.errors import Overloaded, StoreError
 from tsucb.service.events import AnyEvent, Decided
 from tsucb.service.state import LoopHeld
-from tsucb.service.store import Change, Place, Store, Written
+from tsucb.service.store import Place, Store, Transaction, Written
 
 MOST_ROWS = 2_000  # events of several requests that are written together
 SPOOL = "unwritten.sqlite"
@@ -49,7 +49,7 @@ class Submission(NamedTuple):
     `spooled`: whether it is one decision that may be kept on this disk while the store is away.
     """
 
-    change: Change | None
+    change: Transaction | None
     events: Sequence[AnyEvent]
     spooled: bool
     future: "asyncio.Future[tuple[list[Outcome], int]]"
@@ -106,7 +106,7 @@ class Journal:
         self._running = asyncio.create_task(self._run())
 
     async def write(
-        self, change: Change | None, events: Sequence[AnyEvent] = (), spooled: bool = False
+        self, change: Transaction | None, events: Sequence[AnyEvent] = (), spooled: bool = False
     ) -> tuple[list[Outcome], int]:
         """Write a change; return what became of its events, and how many it erased."""
         # One that is larger by itself, as an import of many rewards, does not wait for others.
@@ -165,11 +165,11 @@ class Journal:
         changes = [each.change for each in batch if each.change is not None]
         change = changes[0] if changes else None
         if len(changes) > 1:
-            change = Change([row for each in changes for row in each.rows])
+            change = Transaction([row for each in changes for row in each.rows])
         running = asyncio.get_running_loop()
         return batch, running.run_in_executor(self._thread, self._flush, change)
 
-    def _flush(self, change: Change | None) -> Flushed:
+    def _flush(self, change: Transaction | None) -> Flushed:
         if self._store.shared and self.failed and change is not None and change.plain:
             raise StoreError(AWAY)
         written: Written = ([], 0) if change is None else self._store.write(change)

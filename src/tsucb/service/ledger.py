@@ -26,7 +26,16 @@ from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop
 from tsucb.service.relearning import Relearning
 from tsucb.service.scheduling import SteadyClock, Turns
 from tsucb.service.state import LoopHeld
-from tsucb.service.store import MODEL, AuditRecord, Change, Logged, Place, Row, Store, set_aside
+from tsucb.service.store import (
+    MODEL,
+    AuditRecord,
+    Logged,
+    Place,
+    Row,
+    Store,
+    Transaction,
+    set_aside,
+)
 
 log = logging.getLogger("tsucb.service")
 
@@ -34,7 +43,7 @@ FAR = 20_000  # events behind the log, from which on a newer snapshot is looked 
 NEAR = 1_000  # events that are folded while a loop waits
 RETRY = 0.25  # seconds, before the store is asked again
 GONE = Outcome("gone")  # an event of a loop that was deleted
-NOTHING = Change()
+NOTHING = Transaction()
 
 Found = TypeVar("Found")
 
@@ -172,12 +181,12 @@ class Ledger:
         self.alerts[f"event {position}"] = f"event {position} of {loop.name!r} is set aside"
         audit = AuditRecord(now, "server", "set aside", loop.name, f"{position}: {reason}")
         erasure = set_aside(loop.number, position, reason)
-        self.store.write(Change([row(loop.number, Forgot(now))], [audit], erasure))
+        self.store.write(Transaction([row(loop.number, Forgot(now))], [audit], erasure))
 
     # Writing
 
     async def write(
-        self, pairs: Sequence[tuple[int, AnyEvent]], change: Change = NOTHING,
+        self, pairs: Sequence[tuple[int, AnyEvent]], change: Transaction = NOTHING,
         spooled: bool = False,
     ) -> tuple[list[Outcome], int]:  # fmt: skip
         """Write events of loops with a change; return what became of each, and how many it erased.

@@ -23,9 +23,9 @@ from tsucb.service.state import (
     SNAPSHOT_VERSION,
     LoopCounts,
     LoopHeld,
+    LoopState,
     OpenDecision,
     Slot,
-    State,
     Tally,
     decoded,
 )
@@ -504,7 +504,7 @@ class Loop:
     def hold(self) -> LoopHeld:
         """Return everything that the fold has led to; quick, however many decisions wait."""
         # Those are shared: `_changed` never changes one that may be held.
-        state = State(
+        state = LoopState(
             SNAPSHOT_VERSION, self.settings, list(self.arms), self.now, self.created,
             copy(self.counts), self.tally.copied(), dict(self.waiting), None, list(self.relearned),
         )  # fmt: skip
@@ -519,7 +519,7 @@ class Loop:
         self._become(decoded(snapshot))
         self.position = position
 
-    def _become(self, state: State) -> None:
+    def _become(self, state: LoopState) -> None:
         """Know what a snapshot holds, and nothing else."""
         self.settings, self.arms = state.settings, {arm: arm for arm in state.arms}
         self.now, self.created, self.relearned = state.now, state.created, state.relearned

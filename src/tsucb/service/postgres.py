@@ -20,7 +20,7 @@ from typing import Any
 import psycopg
 
 from tsucb.service.errors import Conflict, StoreError
-from tsucb.service.store import Change, Execute, Place, Row, Store, Written, checksum
+from tsucb.service.store import Execute, Place, Row, Store, Transaction, Written, checksum
 
 SETUP = 721_809_453  # the number of an advisory lock; any will do that nobody else uses
 LEASE = 3.0  # seconds for which a server leads after it was last heard of
@@ -154,7 +154,7 @@ class PostgresStore(Store):
 
     # Writing
 
-    def write(self, change: Change) -> Written:
+    def write(self, change: Transaction) -> Written:
         """See `Store`; events alone are appended by one statement."""
         if not change.plain:
             return super().write(change)

@@ -25,12 +25,12 @@ from tsucb.service.settings import LoopSettings, changed, loop_settings
 from tsucb.service.state import LoopCounts, Tally
 from tsucb.service.store import (
     AuditRecord,
-    Change,
     Document,
     Erasure,
     LoopRecord,
     Record,
     Store,
+    Transaction,
     condense,
     forget,
     remove,
@@ -112,7 +112,7 @@ class Service:
             if name in self.loops:
                 raise Conflict(f"there is a loop {name!r} already")
             keys, records, pairs = self._creation(name, settings, arms, who, key)
-            await self.ledger.write(pairs, Change(records=records))
+            await self.ledger.write(pairs, Transaction(records=records))
             self.keys.take(records)
         return keys
 
@@ -164,7 +164,7 @@ class Service:
                 records += made
         if new:
             await asyncio.to_thread(keep, new)
-            await self.ledger.write(pairs, Change(records=records))
+            await self.ledger.write(pairs, Transaction(records=records))
             self.keys.take(records)
         for name, given in wanted.items():
             await self._bring(self.loop(name), given)
@@ -199,7 +199,7 @@ class Service:
         record = SERVER if loop is None else record_of(loop)
         keys, records = self._new_keys(record, [role], grace)
         audit = AuditRecord(self.clock(), who, "keys", record.name or None, role)
-        await self.ledger.write([], Change(records=[*records, audit]))
+        await self.ledger.write([], Transaction(records=[*records, audit]))
         self.keys.take(records)
         return keys[role]
 
@@ -218,7 +218,7 @@ class Service:
             return 0
         once, short = scoped(action, loop.name, key), detail and detail[:2_000]
         audit = AuditRecord(self.clock(), who, action, loop.name, short, once)
-        change = Change(records=[audit, *documents], erasure=erasure)
+        change = Transaction(records=[audit, *documents], erasure=erasure)
         _, erased = await self.ledger.write([(loop.number, event) for event in happened], change)
         return erased
 
@@ -481,7 +481,7 @@ class Service:
 
     async def put_document(self, loop: Loop, kind: str, id: str, body: bytes) -> None:
         """Keep something about a loop, such as an evaluation."""
-        change = Change(records=[Document(loop.number, kind, id, body)])
+        change = Transaction(records=[Document(loop.number, kind, id, body)])
         await self.ledger.write([], change)
 
     async def delete_document(self, loop: Loop, kind: str, id: str) -> bool:

@@ -210,7 +210,7 @@ class Tally(msgspec.Struct, array_like=True):
         return Span.together(self.until(until))
 
 
-class State(msgspec.Struct, array_like=True):
+class LoopState(msgspec.Struct, array_like=True):
     """Everything a loop knows, as a snapshot has it."""
 
     version: int
@@ -228,7 +228,7 @@ class State(msgspec.Struct, array_like=True):
 class LoopHeld(NamedTuple):
     """What a loop knew at a moment; to write it down may take its time, in another thread."""
 
-    state: State
+    state: LoopState
     learner: Any  # what `Learner.hold` returned
 
     def to_bytes(self) -> bytes:
@@ -245,10 +245,10 @@ class LoopHeld(NamedTuple):
 
 
 encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(State).decode
+_decode = msgspec.msgpack.Decoder(LoopState).decode
 
 
-def decoded(data: bytes) -> State:
+def decoded(data: bytes) -> LoopState:
     """Return what a snapshot holds; raise ValueError if it is damaged or of another version."""
     try:
         state = _decode(data)

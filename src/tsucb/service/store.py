@@ -123,7 +123,7 @@ class Erasure(NamedTuple):
     apply: Callable[[Execute], int]
 
 
-class Change(NamedTuple):
+class Transaction(NamedTuple):
     """One change of state: all of it is written in one transaction, or nothing.
 
     Parameters
@@ -339,7 +339,7 @@ class Store:
         if found != [(FORMAT,)]:
             raise StoreError(f"{where} has another format than {FORMAT}, which this version reads")
 
-    def write(self, change: Change) -> Written:
+    def write(self, change: Transaction) -> Written:
         """Write one change of state, all or nothing."""
         erasure, erased, places = change.erasure, 0, list[Place]()
         with self._transaction() as execute:
@@ -574,7 +574,7 @@ class Store:
         for name, number in self.loops().items():
             damaged = [position for position, _, damaged in self._scan(0, number) if damaged]
             for position in damaged:
-                self.write(Change(erasure=set_aside(number, position, "damaged")))
+                self.write(Transaction(erasure=set_aside(number, position, "damaged")))
                 done.append(f"event {position} of loop {name!r} was set aside")
             if damaged or any(body is None for _, body in self.snapshots(number)):
                 self.drop_snapshots(number)

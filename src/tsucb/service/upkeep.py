@@ -16,11 +16,11 @@ from tsucb.service.keys import Keys
 from tsucb.service.ledger import Ledger
 from tsucb.service.loop import Loop
 from tsucb.service.relearning import Relearning
-from tsucb.service.store import AuditRecord, Change, condense
+from tsucb.service.store import AuditRecord, Transaction, condense
 
 log = logging.getLogger("tsucb.service")
 
-# A snapshot is due after this many events of a loop; after so many seconds, if there were some.
+# A snapshot is due after this many events of a loop; or after this many seconds, if there were any.
 SNAPSHOT_EVENTS, SNAPSHOT_SECONDS = 50_000, 60.0
 SOME_EVENTS, SNAPSHOT_HOURS = 500, 3_600.0  # where there were fewer, after this many seconds
 AT_LEAST, PARTS = 200, 20  # loops that a look goes through; of more, this part
@@ -253,7 +253,7 @@ class Upkeep:
             detail = f"older than {days} days"
             audit = AuditRecord(self.clock(), "server", "retention", loop.name, detail)
             erasure = condense(loop.number, *found, known)
-            await self.ledger.write([], Change(records=[audit], erasure=erasure))
+            await self.ledger.write([], Transaction(records=[audit], erasure=erasure))
         return True
 
     async def _is_up_to_date(self, name: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tsucb.files import cache_folder, written_whole
-from tsucb.paper.news.day import Day, Problem, day_name, is_generated
+from tsucb.paper.news.day import Day, SkippedLines, day_name, is_generated
 from tsucb.paper.news.parser import FINE, GZIP, KINDS, TRUNCATED, Block, Lines, Parser
 
 VERSION = 3  # of the copies; raise it when their meaning changes
@@ -39,7 +39,7 @@ def read_day(path: str | os.PathLike[str], *, strict: bool = False) -> Day:
         return read_copy(copy, day_name(path))
 
 
-def check_day(path: Path, *, strict: bool = False) -> tuple[Problem, ...]:
+def check_day(path: Path, *, strict: bool = False) -> tuple[SkippedLines, ...]:
     """Prepare the copy of a day if there is none; return its problems, or raise as `read_day`."""
     copy = cache_file(path, "-day.npz")
     source = fingerprint(path)
@@ -47,7 +47,7 @@ def check_day(path: Path, *, strict: bool = False) -> tuple[Problem, ...]:
     if about.get("source") != source:
         prepare(path, copy, source)
         about = description(copy)
-    problems = tuple(Problem(*problem) for problem in about["problems"])
+    problems = tuple(SkippedLines(*problem) for problem in about["problems"])
     found = "; ".join(map(str, problems))
     if not about["visits"]:
         copy.unlink()
@@ -92,7 +92,7 @@ def description(copy: Path) -> dict[str, Any]:
 def read_copy(copy: Path, name: str) -> Day:
     """Return the day in a copy; raise an error if the copy is damaged."""
     about = description(copy)
-    problems = tuple(Problem(*problem) for problem in about["problems"])
+    problems = tuple(SkippedLines(*problem) for problem in about["problems"])
     with np.load(copy) as file:
         pools = np.split(file["pool_articles"], file["pool_ends"][1:-1])
         fields = ("time", "article", "click", "features", "ends", "pool")
@@ -117,7 +117,8 @@ def prepare(path: Path, copy: Path, source: list[Any]) -> None:
     for kind, found in ((TRUNCATED, text.truncated), (GZIP, text.broken)):
         counts[kind], first[kind] = found, lines + 1
     problems = [
-        Problem(KINDS[kind], int(counts[kind]), int(first[kind])) for kind in np.flatnonzero(counts)
+        SkippedLines(KINDS[kind], int(counts[kind]), int(first[kind]))
+        for kind in np.flatnonzero(counts)
     ]
     arrays = join(blocks, list(parser.numbers))
     about = {"source": source, "visits": len(arrays["time"]), "generated": is_generated(path)}
