@@ -169,7 +169,7 @@ class AdaptivePosteriors:
         square = 2.0 * free - self.scale.size + np.einsum("kij,kij->k", self.own, self.own)
         prior = square.sum() + WORTH
         both = (free - square).sum()
-        # Faded sums may have learned more directions than their weight says that there were rewards.
+        # Faded sums may have learned more directions than their weight in rewards.
         noise = weights.sum() + (square - 2.0 * free).sum()
         noise = max(noise, both * both / prior) + NOISE_WORTH
         covariance = (
