@@ -1,5 +1,6 @@
 """The agent, driven as an application would drive it."""
 
+import copy
 import enum
 import math
 import signal
@@ -767,3 +768,16 @@ def test_an_interrupt_finds_every_call_done_or_not_done():
     done = subprocess.run([sys.executable, script, "300"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "all held" in done.stdout
+
+
+def test_a_copy_has_the_model_of_the_moment_it_was_taken() -> None:
+    """Another thread that widens the model just before the copy's lock does not make it fail."""
+
+    class Widening(tsucb.Agent):
+        def _hold(self):  # type: ignore[no-untyped-def]
+            self.choose({"u": 1.0, "new": 2.0}, {"x": {"p": 1.0}})
+            return super()._hold()
+
+    agent = Widening(seed=0)
+    agent.choose({"u": 1.0}, {"x": {"p": 1.0}})
+    assert tsucb.Agent.digest(copy.deepcopy(agent)) != ""

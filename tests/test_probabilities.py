@@ -7,9 +7,10 @@ import pytest
 from everything import POLICIES, label
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import special
+from scipy import special, stats
 
 import tsucb
+from tsucb.beliefs.law import draw
 from tsucb.compiler import held
 from tsucb.policies.policy import count_choices
 
@@ -233,3 +234,25 @@ class LastArm(tsucb.Policy):
 def test_a_policy_of_ones_own_is_repeated() -> None:
     found = LastArm().probabilities(tsucb.GaussianBelief([0, 1], [1, 1]), repetitions=99)
     np.testing.assert_allclose(found, [0.005, 0.995])
+
+
+def test_draws_of_tiny_betas_are_zeros_and_ones_at_once() -> None:
+    """Both parameters of 1e-9: nearly a coin. The ties are broken evenly, and it does not hang."""
+    chances = tsucb.Thompson().probabilities(tsucb.BetaBelief([1e-9] * 3, [1e-9] * 3))
+    assert chances == pytest.approx([1 / 3] * 3, abs=0.03)
+    chances = tsucb.Thompson().probabilities(tsucb.BetaBelief([3e-9, 1e-9], [1e-9, 3e-9]))
+    assert chances == pytest.approx([0.75, 0.25], abs=0.03)  # 9/16 + half of the ties, 6/16
+
+
+def test_draws_of_small_betas_have_their_mean_and_spread() -> None:
+    """On both sides of the bound below which logarithms are taken."""
+    for alpha, beta in ((0.009, 0.003), (0.011, 0.003)):
+        belief = tsucb.BetaBelief([alpha], [beta])
+        rng, draws = np.random.default_rng(0), np.empty((20_000, 1))
+        for row in draws:
+            draw(belief, rng, row)
+        assert draws.mean() == pytest.approx(belief.mean[0], abs=0.015)
+        assert draws.std() == pytest.approx(belief.std[0], abs=0.015)
+        middle = (draws > 1e-3) & (draws < 1 - 1e-3)
+        within = stats.beta(alpha, beta)
+        assert middle.mean() == pytest.approx(within.cdf(1 - 1e-3) - within.cdf(1e-3), abs=0.008)

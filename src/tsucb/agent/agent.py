@@ -983,9 +983,9 @@ class Agent:
         return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        learner = self._learner
-        given = learner.model, learner.policy, learner.reader.transformer
-        return _remade, (type(self), *self._hold().parts(), given, self._clock)
+        held = self._hold()  # with the model of that moment: another thread may widen it just after
+        given = held.known.model, held.known.policy, self._learner.reader.transformer
+        return _remade, (type(self), *held.parts(), given, self._clock)
 
     def _now(self) -> float:
         return check_time(self._clock())

@@ -23,6 +23,7 @@ from tsucb.numeric.special import beta_front, beta_quantile_upper, beta_tails
 
 LAST = 2.0**-53  # the distance of the last float before 1
 SMALLEST = 1e-300  # stands for the smallest positive float
+TINY = 0.01  # below it, powers of a uniform number underflow
 CHANCE = 1e-7  # of equal draws that may be neglected
 
 
@@ -65,11 +66,26 @@ def BetaBelief(alpha: ArrayLike, beta: ArrayLike, **evidence: Any) -> Belief:
     return Belief(Beta(a, b), **{"mean": a / (a + b), "std": std} | evidence)
 
 
+@compiled
+def draw_one(alpha: float, beta: float, rng: Any) -> float:
+    """Return a draw of a Beta, also where both of its parameters are tiny.
+
+    Jöhnk's method takes powers of two uniform numbers, and Numba's `rng.beta` repeats it while both
+    powers underflow: a million times at 1e-9. Their logarithms do not underflow.
+    """
+    if max(alpha, beta) > TINY:
+        return float(rng.beta(alpha, beta))
+    while True:
+        x, y = math.log(1.0 - rng.random()) / alpha, math.log(1.0 - rng.random()) / beta
+        if math.exp(x) + math.exp(y) <= 1.0:
+            return 1.0 / (1.0 + math.exp(min(y - x, 700.0)))
+
+
 @implements(draw, Beta)
 def draw_beta(belief, rng, out):  # type: ignore[no-untyped-def]
     law = belief.law
     for a in range(law.alpha.size):
-        out[a] = rng.beta(law.alpha[a], law.beta[a])
+        out[a] = draw_one(law.alpha[a], law.beta[a], rng)
 
 
 @implements(law_of, Beta)

@@ -14,9 +14,9 @@ from tsucb.extras import MissingExtra
 
 # The line of each command in the help. Only the command that is called is loaded.
 COMMANDS = {
-    "reproduce": "Reproduce an experiment of the paper and compare with its figures.",
-    "simulate": "Play policies against an environment: print a summary, save a figure.",
-    "evaluate": "Estimate what agents and policies would have earned on logged data.",
+    "reproduce": "Reproduce an experiment of the paper.",
+    "simulate": "Play policies against a simulated environment.",
+    "evaluate": "Estimate from a log what agents would have earned.",
     "data": "The datasets of the deep bandit benchmark: list, get, check.",
     "serve": "Serve decisions over HTTP; nothing acknowledged is lost.",
     "warm": "Compile agents ahead, so that no first decision has to wait.",
@@ -83,7 +83,11 @@ def answer(arguments: list[str]) -> int:
         # Errors of the parser have this method; their class differs between releases.
         if not hasattr(error, "format_message"):
             raise
-        return refuse(error.format_message())
+        message = error.format_message()
+        if message.startswith("Usage: "):  # a command without arguments: the message is its help
+            print(message, file=sys.stderr)
+            return 2
+        return refuse(message)
 
 
 def sentence(error: Exception) -> str:

@@ -132,6 +132,7 @@ def evaluate(
         typer.Option(
             "--policy",
             "--policies",
+            metavar="NAME",
             help='TS, "TS-UCB(1)", "IDS(1000)", Greedy, UCB or Random; several with commas, or '
             "by repeating the option. Default: TS-UCB(1), as the agent's.",
             show_default=False,
@@ -140,7 +141,7 @@ def evaluate(
     seed: SeedOption = 0,
     out: Annotated[Path | None, typer.Option(help="Also write the table to this CSV file.")] = None,
 ) -> None:
-    """Estimate what agents and policies would have earned on logged data.
+    """Estimate from a log what agents would have earned.
 
     With --agent, or on a decision log, whole configurations are compared with what was logged and
     with each other: by replay where the log tried every arm often enough, else by doubly robust

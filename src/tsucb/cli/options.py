@@ -15,8 +15,9 @@ SeedOption = Annotated[int, typer.Option(help="Seed of all randomness.")]
 AgentsOption = Annotated[
     list[Path] | None,
     typer.Option(
+        metavar="FILE",
         help="A TOML file with the settings of an agent; may repeat. An empty file is the agent's "
-        "defaults."
+        "defaults.",
     ),
 ]
 MissingOption = Annotated[

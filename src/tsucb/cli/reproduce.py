@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 app = typer.Typer(
-    help="Reproduce an experiment of the paper and compare with its figures.",
+    help="Reproduce an experiment of the paper.",
     no_args_is_help=True,
 )
 
@@ -119,6 +119,14 @@ def print_claims(console: Console, claims: list[Claim]) -> None:
         word = f"[{colour}]{verdict(claim)}[/{colour}]"
         table.add_row(*map(escape, claim[:3]), word, escape(claim.rule))
     console.print(table)
+    verdicts = [claim.agrees for claim in claims]
+    agree, differ = verdicts.count(True), verdicts.count(False)
+    console.print(f"Of {len(claims)} claims, {agree} agree with the paper and {differ} do not.")
+    if None in verdicts:
+        console.print(
+            "The others cannot be told: their 95 % intervals allow both answers, and shrink with "
+            "more --runs."
+        )
 
 
 @app.command()
@@ -133,7 +141,7 @@ def figure1(
         Prior, typer.Option(help="code: β ~ N(0, I/d), as the authors ran; text: N(0, I).")
     ] = Prior.code,
 ) -> None:
-    """Figure 1: 25 synthetic linear contextual bandits, six policies."""
+    """Figure 1: synthetic linear bandits, 25 cells, six policies."""
     instances = None if cells is None else tuple(map(parse_cell, split_list(cells) or ()))
     work.carry_out(settings.make(Figure1, instances=instances, prior=prior.value))
 
@@ -188,7 +196,7 @@ def posteriors(
     data: Data,
     posteriors: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
 ) -> None:
-    """Beyond the paper: Table 2's datasets with other posteriors of networks."""
+    """Beyond the paper: Table 2 with other posteriors of networks."""
     names = split_list(posteriors)
     work.carry_out(settings.make(Posteriors, posteriors=names, **data.chosen()))
 
@@ -196,5 +204,8 @@ def posteriors(
 @app.command()
 @grouped
 def theorems(settings: Settings, work: Work) -> None:
-    """Theorems 1 and 2: Bayes regret against its bounds, and how often the bounds fail."""
+    """Theorems 1 and 2: Bayes regret against its bounds.
+
+    Also how often the bounds fail.
+    """
     work.carry_out(settings.make(Theorems))

@@ -146,7 +146,7 @@ def simulate(
         Path, typer.Option(help="Figure of the regret over time: .png, .svg or .pdf.")
     ] = Path("regret.png"),
 ) -> None:
-    """Play policies against an environment: print a summary, save a figure."""
+    """Play policies against a simulated environment."""
     from rich.console import Console
 
     if out.suffix not in (".png", ".svg", ".pdf"):

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from tsucb.beliefs.beta import draw_one
 from tsucb.checks import Availability, Count
 from tsucb.compiler import hook, implements
 from tsucb.environments.environment import (
@@ -65,7 +66,7 @@ def draw_mean(prior: Any, rng: np.random.Generator) -> float:
 
 @implements(draw_mean, BernoulliArms)
 def draw_mean_bernoulli(prior, rng):  # type: ignore[no-untyped-def]
-    return rng.beta(prior.alpha, prior.beta)
+    return draw_one(prior.alpha, prior.beta, rng)
 
 
 @implements(draw_mean, PoissonArms)

@@ -328,8 +328,12 @@ def numeric(table: "pd.DataFrame", name: str) -> Floats:
     """Return a column of numbers; raise ValueError if it holds text."""
     column = table[name]
     if column.dtype.kind not in "biuf":
+        import pandas as pd
+
+        text = column[pd.to_numeric(column, errors="coerce").isna() & column.notna()]
+        example = str((column if text.empty else text).iloc[0])[:100]
         raise ValueError(
-            f"column {name!r} holds text, such as {str(column.iloc[0])!r}, where numbers are "
+            f"column {name!r} holds text, such as {example!r}, where numbers are "
             "expected; encode it, or name the context columns that are numbers"
         )
     return column.to_numpy(dtype=np.float64)
