@@ -284,7 +284,7 @@ SECTIONS: dict[str, Callable[[pd.DataFrame], str]] = {
 
 
 def heading(section: Callable[[pd.DataFrame], str]) -> str:
-    """Return the heading of a section: the first line of its docstring."""
+    """Return the title of a section in the report: the first line of its docstring."""
     return str(section.__doc__).splitlines()[0].rstrip(".")
 
 
