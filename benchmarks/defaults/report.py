@@ -101,7 +101,7 @@ def summary(table: pd.DataFrame) -> str:
 
 
 def targets(table: pd.DataFrame) -> str:
-    """Return the paragraphs on what was aimed at."""
+    """What was aimed at."""
     lines = []
     every = by_problem(table)
     for n, runs in lengths(every):
@@ -191,7 +191,7 @@ def rescaled(table: pd.DataFrame) -> str:
 
 
 def policies(table: pd.DataFrame) -> str:
-    """Return the table of the same belief with other policies.
+    """The same belief with other policies.
 
     A run is counted in per cent of the best library's mean total on its problem. Only problems
     that all policies have played as often are counted.
@@ -256,7 +256,7 @@ def settings(table: pd.DataFrame) -> str:
 
 
 def missing(table: pd.DataFrame) -> str:
-    """Return the notes on what could not be measured (–)."""
+    """What could not be measured (–)."""
     notes = table[table.total.isna()].drop_duplicates(["contestant", *PROBLEM, "note"])
     lines = []
     for (name, note), group in notes.groupby(["contestant", "note"], sort=False):
@@ -284,7 +284,7 @@ SECTIONS: dict[str, Callable[[pd.DataFrame], str]] = {
 
 
 def heading(section: Callable[[pd.DataFrame], str]) -> str:
-    """Return the first line of a section's docstring."""
+    """Return the title of a section in the report: the first line of its docstring."""
     return str(section.__doc__).splitlines()[0].rstrip(".")
 
 
