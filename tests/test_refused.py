@@ -1,11 +1,13 @@
 """A call that is refused changes nothing: the digest before is the digest afterwards."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tsucb
+from tsucb.checks import finite, not_negative, positive, share, truth, whole_number
 
 NEW = {"age": 30.0, "new": "value", "city": "Lima"}
 BAD = {"age": math.inf, "other": "value"}
@@ -172,3 +174,12 @@ def test_contexts_cannot_make_an_agent_too_large():
         agent.choose(np.ones(5_000))
     assert agent.choose({"x": 1.0}).arm in ("a", "b")
     assert agent.model.features < 20
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), "x" * 10**6])
+@pytest.mark.parametrize("check", [whole_number, positive, finite, not_negative, share, truth])
+def test_a_refusal_of_a_huge_value_is_short(check: Any, value: Any) -> None:
+    """Neither an OverflowError nor a message that repeats a megabyte."""
+    with pytest.raises((ValueError, TypeError)) as caught:
+        check("setting", value)
+    assert len(str(caught.value)) < 300

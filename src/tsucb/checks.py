@@ -1,7 +1,7 @@
 """Checks of numbers that users pass: return the value to use, or raise with one sentence."""
 
 import functools
-import math
+import sys
 from numbers import Real
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ import numpy as np
 LARGEST = 1e30
 # What is closer to 0 counts as 0: whatever is divided by its square must stay finite, too.
 SMALLEST = 1e-30
+MOST = sys.float_info.max  # whole numbers beyond it, such as 10**400, are not finite floats
 
 
 def whole_number(name: str, value: float, least: int = 1) -> int:
@@ -23,9 +24,11 @@ def whole_number(name: str, value: float, least: int = 1) -> int:
     Traceback (most recent call last):
     ValueError: arms must be a whole number of at least 1, but it is 2.5
     """
-    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, Real) and not isinstance(value, bool) and abs(value) <= MOST
     if not number or value != int(value) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, but it is {value!r}")
+        raise ValueError(
+            f"{name} must be a whole number of at least {least}, but it is {value!r:.100}"
+        )
     return int(value)
 
 
@@ -37,7 +40,7 @@ def truth(name: str, value: bool) -> bool:
     TypeError: crossed must be True or False, but it is 'no'
     """
     if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, but it is {value!r}")
+        raise TypeError(f"{name} must be True or False, but it is {value!r:.100}")
     return value
 
 
@@ -51,7 +54,7 @@ def positive(name: str, value: float) -> float:
     if not isinstance(value, Real) or not SMALLEST <= value <= LARGEST:
         raise ValueError(
             f"{name} must be positive and finite, from {SMALLEST:g} to {LARGEST:g}, but it is "
-            f"{value!r}"
+            f"{value!r:.100}"
         )
     return float(value)
 
@@ -59,7 +62,7 @@ def positive(name: str, value: float) -> float:
 def finite(name: str, value: float) -> float:
     """Return the value as a finite float; raise ValueError otherwise."""
     if not isinstance(value, Real) or not abs(value) <= LARGEST:
-        raise ValueError(f"{name} must be finite, at most ±{LARGEST:g}, but it is {value!r}")
+        raise ValueError(f"{name} must be finite, at most ±{LARGEST:g}, but it is {value!r:.100}")
     return float(value)
 
 
@@ -76,21 +79,23 @@ def within(values: Any, largest: float = LARGEST) -> bool:
 def between(name: str, value: float, low: float, high: float) -> float:
     """Return the value as a float above `low` and at most `high`; raise ValueError otherwise."""
     if not isinstance(value, Real) or not low < value <= high:
-        raise ValueError(f"{name} must be above {low:g} and at most {high:g}, but it is {value!r}")
+        raise ValueError(
+            f"{name} must be above {low:g} and at most {high:g}, but it is {value!r:.100}"
+        )
     return float(value)
 
 
 def share(name: str, value: float) -> float:
     """Return the value as a float between 0 and 1, both excluded; raise ValueError otherwise."""
     if not isinstance(value, Real) or not 0 < value < 1:
-        raise ValueError(f"{name} must lie between 0 and 1, but it is {value!r}")
+        raise ValueError(f"{name} must lie between 0 and 1, but it is {value!r:.100}")
     return float(value)
 
 
 def not_negative(name: str, value: float) -> float:
     """Return the value as a finite float of at least 0; raise ValueError otherwise."""
-    if not isinstance(value, Real) or not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be finite and not negative, but it is {value!r}")
+    if not isinstance(value, Real) or not 0 <= value <= MOST:
+        raise ValueError(f"{name} must be finite and not negative, but it is {value!r:.100}")
     return float(value)
 
 
