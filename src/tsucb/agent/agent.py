@@ -602,9 +602,9 @@ class Agent:
     def reward(self, id: str, reward: Any) -> bool:
         """Learn the reward of a decision, in the context in which it was made, and close it.
 
-        Rewards may come in any order. True if it was learned; False if its arm was removed in the
-        meantime. A second reward, or one for an expired, dropped or unknown decision, raises
-        `UnknownDecision` and changes nothing.
+        Rewards may come in any order. True if it was learned; False if its arm was listed, and
+        removed in the meantime. A second reward, or one for an expired, dropped or unknown
+        decision, raises `UnknownDecision` and changes nothing.
 
         A list that `rank` made takes the rewards of its places in their order: a sequence, with
         None for a place that nobody looked at, as are those it is too short for; or a mapping of
