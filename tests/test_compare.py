@@ -284,7 +284,7 @@ def test_evaluate_compares_agents(
     assert "prefers-color-scheme: dark" in text
     assert "Intervals are about what a configuration would choose" in shown
     assert answer([*call, "--uniform"]) == 2
-    assert "knows its own probabilities" in capsys.readouterr().err
+    assert "has its own probabilities" in capsys.readouterr().err
     for between, said in (("0,0.5", "between 0 and 0.5, but the log"), ("0", "takes two numbers")):
         assert answer([*call, "--rewards-between", between]) == 2
         assert said in capsys.readouterr().err
