@@ -89,6 +89,11 @@ def test_laws(belief: Belief) -> None:
     check_law(belief)
 
 
+@aside
+def test_joint_law_with_a_part_of_each_arm_of_its_own() -> None:
+    check_law(example(tsucb.JointGaussianBelief, own=[0.5, 0.1, 0.2, 0.3]))
+
+
 @pytest.mark.parametrize("policy", POLICIES, ids=label)
 @aside
 def test_policies(policy: Any) -> None:

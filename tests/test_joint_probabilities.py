@@ -26,8 +26,8 @@ def test_independent_arms_as_joint_ones(policy: tsucb.Policy) -> None:
     truth = policy.probabilities(tsucb.GaussianBelief(MEAN, STD))
     near(*policy.probabilities_with_errors(tsucb.JointGaussianBelief(MEAN, np.diag(STD))), truth)
     half = np.sqrt(0.5) * STD
-    hybrid = tsucb.HybridGaussianBelief(MEAN, np.diag(half), half)
-    near(*policy.probabilities_with_errors(hybrid), truth)
+    partly_own = tsucb.JointGaussianBelief(MEAN, np.diag(half), half)
+    near(*policy.probabilities_with_errors(partly_own), truth)
     exact, errors = policy.probabilities_with_errors(tsucb.GaussianBelief(MEAN, STD))
     np.testing.assert_array_equal(exact, truth)
     assert not errors.any()

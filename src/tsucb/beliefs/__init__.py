@@ -4,12 +4,7 @@ from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.beta import Beta, BetaBelief
 from tsucb.beliefs.gamma import Gamma, GammaBelief
 from tsucb.beliefs.gaussian import Gaussian, GaussianBelief
-from tsucb.beliefs.joint_gaussian import (
-    HybridGaussian,
-    HybridGaussianBelief,
-    JointGaussian,
-    JointGaussianBelief,
-)
+from tsucb.beliefs.joint_gaussian import JointGaussian, JointGaussianBelief
 from tsucb.beliefs.law import IndependentLaw, Law, draw
 from tsucb.beliefs.logit_normal import LogitNormal, LogitNormalBelief
 from tsucb.beliefs.samples import SampleBelief, Samples
@@ -22,8 +17,6 @@ __all__ = [
     "GammaBelief",
     "Gaussian",
     "GaussianBelief",
-    "HybridGaussian",
-    "HybridGaussianBelief",
     "IndependentLaw",
     "JointGaussian",
     "JointGaussianBelief",

@@ -6,9 +6,9 @@ one variable u (the reward itself for normals, its logit for Betas):
 
 - E[max] = ∫ x dF(x),
 - P(b is best) = ∫ F λ_b du, with λ_b = (density of b) / F_b,
-- E[f(a); b is best] = mean(a) P(b is best) − g(a) ∫ F λ_a λ_b du for a ≠ b, because for both
-  families E[f(a) | f(a) ≤ x] = mean(a) − g(a) λ_a: g is the variance of a normal, and
-  1/(alpha + beta) of a Beta.
+- E[f(a); b is best] = ∫ F λ_b E[f(a) | f(a) ≤ x] du for a ≠ b. In some families
+  E[f(a) | f(a) ≤ x] = mean(a) − g(a) λ_a: g is the variance of a normal, and 1/(alpha + beta) of
+  a Beta. In others it is integrated, too.
 
 The nodes follow the arms. Below `floor`, the highest of the points that each arm exceeds with all
 but negligible chance, F vanishes; so every arm that matters straddles `floor` from below, and
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tsucb.beliefs.law import IndependentLaw, distribution, lean, reward_at, window
-from tsucb.compiler import compiled, hook, implements
+from tsucb.compiler import class_of, compiled, hook, implements, offers
 from tsucb.numeric.arrays import Floats, full, largest_of, place_of_largest, total
 
 TAIL = 1e-9  # the chance that a normal leaves its window on one side
@@ -30,6 +30,20 @@ NODES = 8  # Gauss–Legendre nodes in one panel
 WIDTH = 3.3  # width of a panel in units of the narrowest arm's scale, before the number of arms
 
 POINTS, WEIGHTS = (0.5 * array for array in np.polynomial.legendre.leggauss(NODES))
+
+
+def _sums_to_the_end() -> Floats:
+    """Return a matrix: row i has the weights for the integral from node i to the panel's end."""
+    legendre = np.polynomial.legendre
+    values = legendre.legvander(2 * POINTS, NODES - 1)
+    rows = np.empty((NODES, NODES))
+    for k in range(NODES):
+        sums = legendre.legint(np.eye(NODES)[k]) / 2
+        rows[:, k] = legendre.legval(1.0, sums) - legendre.legval(2 * POINTS, sums)
+    return np.ascontiguousarray(rows @ np.linalg.inv(values))
+
+
+TO_THE_END = _sums_to_the_end()
 
 
 @hook
@@ -264,64 +278,108 @@ def is_certain(belief, arm, value):  # type: ignore[no-untyped-def]
 
 @implements(regret_and_gain, IndependentLaw)
 def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
-    """Return regret and gain, from S(a, b) = ∫ F λ_a λ_b du.
+    """Return regret and gain.
 
-    The deviation E[f(a); b best] − mean(a) P(b best) is −g(a) S(a, b) for b ≠ a, and what makes
-    them sum to zero for b = a.
+    D(a, b) = E[f(a); b best] − mean(a) P(b best) is ∫ F λ_b (E[f(a) | f(a) ≤ x] − mean(a)) du for
+    b ≠ a, and what makes them sum to zero for b = a; the gain is Σ_b D(a, b)² / P(b best).
     """
+    gain = np.zeros(belief.std.size)
     if largest_of(belief.std) == np.inf:
-        gain = np.zeros(belief.std.size)
         for a in range(gain.size):
             if belief.std[a] == np.inf:
                 gain[a] = np.inf
         return full(gain.size, np.inf), gain
     arms, nodes, weights, ends, floor, certain = mesh(belief)
-    count = arms.size
     best, hazard = hazards(belief, arms, nodes, ends)
-    regret = mean_above(belief, floor, nodes, weights, best) - belief.mean
-    probability = np.zeros(count)
-    own = np.zeros(count)  # Σ over b ≠ a of S(a, b)
-    spread = np.zeros(count)  # Σ over b ≠ a of S(a, b)² / P(b best)
-    weighted = np.empty((count, nodes.size))
-    for k in range(count):
-        for i in range(ends[k]):
-            weighted[k, i] = weights[i] * best[i] * hazard[k, i]
-            probability[k] += weighted[k, i]
-    for k in range(count):
+    below, below_floor = means_below(belief, arms, nodes, weights, floor, hazard)
+    probability = np.zeros(arms.size)
+    for b in range(arms.size):
+        for i in range(ends[b]):
+            hazard[b, i] *= weights[i] * best[i]
+            probability[b] += hazard[b, i]
+    own, spread = np.zeros(arms.size), np.zeros(arms.size)  # −Σ D(a, b), Σ D(a, b)² / P over b ≠ a
+    for k in range(arms.size):
         for j in range(k):
-            joint = 0.0
+            one, other = 0.0, 0.0  # D(k, j) and D(j, k)
             for i in range(min(ends[j], ends[k])):
-                joint += weighted[k, i] * hazard[j, i]
-            own[k] += joint
-            own[j] += joint
-            if joint > 0.0:
-                spread[k] += joint * joint / probability[j]
-                spread[j] += joint * joint / probability[k]
+                one += hazard[j, i] * below[k, i]
+                other += hazard[k, i] * below[j, i]
+            own[k] -= one
+            own[j] -= other
+            if one != 0.0:
+                spread[k] += one * one / probability[j]
+            if other != 0.0:
+                spread[j] += other * other / probability[k]
     if certain:  # one more arm that may be best, with all of its density at the floor
-        at_floor, slope = hazards(belief, arms, np.array([floor]), np.ones(count, np.int64))
-        for k in range(count):
-            own[k] += at_floor[0] * slope[k, 0]
-            spread[k] += at_floor[0] * slope[k, 0] ** 2
-    for k in range(count):
-        g = lean(belief, arms[k])
-        own[k], spread[k] = g * own[k], g * g * spread[k]
-    return with_own_deviations(regret, arms, probability, own, spread)
-
-
-@compiled
-def with_own_deviations(regret, arms, probability, own, spread):  # type: ignore[no-untyped-def]
-    """Return regret and gain, given Σ over b ≠ a of D(a, b) and of D(a, b)² / P(b best).
-
-    D(a, b) = E[f(a); b best] − mean(a) P(b best); over all b they sum to zero.
-    """
-    gain = np.zeros(regret.size)
+        at_floor = best_cdf(belief, arms, floor)
+        for k in range(arms.size):
+            own[k] -= at_floor * below_floor[k]
+            spread[k] += at_floor * below_floor[k] ** 2
     for k in range(arms.size):
         if probability[k] > 0.0:
             spread[k] += own[k] * own[k] / probability[k]
         gain[arms[k]] = spread[k]
+    regret = mean_above(belief, floor, nodes, weights, best) - belief.mean
     for a in range(regret.size):
         regret[a] = max(regret[a], 0.0)  # rounding: the expected maximum is above every mean
     return regret, gain
+
+
+@hook
+def means_below(belief, arms, nodes, weights, floor, hazard):  # type: ignore[no-untyped-def]
+    """Return E[f(a) | f(a) ≤ x] − mean(a) of every arm at every node, and at the floor."""
+
+
+def has_lean(belief: Any, *_: Any) -> bool:
+    """Return whether the law of a belief of this Numba type offers `lean`."""
+    return offers(lean, class_of(belief))
+
+
+@implements(means_below, IndependentLaw, where=has_lean)
+def means_below_by_lean(belief, arms, nodes, weights, floor, hazard):  # type: ignore[no-untyped-def]
+    found, first = np.empty(hazard.shape), np.empty(arms.size)
+    for k in range(arms.size):
+        g = lean(belief, arms[k])
+        for i in range(nodes.size):
+            found[k, i] = -g * hazard[k, i]
+        cdf, pdf = distribution(belief, arms[k], floor)
+        first[k] = -g * pdf / cdf
+    return found, first
+
+
+@implements(means_below, IndependentLaw)
+def means_below_by_parts(belief, arms, nodes, weights, floor, hazard):  # type: ignore[no-untyped-def]
+    """Use F(x) E[f | f ≤ x] = x F(x) − ∫ F up to x.
+
+    That integral is what is missing from x on to x₁ − mean, x₁ being the end of the range.
+    """
+    count, panels = arms.size, nodes.size // NODES
+    found, first = np.empty((count, nodes.size)), np.empty(count)
+    values = np.empty(NODES)
+    for k in range(count):
+        mean = belief.mean[arms[k]]
+        last = panels * NODES - 1
+        end = nodes[last] + weights[last] / WEIGHTS[NODES - 1] * (0.5 - POINTS[NODES - 1])
+        lower = reward_at(belief, end)[0] - mean  # ∫ F up to the end of the panel
+        for p in range(panels - 1, -1, -1):
+            length = weights[p * NODES] / WEIGHTS[0]
+            for j in range(NODES):
+                u = nodes[p * NODES + j]
+                values[j] = distribution(belief, arms[k], u)[0] * reward_at(belief, u)[1]
+            whole = 0.0
+            for j in range(NODES):
+                rest = 0.0
+                for i in range(NODES):
+                    rest += TO_THE_END[j, i] * values[i]
+                u = nodes[p * NODES + j]
+                cdf = distribution(belief, arms[k], u)[0]
+                lost = (lower - length * rest) / cdf
+                found[k, p * NODES + j] = reward_at(belief, u)[0] - lost - mean
+                whole += WEIGHTS[j] * values[j]
+            lower -= length * whole
+        cdf = distribution(belief, arms[k], floor)[0]
+        first[k] = reward_at(belief, floor)[0] - lower / cdf - mean
+    return found, first
 
 
 @compiled

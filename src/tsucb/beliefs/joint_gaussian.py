@@ -1,4 +1,4 @@
-"""Jointly normal arms, which share coefficients, and hybrid ones, with a part of their own too."""
+"""Jointly normal arms, which share coefficients and may each have a part of their own too."""
 
 from typing import Any
 
@@ -7,54 +7,27 @@ from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief, nonnegative, vector
 from tsucb.beliefs.law import Law, draw, law_of, upper_quantiles
-from tsucb.compiler import compiled, implements
+from tsucb.compiler import implements
 from tsucb.numeric.arrays import Floats, take, take_rows
 from tsucb.numeric.bursts import burst, normal
 from tsucb.numeric.special import normal_quantile_upper
 
 
 class JointGaussian(Law):
-    """The arms' mean rewards are mean + factor @ z with z standard normal; one row per arm."""
-
-    factor: Floats
-
-
-class HybridGaussian(Law):
     """The arms' mean rewards are mean + factor @ z + own · e with z and e standard normal.
 
-    One row of the factor and one entry of `own` per arm: the same as `JointGaussian` with as many
-    further columns as there are arms, without the zeros in them.
+    The factor has a row per arm, and `own` an entry per arm, or none where nothing is an arm's own.
+    A factor with a further column for each arm would be the same, but for its many zeros.
     """
 
     factor: Floats
     own: Floats
 
 
-def JointGaussianBelief(mean: ArrayLike, factor: ArrayLike, **evidence: Any) -> Belief:
-    """A belief of jointly normal arms with the covariance factor @ factor.T.
-
-    Parameters
-    ----------
-    mean
-        Of every arm's mean reward.
-    factor
-        One row per arm.
-    evidence
-        What else a `Belief` holds.
-
-    >>> JointGaussianBelief(mean=[0.0, 0.0], factor=[[3.0, 4.0], [0.0, 1.0]]).std
-    array([5., 1.])
-    """
-    center = vector("mean", mean)
-    matrix = factor_of(factor, center.size)
-    std = np.sqrt((matrix**2).sum(axis=1))
-    return Belief(JointGaussian(matrix), center, **{"std": std} | evidence)
-
-
-def HybridGaussianBelief(
-    mean: ArrayLike, factor: ArrayLike, own: ArrayLike, **evidence: Any
+def JointGaussianBelief(
+    mean: ArrayLike, factor: ArrayLike, own: ArrayLike | None = None, **evidence: Any
 ) -> Belief:
-    """A belief of normal arms with the covariance factor @ factor.T + diag(own²).
+    """A belief of jointly normal arms with the covariance factor @ factor.T + diag(own²).
 
     Parameters
     ----------
@@ -63,56 +36,38 @@ def HybridGaussianBelief(
     factor
         One row per arm.
     own
-        Standard deviation of what each arm has to itself.
+        Standard deviation of what each arm has to itself; nothing by default.
     evidence
         What else a `Belief` holds.
 
-    >>> HybridGaussianBelief(mean=[0.0, 0.0], factor=[[3.0], [0.0]], own=[4.0, 1.0]).std
+    >>> JointGaussianBelief(mean=[0.0, 0.0], factor=[[3.0, 4.0], [0.0, 1.0]]).std
+    array([5., 1.])
+    >>> JointGaussianBelief(mean=[0.0, 0.0], factor=[[3.0], [0.0]], own=[4.0, 1.0]).std
     array([5., 1.])
     """
     center = vector("mean", mean)
-    matrix, alone = factor_of(factor, center.size), nonnegative("own", own, center.size)
-    std = np.sqrt((matrix**2).sum(axis=1) + alone**2)
-    return Belief(HybridGaussian(matrix, alone), center, **{"std": std} | evidence)
-
-
-def factor_of(factor: ArrayLike, arms: int) -> Floats:
-    """Return the factor as a finite matrix with a row per arm; raise ValueError otherwise."""
     matrix = np.array(factor, dtype=np.float64)
-    if matrix.ndim != 2 or len(matrix) != arms or not np.isfinite(matrix).all():
+    if matrix.ndim != 2 or len(matrix) != center.size or not np.isfinite(matrix).all():
         raise ValueError(
-            f"factor must be a finite matrix with one row for each of the {arms} arms, "
+            f"factor must be a finite matrix with one row for each of the {center.size} arms, "
             f"but its shape is {matrix.shape}"
         )
-    return matrix
-
-
-@compiled
-def shared_normals(factor, state):  # type: ignore[no-untyped-def]
-    """Return a standard normal for every column of the factor, and the next state of the burst."""
-    z = np.empty(factor.shape[1])
-    for i in range(z.size):
-        z[i], state = normal(state)
-    return z, state
+    alone = np.zeros(0) if own is None else nonnegative("own", own, center.size)
+    variance = (matrix**2).sum(axis=1) + (alone**2 if alone.size else 0.0)
+    return Belief(JointGaussian(matrix, alone), center, **{"std": np.sqrt(variance)} | evidence)
 
 
 @implements(draw, JointGaussian)
 def draw_joint_gaussian(belief, rng, out):  # type: ignore[no-untyped-def]
-    factor = belief.law.factor
-    z, _ = shared_normals(factor, burst(rng))
+    factor, own, state = belief.law.factor, belief.law.own, burst(rng)
+    z = np.empty(factor.shape[1])
+    for i in range(z.size):
+        z[i], state = normal(state)
     for a in range(out.size):
-        out[a] = belief.mean[a]
-        for i in range(z.size):
-            out[a] += factor[a, i] * z[i]
-
-
-@implements(draw, HybridGaussian)
-def draw_hybrid_gaussian(belief, rng, out):  # type: ignore[no-untyped-def]
-    factor, own = belief.law.factor, belief.law.own
-    z, state = shared_normals(factor, burst(rng))
-    for a in range(out.size):
-        e, state = normal(state)
-        total = belief.mean[a] + own[a] * e
+        total = belief.mean[a]
+        if own.size > 0:
+            e, state = normal(state)
+            total += own[a] * e
         for i in range(z.size):
             total += factor[a, i] * z[i]
         out[a] = total
@@ -120,16 +75,14 @@ def draw_hybrid_gaussian(belief, rng, out):  # type: ignore[no-untyped-def]
 
 @implements(law_of, JointGaussian)
 def law_of_joint_gaussian(belief, arms):  # type: ignore[no-untyped-def]
-    return JointGaussian(take_rows(belief.law.factor, arms))
+    own = belief.law.own
+    return JointGaussian(
+        take_rows(belief.law.factor, arms), take(own, arms) if own.size > 0 else own
+    )
 
 
-@implements(law_of, HybridGaussian)
-def law_of_hybrid_gaussian(belief, arms):  # type: ignore[no-untyped-def]
-    return HybridGaussian(take_rows(belief.law.factor, arms), take(belief.law.own, arms))
-
-
-@implements(upper_quantiles, JointGaussian, HybridGaussian)
-def upper_quantiles_of_normals(belief, tail, out):  # type: ignore[no-untyped-def]
+@implements(upper_quantiles, JointGaussian)
+def upper_quantiles_joint_gaussian(belief, tail, out):  # type: ignore[no-untyped-def]
     quantile = normal_quantile_upper(tail)
     for a in range(out.size):
         out[a] = belief.mean[a] + quantile * belief.std[a]

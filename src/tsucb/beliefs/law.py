@@ -9,7 +9,7 @@
 
 Only `draw` must be there; a policy that asks for more falls back to sampling where a law does not
 offer it (`tsucb.compiler.offers` tells). A law of *independent* arms that derives from
-`IndependentLaw` gets all three integrals, from five more hooks that describe one arm at a time.
+`IndependentLaw` gets all three integrals, from four more hooks that describe one arm at a time.
 With u a variable in which the laws of single arms are smooth (the reward itself for normals, its
 logit for Betas, its logarithm for gammas):
 
@@ -17,10 +17,10 @@ logit for Betas, its logarithm for gammas):
 |---|---|
 | `window` | where u lies but for negligible chance, and the scale of its law |
 | `distribution` | distribution function and density of u |
-| `lean` | g in E[f \\| f ≤ x] = mean − g · density / distribution function |
 | `reward_at`, `variable_at` | the reward x at u and dx/du; the u at x |
 
-A law whose g is not the same at all x implements `regret_and_gain` itself, and no `lean`.
+If E[f | f ≤ x] = mean − g · density / distribution function with the same g at all x, a fifth
+hook, `lean`, says so: it saves an integral.
 """
 
 import math

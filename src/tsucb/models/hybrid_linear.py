@@ -37,7 +37,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from tsucb.beliefs.belief import Belief
-from tsucb.beliefs.joint_gaussian import HybridGaussian
+from tsucb.beliefs.joint_gaussian import JointGaussian
 from tsucb.checks import Natural, Switch
 from tsucb.compiler import compiled, implements
 from tsucb.models.empirical_bayes import (
@@ -494,7 +494,7 @@ def belief_of_hybrid(model, state, context, arms, step, rng):  # type: ignore[no
         std[a] = np.rint(np.sqrt(shared + variance) / grain) * grain
         alone[a] = np.sqrt(variance)
     pulls, information = take(state.pulls, arms), full(n, state.theta.information[0])
-    law = HybridGaussian(factor, alone)
+    law = JointGaussian(factor, alone)
     return Belief(law, mean, std, mean, std, pulls, information, step, size, 1.0)
 
 

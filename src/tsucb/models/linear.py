@@ -87,9 +87,8 @@ def belief_of_linear(model, state, context, arms, step, rng):  # type: ignore[no
             std[a] += row[j] * row[j]
         std[a] = np.sqrt(std[a])
     information, pulls = full(n, state.theta.information[0]), take(state.pulls, arms)
-    return Belief(
-        JointGaussian(factor), mean, std, mean, std, pulls, information, step, d, model.prior_std
-    )
+    law = JointGaussian(factor, mean[:0])  # nothing is an arm's own
+    return Belief(law, mean, std, mean, std, pulls, information, step, d, model.prior_std)
 
 
 @implements(update, Linear)

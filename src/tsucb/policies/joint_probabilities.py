@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsucb.beliefs.belief import Belief
-from tsucb.beliefs.joint_gaussian import HybridGaussian, JointGaussian
+from tsucb.beliefs.joint_gaussian import JointGaussian
 from tsucb.numeric.arrays import Floats, Integers
 
 SCRAMBLES = 16
@@ -37,7 +37,7 @@ Singles = NDArray[np.float32]
 
 def is_joint(belief: Belief) -> bool:
     """Return whether a belief is of jointly normal arms, of finite and positive spread."""
-    if not isinstance(belief.law, JointGaussian | HybridGaussian):
+    if not isinstance(belief.law, JointGaussian):
         return False
     finite = np.isfinite(belief.mean).all() and np.isfinite(belief.std).all()
     return bool(finite and belief.std.max() > 0)
@@ -73,10 +73,9 @@ def draws(belief: Belief, scramble: int) -> tuple[Singles, float, float]:
 
 def principal(belief: Belief) -> Floats:
     """Return one row per arm: a factor of the covariance, the direction of largest spread first."""
-    law: Any = belief.law
-    factor = law.factor
-    if isinstance(law, HybridGaussian):
-        factor = np.hstack((factor, np.diag(law.own)))
+    factor, own = belief.law
+    if own.size:
+        factor = np.hstack((factor, np.diag(own)))
     left, spread, _ = np.linalg.svd(factor, full_matrices=False)
     kept: Floats = (left * spread)[:, spread > 1e-12 * spread[0]]
     return kept
@@ -89,10 +88,10 @@ def thompson_shares(belief: Belief) -> tuple[Floats, Floats]:
     for i in range(SCRAMBLES):
         best = draws(belief, i)[0].argmax(axis=1)
         shares[i] = frequencies(np.bincount(best, minlength=arms).astype(float), best.size)
-    law: Any = belief.law
-    own = law.own if isinstance(law, HybridGaussian) else np.zeros(arms)
-    alike = np.column_stack((belief.mean, own, law.factor))
-    shares = even_out(shares, alike[own == 0], np.flatnonzero(own == 0))
+    factor, own = belief.law
+    shared = np.flatnonzero(own == 0) if own.size else np.arange(arms)
+    alike = np.column_stack((belief.mean, factor))[shared]
+    shares = even_out(shares, alike, shared)
     return mean_and_error(shares, best.size)
 
 

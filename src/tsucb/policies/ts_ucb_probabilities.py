@@ -5,6 +5,10 @@ cuts the real axis into intervals with one winner each, and an arm's probability
 falling into its interval. With one sample f̃ is the best of one draw, whose distribution function
 is F = Πₖ Fₖ. With m samples it is the average of m such, whose distribution function follows from
 the m-th power of the characteristic function.
+
+>>> from tsucb import TSUCB, GaussianBelief
+>>> TSUCB(1).probabilities(GaussianBelief(mean=[0.0, 0.0, -0.5], std=[1.0, 2.0, 2.5])).round(3)
+array([0.145, 0.547, 0.308])
 """
 
 import math
@@ -52,66 +56,37 @@ def probabilities_of_expectation(policy, belief):  # type: ignore[no-untyped-def
 
 @implements(probabilities, TSUCB)
 def probabilities_ts_ucb(policy, belief):  # type: ignore[no-untyped-def]
-    return ts_ucb_probabilities(belief, policy.samples)
-
-
-@compiled
-def ts_ucb_probabilities(belief, samples):  # type: ignore[no-untyped-def]
-    """Return P(arm is chosen) by TS-UCB with that many samples, for independent arms.
-
-    Exact with infinitely many samples, to 1e-8 with one, and to 1e-6 with others.
-
-    >>> from tsucb import GaussianBelief
-    >>> belief = GaussianBelief(mean=[0.0, 0.0, -0.5], std=[1.0, 2.0, 2.5])
-    >>> ts_ucb_probabilities(belief, 1).round(3)
-    array([0.145, 0.547, 0.308])
-    >>> ts_ucb_probabilities(belief, np.inf)
-    array([0., 1., 0.])
-    """
-    estimate, radius = belief.estimate, belief.radius
-    out = np.zeros(estimate.size)
-    if samples == np.inf:
-        return winners(belief, expected_best(belief))
+    """Return P(arm is chosen), to 1e-8 with one sample, and to 1e-6 with more."""
+    samples = policy.samples
     arms, _, _, floor, ceiling, certain = outline(belief)
-    low = reward_at(belief, floor)[0]
     none_better = best_cdf(belief, arms, floor) if certain else 0.0
-    if arms.size > 0:
-        points = breakpoints(estimate, radius, low, reward_at(belief, ceiling)[0])
-        below = np.empty(points.size)
-        if samples == 1:
-            for i in range(points.size):
-                u = variable_at(belief, points[i])
-                below[i] = best_cdf(belief, arms, u) - none_better
-        else:
-            average_cdf(belief, samples, points, below)
-        below[0] = 0.0
-        below[-1] = 1.0 - none_better**samples
-        for i in range(points.size - 1):
-            middle = 0.5 * (points[i] + points[i + 1])
-            add_multiple(out, max(below[i + 1] - below[i], 0.0), winners(belief, middle))
+    lowest, ends = conceivable(belief)
+    low, high = reward_at(belief, lowest)[0], reward_at(belief, largest_of(ends))[0]
+    points = breakpoints(belief.estimate, belief.radius, low, high)
+    below = np.zeros(points.size)  # P(floor < f̃ ≤ point)
+    if arms.size > 0 and samples > 1:
+        average_cdf(belief, samples, points, below)
+    elif arms.size > 0:
+        for i in range(1, points.size - 1):
+            u = min(max(variable_at(belief, points[i]), floor), ceiling)
+            below[i] = best_cdf(belief, arms, u) - none_better
+    below[0], below[-1] = 0.0, 1.0 - none_better**samples
+    out, possible = np.zeros(belief.mean.size), winners(belief, low)
+    for i in range(points.size - 1):
+        middle = 0.5 * (points[i] + points[i + 1])
+        winning = winners(belief, middle)
+        add_multiple(out, max(below[i + 1] - below[i], 0.0), winning)
+        if points[i] < middle < points[i + 1]:
+            add_multiple(possible, 1.0, winning)
     if certain:
-        add_multiple(out, none_better**samples, winners(belief, low))
-    return at_least_rarest(out, may_win(belief))
+        add_multiple(out, none_better**samples, winners(belief, reward_at(belief, floor)[0]))
+    return at_least_rarest(out, possible)
 
 
 @compiled
 def winners(belief, f):  # type: ignore[no-untyped-def]
     """Return the probability with which each arm is chosen at this f̃; ties share it."""
     return tie_shares(ratios(belief, f), -1.0)
-
-
-@compiled
-def may_win(belief):  # type: ignore[no-untyped-def]
-    """Return a positive number for every arm that wins at some possible f̃."""
-    lowest, ends = conceivable(belief)
-    low, high = reward_at(belief, lowest)[0], reward_at(belief, largest_of(ends))[0]
-    points = breakpoints(belief.estimate, belief.radius, low, high)
-    found = winners(belief, low)
-    for i in range(points.size - 1):
-        middle = 0.5 * (points[i] + points[i + 1])
-        if points[i] < middle < points[i + 1]:
-            add_multiple(found, 1.0, winners(belief, middle))
-    return found
 
 
 class Stage(NamedTuple):

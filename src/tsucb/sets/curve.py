@@ -6,7 +6,7 @@ all of them, and each is climbed by golden section to the last digits.
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,8 +27,24 @@ NUGGET = 1e-6  # of its variance, so that it has a root
 class Curve(ArmSet):
     """An interval of numbers with d features each."""
 
+    # The field that counts the pieces or degrees, for each of which the grid has GRID points.
+    resolution: ClassVar[str]
+
     low: Finite
     high: Finite
+    grid: Floats = derived()
+    rows: Floats = derived()
+
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Derive a grid and its features; raise ValueError for an empty interval."""
+        low, high = values["low"], values["high"]
+        if not low < high:
+            raise ValueError(f"low must be below high, but they are {low} and {high}")
+        values |= {"grid": np.zeros(0), "rows": np.zeros((0, 0))}
+        bare = cls._make(values[name] for name in cls._fields)
+        values["grid"] = np.linspace(low, high, GRID * values[cls.resolution] + 1)
+        values["rows"] = bare.features_of(values["grid"])
 
     @property
     def coordinates(self) -> int:
@@ -51,8 +67,7 @@ class Curve(ArmSet):
         level = finite("level", level)
         mean, covariance = self.prior()
         # As wide as asked for on average over the interval.
-        rows: Floats = self.rows  # type: ignore[attr-defined]
-        variance = np.einsum("nd,de,ne->n", rows, covariance, rows).mean()
+        variance = np.einsum("nd,de,ne->n", self.rows, covariance, self.rows).mean()
         return Linear(self.dimension, noise, level * mean, spread**2 / variance * covariance)
 
     def prior(self) -> tuple[Floats, Floats]:
@@ -77,17 +92,9 @@ class Polynomial(Curve):
            [ 1. ,  1. ,  1. ]])
     """
 
-    degree: Count = 3
-    grid: Floats = derived()
-    rows: Floats = derived()
+    resolution = "degree"
 
-    @classmethod
-    def prepare(cls, values: dict[str, Any]) -> None:
-        """Derive a grid and its features; raise ValueError for an empty interval."""
-        degree = values["degree"]
-        values["grid"] = grid_of(values, degree)
-        unit = np.linspace(-1, 1, values["grid"].size)
-        values["rows"] = np.polynomial.legendre.legvander(unit, degree).astype(np.float64)
+    degree: Count = 3
 
     @property
     def dimension(self) -> int:
@@ -114,17 +121,9 @@ class Spline(Curve):
     array([[0.   , 0.167, 0.667, 0.167, 0.   ]])
     """
 
-    pieces: Count = 6
-    grid: Floats = derived()
-    rows: Floats = derived()
+    resolution = "pieces"
 
-    @classmethod
-    def prepare(cls, values: dict[str, Any]) -> None:
-        """Derive a grid and its features; raise ValueError for an empty interval."""
-        pieces = values["pieces"]
-        values["grid"] = grid_of(values, pieces)
-        values["rows"] = np.empty((0, pieces + 3))
-        values["rows"] = cls._make(values.values()).features_of(values["grid"])
+    pieces: Count = 6
 
     @property
     def dimension(self) -> int:
@@ -136,14 +135,6 @@ class Spline(Curve):
         d = self.dimension
         apart = np.subtract.outer(np.arange(d), np.arange(d)) / (SMOOTH * self.pieces)
         return np.ones(d), np.exp(-0.5 * apart**2) + NUGGET * np.eye(d)
-
-
-def grid_of(values: dict[str, Any], pieces: int) -> Floats:
-    """Return the grid of an interval with this many pieces; raise ValueError if it is empty."""
-    low, high = values["low"], values["high"]
-    if not low < high:
-        raise ValueError(f"low must be below high, but they are {low} and {high}")
-    return np.linspace(low, high, GRID * pieces + 1)
 
 
 @implements(features, Polynomial)

@@ -49,7 +49,6 @@ TYPICAL: dict[str, Any] = {
     "mean": np.array([0.1, 0.2, 0.3, -0.5]),
     "std": np.array([1.0, 0.5, 0.1, 0.8]),
     "factor": np.array([[1.0, 0.0], [0.5, 0.5], [0.1, -0.3], [0.0, 1.0]]),
-    "own": np.array([0.5, 0.1, 0.2, 0.3]),
     "alpha": np.array([1.0, 3.0, 2.0, 5.0]),
     "beta": np.array([2.0, 1.5, 2.0, 9.0]),
     "shape": np.array([1.0, 3.0, 2.0, 6.0]),
@@ -63,7 +62,7 @@ TYPICAL: dict[str, Any] = {
     "edible": _rng.random(300) < 0.5,
     "ratings": _rng.normal(size=(300, 11)),
 }
-PER_ARM = ("mean", "std", "factor", "own", "alpha", "beta", "shape", "rate", "centre", "scale")
+PER_ARM = ("mean", "std", "factor", "alpha", "beta", "shape", "rate", "centre", "scale")
 
 
 def example(cls: Callable[..., Any], **given: Any) -> Any:
