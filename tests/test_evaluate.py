@@ -11,7 +11,7 @@ import tsucb
 from tsucb.cli import answer
 from tsucb.logs import LoggedData, read_events, replay
 from tsucb.numeric.statistics import rate_interval
-from tsucb.paper.news import ClickModel, make_news, prepared, read_day
+from tsucb.paper.news import ClickModel, make_news, read_day
 
 RATES = np.array([0.2, 0.5, 0.8])
 
@@ -57,10 +57,8 @@ def test_replay_of_a_learning_policy_equals_playing_it_live(chances: tuple[float
 @pytest.fixture(scope="module")
 def news(tmp_path_factory: pytest.TempPathFactory) -> tuple[LoggedData, np.ndarray]:
     folder = tmp_path_factory.mktemp("news")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prepared, "cache_folder", lambda: folder / "cache")
-        [path] = make_news(folder, days=1, lines=40_000, seed=1)
-        day = read_day(path)
+    [path] = make_news(folder, days=1, lines=40_000, seed=1)
+    day = read_day(path)
     truth = ClickModel.load(folder / "truth.npz")
     place = np.searchsorted(truth.articles, day.article)
     return day.logged_data(), truth.rates(day)[np.arange(len(day)), place]

@@ -19,8 +19,7 @@ from tsucb.paper.table1 import DAYS, OVERALL, PAPER, POLICIES, Table1
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("news")
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("tsucb.paper.news.prepared", "tsucb.paper.table1"):
-            patch.setattr(f"{module}.cache_folder", lambda: path / "cache")
+        patch.setattr("tsucb.paper.table1.cache_folder", lambda: path / "cache")
         make_news(path, days=2, lines=20_000, seed=5)
         yield path
 

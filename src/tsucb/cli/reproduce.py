@@ -161,7 +161,7 @@ def table1(
 ) -> None:
     """Table 1: personalised news from a click log."""
     experiment = settings.make(Table1, log=log and str(log), days=days, strict=strict)
-    typer.echo("Reading the log and fitting click models, unless the cache has them ...", err=True)
+    typer.echo("Reading the log and fitting click models ...", err=True)
     experiment.prepare()
     work.carry_out(experiment)
 

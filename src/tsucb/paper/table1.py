@@ -6,7 +6,6 @@ Below the experiment are the sentences of Section 4.2.1, each beside what was me
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -37,9 +36,16 @@ from tsucb.paper.experiments.regret import (
     UCB,
     RegretExperiment,
 )
-from tsucb.paper.news import check_day, day_clicks, is_generated, log_files, make_news, read_day
+from tsucb.paper.news import (
+    SkippedLines,
+    fit_clicks,
+    is_generated,
+    log_files,
+    make_news,
+    read_day,
+)
 from tsucb.paper.news.bandit import NewsBandit
-from tsucb.paper.news.prepared import gzip_checksum
+from tsucb.paper.news.day import gzip_checksum
 from tsucb.policies import ChiSquaredUCB
 from tsucb.policies.names import FIRST, samples_of
 
@@ -141,22 +147,18 @@ class Table1(RegretExperiment):
             )
         return files
 
-    def environment(self, cell: Cell) -> NewsBandit:
+    def read(self, path: Path) -> tuple[NewsBandit, tuple[SkippedLines, ...]]:
+        """Return the bandit of one file of the log, and what was skipped in it."""
         with PREPARING:
-            return news_bandit(self.files()[int(cell[0]) - 1], self.fraction, self.impressions)
+            return read_bandit(path, self.fraction, self.impressions, self.strict)
+
+    def environment(self, cell: Cell) -> NewsBandit:
+        return self.read(self.files()[int(cell[0]) - 1])[0]
 
     def prepare(self) -> None:
-        """Read every day into the cache, and fit its click model."""
-
-        def prepare_day(path: Path) -> None:
-            check_day(path, strict=self.strict)
-            day_clicks(path, impressions=self.impressions)
-
-        pool = ThreadPoolExecutor(self.workers())
-        try:
-            list(pool.map(prepare_day, self.files()))
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)  # do not wait after an interrupt
+        """Read every day, and fit its click model."""
+        for path in self.files():
+            self.read(path)
 
     def cells(self) -> Sequence[Cell]:
         return [(day,) for day in range(1, self.days + 1)]
@@ -192,7 +194,7 @@ class Table1(RegretExperiment):
                 "licensed R6B log, and only the order of the policies can be compared with them."
             )
         for path in self.files():
-            if problems := check_day(path):
+            if problems := self.read(path)[1]:
                 notes.append(f"Skipped in {path.name}: {'; '.join(map(str, problems))}.")
         if self.runs != 20 or self.days != DAYS:
             notes.append(
@@ -247,9 +249,13 @@ class Table1(RegretExperiment):
 
 
 @lru_cache(maxsize=DAYS)
-def news_bandit(path: Path, fraction: float, impressions: int) -> NewsBandit:
-    """Return the bandit of one file of the log."""
-    return NewsBandit.of(read_day(path), day_clicks(path, impressions=impressions), fraction)
+def read_bandit(
+    path: Path, fraction: float, impressions: int, strict: bool
+) -> tuple[NewsBandit, tuple[SkippedLines, ...]]:
+    """Return the bandit of one file of the log, and what was skipped in it."""
+    day = read_day(path, strict=strict)
+    clicks = fit_clicks(day, impressions=impressions)
+    return NewsBandit.of(day, clicks, fraction), day.problems
 
 
 class Days(Percentages):

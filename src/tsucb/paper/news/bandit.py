@@ -114,10 +114,9 @@ class NewsBandit(Environment):
             articles,
             clicks.intercept[rows],
             clicks.weights[rows],
-            # Arrays that came from a file may be read-only, for which kernels are compiled again.
-            np.require(day.features, requirements="W"),
-            np.require(day.ends, requirements="W"),
-            np.require(day.pool, requirements="W"),
+            day.features,
+            day.ends,
+            day.pool,
             arms,
             visits,
         )

@@ -1,12 +1,8 @@
 """Click rates of users on articles: one logistic regression for each article."""
 
-import json
 import os
 import zipfile
 import zlib
-from contextlib import suppress
-from hashlib import sha256
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +11,6 @@ from numpy.typing import NDArray
 from tsucb.extras import require
 from tsucb.files import written_whole
 from tsucb.paper.news.day import FEATURES, Day
-from tsucb.paper.news.prepared import cache_file, fingerprint, read_day
 
 MOST_BYTES = 1 << 30  # bytes of a click model: those of a log have a few million
 
@@ -117,16 +112,3 @@ def fit_clicks(day: Day, *, impressions: int = 5_000) -> ClickModel:
         else:
             intercept[a] = np.log((total + 0.5) / (len(shown) - total + 0.5))
     return ClickModel(articles.astype(np.int32), intercept, weights)
-
-
-def day_clicks(path: Path, *, impressions: int = 5_000) -> ClickModel:
-    """Return the fitted click model of a day, which is cached until the log changes."""
-    key = sha256(json.dumps(fingerprint(path)).encode()).hexdigest()[:12]
-    cached = cache_file(path, f"-{impressions}-{key}.npz")
-    with suppress(ValueError, OSError):  # missing or damaged
-        return ClickModel.load(cached)
-    model = fit_clicks(read_day(path), impressions=impressions)
-    for stale in cached.parent.glob(cache_file(path, f"-{impressions}-*.npz").name):
-        stale.unlink(missing_ok=True)
-    model.save(cached)
-    return model

@@ -96,6 +96,13 @@ def day_name(path: Path) -> str:
     return re.sub(r"\.gz$", "", path.name).removeprefix(NAME)
 
 
+def gzip_checksum(path: Path) -> str:
+    """Return the checksum and length of the text, with which a gzip file ends."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 8))
+        return file.read().hex()
+
+
 def is_generated(path: Path) -> bool:
     """Return whether the file's gzip header says that the log is generated."""
     with path.open("rb") as file:

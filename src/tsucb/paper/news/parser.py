@@ -1,179 +1,155 @@
-"""Read the lines of a news log, as far as its file can be read, and parse them into arrays.
+"""Read a day of the news log: one gzip file, one visit a line.
 
-A day is one gzip file, one visit a line: time, displayed article, click, the ids of the user's
-non-zero binary features, and the pool of articles the displayed one was drawn from, uniformly:
+A line has the time, the displayed article, the click, the ids of the user's non-zero binary
+features, and the pool of articles the displayed one was drawn from, uniformly:
 
     1317513291 id-560620 0 |user 1 9 11 13 |id-552077 |id-555224 |id-560620
 
 Lines that do not have this form are counted by kind and skipped. The length of a line is bounded,
-and so is how much larger the text may be than its file.
+and so is how much larger the text may be than its file. A day of 1.5 million visits takes about
+eight seconds, much less than the experiments that read it, so nothing parsed is kept on disk.
 """
 
 import gzip
+import os
+import re
 import zlib
+from array import array
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from tsucb.numeric.arrays import Integers
-from tsucb.paper.news.day import FEATURES
+from tsucb.paper.news.day import FEATURES, Day, SkippedLines, day_name, is_generated
 
-BLOCK = 1 << 22  # bytes of text parsed at a time
 LONGEST = 1 << 20  # no line is longer; the longest of Yahoo!'s have a thousand bytes
 SMALL = 1 << 28  # text up to this size may be any number of times as large as its file
 EXPANSION = 100  # how many times as large as its file a longer text may be; Yahoo!'s: ten
 MOST_ARTICLES = 1_000  # articles in a pool; those of Yahoo!'s have about 40
-KINDS = (
-    "wrong field",
-    "displayed article not in the pool",
-    f"feature id repeated or outside 1 to {FEATURES}",
-    f"pool of more than {MOST_ARTICLES:,} articles",
-    "truncated last line",
-    "broken gzip",
+FIELD = "wrong field"
+DISPLAYED = "displayed article not in the pool"
+FEATURE = f"feature id repeated or outside 1 to {FEATURES}"
+POOL = f"pool of more than {MOST_ARTICLES:,} articles"
+TRUNCATED = "truncated last line"
+GZIP = "broken gzip"
+BLANK = rb"[ \t\r]"  # for which _ stands in both patterns
+VISIT = re.compile(
+    rb"([0-9]{1,10})_+id-([0-9]{1,9})_+([01])_+[|]user((?:_+[0-9]{1,10})+)_+".replace(b"_", BLANK)
 )
-FINE = -1
-FIELD, DISPLAYED, FEATURE, POOL, TRUNCATED, GZIP = range(len(KINDS))
-BLANK = "[ \t\r]"
-LINE = (
-    f"^(?P<time>[0-9]{{1,10}}){BLANK}+id-(?P<article>[0-9]{{1,9}}){BLANK}+(?P<click>[01])"
-    f"{BLANK}+[|]user(?P<features>(?:{BLANK}+[0-9]{{1,10}})+)"
-    f"{BLANK}+(?P<pool>[|]id-[0-9]{{1,9}}(?:{BLANK}+[|]id-[0-9]{{1,9}})*){BLANK}*$"
-)
+ARTICLES = re.compile(rb"[|]id-[0-9]{1,9}(?:_+[|]id-[0-9]{1,9})*_*".replace(b"_", BLANK))
+IDS = frozenset(range(1, FEATURES + 1))
 
 
-class Lines:
-    """The lines of a gzip file.
+def read_day(path: str | os.PathLike[str], *, strict: bool = False) -> Day:
+    """Return one day of the log.
 
-    After iteration, `truncated` says whether the last line had no end, and `broken` whether gzip
-    found an error.
+    Malformed lines are skipped and counted in `problems`; with `strict` they are an error. A day
+    without a good line is always an error.
     """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.truncated = self.broken = False
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Yield blocks of whole lines, of about `BLOCK` bytes."""
-        size, total, ended = self.path.stat().st_size, 0, False
-        pieces: list[bytes] = []
-        with gzip.open(self.path) as file:
-            while not ended:
-                pieces.append(self.read_piece(file))
-                total += len(pieces[-1])
-                ended = not pieces[-1]
-                if total > max(SMALL, EXPANSION * size):
-                    raise ValueError(
-                        f"{self.path} is no news log: it expands to more than {EXPANSION} times "
-                        "its size; expected visits, which differ from one another"
-                    )
-                if ended or sum(map(len, pieces)) >= BLOCK:
-                    text = b"".join(pieces)
-                    cut = text.rfind(b"\n") + 1
-                    if len(text) - cut > LONGEST:
-                        raise ValueError(
-                            f"{self.path} is no news log: it has no line end within {LONGEST:,} "
-                            "bytes; expected one short line for each visit"
-                        )
-                    pieces = [text[cut:]]
-                    yield text[:cut]
-        self.truncated = bool(pieces[0])
-        self.broken |= not size
-
-    def read_piece(self, file: gzip.GzipFile) -> bytes:
-        """Return the next bytes of the text; none at its end or after an error."""
-        try:
-            return file.read1(BLOCK)
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            self.broken = True
-            return b""
+    path = Path(path)
+    visits = Visits()
+    skipped: dict[str, SkippedLines] = {}
+    number = 0
+    try:
+        generated = is_generated(path)
+        for number, line in enumerate(read_lines(path), 1):
+            if kind := visits.add(line):
+                seen = skipped.get(kind, SkippedLines(kind, 0, number))
+                skipped[kind] = seen._replace(lines=seen.lines + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        skipped[GZIP] = SkippedLines(GZIP, 1, number + 1)
+    except OSError as error:
+        raise ValueError(f"cannot read the news log {path}: {error.strerror}") from error
+    problems = tuple(skipped.values())
+    found = "; ".join(map(str, problems))
+    if not visits.time:
+        raise ValueError(f"{path} has no line of the news log's form: {found or 'it is empty'}")
+    if strict and problems:
+        raise ValueError(f"{path} has malformed lines: {found}; without strict they are skipped")
+    return visits.day(day_name(path), problems, generated)
 
 
-class Block(NamedTuple):
-    """The visits of a block of lines; see `Day`."""
+def read_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a gzip file, each with its line end if it has one."""
+    most, total = max(SMALL, EXPANSION * path.stat().st_size), 0
+    with gzip.open(path) as file:
+        while line := file.readline(LONGEST):
+            total += len(line)
+            if total > most:
+                raise ValueError(
+                    f"{path} is no news log: it expands to more than {EXPANSION} times its size; "
+                    "expected visits, which differ from one another"
+                )
+            if len(line) == LONGEST:
+                raise ValueError(
+                    f"{path} is no news log: it has no line end within {LONGEST:,} bytes; expected "
+                    "one short line for each visit"
+                )
+            yield line
 
-    time: Integers
-    article: Integers
-    click: Integers
-    pool: Integers  # (N,) numbers of pools, over all blocks
-    features: Integers  # flat, from 0
-    ends: Integers  # (N + 1,)
-    faults: Integers  # (lines,) the kind of every line, `FINE` for a visit
 
-
-class Parser:
-    """Parses block after block, and numbers the different pools in the order of their visits."""
+class Visits:
+    """The visits of a day as they are read, column by column; see `Day`."""
 
     def __init__(self) -> None:
-        self.numbers: dict[tuple[int, ...], int] = {}
+        self.time, self.ends = array("q"), array("q", [0])
+        self.article, self.pool = array("i"), array("i")
+        self.click, self.features = bytearray(), bytearray()
+        self.pools: dict[frozenset[int], int] = {}  # numbered in the order of their visits
 
-    def parse(self, text: bytes) -> Block:
-        """Parse whole lines."""
-        lines = pa.array(text.split(b"\n")[:-1], pa.binary())
-        fields = pc.extract_regex(lines, LINE)
-        matches = fields.is_valid().to_numpy(zero_copy_only=False)
-        faults = np.where(matches, FINE, FIELD)
-        rows = np.flatnonzero(matches)
-        fields = fields.filter(pa.array(matches))
-        time, article, click = (
-            np.asarray(fields.field(name).cast(pa.string()).cast(pa.int64()))
-            for name in ("time", "article", "click")
+    def add(self, line: bytes) -> str:
+        """Add the visit of a line; return what is wrong with a line that is none, else ""."""
+        if not line.endswith(b"\n"):
+            return TRUNCATED
+        start = line.find(b"|id-")
+        fields = VISIT.fullmatch(line, 0, max(start, 0))
+        pool = parse_pool(line[start:-1])
+        if fields is None or pool == FIELD:
+            return FIELD
+        time, article, click, users = fields.groups()
+        features = [int(each) for each in users.split()]
+        distinct = set(features)
+        if len(distinct) < len(features) or not distinct <= IDS:
+            return FEATURE
+        if isinstance(pool, str):
+            return pool
+        if int(article) not in pool:
+            return DISPLAYED
+        self.time.append(int(time))
+        self.article.append(int(article))
+        self.click.append(int(click))
+        self.features.extend([each - 1 for each in features])
+        self.ends.append(len(self.features))
+        self.pool.append(self.pools.setdefault(pool, len(self.pools)))
+        return ""
+
+    def day(self, name: str, problems: tuple[SkippedLines, ...], generated: bool) -> Day:
+        """Return the visits as a day."""
+        return Day(
+            name=name,
+            time=np.asarray(self.time, np.int64),
+            article=np.asarray(self.article, np.int32),
+            click=np.frombuffer(self.click, np.uint8),
+            features=np.frombuffer(self.features, np.uint8),
+            ends=np.asarray(self.ends, np.int64),
+            pool=np.asarray(self.pool, np.int32),
+            pools=tuple(np.array(sorted(pool), np.int32) for pool in self.pools),
+            problems=problems,
+            generated=generated,
         )
-        on, counts = split_features(fields.field("features"))
-        place = np.repeat(np.arange(rows.size), counts)
-        seen = np.zeros((rows.size, FEATURES + 1), dtype=bool)
-        seen[place, np.where(on > FEATURES, 0, on)] = True
-        faults[rows[seen[:, 0] | (seen.sum(axis=1) != counts)]] = FEATURE
-        pools, which = split_pools(fields.field("pool"))
-        wrong = np.array([pool if isinstance(pool, int) else FINE for pool in pools], np.int64)
-        members = [() if isinstance(pool, int) else pool for pool in pools]
-        shown = contains(members, which, article)
-        pool_faults = np.where(wrong[which] != FINE, wrong[which], np.where(shown, FINE, DISPLAYED))
-        faults[rows] = np.where(faults[rows] == FINE, pool_faults, faults[rows])
-        good = faults[rows] == FINE
-        used, first = np.unique(which[good], return_index=True)
-        for code in used[np.argsort(first)]:
-            self.numbers.setdefault(members[code], len(self.numbers))
-        number = np.array([self.numbers.get(pool, -1) for pool in members], np.int64)
-        return Block(
-            time[good],
-            article[good],
-            click[good],
-            number[which[good]],
-            on[good[place]] - 1,
-            np.append(0, counts[good].cumsum()),
-            faults,
-        )
 
 
-def split_features(texts: Any) -> tuple[Integers, Integers]:
-    """Return the feature ids of all users, flat, and how many each user has."""
-    lists = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(texts.cast(pa.string())))
-    return np.asarray(lists.flatten().cast(pa.int64())), np.asarray(lists.value_lengths(), np.int64)
+@lru_cache(maxsize=1024)
+def parse_pool(text: bytes) -> frozenset[int] | str:
+    """Return the articles of a pool, or what is wrong with its text.
 
-
-def split_pools(texts: Any) -> tuple[list[tuple[int, ...] | int], Integers]:
-    """Return the different pools, sorted, and which one every visit has.
-
-    A kind of fault stands for a pool that is too large or names an article twice.
+    Pools last for minutes, so most visits find theirs in the cache.
     """
-    codes = texts.dictionary_encode()
-    pools: list[tuple[int, ...] | int] = []
-    for text in codes.dictionary.to_pylist():
-        ids = [int(part) for part in text.split(b"|id-")[1:]]
-        if len(ids) > MOST_ARTICLES:
-            pools.append(POOL)
-        else:
-            pools.append(tuple(sorted(ids)) if len(set(ids)) == len(ids) else FIELD)
-    return pools, np.asarray(codes.indices, np.int64)
-
-
-def contains(pools: list[tuple[int, ...]], which: Integers, article: Integers) -> Any:
-    """Return for every visit whether its article is in its pool."""
-    sizes = [len(pool) for pool in pools]
-    members = np.fromiter((each for pool in pools for each in pool), np.int64, sum(sizes))
-    keys = np.repeat(np.arange(len(pools)), sizes) << 32 | members
-    return np.isin(which << 32 | article, keys)
+    if not ARTICLES.fullmatch(text):
+        return FIELD
+    articles = [int(each) for each in text.split(b"|id-")[1:]]
+    if len(articles) > MOST_ARTICLES:
+        return POOL
+    distinct = frozenset(articles)
+    return distinct if len(distinct) == len(articles) else FIELD
