@@ -21,13 +21,12 @@ from tsucb.beliefs.law import (
     LogitLaw,
     distribution,
     draw,
-    law_of,
     reward_at,
     upper_quantiles,
     window,
 )
 from tsucb.compiler import compiled, implements
-from tsucb.numeric.arrays import Floats, take
+from tsucb.numeric.arrays import Floats
 from tsucb.numeric.bursts import burst, normal
 from tsucb.numeric.logistic import logistic, logistic_moments
 from tsucb.numeric.special import normal_quantile_upper
@@ -97,11 +96,6 @@ def draw_logit_normal(belief, rng, out):  # type: ignore[no-untyped-def]
     for a in range(out.size):
         z, state = normal(state)
         out[a] = logistic(law.centre[a] + law.scale[a] * z)
-
-
-@implements(law_of, LogitNormal)
-def law_of_logit_normal(belief, arms):  # type: ignore[no-untyped-def]
-    return LogitNormal(take(belief.law.centre, arms), take(belief.law.scale, arms))
 
 
 @implements(upper_quantiles, LogitNormal)
