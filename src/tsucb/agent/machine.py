@@ -438,11 +438,13 @@ class PlainMachine(Machine):
             counted = self.count(context, columns[arm : arm + 1])
         return arm, *counted, self.seen[: 4 * columns.size + 2].tobytes()
 
-    def decide_rows(self, *given: Any) -> None:
+    def decide_rows(
+        self, contexts: Floats, columns: Integers, places: Integers, checksums: Checksums,
+        aside: Kept, seen: Floats,
+    ) -> None:  # fmt: skip
         """Do what `_decide_rows` does."""
-        *arrays, aside, seen = given
         self.policy.belief = None
-        _decide_rows(self.plain, *arrays, aside.values, seen)
+        _decide_rows(self.plain, contexts, columns, places, checksums, aside.values, seen)
 
 
 class Watched:
