@@ -434,14 +434,14 @@ class Agent:
         True
         """
         length, learner = whole_number("k", k, least=1), self._learner
-        question = learner.ask(context, arms, uses="rank")
+        question = learner.ask(context, arms, uses="decide_rows")
         now = self._now()
         with self._guard.alone():
             self._ready()
             self._open.unfold()
             known, offer, values, reading = learner.placed(question)
             x = values.tobytes()
-            ranking = learner.ranked(known, offer, x, length)
+            ranking = learner.ranked(known, offer, values, length)
             number, ranking.id = learner.commit(known, offer, reading, x, ranking.places)
             ranking.time = now
             each = np.broadcast_to(values, (length, *values.shape))

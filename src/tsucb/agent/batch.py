@@ -21,12 +21,10 @@ from tsucb.agent.machine import (
     DECISIONS,
     FUNCTIONS,
     MATRIX,
-    Books,
     Checksums,
     PlainMachine,
     count_decision,
     decision_id,
-    next_arm_seen,
     next_step,
     write_ids,
     write_reason,
@@ -168,7 +166,7 @@ def decide_many(
     books, machine, count = known.books, known.machine, len(values)
     machine.has_decided_many = True
     contexts = np.ascontiguousarray(values.reshape(count, math.prod(values.shape[1:])))
-    aside = Kept(books.copy())
+    aside = machine.books_aside()
     places, favourites = np.zeros((2, count), dtype=np.int64)
     checksums = np.zeros(count, dtype=np.uint64)
     numbers = np.arange(1, count + 1) + books.counts[DECISIONS]
@@ -176,7 +174,11 @@ def decide_many(
     given = contexts, offer.columns, places, checksums
     if isinstance(machine, PlainMachine):
         seen: Any = np.empty((count, 4 * offer.columns.size + 2))
-        _decide_plainly(machine, aside.values, *given, seen, beliefs)
+        for one in (slice(i, i + 1) for i in range(count)):
+            machine.decide_rows(
+                contexts[one], offer.columns, places[one], checksums[one], aside, seen[one]
+            )
+            beliefs.append(machine.belief)
         favourites[:] = favourites_of(seen)
     else:
         seen = _decide_compiled(known, aside, *given, favourites)
@@ -190,18 +192,6 @@ def favourites_of(seen: Floats) -> Integers:
     """Return the policy's favourite in every row of what was seen; -1 - i for first pulls."""
     favourites = seen[:, 1].astype(np.int64)
     return np.where(np.isnan(seen[:, 2]), -1 - favourites, favourites)
-
-
-def _decide_plainly(
-    machine: PlainMachine, aside: Books, contexts: Floats, columns: Integers, places: Integers,
-    checksums: Checksums, seen: Floats, beliefs: list[Any],
-) -> None:  # fmt: skip
-    """Decide one after the other in plain Python, and keep every belief."""
-    for i, x in enumerate(contexts):
-        places[i] = machine.choice(x, columns, next_step(aside.counts), aside.chosen, seen[i])
-        beliefs.append(machine.belief)
-        count_decision(aside, x.view(np.uint64), columns[places[i]])
-        checksums[i] = aside.checksum[0]
 
 
 def _decide_compiled(
@@ -245,18 +235,9 @@ def any_tiny(values):  # type: ignore[no-untyped-def]
     return count > 0
 
 
-def _decide_rows(deciding, contexts, columns, places, checksums, aside, seen):  # type: ignore[no-untyped-def]
-    """Decide for one context after the other, counting aside."""
-    for i in range(places.size):
-        values, step = contexts[i], next_step(aside.counts)
-        choice = next_arm_seen(deciding, values, columns, step, aside.chosen, seen[i])
-        count_decision(aside, values.view(np.uint64), columns[choice.arm])
-        places[i], checksums[i] = choice.arm, aside.checksum[0]
-
-
 # Compiled code takes every array that it reads or writes as an argument of its own.
 def _choose_rows(deciding, contexts, columns, places, checksums, aside, reasons, mean, std):  # type: ignore[no-untyped-def]
-    """Do the same where the moments of all arms are known for every context."""
+    """Do what `_decide_rows` of `machine` does where the moments of all arms are known."""
     model, state = deciding.learning.model, deciding.learning.state
     policy, rng = deciding.policy, deciding.stream.rng
     # No counting of references to the rows of these.
@@ -271,6 +252,7 @@ def _choose_rows(deciding, contexts, columns, places, checksums, aside, reasons,
         places[i], checksums[i] = choice.arm, aside.checksum[0]
 
 
-_GIVEN = (MATRIX, COLUMNS, COLUMNS, CHECKSUMS, BOOKS)
-FUNCTIONS["decide_rows"] = (compiled(_decide_rows), "deciding", (*_GIVEN, MATRIX))
-FUNCTIONS["choose_rows"] = (compiled(_choose_rows), "deciding", (*_GIVEN, MATRIX, MATRIX, MATRIX))
+FUNCTIONS["choose_rows"] = (
+    compiled(_choose_rows), "deciding",
+    (MATRIX, COLUMNS, COLUMNS, CHECKSUMS, BOOKS, MATRIX, MATRIX, MATRIX),
+)  # fmt: skip

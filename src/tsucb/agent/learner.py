@@ -34,7 +34,6 @@ from tsucb.agent.machine import (
     COUNTED,
     DUE,
     LONG,
-    NOT_FINITE,
     NOT_SPLIT,
     RETURNED,
     Machine,
@@ -454,8 +453,6 @@ class Learner:
         """Choose among the arms offered; return the place of the arm, and a decision without id."""
         machine = known.machine
         place, _, _, seen = machine.decide(x, offer.columns, False)
-        if place == NOT_FINITE:
-            check_finite(np.frombuffer(x), known.model.largest)
         return place, Decision("", offer.names[place], offer, seen, machine.belief, 0.0)
 
     def decide(self, context: Context = None, arms: Any = None) -> Decision:
@@ -471,21 +468,27 @@ class Learner:
     def rank(self, context: Context, k: int, arms: Any = None) -> Ranking:
         """Choose a list of k different arms; count and learn nothing. It has no id."""
         length = whole_number("k", k, least=1)
-        question = self.ask(context, arms, learn=False, uses="rank")
+        question = self.ask(context, arms, learn=False, uses="decide_rows")
         self.prepared()
         known, offer, values, _ = self.placed(question)
-        return self.ranked(known, offer, values.tobytes(), length)
+        return self.ranked(known, offer, values, length)
 
-    def ranked(self, known: Knowledge, offer: Offer, x: bytes, length: int) -> Ranking:
-        """Choose a list among the arms offered, without an id."""
+    def ranked(self, known: Knowledge, offer: Offer, values: Floats, length: int) -> Ranking:
+        """Choose a list among the arms offered, without an id: each place as a decision, aside."""
         count = len(offer.names)
         if length > count:
             raise ValueError(
                 f"a list of {length} cannot be made of {count} arms; make it shorter, or offer more"
             )
-        places, seen = np.zeros(length, dtype=np.int64), np.full((length, 4 * count + 2), np.nan)
-        if known.machine.rank(x, offer.columns, places, seen) == NOT_FINITE:
-            check_finite(np.frombuffer(x), known.model.largest)
+        aside, left = known.machine.books_aside(), np.arange(count)
+        places, checksums = np.zeros(length, dtype=np.int64), np.zeros(length, dtype=np.uint64)
+        seen = np.full((length, 4 * count + 2), np.nan)
+        for n in range(length):
+            one, columns = slice(n, n + 1), offer.columns[left]
+            rows = (values if values.ndim == 1 else values[left]).reshape(1, -1)
+            known.machine.decide_rows(rows, columns, places[one], checksums[one], aside, seen[one])
+            places[n] = left[places[n]]
+            left = left[left != places[n]]
         return Ranking("", offer, places, seen)
 
     def rows_of(self, values: Floats, places: Any) -> Floats:

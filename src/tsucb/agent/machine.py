@@ -18,30 +18,18 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from tsucb.beliefs.belief import Belief, belief_of
-from tsucb.beliefs.law import Law, law_of
-from tsucb.checks import LARGEST, SMALLEST, flush_tiny
-from tsucb.compiler import (
-    Stream,
-    class_of,
-    compiled,
-    held,
-    hook,
-    implements,
-    in_compiled_code,
-    offers,
-    shared,
-)
+from tsucb.beliefs.belief import Belief
+from tsucb.checks import LARGEST, SMALLEST
+from tsucb.compiler import Stream, compiled, held, in_compiled_code, shared
 from tsucb.compiler.memory import Kept, KeptType, keepable, lent
 from tsucb.compiler.text import LENT_BYTES, bytes_of
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hybrid_linear import HybridLinear
-from tsucb.models.model import belief as model_belief
 from tsucb.models.model import training_due, update
 from tsucb.models.state import State, array, sums
 from tsucb.models.state import counts as tallies
 from tsucb.models.structure import leaves
-from tsucb.numeric.arrays import Floats, Integers, take
+from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.policy import Choice, choose, explored
 from tsucb.step import Player, beliefs, first_pull, initial_pulls, runs_compiled
 
@@ -116,36 +104,29 @@ def without_tiny(x):  # type: ignore[no-untyped-def]
     return x if abs(x) >= SMALLEST else 0.0
 
 
-def laid_out(values, room, columns):  # type: ignore[no-untyped-def]
-    """Return the context of a decision: the values, or `room` with the rows of these columns.
+@compiled
+def lay_out(values, room, columns):  # type: ignore[no-untyped-def]
+    """Return `room` with the context of a decision in it: the values, or a row for every column.
 
-    Where every arm has a row, those of other arms stay as they are: a decision among ten arms of
-    ten thousand writes ten rows.
+    Rows of other columns stay as they are: a decision among ten arms of ten thousand writes ten.
     """
-    values = flush_tiny(values)
     if room.ndim == 1:
-        return values
-    room[columns] = values.reshape(columns.size, -1)
+        for j in range(values.size):
+            room[j] = without_tiny(values[j])
+    else:
+        features = room.shape[1]
+        for a in range(columns.size):
+            for j in range(features):
+                room[columns[a], j] = without_tiny(values[a * features + j])
     return room
 
 
-def laid_out_vector(values, room, columns):  # type: ignore[no-untyped-def]
-    for j in range(values.size):
-        room[j] = without_tiny(values[j])
-    return room
+def laid_out(values, room, columns):  # type: ignore[no-untyped-def]
+    """Return what `lay_out` does, a vector as an array of its own: a belief may be kept with it."""
+    return lay_out(values, room.copy() if room.ndim == 1 else room, columns)
 
 
-def laid_out_rows(values, room, columns):  # type: ignore[no-untyped-def]
-    features = room.shape[1]
-    for a in range(columns.size):
-        for j in range(features):
-            room[columns[a], j] = without_tiny(values[a * features + j])
-    return room
-
-
-in_compiled_code(
-    laid_out, lambda _, room, columns: laid_out_vector if room.ndim == 1 else laid_out_rows
-)
+in_compiled_code(laid_out, lambda *_: lay_out)
 
 
 @compiled
@@ -163,20 +144,10 @@ def padded(values, split, row):  # type: ignore[no-untyped-def]
         row[split + j] = without_tiny(values[1 + first + j])
 
 
+@shared
 def row_of(room, column):  # type: ignore[no-untyped-def]
     """Return the part of a context that belongs to a column: its row, or all."""
     return room if room.ndim == 1 else room[column]
-
-
-def row_of_vector(room, column):  # type: ignore[no-untyped-def]
-    return room
-
-
-def row_of_rows(room, column):  # type: ignore[no-untyped-def]
-    return room[column]
-
-
-in_compiled_code(row_of, lambda room, _: row_of_vector if room.ndim == 1 else row_of_rows)
 
 
 # Counting decisions
@@ -294,62 +265,13 @@ def _decide(deciding, numbers, columns, counting):  # type: ignore[no-untyped-de
     return choice.arm, number, checksum, bytes_of(seen, 4 * columns.size + 2)
 
 
-def _rank(deciding, numbers, columns, places, seen):  # type: ignore[no-untyped-def]
-    """Fill the places of a list, one after the other, counting nothing; return 0 or NOT_FINITE.
-
-    Each place counts as a decision for the next one.
-    """
-    learning, rng = deciding.learning, deciding.stream.rng
-    books, values = learning.books, np.frombuffer(numbers, np.float64)
-    if not all_finite(values, deciding.largest):
-        return NOT_FINITE
-    context, rest = laid_out(values, learning.room, columns), np.arange(columns.size)
-    model, state, step = learning.model, learning.state, next_step(books.counts)
-    player, n = player_of(deciding, books.chosen.copy()), 0
-    while n < places.size and deciding.first_pulls > 0:
-        choice = first_pull_seen(player, take(columns, rest[: columns.size - n]), rng, seen[n])
-        if choice.arm < 0:
-            break
-        fill_place(n, choice.arm, rest, places)
-        player.chosen[columns[places[n]]] += 1
-        n += 1
-    if n < places.size:
-        whole = model_belief(model, state, context, columns, step + n, rng)
-    while n < places.size:
-        belief = whole
-        if n > 0:
-            left = rest[: columns.size - n]
-            belief = belief_of_rest(whole, left, model, state, context, columns, step + n, rng)
-        choice = choose_seen(deciding.policy, belief, rng, seen[n])
-        fill_place(n, choice.arm, rest, places)
-        n += 1
-    return 0
-
-
-@compiled
-def fill_place(n, arm, rest, places):  # type: ignore[no-untyped-def]
-    """Give place n to one of the arms that are left."""
-    places[n] = rest[arm]
-    for i in range(arm, rest.size - n - 1):
-        rest[i] = rest[i + 1]
-
-
-@hook
-def belief_of_rest(
-    whole: Any, left: Integers, model: Any, state: Any, context: Any, columns: Integers, step: int,
-    rng: np.random.Generator,
-) -> Any:  # fmt: skip
-    """Return the belief about the arms that are left, where `whole` is that about all."""
-
-
-@implements(belief_of_rest, Law, where=lambda whole, *_: offers(law_of, class_of(whole)))
-def rest_of_belief(whole, left, model, state, context, columns, step, rng):  # type: ignore[no-untyped-def]
-    return belief_of(whole, left, step)
-
-
-@implements(belief_of_rest, Law)
-def rest_believed_again(whole, left, model, state, context, columns, step, rng):  # type: ignore[no-untyped-def]
-    return model_belief(model, state, context, take(columns, left), step, rng)
+def _decide_rows(deciding, contexts, columns, places, checksums, aside, seen):  # type: ignore[no-untyped-def]
+    """Decide for one context after the other, counting aside."""
+    for i in range(places.size):
+        values, step = contexts[i], next_step(aside.counts)
+        choice = next_arm_seen(deciding, values, columns, step, aside.chosen, seen[i])
+        count_decision(aside, values.view(np.uint64), columns[choice.arm])
+        places[i], checksums[i] = choice.arm, aside.checksum[0]
 
 
 # Learning
@@ -408,7 +330,9 @@ FUNCTIONS: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
     "take_counts": (compiled(_take_counts), "books", (BOOKS,)),
     "decide": (to_keep_gil(_decide), "deciding", (LENT_BYTES, COLUMNS, BOOL)),
     "decide long": (compiled(_decide), "deciding", (LENT_BYTES, COLUMNS, BOOL)),
-    "rank": (compiled(_rank), "deciding", (LENT_BYTES, COLUMNS, COLUMNS, MATRIX)),
+    "decide_rows": (
+        compiled(_decide_rows), "deciding", (MATRIX, COLUMNS, COLUMNS, CHECKSUMS, BOOKS, MATRIX),
+    ),
     "learn": (to_keep_gil(_learn), "learning", (LENT_BYTES, INT, INT, FLOAT)),
     "learn long": (compiled(_learn), "learning", (LENT_BYTES, INT, INT, FLOAT)),
     "learn_rows": (
@@ -459,6 +383,16 @@ class Machine:
         self.learning = Kept(Learning(self.model, state, self.room, self.books, self.split))
         self.deciding = Kept(Deciding(self.learning, *rest))
 
+    @functools.cached_property
+    def _aside(self) -> Kept:
+        return Kept(self.books.values.copy())
+
+    def books_aside(self) -> Kept:
+        """Return a copy of the books, to count decisions in; the next call writes over it."""
+        for copy, now in zip(self._aside.values, self.books.values, strict=True):
+            copy[:] = now
+        return self._aside
+
     def __getattr__(self, name: str) -> Any:
         if name not in FUNCTIONS:
             raise AttributeError(name)
@@ -491,13 +425,6 @@ class PlainMachine(Machine):
         """That of the last decision; None for first pulls."""
         return self.policy.belief
 
-    def choice(
-        self, values: Floats, columns: Integers, step: int, chosen: Integers, seen: Floats
-    ) -> int:
-        """Return the arm to play next, as an index into the columns."""
-        self.policy.belief = None
-        return int(next_arm_seen(self.plain, values, columns, step, chosen, seen).arm)
-
     def decide(
         self, context: bytes, columns: Integers, counting: bool
     ) -> tuple[int, int, int, bytes]:
@@ -505,22 +432,19 @@ class PlainMachine(Machine):
         values, books, counted = np.frombuffer(context), self.own_books, (0, 0)
         if not all_finite(values, self.largest):
             return NOT_FINITE, *counted, b""
-        arm = self.choice(values, columns, next_step(books.counts), books.chosen, self.seen)
+        self.policy.belief, step = None, next_step(books.counts)
+        arm = int(next_arm_seen(self.plain, values, columns, step, books.chosen, self.seen).arm)
         if counting:
             counted = self.count(context, columns[arm : arm + 1])
         return arm, *counted, self.seen[: 4 * columns.size + 2].tobytes()
 
-    def rank(self, context: bytes, columns: Integers, places: Integers, seen: Floats) -> int:
-        """Do what `_rank` does, one decision after the other."""
-        values, chosen = np.frombuffer(context), self.own_books.chosen.copy()
-        if not all_finite(values, self.largest):
-            return NOT_FINITE
-        left, step = list(range(columns.size)), next_step(self.own_books.counts)
-        for n in range(places.size):
-            rows = values if self.room.ndim == 1 else values.reshape(columns.size, -1)[left].ravel()
-            places[n] = left.pop(self.choice(rows, columns[left], step + n, chosen, seen[n]))
-            chosen[columns[places[n]]] += 1
-        return 0
+    def decide_rows(
+        self, contexts: Floats, columns: Integers, places: Integers, checksums: Checksums,
+        aside: Kept, seen: Floats,
+    ) -> None:  # fmt: skip
+        """Do what `_decide_rows` does."""
+        self.policy.belief = None
+        _decide_rows(self.plain, contexts, columns, places, checksums, aside.values, seen)
 
 
 class Watched:

@@ -19,9 +19,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tsucb.beliefs.law import Law, law_of
-from tsucb.compiler import compiled
-from tsucb.numeric.arrays import Floats, Integers, take
+from tsucb.beliefs.law import Law
+from tsucb.numeric.arrays import Floats, Integers
 from tsucb.record import Record
 
 OPTIONAL: Any = None  # a field that is filled in if it is left off
@@ -79,16 +78,6 @@ class Belief(Record):
     def arms(self) -> int:
         """n, the number of arms."""
         return self.mean.size
-
-
-@compiled
-def belief_of(belief, arms, step):  # type: ignore[no-untyped-def]
-    """Return the belief about some of its arms, at another step."""
-    return Belief(
-        law_of(belief, arms), take(belief.mean, arms), take(belief.std, arms),
-        take(belief.estimate, arms), take(belief.radius, arms), take(belief.pulls, arms),
-        take(belief.information, arms), step, belief.dimension, belief.prior_std,
-    )  # fmt: skip
 
 
 def vector(name: str, values: ArrayLike, arms: int | None = None) -> Floats:

@@ -12,13 +12,12 @@ from tsucb.beliefs.law import (
     LogitLaw,
     distribution,
     draw,
-    law_of,
     lean,
     upper_quantiles,
     window,
 )
 from tsucb.compiler import compiled, implements
-from tsucb.numeric.arrays import Floats, take
+from tsucb.numeric.arrays import Floats
 from tsucb.numeric.special import beta_front, beta_quantile_upper, beta_tails
 
 LAST = 2.0**-53  # the distance of the last float before 1
@@ -86,11 +85,6 @@ def draw_beta(belief, rng, out):  # type: ignore[no-untyped-def]
     law = belief.law
     for a in range(law.alpha.size):
         out[a] = draw_one(law.alpha[a], law.beta[a], rng)
-
-
-@implements(law_of, Beta)
-def law_of_beta(belief, arms):  # type: ignore[no-untyped-def]
-    return Beta(take(belief.law.alpha, arms), take(belief.law.beta, arms))
 
 
 @implements(upper_quantiles, Beta)

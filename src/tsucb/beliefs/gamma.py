@@ -13,7 +13,6 @@ from tsucb.beliefs.law import (
     IndependentLaw,
     distribution,
     draw,
-    law_of,
     lean,
     reward_at,
     upper_quantiles,
@@ -21,7 +20,7 @@ from tsucb.beliefs.law import (
     window,
 )
 from tsucb.compiler import compiled, implements
-from tsucb.numeric.arrays import Floats, take
+from tsucb.numeric.arrays import Floats
 from tsucb.numeric.special import chi_squared_quantile_upper, gamma_front, gamma_tails
 
 
@@ -65,11 +64,6 @@ def draw_gamma(belief, rng, out):  # type: ignore[no-untyped-def]
     law = belief.law
     for a in range(out.size):
         out[a] = rng.standard_gamma(law.shape[a]) / law.rate[a]
-
-
-@implements(law_of, Gamma)
-def law_of_gamma(belief, arms):  # type: ignore[no-untyped-def]
-    return Gamma(take(belief.law.shape, arms), take(belief.law.rate, arms))
 
 
 @implements(upper_quantiles, Gamma)

@@ -10,7 +10,6 @@ from tsucb.beliefs.law import (
     IndependentLaw,
     distribution,
     draw,
-    law_of,
     lean,
     reward_at,
     upper_quantiles,
@@ -67,11 +66,6 @@ def draw_gaussian(belief, rng, out):  # type: ignore[no-untyped-def]
     for a in range(mean.size):
         z, state = normal(state)
         out[a] = mean[a] + std[a] * z
-
-
-@implements(law_of, Gaussian)
-def law_of_gaussian(belief, arms):  # type: ignore[no-untyped-def]
-    return Gaussian()
 
 
 @implements(upper_quantiles, Gaussian)

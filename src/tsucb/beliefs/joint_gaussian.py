@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief, nonnegative, vector
-from tsucb.beliefs.law import Law, draw, law_of, upper_quantiles
+from tsucb.beliefs.law import Law, draw, upper_quantiles
 from tsucb.compiler import implements
-from tsucb.numeric.arrays import Floats, take, take_rows
+from tsucb.numeric.arrays import Floats
 from tsucb.numeric.bursts import burst, normal
 from tsucb.numeric.special import normal_quantile_upper
 
@@ -71,14 +71,6 @@ def draw_joint_gaussian(belief, rng, out):  # type: ignore[no-untyped-def]
         for i in range(z.size):
             total += factor[a, i] * z[i]
         out[a] = total
-
-
-@implements(law_of, JointGaussian)
-def law_of_joint_gaussian(belief, arms):  # type: ignore[no-untyped-def]
-    own = belief.law.own
-    return JointGaussian(
-        take_rows(belief.law.factor, arms), take(own, arms) if own.size > 0 else own
-    )
 
 
 @implements(upper_quantiles, JointGaussian)

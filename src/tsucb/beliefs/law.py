@@ -5,7 +5,6 @@
 | `draw` | one draw of every arm's mean reward | everything that samples |
 | `upper_quantiles` | what each arm exceeds with a given probability | `BayesUCB` |
 | `expected_best`, `best_probabilities`, `regret_and_gain` | integrals | exact TS-UCB, TS, IDS |
-| `law_of` | the law of some of the arms | lists, or the model is asked again for each place |
 
 Only `draw` must be there; a policy that asks for more falls back to sampling where a law does not
 offer it (`tsucb.compiler.offers` tells). A law of *independent* arms that derives from
@@ -29,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from tsucb.compiler import hook, implements
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.arrays import Floats
 from tsucb.record import Record
 
 
@@ -67,11 +66,6 @@ def draw(belief: Any, rng: np.random.Generator, out: Floats) -> None:
 @hook
 def upper_quantiles(belief: Any, tail: float, out: Floats) -> None:
     """Fill `out` with the value that each arm's mean reward exceeds with probability `tail`."""
-
-
-@hook
-def law_of(belief: Any, arms: Integers) -> Any:
-    """Return the law of some of the arms, in this order."""
 
 
 @hook

@@ -7,9 +7,9 @@ from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief, nonnegative, vector
 from tsucb.beliefs.gaussian import REACH, quick_normal
-from tsucb.beliefs.law import LogitLaw, distribution, draw, law_of, upper_quantiles, window
+from tsucb.beliefs.law import LogitLaw, distribution, draw, upper_quantiles, window
 from tsucb.compiler import compiled, implements
-from tsucb.numeric.arrays import Floats, take
+from tsucb.numeric.arrays import Floats
 from tsucb.numeric.bursts import burst, normal
 from tsucb.numeric.logistic import logistic, logistic_moments
 from tsucb.numeric.special import normal_quantile_upper
@@ -65,11 +65,6 @@ def draw_logit_normal(belief, rng, out):  # type: ignore[no-untyped-def]
     for a in range(out.size):
         z, state = normal(state)
         out[a] = logistic(law.centre[a] + law.scale[a] * z)
-
-
-@implements(law_of, LogitNormal)
-def law_of_logit_normal(belief, arms):  # type: ignore[no-untyped-def]
-    return LogitNormal(take(belief.law.centre, arms), take(belief.law.scale, arms))
 
 
 @implements(upper_quantiles, LogitNormal)

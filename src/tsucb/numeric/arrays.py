@@ -44,16 +44,6 @@ def take(values, places):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def take_rows(values, places):  # type: ignore[no-untyped-def]
-    """Return values[places] of a matrix."""
-    out = np.empty((places.size, values.shape[1]))
-    for i in range(places.size):
-        for j in range(values.shape[1]):
-            out[i, j] = values[places[i], j]
-    return out
-
-
-@compiled
 def full(size, value):  # type: ignore[no-untyped-def]
     """Return np.full(size, value)."""
     out = np.empty(size)
