@@ -15,7 +15,7 @@ import numpy as np
 from tsucb.files import write_whole
 from tsucb.logs.decision_log import read
 from tsucb.logs.decisions import by_arm, logged_decisions, ripe
-from tsucb.logs.estimators import Estimate, difference, interval
+from tsucb.logs.estimators import Estimate, OffPolicy, interval
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.statistics import NORMAL
 from tsucb.pages.charts import Chart, Line, Point, dots, lines, plain, shares, thinned
@@ -110,11 +110,9 @@ class Live:
         if known.sum() < LEAST:
             return nothing._replace(reason="too few rewards have come")
         uniform = log.offered / log.offered.sum(axis=1, keepdims=True)
-        found = difference(
-            log.arm[known], log.reward[known], log.probabilities[known], uniform[known], None,
-            np.nan_to_num(self.mean)[known],
-        )  # fmt: skip
-        return found._replace(value=-found.value, low=-found.high, high=-found.low)
+        chances = log.probabilities[known]
+        judged = OffPolicy(log.arm[known], log.reward[known], chances)
+        return judged.difference(chances, np.nan_to_num(self.mean)[known], uniform[known])
 
     def buckets(self, most: int, size: int | None = None) -> list[Integers]:
         """Split all decisions, or the first `size`, into at most `most` parts of equal size."""
