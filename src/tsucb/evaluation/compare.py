@@ -6,7 +6,6 @@ decision the configuration is asked what it would choose. What it would have lea
 choices cannot be read off another's log. `ABOUT` says what the intervals of each are about.
 """
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from tsucb.evaluation.settings import Settings, read_settings
 from tsucb.extras import require
 from tsucb.files import write_whole
 from tsucb.logs.decisions import Decisions, read_decisions
-from tsucb.logs.estimators import Estimate, OffPolicy, interval, misfit
+from tsucb.logs.estimators import UNKNOWN, Estimate, OffPolicy, interval, misfit
 from tsucb.logs.replay import LIVES, Lives, life_interval, life_width, play_lives, untried
 from tsucb.numeric.arrays import Floats
 from tsucb.numeric.statistics import mean_interval
@@ -84,10 +83,9 @@ class Comparison:
         require("tables", "pandas")
         import pandas as pd
 
-        nothing = Estimate(*[math.nan] * 5, events=0)
         rows = []
         for name, found in self.values.items():
-            lift = self.differences.get((name, LOGGED), nothing)
+            lift = self.differences.get((name, LOGGED), UNKNOWN)
             rows.append(
                 {"configuration": name, "reward": found.value, "low": found.low, "high": found.high,
                  "effective_size": found.effective_size, "uncovered": found.uncovered,

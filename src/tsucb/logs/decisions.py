@@ -113,7 +113,7 @@ class Decisions:
         for name in table:
             check_events(table[name].notna().to_numpy(), f"column {name!r} is empty")
         ones = np.ones((len(self), int(intercept)))
-        return np.column_stack([ones, *(numeric(table, name) for name in table)])
+        return np.column_stack([ones, *(numeric(table, str(name)) for name in table)])
 
     def logged_data(self, contexts: Floats) -> LoggedData:
         """Return the same with contexts as vectors, for compiled code; all must have a reward."""

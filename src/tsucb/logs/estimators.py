@@ -83,6 +83,9 @@ class Estimate(NamedTuple):
         return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g}), {size}"
 
 
+UNKNOWN = Estimate(math.nan, math.nan, math.nan, math.nan, 0.0, 0)
+
+
 class _Weights(NamedTuple):
     """A policy, or the difference of two, as weights on the decisions of a log.
 
@@ -533,7 +536,7 @@ def target_probabilities(
 def interval(found: Estimate, sign: bool = False, digits: int = 4) -> str:
     """Return a value with its interval, its bounds, or a dash, as text.
 
-    >>> interval(Estimate(0.125, 0.01, 0.1, 0.15, 90, 100)), interval(Estimate(*[math.nan] * 5, 9))
+    >>> interval(Estimate(0.125, 0.01, 0.1, 0.15, 90, 100)), interval(UNKNOWN)
     ('0.125 (0.1 to 0.15)', '–')
     """
     form = f"{'+' if sign else ''}.{digits}g"
