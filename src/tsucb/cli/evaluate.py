@@ -240,7 +240,10 @@ def replay_policies(
         ucb = usual_ucb(model, len(data.arm))
         for rule in [named_policy(text, UCB=ucb) for text in policies]:
             found = replay(data, model, rule, seed=seed, lives=options.lives)
-            rows.append({"log": part, **dataclasses.asdict(found), "kept": found.kept.size})
+            row = {"log": part, **dataclasses.asdict(found), "kept": found.kept.size}
+            rows.append(
+                {key: row[key] for key in row if key not in ("lives", "rates", "logged_rates")}
+            )
             lift = f"{found.lift:+.1%} ({found.lift_low:+.1%} to {found.lift_high:+.1%})"
             print_line(
                 part,

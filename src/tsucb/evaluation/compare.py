@@ -20,7 +20,7 @@ from tsucb.extras import require
 from tsucb.files import write_whole
 from tsucb.logs.decisions import Decisions, read_decisions
 from tsucb.logs.estimators import UNKNOWN, Estimate, OffPolicy, interval, misfit
-from tsucb.logs.replay import LIVES, Lives, life_interval, life_width, play_lives, untried
+from tsucb.logs.replay import LIVES, Replay, life_width, replay, untried
 from tsucb.numeric.arrays import Floats
 from tsucb.numeric.statistics import mean_interval
 from tsucb.pages.charts import Chart, Line, Point, lines, plain, thinned
@@ -288,28 +288,26 @@ def by_replay(decisions: Decisions, settings: Mapping[str, Settings], seed: int)
     values, terms = {LOGGED: logged_estimate(reward)}, {LOGGED: reward}
     kept: dict[str, int] = {}
     differences: dict[tuple[str, str], Estimate] = {}
-    lives: dict[str, Lives] = {}
+    rates = dict[str, Floats]()
     for name, each in settings.items():
         played = Candidate(each, decisions, seed)
-        found = play_lives(played.events, played.model, played.policy, seed)
-        size = float(np.mean([life.size for life in found.kept]))
+        found = replay(played.events, played.model, played.policy, seed=seed)
+        size = float(np.mean([life.size for life in found.lives]))
         kept[name] = round(size)
-        low, high = life_interval(found, reward)
-        rate, error = float(found.rates.mean()), float(found.rates.std(ddof=1))
-        values[name] = Estimate(rate, error, low, high, size, n, 0.0, n / size)
-        against = {LOGGED: found.logged} | {other: lives[other].rates for other in lives}
-        for other, rates in against.items():
-            extra, apart = rate - values[other].value, found.rates - rates
+        error = float(found.rates.std(ddof=1))
+        values[name] = Estimate(found.rate, error, found.low, found.high, size, n, 0.0, n / size)
+        for other, others in {LOGGED: found.logged_rates, **rates}.items():
+            extra, apart = found.rate - values[other].value, found.rates - others
             width, error = life_width(apart), float(apart.std(ddof=1))
             differences[name, other] = Estimate(extra, error, extra - width, extra + width, size, n)
-        lives[name], terms[name] = found, contributions(found, reward)
+        rates[name], terms[name] = found.rates, contributions(found, reward)
     return Comparison(n, REPLAY, values, differences, terms, decisions.time, kept)
 
 
-def contributions(found: Lives, reward: Floats) -> Floats:
+def contributions(found: Replay, reward: Floats) -> Floats:
     """Return what every decision of a log adds to the mean over lives, to first order."""
     terms: Floats = np.full(reward.size, found.rates.mean())
-    for rate, kept in zip(found.rates, found.kept, strict=True):
+    for rate, kept in zip(found.rates, found.lives, strict=True):
         np.add.at(terms, kept, (reward[kept] - rate) * reward.size / kept.size / found.rates.size)
     return terms
 
