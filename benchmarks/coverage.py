@@ -27,8 +27,7 @@ import tsucb
 from tsucb.compiler import compiled, held
 from tsucb.evaluation.candidates import Candidate
 from tsucb.evaluation.compare import Comparison, compare, verdict
-from tsucb.logs import Decisions, Estimate, estimators
-from tsucb.logs.decisions import from_table
+from tsucb.logs import Decisions, Estimate, OffPolicy, read_decisions
 from tsucb.models.model import belief, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.names import named_policy
@@ -148,13 +147,12 @@ class Log:
 def estimate(log: Log, target: Floats) -> dict[str, Estimate]:
     """Return what all estimators say."""
     played = log.chances[np.arange(log.arm.size), log.arm]
+    whole, alone = (OffPolicy(log.arm, log.reward, each) for each in (log.chances, played))
     return {
-        "IPS": estimators.inverse_propensity(log.arm, log.reward, log.chances, target),
-        "IPS, one propensity": estimators.inverse_propensity(log.arm, log.reward, played, target),
-        "self-normalised": estimators.self_normalised(log.arm, log.reward, log.chances, target),
-        "doubly robust": estimators.doubly_robust(
-            log.arm, log.reward, log.chances, target, log.guess
-        ),
+        "IPS": whole.inverse_propensity(target),
+        "IPS, one propensity": alone.inverse_propensity(target),
+        "self-normalised": whole.self_normalised(target),
+        "doubly robust": whole.doubly_robust(target, log.guess),
     }
 
 
@@ -250,7 +248,7 @@ def replay_rows(size: int, logs: int) -> Iterator[Row]:
         rng = np.random.default_rng([seed, size])
         arm = rng.integers(rates.size, size=size)
         reward = (rng.random(size) < rates[arm]).astype(float)
-        log = from_table(pd.DataFrame({"arm": arm, "reward": reward}), uniform=True)
+        log = read_decisions(pd.DataFrame({"arm": arm, "reward": reward}), uniform=True)
         every.append(compare(log, agents, method="replay", seed=seed))
     names = ["as logged", *agents]
     truth = {n: float(np.mean([found.values[n].value for found in every])) for n in names}

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 import tsucb
-from tsucb.logs.estimators import doubly_robust, inverse_propensity
+from tsucb.logs import OffPolicy
 from tsucb.numeric.arrays import Floats
 
 ARMS, FEATURES, DECISIONS, LOGS = 10, 5, 3_000, 100
@@ -47,8 +47,8 @@ def one_log(share: float, seed: int) -> dict[str, float]:
     truth = float(np.mean(means))
     # Without a floor some probabilities round to 1, and their sum is not exactly 1.
     known /= known.sum(axis=1, keepdims=True)
-    ours = inverse_propensity(arm, reward, known, target)
-    robust = doubly_robust(arm, reward, known, target, np.array(guess))
+    log = OffPolicy(arm, reward, known)
+    ours, robust = log.inverse_propensity(target), log.doubly_robust(target, np.array(guess))
     return {
         "share": share,
         "truth": truth,

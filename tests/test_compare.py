@@ -16,7 +16,6 @@ from tsucb.evaluation.candidates import Candidate
 from tsucb.evaluation.compare import LOGGED, verdict
 from tsucb.evaluation.settings import read_settings
 from tsucb.logs import Decisions, read_decisions
-from tsucb.logs.decisions import from_table
 
 
 def shop(size: int, seed: int = 0) -> pd.DataFrame:
@@ -134,7 +133,7 @@ def test_a_log_without_exploration_gets_a_reason_and_no_number() -> None:
 
 def test_rewards_are_learned_when_they_came() -> None:
     """Three decisions whose rewards all come after the last one: nothing is known at any."""
-    base = from_table(
+    base = read_decisions(
         pd.DataFrame({"arm": ["a", "b", "a"], "reward": [1.0, 0.0, 1.0]}), uniform=True
     )
     at_once = Candidate({}, base, 0)
@@ -153,13 +152,13 @@ def test_settings_from_files(tmp_path: Path) -> None:
         '[model]\nname = "NIGLinear"\nshape = 3.0\n'
     )
     settings = read_settings(path)
-    candidate = Candidate(settings, from_table(shop(50), uniform=True), 0)
+    candidate = Candidate(settings, read_decisions(shop(50), uniform=True), 0)
     assert candidate.policy == tsucb.Exploring(tsucb.TSUCB(1), 0.1)
     assert isinstance(candidate.model, tsucb.Forgetting)
     assert candidate.model.model.shape == 3.0
     assert candidate.events.contexts.shape == (50, 1)
     path.write_text("")
-    plain = Candidate(read_settings(path), from_table(shop(50), uniform=True), 0)
+    plain = Candidate(read_settings(path), read_decisions(shop(50), uniform=True), 0)
     assert plain.policy == tsucb.Agent(["a"]).policy
     assert isinstance(plain.model, tsucb.AdaptiveCurves)
 
@@ -229,14 +228,14 @@ def test_bad_logs_are_refused(tmp_path: Path) -> None:
 def test_arms_that_were_not_offered_are_not_chosen() -> None:
     log = shop(400).assign(menu=["tea|milk", "tea"] * 200)
     log.loc[log.menu == "tea", "arm"] = "tea"
-    read = from_table(log, uniform=True, available="menu")
+    read = read_decisions(log, uniform=True, available="menu")
     chosen = Candidate({}, read, 0).choices(5)
     assert chosen.sum(axis=1) == pytest.approx(1)
     assert (chosen[~read.offered] == 0).all()
 
 
 def test_a_bandit_like_a_log_has_its_contexts_and_its_rewards() -> None:
-    read = from_table(shop(3_000), uniform=True)
+    read = read_decisions(shop(3_000), uniform=True)
     bandit = like(read)
     assert bandit.clicks
     rng = np.random.default_rng(0)
@@ -248,14 +247,14 @@ def test_a_bandit_like_a_log_has_its_contexts_and_its_rewards() -> None:
     assert tuple(world.context.tolist()) in contexts
     pays = {bandit.reward(world, 0) for _ in range(5)}
     assert pays <= {0.0, 1.0}
-    euros = from_table(shop(500).assign(reward=lambda t: 3 * t.reward + 1), uniform=True)
+    euros = read_decisions(shop(500).assign(reward=lambda t: 3 * t.reward + 1), uniform=True)
     assert not like(euros).clicks
     noise = like(euros).noise  # of each arm, 3 times that of the clicks
     assert ((noise > 1.0) & (noise < 1.6)).all()
 
 
 def test_simulating_like_a_log_ranks_configurations() -> None:
-    read = from_table(shop(3_000), uniform=True)
+    read = read_decisions(shop(3_000), uniform=True)
     found = simulate_like(
         read, {"default": {}, "no context": {"model": "BernoulliArms"}}, horizon=1_000, runs=10
     )
@@ -304,7 +303,7 @@ def test_the_default_of_evaluate_is_the_agents(
     shop(800).drop(columns="city").to_csv(tmp_path / "shop.csv", index=False)
     assert answer(["evaluate", str(tmp_path / "shop.csv"), "--uniform"]) == 0
     rate = float(capsys.readouterr().out.splitlines()[1].split()[2])
-    read = from_table(shop(800).drop(columns="city"), uniform=True)
+    read = read_decisions(shop(800).drop(columns="city"), uniform=True)
     found = compare(read, {"default": {}}, method="replay")
     assert rate == pytest.approx(found.values["default"].value, abs=1e-5)
 

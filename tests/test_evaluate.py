@@ -9,7 +9,7 @@ import pytest
 
 import tsucb
 from tsucb.cli import answer
-from tsucb.logs import LoggedData, read_events, replay
+from tsucb.logs import LoggedData, read_decisions, replay
 from tsucb.numeric.statistics import rate_interval
 from tsucb.paper.news import ClickModel, make_news, read_day
 
@@ -225,18 +225,17 @@ def test_csv_and_parquet_hold_the_same_events(tmp_path: Path, table: pd.DataFram
     table.assign(menu=[m.replace("; ", "|").split("|") for m in table.menu]).to_parquet(
         tmp_path / "a.parquet"
     )
-    read = [
-        read_events(
+    read = []
+    for name in ("a.csv", "a.parquet"):
+        decisions = read_decisions(
             tmp_path / name,
             arm="shown",
             reward="bought",
             contexts=["age", "member"],
             available="menu",
             propensity="chance",
-            intercept=True,
         )
-        for name in ("a.csv", "a.parquet")
-    ]
+        read.append(decisions.logged_data(decisions.feature_matrix(intercept=True)))
     for ours, theirs in zip(*read, strict=True):
         assert np.array_equal(ours, theirs)
     events = read[0]
@@ -257,15 +256,21 @@ def test_bad_files_and_columns(tmp_path: Path, table: pd.DataFrame) -> None:
         ({"contexts": ["shown"]}, "column 'shown' holds text"),
     ]:
         with pytest.raises(ValueError, match=message):
-            read_events(path, **{"arm": "shown", "reward": "bought", "uniform": True} | change)
+            read_decisions(
+                path, **{"arm": "shown", "reward": "bought", "uniform": True} | change
+            ).feature_matrix()
     with pytest.raises(ValueError, match="there is no file"):
-        read_events(tmp_path / "none.csv", arm="a", reward="b")
+        read_decisions(tmp_path / "none.csv", arm="a", reward="b")
     with pytest.raises(ValueError, match="neither"):
-        read_events(Path(__file__), arm="a", reward="b")
+        read_decisions(Path(__file__), arm="a", reward="b")
     table.loc[7, "bought"] = None
+    table.loc[9, "age"] = None
     table.to_csv(path, index=False)
-    with pytest.raises(ValueError, match="first number 8: column 'bought' is empty"):
-        read_events(path, arm="shown", reward="bought", contexts=["age"], uniform=True)
+    read = read_decisions(path, arm="shown", reward="bought", contexts=["age"], uniform=True)
+    with pytest.raises(ValueError, match="first number 10: column 'age' is empty"):
+        read.feature_matrix()
+    with pytest.raises(ValueError, match="first number 8: there is no reward"):
+        read.logged_data(np.empty((300, 0)))
 
 
 def test_command_line(

@@ -9,14 +9,7 @@ import numpy as np
 import pytest
 
 import tsucb
-from tsucb.logs.estimators import (
-    difference,
-    doubly_robust,
-    inverse_propensity,
-    self_normalised,
-    switch,
-    target_probabilities,
-)
+from tsucb.logs import Estimate, OffPolicy, target_probabilities
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks are run from the repository
 
@@ -67,8 +60,8 @@ def test_recovers_the_value_of_other_policies(run, policy) -> None:
         policy, model, state, contexts, np.random.default_rng(0)
     )
     truth = (target * means).sum(axis=1).mean()
-    plain = inverse_propensity(*log, target)
-    robust = doubly_robust(*log, target, predicted)
+    found = OffPolicy(*log)
+    plain, robust = found.inverse_propensity(target), found.doubly_robust(target, predicted)
     # 95 % intervals, but the four policies are alike and the estimates of one log go together:
     # another seed would fail about one time in ten.
     assert plain.low < truth < plain.high
@@ -82,14 +75,14 @@ def test_the_logging_policy_itself(run) -> None:
     *_, (arm, reward, propensity) = run
     target = np.zeros((len(arm), 4))
     target[np.arange(len(arm)), arm] = propensity
-    estimate = inverse_propensity(arm, reward, propensity, target)
+    estimate = OffPolicy(arm, reward, propensity).inverse_propensity(target)
     assert estimate.value == pytest.approx(np.mean(reward))
     assert estimate.effective_size == pytest.approx(len(arm))
 
 
 def test_by_hand() -> None:
     target, predicted = [[1.0, 0.0], [0.5, 0.5]], [[2.0, 9.0], [1.0, 3.0]]
-    estimate = doubly_robust([0, 1], [3.0, 1.0], [0.5, 0.25], target, predicted)
+    estimate = OffPolicy([0, 1], [3.0, 1.0], [0.5, 0.25]).doubly_robust(target, predicted)
     # 2 + 1/0.5 · (3 − 2) = 4 and (1 + 3)/2 + 0.5/0.25 · (1 − 3) = −2
     assert estimate.value == pytest.approx(1.0)
     assert estimate.error == pytest.approx(3.0)
@@ -105,7 +98,7 @@ def test_refuses() -> None:
         (([0, 2], *good[1:]), "arm must lie between 0 and 1"),
     ]:
         with pytest.raises(ValueError, match=words):
-            inverse_propensity(*wrong)
+            OffPolicy(*wrong[:3]).inverse_propensity(wrong[3])
 
 
 # Refusing to guess.
@@ -114,22 +107,22 @@ def test_refuses() -> None:
 def test_agrees_with_open_bandit_pipeline() -> None:
     """`python benchmarks/against_obp.py` prints these, by version 0.4.1 of it."""
     log = made_log()
-    given = (log["arm"], log["reward"], log["propensity"], log["target"])
+    given, target = OffPolicy(log["arm"], log["reward"], log["propensity"]), log["target"]
     played = log["propensity"][np.arange(2_000), log["arm"]]
-    assert inverse_propensity(*given).value == pytest.approx(0.7500028954072434, rel=1e-12)
-    assert self_normalised(*given).value == pytest.approx(0.7703401767087551, rel=1e-12)
-    robust = doubly_robust(*given, log["predicted"])
+    assert given.inverse_propensity(target).value == pytest.approx(0.7500028954072434, rel=1e-12)
+    assert given.self_normalised(target).value == pytest.approx(0.7703401767087551, rel=1e-12)
+    robust = given.doubly_robust(target, log["predicted"])
     assert robust.value == pytest.approx(0.7709661958228669, rel=1e-12)
-    switched = switch(*given, log["predicted"], largest=1.5)
+    switched = given.switch(target, log["predicted"], largest=1.5)
     assert switched.value == pytest.approx(0.7668231989463411, rel=1e-12)
     # With the propensities of the arms played only, the same value, and about the same error.
-    alone = doubly_robust(*given[:2], played, log["target"], log["predicted"])
+    alone = OffPolicy(log["arm"], log["reward"], played).doubly_robust(target, log["predicted"])
     assert alone.value == pytest.approx(robust.value, rel=1e-12)
     assert alone.error == pytest.approx(robust.error, rel=0.05)
     assert robust.trusted
     assert robust.uncovered == 0.0
     assert robust.largest_weight == pytest.approx(
-        (given[3][np.arange(2_000), given[0]] / played).max()
+        (target[np.arange(2_000), log["arm"]] / played).max()
     )
 
 
@@ -142,13 +135,13 @@ def no_overlap(share: float = 0.0, size: int = 2_000) -> tuple[Any, ...]:
     return arm, reward, chances, np.tile([0.5, 0.5], (size, 1))
 
 
-@pytest.mark.parametrize("estimator", [inverse_propensity, self_normalised])
+@pytest.mark.parametrize("estimator", [OffPolicy.inverse_propensity, OffPolicy.self_normalised])
 @pytest.mark.parametrize("whole", [True, False])
 def test_without_overlap_there_is_no_number(estimator: Any, whole: bool) -> None:
     """The failure of the issue: looks fine, with a large effective size, and is wrong."""
     arm, reward, chances, target = no_overlap()
     given = chances if whole else chances[np.arange(arm.size), arm]
-    found = estimator(arm, reward, given, target)
+    found = estimator(OffPolicy(arm, reward, given), target)
     assert math.isnan(found.value)
     assert not found.trusted
     assert found.uncovered == pytest.approx(0.5)
@@ -156,13 +149,13 @@ def test_without_overlap_there_is_no_number(estimator: Any, whole: bool) -> None
     assert "cannot speak about 50.0 %" in found.reason
     assert "cannot speak about" in repr(found)
     # The best and the worst that arm 1 could be.
-    bounds = estimator(arm, reward, given, target, rewards_between=(0, 1))
+    bounds = estimator(OffPolicy(arm, reward, given, rewards_between=(0, 1)), target)
     assert bounds.bounded
     assert bounds.low < 0.45 < 0.95 < bounds.high
     assert bounds.high - bounds.low < 0.55
     # A twentieth of uniform choices is enough to know.
     arm, reward, chances, target = no_overlap(0.1)
-    answered = estimator(arm, reward, chances, target)
+    answered = estimator(OffPolicy(arm, reward, chances), target)
     assert answered.low < 0.5 < answered.high
 
 
@@ -170,22 +163,21 @@ def test_few_decisions_with_all_the_weight() -> None:
     """Rewards with bounds have an interval by betting, those without have none."""
     arm, reward, chances, target = no_overlap(0.0005)  # half a decision can be expected
     assert arm.sum() < 5
-    found = inverse_propensity(arm, reward, chances, target)
+    found = OffPolicy(arm, reward, chances).inverse_propensity(target)
     assert found.trusted
     assert 0 <= found.low < 0.5 < found.high <= 1
     assert found.low <= found.value <= found.high
-    few = inverse_propensity(arm, 3 * reward + arm, chances, target)
+    few = OffPolicy(arm, 3 * reward + arm, chances).inverse_propensity(target)
     assert math.isnan(few.value)
     assert math.isnan(few.low)
     assert few.effective_size == 0.0
     assert "carry the whole estimate" in few.reason
     assert "rewards_between, if rewards have bounds" in few.reason
-    assert inverse_propensity(
-        arm, 3 * reward + arm, chances, target, rewards_between=(0, 4)
-    ).trusted
+    bounded = OffPolicy(arm, 3 * reward + arm, chances, rewards_between=(0, 4))
+    assert bounded.inverse_propensity(target).trusted
     # With a few of them there is an unbiased number, and still no interval.
     arm, reward, chances, target = no_overlap(0.007)
-    more = inverse_propensity(arm, 3 * reward, chances, target)
+    more = OffPolicy(arm, 3 * reward, chances).inverse_propensity(target)
     assert more.value == pytest.approx(1.5, abs=4 * more.error)
     assert math.isnan(more.low)
     assert "(no interval): about" in repr(more)
@@ -204,8 +196,9 @@ def test_intervals_hold_when_the_clicks_failed_to_come() -> None:
     """About 62 decisions, and six clicks, tell what the second arm earns: 10 %."""
     covered, widths, prediction = 0, [], np.tile([0.3, 0.1, 0.1, 0.1], (5_000, 1))
     for seed in range(100):
-        log = floor_log(seed, 0.1)
-        for found in (inverse_propensity(*log), doubly_robust(*log, prediction)):
+        *logged, target = floor_log(seed, 0.1)
+        log = OffPolicy(*logged)
+        for found in (log.inverse_propensity(target), log.doubly_robust(target, prediction)):
             assert found.trusted
             covered += found.low <= 0.1 <= found.high
             widths.append(found.high - found.low)
@@ -213,7 +206,7 @@ def test_intervals_hold_when_the_clicks_failed_to_come() -> None:
     assert np.median(widths) < 0.3  # an exact binomial interval has 0.17
     # No click at all: the interval says what may be, and does not shrink to a point.
     arm, reward, chances, target = floor_log(0, 0.0)
-    found = doubly_robust(arm, reward, chances, target, prediction)
+    found = OffPolicy(arm, reward, chances).doubly_robust(target, prediction)
     assert found.low == 0.0
     assert 0.05 < found.high < 0.2
 
@@ -221,10 +214,10 @@ def test_intervals_hold_when_the_clicks_failed_to_come() -> None:
 @pytest.mark.parametrize("tail", [2.2, 3.0])
 def test_intervals_are_wider_where_tails_are_heavy(tail: float) -> None:
     """Student's t with all degrees of freedom would cover 81 to 90 % here."""
-    rng, covered = np.random.default_rng(0), 0
+    rng, covered, half = np.random.default_rng(0), 0, np.full((400, 2), 0.5)
     for _ in range(300):
         arm, reward = rng.integers(2, size=400), rng.pareto(tail, size=400)
-        found = inverse_propensity(arm, reward, np.full((400, 2), 0.5), np.full((400, 2), 0.5))
+        found = OffPolicy(arm, reward, half).inverse_propensity(half)
         assert found.trusted
         covered += found.low < 1 / (tail - 1) < found.high
     assert covered >= 0.93 * 300  # 94.5 % or more in larger samples
@@ -238,28 +231,35 @@ def test_rewards_missing_by_arm_are_noticed() -> None:
     come = (arm == 0) | (rng.random(2_000) < 0.5)
     target = np.tile([0.0, 1.0], (2_000, 1))
     for chances in (np.full((2_000, 2), 0.5), np.full(2_000, 0.5)):
-        assert inverse_propensity(arm, reward, chances, target).trusted
-        found = inverse_propensity(arm[come], reward[come], chances[come], target[come])
+        assert OffPolicy(arm, reward, chances).inverse_propensity(target).trusted
+        kept = OffPolicy(arm[come], reward[come], chances[come])
+        found = kept.inverse_propensity(target[come])
         assert math.isnan(found.value)
         assert found.effective_size == 0.0
         assert not found.bounded or chances.ndim == 1  # by one propensity it is a gap
-    whole = inverse_propensity(arm[come], reward[come], np.full((come.sum(), 2), 0.5), target[come])
-    assert "rewards of some arms are missing more often" in whole.reason
+    whole = OffPolicy(arm[come], reward[come], np.full((come.sum(), 2), 0.5))
+    assert (
+        "rewards of some arms are missing more often"
+        in whole.inverse_propensity(target[come]).reason
+    )
     # Half of arm 1 is lost, so the weights of arm 0 have a mean above one.
-    other = inverse_propensity(arm[come], reward[come], np.full(come.sum(), 0.5), 1 - target[come])
-    assert "the weights have a mean of 1.3" in other.reason
+    other = OffPolicy(arm[come], reward[come], np.full(come.sum(), 0.5))
+    assert "the weights have a mean of 1.3" in other.inverse_propensity(1 - target[come]).reason
+    # A sentence about one policy is not said of the next.
+    assert "the weights have a mean" not in other.inverse_propensity(target[come]).reason
 
 
 def test_switch_says_which_part_it_predicts() -> None:
     arm, reward, chances, target = no_overlap(0.02)
     guess = np.tile([0.9, 0.2], (arm.size, 1))
-    found = switch(arm, reward, chances, target, guess, largest=10, rewards_between=(0, 1))
+    log = OffPolicy(arm, reward, chances, rewards_between=(0, 1))
+    found = log.switch(target, guess, largest=10)
     # Arm 1 has weight 50, so half of the policy is taken from the prediction.
     assert found.value == pytest.approx(0.5 * 0.9 + 0.5 * 0.2, abs=4 * found.error)
     assert found.bounded
     assert "that part is predicted" in found.reason
     arm, reward, chances, target = no_overlap(0.2)
-    assert switch(arm, reward, chances, target, guess, largest=100).trusted
+    assert OffPolicy(arm, reward, chances).switch(target, guess, largest=100).trusted
 
 
 def test_a_small_gap_is_borne_and_a_large_one_is_not() -> None:
@@ -267,28 +267,28 @@ def test_a_small_gap_is_borne_and_a_large_one_is_not() -> None:
     arm, reward, chances, target = no_overlap(0.5)
     chances[:1] = [1.0, 0.0]
     arm[:1] = 0
-    assert inverse_propensity(arm, reward, chances, target).trusted
+    assert OffPolicy(arm, reward, chances).inverse_propensity(target).trusted
     chances[:200] = [1.0, 0.0]
     arm[:200] = 0
-    assert not inverse_propensity(arm, reward, chances, target).trusted
+    assert not OffPolicy(arm, reward, chances).inverse_propensity(target).trusted
 
 
 def test_differences_are_known_better_than_values() -> None:
     log = made_log()
-    given = (log["arm"], log["reward"], log["propensity"])
+    given = OffPolicy(log["arm"], log["reward"], log["propensity"])
     target, guess = log["target"], log["predicted"]
     other = 0.9 * target + 0.1 / target.shape[1]
-    found = difference(*given, target, other, guess)
-    values = [doubly_robust(*given, each, guess) for each in (target, other)]
+    found = given.difference(target, guess, other)
+    values = [given.doubly_robust(each, guess) for each in (target, other)]
     assert found.value == pytest.approx(values[0].value - values[1].value)
     assert found.error < values[0].error / 3
     # Against the policy that logged: the same, whether its other probabilities are known or not.
-    played = given[2][np.arange(2_000), given[0]]
-    whole = difference(*given, target, None, guess)
-    alone = difference(*given[:2], played, target, None, guess)
+    played = log["propensity"][np.arange(2_000), log["arm"]]
+    whole = given.difference(target, guess)
+    alone = OffPolicy(log["arm"], log["reward"], played).difference(target, guess)
     assert whole.value == pytest.approx(alone.value, abs=3 * whole.error)
     assert alone.value == pytest.approx(values[0].value - log["reward"].mean())
-    nothing = difference(*given, target, target, guess)
+    nothing = given.difference(target, guess, target)
     assert (nothing.value, nothing.low, nothing.high) == (0.0, 0.0, 0.0)
 
 
@@ -321,9 +321,13 @@ def test_impossible_logs_are_refused(change: dict[str, Any], message: str) -> No
         "target": [[0.5, 0.5]] * 3,
         "predicted": [[0.5, 0.5]] * 3,
     }
-    doubly_robust(**good)
+
+    def robust(target: Any, predicted: Any, **log: Any) -> Estimate:
+        return OffPolicy(**log).doubly_robust(target, predicted)
+
+    robust(**good)
     with pytest.raises(ValueError, match=message):
-        doubly_robust(**good | change)
+        robust(**good | change)
 
 
 @pytest.mark.parametrize("logger", ["TS", "TS-UCB(100)+5%"])

@@ -14,11 +14,9 @@ import typer
 from tsucb.cli.options import AgentsOption, MissingOption, SeedOption, grouped, split_list
 from tsucb.cli.simulate import ModelName, make_model
 from tsucb.evaluation import Comparison, compare, read_settings
-from tsucb.evaluation.compare import ABOUT, LOGGED, verdict
 from tsucb.files import write_whole
-from tsucb.logs import LoggedData, read_events, replay
+from tsucb.logs import LoggedData, read_decisions, replay
 from tsucb.logs.decision_log import is_decision_log
-from tsucb.logs.estimators import interval
 from tsucb.logs.logged_data import check_events
 from tsucb.logs.replay import LIVES
 from tsucb.paper.news import log_files, read_day
@@ -210,28 +208,14 @@ def print_comparison(found: Comparison) -> None:
     from rich.table import Table
 
     console = Console(highlight=False)
-    kept = ", ".join(f"{name} {size:,}" for name, size in found.kept.items() if size)
-    console.print(
-        f"{found.decisions:,} decisions, by {found.method}" + (f" (kept: {kept})" if kept else "")
-    )
-    table = Table(
-        "configuration", "reward, 95 %", "more than logged, 95 %", "verdict", "size", "gap"
-    )
-    for name, each in found.values.items():
-        lift = found.differences.get((name, LOGGED))
-        table.add_row(
-            name,
-            interval(each),
-            "" if lift is None else interval(lift, sign=True),
-            "" if lift is None else verdict(lift),
-            f"{each.effective_size:,.0f}",
-            f"{100 * each.uncovered:.1f} %",
-        )
+    console.print(found.headline)
+    table = Table("configuration", "reward, 95 %", "effective size", "not in the log")
+    for row in found.value_rows():
+        table.add_row(*row)
     console.print(table)
-    for (first, second), each in found.differences.items():
-        if second != LOGGED:
-            console.print(f"{first} against {second}: {interval(each, sign=True)}, {verdict(each)}")
-    for sentence in [*found.reasons(), ABOUT[found.method]]:
+    for pair, extra, word in found.pair_rows():
+        console.print(f"{pair}: {extra}, {word}", soft_wrap=True)
+    for sentence in [*found.reasons(), found.about]:
         console.print(sentence, soft_wrap=True)
 
 
@@ -245,7 +229,8 @@ def replay_policies(
     if log.is_dir() or (log.suffix == ".gz" and not log.name.endswith(".csv.gz")):
         parts = news_days(log, options.strict)
     else:
-        events = read_events(log, **columns.arguments(), intercept=options.intercept)
+        decisions = read_decisions(log, **columns.arguments())
+        events = decisions.logged_data(decisions.feature_matrix(options.intercept))
         parts = iter([(log.name, events)])
         name = ModelName.curves if name is ModelName.auto else name
     rows = []
@@ -255,7 +240,10 @@ def replay_policies(
         ucb = usual_ucb(model, len(data.arm))
         for rule in [named_policy(text, UCB=ucb) for text in policies]:
             found = replay(data, model, rule, seed=seed, lives=options.lives)
-            rows.append({"log": part, **dataclasses.asdict(found), "kept": found.kept.size})
+            row = {"log": part, **dataclasses.asdict(found), "kept": found.kept.size}
+            rows.append(
+                {key: row[key] for key in row if key not in ("lives", "rates", "logged_rates")}
+            )
             lift = f"{found.lift:+.1%} ({found.lift_low:+.1%} to {found.lift_high:+.1%})"
             print_line(
                 part,

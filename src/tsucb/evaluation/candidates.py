@@ -1,5 +1,7 @@
 """Configurations of agents on a log: what each would choose, and what it expects."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,12 +11,13 @@ from tsucb.compiler.memory import Kept
 from tsucb.evaluation.settings import Settings, agent_arguments
 from tsucb.logs.decisions import Decisions
 from tsucb.logs.logged_data import LoggedData
-from tsucb.models.adaptive_curves import AdaptiveCurves
 from tsucb.models.model import belief, training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.streams import POLICY, stream
 from tsucb.policies.exploring import Exploring
-from tsucb.step import new_player, next_arm, runs_compiled, start
+from tsucb.policies.greedy import Random
+from tsucb.policies.policy import Policy
+from tsucb.step import new_player, next_arm, runs_compiled
 
 
 class Candidate:
@@ -40,27 +43,31 @@ class Candidate:
 
     def choices(self, draws: int) -> Floats:
         """Return (N, K) how often each arm is chosen, given all earlier decisions."""
-        events, model, policy = self.events, self.model, self.policy
-        share = 0.0
-        if isinstance(policy, Exploring):  # the floor need not be drawn
-            share, policy = policy.epsilon, policy.policy
-        rng = stream(self.seed, 0, POLICY)
+        policy, share = without_floor(self.policy)
+        return with_floor(self._go_through(policy, draws)[0], share, self.offered)
+
+    def predictions(self) -> Floats:
+        """Return (N, K) what is expected of every arm, given the rewards that had come."""
+        return self._go_through(Random(), 0)[1]
+
+    def _go_through(self, policy: Policy, draws: int) -> tuple[Floats, Floats]:
+        """Return how often a policy chooses each arm; without draws, what is expected of it."""
+        events, rng = self.events, stream(self.seed, 0, POLICY)
         n, arms = len(events.arm), events.arms
-        player = new_player(model, policy, arms, self.seed, 0)
-        target = np.zeros((n, arms))
+        player = new_player(self.model, policy, arms, self.seed, 0)
+        target, expected = np.zeros((2, n, arms))
         given: Stream | Kept = Stream(rng)
         loop = look_through.py_func  # type: ignore[attr-defined]
-        if runs_compiled(model, policy):
+        if runs_compiled(self.model, policy):
             loop, given = look_through, held(rng)
-        train, done, place = None, 0, np.zeros(1, dtype=np.int64)
+        rewards = self.order, self.known, np.zeros(1, dtype=np.int64)
+        train, done = None, 0
         while done < n:
-            done, due = loop(
-                events, player, done, target, draws, self.order, self.known, place, given
-            )
+            done, due = loop(events, player, done, target, expected, draws, *rewards, given)
             if due:
-                train = train or model.trainer([player.state])
+                train = train or self.model.trainer([player.state])
                 train()
-        return with_floor(target, share, self.offered)
+        return target, expected
 
 
 class Asked:
@@ -74,12 +81,9 @@ class Asked:
 
     def choices(self, draws: int) -> Floats:
         """Return the same as `Candidate.choices`."""
-        policy, share = self.agent.policy, 0.0
-        if isinstance(policy, Exploring):  # the floor need not be drawn
-            share = policy.epsilon
-            self.agent.follow(policy.policy)
-        target, _ = self._asked(draws)
-        return with_floor(target, share, self.decisions.offered)
+        policy, share = without_floor(self.agent.policy)
+        self.agent.follow(policy)
+        return with_floor(self._asked(draws)[0], share, self.decisions.offered)
 
     def predictions(self) -> Floats:
         """Return (N, K) what it expects of every arm offered, given all earlier decisions."""
@@ -105,6 +109,11 @@ class Asked:
                 target[n, index[str(decision.arm)]] += 1.0 / draws
             expected[n, [index[name] for name in offer]] = np.nan_to_num(decision.explain().mean)
         return target, expected
+
+
+def without_floor(policy: Any) -> tuple[Any, float]:
+    """Return a policy without its floor, which need not be drawn, and the floor's share."""
+    return (policy.policy, policy.epsilon) if isinstance(policy, Exploring) else (policy, 0.0)
 
 
 def with_floor(target: Floats, share: float, offered: NDArray[np.bool_]) -> Floats:
@@ -133,13 +142,14 @@ def rewards_in_order(decisions: Decisions) -> tuple[Integers, Integers]:
 
 # Compiled code takes every array that it reads or writes as an argument of its own.
 @compiled
-def look_through(events, player, first, target, draws, order, known, place, policy_stream):  # type: ignore[no-untyped-def]
+def look_through(events, player, first, target, expected, draws, order, known, place, given):  # type: ignore[no-untyped-def]
     """Learn the rewards that have come, and ask what would be chosen, at every decision.
 
-    The reward of decision order[i] is known from decision known[i] on; place[0] have been learned.
+    Without draws ask instead what is expected of all arms. The reward of decision order[i] is known
+    from decision known[i] on; place[0] have been learned.
     Returns the number of the next decision, or the end, and whether training is due.
     """
-    model, state, rng = player.model, player.state, policy_stream.rng
+    model, state, rng = player.model, player.state, given.rng
     for n in range(first, len(events.arm)):
         while place[0] < order.size and known[place[0]] <= n:
             past = order[place[0]]
@@ -152,6 +162,9 @@ def look_through(events, player, first, target, draws, order, known, place, poli
         available = events.available[
             events.ends[events.which[n]] : events.ends[events.which[n] + 1]
         ]
+        if draws == 0:
+            every = np.arange(expected.shape[1])
+            expected[n] = belief(model, state, context, every, n + 1, rng).mean
         for _ in range(draws):
             choice = next_arm(player, context, available, n + 1, rng)
             target[n, available[choice.arm]] += 1.0 / draws
@@ -159,27 +172,10 @@ def look_through(events, player, first, target, draws, order, known, place, poli
     return len(events.arm), False
 
 
-@compiled
-def predict_through(events, model, state, predicted, policy_stream):  # type: ignore[no-untyped-def]
-    """Fill in what a model that learns from all earlier decisions expects of every arm."""
-    rng, arms = policy_stream.rng, np.arange(predicted.shape[1])
-    for n in range(len(events.arm)):
-        context = events.contexts[n].astype(np.float64)
-        predicted[n] = belief(model, state, context, arms, n + 1, rng).mean
-        update(model, state, context, events.arm[n], events.reward[n])
-
-
 def predictions(decisions: Decisions) -> Floats:
     """Return (N, K) what the default model expects of every arm, given earlier decisions."""
-    if decisions.arm_features is None:
-        usual = Candidate({}, decisions, 0)
-        model, events = usual.model, usual.events
-        assert isinstance(model, AdaptiveCurves)
-        predicted = np.zeros((len(decisions), len(decisions.arms)))
-        rng = held(stream(0, 0, POLICY))
-        predict_through(events, model, start(model, len(decisions.arms), 0, 0), predicted, rng)
-    else:
-        predicted = Asked({}, decisions, 0).predictions()
+    asked = Candidate if decisions.arm_features is None else Asked
+    predicted = asked({}, decisions, 0).predictions()
     # A prediction outside of the rewards seen so far is worse than the nearest of them.
     highest = np.maximum.accumulate(decisions.reward)
     lowest = np.minimum.accumulate(decisions.reward)

@@ -18,9 +18,9 @@ from tsucb.evaluation.candidates import Candidate, candidate, predictions, reads
 from tsucb.evaluation.settings import Settings, read_settings
 from tsucb.extras import require
 from tsucb.files import write_whole
-from tsucb.logs.decisions import Decisions, from_decision_log, from_table, read_decisions
-from tsucb.logs.estimators import Estimate, difference, doubly_robust, interval, misfit
-from tsucb.logs.replay import LIVES, Lives, life_interval, life_width, play_lives, untried
+from tsucb.logs.decisions import Decisions, read_decisions
+from tsucb.logs.estimators import UNKNOWN, Estimate, OffPolicy, interval, misfit
+from tsucb.logs.replay import LIVES, Replay, life_width, replay, untried
 from tsucb.numeric.arrays import Floats
 from tsucb.numeric.statistics import mean_interval
 from tsucb.pages.charts import Chart, Line, Point, lines, plain, thinned
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 REPLAY, ROBUST = "replay", "doubly robust"
 LOGGED = "as logged"
-COLOURS = {"better": "yes", "worse": "no"}  # of verdicts on a page
 LEAST_REPLAYED = 500  # decisions that replay must be expected to keep
 ABOUT = {
     REPLAY: "Intervals are about the mean reward of a life in which a configuration makes as many "
@@ -66,6 +65,19 @@ class Comparison:
     time: Floats
     kept: dict[str, int]
 
+    @property
+    def headline(self) -> str:
+        """How many decisions there are, by which method, and how many of them replay kept."""
+        kept = ", ".join(f"{name} {size:,}" for name, size in self.kept.items() if size)
+        return f"{self.decisions:,} decisions, by {self.method}" + (
+            f" (kept: {kept})" if kept else ""
+        )
+
+    @property
+    def about(self) -> str:
+        """What the intervals are about, in a sentence."""
+        return ABOUT[self.method]
+
     def table(self) -> "pd.DataFrame":
         """Return one row per configuration: its value, and the difference to what was logged."""
         require("tables", "pandas")
@@ -73,19 +85,13 @@ class Comparison:
 
         rows = []
         for name, found in self.values.items():
-            row: dict[str, Any] = {
-                "configuration": name,
-                "reward": found.value,
-                "low": found.low,
-                "high": found.high,
-                "effective_size": found.effective_size,
-                "uncovered": found.uncovered,
-                "largest_weight": found.largest_weight,
-            }
-            lift = self.differences.get((name, LOGGED))
-            if lift is not None:
-                row |= {"extra": lift.value, "extra_low": lift.low, "extra_high": lift.high}
-            rows.append({**row, "reason": found.reason})
+            lift = self.differences.get((name, LOGGED), UNKNOWN)
+            rows.append(
+                {"configuration": name, "reward": found.value, "low": found.low, "high": found.high,
+                 "effective_size": found.effective_size, "uncovered": found.uncovered,
+                 "largest_weight": found.largest_weight, "extra": lift.value,
+                 "extra_low": lift.low, "extra_high": lift.high, "reason": found.reason}
+            )  # fmt: skip
         return pd.DataFrame(rows)
 
     def pairs(self) -> "pd.DataFrame":
@@ -100,6 +106,20 @@ class Comparison:
         ]  # fmt: skip
         return pd.DataFrame(rows)
 
+    def pair_rows(self) -> list[tuple[str, str, str]]:
+        """Return which two are compared, how much more the first earns, and a verdict, as texts."""
+        return [
+            (f"{first} against {second}", interval(each, sign=True), verdict(each))
+            for (first, second), each in self.differences.items()
+        ]
+
+    def value_rows(self) -> list[tuple[str, str, str, str]]:
+        """Return each configuration's reward, its effective size, and the log's gap, as texts."""
+        return [
+            (name, interval(each), f"{each.effective_size:,.0f}", f"{100 * each.uncovered:.1f} %")
+            for name, each in self.values.items()
+        ]
+
     def reasons(self) -> list[str]:
         """Return a sentence for each value, and each difference, that has no interval."""
         found = [f"{name}: {each.reason}." for name, each in self.values.items() if each.reason]
@@ -108,50 +128,24 @@ class Comparison:
                 found.append(f"{first} against {second}: {each.reason}.")
         return found
 
+    def chart(self) -> Chart | None:
+        """Draw what each configuration earns more than what was logged, added up."""
+        logged = self.terms[LOGGED]
+        series = []
+        for name, terms in self.terms.items():
+            if name == LOGGED or not self.differences[name, LOGGED].trusted:
+                continue
+            total = np.cumsum(terms - logged)
+            points = [Point(float(i + 1), float(total[i])) for i in thinned(logged.size)]
+            series.append(Line(name, points))
+        return lines(
+            series, "extra reward over the log", x_label="decision of the log",
+            y_label="extra reward so far", text=plain, zero=True,
+        )  # fmt: skip
+
     def report(self, path: str | os.PathLike[str], title: str = "Agents compared on a log") -> None:
         """Write a page with tables and a figure over time, to look at in a browser."""
-        page = render(
-            "comparison.html",
-            title=title,
-            found=self,
-            about=ABOUT[self.method],
-            chart=extra_chart(self),
-            pairs=[
-                [
-                    f"{first} against {second}",
-                    interval(each, sign=True),
-                    (verdict(each), COLOURS.get(verdict(each), "open")),
-                ]
-                for (first, second), each in self.differences.items()
-            ],
-            rows=[
-                [
-                    name,
-                    interval(each),
-                    f"{each.effective_size:,.0f}",
-                    f"{100 * each.uncovered:.1f} %",
-                    each.reason or "–",
-                ]
-                for name, each in self.values.items()
-            ],
-        )
-        write_whole(path, page)
-
-
-def extra_chart(found: Comparison) -> Chart | None:
-    """Draw what each configuration earns more than what was logged, added up."""
-    logged = found.terms[LOGGED]
-    series = []
-    for name, terms in found.terms.items():
-        if name == LOGGED or not found.differences[name, LOGGED].trusted:
-            continue
-        total = np.cumsum(terms - logged)
-        points = [Point(float(i + 1), float(total[i])) for i in thinned(logged.size)]
-        series.append(Line(name, points))
-    return lines(
-        series, "extra reward over the log", x_label="decision of the log",
-        y_label="extra reward so far", text=plain, zero=True,
-    )  # fmt: skip
+        write_whole(path, render("comparison.html", title=title, found=self))
 
 
 def verdict(found: Estimate) -> str:
@@ -181,7 +175,7 @@ def compare(
     Parameters
     ----------
     log
-        The path of a decision log or of a table; a data frame; or `Decisions`.
+        As for `tsucb.logs.read_decisions`, or what that returned.
     agents
         Names and settings: mappings with some of `Agent`'s arguments (policy, model, features,
         forgetting, exploration, categories, transformer), or paths of TOML files. An empty mapping
@@ -215,7 +209,11 @@ def compare(
     """
     whole_number("draws", draws)
     settings = agent_settings(agents)
-    decisions = as_decisions(log, columns).rewarded(missing)
+    if not isinstance(log, Decisions):
+        log = read_decisions(log, **columns)
+    elif columns:
+        raise TypeError(f"decisions have no columns to name, such as {next(iter(columns))}")
+    decisions = log.rewarded(missing)
     if len(decisions) < 2:
         raise ValueError("a log of one decision says nothing; give a longer one")
     if decisions.probabilities is not None:
@@ -255,25 +253,6 @@ def method_for(decisions: Decisions, settings: Mapping[str, Settings], method: s
     return REPLAY if plain and whole and replayed >= LEAST_REPLAYED else ROBUST
 
 
-def as_decisions(log: Any, columns: dict[str, Any]) -> Decisions:
-    """Return decisions from a path, a data frame or decisions."""
-    if isinstance(log, Decisions):
-        if columns:
-            raise TypeError(f"decisions have no columns to name, such as {next(iter(columns))}")
-        return log
-    if isinstance(log, str | os.PathLike):
-        return read_decisions(log, **columns)
-    if hasattr(log, "to_pandas"):
-        log = log.to_pandas()
-    if not hasattr(log, "columns"):
-        raise TypeError(f"a log is a path, a data frame or Decisions, not {type(log).__name__}")
-    if log.empty:
-        raise ValueError("the table holds no decisions, only columns")
-    if {"probabilities", "arms", "propensity", "context"} <= set(log.columns):
-        return from_decision_log(log)
-    return from_table(log, **columns)
-
-
 def by_estimates(
     decisions: Decisions,
     settings: Mapping[str, Settings],
@@ -282,24 +261,21 @@ def by_estimates(
     between: tuple[float, float] | None,
 ) -> Comparison:
     """Compare by doubly robust estimates."""
-    arm, reward = decisions.arm, decisions.reward
-    whole = decisions.probabilities
-    propensity = decisions.propensity if whole is None else whole
+    arm, reward, played = decisions.arm, decisions.reward, decisions.propensity
+    propensity = played if decisions.probabilities is None else decisions.probabilities
+    log = OffPolicy(arm, reward, propensity, rewards_between=between)
     guess = predictions(decisions)
     rows = np.arange(len(arm))
-    values = {LOGGED: logged_estimate(reward)}
-    terms = {LOGGED: reward}
-    targets: dict[str, Floats] = {}
+    values, terms = {LOGGED: logged_estimate(reward)}, {LOGGED: reward}
+    targets: dict[str, Floats | None] = {LOGGED: None}
     differences: dict[tuple[str, str], Estimate] = {}
     for name, each in settings.items():
         target = candidate(each, decisions, seed).choices(draws)
-        log = (arm, reward, propensity, target)
-        values[name] = doubly_robust(*log, guess, rewards_between=between)
-        weight = target[rows, arm] / decisions.propensity
+        values[name] = log.doubly_robust(target, guess)
+        weight = target[rows, arm] / played
         terms[name] = (target * guess).sum(axis=1) + weight * (reward - guess[rows, arm])
-        differences[name, LOGGED] = difference(*log, None, guess, rewards_between=between)
         for other, before in targets.items():
-            differences[name, other] = difference(*log, before, guess, rewards_between=between)
+            differences[name, other] = log.difference(target, guess, before)
         targets[name] = target
     return Comparison(
         len(arm), ROBUST, values, differences, terms, decisions.time, dict.fromkeys(settings, 0)
@@ -312,28 +288,26 @@ def by_replay(decisions: Decisions, settings: Mapping[str, Settings], seed: int)
     values, terms = {LOGGED: logged_estimate(reward)}, {LOGGED: reward}
     kept: dict[str, int] = {}
     differences: dict[tuple[str, str], Estimate] = {}
-    lives: dict[str, Lives] = {}
+    rates = dict[str, Floats]()
     for name, each in settings.items():
         played = Candidate(each, decisions, seed)
-        found = play_lives(played.events, played.model, played.policy, seed)
-        size = float(np.mean([life.size for life in found.kept]))
+        found = replay(played.events, played.model, played.policy, seed=seed)
+        size = float(np.mean([life.size for life in found.lives]))
         kept[name] = round(size)
-        low, high = life_interval(found, reward)
-        rate, error = float(found.rates.mean()), float(found.rates.std(ddof=1))
-        values[name] = Estimate(rate, error, low, high, size, n, 0.0, n / size)
-        against = {LOGGED: found.logged} | {other: lives[other].rates for other in lives}
-        for other, rates in against.items():
-            extra, apart = rate - values[other].value, found.rates - rates
+        error = float(found.rates.std(ddof=1))
+        values[name] = Estimate(found.rate, error, found.low, found.high, size, n, 0.0, n / size)
+        for other, others in {LOGGED: found.logged_rates, **rates}.items():
+            extra, apart = found.rate - values[other].value, found.rates - others
             width, error = life_width(apart), float(apart.std(ddof=1))
             differences[name, other] = Estimate(extra, error, extra - width, extra + width, size, n)
-        lives[name], terms[name] = found, contributions(found, reward)
+        rates[name], terms[name] = found.rates, contributions(found, reward)
     return Comparison(n, REPLAY, values, differences, terms, decisions.time, kept)
 
 
-def contributions(found: Lives, reward: Floats) -> Floats:
+def contributions(found: Replay, reward: Floats) -> Floats:
     """Return what every decision of a log adds to the mean over lives, to first order."""
     terms: Floats = np.full(reward.size, found.rates.mean())
-    for rate, kept in zip(found.rates, found.kept, strict=True):
+    for rate, kept in zip(found.rates, found.lives, strict=True):
         np.add.at(terms, kept, (reward[kept] - rate) * reward.size / kept.size / found.rates.size)
     return terms
 

@@ -99,8 +99,25 @@ class Decisions:
         }
         return replace(self, **kept)
 
+    def feature_matrix(self, intercept: bool = False) -> Floats:
+        """Return the contexts as (N, d) numbers; raise ValueError where one is text or missing.
+
+        `intercept` adds a feature that is always 1, for models that have no constant of their own,
+        such as `NIGLinear`.
+        """
+        if self.contexts[0] is None:
+            return np.empty((len(self), 0))
+        import pandas as pd
+
+        table = pd.DataFrame(self.contexts)
+        for name in table:
+            check_events(table[name].notna().to_numpy(), f"column {name!r} is empty")
+        ones = np.ones((len(self), int(intercept)))
+        return np.column_stack([ones, *(numeric(table, str(name)) for name in table)])
+
     def logged_data(self, contexts: Floats) -> LoggedData:
-        """Return the same with contexts as vectors, for compiled code."""
+        """Return the same with contexts as vectors, for compiled code; all must have a reward."""
+        check_events(~np.isnan(self.reward), "there is no reward")
         sets, which = np.unique(self.offered, axis=0, return_inverse=True)
         return LoggedData(
             self.arm,
@@ -112,7 +129,7 @@ class Decisions:
 
 
 def read_decisions(
-    path: str | os.PathLike[str],
+    log: Any,
     *,
     arm: str = "arm",
     reward: str = "reward",
@@ -121,65 +138,78 @@ def read_decisions(
     propensity: str | None = None,
     uniform: bool = False,
 ) -> Decisions:
-    """Return the decisions in a decision log (`Agent(log=…)`), or in a CSV or Parquet file.
+    """Return the decisions in a decision log (`Agent(log=…)`), or in a table of your own.
 
     Parameters
     ----------
-    path
-        A decision log; or a `.csv`, `.csv.gz` or `.parquet` file with one row per decision.
-    arm, reward, contexts, available, propensity, uniform
-        As for `read_events`, for a file of your own; columns of contexts may hold text and gaps.
-    """
-    if is_decision_log(Path(path)):
-        return from_decision_log(read_log(path), str(path))
-    return from_table(
-        read_table(Path(path)), str(path), arm=arm, reward=reward, contexts=contexts,
-        available=available, propensity=propensity, uniform=uniform,
-    )  # fmt: skip
-
-
-def read_events(
-    path: str | os.PathLike[str],
-    *,
-    arm: str,
-    reward: str,
-    contexts: Sequence[str] | None = None,
-    available: str | None = None,
-    propensity: str | None = None,
-    uniform: bool = False,
-    intercept: bool = False,
-) -> LoggedData:
-    """Return logged data from a CSV or Parquet file with one row for each event, in order.
-
-    Parameters
-    ----------
-    path
-        A `.csv` file (possibly `.csv.gz`) with a header, or a `.parquet` file.
+    log
+        The path of a decision log, or of a `.csv`, `.csv.gz` or `.parquet` file with one row per
+        decision, in order; or a data frame. A decision log needs no further arguments.
     arm, reward, propensity
         Names of the columns; arms may have any names.
     contexts
-        Names of numeric columns; by default all that are not named otherwise.
+        Names of columns, which may hold text and gaps; by default all that are not named otherwise.
     available
         Column with the arms that could have been played: a list, or text such as `a|b|c` with
         `|`, `;`, `,` or spaces between the names; every arm of the log by default.
     uniform
-        As for `LoggedData`.
-    intercept
-        Whether a feature that is always 1 is added to contexts, for models that have no constant
-        of their own, such as `NIGLinear`.
+        True, in place of `propensity`, if each available arm was played with the same probability.
     """
-    table = read_table(Path(path))
-    decisions = from_table(
-        table, str(path), arm=arm, reward=reward, contexts=contexts, available=available,
-        propensity=propensity, uniform=uniform,
-    )  # fmt: skip
-    features = list(decisions.contexts[0] or ())
-    for name in (reward, *features):
-        check_events(table[name].notna().to_numpy(), f"column {name!r} is empty")
-    ones = np.ones((len(decisions), 1 if features and intercept else 0))
-    return decisions.logged_data(
-        np.column_stack([ones, *(numeric(table, name) for name in features)])
-    )
+    table, where = as_table(log)
+    if {"probabilities", "arms", "propensity", "context"} <= set(table.columns):
+        return from_decision_log(table, where)
+    if (propensity is None) != uniform:
+        raise ValueError(
+            "say how the arms were logged: either name the column with the propensity of every "
+            "decision, or uniform=True if each available arm was played with the same probability"
+        )
+    columns = table.columns.astype(str).tolist()
+    named = [name for name in (arm, reward, available, propensity) if name is not None]
+    features = [c for c in columns if c not in named] if contexts is None else list(contexts)
+    for name in [*named, *features]:
+        if name not in columns:
+            raise ValueError(f"{where} has no column {name!r}; it has {', '.join(columns)}")
+        if name != reward and name in named:
+            check_events(table[name].notna().to_numpy(), f"column {name!r} is empty")
+    names, played, offered = arms_and_offers(table[arm], table[available] if available else None)
+    rows = np.arange(len(table))
+    chances = offered / offered.sum(axis=1, keepdims=True) if uniform else None
+    known = numeric(table, str(propensity)) if chances is None else chances[rows, played]
+    check_events((known > 0) & (known <= 1), "the propensity is not above 0 and at most 1")
+    values = numeric(table, reward)
+    check_events(~np.isinf(values), "the reward is not a finite number")
+    found: list[Any] = table[features].to_dict("records") if features else [None] * len(table)
+    when = rows.astype(np.float64)
+    return Decisions(names, played, values, found, offered, known, chances, when, when)
+
+
+def as_table(log: Any) -> tuple["pd.DataFrame", str]:
+    """Return a log, by its path or itself, as a data frame; and what to call it in messages."""
+    if isinstance(log, str | os.PathLike):
+        path = Path(log)
+        return (read_log(path) if is_decision_log(path) else read_table(path)), str(path)
+    table = log.to_pandas() if hasattr(log, "to_pandas") else log
+    if not hasattr(table, "columns"):
+        raise TypeError(f"a log is a path, a data frame or Decisions, not {type(log).__name__}")
+    if table.empty:
+        raise ValueError("the table holds no decisions, only columns")
+    return table, "the table"
+
+
+def arms_and_offers(
+    played: "pd.Series[Any]", available: "pd.Series[Any] | None"
+) -> tuple[tuple[str, ...], Integers, NDArray[np.bool_]]:
+    """Return the names of all arms, (N,) the arms played, and (N, K) those that could be played."""
+    arms = played.astype(str).tolist()
+    sets = [frozenset(arms_of(entry)) for entry in (() if available is None else available)]
+    names = tuple(sorted({*arms, *(name for each in sets for name in each)}))
+    index = {name: i for i, name in enumerate(names)}
+    numbers = np.array([index[name] for name in arms], dtype=np.int64)
+    offered = np.ones((len(arms), len(names)), dtype=np.bool_)
+    if sets:
+        offered = np.array([[name in each for name in names] for each in sets])
+    check_events(offered[np.arange(numbers.size), numbers], "the logged arm was not available")
+    return names, numbers, offered
 
 
 def from_decision_log(table: "pd.DataFrame", path: str = "the log") -> Decisions:
@@ -220,54 +250,6 @@ def by_arm(offered: Iterable[Any], values: Iterable[Any], names: Sequence[str], 
     for row, (arms, listed) in enumerate(zip(offers, values, strict=True)):
         matrix[row, [index[name] for name in arms]] = listed
     return matrix
-
-
-def from_table(
-    table: "pd.DataFrame",
-    path: str = "the table",
-    *,
-    arm: str = "arm",
-    reward: str = "reward",
-    contexts: Sequence[str] | None = None,
-    available: str | None = None,
-    propensity: str | None = None,
-    uniform: bool = False,
-) -> Decisions:
-    """Return the decisions of a data frame with one row each; see `read_decisions`."""
-    if (propensity is None) != uniform:
-        raise ValueError(
-            "say how the arms were logged: either name the column with the propensity of every "
-            "decision, or uniform=True if each available arm was played with the same probability"
-        )
-    columns = table.columns.astype(str).tolist()
-    named = [name for name in (arm, reward, available, propensity) if name is not None]
-    features = [c for c in columns if c not in named] if contexts is None else list(contexts)
-    for name in [*named, *features]:
-        if name not in columns:
-            raise ValueError(f"{path} has no column {name!r}; it has {', '.join(columns)}")
-    for name in (arm, available, propensity):
-        if name is not None:
-            check_events(table[name].notna().to_numpy(), f"column {name!r} is empty")
-    played = table[arm].astype(str).tolist()
-    sets = [frozenset(arms_of(entry)) for entry in table[available]] if available else []
-    names = tuple(sorted({*played, *(name for each in sets for name in each)}))
-    index = {name: i for i, name in enumerate(names)}
-    arms = np.array([index[name] for name in played], dtype=np.int64)
-    offered = np.ones((len(table), len(names)), dtype=np.bool_)
-    if available:
-        offered = np.array([[name in each for name in names] for each in sets])
-    check_events(offered[np.arange(arms.size), arms], "the logged arm was not available")
-    chances = offered / offered.sum(axis=1, keepdims=True) if uniform else None
-    if chances is None:
-        known = numeric(table, str(propensity))
-        check_events((known > 0) & (known <= 1), "the propensity is not above 0 and at most 1")
-    else:
-        known = chances[np.arange(arms.size), arms]
-    rows: list[Any] = table[features].to_dict("records") if features else [None] * len(table)
-    values = numeric(table, reward)
-    check_events(~np.isinf(values), "the reward is not a finite number")
-    when = np.arange(len(table), dtype=np.float64)
-    return Decisions(names, arms, values, rows, offered, known, chances, when, when)
 
 
 def ripe(time: Floats, reward_time: Floats) -> NDArray[np.bool_]:

@@ -28,9 +28,8 @@ Range = tuple[float, float]
 # This many decisions must carry an estimate for Student's t: of rewards with bounds, of rewards
 # without, and where only the propensities of the arms played are known.
 WITH_BOUNDS, WITHOUT_BOUNDS, ONE_PROPENSITY = 12.0, 8.0, 64.0
-FAILED = (
-    0.1  # if Σ (weight · reward)² is a smaller share of what is expected, clicks failed to come
-)
+# Clicks failed to come if Σ (weight · reward)² is a smaller share of what is expected.
+FAILED = 0.1
 LARGEST_WEIGHT = 1e9  # a larger weight is treated as an arm that the log never tried
 # The gap of a log is not mentioned if it can move the value by at most this share of the error.
 NEGLIGIBLE = 0.05
@@ -84,15 +83,43 @@ class Estimate(NamedTuple):
         return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g}), {size}"
 
 
-def inverse_propensity(
-    arm: ArrayLike,
-    reward: ArrayLike,
-    propensity: ArrayLike,
-    target: ArrayLike,
-    *,
-    rewards_between: Range | None = None,
-) -> Estimate:
-    """Return the mean of target(arm)/propensity · reward (Horvitz and Thompson 1952).
+UNKNOWN = Estimate(math.nan, math.nan, math.nan, math.nan, 0.0, 0)
+
+
+class _Weights(NamedTuple):
+    """A policy, or the difference of two, as weights on the decisions of a log.
+
+    `second` and `fourth` are Σ w² and Σ w⁴: expected before the arms were drawn, where all
+    propensities are known. `more` and `less` are the shares that the log cannot speak about, of the
+    policy and of the one it is compared with.
+    """
+
+    mass: Floats  # (N, K) the probabilities, or their difference, where the log can speak
+    played: Floats  # (N,) of the arm played
+    each: Floats | None  # (N, K) of all arms; None if only the played ones' are known
+    second: float
+    fourth: float
+    more: float = 0.0
+    less: float = 0.0
+    misfit: str = ""
+
+    @property
+    def uncovered(self) -> float:
+        return self.more + self.less
+
+    def with_played(self, played: Floats) -> "_Weights":
+        """Return the same with other weights of the arms played, and the sums that they have."""
+        second, fourth = float((played**2).sum()), float((played**4).sum())
+        return self._replace(played=played, second=second, fourth=fourth)
+
+
+class OffPolicy:
+    """What other policies would have earned on a log with propensities.
+
+    Every method takes `target`, (N, K): the probability with which the policy evaluated would have
+    chosen each arm. Some take `predicted`, (N, K): a guess at the mean reward of every arm, such as
+    the mean of a model's belief; it may use the earlier decisions of the log, not the same or later
+    ones. All return an `Estimate`.
 
     Parameters
     ----------
@@ -103,8 +130,6 @@ def inverse_propensity(
         what the log cannot speak about is known exactly. With the first it is judged by the mean of
         the weights, more decisions are asked for, and intervals on logs of policies that became
         sure of themselves are too narrow.
-    target
-        (N, K) the probability with which the policy evaluated would have chosen each arm.
     rewards_between
         The least and the largest possible reward; 0 and 1 if all rewards are. With it there is an
         interval also where few decisions carry the estimate, and bounds where the log has gaps.
@@ -113,323 +138,257 @@ def inverse_propensity(
     >>> rng = np.random.default_rng(0)
     >>> arm = rng.integers(2, size=400)
     >>> always_1 = np.tile([0.0, 1.0], (400, 1))
-    >>> inverse_propensity(arm, arm + rng.normal(size=400), np.full(400, 0.5), always_1)
+    >>> log = OffPolicy(arm, arm + rng.normal(size=400), np.full(400, 0.5))
+    >>> log.inverse_propensity(always_1)
     1.118 (0.9377 to 1.299), as 221 of 400 decisions
-    >>> never_tried = np.zeros(400, dtype=int)
-    >>> inverse_propensity(never_tried, rng.random(400), np.ones(400), always_1).reason
+    >>> never_tried = OffPolicy(np.zeros(400, dtype=int), rng.random(400), np.ones(400))
+    >>> never_tried.inverse_propensity(always_1).reason
     'the log cannot speak about 100.0 % of what the policy would do, as it never tried that'
     """
-    chances = np.asarray(target, dtype=np.float64)
-    nothing = np.zeros(chances.shape)
-    return doubly_robust(arm, reward, propensity, chances, nothing, rewards_between=rewards_between)
 
-
-def self_normalised(
-    arm: ArrayLike,
-    reward: ArrayLike,
-    propensity: ArrayLike,
-    target: ArrayLike,
-    *,
-    rewards_between: Range | None = None,
-) -> Estimate:
-    """Return Σ weight · reward / Σ weight, the weighted mean, which moves with the rewards' zero.
-
-    Slightly biased, and often much less variable than `inverse_propensity`, whose parameters it
-    has. Where the log has gaps, it is the mean over what the log can speak about.
-
-    Reference: Swaminathan and Joachims (2015), "The self-normalized estimator for counterfactual
-    learning".
-    """
-    log = _Log(arm, reward, propensity)
-    weighted = log.weighted(log.probabilities(target))
-    weight, total = weighted.weight, float(weighted.weight.sum())
-    value = float(weight @ log.reward) / total if total > 0 else 0.0
-    covered = 1 - weighted.uncovered
-    # To first order the estimate is the mean of these; over what is covered, as the others.
-    share = total / log.n / covered if total > 0 and covered > 0 else 1.0
-    terms = covered * value + weight * (log.reward - value) / share
-    return log.estimate(terms, np.full(weighted.mass.shape, value), weighted, rewards_between)
-
-
-def doubly_robust(
-    arm: ArrayLike,
-    reward: ArrayLike,
-    propensity: ArrayLike,
-    target: ArrayLike,
-    predicted: ArrayLike,
-    *,
-    rewards_between: Range | None = None,
-) -> Estimate:
-    """Return the reward predicted for the policy, corrected by the weighted errors.
-
-    The mean of Σₐ target(a) predicted(a) + target(arm)/propensity · (reward − predicted(arm)).
-    Unbiased whatever is predicted; the better the prediction, the narrower the interval. A
-    prediction may use the earlier decisions of the log, not the same or later ones.
-
-    Parameters
-    ----------
-    arm, reward, propensity, target, rewards_between
-        As for `inverse_propensity`.
-    predicted
-        (N, K) a guess at the mean reward of every arm, such as the mean of a model's belief.
-
-    Reference: Dudík, Langford and Li (2011), "Doubly robust policy evaluation and learning".
-    """
-    log = _Log(arm, reward, propensity)
-    weighted = log.weighted(log.probabilities(target))
-    guess = log.usable(log.matrix("predicted", predicted), weighted)
-    return log.estimate(log.corrected(guess, weighted), guess, weighted, rewards_between)
-
-
-def switch(
-    arm: ArrayLike,
-    reward: ArrayLike,
-    propensity: ArrayLike,
-    target: ArrayLike,
-    predicted: ArrayLike,
-    *,
-    largest: float = 20.0,
-    rewards_between: Range | None = None,
-) -> Estimate:
-    """Doubly robust where weights are moderate, and the prediction alone where they are not.
-
-    It has a value where the others refuse, and no interval, as nothing in the log says how wrong
-    the prediction is there; bounds, if `rewards_between` is given. `error` is that of the part that
-    was observed.
-
-    Parameters
-    ----------
-    arm, reward, target, predicted, rewards_between
-        As for `doubly_robust`.
-    propensity
-        (N, K) those of all arms.
-    largest
-        τ: beyond this weight target/propensity the prediction is taken.
-
-    Reference: Wang, Agarwal and Dudík (2017), "Optimal and adaptive off-policy evaluation in
-    contextual bandits".
-    """
-    if np.ndim(propensity) != 2:
-        raise ValueError("switch needs the propensities of all arms: a matrix, one row per event")
-    if not largest > 0:
-        raise ValueError(f"largest must be positive, but it is {largest!r}")
-    log = _Log(arm, reward, propensity)
-    chances = log.probabilities(target)
-    weighted = log.weighted(chances, largest)
-    guess = log.matrix("predicted", predicted)
-    terms = log.corrected(guess, weighted)
-    found = log.estimate(terms, guess, weighted, rewards_between)
-    if weighted.uncovered <= CERTAIN:
-        return found
-    filled = float(((chances - weighted.mass) * guess).sum(axis=1).mean())
-    reason = f"{_missing(weighted.uncovered)}; that part is predicted"
-    return found._replace(value=float(terms.mean()) + filled, reason=reason)
-
-
-def difference(
-    arm: ArrayLike,
-    reward: ArrayLike,
-    propensity: ArrayLike,
-    target: ArrayLike,
-    other: ArrayLike | None,
-    predicted: ArrayLike,
-    *,
-    rewards_between: Range | None = None,
-) -> Estimate:
-    """Return how much more one policy earns than another, paired by decision, doubly robust.
-
-    Where both choose alike, nothing need be known, so a difference is often known better than
-    either value.
-
-    Parameters
-    ----------
-    arm, reward, propensity, target, predicted, rewards_between
-        As for `doubly_robust`.
-    other
-        (N, K) the probabilities of the policy to compare with; None for the one that logged.
-    """
-    log = _Log(arm, reward, propensity)
-    guess, chances = log.matrix("predicted", predicted), log.probabilities(target)
-    if other is not None or log.chances is not None:
-        minus = log.chances if other is None else log.probabilities(other)
-        weighted = log.weighted(chances, minus=minus)
-        guess = log.usable(guess, weighted)
-        return log.estimate(log.corrected(guess, weighted), guess, weighted, rewards_between)
-    # Of the policy that logged only the weight is known: one at every decision.
-    weighted = log.weighted(chances)
-    guess = log.usable(guess, weighted)
-    terms = log.corrected(guess, weighted) - log.reward
-    return log.estimate(terms, guess, log.realised(weighted.weight - 1, weighted), rewards_between)
-
-
-class _Weighted(NamedTuple):
-    """A policy, or the difference of two, as weights on the decisions of a log."""
-
-    mass: Floats  # (N, K) the probabilities, or their difference, where the log can speak
-    weight: Floats  # (N,) of the arm played
-    each: Floats | None  # (N, K) weights of all arms; None if only the played ones' are known
-    second: float  # Σ of the weights' squares and fourth powers: expected before the arms were
-    fourth: float  # drawn, where all propensities are known
-    more: float = 0.0  # share of the decisions that the log cannot speak about; of both, if it is
-    less: float = 0.0  # the difference of two
-
-    @property
-    def uncovered(self) -> float:
-        return self.more + self.less
-
-
-class _Log:
-    """A log, checked."""
-
-    def __init__(self, arm: ArrayLike, reward: ArrayLike, propensity: ArrayLike) -> None:
+    def __init__(
+        self,
+        arm: ArrayLike,
+        reward: ArrayLike,
+        propensity: ArrayLike,
+        *,
+        rewards_between: Range | None = None,
+    ) -> None:
         played = np.asarray(arm)
         kind = played.dtype.kind
         if kind not in "biuf" or (kind == "f" and (np.floor(played) != played).any()):
             raise ValueError("arm must be whole numbers, the arms counted from 0")
-        self.arm: Integers = played.astype(np.int64)
-        self.reward: Floats = np.asarray(reward, dtype=np.float64)
+        self._arm: Integers = played.astype(np.int64)
+        self._reward: Floats = np.asarray(reward, dtype=np.float64)
         known = np.asarray(propensity, dtype=np.float64)
-        n = self.n = self.arm.size
-        shapes = self.arm.shape, self.reward.shape, known.shape[:1]
+        n = self._size = self._arm.size
+        shapes = self._arm.shape, self._reward.shape, known.shape[:1]
         if shapes != ((n,),) * 3 or n < 2:
             raise ValueError(
                 "arm, reward and propensity must be vectors of one length, at least 2, but their "
-                f"shapes are {self.arm.shape}, {self.reward.shape} and {known.shape}; propensity "
+                f"shapes are {self._arm.shape}, {self._reward.shape} and {known.shape}; propensity "
                 "may also be a matrix with one column per arm"
             )
-        if not np.isfinite(self.reward).all():
+        if not np.isfinite(self._reward).all():
             raise ValueError("every reward must be a finite number; leave events without one out")
-        self.rows = np.arange(n)
-        self.chances: Floats | None = None
-        self.misfit = ""
+        self._rows = np.arange(n)
+        self._chances: Floats | None = None
+        self._misfit = ""
         if known.ndim == 2:
             self._check_arms(known.shape[1])
             if not ((known >= 0).all() and (abs(known.sum(axis=1) - 1) < CERTAIN).all()):
                 raise ValueError("the propensities of all arms must not be negative, and sum to 1")
-            self.chances = known
-            self.misfit = misfit(self.arm, known)
-        self.played: Floats = known if known.ndim == 1 else known[self.rows, self.arm]
-        if not ((self.played > 0) & (self.played <= 1 + CERTAIN)).all():
+            self._chances = known
+            self._misfit = misfit(self._arm, known)
+        self._played: Floats = known if known.ndim == 1 else known[self._rows, self._arm]
+        if not ((self._played > 0) & (self._played <= 1 + CERTAIN)).all():
             raise ValueError("every propensity must be above 0 and at most 1")
+        self._between = self._bounds(rewards_between)
+
+    def inverse_propensity(self, target: ArrayLike) -> Estimate:
+        """Return the mean of target(arm)/propensity · reward (Horvitz and Thompson 1952)."""
+        return self.doubly_robust(target, np.zeros(np.shape(target)))
+
+    def self_normalised(self, target: ArrayLike) -> Estimate:
+        """Return Σ weight · reward / Σ weight, which moves with the rewards' zero.
+
+        Slightly biased, and often much less variable than `inverse_propensity`. Where the log has
+        gaps, it is the mean over what the log can speak about.
+
+        Reference: Swaminathan and Joachims (2015), "The self-normalized estimator for
+        counterfactual learning".
+        """
+        weights = self._weights(self._probabilities(target))
+        weight, total = weights.played, float(weights.played.sum())
+        value = float(weight @ self._reward) / total if total > 0 else 0.0
+        covered = 1 - weights.uncovered
+        # To first order the estimate is the mean of these; over what is covered, as the others.
+        share = total / self._size / covered if total > 0 and covered > 0 else 1.0
+        terms = covered * value + weight * (self._reward - value) / share
+        return self._estimate(terms, np.full(weights.mass.shape, value), weights)
+
+    def doubly_robust(self, target: ArrayLike, predicted: ArrayLike) -> Estimate:
+        """Return the reward predicted for the policy, corrected by the weighted errors.
+
+        The mean of Σₐ target(a) predicted(a) + target(arm)/propensity · (reward − predicted(arm)).
+        Unbiased whatever is predicted; the better the prediction, the narrower the interval.
+
+        Reference: Dudík, Langford and Li (2011), "Doubly robust policy evaluation and learning".
+        """
+        weights = self._weights(self._probabilities(target))
+        guess = self._usable(self._matrix("predicted", predicted), weights)
+        return self._estimate(self._terms(guess, weights), guess, weights)
+
+    def switch(self, target: ArrayLike, predicted: ArrayLike, *, largest: float = 20.0) -> Estimate:
+        """Doubly robust where weights are moderate, and the prediction alone where they are not.
+
+        It has a value where the others refuse, and no interval, as nothing in the log says how
+        wrong the prediction is there; bounds, if `rewards_between` was given. `error` is that of
+        the part that was observed. It needs the propensities of all arms.
+
+        Parameters
+        ----------
+        target, predicted
+            See the class.
+        largest
+            τ: beyond this weight target/propensity the prediction is taken.
+
+        Reference: Wang, Agarwal and Dudík (2017), "Optimal and adaptive off-policy evaluation in
+        contextual bandits".
+        """
+        if self._chances is None:
+            raise ValueError(
+                "switch needs the propensities of all arms: a matrix, one row per event"
+            )
+        if not largest > 0:
+            raise ValueError(f"largest must be positive, but it is {largest!r}")
+        chances = self._probabilities(target)
+        weights = self._weights(chances, largest)
+        guess = self._matrix("predicted", predicted)
+        terms = self._terms(guess, weights)
+        found = self._estimate(terms, guess, weights)
+        if weights.uncovered <= CERTAIN:
+            return found
+        filled = float(((chances - weights.mass) * guess).sum(axis=1).mean())
+        reason = f"{_missing(weights.uncovered)}; that part is predicted"
+        return found._replace(value=float(terms.mean()) + filled, reason=reason)
+
+    def difference(
+        self, target: ArrayLike, predicted: ArrayLike, other: ArrayLike | None = None
+    ) -> Estimate:
+        """Return how much more one policy earns than another, paired by decision, doubly robust.
+
+        Where both choose alike, nothing need be known, so a difference is often known better than
+        either value. `other`, (N, K), are the probabilities of the policy to compare with; None for
+        the one that logged.
+        """
+        guess, chances = self._matrix("predicted", predicted), self._probabilities(target)
+        minus = self._chances if other is None else self._probabilities(other)
+        weights = self._weights(chances, minus=minus)
+        guess = self._usable(guess, weights)
+        terms = self._terms(guess, weights)
+        if minus is None:  # of the policy that logged only the weight is known: 1 at every decision
+            terms, weights = terms - self._reward, weights.with_played(weights.played - 1)
+        return self._estimate(terms, guess, weights)
 
     def _check_arms(self, arms: int) -> None:
-        if self.arm.min() < 0 or self.arm.max() >= arms:
+        if self._arm.min() < 0 or self._arm.max() >= arms:
             raise ValueError(f"arm must lie between 0 and {arms - 1}")
 
-    def matrix(self, name: str, values: ArrayLike) -> Floats:
+    def _matrix(self, name: str, values: ArrayLike) -> Floats:
         """Return a number for every decision and arm, checked."""
         array = np.asarray(values, dtype=np.float64)
-        shape = (self.n, "arms") if self.chances is None else self.chances.shape
-        if array.ndim != 2 or len(array) != self.n or shape[1] not in ("arms", array.shape[1]):
+        shape = (self._size, "arms") if self._chances is None else self._chances.shape
+        if array.ndim != 2 or len(array) != self._size or shape[1] not in ("arms", array.shape[1]):
             raise ValueError(
-                f"target and predicted must be matrices with one row for each of {self.n} events "
-                f"and one column per arm, but the shape of {name} is {array.shape}"
+                f"target and predicted must be matrices with one row for each of {self._size} "
+                f"events and one column per arm, but the shape of {name} is {array.shape}"
             )
         if not np.isfinite(array).all():
             raise ValueError(f"every entry of {name} must be a finite number")
         return array
 
-    def probabilities(self, target: ArrayLike) -> Floats:
+    def _probabilities(self, target: ArrayLike) -> Floats:
         """Return the probabilities of a policy, checked."""
-        chances = self.matrix("target", target)
+        chances = self._matrix("target", target)
         self._check_arms(chances.shape[1])
         if not ((chances >= 0).all() and (chances.sum(axis=1) <= 1 + CERTAIN).all()):
             raise ValueError("target must be probabilities: not negative, at most 1 in sum")
         return chances
 
-    def weighted(
+    def _weights(
         self, target: Floats, largest: float = math.inf, minus: Floats | None = None
-    ) -> _Weighted:
+    ) -> _Weights:
         """Return the weights of a policy, or of what it does more and less often than another."""
         mass: Floats = target if minus is None else target - minus
-        weight: Floats = mass[self.rows, self.arm] / self.played
-        if self.chances is None:
-            missing = self._short(target) + (0.0 if minus is None else self._short(minus))
-            return self.realised(weight, _Weighted(mass, weight, None, 0.0, 0.0, missing))
+        played: Floats = mass[self._rows, self._arm] / self._played
+        if self._chances is None:
+            missing, wrong = 0.0, ""
+            for policy in (target,) if minus is None else (target, minus):
+                short, why = self._gap(policy)
+                missing, wrong = missing + short, wrong or why
+            bare = _Weights(mass, played, None, 0.0, 0.0, missing, misfit=wrong)
+            return bare.with_played(played)
         with np.errstate(divide="ignore", invalid="ignore"):
-            each = np.where(mass == 0, 0.0, mass / self.chances)
+            each = np.where(mass == 0, 0.0, mass / self._chances)
         covered = np.abs(each) <= min(largest, LARGEST_WEIGHT)
         each = np.where(covered, each, 0.0)
-        gone = np.where(covered, 0.0, mass) / self.n
-        return _Weighted(
+        gone = np.where(covered, 0.0, mass) / self._size
+        return _Weights(
             np.where(covered, mass, 0.0),
-            np.where(covered[self.rows, self.arm], weight, 0.0),
+            np.where(covered[self._rows, self._arm], played, 0.0),
             each,
             # Σ e w² and Σ e w⁴ with w = mass / e.
             float((mass * each).sum()),
             float((mass * each**3).sum()),
             float(gone[gone > 0].sum()),
             -float(gone[gone < 0].sum()),
+            self._misfit,
         )
 
-    def realised(self, weight: Floats, like: _Weighted) -> _Weighted:
-        """Return other weights, with the sums that they happen to have."""
-        second, fourth = float((weight**2).sum()), float((weight**4).sum())
-        return like._replace(weight=weight, second=second, fourth=fourth)
+    def _gap(self, target: Floats) -> tuple[float, str]:
+        """Return what of a policy is missing by its weights, whose mean is 1 if nothing is.
 
-    def _short(self, target: Floats) -> float:
-        """Return what of a policy is missing by its weights, whose mean is 1 if nothing is."""
-        weight = target[self.rows, self.arm] / self.played
-        short = float(target.sum(axis=1).mean() - weight.mean())
-        chance = 4 * float(weight.std(ddof=1)) / math.sqrt(self.n) + CERTAIN
-        if weight.mean() - 1 > 4 * math.sqrt(float((weight**2).mean()) / self.n) + CERTAIN:
-            self.misfit = f"the weights have a mean of {weight.mean():.3g} where it is 1: {MISFIT}"
-        return short if short > chance else 0.0
+        And a sentence, if the weights are too large for the propensities to be right.
+        """
+        weight = target[self._rows, self._arm] / self._played
+        mean, short = float(weight.mean()), float(target.sum(axis=1).mean() - weight.mean())
+        chance = 4 * float(weight.std(ddof=1)) / math.sqrt(self._size) + CERTAIN
+        wrong = ""
+        if mean - 1 > 4 * math.sqrt(float((weight**2).mean()) / self._size) + CERTAIN:
+            wrong = f"the weights have a mean of {mean:.3g} where it is 1: {MISFIT}"
+        return (short if short > chance else 0.0), wrong
 
-    def usable(self, guess: Floats, weighted: _Weighted) -> Floats:
+    def _usable(self, guess: Floats, weights: _Weights) -> Floats:
         """Return the predictions; zeros if the log has a gap and nobody knows in which arms."""
-        return guess if self.chances is not None or not weighted.uncovered else 0 * guess
+        return guess if self._chances is not None or not weights.uncovered else 0 * guess
 
-    def corrected(self, guess: Floats, weighted: _Weighted) -> Floats:
+    def _terms(self, guess: Floats, weights: _Weights) -> Floats:
         """Return the (N,) terms whose mean is the doubly robust estimate of what is covered."""
-        direct: Floats = (weighted.mass * guess).sum(axis=1)
-        return direct + weighted.weight * (self.reward - guess[self.rows, self.arm])
+        direct: Floats = (weights.mass * guess).sum(axis=1)
+        return direct + weights.played * (self._reward - guess[self._rows, self._arm])
 
-    def estimate(
-        self, terms: Floats, guess: Floats, weighted: _Weighted, between: Range | None
-    ) -> Estimate:
+    def _estimate(self, terms: Floats, guess: Floats, weights: _Weights) -> Estimate:
         """Return the estimate that is the mean of `terms`, with its interval or a reason."""
         from scipy.stats import t
 
-        weight, missing, mean = weighted.weight, weighted.uncovered, float(terms.mean())
+        weight, missing, mean = weights.played, weights.uncovered, float(terms.mean())
         squares, largest = float((weight**2).sum()), float(np.abs(weight).max())
         size = float(np.abs(weight).sum()) ** 2 / squares if squares > 0 else 0.0
-        between = self._range(between)
-        least, most = between or (float(self.reward.min()), float(self.reward.max()))
-        error, carriers = self.error(terms, guess, weighted, bounds=between is not None)
-        found = Estimate(mean, error, math.nan, math.nan, size, self.n, missing, largest)
+        between = self._between
+        least, most = between or (float(self._reward.min()), float(self._reward.max()))
+        error, tails = self._error(terms, guess, weights)
+        found = Estimate(mean, error, math.nan, math.nan, size, self._size, missing, largest)
         nothing = found._replace(value=math.nan, effective_size=0.0)
-        if self.misfit:
-            return nothing._replace(reason=self.misfit)
+        if weights.misfit:
+            return nothing._replace(reason=weights.misfit)
         if missing > CERTAIN and missing * (most - least) > NEGLIGIBLE * error:
             found = nothing._replace(reason=f"{_missing(missing)}, as it never tried that")
             if between is None:
                 return found
-        whole = weighted.each is not None
-        counted = self.carriers(weighted, between)
-        bounds = WITHOUT_BOUNDS if between is None else WITH_BOUNDS
-        if counted >= (bounds if whole else ONE_PROPENSITY):
-            width = error * float(t.ppf(0.975, max(min(self.n, carriers) / 2 - 1, 2.0)))
+        whole = weights.each is not None
+        carriers = self._carriers(weights)
+        needed = WITHOUT_BOUNDS if between is None else WITH_BOUNDS
+        if carriers >= (needed if whole else ONE_PROPENSITY):
+            width = error * float(t.ppf(0.975, max(min(self._size, tails) / 2 - 1, 2.0)))
             low, high = mean - width, mean + width
         elif between is not None and whole:
-            low, high = self.bet(guess, weighted, between)
+            low, high = self._bet(guess, weights, between)
             found = found._replace(value=min(max(found.value, low), high))
         elif found.reason:
             return found
         else:  # the value is unbiased, but mere chance if not even one decision can be expected
             help = "rewards_between, if rewards have bounds" if whole else "all probabilities"
             few = (
-                f"about {counted:.0f} of {self.n:,} decisions carry the whole estimate, too few "
-                f"for an interval; give a longer log, one with more exploration, or {help}"
+                f"about {carriers:.0f} of {self._size:,} decisions carry the whole estimate, too "
+                f"few for an interval; give a longer log, one with more exploration, or {help}"
             )
-            return (found if counted >= 1 else nothing)._replace(reason=few)
-        low += weighted.more * least - weighted.less * most
-        high += weighted.more * most - weighted.less * least
+            return (found if carriers >= 1 else nothing)._replace(reason=few)
+        low += weights.more * least - weights.less * most
+        high += weights.more * most - weights.less * least
         return found._replace(low=low, high=high, bounded=bool(found.reason))
 
-    def error(
-        self, terms: Floats, guess: Floats, weighted: _Weighted, *, bounds: bool
-    ) -> tuple[float, float]:
+    def _error(self, terms: Floats, guess: Floats, weights: _Weights) -> tuple[float, float]:
         """Return the standard error of the mean of the terms, and how many decisions carry it.
 
         Decisions that carry a sum are (Σ squares)² / Σ fourth powers: few if the tails are heavy.
@@ -439,69 +398,71 @@ class _Log:
         came = (terms - terms.mean()) ** 2
         squares, fourth = float(came.sum()), float((came**2).sum())
         carriers = squares**2 / fourth if fourth > 0 else math.inf
-        if not bounds:
-            errors = self.reward - guess[self.rows, self.arm]
-            counts = np.maximum(np.bincount(self.arm), 1)
-            errors -= (np.bincount(self.arm, errors) / counts)[self.arm]
-            direct = (weighted.mass * guess).sum(axis=1)
-            expected = self.n * direct.var() + (errors**2).mean() * weighted.second
+        if self._between is None:
+            errors = self._reward - guess[self._rows, self._arm]
+            counts = np.maximum(np.bincount(self._arm), 1)
+            errors -= (np.bincount(self._arm, errors) / counts)[self._arm]
+            direct = (weights.mass * guess).sum(axis=1)
+            expected = self._size * direct.var() + (errors**2).mean() * weights.second
             squares = max(squares, float(expected))
-        return math.sqrt(squares / (self.n * (self.n - 1))), carriers
+        return math.sqrt(squares / (self._size * (self._size - 1))), carriers
 
-    def carriers(self, weighted: _Weighted, between: Range | None) -> float:
+    def _carriers(self, weights: _Weights) -> float:
         """Return how many decisions carry the estimate.
 
         By the weights, which are known before the rewards. And no more than rewards differ from the
         usual one; if they have bounds, than those that count among the weighted: with clicks, the
         clicks and the decisions without one. None if clicks failed to come where weights are large.
         """
-        if weighted.second == 0:
+        if weights.second == 0:
             return math.inf
-        by_weight = weighted.second**2 / weighted.fourth
-        if between is None:
-            usual = float(np.median(self.reward))
-            return min(by_weight, float(np.count_nonzero(self.reward != usual)))
+        by_weight = weights.second**2 / weights.fourth
+        if self._between is None:
+            usual = float(np.median(self._reward))
+            return min(by_weight, float(np.count_nonzero(self._reward != usual)))
         counts = [by_weight]
-        for distance in ((self.reward - between[0]) ** 2, (between[1] - self.reward) ** 2):
-            weighty = weighted.weight**2 * distance
-            seen, usual = float(weighty.sum()), float(distance.mean())
-            if seen <= FAILED * usual * weighted.second:
+        for end in self._between:
+            distance = (self._reward - end) ** 2
+            weighted = weights.played**2 * distance
+            seen, usual = float(weighted.sum()), float(distance.mean())
+            if seen <= FAILED * usual * weights.second:
                 return 0.0
             counts.append(by_weight * usual**2 / float((distance**2).mean()))
-            counts.append(seen**2 / float((weighty**2).sum()))
+            counts.append(seen**2 / float((weighted**2).sum()))
         return min(counts)
 
-    def bet(self, guess: Floats, weighted: _Weighted, between: Range) -> Range:
+    def _bet(self, guess: Floats, weights: _Weights, between: Range) -> Range:
         """Return the interval by betting on the doubly robust terms."""
-        assert weighted.each is not None
+        assert weights.each is not None
         least, most = between
         guess = np.clip(guess, least, most)
-        variance = weighted.second / self.n * ((most - least) / 2) ** 2
-        # A prediction may move a term by so much against the bet, lest the stakes become tiny.
-        limit = math.sqrt(self.n * variance) / 2
+        variance = weights.second / self._size * ((most - least) / 2) ** 2
+        # The most by which a prediction may move a term against the bet, so stakes stay large.
+        limit = math.sqrt(self._size * variance) / 2
         ends = []
         for sign in (1.0, -1.0):
-            mass, each = sign * weighted.mass, sign * weighted.each
+            mass, each = sign * weights.mass, sign * weights.each
             with np.errstate(divide="ignore"):
                 room = limit / np.abs(each)
             near = np.where(
                 each > 0, np.minimum(guess, least + room), np.maximum(guess, most - room)
             )
             direct = (mass * near).sum(axis=1)
-            terms = direct + sign * weighted.weight * (self.reward - near[self.rows, self.arm])
+            errors = self._reward - near[self._rows, self._arm]
             swing = np.minimum(each * (least - near), each * (most - near)).min(axis=1)
+            terms = direct + sign * weights.played * errors
             bound = betting_bound(terms, float((direct + swing).min()), variance)
             # Whatever the rewards are, the value is at least this.
             trivial = np.where(mass > 0, least, most)
             ends.append(sign * max(bound, float((mass * trivial).sum(axis=1).mean())))
         return ends[0], ends[1]
 
-    def _range(self, between: Range | None) -> Range | None:
+    def _bounds(self, between: Range | None) -> Range | None:
         """Return the bounds of rewards: those given, checked; 0 and 1 if all rewards are."""
         if between is None:
-            return (0.0, 1.0) if np.isin(self.reward, (0.0, 1.0)).all() else None
+            return (0.0, 1.0) if np.isin(self._reward, (0.0, 1.0)).all() else None
         least, most = map(float, between)
-        low, high = float(self.reward.min()), float(self.reward.max())
+        low, high = float(self._reward.min()), float(self._reward.max())
         if not least <= low <= high <= most:
             raise ValueError(
                 f"rewards were said to lie between {least:g} and {most:g}, but the log has rewards "
@@ -565,7 +526,7 @@ def target_probabilities(
     Returns
     -------
     target, predicted
-        (N, K) each, for `doubly_robust`.
+        (N, K) each, for `OffPolicy.doubly_robust`.
     """
     beliefs = [model.belief(state, context, rng=rng) for context in np.asarray(contexts)]
     target = np.array([policy.probabilities(belief) for belief in beliefs])
@@ -575,7 +536,7 @@ def target_probabilities(
 def interval(found: Estimate, sign: bool = False, digits: int = 4) -> str:
     """Return a value with its interval, its bounds, or a dash, as text.
 
-    >>> interval(Estimate(0.125, 0.01, 0.1, 0.15, 90, 100)), interval(Estimate(*[math.nan] * 5, 9))
+    >>> interval(Estimate(0.125, 0.01, 0.1, 0.15, 90, 100)), interval(UNKNOWN)
     ('0.125 (0.1 to 0.15)', '–')
     """
     form = f"{'+' if sign else ''}.{digits}g"

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tsucb.files import write_whole
 from tsucb.logs.decision_log import read
 from tsucb.logs.decisions import by_arm, logged_decisions, ripe
-from tsucb.logs.estimators import Estimate, difference, interval
+from tsucb.logs.estimators import UNKNOWN, Estimate, OffPolicy, interval
 from tsucb.numeric.arrays import Floats, Integers
-from tsucb.numeric.statistics import NORMAL
+from tsucb.numeric.statistics import mean_interval
 from tsucb.pages.charts import Chart, Line, Point, dots, lines, plain, shares, thinned
 from tsucb.pages.render import render
 
@@ -36,15 +36,10 @@ SOME_DRIFT = 0.2  # in standard deviations: less is rarely worth a look
 def report(
     folder: str | os.PathLike[str], path: str | os.PathLike[str], changes: Iterable[Any] = ()
 ) -> None:
-    """Write the page about a decision log; see `Agent.report`."""
+    """Write the page about a decision log, and changes that were noticed; see `Agent.report`."""
     table = read(folder)
     if len(table) < LEAST:
         raise ValueError(f"{folder} holds {len(table)} decisions; a report needs at least {LEAST}")
-    write_whole(path, live_page(table, Path(folder).name, changes))
-
-
-def live_page(table: pd.DataFrame, name: str, changes: Iterable[Any] = ()) -> str:
-    """Return the page about decisions as `decision_log.read` returns them, and noticed changes."""
     live = Live(table)
     lift, calibration, drift = live.lift(), live.calibration(), live.drift()
     judged = live.log.reward[live.judged]
@@ -66,13 +61,13 @@ def live_page(table: pd.DataFrame, name: str, changes: Iterable[Any] = ()) -> st
         else "",
         "" if lift.trusted else f"The lift over random choice is not known: {lift.reason}.",
         "" if calibration is None else calibration.remark,
-        *drift.remarks,
+        drift.remark,
         *(f"A change was noticed {change}." for change in changes),
     ]
     arms = len(live.log.arms)
-    return render(
+    page = render(
         "report.html",
-        title=f"Decisions of {name}",
+        title=f"Decisions of {Path(folder).name}",
         facts=[(number, what, "") for number, what in facts],
         remarks=[remark for remark in remarks if remark],
         reward=live.reward_chart() if judged.size >= LEAST else None,
@@ -85,6 +80,7 @@ def live_page(table: pd.DataFrame, name: str, changes: Iterable[Any] = ()) -> st
         reward_rows=live.reward_rows(),
         drift=drift,
     )
+    write_whole(path, page)
 
 
 class Live:
@@ -104,17 +100,14 @@ class Live:
     def lift(self) -> Estimate:
         """Return how much more the agent earns than random choice, by its random decisions."""
         log, known = self.log, self.judged
-        nothing = Estimate(math.nan, math.nan, math.nan, math.nan, 0.0, int(known.sum()))
         if log.probabilities is None:
-            return nothing._replace(reason="the log has no floor, so it has no control")
+            return UNKNOWN._replace(reason="the log has no floor, so it has no control")
         if known.sum() < LEAST:
-            return nothing._replace(reason="too few rewards have come")
+            return UNKNOWN._replace(reason="too few rewards have come")
         uniform = log.offered / log.offered.sum(axis=1, keepdims=True)
-        found = difference(
-            log.arm[known], log.reward[known], log.probabilities[known], uniform[known], None,
-            np.nan_to_num(self.mean)[known],
-        )  # fmt: skip
-        return found._replace(value=-found.value, low=-found.high, high=-found.low)
+        chances = log.probabilities[known]
+        judged = OffPolicy(log.arm[known], log.reward[known], chances)
+        return judged.difference(chances, np.nan_to_num(self.mean)[known], uniform[known])
 
     def buckets(self, most: int, size: int | None = None) -> list[Integers]:
         """Split all decisions, or the first `size`, into at most `most` parts of equal size."""
@@ -133,23 +126,25 @@ class Live:
         size = int(np.flatnonzero(self.ripe)[-1]) + 1
         parts = self.buckets(max(min(12, size // 100), 2), size)
         at, axis = self.axis(parts)
-        rewarded = [part[~np.isnan(self.log.reward[part])] for part in parts]
-        series = [Line("the agent", _points(at, [self._earned(part) for part in rewarded]))]
+        own, control = list[Point](), list[Point]()
+        for x, part in zip(at, parts, strict=True):
+            rows = part[~np.isnan(self.log.reward[part])]
+            own.append(_point(x, self.log.reward[rows]))
+            control.append(_point(x, self._control(rows)))
+        series = [Line("the agent", own)]
         if self.log.probabilities is not None:
-            control = [self._control(part) for part in rewarded]
-            series.append(Line("random choice", _points(at, control)))
+            series.append(Line("random choice", control))
         return lines(series, "mean reward over time", y_label="mean reward", **axis)
 
-    def _earned(self, part: Integers) -> tuple[float, float]:
-        """Return the mean reward of some decisions, and half its interval."""
-        return _mean_and_width(self.log.reward[part])
-
-    def _control(self, part: Integers) -> tuple[float, float]:
-        """Return the mean reward of uniform choice in some decisions, and half its interval."""
-        weight = 1 / self.log.offered[part].sum(axis=1) / self.log.propensity[part]
-        reward = self.log.reward[part]
-        value = float(weight @ reward / weight.sum()) if part.size else math.nan
-        return value, _mean_and_width(weight * (reward - value) / weight.mean())[1]
+    def _control(self, rows: Integers) -> Floats:
+        """Return terms whose mean is the reward of uniform choice in these decisions."""
+        reward = self.log.reward[rows]
+        weight = 1 / self.log.offered[rows].sum(axis=1) / self.log.propensity[rows]
+        if not rows.size:
+            return reward
+        value = weight @ reward / weight.sum()
+        terms: Floats = value + weight * (reward - value) / weight.mean()
+        return terms
 
     def arms_chart(self) -> Chart | None:
         """Draw the share of every arm over time."""
@@ -230,7 +225,7 @@ class Live:
         contexts = self.log.contexts
         n = len(contexts) // 4
         if n < LEAST or all(context is None for context in contexts):
-            return Drift([], 0)
+            return Drift()
         early, late = (_features(part) for part in (contexts[:n], contexts[-n:]))
         found = []
         for name in {*early, *late}:
@@ -240,7 +235,7 @@ class Live:
                 moved = (after - before) / spread if spread > 0 else math.inf
                 found.append((name, float(before), float(after), float(moved)))
         found.sort(key=lambda line: -abs(line[3]))
-        return Drift(found, n)
+        return Drift(n, found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,39 +281,33 @@ class Calibration:
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Drift:
-    """Features, their means early and late, and the difference in standard deviations."""
+class Drift(NamedTuple):
+    """Features, their means early and late in `size` contexts each, and how far they moved."""
 
-    features: list[tuple[str, float, float, float]]
-    size: int
+    size: int = 0
+    features: Sequence[tuple[str, float, float, float]] = ()
 
     @property
-    def remarks(self) -> list[str]:
-        """Return a sentence if the contexts have changed."""
-        chance = 3 * math.sqrt(2 / self.size) if self.size else math.inf
-        moved = [f for f in self.features if abs(f[3]) > max(SOME_DRIFT, chance)]
-        if not moved:
-            return []
-        names = ", ".join(name for name, *_ in moved[:5]) + (", …" if len(moved) > 5 else "")
-        return [f"Contexts have changed between the first and the last quarter: {names}."]
+    def remark(self) -> str:
+        """A sentence if the contexts have changed by more than chance."""
+        least = max(SOME_DRIFT, 3 * math.sqrt(2 / max(self.size, 1)))
+        names = [name for name, *_, moved in self.features if abs(moved) > least]
+        if not names:
+            return ""
+        listed = ", ".join([*names[:5], "…"] if len(names) > 5 else names)
+        return f"Contexts have changed between the first and the last quarter: {listed}."
 
     @property
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """Return the features that moved most."""
+        """The features that moved most, as texts."""
         return [
-            (
-                name,
-                f"{early:.4g}",
-                f"{late:.4g}",
-                f"{moved:+.2f}" if math.isfinite(moved) else "new",
-            )
-            for name, early, late, moved in self.features[:MOST_FEATURES]
+            (name, f"{a:.4g}", f"{b:.4g}", f"{m:+.2f}" if math.isfinite(m) else "new")
+            for name, a, b, m in self.features[:MOST_FEATURES]
         ]
 
     @property
     def more(self) -> int:
-        """Return how many features moved less."""
+        """How many features moved less."""
         return len(self.features) - MOST_FEATURES
 
 
@@ -342,15 +331,12 @@ def _features(contexts: list[Any]) -> dict[str, Floats]:
     }
 
 
-def _mean_and_width(values: Floats) -> tuple[float, float]:
-    known = values[~np.isnan(values)]
-    if known.size < 2:
-        return math.nan, math.nan
-    return float(known.mean()), NORMAL * float(known.std(ddof=1)) / math.sqrt(known.size)
-
-
-def _points(at: list[float], found: list[tuple[float, float]]) -> list[Point]:
-    return [Point(x, y, y - w, y + w) for x, (y, w) in zip(at, found, strict=True)]
+def _point(x: float, values: Floats) -> Point:
+    """Return the mean of some values with its 95 % interval."""
+    if values.size < 2:
+        return Point(x, math.nan)
+    mean, _, low, high = mean_interval(values)
+    return Point(x, mean, low, high)
 
 
 def _short(name: str) -> str:

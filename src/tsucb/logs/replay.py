@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tsucb.checks import whole_number
 from tsucb.compiler import Stream, compiled, held
 from tsucb.logs.logged_data import LoggedData
 from tsucb.models.model import Model, training_due, update
@@ -31,24 +32,6 @@ LIVES = 20
 
 
 @dataclass(frozen=True, eq=False)
-class Lives:
-    """What a policy earned in several lives, of which the first is on the log as it is.
-
-    Parameters
-    ----------
-    kept : of each life, the indices of the events that count
-    matched : events of the first life at which the policy picked the logged arm
-    rates : (lives,) mean reward of each life
-    logged : (lives,) mean reward of the log of each life
-    """
-
-    kept: list[Integers]
-    matched: int
-    rates: Floats
-    logged: Floats
-
-
-@dataclass(frozen=True)
 class Replay:
     """What replay says about a policy: the mean reward of a life of this length.
 
@@ -62,6 +45,8 @@ class Replay:
     logged_rate : mean reward of the logging policy
     lift, lift_low, lift_high : rate / logged_rate − 1, and its 95 % interval; NaN where rewards
         can be negative or the policy earned nothing
+    lives : of each life, the indices of the events that count; the first is on the log as it is
+    rates, logged_rates : (lives,) mean reward of each life, and of the log of each life
     """
 
     policy: str
@@ -75,6 +60,9 @@ class Replay:
     lift: float
     lift_low: float
     lift_high: float
+    lives: list[Integers]
+    rates: Floats
+    logged_rates: Floats
 
 
 def replay(
@@ -117,64 +105,62 @@ def replay(
     >>> result.low < 0.3 < result.high
     True
     """
-    found = play_lives(log, model, policy, seed, lives, progress)
-    rate, low, high = found.rates.mean(), math.nan, math.nan
+    check_replay(log, model)
+    lives = whole_number("lives", lives)
+    name, n = getattr(policy, "name", type(policy).__name__), len(log.arm)
+    matches, every, rates, logged = list[int](), list[Integers](), np.empty(lives), np.empty(lives)
+    for run in range(lives):
+        rng, part, rows = stream(seed, run, KEEP), log, np.arange(n)
+        if run:  # in the order of time from any event on, as the first ones may decide a life
+            rows = np.roll(np.sort(rng.choice(rows, n)), rng.integers(n))
+            fields = ("contexts", "arm", "reward", "propensity", "which")
+            part = log._replace(**{field: getattr(log, field)[rows] for field in fields})
+        player = new_player(model, policy, log.arms, seed, run)
+        matched, kept = play_life(part, player, stream(seed, run, POLICY), rng, progress)
+        if run == 0 and not kept.size:
+            raise ValueError(
+                f"{name} never picked the logged arm in {n:,} events; give a longer log"
+            )
+        matches.append(matched)
+        every.append(rows[kept])
+        rates[run] = part.reward[kept].mean() if kept.size else math.nan
+        logged[run] = part.reward.mean()
+    numbers = rate_and_lift(rates, logged, log.reward, every[0])
+    return Replay(name, n, matches[0], every[0], *numbers, every, rates, logged)
+
+
+def rate_and_lift(
+    rates: Floats, logged: Floats, reward: Floats, kept: Integers
+) -> tuple[float, float, float, float, float, float, float]:
+    """Return the rate with its interval, the logged rate, and the lift with its interval."""
+    several, rate, low, high = rates.size > 1, float(rates.mean()), math.nan, math.nan
+    if several:  # never narrower than the interval of the first life
+        _, _, least, most = rate_interval(reward[kept])
+        width = life_width(rates)
+        low, high = float(np.fmin(rate - width, least)), float(np.fmax(rate + width, most))
     # The logging policy plays arm a with probability π: its rate is the plain mean of the log.
-    logged = log.reward.mean()
-    lift, factor = (math.nan,) * 3, math.nan
-    if lives > 1:
-        low, high = life_interval(found, log.reward)
-    if log.reward.min() >= 0 and rate > 0:  # otherwise a ratio of rates would mean nothing
-        if lives > 1 and (found.rates > 0).all():
-            factor = math.exp(life_width(np.log(found.rates / found.logged)))
-        lift = (rate / logged - 1, rate / logged / factor - 1, rate / logged * factor - 1)
-    name, kept = getattr(policy, "name", type(policy).__name__), found.kept[0]
-    numbers = (float(each) for each in (rate, low, high, logged, *lift))
-    return Replay(name, len(log.arm), found.matched, kept, *numbers)
+    logged_rate = float(logged[0])
+    ratio = factor = math.nan
+    if reward.min() >= 0 and rate > 0:  # otherwise a ratio of rates would mean nothing
+        ratio = rate / logged_rate
+        if several and (rates > 0).all():
+            factor = math.exp(life_width(np.log(rates / logged)))
+    return rate, low, high, logged_rate, ratio - 1, ratio / factor - 1, ratio * factor - 1
 
 
-def play_lives(
-    log: LoggedData,
-    model: Any,
-    policy: Any,
-    seed: int,
-    lives: int = LIVES,
-    progress: Callable[[int], None] = lambda events: None,
-) -> Lives:
-    """Replay several lives of a policy; see `replay`."""
+def check_replay(log: LoggedData, model: Any) -> None:
+    """Raise ValueError if a model cannot be replayed on a log."""
     shape = log.context_shape
     if isinstance(model, Model) and shape != (expected := model.context_shape(log.arms) or (0,)):
         raise ValueError(
             f"the log has contexts of shape {shape}, but {type(model).__name__} expects {expected}"
         )
-    if not isinstance(lives, int) or lives < 1:
-        raise ValueError(f"lives must be a whole number, at least 1, but it is {lives!r}")
     missing = untried(log.propensity, np.diff(log.ends)[log.which])
     if missing:
         raise ValueError(
             f"the log never tried {100 * missing:.0f} % of the arms that it offered, so replay "
             "would be wrong; log with some exploration, such as Agent(exploration=0.05)"
         )
-    every, matched, rates, logged = [], 0, [], []
-    for run in range(lives):
-        rng, part, rows = stream(seed, run, KEEP), log, np.arange(len(log.arm))
-        if run:  # in the order of time from any event on, as the first ones may decide a life
-            rows = np.roll(np.sort(rng.choice(rows, rows.size)), rng.integers(rows.size))
-            fields = ("contexts", "arm", "reward", "propensity", "which")
-            part = log._replace(**{name: getattr(log, name)[rows] for name in fields})
-        player = new_player(model, policy, log.arms, seed, run)
-        found, kept = play_life(part, player, stream(seed, run, POLICY), rng, progress)
-        if run == 0:
-            matched = found
-        if run == 0 and not kept.size:
-            name = getattr(policy, "name", type(policy).__name__)
-            raise ValueError(
-                f"{name} never picked the logged arm in {rows.size:,} events; give a longer log"
-            )
-        every.append(rows[kept])
-        rates.append(float(part.reward[kept].mean()) if kept.size else math.nan)
-        logged.append(float(part.reward.mean()))
-    return Lives(every, matched, np.array(rates), np.array(logged))
 
 
 def play_life(
@@ -212,13 +198,6 @@ def life_width(values: Floats) -> float:
     from scipy.stats import t
 
     return float(t.ppf(0.975, values.size - 1) * values.std(ddof=1))
-
-
-def life_interval(found: Lives, reward: Floats) -> tuple[float, float]:
-    """Return the 95 % interval of a policy's rate; never narrower than that of its first life."""
-    rate, width = float(found.rates.mean()), life_width(found.rates)
-    _, _, low, high = rate_interval(reward[found.kept[0]])
-    return float(np.fmin(rate - width, low)), float(np.fmax(rate + width, high))
 
 
 def untried(propensity: Floats, offered: Integers) -> float:

@@ -97,18 +97,12 @@ def recent_decisions(service: "Service", loop: Loop, most: int) -> "pd.DataFrame
 
 def comparison(
     service: "Service", loop: Loop, agents: dict[str, dict[str, Any]], most: int
-) -> dict[str, Any]:
+) -> "Comparison":
     """Return what other configurations would have earned on the last decisions; blocks."""
     table = judged_decisions(service, loop, most)
     if len(table) < 2:
         raise ValueError("there are not enough decisions whose wait is over; try again later")
-    found = compare_on_log(loop, table, agents)
-    return {
-        "decisions": found.decisions,
-        "method": found.method,
-        "configurations": found.table().to_dict("records"),
-        "pairs": found.pairs().to_dict("records"),
-    }
+    return compare_on_log(loop, table, agents)
 
 
 def judged_decisions(service: "Service", loop: Loop, most: int) -> "pd.DataFrame":

@@ -334,9 +334,15 @@ async def export(call: Call) -> Answer:
 @OPERATIONS.add("POST", f"{ALL}/evaluate", READ, body=Rivals)
 async def evaluate(call: Call) -> Any:
     """Estimate what other configurations would have earned."""
-    return await call.service.turns.in_background(
+    found = await call.service.turns.in_background(
         comparison, call.service, call.loop, call.body.agents, call.body.most
     )
+    return {
+        "decisions": found.decisions,
+        "method": found.method,
+        "configurations": found.table().to_dict("records"),
+        "pairs": found.pairs().to_dict("records"),
+    }
 
 
 @OPERATIONS.add("GET", f"{ALL}/state", READ)
