@@ -519,7 +519,7 @@ class Service:
             if taken is None or loop.stale:
                 raise Conflict("decisions are being deleted; try again")
             state = msgspec.structs.replace(
-                held.state, counts=LoopCounts(), tally=Tally(spans=[]), waiting={}, relearned=[]
+                held.state, counts=LoopCounts(), tally=Tally(spans=[]), waiting={}
             )
             body = await self.turns.in_background(held._replace(state=state).to_bytes)
             now = self.clock()

@@ -10,12 +10,11 @@ import msgspec
 from tsucb.service import events
 from tsucb.service.alerts import free_share
 from tsucb.service.errors import Overloaded, StoreError
-from tsucb.service.events import AnyEvent, Compacted, Condensed, Configured, Passed
+from tsucb.service.events import AnyEvent, Compacted, Condensed, Passed
 from tsucb.service.journal import Entry
 from tsucb.service.keys import Keys
 from tsucb.service.ledger import Ledger
 from tsucb.service.loop import Loop
-from tsucb.service.relearning import Relearning
 from tsucb.service.store import AuditRecord, Transaction, condense
 
 log = logging.getLogger("tsucb.service")
@@ -247,7 +246,7 @@ class Upkeep:
             if not await self._is_up_to_date(loop.name):
                 return False
             known = self.ledger.position
-            found = await self.turns.in_background(self.condensed, loop, before)
+            found = await self.turns.in_background(self.condensed, loop, before, known)
             if found is None:
                 return False
             detail = f"older than {days} days"
@@ -266,34 +265,21 @@ class Upkeep:
         loop = self.ledger.loops.get(name)
         return self.ledger.position >= last and loop is not None and not loop.stale
 
-    def condensed(self, old: Loop, before: float) -> tuple[int, bytes, int] | None:
+    def condensed(self, old: Loop, before: float, known: int) -> tuple[int, bytes, int] | None:
         """Return the event that can stand for those before a time: its position, itself, how many.
 
         The last of them at which a snapshot was taken: who begins with that, and who has come all
         the way, know the same to the last bit from there on.
         """
-        loop, found = Loop(old.name, old.number), None
-        others = self._all_relearned(old)
+        found = None
         for count, logged in enumerate(self.store.read(0, old.number), start=1):
             event = events.decode(logged.body)
             if event.time > before:
                 break
-            self.ledger.take(loop, logged.position, event)
-            others = {n: other for n, other in others.items() if n > logged.position}
-            for other in others.values():
-                other.fold(event, logged.position)
             if isinstance(event, Compacted):
-                states = {n: other.loop.hold().to_bytes() for n, other in others.items()}
-                body = events.encode(Condensed(event.time, loop.hold().to_bytes(), states))
-                found = logged.position, body, count
-        return found
-
-    def _all_relearned(self, loop: Loop) -> dict[int, Relearning]:
-        """For every event in the log that changed the model, one that is to learn again for it."""
-        found = {}
-        for position in loop.relearned:
-            if (body := self.store.at(loop.number, position)) is not None:
-                event = events.decode(body)
-                assert isinstance(event, Configured)
-                found[position] = Relearning(loop, event.settings, position)
-        return found
+                found = logged.position, event.time, count
+        if found is None:
+            return None
+        (position, time, count), loop = found, Loop(old.name, old.number)
+        self.ledger.read_on(loop, position, known)
+        return position, events.encode(Condensed(time, loop.hold().to_bytes())), count
