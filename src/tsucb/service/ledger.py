@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from tsucb.service import events
 from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
@@ -78,8 +77,6 @@ class Ledger:
         self.turns = Turns()
         # Whoever replaces a whole loop, by its number; whoever makes a loop, by 0.
         self.busy: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
-        # Events folded before the last snapshots of loops, and when these were taken.
-        self.snapshots: WeakKeyDictionary[Loop, tuple[int, float]] = WeakKeyDictionary()
         self.saving = asyncio.Lock()  # whoever writes snapshots
         self._outdated: dict[int, int] = {}  # loops to make again, from the log up to a position
         self._rebuilding: dict[int, asyncio.Task[None]] = {}
@@ -120,8 +117,7 @@ class Ledger:
 
     async def look(self, loop: Loop, function: Callable[[], Found]) -> Found:
         """Return what the function finds in a loop, in the loop's turn; see `Turns`."""
-        found = self.turns.do(loop.number, loop.is_slow, function)
-        return await found if isinstance(found, asyncio.Future) else found
+        return await self.turns.wait(loop.number, loop.is_slow, function)
 
     # Reading the log
 
@@ -308,7 +304,7 @@ class Ledger:
                     fresh = await background(partial(self.replayed, loop, until=self.position))
                     while await background(self.read_on, fresh, self.position) > NEAR:
                         pass
-                    made = await self.turns.wait(number, partial(self._replace, loop, fresh))
+                    made = await self.turns.wait(number, True, partial(self._replace, loop, fresh))
                 except Conflict:  # more was deleted
                     pass
                 except (StoreError, Poison) as error:
@@ -348,7 +344,7 @@ class Ledger:
             if taken is None:
                 return
             position, held = taken
-            self.snapshots[loop] = loop.folded, self.clock()
+            loop.saved = loop.folded, self.clock()
             # Elsewhere: meanwhile there are requests to answer.
             body = await self.turns.in_background(held.to_bytes)
             await asyncio.to_thread(self.store.save_snapshot, loop.number, position, body, alone)

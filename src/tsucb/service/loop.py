@@ -72,6 +72,7 @@ class Loop:
         self.name, self.number, self.seed, self._listener = name, number, seed, listener
         self.position = 0  # of the last event of this loop that was folded
         self.folded = 0  # events, by this process
+        self.saved = 0, 0.0  # how many of these the last snapshot knows, and when it was taken
         self.settings = LoopSettings()
         self.arms: dict[str, str] = {}  # the names of those that are known, in their order
         self.learner: Learner | None = None  # None before the first arm

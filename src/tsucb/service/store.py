@@ -142,6 +142,11 @@ class Transaction(NamedTuple):
         """Whether it only appends events, as decisions and rewards do."""
         return not self.records and self.erasure is None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return self.plain and not self.rows
+
 
 Written = tuple[list[Place], int]  # the place of every row, and how many events were erased
 

@@ -97,7 +97,7 @@ class Upkeep:
             await self._write_spool()
         await self.turns.cancel()
         for loop in list(ledger.loops.values()) if ledger.leading else ():
-            if loop.folded != ledger.snapshots.get(loop, (0, 0.0))[0]:
+            if loop.folded != loop.saved[0]:
                 with contextlib.suppress(StoreError, Overloaded, LookupError):
                     await ledger.store_snapshot(loop)
         await ledger.journal.stop()
@@ -150,7 +150,9 @@ class Upkeep:
 
     def _look_at(self, loop: Loop, now: float) -> None:
         """Begin to take a snapshot that is due, and to delete what is too old."""
-        folded, when = self.ledger.snapshots.setdefault(loop, (loop.folded, now))
+        if not loop.saved[1]:  # it was just made from the log
+            loop.saved = loop.folded, now
+        folded, when = loop.saved
         news = loop.folded - folded
         pause = SNAPSHOT_SECONDS if news >= SOME_EVENTS else SNAPSHOT_HOURS
         is_due = news >= SNAPSHOT_EVENTS or (news and now - when >= pause)
@@ -197,7 +199,7 @@ class Upkeep:
         if not len(spool):
             return
         entries = spool.entries()
-        missing = await self.turns.read(self.missing, entries)
+        missing = await asyncio.to_thread(self.missing, entries)
         for first in range(0, len(missing), AT_ONCE):
             await self.ledger.write(missing[first : first + AT_ONCE])
         await asyncio.to_thread(spool.remove, entries)
