@@ -130,10 +130,10 @@ def test_what_is_too_old_leaves_the_log_and_not_the_memory(open_store, clock):
             with pytest.raises(NotFound):
                 await service.decision(loop, old[0])
             assert (await service.decision(loop, young[0])).id == young[0]
-            # What was deleted cannot be learned again by a third model; the first still knows it.
+            # What was deleted no other model can learn; the one of that time still knows it.
             await service.configure(loop, {"model": "HybridLinear"}, "test")
             assert 0 < pulls(service.loop("drinks")) < learnt
-            await service.configure(loop, {"model": "AdaptiveCurves"}, "test")
+            await service.configure(loop, {"model": "BernoulliArms"}, "test")
             loop = service.loop("drinks")
             assert pulls(loop) == learnt
             assert_the_log_gives_it(service, loop)

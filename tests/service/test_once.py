@@ -107,11 +107,11 @@ def test_an_event_that_cannot_be_folded_is_set_aside(open_store, clock, monkeypa
             ids = [(await service.decide(loop, {"n": n}, id=f"d{n}")).id for n in range(5)]
             fold = Loop.fold
 
-            def poisoned(self, event, position, learned=None):
+            def poisoned(self, event, position):
                 if getattr(event, "value", None) == 13.0:
                     self.counts.rewards += 1  # half done
                     raise MemoryError("no room")
-                return fold(self, event, position, learned)
+                return fold(self, event, position)
 
             if live:
                 monkeypatch.setattr(Loop, "fold", poisoned)

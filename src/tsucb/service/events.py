@@ -19,8 +19,8 @@ class Event(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True, g
 class Configured(Event, tag="configured", frozen=True):
     """The loop was made, if there is a `name`, or its settings changed.
 
-    `relearn`: where the model is another one now, it has learned from all events before this one;
-    else it knows nothing yet.
+    `relearn`: where the model is another one now, it learns from all events before this one; else
+    it knows nothing yet.
     """
 
     settings: LoopSettings
@@ -142,14 +142,9 @@ class Compacted(Event, tag="compacted", frozen=True):
 
 
 class Condensed(Event, tag="condensed", frozen=True):
-    """All events up to this one were deleted: the snapshot that they led to stands for them.
-
-    `relearned` has the snapshots of those that learned from the same events with other settings: by
-    the positions of the later events that changed to these.
-    """
+    """All events up to this one were deleted: the snapshot that they led to stands for them."""
 
     state: bytes
-    relearned: dict[int, bytes] = {}
 
 
 class Forgot(Event, tag="forgot", frozen=True):

@@ -50,7 +50,7 @@ def log_rows(settings: LoopSettings, log: Iterable[AnyEvent], now: float) -> Ite
     loop = Loop("", listener=listener)
     loop.settings = settings
     for position, event in enumerate(chain(log, [Passed(now)]), start=1):
-        loop.fold(event, position, loop)
+        loop.fold(event, position)
         yield from listener.rows
         listener.rows = []
 

@@ -44,20 +44,20 @@ Outcomes = Sequence["Outcome | asyncio.Future[Outcome]"]  # futures of what a th
 
 
 class Submission(NamedTuple):
-    """A change on its way into the log, with the events of its rows; None to look for news.
+    """A change on its way into the log, with the events of its rows; an empty one looks for news.
 
     `spooled`: whether it is one decision that may be kept on this disk while the store is away.
     """
 
-    change: Transaction | None
+    change: Transaction
     events: Sequence[AnyEvent]
     spooled: bool
     future: "asyncio.Future[tuple[list[Outcome], int]]"
 
     @property
-    def plain(self) -> bool:
+    def shares(self) -> bool:
         """Whether it may share a transaction with others."""
-        return self.change is not None and self.change.plain
+        return bool(self.change.rows) and self.change.plain
 
     def give(self, found: Outcomes, erased: int, _: Any = None) -> None:
         """Tell whoever waits what became of the events."""
@@ -106,7 +106,7 @@ class Journal:
         self._running = asyncio.create_task(self._run())
 
     async def write(
-        self, change: Transaction | None, events: Sequence[AnyEvent] = (), spooled: bool = False
+        self, change: Transaction, events: Sequence[AnyEvent] = (), spooled: bool = False
     ) -> tuple[list[Outcome], int]:
         """Write a change; return what became of its events, and how many it erased."""
         # One that is larger by itself, as an import of many rewards, does not wait for others.
@@ -123,7 +123,7 @@ class Journal:
 
     async def look(self) -> None:
         """Fold what the log has by now."""
-        await self.write(None)
+        await self.write(Transaction())
 
     async def stop(self) -> None:
         """Write what waits, and end."""
@@ -141,7 +141,7 @@ class Journal:
                     await self._wake.wait()
                 flushing = self._flush_next()
                 continue
-            batch, flush = flushing
+            batch, change, flush = flushing
             try:
                 flushed = await flush
             except Exception as error:
@@ -149,45 +149,41 @@ class Journal:
                 flushing = None
             else:
                 flushing = self._flush_next()  # while what is durable now is folded
-                self._settle(batch, flushed)
+                self._settle(batch, change, flushed)
 
-    def _flush_next(self) -> "tuple[list[Submission], asyncio.Future[Flushed]] | None":
+    def _flush_next(self) -> "tuple[list[Submission], Transaction, asyncio.Future[Flushed]] | None":
         """Begin to write what may share the next transaction; None if nothing waits."""
         batch, rows = list[Submission](), 0
         while self._queue:
             following = self._queue[0]
             rows += len(following.events)
-            if batch and not (batch[0].plain and following.plain and rows <= MOST_ROWS):
+            if batch and not (batch[0].shares and following.shares and rows <= MOST_ROWS):
                 break
             batch.append(self._queue.popleft())
         if not batch:
             return None
-        changes = [each.change for each in batch if each.change is not None]
-        change = changes[0] if changes else None
-        if len(changes) > 1:
-            change = Transaction([row for each in changes for row in each.rows])
+        change = batch[0].change._replace(rows=[row for each in batch for row in each.change.rows])
         running = asyncio.get_running_loop()
-        return batch, running.run_in_executor(self._thread, self._flush, change)
+        return batch, change, running.run_in_executor(self._thread, self._flush, change)
 
-    def _flush(self, change: Transaction | None) -> Flushed:
-        if self._store.shared and self.failed and change is not None and change.plain:
+    def _flush(self, change: Transaction) -> Flushed:
+        if self._store.shared and self.failed and change.rows and change.plain:
             raise StoreError(AWAY)
-        written: Written = ([], 0) if change is None else self._store.write(change)
+        written: Written = ([], 0) if change.is_empty else self._store.write(change)
         fresh = [place.position for place in written[0] if place.fresh]
         until = fresh[0] - 1 if fresh else self._store.last()
         news = self._catch_up(self._delivered, until) if until > self._delivered else None
         self._delivered = max([self._delivered, until, *fresh[-1:]])
         return written, news, until
 
-    def _settle(self, batch: list[Submission], flushed: Flushed) -> None:
+    def _settle(self, batch: list[Submission], change: Transaction, flushed: Flushed) -> None:
         """Fold what is durable, and tell whoever waits for it."""
-        changes = [each.change for each in batch if each.change is not None]
-        self.failed = self.failed and not (changes or self._store.shared)
-        self.commits += bool(changes)
-        rows = [row for change in changes for row in change.rows]
+        self.failed = self.failed and change.is_empty and not self._store.shared
+        self.commits += not change.is_empty
         (places, erased), news, until = flushed
-        places = places or [Place(0, False)] * len(rows)  # what erases nothing appends nothing
-        numbers, happened = [row.loop for row in rows], [e for each in batch for e in each.events]
+        places = places or [Place(0, False)] * len(change.rows)  # erases nothing, appends nothing
+        numbers = [row.loop for row in change.rows]
+        happened = [event for each in batch for event in each.events]
         try:
             entries = zip(places, numbers, happened, strict=True)
             outcomes = self._deliver(news, until, entries)
@@ -213,7 +209,7 @@ class Journal:
         self.failed = self.failed or isinstance(error, StoreError)
         kept = [each for each in batch if away and each.spooled]
         rest = [each for each in batch if not (away and each.spooled)]
-        entries: Any = [(each.change.rows[0].loop, each.events[0]) for each in kept if each.change]
+        entries: Any = [(each.change.rows[0].loop, each.events[0]) for each in kept]
         try:
             found = await asyncio.to_thread(self._spool.add, entries) if kept else []
             self._give(kept, [Outcome("kept", kept=event) for event in found])

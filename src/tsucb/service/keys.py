@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tsucb.service.store import DroppedKey, KeyRecord, LoopRecord, Record, Store
@@ -76,25 +76,27 @@ class Keys:
         return max(found, key=lambda r: r.created).hash if found else None
 
     def issue(
-        self, loop: LoopRecord, role: str, now: float, grace: float = GRACE
-    ) -> tuple[str, list[KeyRecord | DroppedKey]]:
-        """Make a key; the others of that loop and role expire after this many seconds of grace.
+        self, loop: LoopRecord, roles: Sequence[str], now: float, grace: float = GRACE
+    ) -> tuple[dict[str, str], list[Record]]:
+        """Make a key for each role; the others of the loop and role expire after `grace` seconds.
 
-        Return the key, which is shown once, and what must be written for it to be valid.
+        Return the keys by role, which are shown once, and what must be written for them to be
+        valid.
         """
-        key = secrets.token_urlsafe(32)
-        records: list[KeyRecord | DroppedKey] = [
+        keys = {role: secrets.token_urlsafe(32) for role in roles}
+        records: list[Record] = [
             KeyRecord(hashed(key), loop.number, role, now, None, loop.name or None)
+            for role, key in keys.items()
         ]
         for old in self._records.values():
-            if (old.number, old.role) != (loop.number, role):
+            if old.number != loop.number or old.role not in roles:
                 continue
             if old.expires is not None and old.expires <= now:
                 records.append(DroppedKey(old.hash))
             else:
                 end = now + grace if old.expires is None else min(old.expires, now + grace)
                 records.append(old._replace(expires=end))
-        return key, records
+        return keys, records
 
     def take(self, records: Iterable[Record]) -> None:
         """Know the keys among the records that the store has written."""

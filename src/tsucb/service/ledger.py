@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from tsucb.service import events
 from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
@@ -23,7 +22,7 @@ from tsucb.service.events import (
 )
 from tsucb.service.journal import Journal, Outcome, Spool
 from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop
-from tsucb.service.relearning import Relearning
+from tsucb.service.relearning import fold_for
 from tsucb.service.scheduling import SteadyClock, Turns
 from tsucb.service.state import LoopHeld
 from tsucb.service.store import (
@@ -78,8 +77,6 @@ class Ledger:
         self.turns = Turns()
         # Whoever replaces a whole loop, by its number; whoever makes a loop, by 0.
         self.busy: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
-        # Events folded before the last snapshots of loops, and when these were taken.
-        self.snapshots: WeakKeyDictionary[Loop, tuple[int, float]] = WeakKeyDictionary()
         self.saving = asyncio.Lock()  # whoever writes snapshots
         self._outdated: dict[int, int] = {}  # loops to make again, from the log up to a position
         self._rebuilding: dict[int, asyncio.Task[None]] = {}
@@ -120,8 +117,7 @@ class Ledger:
 
     async def look(self, loop: Loop, function: Callable[[], Found]) -> Found:
         """Return what the function finds in a loop, in the loop's turn; see `Turns`."""
-        found = self.turns.do(loop.number, loop.is_slow, function)
-        return await found if isinstance(found, asyncio.Future) else found
+        return await self.turns.wait(loop.number, loop.is_slow, function)
 
     # Reading the log
 
@@ -138,41 +134,38 @@ class Ledger:
                         fresh.restore(body, position)
                         break
             try:
-                self._read_on(fresh, until)
+                self.read_on(fresh, until)
                 return fresh
             except Poison as poison:
                 self._set_aside(loop, poison)
             except Conflict:
-                snapshots = False  # they know what was deleted
+                snapshots = False  # they know what was deleted, or have the model of before
 
-    def _read_on(self, loop: Loop, until: int | None) -> int:
+    def read_on(self, loop: Loop, until: int | None, known: int | None = None) -> int:
         """Fold what the log has after a loop's position, and return how many events; blocks.
 
-        Raise Conflict if some of those that the loop knows were deleted.
+        A loop that begins at the start of the log has the model of the last change to one that
+        relearns, by the position `known`, else by `until`. Raise Conflict if a loop that begins
+        later must begin there: events were deleted, or another model is to learn.
         """
         first, count = loop.position, 0
+        change = self.store.relearned(loop.number, until if known is None else known)
+        model: Any = change and events.decode(change.body)
         for logged in self.store.read(first, loop.number, until):
             try:
                 event = events.decode(logged.body)
-                if isinstance(event, Forgot) and first:
-                    raise Conflict("events were deleted meanwhile; try again")
-                self.take(loop, logged.position, event)
+                if not first and change is not None and logged.position <= change.position:
+                    fold_for(model.settings, loop, event, logged.position)
+                elif is_remaking(event) and (first or not isinstance(event, Forgot)):
+                    raise Conflict("the log of the loop was changed meanwhile; try again")
+                else:
+                    loop.fold(event, logged.position)
                 count += 1
             except (StoreError, Conflict):
                 raise
             except Exception as error:
                 raise Poison(logged.position, error) from error
         return count
-
-    def take(self, loop: Loop, position: int, event: AnyEvent) -> str:
-        """Fold an event of the log; for some, the log has to be read up to there, which blocks."""
-        learned = None
-        if isinstance(event, Configured) and event.relearn:
-            relearning = Relearning(loop, event.settings, position)
-            for logged in self.store.read(0, loop.number, position - 1):
-                relearning.fold(events.decode(logged.body), logged.position)
-            learned = relearning.loop
-        return loop.fold(event, position, learned)
 
     def _set_aside(self, loop: Loop, poison: Poison) -> None:
         """Move an event that cannot be folded out of the log; every server makes the loop again."""
@@ -260,7 +253,7 @@ class Ledger:
             if not isinstance(event, Configured) or not event.name:
                 return Outcome(TAKEN, position, fresh=True)
             loop = self.put(Loop(event.name, number, self._seed))
-        if isinstance(event, Forgot) or (isinstance(event, Configured) and event.relearn):
+        if is_remaking(event):
             self._outdated[number] = position
             self._numbered[number].stale = True
             if number not in self._rebuilding:
@@ -277,7 +270,7 @@ class Ledger:
             loop.next_settings = event.settings
             event = Configured(event.time, event.settings.learning_like(loop.settings))
         try:
-            found = self.take(loop, position, event)
+            found = loop.fold(event, position)
         except Exception as error:
             return self._refused(loop, position, error)
         if own and isinstance(event, Compacted) and not loop.stale:
@@ -309,9 +302,9 @@ class Ledger:
             while (loop := self._numbered.get(number)) and self._outdated[number] > made:
                 try:
                     fresh = await background(partial(self.replayed, loop, until=self.position))
-                    while await background(self._read_on, fresh, self.position) > NEAR:
+                    while await background(self.read_on, fresh, self.position) > NEAR:
                         pass
-                    made = await self.turns.wait(number, partial(self._replace, loop, fresh))
+                    made = await self.turns.wait(number, True, partial(self._replace, loop, fresh))
                 except Conflict:  # more was deleted
                     pass
                 except (StoreError, Poison) as error:
@@ -329,7 +322,7 @@ class Ledger:
         What is delivered meanwhile is folded afterwards, into the new one. Return the position up
         to which that one was made from the log.
         """
-        self._read_on(fresh, old.position)
+        self.read_on(fresh, old.position)
         position = max(old.position, fresh.position)
         if self._numbered.get(old.number) is old:
             self.loops[old.name] = self._numbered[old.number] = fresh
@@ -351,7 +344,7 @@ class Ledger:
             if taken is None:
                 return
             position, held = taken
-            self.snapshots[loop] = loop.folded, self.clock()
+            loop.saved = loop.folded, self.clock()
             # Elsewhere: meanwhile there are requests to answer.
             body = await self.turns.in_background(held.to_bytes)
             await asyncio.to_thread(self.store.save_snapshot, loop.number, position, body, alone)
@@ -365,6 +358,11 @@ class Ledger:
             return None
         (outcome,) = await self.append(loop, Compacted(self.clock()))
         return None if outcome.held is None else (outcome.position, outcome.held)
+
+
+def is_remaking(event: AnyEvent) -> bool:
+    """Return whether every server must make the loop from the log again after this event."""
+    return isinstance(event, Forgot) or (isinstance(event, Configured) and event.relearn)
 
 
 def row(loop: int, event: AnyEvent) -> Row:

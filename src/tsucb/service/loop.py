@@ -72,12 +72,12 @@ class Loop:
         self.name, self.number, self.seed, self._listener = name, number, seed, listener
         self.position = 0  # of the last event of this loop that was folded
         self.folded = 0  # events, by this process
+        self.saved = 0, 0.0  # how many of these the last snapshot knows, and when it was taken
         self.settings = LoopSettings()
         self.arms: dict[str, str] = {}  # the names of those that are known, in their order
         self.learner: Learner | None = None  # None before the first arm
         self.now = self.created = 0.0
         self.counts, self.tally = LoopCounts(), Tally(spans=[])
-        self.relearned: list[int] = []  # positions of the events after which it learned again
         self.stale = False  # whether another that is being made will take its place
         self.next_settings: LoopSettings | None = None  # that the other will have
         self.waiting: dict[str, OpenDecision] = {}
@@ -267,12 +267,8 @@ class Loop:
 
     # The fold
 
-    def fold(self, event: AnyEvent, position: int, learned: "Loop | None" = None) -> str:
-        """Take the event at a position into account, and say what became of it.
-
-        `learned` is for a change of the model after which it is to know what the log holds: the
-        loop of a `Relearning` that has folded all events before this one.
-        """
+    def fold(self, event: AnyEvent, position: int) -> str:
+        """Take the event at a position into account, and say what became of it."""
         self.now = max(self.now, event.time)
         while self._deadlines and self._deadlines[0][0] <= self.now:
             self._end_wait(heapq.heappop(self._deadlines)[2])
@@ -287,7 +283,7 @@ class Loop:
             case events.ArmsChanged():
                 self._arms_changed(event)
             case events.Configured():
-                self._configured(event, position, learned)
+                self._configured(event)
             case events.Reset():
                 self._reset_learner()
             case events.Imported():
@@ -303,35 +299,15 @@ class Loop:
         self.folded += 1
         return result
 
-    def _configured(self, event: events.Configured, position: int, learned: "Loop | None") -> None:
+    def _configured(self, event: events.Configured) -> None:
         before, self.settings = self.settings, event.settings
         self.created = self.created or event.time
-        alike = self.settings.learns_like(before)
-        if self.learner is None:
-            first = self.settings.arms_come and self._listener is None
-            if first or not (alike or event.relearn):
-                self._reset_learner()
-        elif alike:
-            self.learner.follow(self.settings.rule())
-        elif event.relearn:
-            assert learned is not None
-            # The waits that ended here end there, too.
-            learned.fold(events.Passed(event.time), position)
-            self._take_over(learned)
-            self.relearned.append(position)
-        else:
+        first = self.learner is None and self.settings.arms_come and self._listener is None
+        # Whoever folds a change to a model that relearns has had that model from the start.
+        if first or not (event.relearn or self.settings.learns_like(before)):
             self._reset_learner()
-
-    def _take_over(self, learned: "Loop") -> None:
-        """Know what another loop learned; what waits here goes on waiting."""
-        self.learner, self.arms = learned.learner, learned.arms
-        if self.learner is not None:
+        elif self.learner is not None:
             self.learner.follow(self.settings.rule())
-        for id in self.waiting:
-            other = learned.waiting.get(id)
-            rows = {slot.name: slot.row for slot in other.slots} if other is not None else {}
-            for slot in self._changed(id).slots:
-                slot.row = rows.get(slot.name)
 
     def _reset_learner(self) -> None:
         self.waiting, self._deadlines = {}, []
@@ -506,7 +482,7 @@ class Loop:
         # Those are shared: `_changed` never changes one that may be held.
         state = LoopState(
             SNAPSHOT_VERSION, self.settings, list(self.arms), self.now, self.created,
-            copy(self.counts), self.tally.copied(), dict(self.waiting), None, list(self.relearned),
+            copy(self.counts), self.tally.copied(), dict(self.waiting), None,
         )  # fmt: skip
         return LoopHeld(state, None if self.learner is None else self.learner.hold())
 
@@ -522,7 +498,7 @@ class Loop:
     def _become(self, state: LoopState) -> None:
         """Know what a snapshot holds, and nothing else."""
         self.settings, self.arms = state.settings, {arm: arm for arm in state.arms}
-        self.now, self.created, self.relearned = state.now, state.created, state.relearned
+        self.now, self.created = state.now, state.created
         self.counts, self.tally, self.waiting = state.counts, state.tally, state.waiting
         self._set_deadlines()
         self.learner = None

@@ -190,7 +190,7 @@ async def rotate_server_key(call: Call) -> Any:
 async def audit(call: Call) -> Any:
     """Show the last administrative calls."""
     name = None if call.loop is None else call.loop.name
-    records = await call.service.turns.read(call.service.store.audit, name, 1_000)
+    records = await asyncio.to_thread(call.service.store.audit, name, 1_000)
     return {"audit": [record._asdict() for record in records]}
 
 
@@ -315,7 +315,7 @@ async def events_after(call: Call) -> Any:
             break
         await asyncio.sleep(POLL)
         loop = call.service.loop(loop.name)  # which may be another by now
-    logged = await call.service.turns.read(
+    logged = await asyncio.to_thread(
         lambda: list(islice(call.service.store.read(after, loop.number), most))
     )
     found = [{"position": each.position, "event": decode(each.body)} for each in logged]

@@ -17,7 +17,6 @@ Found = TypeVar("Found")
 SLOWER = 0.1  # share of the time that passes by which a clock that is ahead goes slower
 LOOP_THREADS = 2  # for folding and deciding of slow loops
 BACKGROUND_THREADS = 2  # for compiling, evaluating, exporting, relearning
-READING_THREADS = 4  # for what requests look up in the log
 
 
 class SteadyClock:
@@ -79,7 +78,8 @@ class Turns:
 
     Work on a quick loop runs at once, in the event loop. Work on a slow one, and all that comes
     while some of it is left, runs in a thread: other loops are answered meanwhile. Evaluations and
-    whatever else takes seconds have threads of their own, so that they never keep a reward waiting.
+    whatever else takes seconds have threads of their own, so that they never keep a reward waiting;
+    what waits for the store alone uses those of `asyncio.to_thread`.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,6 @@ class Turns:
         self.working: set[asyncio.Task[Any]] = set()  # what `begin` has begun
         self._threads = ThreadPoolExecutor(LOOP_THREADS, "loop")
         self._background = ThreadPoolExecutor(BACKGROUND_THREADS, "background")
-        self._readers = ThreadPoolExecutor(READING_THREADS, "reader")
 
     def waiting(self, loop: int) -> int:
         """Return how many calls wait for the turn of a loop."""
@@ -111,11 +110,10 @@ class Turns:
         queue.append((work, future))
         return future
 
-    async def wait(self, loop: int, work: Callable[[], Found]) -> Found:
-        """Return the result of work that is done in a thread, in the loop's turn."""
-        found = self.do(loop, True, work)
-        assert isinstance(found, asyncio.Future)
-        return await found
+    async def wait(self, loop: int, slow: bool, work: Callable[[], Found]) -> Found:
+        """Return the result of `work`, wherever it runs."""
+        found = self.do(loop, slow, work)
+        return await found if isinstance(found, asyncio.Future) else found
 
     async def _drain(self, loop: int, queue: "deque[Any]") -> None:
         running = asyncio.get_running_loop()
@@ -135,11 +133,6 @@ class Turns:
         """Return what a function returns that may take seconds."""
         running = asyncio.get_running_loop()
         return await running.run_in_executor(self._background, function, *arguments)
-
-    async def read(self, function: Callable[..., Found], *arguments: Any) -> Found:
-        """Return what a function returns that reads from the store."""
-        running = asyncio.get_running_loop()
-        return await running.run_in_executor(self._readers, function, *arguments)
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Begin something for which nobody waits."""
@@ -168,5 +161,4 @@ class Turns:
         while self._draining:
             await asyncio.wait(self._draining)
         self._threads.shutdown()
-        self._readers.shutdown()
         self._background.shutdown(wait=False, cancel_futures=True)

@@ -4,7 +4,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -127,16 +127,8 @@ class Service:
         happened: list[AnyEvent] = [events.Configured(now, settings, name=name)]
         if arms:
             happened.append(events.ArmsChanged(now, add=list(arms)))
-        keys, records = self._new_keys(loop, ROLES)
+        keys, records = self.keys.issue(loop, ROLES, now)
         return keys, [loop, audit, *records], [(loop.number, event) for event in happened]
-
-    def _new_keys(
-        self, loop: LoopRecord, roles: Iterable[str], grace: float = GRACE
-    ) -> tuple[dict[str, str], list[Record]]:
-        """Return new keys by their roles, and the records to be written for them."""
-        issued = {role: self.keys.issue(loop, role, self.clock(), grace) for role in roles}
-        records: list[Record] = [record for _, each in issued.values() for record in each]
-        return {role: key for role, (key, _) in issued.items()}, records
 
     async def prepare(
         self, wanted: dict[str, dict[str, Any]], keep: Callable[[dict[str, Any]], None]
@@ -148,7 +140,7 @@ class Service:
         """
         new, records, pairs = dict[str, Any](), list[Record](), list[tuple[int, AnyEvent]]()
         if not self.keys.any_for(0):
-            keys, records = self._new_keys(SERVER, [ADMINISTER])
+            keys, records = self.keys.issue(SERVER, [ADMINISTER], self.clock())
             new["server"] = keys[ADMINISTER]
         for name, given in wanted.items():
             if name not in self.loops:
@@ -160,7 +152,8 @@ class Service:
                 records += [*made, file_arms(happened[0][0], arms)]
                 pairs += happened
             elif not self.keys.any_for(self.loops[name].number):
-                new[name], made = self._new_keys(record_of(self.loops[name]), ROLES)
+                loop = record_of(self.loops[name])
+                new[name], made = self.keys.issue(loop, ROLES, self.clock())
                 records += made
         if new:
             await asyncio.to_thread(keep, new)
@@ -197,7 +190,7 @@ class Service:
         if role not in GRANTS:
             raise ValueError(f"a role is one of {', '.join(GRANTS)}, not {role[:40]!r}")
         record = SERVER if loop is None else record_of(loop)
-        keys, records = self._new_keys(record, [role], grace)
+        keys, records = self.keys.issue(record, [role], self.clock(), grace)
         audit = AuditRecord(self.clock(), who, "keys", record.name or None, role)
         await self.ledger.write([], Transaction(records=[*records, audit]))
         self.keys.take(records)
@@ -207,7 +200,7 @@ class Service:
         """Return whether this was done to a loop before, for a request with this key."""
         check_text("a key", key)
         found = scoped(action, name, key)
-        return found is not None and await self.turns.read(self.store.audited, found) is not None
+        return found is not None and await asyncio.to_thread(self.store.audited, found) is not None
 
     async def _administer(
         self, loop: Loop, who: str, action: str, detail: str | None, key: str | None,
@@ -374,10 +367,10 @@ class Service:
             # The key tells an earlier decision by this id from the one that waits.
             position = None
             if key is not None:
-                position = await self.turns.read(self.store.keyed, loop.number, f"d{key}")
+                position = await asyncio.to_thread(self.store.keyed, loop.number, f"d{key}")
             return await self._decision_at(loop, position or open.position)
         if key is not None and loop.full:
-            position = await self.turns.read(self.store.keyed, loop.number, f"d{key}")
+            position = await asyncio.to_thread(self.store.keyed, loop.number, f"d{key}")
             return None if position is None else await self._decision_at(loop, position)
         return None
 
@@ -390,7 +383,7 @@ class Service:
         return await self._decision_at(loop, position)
 
     async def _decision_at(self, loop: Loop, position: int) -> Decided:
-        body = await self.turns.read(self.store.at, loop.number, position)
+        body = await asyncio.to_thread(self.store.at, loop.number, position)
         event = None if body is None else events.decode(body)
         if not isinstance(event, Decided):
             raise NotFound("the decision was deleted")
@@ -466,7 +459,7 @@ class Service:
         """Return everything that happened to a decision."""
         if NUL in id:  # as no id that was given out
             return []
-        found = await self.turns.read(self.store.about, loop.number, id)
+        found = await asyncio.to_thread(self.store.about, loop.number, id)
         return [events.decode(logged.body) for logged in found]
 
     def newest(self, loop: Loop, count: int) -> Iterator[AnyEvent]:
@@ -477,7 +470,7 @@ class Service:
 
     async def documents(self, loop: Loop, kind: str) -> dict[str, bytes]:
         """Return all documents of a kind by their ids, in the order in which they were made."""
-        return await self.turns.read(self.store.documents, loop.number, kind)
+        return await asyncio.to_thread(self.store.documents, loop.number, kind)
 
     async def put_document(self, loop: Loop, kind: str, id: str, body: bytes) -> None:
         """Keep something about a loop, such as an evaluation."""
@@ -486,7 +479,7 @@ class Service:
 
     async def delete_document(self, loop: Loop, kind: str, id: str) -> bool:
         """Delete a document, and return whether there was one."""
-        return await self.turns.read(self.store.delete_document, loop.number, kind, id)
+        return await asyncio.to_thread(self.store.delete_document, loop.number, kind, id)
 
     # Deletion
 
@@ -514,12 +507,12 @@ class Service:
             taken = await self.ledger.hold(loop)
             if taken is not None:
                 position, held = taken
-                count = await self.turns.read(self.store.count, number, position)
+                count = await asyncio.to_thread(self.store.count, number, position)
                 await self.ledger.journal.look()  # what was changed before the count is known now
             if taken is None or loop.stale:
                 raise Conflict("decisions are being deleted; try again")
             state = msgspec.structs.replace(
-                held.state, counts=LoopCounts(), tally=Tally(spans=[]), waiting={}, relearned=[]
+                held.state, counts=LoopCounts(), tally=Tally(spans=[]), waiting={}
             )
             body = await self.turns.in_background(held._replace(state=state).to_bytes)
             now = self.clock()

@@ -222,7 +222,6 @@ class LoopState(msgspec.Struct, array_like=True):
     tally: Tally
     waiting: dict[str, OpenDecision]
     learner: bytes | None
-    relearned: list[int] = []
 
 
 class LoopHeld(NamedTuple):

@@ -142,6 +142,11 @@ class Transaction(NamedTuple):
         """Whether it only appends events, as decisions and rewards do."""
         return not self.records and self.erasure is None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return self.plain and not self.rows
+
 
 Written = tuple[list[Place], int]  # the place of every row, and how many events were erased
 
@@ -194,7 +199,8 @@ FIRST = "SELECT first FROM tsucb_loops WHERE number = ?"
 # Keys of events after which another model learns from the log begin with this letter.
 MODEL = "m"
 LEARNED_AGAIN = (
-    "SELECT 1 FROM tsucb_events WHERE key >= 'm' AND key < 'n' AND loop = ? AND position > ?"
+    "SELECT position, loop, body FROM tsucb_events JOIN tsucb_loops ON number = loop "
+    "WHERE key >= 'm' AND key < 'n' AND loop = ? AND position >= first"
 )
 
 
@@ -242,7 +248,7 @@ def condense(loop: int, position: int, body: bytes, events: int, known: int) -> 
     def erase(execute: Execute) -> int:
         query = "SELECT subject, person, key FROM tsucb_events WHERE loop = ? AND position = ?"
         found = execute(query, (loop, position))
-        changed = execute(LEARNED_AGAIN, (loop, known))
+        changed = execute(f"{LEARNED_AGAIN} AND position > ?", (loop, known))
         if changed or not found or execute(COUNT, (loop, position)) != [(events,)]:
             raise Conflict("the log of the loop was changed meanwhile; try again")
         subject, person, key = found[0]
@@ -442,6 +448,12 @@ class Store:
         query = "SELECT position FROM tsucb_events WHERE key = ? AND loop = ?"
         found = self._rows(query, key, loop)
         return int(found[0][0]) if found else None
+
+    def relearned(self, loop: int, until: int | None) -> Logged | None:
+        """Return the last change to a model that learns from the log, up to a position."""
+        end = self.last() if until is None else until
+        found = self._rows(f"{LEARNED_AGAIN} AND position <= ? ORDER BY position", loop, end)
+        return Logged(*found[-1]) if found else None
 
     def count(self, loop: int, until: int) -> int:
         """Return how many events of a loop there are up to a position."""

@@ -10,12 +10,11 @@ import msgspec
 from tsucb.service import events
 from tsucb.service.alerts import free_share
 from tsucb.service.errors import Overloaded, StoreError
-from tsucb.service.events import AnyEvent, Compacted, Condensed, Configured, Passed
+from tsucb.service.events import AnyEvent, Compacted, Condensed, Passed
 from tsucb.service.journal import Entry
 from tsucb.service.keys import Keys
 from tsucb.service.ledger import Ledger
 from tsucb.service.loop import Loop
-from tsucb.service.relearning import Relearning
 from tsucb.service.store import AuditRecord, Transaction, condense
 
 log = logging.getLogger("tsucb.service")
@@ -98,7 +97,7 @@ class Upkeep:
             await self._write_spool()
         await self.turns.cancel()
         for loop in list(ledger.loops.values()) if ledger.leading else ():
-            if loop.folded != ledger.snapshots.get(loop, (0, 0.0))[0]:
+            if loop.folded != loop.saved[0]:
                 with contextlib.suppress(StoreError, Overloaded, LookupError):
                     await ledger.store_snapshot(loop)
         await ledger.journal.stop()
@@ -151,7 +150,9 @@ class Upkeep:
 
     def _look_at(self, loop: Loop, now: float) -> None:
         """Begin to take a snapshot that is due, and to delete what is too old."""
-        folded, when = self.ledger.snapshots.setdefault(loop, (loop.folded, now))
+        if not loop.saved[1]:  # it was just made from the log
+            loop.saved = loop.folded, now
+        folded, when = loop.saved
         news = loop.folded - folded
         pause = SNAPSHOT_SECONDS if news >= SOME_EVENTS else SNAPSHOT_HOURS
         is_due = news >= SNAPSHOT_EVENTS or (news and now - when >= pause)
@@ -198,7 +199,7 @@ class Upkeep:
         if not len(spool):
             return
         entries = spool.entries()
-        missing = await self.turns.read(self.missing, entries)
+        missing = await asyncio.to_thread(self.missing, entries)
         for first in range(0, len(missing), AT_ONCE):
             await self.ledger.write(missing[first : first + AT_ONCE])
         await asyncio.to_thread(spool.remove, entries)
@@ -247,7 +248,7 @@ class Upkeep:
             if not await self._is_up_to_date(loop.name):
                 return False
             known = self.ledger.position
-            found = await self.turns.in_background(self.condensed, loop, before)
+            found = await self.turns.in_background(self.condensed, loop, before, known)
             if found is None:
                 return False
             detail = f"older than {days} days"
@@ -266,34 +267,21 @@ class Upkeep:
         loop = self.ledger.loops.get(name)
         return self.ledger.position >= last and loop is not None and not loop.stale
 
-    def condensed(self, old: Loop, before: float) -> tuple[int, bytes, int] | None:
+    def condensed(self, old: Loop, before: float, known: int) -> tuple[int, bytes, int] | None:
         """Return the event that can stand for those before a time: its position, itself, how many.
 
         The last of them at which a snapshot was taken: who begins with that, and who has come all
         the way, know the same to the last bit from there on.
         """
-        loop, found = Loop(old.name, old.number), None
-        others = self._all_relearned(old)
+        found = None
         for count, logged in enumerate(self.store.read(0, old.number), start=1):
             event = events.decode(logged.body)
             if event.time > before:
                 break
-            self.ledger.take(loop, logged.position, event)
-            others = {n: other for n, other in others.items() if n > logged.position}
-            for other in others.values():
-                other.fold(event, logged.position)
             if isinstance(event, Compacted):
-                states = {n: other.loop.hold().to_bytes() for n, other in others.items()}
-                body = events.encode(Condensed(event.time, loop.hold().to_bytes(), states))
-                found = logged.position, body, count
-        return found
-
-    def _all_relearned(self, loop: Loop) -> dict[int, Relearning]:
-        """For every event in the log that changed the model, one that is to learn again for it."""
-        found = {}
-        for position in loop.relearned:
-            if (body := self.store.at(loop.number, position)) is not None:
-                event = events.decode(body)
-                assert isinstance(event, Configured)
-                found[position] = Relearning(loop, event.settings, position)
-        return found
+                found = logged.position, event.time, count
+        if found is None:
+            return None
+        (position, time, count), loop = found, Loop(old.name, old.number)
+        self.ledger.read_on(loop, position, known)
+        return position, events.encode(Condensed(time, loop.hold().to_bytes())), count
