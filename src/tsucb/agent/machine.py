@@ -19,7 +19,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from tsucb.beliefs.belief import Belief
-from tsucb.checks import LARGEST, SMALLEST
+from tsucb.checks import LARGEST, SMALLEST, flush_tiny
 from tsucb.compiler import Stream, compiled, held, in_compiled_code, shared
 from tsucb.compiler.memory import Kept, KeptType, keepable, lent
 from tsucb.compiler.text import LENT_BYTES, bytes_of
@@ -104,12 +104,20 @@ def without_tiny(x):  # type: ignore[no-untyped-def]
     return x if abs(x) >= SMALLEST else 0.0
 
 
-@compiled
-def lay_out(values, room, columns):  # type: ignore[no-untyped-def]
-    """Return `room` with the context of a decision in it: the values, or a row for every column.
+def laid_out(values, room, columns):  # type: ignore[no-untyped-def]
+    """Return the context of a decision: the values, or `room` with a row for every column.
 
     Rows of other columns stay as they are: a decision among ten arms of ten thousand writes ten.
     """
+    values = flush_tiny(values)
+    if room.ndim == 1:
+        return values  # an array of its own: a belief may be kept with it
+    room[columns] = values.reshape(columns.size, -1)
+    return room
+
+
+@compiled
+def lay_out(values, room, columns):  # type: ignore[no-untyped-def]
     if room.ndim == 1:
         for j in range(values.size):
             room[j] = without_tiny(values[j])
@@ -119,11 +127,6 @@ def lay_out(values, room, columns):  # type: ignore[no-untyped-def]
             for j in range(features):
                 room[columns[a], j] = without_tiny(values[a * features + j])
     return room
-
-
-def laid_out(values, room, columns):  # type: ignore[no-untyped-def]
-    """Return what `lay_out` does, a vector as an array of its own: a belief may be kept with it."""
-    return lay_out(values, room.copy() if room.ndim == 1 else room, columns)
 
 
 in_compiled_code(laid_out, lambda *_: lay_out)

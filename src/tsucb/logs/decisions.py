@@ -107,6 +107,7 @@ class Decisions:
         """
         if self.contexts[0] is None:
             return np.empty((len(self), 0))
+        require("tables", "pandas")
         import pandas as pd
 
         table = pd.DataFrame(self.contexts)
