@@ -31,7 +31,8 @@ class TruePrior:
     def chances(self) -> Floats:
         """Return the probability of each value of the rate, for every arm."""
         chances: Floats = np.exp(self.logs - self.logs.max(axis=1, keepdims=True))
-        return chances / chances.sum(axis=1, keepdims=True)
+        chances /= chances.sum(axis=1, keepdims=True)
+        return chances
 
     def quantiles(self, below: Any) -> Floats:
         """Return the rate of each arm that is above the true one with a probability."""
