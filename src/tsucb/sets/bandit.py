@@ -113,15 +113,14 @@ def play_step_on_set(environment, world, player, step, world_rng, policy_rng):  
 
 def check_model(model: Any, arms: ArmSet) -> None:
     """Raise if a model has no θ that all arms share, or one of another length."""
-    if not isinstance(model, Linear):
+    if not offers(theta, type(model)):
         raise TypeError(
             f"{type(model).__name__} has no coefficients that all arms of a set share; use "
             "tsucb.Linear"
         )
-    if model.features != arms.dimension:
-        raise ValueError(
-            f"the model has {model.features} features, but the arms have {arms.dimension}"
-        )
+    (_, d) = model.context_shape(1)
+    if d != arms.dimension:
+        raise ValueError(f"the model has {d} features, but the arms have {arms.dimension}")
 
 
 def check_policy(policy: Any) -> Any:

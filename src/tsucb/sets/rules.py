@@ -17,6 +17,7 @@ import numpy as np
 
 from tsucb.beliefs.sampling import STAND_IN
 from tsucb.compiler import compiled, hook, implements
+from tsucb.models.linear import Linear
 from tsucb.numeric.arrays import Floats
 from tsucb.numeric.bursts import burst, normal
 from tsucb.numeric.special import chi_squared_quantile_upper, normal_quantile_upper
@@ -30,21 +31,22 @@ from tsucb.sets.arm_set import least_ratio, optimistic, support
 class ThetaBelief(NamedTuple):
     """What is known of θ before a step: N(mean, root rootᵀ), and the evidence behind it.
 
-    `information`, `step` and `prior_std` are those of a `Belief`.
+    `estimate` and `radius` give the arms' intervals, ⟨estimate, a⟩ ± |radiusᵀ a|: mean and root
+    unless the model says otherwise. `information`, `step` and `prior_std` are those of a `Belief`.
     """
 
     mean: Floats
     root: Floats
+    estimate: Floats
+    radius: Floats
     information: float
     step: int
     prior_std: float
 
 
-@compiled
-def theta(model, state, step):  # type: ignore[no-untyped-def]
-    """Return what `Linear`, the model with one θ for all arms, knows of it."""
-    known = state.theta
-    return ThetaBelief(known.mean[0], known.root[0], known.information[0], step, model.prior_std)
+@hook
+def theta(model: Any, state: Any, step: int) -> ThetaBelief:
+    """Return what a model with one θ for all arms knows of it."""
 
 
 @hook
@@ -55,6 +57,12 @@ def pick(policy: Any, arms: Any, belief: Any, rng: np.random.Generator, point: F
 @hook
 def width(policy, belief):  # type: ignore[no-untyped-def]
     """Return α, the standard deviations by which an upper bound is above the mean."""
+
+
+@implements(theta, Linear)
+def theta_linear(model, state, step):  # type: ignore[no-untyped-def]
+    mean, root = state.theta.mean[0], state.theta.root[0]
+    return ThetaBelief(mean, root, mean, root, state.theta.information[0], step, model.prior_std)
 
 
 @compiled
@@ -91,7 +99,7 @@ def pick_ts_ucb(policy, arms, belief, rng, point):  # type: ignore[no-untyped-de
         state = draw_theta(belief, state, z, sample)
         total += support(arms, sample, point)
     f = total / samples
-    least_ratio(arms, belief.mean, belief.root, f, point)
+    least_ratio(arms, belief.estimate, belief.radius, f, point)
     return f
 
 

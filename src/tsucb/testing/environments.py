@@ -141,7 +141,7 @@ def numbers_of_world(environment, steps, stream):  # type: ignore[no-untyped-def
 def check_loops(environment: Any, steps: int, name: str) -> None:
     """Check that compiled and interpreted code make the same world."""
     rngs = [np.random.default_rng(5) for _ in range(2)]
-    interpreted = numbers_of_world.py_func(environment, steps, Stream(rngs[0]))
+    interpreted = numbers_of_world.py_func(environment, steps, Stream(rngs[0]))  # type: ignore[attr-defined]
     demand(
         np.allclose(numbers_of_world(environment, steps, held(rngs[1])), interpreted),
         f"{name} makes another world in the compiled loop than in the interpreted one",
