@@ -88,6 +88,16 @@ def intervals_own() -> str:
     return interval_rows(results, ["play", "features", "rewards"])
 
 
+def true_prior() -> str:
+    """Coverage after own play, of the exact posterior with the true prior and of the default."""
+    results = pd.read_csv(RESULTS / "true-prior.csv")
+    rows = []
+    for keys, group in results.groupby(["clicks", "arms", "t"], sort=False):
+        cells = [f"{r.played:.0f} / {r.best:.0f}" for r in group.itertuples()]
+        rows.append([*(f"{key:,}" if isinstance(key, int) else key for key in keys), *cells])
+    return markdown(["clicks", "arms", "rewards", "true prior", "default"], rows, "tnnnn")
+
+
 def fixed_arms() -> str:
     """Regret of the default with fixed arms, beside that of the conjugate model."""
     results = pd.read_csv(RESULTS / "fixed-arms.csv")
@@ -591,6 +601,7 @@ TABLES: dict[str, Callable[[], str]] = {
         intervals_clicks,
         intervals_others,
         intervals_own,
+        true_prior,
         new_arm,
         figure1_claims,
         figure1_search,

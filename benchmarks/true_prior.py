@@ -1,0 +1,114 @@
+"""How often intervals could cover after own play: `python benchmarks/true_prior.py FILE.csv`.
+
+Clicks without context, of rates r · exp(e/2) with one standard normal e per arm, played by
+TS-UCB(1). Compared are the exact posterior with this true prior, which nobody has, on a grid of e,
+and the default. Given are the shares of 90 % intervals that contain the rate: of the arm that would
+be played next, and of the arm that is truly the best. 60 runs each; some minutes of one core.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import tsucb
+from tsucb.numeric.arrays import Floats
+
+RATES, ARMS, TIMES, RUNS = (0.01, 0.05), (10, 50), (100, 1_000), 60
+NINETY = 1.6448536269514722  # standard deviations either side
+EFFECTS = np.linspace(-4.0, 4.0, 401)  # values of e
+
+
+class TruePrior:
+    """The exact posterior of every arm's rate."""
+
+    def __init__(self, rate: float, arms: int, rng: np.random.Generator) -> None:
+        self.rates, self.rng = rate * np.exp(EFFECTS / 2), rng
+        self.logs = np.tile(-(EFFECTS**2) / 2, (arms, 1))
+
+    def chances(self) -> Floats:
+        """Return the probability of each value of the rate, for every arm."""
+        chances: Floats = np.exp(self.logs - self.logs.max(axis=1, keepdims=True))
+        chances /= chances.sum(axis=1, keepdims=True)
+        return chances
+
+    def quantiles(self, below: Any) -> Floats:
+        """Return the rate of each arm that is above the true one with a probability."""
+        places = (self.chances().cumsum(axis=1) < below).sum(axis=1)
+        quantiles: Floats = self.rates[np.minimum(places, EFFECTS.size - 1)]
+        return quantiles
+
+    def choose(self) -> int:
+        """Return the arm that TS-UCB(1) plays."""
+        chances = self.chances()
+        mean = chances @ self.rates
+        std = np.sqrt(np.maximum(chances @ self.rates**2 - mean**2, 1e-300))
+        best = self.quantiles(self.rng.random((len(mean), 1))).max()
+        return int(np.argmin((best - mean) / std))
+
+    def learn(self, arm: int, reward: float) -> None:
+        """Learn a reward of an arm."""
+        self.logs[arm] += np.log(self.rates) if reward else np.log1p(-self.rates)
+
+    def intervals(self) -> tuple[Floats, Floats]:
+        """Return the ends of the arms' 90 % intervals."""
+        return self.quantiles(0.05), self.quantiles(0.95)
+
+
+class Default:
+    """The agent with nothing set."""
+
+    def __init__(self, rate: float, arms: int, rng: np.random.Generator) -> None:
+        self.model, self.policy, self.rng = tsucb.AdaptiveCurves(0), tsucb.TSUCB(), rng
+        self.state = self.model.start(arms)
+
+    def choose(self) -> int:
+        """Return the arm to play."""
+        belief = self.model.belief(self.state, rng=self.rng)
+        return int(self.policy.choose(belief, self.rng).arm)
+
+    def learn(self, arm: int, reward: float) -> None:
+        """Learn a reward of an arm."""
+        self.model.update(self.state, None, np.array([arm]), np.array([reward]))
+
+    def intervals(self) -> tuple[Floats, Floats]:
+        """Return the ends of the arms' 90 % intervals."""
+        belief = tsucb.AdaptiveCurves(0, looks=0).belief(self.state, rng=self.rng)
+        half = NINETY * belief.radius
+        return belief.mean - half, belief.mean + half
+
+
+def covered(contestant: Any, rate: float, arms: int, run: int) -> list[tuple[bool, bool]]:
+    """Return at each time whether the intervals of the arm played next and of the best cover."""
+    rng = np.random.default_rng((run, arms))
+    truth = np.minimum(rate * np.exp(rng.normal(size=arms) / 2), 1.0)
+    learner, found = contestant(rate, arms, rng), []
+    for t in range(1, max(TIMES) + 1):
+        arm = learner.choose()
+        learner.learn(arm, float(rng.random() < truth[arm]))
+        if t in TIMES:
+            lower, upper = learner.intervals()
+            inside = (lower <= truth) & (truth <= upper)
+            found.append((bool(inside[learner.choose()]), bool(inside[truth.argmax()])))
+    return found
+
+
+def main(out: Path) -> None:
+    """Measure all cells and write them."""
+    rows = []
+    for rate in RATES:
+        for arms in ARMS:
+            for name, contestant in (("true prior", TruePrior), ("default", Default)):
+                found = np.array([covered(contestant, rate, arms, run) for run in range(RUNS)])
+                shares = 100 * found.mean(axis=0)
+                for t, (played, best) in zip(TIMES, shares.round(1), strict=True):
+                    key = {"clicks": f"{100 * rate:g} %", "arms": arms, "belief": name, "t": t}
+                    rows.append({**key, "played": played, "best": best, "runs": RUNS})
+                print(rows[-len(TIMES) :], flush=True)
+                pd.DataFrame(rows).to_csv(out, index=False)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
