@@ -498,9 +498,12 @@ class Store:
                     self._drop_snapshot(loop, each)
 
     def _drop_snapshot(self, loop: int, position: int) -> None:
-        with self._transaction("keeper") as execute:
-            query = "DELETE FROM tsucb_snapshots WHERE loop = ? AND position = ?"
-            execute(query, (loop, position))
+        """Delete a snapshot: its checksum first, then piece by piece, as appending waits."""
+        query = "SELECT piece FROM tsucb_snapshots WHERE loop = ? AND position = ? ORDER BY piece"
+        for (piece,) in self._rows(query, loop, position):
+            with self._transaction("keeper") as execute:
+                query = "DELETE FROM tsucb_snapshots WHERE loop = ? AND position = ? AND piece = ?"
+                execute(query, (loop, position, piece))
 
     def snapshots(self, loop: int) -> Iterator[tuple[int, bytes | None]]:
         """Yield the positions and bodies of a loop's snapshots, the newest first.
