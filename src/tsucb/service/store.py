@@ -561,11 +561,9 @@ class Store:
         )
         return [AuditRecord(*row) for row in self._rows(query, *values, count)]
 
-    def audited(self, key: str) -> AuditRecord | None:
-        """Return what an administrative request with this key did; None if there was none."""
-        query = "SELECT time, who, action, loop, detail, key FROM tsucb_audit WHERE key = ?"
-        found = self._rows(query, key)
-        return AuditRecord(*found[0]) if found else None
+    def is_audited(self, key: str) -> bool:
+        """Return whether an administrative request with this key was done."""
+        return bool(self._rows("SELECT 1 FROM tsucb_audit WHERE key = ?", key))
 
     # Damage
 
