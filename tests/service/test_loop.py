@@ -10,10 +10,10 @@ import pytest
 from tests.service.conftest import PATIENCE, Clock, run, running
 from tsucb.service import events
 from tsucb.service.errors import NotFound, Overloaded, StoreError
-from tsucb.service.events import Decided
+from tsucb.service.events import Decided, Rewarded
 from tsucb.service.loop import LATE, REPEATED, TAKEN, Loop
 from tsucb.service.questions import Wanted
-from tsucb.service.service import GivenReward, Service
+from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings, changed
 from tsucb.service.state import LoopHeld
 
@@ -180,7 +180,7 @@ def test_slots_have_arms_of_their_own(open_store, clock):
             assert sorted(pick.arm for pick in event.picks) == sorted(ARMS)
             assert event.picks[1].arm != "tea"
             given = [
-                GivenReward(event.id, slot, value, None)
+                Rewarded(service.clock(), event.id, value, slot)
                 for slot, value in (("top", 1), ("end", 0.5))
             ]
             assert await service.reward_all(loop, given, strict=True) == [TAKEN] * 2

@@ -1,6 +1,5 @@
 """What somebody should look at, found when it is asked for: for programs, metrics and the page."""
 
-import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -65,11 +64,3 @@ def loop_alerts(loop: Loop) -> Iterator[Alert]:
         ago = loop.counts.learned - recently[-1].step
         text = f"a change was noticed {ago:,} rewards ago, {recently[-1]}"
         yield Alert("drift", loop.name, text)
-
-
-def free_share(folder: str | None) -> float:
-    """Return the share of a folder's disk that is free; 1 if there is no folder."""
-    if folder is None:
-        return 1.0
-    usage = shutil.disk_usage(folder)
-    return usage.free / usage.total

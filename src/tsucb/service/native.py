@@ -17,7 +17,7 @@ from tsucb.service.http import Answer, Call, Operations, Request, check_allowed,
 from tsucb.service.keys import ADMINISTER, CHOOSE, DECIDE, GRACE, LOOK, READ, Holder
 from tsucb.service.loop import Loop
 from tsucb.service.questions import ONE, Wanted, features_of_arms, flatten
-from tsucb.service.service import GivenReward, Service
+from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings, changed
 
 MOST_PLACES = 100  # of a list
@@ -233,9 +233,9 @@ async def decide(call: Call) -> Any:
 @OPERATIONS.add("POST", f"{ALL}/reward", CHOOSE, body=RewardGiven | list[RewardGiven])
 async def reward(call: Call) -> Any:
     """Take one reward, or several: those with an error are left out, the others written at once."""
-    several = isinstance(call.body, list)
+    several, now = isinstance(call.body, list), call.service.clock()
     given = [
-        GivenReward(r.id, "" if r.place is None else str(r.place), r.reward, r.key)
+        Rewarded(now, r.id, r.reward, "" if r.place is None else str(r.place), r.key)
         for r in (call.body if several else [call.body])
     ]
     found = await call.service.reward_all(call.loop, given, strict=not several)

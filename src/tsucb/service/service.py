@@ -6,14 +6,14 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from tsucb.agent.learner import Learner
 from tsucb.service import events
 from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
-from tsucb.service.events import AnyEvent, Decided, Features
+from tsucb.service.events import AnyEvent, Decided, Features, Rewarded
 from tsucb.service.journal import Outcome, Spool
 from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, ROLES, SERVER, Keys
 from tsucb.service.ledger import Ledger
@@ -42,15 +42,6 @@ LONGEST_ID = 256  # characters of an id, or of an arm's name
 NUL = "\0"  # which PostgreSQL has no place for
 MOST_TURNS = 500  # calls that wait for the turn of a slow loop
 FILE_ARMS = "file", "arms"  # the document with the arms that the file of settings named last
-
-
-class GivenReward(NamedTuple):
-    """A reward as a client reports it; `key` is the same in a repeat of the request."""
-
-    id: str
-    slot: str
-    value: float
-    key: str | None
 
 
 class Service:
@@ -200,7 +191,7 @@ class Service:
         """Return whether this was done to a loop before, for a request with this key."""
         check_text("a key", key)
         found = scoped(action, name, key)
-        return found is not None and await asyncio.to_thread(self.store.audited, found) is not None
+        return found is not None and await asyncio.to_thread(self.store.is_audited, found)
 
     async def _administer(
         self, loop: Loop, who: str, action: str, detail: str | None, key: str | None,
@@ -393,11 +384,12 @@ class Service:
         self, loop: Loop, id: str, value: float, *, slot: str = "", key: str | None = None
     ) -> str:
         """Take a reward, and return once it is durable: what became of it."""
-        (found,) = await self.reward_all(loop, [GivenReward(id, slot, value, key)], strict=True)
+        event = Rewarded(self.clock(), id, float(value), slot, key)
+        (found,) = await self.reward_all(loop, [event], strict=True)
         return str(found)
 
     async def reward_all(
-        self, loop: Loop, given: Sequence[GivenReward], strict: bool = False
+        self, loop: Loop, given: Sequence[Rewarded], strict: bool = False
     ) -> list[str | Exception]:
         """Take rewards in one write, all or none; return what became of each.
 
@@ -416,16 +408,11 @@ class Service:
                 if strict:
                     raise
                 errors.append(error)
-        now = self.clock()
-        happened = [
-            events.Rewarded(now, reward.id, float(reward.value), reward.slot, reward.key)
-            for reward, error in zip(given, errors, strict=True)
-            if error is None
-        ]
+        happened = [each for each, error in zip(given, errors, strict=True) if error is None]
         outcomes = iter(await self.ledger.append(loop, *happened) if happened else ())
         return [next(outcomes).result if error is None else error for error in errors]
 
-    async def _check_given(self, loop: Loop, given: GivenReward) -> None:
+    async def _check_given(self, loop: Loop, given: Rewarded) -> None:
         """Raise an error if a reward cannot be taken."""
         check_text("a key", given.key)
         check_reward(loop, given.value)

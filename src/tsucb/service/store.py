@@ -498,9 +498,12 @@ class Store:
                     self._drop_snapshot(loop, each)
 
     def _drop_snapshot(self, loop: int, position: int) -> None:
-        with self._transaction("keeper") as execute:
-            query = "DELETE FROM tsucb_snapshots WHERE loop = ? AND position = ?"
-            execute(query, (loop, position))
+        """Delete a snapshot: its checksum first, then piece by piece, as appending waits."""
+        query = "SELECT piece FROM tsucb_snapshots WHERE loop = ? AND position = ? ORDER BY piece"
+        for (piece,) in self._rows(query, loop, position):
+            with self._transaction("keeper") as execute:
+                query = "DELETE FROM tsucb_snapshots WHERE loop = ? AND position = ? AND piece = ?"
+                execute(query, (loop, position, piece))
 
     def snapshots(self, loop: int) -> Iterator[tuple[int, bytes | None]]:
         """Yield the positions and bodies of a loop's snapshots, the newest first.
@@ -558,11 +561,9 @@ class Store:
         )
         return [AuditRecord(*row) for row in self._rows(query, *values, count)]
 
-    def audited(self, key: str) -> AuditRecord | None:
-        """Return what an administrative request with this key did; None if there was none."""
-        query = "SELECT time, who, action, loop, detail, key FROM tsucb_audit WHERE key = ?"
-        found = self._rows(query, key)
-        return AuditRecord(*found[0]) if found else None
+    def is_audited(self, key: str) -> bool:
+        """Return whether an administrative request with this key was done."""
+        return bool(self._rows("SELECT 1 FROM tsucb_audit WHERE key = ?", key))
 
     # Damage
 

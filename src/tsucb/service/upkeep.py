@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 import logging
+import shutil
 from itertools import islice
 
 import msgspec
 
 from tsucb.service import events
-from tsucb.service.alerts import free_share
 from tsucb.service.errors import Overloaded, StoreError
 from tsucb.service.events import AnyEvent, Compacted, Condensed, Passed
 from tsucb.service.journal import Entry
@@ -227,8 +227,11 @@ class Upkeep:
 
     @property
     def disk_free(self) -> float:
-        """The share of this server's disk that is free."""
-        return free_share(self.folder)
+        """The share of this server's disk that is free; 1 if there is no folder."""
+        if self.folder is None:
+            return 1.0
+        usage = shutil.disk_usage(self.folder)
+        return usage.free / usage.total
 
     @property
     def failing(self) -> bool:

@@ -7,12 +7,12 @@ import msgspec
 from msgspec import Meta
 
 from tsucb.service.errors import NotFound
+from tsucb.service.events import Rewarded
 from tsucb.service.http import Call, Request
 from tsucb.service.keys import DECIDE
 from tsucb.service.loop import LATE
 from tsucb.service.personalizer.routes import ROUTES
 from tsucb.service.questions import ONE, Wanted, features_of_arms, flatten
-from tsucb.service.service import GivenReward
 
 MOST_ACTIONS = 50
 REWARDS = (-1.0, 1.0)
@@ -128,8 +128,8 @@ async def reward(call: Call) -> None:
 @ROUTES.add("POST", "multislot/events/{id}/reward", DECIDE, body=SlotRewards, code=WRONG_REWARD)
 async def reward_slots(call: Call) -> None:
     """Take the rewards of slots."""
-    key = repeat_key(call.request)
-    rewards = [GivenReward(call.id, each.slot_id, each.value, key) for each in call.body.reward]
+    key, now = repeat_key(call.request), call.service.clock()
+    rewards = [Rewarded(now, call.id, e.value, e.slot_id, key) for e in call.body.reward]
     await call.service.reward_all(call.loop, rewards, strict=True)
 
 
