@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tsucb.compiler import class_of, hook, in_compiled_code, offers, shared
+from tsucb.compiler.memory import borrowed
 from tsucb.environments.environment import advance, begin, reward
 from tsucb.models.model import belief, update
 from tsucb.numeric.arrays import Integers
@@ -75,8 +76,14 @@ def next_arm(player, context, available, step, rng):  # type: ignore[no-untyped-
     """Return the choice among the available arms; its arm is an index into `available`."""
     choice = first_pull(player, available, rng)
     if choice.arm < 0:
-        choice = choose(player.policy, beliefs(player, context, available, step, rng), rng)
+        choice = choose_from(beliefs(player, context, available, step, rng), player.policy, rng)
     return choice
+
+
+@shared
+def choose_from(belief, policy, rng):  # type: ignore[no-untyped-def]
+    """Return the policy's choice; the caller keeps the belief, so nothing in it is counted."""
+    return choose(policy, borrowed(belief), rng)
 
 
 @shared

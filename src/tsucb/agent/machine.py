@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import LARGEST, SMALLEST, flush_tiny
 from tsucb.compiler import Stream, compiled, held, in_compiled_code, shared
-from tsucb.compiler.memory import Kept, KeptType, keepable, lent
+from tsucb.compiler.memory import Kept, KeptType, borrowed, keepable, lent
 from tsucb.compiler.text import LENT_BYTES, bytes_of
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hybrid_linear import HybridLinear
@@ -207,6 +207,7 @@ def first_pull_seen(player, available, rng, seen):  # type: ignore[no-untyped-de
 @shared
 def choose_seen(policy, belief, rng, seen):  # type: ignore[no-untyped-def]
     """Return the policy's choice, and write the reason and the belief into `seen`."""
+    belief = borrowed(belief)  # the caller keeps it, so nothing in it is counted
     choice, n = choose(policy, belief, rng), belief.mean.size
     write_reason(seen, choice)
     for a in range(n):
@@ -263,7 +264,7 @@ def _decide(deciding, numbers, columns, counting):  # type: ignore[no-untyped-de
     step = next_step(books.counts)
     choice = next_arm_seen(deciding, values, columns, step, books.chosen, seen)
     if counting:
-        count_decision(books, np.frombuffer(numbers, np.uint64), columns[choice.arm])
+        count_decision(books, values.view(np.uint64), columns[choice.arm])
         number, checksum = books.counts[DECISIONS], books.checksum[0]
     return choice.arm, number, checksum, bytes_of(seen, 4 * columns.size + 2)
 

@@ -123,10 +123,9 @@ def arguments_of(signature: Any) -> tuple[Any, ...]:
 
 def classes_in(kind: Any) -> Iterator[type]:
     """Yield the classes of the named tuples in a Numba type."""
-    if isinstance(kind, types.BaseNamedTuple):
+    if isinstance(kind, types.BaseNamedTuple | KeptType):
         yield kind.instance_class
-    kept = [kind.contents] if isinstance(kind, KeptType) else []
-    for part in (*kept, *(kind.types if isinstance(kind, types.BaseTuple) else ())):
+    for part in kind.types if isinstance(kind, types.BaseTuple | KeptType) else ():
         yield from classes_in(part)
 
 

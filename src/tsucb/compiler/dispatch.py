@@ -38,7 +38,7 @@ from numba.extending import overload
 from numpy.typing import NDArray
 
 from tsucb.compiler.cache import KernelCache
-from tsucb.compiler.memory import GENERATOR, Kept, generator_at, generator_numbers, layout
+from tsucb.compiler.memory import GENERATOR, Kept, KeptType, generator_at, generator_numbers, layout
 from tsucb.compiler.results import to_python
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -280,7 +280,7 @@ def kind_of(value: Any) -> type:
 
 def class_of(kind: Any) -> Any:
     """Return the same for a Numba type; None if it is not that of a named tuple."""
-    if not isinstance(kind, types.BaseNamedTuple):
+    if not isinstance(kind, types.BaseNamedTuple | KeptType):
         return None
     cls: type = kind.instance_class
     chooser = getattr(cls, "chosen_by", None)

@@ -111,7 +111,8 @@ class KeptType(types.Type):  # type: ignore[misc]
     """Numba's type of a `Kept`: that of the named tuple which lies there."""
 
     def __init__(self, contents: Any) -> None:
-        self.contents = contents
+        self.contents, self.instance_class = contents, contents.instance_class
+        self.fields, self.types = contents.fields, contents.types
         super().__init__(name=f"Kept({contents})")
 
 
@@ -198,6 +199,11 @@ def keepable(value: Any) -> bool:
     return isinstance(value, bool | int | float | np.number | np.bool | np.ndarray)
 
 
+def by_address(value: Any) -> Any:
+    """Return a named tuple for compiled code: written to memory, or itself where that cannot be."""
+    return Kept(value) if keepable(value) else value
+
+
 @typeof_impl.register(Kept)
 def typeof_kept(kept, _):  # type: ignore[no-untyped-def]
     return kept.kind
@@ -217,16 +223,30 @@ class KeptFields(AttributeTemplate):  # type: ignore[misc]
 
     def generic_resolve(self, kept: Any, name: str) -> Any:
         """Return the type of one field; None if there is none of the name."""
-        contents = kept.contents
-        return contents.types[contents.fields.index(name)] if name in contents.fields else None
+        if name not in kept.fields:
+            return None
+        kind = kept.types[kept.fields.index(name)]
+        return KeptType(kind) if is_record(kind) else kind
 
 
 @lower_getattr_generic(KeptType)
 def read_field(context, builder, kind, address, name):  # type: ignore[no-untyped-def]
-    contents, number = kind.contents, kind.contents.fields.index(name)
-    whole = builder.bitcast(address, context.get_data_type(contents).as_pointer())
+    number, block = kind.fields.index(name), builder.block
+    whole = builder.bitcast(address, context.get_data_type(kind.contents).as_pointer())
     place = cgutils.gep_inbounds(builder, whole, 0, number)
-    return context.unpack_value(builder, contents.types[number], place)
+    if is_record(kind.types[number]):
+        return builder.bitcast(place, cgutils.voidptr_t)
+    before = len(block.instructions)
+    value = context.unpack_value(builder, kind.types[number], place)
+    for instruction in block.instructions[before:]:
+        if isinstance(instruction, ir.LoadInstr):  # nobody writes there, so one load is enough
+            instruction.set_metadata("invariant.load", builder.module.add_metadata([]))
+    return value
+
+
+def is_record(kind: Any) -> bool:
+    """Return whether a field of this Numba type is passed on by address: a named tuple is."""
+    return isinstance(kind, types.BaseNamedTuple) and len(kind) > 0
 
 
 @intrinsic

@@ -31,7 +31,13 @@ import numpy as np
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import Natural, NotNegative, whole_number
 from tsucb.compiler import compiled, implements
-from tsucb.models.adaptive_linear import AdaptiveLinear, AdaptiveState, add_reward
+from tsucb.models.adaptive_linear import (
+    AdaptiveLinear,
+    AdaptiveState,
+    add_to_sums,
+    anchored,
+    learn_posterior,
+)
 from tsucb.models.change import (
     FAR,
     LEFT,
@@ -43,7 +49,7 @@ from tsucb.models.change import (
     notice,
 )
 from tsucb.models.curves import ROWS, Curves, keep_row, with_curves
-from tsucb.models.empirical_bayes import SETTLED, relative
+from tsucb.models.empirical_bayes import SETTLED
 from tsucb.models.model import (
     Model,
     belief,
@@ -53,7 +59,7 @@ from tsucb.models.model import (
     training_due,
     update,
 )
-from tsucb.models.regressions import learn, predict, widen
+from tsucb.models.regressions import widen
 from tsucb.models.state import Axes, State, array, fade_arm, nested
 from tsucb.numeric.arrays import Flags, Floats, Integers
 from tsucb.record import derived
@@ -384,8 +390,11 @@ def log_evidence(model: AdaptiveLinear, state: AdaptiveState) -> float:
 def policy_belief(model, state, found, arms, step):  # type: ignore[no-untyped-def]
     """Return the belief as a policy gets it: with wider intervals, and a look if one is due."""
     if state.doubt[0] != 1.0:
+        radius = np.empty(arms.size)
+        for a in range(arms.size):
+            radius[a] = found.std[a] * state.doubt[0]
         found = Belief(
-            found.law, found.mean, found.std, found.estimate, found.std * state.doubt[0],
+            found.law, found.mean, found.std, found.estimate, radius,
             found.pulls, found.information, found.step, found.dimension, found.prior_std,
         )  # fmt: skip
     look_again(state.change, model.looks, found, arms, step)
@@ -394,70 +403,61 @@ def policy_belief(model, state, found, arms, step):  # type: ignore[no-untyped-d
 
 @implements(belief, AdaptiveCurves)
 def belief_of_curved(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
+    # One call for both: less to compile.
+    half, known, features = model.linear, state.linear, context.copy()
     if state.bends[0]:
-        wide = with_curves(state.curves, context)
-        found = belief(model.curved, state.curved, wide, arms, step, rng)
-    else:
-        # A copy is an array of the same kind as `wide`, for which all of it is compiled already.
-        found = belief(model.linear, state.linear, context.copy(), arms, step, rng)
+        half, known, features = model.curved, state.curved, with_curves(state.curves, context)
+    found = belief(half, known, features, arms, step, rng)
     return policy_belief(model, state, found, arms, step)
 
 
 @implements(predicted_belief, AdaptiveCurves)
 def predicted_belief_of_curved(model, state, mean, std, arms, step, rng):  # type: ignore[no-untyped-def]
+    half, known = model.linear, state.linear
     if state.bends[0]:
-        found = predicted_belief(model.curved, state.curved, mean, std, arms, step, rng)
-    else:
-        found = predicted_belief(model.linear, state.linear, mean, std, arms, step, rng)
+        half, known = model.curved, state.curved
+    found = predicted_belief(half, known, mean, std, arms, step, rng)
     return policy_belief(model, state, found, arms, step)
 
 
 @implements(update, AdaptiveCurves)
 def update_curved(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
-    linear, curved, curves = state.linear, state.curved, state.curves
-    if left_alone(state.change, model.looks, arm, state.change.faded.size):
-        doubt_if_better(state, context, arm, reward)
-    full, known = add_reward(linear, context.copy(), arm, reward), linear.known[0]
-    variance = linear.variance[arm]
-    surprise, spread = learn(linear.regressions, arm, full[:-1], full[-1], variance)
-    if curves.frozen[0] and state.bends[0]:
-        full = add_reward(curved, with_curves(curves, context), arm, reward)
-        variance = curved.variance[arm]
-        surprise, spread = learn(curved.regressions, arm, full[:-1], full[-1], variance)
-    elif curves.frozen[0]:
-        curved.regressions.pulls[arm] += 1
-        if state.change.life[0] < ALL_LEARNED or curved.regressions.pulls[arm] % 2 == 0:
-            add_reward(curved, with_curves(curves, context), arm, reward)
+    change, curves, frozen, bends = (
+        state.change,
+        state.curves,
+        state.curves.frozen[0],
+        state.bends[0],
+    )
+    row = wide = anchored(state.linear, context.copy(), reward)
+    z, pulls = learn_posterior(state.linear, arm, row), state.curved.regressions.pulls
+    widely = frozen and (bends or change.life[0] < ALL_LEARNED or pulls[arm] % 2 == 1)
+    if widely:
+        wide = anchored(state.curved, with_curves(curves, context), reward)
+    if bends:
+        z = learn_posterior(state.curved, arm, wide)
+    elif frozen:
+        pulls[arm] += 1
     elif curves.phases.size > 0:
         keep_row(curves, context, arm, reward)
-    if known:
-        notice(state.change, arm, surprise / np.sqrt(spread + variance))
-    if state.change.changes[0] >= REPEATED:
+    if left_alone(change, model.looks, arm, change.faded.size) and z > FAR:
+        doubt(state, arm)
+    add_to_sums(state.linear, arm, row)
+    if widely:
+        add_to_sums(state.curved, arm, wide)
+    if state.linear.known[0]:
+        notice(change, arm, z)
+    if change.changes[0] >= REPEATED:
         fade_in_turn(state)
 
 
 @compiled
-def doubt_if_better(state, context, arm, reward):  # type: ignore[no-untyped-def]
-    """Let what was known of an arm count little if its reward is far above it, in place."""
-    one = np.array([arm])
-    if state.bends[0]:
-        z = deviation(state.curved, with_curves(state.curves, context), one, reward)
-    else:
-        z = deviation(state.linear, context.copy(), one, reward)
-    if z > FAR:
-        weight = LEFT / max(state.linear.moments[arm, 0, 0], LEFT)
-        state.change.faded[arm] = max(state.change.faded[arm] + np.log(weight), -1e9)
-        fade_arm(state.linear, arm, weight)
-        fade_arm(state.curved, arm, weight)
-        state.linear.due[0] = 0.0
-
-
-@compiled
-def deviation(state, context, one, reward):  # type: ignore[no-untyped-def]
-    """Return how far a reward is from its prediction, in standard deviations."""
-    full = relative(state.anchor, context, reward)
-    mean, std = predict(state.regressions, full[:-1], one)
-    return (full[-1] - mean[0]) / np.sqrt(std[0] * std[0] + state.variance[one[0]])
+def doubt(state, arm):  # type: ignore[no-untyped-def]
+    """Let what was known of an arm count little, in place, and have posteriors follow from it."""
+    weight = LEFT / max(state.linear.moments[arm, 0, 0], LEFT)
+    state.change.faded[arm] = max(state.change.faded[arm] + np.log(weight), -1e9)
+    fade_arm(state.linear, arm, weight)
+    fade_arm(state.curved, arm, weight)
+    state.linear.due[0] = 0.0
 
 
 @compiled
@@ -465,8 +465,9 @@ def fade_in_turn(state):  # type: ignore[no-untyped-def]
     """Let what was seen of one arm after the other count less, at the rate of noticed changes."""
     change, arms = state.change, state.change.faded.size
     arm, rate = int(change.life[0]) % arms, RATE * change.changes[0] / change.life[0]
-    weight = max(1.0 - rate, LEAST_WEIGHT) ** arms
-    change.faded[arm] = max(change.faded[arm] + np.log(weight), -1e9)
+    fading = arms * np.log(max(1.0 - rate, LEAST_WEIGHT))
+    weight = np.exp(fading)
+    change.faded[arm] = max(change.faded[arm] + fading, -1e9)
     fade_arm(state.linear, arm, weight)
     widen(state.linear.regressions, arm, 1.0 / np.sqrt(weight))
     fade_arm(state.curved, arm, weight)

@@ -481,15 +481,33 @@ def predicted_belief_of_adaptive(model, state, mean, std, arms, step, rng):  # t
 
 @implements(update, AdaptiveLinear)
 def update_adaptive(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
-    full = add_reward(state, context, arm, reward)
-    learn(state.regressions, arm, full[:-1], full[-1], state.variance[arm])
+    full = anchored(state, context, reward)
+    learn_posterior(state, arm, full)
+    add_to_sums(state, arm, full)
 
 
 @compiled
-def add_reward(state, context, arm, reward):  # type: ignore[no-untyped-def]
-    """Add a reward to the sums, but not to the posteriors, in place; return φ⁺."""
+def anchored(state, context, reward):  # type: ignore[no-untyped-def]
+    """Return φ⁺ of a reward; give features that vary for the first time their prior, in place."""
     drop_anchor(state, reward, context)
     full = relative(state.anchor, context, reward)
+    for j in range(1, full.size - 1):
+        if full[j] != 0.0 and not state.active[j]:
+            activate(state, j, state.slopes[0] + state.common[0], full[j])
+    return full
+
+
+@compiled
+def learn_posterior(state, arm, full):  # type: ignore[no-untyped-def]
+    """Learn a reward, in place; return its distance from the prediction, in deviations."""
+    variance = state.variance[arm]
+    surprise, spread = learn(state.regressions, arm, full[:-1], full[-1], variance)
+    return surprise / np.sqrt(spread + variance)
+
+
+@compiled
+def add_to_sums(state, arm, full):  # type: ignore[no-untyped-def]
+    """Add a reward to the sums, which the next refresh makes posteriors of, in place."""
     y = full[-1]
     if y != 0.0 and not state.known[0]:
         for k in range(state.above.size):
@@ -498,10 +516,6 @@ def add_reward(state, context, arm, reward):  # type: ignore[no-untyped-def]
     add_products(state.moments[arm], full, 1.0)
     state.square[arm] += y * y
     count_down(state, y)
-    for j in range(1, full.size - 1):
-        if full[j] != 0.0 and not state.active[j]:
-            activate(state, j, state.slopes[0] + state.common[0], full[j])
-    return full
 
 
 @compiled

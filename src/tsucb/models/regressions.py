@@ -338,9 +338,9 @@ def predict_rows(state, context, arms):  # type: ignore[no-untyped-def]
             for place in range(arms[a + 1] * size, (arms[a + 1] + 1) * size, 8):
                 fetch(root, place)
         if 8 <= features <= MOST_SHORT:
-            short_transposed_product(root, k * size, values, rows, reach, v)
+            short_transposed_product(root, k, values, rows, reach, v)
         else:
-            transposed_product(root, k * size, values, rows, reach, v)
+            transposed_product(root, k, values, rows, reach, v)
         expected = 0.0
         variance = 0.0
         for i in range(features):
@@ -380,14 +380,13 @@ def learn_lanes(state, arm, context, reward, noise_variance):  # type: ignore[no
 def learn_rows(state, arm, context, reward, noise_variance):  # type: ignore[no-untyped-def]
     features = context.size
     root, mean, room = state.root, state.mean, np.empty((5, features))
-    begin = arm * features * features
     values, rows, reach = used(context)
-    transposed_product(root, begin, values, rows, reach, room[V])
+    transposed_product(root, arm, values, rows, reach, room[V])
     surprise = reward
     for i in range(features):
         surprise -= context[i] * mean[arm, i]
     spread = set_factors(room, noise_variance)
-    absorb(root, begin, room)
+    absorb(root, arm, room)
     gain = surprise / (spread + noise_variance)
     for i in range(features):
         mean[arm, i] += room[PRODUCT, i] * gain
@@ -428,25 +427,24 @@ def used(context):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def transposed_product(root, begin, values, rows, reach, v):  # type: ignore[no-untyped-def]
-    """v = rootᵀx for the root that begins there, and an x with these features `used`."""
+def transposed_product(root, arm, values, rows, reach, v):  # type: ignore[no-untyped-def]
+    """Set v = rootᵀx for an arm's root, and an x with these features `used`."""
     if v.size > MOST_SHORT:
-        long_transposed_product(root, begin, values, rows, v)
+        long_transposed_product(root, arm, values, rows, v)
     elif v.size < 8:
-        features, flat = v.size, root.reshape(-1)
-        for j in range(features):
+        for j in range(v.size):
             v[j] = 0.0
             for n in range(reach[j]):
-                v[j] += values[n] * flat[begin + rows[n] * features + j]
+                v[j] += values[n] * root[arm, rows[n], j]
     else:
-        short_transposed_product(root, begin, values, rows, reach, v)
+        short_transposed_product(root, arm, values, rows, reach, v)
 
 
 @compiled
-def short_transposed_product(root, begin, values, rows, reach, v):  # type: ignore[no-untyped-def]
+def short_transposed_product(root, arm, values, rows, reach, v):  # type: ignore[no-untyped-def]
     """The same for 8 to `MOST_SHORT` features; it cannot raise, so no references are counted."""
     features = v.size
-    head = features % 16
+    begin, head = arm * features * features, features % 16
     if head > 0:
         put_eight(v, 0, values, 0, rows, reach[7], root, begin, features)
         j = max(head - 8, 0)
@@ -456,10 +454,10 @@ def short_transposed_product(root, begin, values, rows, reach, v):  # type: igno
 
 
 @compiled
-def long_transposed_product(root, begin, values, rows, v):  # type: ignore[no-untyped-def]
+def long_transposed_product(root, arm, values, rows, v):  # type: ignore[no-untyped-def]
     """The same, a few rows at a time, each from about its diagonal on."""
-    features, flat = v.size, root.reshape(-1)
-    head = features % 32
+    features = v.size
+    begin, head = arm * features * features, features % 32
     for j in range(features):
         v[j] = 0.0
     for n in range(0, rows.size, FEW):
@@ -467,7 +465,7 @@ def long_transposed_product(root, begin, values, rows, v):  # type: ignore[no-un
         if first < head:
             for m in range(some.size):
                 for j in range(head):
-                    v[j] += weights[m] * flat[begin + some[m] * features + j]
+                    v[j] += weights[m] * root[arm, some[m], j]
         for j in range(max(head, first - (first - head) % 32), features, 32):
             add_thirty_two(v, j, weights, 0, some, some.size, root, begin + j, features)
 

@@ -42,15 +42,14 @@ def set_factors(room, noise_variance):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def absorb(root, begin, room):  # type: ignore[no-untyped-def]
-    """Apply the rule to the root that begins at a place; write the old root v into the room."""
+def absorb(root, arm, room):  # type: ignore[no-untyped-def]
+    """Apply the rule to an arm's root, root[arm]; write the old root v into the room."""
     features = room.shape[1]
-    head, flat = features % 4, root.reshape(-1)
+    begin, head = arm * features * features, features % 4
     for i in range(head):
-        row = begin + i * features
         for j in range(i, features):
-            number = flat[row + j]
-            flat[row + j] = number * room[KEEP, j] - room[PRODUCT, i] * room[TAKE, j]
+            number = root[arm, i, j]
+            root[arm, i, j] = number * room[KEEP, j] - room[PRODUCT, i] * room[TAKE, j]
             room[PRODUCT, i] += number * room[V, j]
     together = features if features <= MOST_SHORT else FEW
     for first in range(head, features, together):

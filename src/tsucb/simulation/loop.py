@@ -1,12 +1,13 @@
 """The loop over the steps of one run; the same source runs compiled or interpreted."""
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tsucb.compiler import Stream, class_of, compiled, held, in_compiled_code, offers, shared
-from tsucb.compiler.memory import borrowed
+from tsucb.compiler.memory import by_address
 from tsucb.environments.environment import advance, begin, reward
 from tsucb.models.model import training_due, update
 from tsucb.numeric.arrays import Floats, Integers
@@ -20,12 +21,11 @@ def play(environment, world, player, first, last, record, world_stream, policy_s
 
     Return the last step played.
     """
-    problem, place, who = borrowed(environment), borrowed(world), borrowed(player)
-    model, state, regret = who.model, who.state, record.regret[0]
+    model, state, regret = player.model, player.state, record.regret[0]
     world_rng, policy_rng = world_stream.rng, policy_stream.rng
     mark, played = np.searchsorted(record.checkpoints, first), last
     for t in range(first, last + 1):
-        arm, lost = one_step(problem, place, who, t, world_rng, policy_rng)
+        arm, lost = one_step(environment, world, player, t, world_rng, policy_rng)
         regret += lost
         if record.arms.size > 0:
             record.arms[t - 1] = arm
@@ -94,10 +94,14 @@ class Run:
         self.record, self.played = record, 0
         self.streams = [(held if fast else Stream)(rng) for rng in (world_rng, policy_rng)]
 
+    @functools.cached_property
+    def given(self) -> list[Any]:
+        """Environment, world and player, as the loop takes them."""
+        parts = [*self.problem, self.player]
+        return list(map(by_address, parts)) if self.loop is play else parts
+
     def play_until(self, last: int) -> int:
         """Play on to step `last`, or until training is due; return the number of steps played."""
         before = self.played
-        self.played = self.loop(
-            *self.problem, self.player, before + 1, last, self.record, *self.streams
-        )
+        self.played = self.loop(*self.given, before + 1, last, self.record, *self.streams)
         return self.played - before
