@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tsucb.compiler import class_of, hook, in_compiled_code, offers, shared
-from tsucb.compiler.memory import borrowed
+from tsucb.compiler.memory import borrowed, still_needed
 from tsucb.environments.environment import advance, begin, reward
 from tsucb.models.model import belief, update
 from tsucb.numeric.arrays import Integers
@@ -82,8 +82,10 @@ def next_arm(player, context, available, step, rng):  # type: ignore[no-untyped-
 
 @shared
 def choose_from(belief, policy, rng):  # type: ignore[no-untyped-def]
-    """Return the policy's choice; the caller keeps the belief, so nothing in it is counted."""
-    return choose(policy, borrowed(belief), rng)
+    """Return the policy's choice; it borrows the belief, so that nothing in it is counted."""
+    choice = choose(policy, borrowed(belief), rng)
+    still_needed(belief)
+    return choice
 
 
 @shared

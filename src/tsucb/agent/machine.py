@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import LARGEST, SMALLEST, flush_tiny
 from tsucb.compiler import Stream, compiled, held, in_compiled_code, shared
-from tsucb.compiler.memory import Kept, KeptType, borrowed, keepable, lent
+from tsucb.compiler.memory import Kept, KeptType, borrowed, keepable, lent, still_needed
 from tsucb.compiler.text import LENT_BYTES, bytes_of
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hybrid_linear import HybridLinear
@@ -207,14 +207,15 @@ def first_pull_seen(player, available, rng, seen):  # type: ignore[no-untyped-de
 @shared
 def choose_seen(policy, belief, rng, seen):  # type: ignore[no-untyped-def]
     """Return the policy's choice, and write the reason and the belief into `seen`."""
-    belief = borrowed(belief)  # the caller keeps it, so nothing in it is counted
-    choice, n = choose(policy, belief, rng), belief.mean.size
+    lent_belief = borrowed(belief)
+    choice, n = choose(policy, lent_belief, rng), lent_belief.mean.size
     write_reason(seen, choice)
     for a in range(n):
-        seen[2 + a] = belief.mean[a]
-        seen[2 + n + a] = belief.std[a]
-        seen[2 + 2 * n + a] = belief.estimate[a]
-        seen[2 + 3 * n + a] = belief.radius[a]
+        seen[2 + a] = lent_belief.mean[a]
+        seen[2 + n + a] = lent_belief.std[a]
+        seen[2 + 2 * n + a] = lent_belief.estimate[a]
+        seen[2 + 3 * n + a] = lent_belief.radius[a]
+    still_needed(belief)
     return choice
 
 

@@ -84,6 +84,18 @@ def borrowed_compiled(value):  # type: ignore[no-untyped-def]
     return lambda value: _borrowed(value)
 
 
+def still_needed(value: Any) -> None:
+    """Do nothing; compiled code that borrows from a value of its own calls this when it is done.
+
+    Otherwise the value may be freed as soon as it is borrowed, its last use.
+    """
+
+
+@overload(still_needed)
+def still_needed_compiled(value):  # type: ignore[no-untyped-def]
+    return lambda value: None
+
+
 @intrinsic
 def _borrowed(_, value):  # type: ignore[no-untyped-def]
     def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
@@ -231,17 +243,12 @@ class KeptFields(AttributeTemplate):  # type: ignore[misc]
 
 @lower_getattr_generic(KeptType)
 def read_field(context, builder, kind, address, name):  # type: ignore[no-untyped-def]
-    number, block = kind.fields.index(name), builder.block
+    number = kind.fields.index(name)
     whole = builder.bitcast(address, context.get_data_type(kind.contents).as_pointer())
     place = cgutils.gep_inbounds(builder, whole, 0, number)
     if is_record(kind.types[number]):
         return builder.bitcast(place, cgutils.voidptr_t)
-    before = len(block.instructions)
-    value = context.unpack_value(builder, kind.types[number], place)
-    for instruction in block.instructions[before:]:
-        if isinstance(instruction, ir.LoadInstr):  # nobody writes there, so one load is enough
-            instruction.set_metadata("invariant.load", builder.module.add_metadata([]))
-    return value
+    return context.unpack_value(builder, kind.types[number], place)
 
 
 def is_record(kind: Any) -> bool:
