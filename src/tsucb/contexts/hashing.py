@@ -15,23 +15,28 @@ from tsucb.models.hashed_linear import MOST_ROW
 from tsucb.models.state import MOST
 from tsucb.numeric.arrays import Floats, Integers
 
+USUAL = " as usual"  # its name as a category; those of users begin with "="
 FURTHEST = 3.0  # standard deviations: numbers beyond them count as these
 BLOCK = 32  # rows are as long as a multiple of it, so that they rarely become longer
 MOST_REMEMBERED = 100_000  # hashes, which are only faster to look up than to compute
 MOST_SCALED = 100_000  # features with numbers; those of further ones are read as 0
 
-# Of a number's values so far: how many, their mean, and the sum of squares around it.
-Moments = tuple[int, float, float]
+SETTLED = 20  # first values of a number: if they are equal, their value is its usual one
+
+# Of a number's values so far: how many, their mean, the sum of squares around it; the usual value.
+Moments = tuple[int, float, float, float | None]
 
 
 class HashingEncoder(FeatureEncoder):
     """Turns contexts into rows of pairs, column and value, and learns the scale of numbers.
 
     A category is 1 in the column that a hash of feature and category says, a value that is missing
-    in one of its own. A number is standardised by what its feature was so far, and ±3 at most. With
-    `crossed`, every pair of features has a column for its product; these are scaled so that all of
-    them together weigh as much as all features do. Hashes are the same in every process. A row of a
-    sparse matrix (of SciPy) is taken as it is: nothing in it is hashed, scaled or crossed.
+    in one of its own. A number is standardised by what its feature was so far, and ±3 at most. If
+    the first 20 values of a feature are equal, this value is a category, so that the model notices
+    when it is another one. With `crossed`, every pair of features has a column for its product;
+    these are scaled so that all of them together weigh as much as all features do. Hashes are the
+    same in every process. A row of a sparse matrix (of SciPy) is taken as it is: nothing in it is
+    hashed, scaled or crossed.
 
     Parameters
     ----------
@@ -42,7 +47,7 @@ class HashingEncoder(FeatureEncoder):
 
     >>> encoder = HashingEncoder(18, crossed=True)
     >>> encoder.encode({"age": 30, "city": "Paris"})[:6].astype(int).tolist()
-    [252504, 0, 139895, 1, 60117, 0]
+    [70207, 1, 139895, 1, 134244, 1]
     >>> encoder.describe({"age": 50, "city": "Oslo"})
     [('age', 1.0), ('city=Oslo', 1.0), ('age × city=Oslo', 1.4142135623730951)]
     """
@@ -104,7 +109,10 @@ class HashingEncoder(FeatureEncoder):
     def _cells(
         self, context: Any, moments: dict[str, Moments]
     ) -> tuple[list[tuple[tuple[str, str | None], float]], dict[str, Moments]]:
-        """Return features with their category ('' for missing, None for a number) and value."""
+        """Return features with their category and value.
+
+        The category of a missing value is '', that of a number None or USUAL.
+        """
         # Dictionaries of strings and numbers first, in the fastest way.
         plain = type(context) is dict and set(map(type, context)) == {str}
         values = context if plain else values_of(context)[0]
@@ -121,8 +129,11 @@ class HashingEncoder(FeatureEncoder):
             elif cell is None:
                 cells.append(((name, ""), 1.0))
             elif name in moments or len(moments) + len(changed) < MOST_SCALED:
-                changed[name] = now = _with(moments.get(name, (0, 0.0, 0.0)), cell)
-                cells.append(((name, None), _standardised(cell, now)))
+                changed[name] = now = _with(moments.get(name, (0, 0.0, 0.0, cell)), cell)
+                usual = cell == now[3]
+                cells.append(
+                    ((name, USUAL), 1.0) if usual else ((name, None), _standardised(cell, now))
+                )
             else:
                 cells.append(((name, None), 0.0))
         if self._columns(len(cells)) > MOST_ROW // 2:
@@ -181,26 +192,31 @@ class HashingEncoder(FeatureEncoder):
         if type(width) is not int or not 0 <= width <= MOST_ROW or width % BLOCK:
             raise ValueError("an encoder whose rows cannot be")
         learned: dict[str, Moments] = {}
-        for name, (count, mean, squares) in state["moments"].items():
-            good = type(count) is int and type(mean) is float and type(squares) is float
-            if not good or count < 1 or not abs(mean) <= LARGEST or not 0 <= squares <= MOST:
+        for name, (count, mean, squares, usual) in state["moments"].items():
+            numbers = (mean, squares, 0.0 if usual is None else usual)
+            good = type(count) is int and all(type(x) is float for x in numbers)
+            near = good and within([mean, numbers[2]])
+            if not near or count < 1 or not 0 <= squares <= MOST:
                 raise ValueError("an encoder whose numbers cannot be")
-            learned[name] = count, mean, squares
+            learned[name] = count, mean, squares, usual
         encoder.learned = learned, width
         return encoder
 
 
 def _with(moments: Moments, x: float) -> Moments:
-    count, mean, squares = moments
+    """Return the moments with one more value."""
+    count, mean, squares, usual = moments
+    if x != usual and count < SETTLED:
+        usual = None
     count += 1
     step = x - mean
     mean += step / count
-    return count, mean, squares + step * (x - mean)
+    return count, mean, squares + step * (x - mean), usual
 
 
 def _standardised(x: float, moments: Moments) -> float:
     """Return a number in standard deviations from the mean, ±3 at most."""
-    count, mean, squares = moments
+    count, mean, squares, _ = moments
     if not squares > 0:
         return 0.0
     z = (x - mean) / math.sqrt(squares / count)

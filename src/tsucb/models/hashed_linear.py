@@ -17,7 +17,12 @@ reward. As only u, not μ, depends on ρ, the prior can change at any time.
 A column that always has the value a cannot be told from the constant, and apart both would soon
 look certain. So columns that had one value at all of the first 20 rewards are anchored: from then
 on x is relative to a, and the constant stands for them as well. If such a column varies later, even
-by not being in a row, its coefficient still has its prior.
+by not being in a row, what columns that varied earlier are worth says nothing of its coefficient:
+all of an arm's mean reward may be due to it. So ν²/(n + 1), the share of one of n anchored columns
+in the mean square of rewards ν², counts as one observation of (βa)². A reward at which anchored
+columns varied is another: how much larger the square of its error was than without them. It counts
+for the part of the prediction's variance that is due to them. The mean of these observations is the
+prior variance in units of a, and never less than that of other columns.
 
 σ² and ρ come from how well rewards were predicted before they were seen. With the sums E of e²/s,
 and T of the same if every arm had its constant only, recent rewards counting more, σ² is E per
@@ -32,11 +37,11 @@ import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.gaussian import Gaussian
-from tsucb.checks import Count, Natural, Switch
+from tsucb.checks import LARGEST, Count, Natural, Switch
 from tsucb.compiler import compiled, implements
 from tsucb.models.model import Model, belief, update
 from tsucb.models.state import MOST_REWARDS, State, array, counts
-from tsucb.numeric.arrays import Floats, Integers, take
+from tsucb.numeric.arrays import Floats, Integers, full, take
 
 MEAN, PRECISION = range(2)  # places in the last axis of `HashedState.columns`
 COLUMN, VALUE = range(2)  # and of `HashedState.anchors`
@@ -49,6 +54,7 @@ FIRST_RATIO, CAUTION = 0.5, 100.0  # R before any reward, and the rewards that i
 LEAST_RATIO, MOST_RATIO = 0.02, 1.0
 RECENT = 200.0  # after i more, the n-th reward counts ((n + 200)/(n + i + 200))²
 LEAST_NOISE = 1e-12  # of the rewards' variance
+MOST_EFFECT = LARGEST**2  # of one reward
 SETTLED = 20.0  # rewards: of columns that are 0 in half of the rows, 1 in 500,000 is anchored
 
 
@@ -75,6 +81,8 @@ class HashedState(State):
     weight: Floats = array(least=0.0, most=MOST_REWARDS)
     error: Floats = array(least=0.0)
     spread: Floats = array(least=0.0)
+    varied: Floats = array(least=0.0, most=MOST_REWARDS)  # weights of rewards where anchored did
+    effect: Floats = array()  # the weighted sum of what they say of (βa)²
 
     def check(self, rewards: int) -> None:
         """Raise ValueError also for negative precisions, and for more rewards than there were."""
@@ -219,10 +227,25 @@ def settled(state, context):  # type: ignore[no-untyped-def]
     return relative(state, context)
 
 
+@compiled
+def anchored_priors(state, noise, prior):  # type: ignore[no-untyped-def]
+    """Return the prior precisions of the anchored columns, which are first in a settled row."""
+    n = int(state.anchored[0]) if state.learned[0] >= SETTLED else 0
+    precisions = full(n, prior)
+    square = state.level[0] * state.level[0] + state.spread[0] / max(state.weight[0], 1.0)
+    variance = (square / (n + 1.0) + max(state.effect[0], 0.0)) / (1.0 + state.varied[0])
+    if variance > 0.0:
+        for p in range(n):
+            value = state.anchors[p, VALUE]
+            precisions[p] = min(prior, noise * value * value / variance)
+    return precisions
+
+
 @implements(belief, HashedLinear)
 def belief_of_hashed(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     row = settled(state, context)
     noise, prior = outlook(state, row)
+    anchored = anchored_priors(state, noise, prior)
     columns, n = state.columns, arms.size
     mean, std = np.empty(n), np.empty(n)
     for a in range(n):
@@ -232,9 +255,10 @@ def belief_of_hashed(model, state, context, arms, step, rng):  # type: ignore[no
         x = row[j]
         if x != 0.0:
             i = column_of(row[j - 1], columns.shape[0])
+            own = anchored[j // 2] if j < 2 * anchored.size else prior
             for a in range(n):
                 mean[a] += x * columns[i, arms[a], MEAN]
-                std[a] += x * x / (prior + columns[i, arms[a], PRECISION])
+                std[a] += x * x / (own + columns[i, arms[a], PRECISION])
     for a in range(n):
         std[a] = np.sqrt(noise * std[a])
     pulls, information = take(state.pulls, arms), take(state.information, arms)
@@ -244,24 +268,37 @@ def belief_of_hashed(model, state, context, arms, step, rng):  # type: ignore[no
 @implements(update, HashedLinear)
 def update_hashed(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     columns, row = state.columns, settled(state, context)
-    _, prior = outlook(state, row)
+    noise, prior = outlook(state, row)
+    anchored = anchored_priors(state, noise, prior)
     level = reward if state.learned[0] == 0.0 else state.level[0]
     expected = level + columns[0, arm, MEAN]
     spread, size = 1.0 / (CONSTANT + columns[0, arm, PRECISION]), 0.0
+    varied, unknown = 0.0, 0.0  # of the spread, due to anchored columns; the same per (βa)²
     for j in range(1, row.size, 2):
         x = row[j]
         if x != 0.0:
             i = column_of(row[j - 1], columns.shape[0])
+            own = anchored[j // 2] if j < 2 * anchored.size else prior
+            known = own + columns[i, arm, PRECISION]
             expected += x * columns[i, arm, MEAN]
-            spread += x * x / (prior + columns[i, arm, PRECISION])
+            spread += x * x / known
             size += x * x
+            if j < 2 * anchored.size:
+                varied += x * x / known
+                unknown += (x / state.anchors[j // 2, VALUE]) ** 2 * own / known
     error, total = reward - expected, 1.0 + spread
     state.level[0] = level
+    if unknown > 0.0:
+        weight = varied / total
+        excess = error * error - noise * (total - varied)
+        state.varied[0] += weight
+        state.effect[0] += min(max(weight * excess / unknown, -MOST_EFFECT), MOST_EFFECT)
     observe(columns, 0, arm, 1.0, CONSTANT, error, total)
     for j in range(1, row.size, 2):
         if row[j] != 0.0:
             i = column_of(row[j - 1], columns.shape[0])
-            observe(columns, i, arm, row[j], prior, error, total)
+            own = anchored[j // 2] if j < 2 * anchored.size else prior
+            observe(columns, i, arm, row[j], own, error, total)
     state.information[arm] += np.log(total)
     learn_numbers(state, arm, reward, error * error / total, size)
     if state.learned[0] == 1.0:
