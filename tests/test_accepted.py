@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array, vstack
 
 import tsucb
 
@@ -18,7 +19,7 @@ NAMES = ["a", "b", "c", 4, "e"]
 CITIES = ["Rome", "Oslo", "Bonn", None, "", "é", True, 3, 2.5]
 
 # What each agent is made with, and how it gets contexts: the number of features, "any" for
-# dictionaries, "arms" for arms that come.
+# dictionaries, "sparse" for rows of sparse matrices, "arms" for arms that come.
 KINDS = {
     "AdaptiveLinear": ({}, "any"),
     "AdaptiveLinear, forgetting": ({"forgetting": 0.9}, "any"),
@@ -34,6 +35,7 @@ KINDS = {
     "LogisticArms": ({"model": tsucb.LogisticArms(2)}, 2),
     "HashedLinear": ({"model": tsucb.HashedLinear(bits=5)}, "any"),
     "HashedLinear, crossed": ({"model": tsucb.HashedLinear(bits=6, crossed=True)}, "any"),
+    "HashedLinear, sparse rows": ({"model": tsucb.HashedLinear(bits=5)}, "sparse"),
     "HybridLinear": ({"most_arms": 4}, "arms"),
     "HybridLinear, forgetting": ({"most_arms": 4, "forgetting": 0.9}, "arms"),
 }  # fmt: skip
@@ -50,7 +52,7 @@ class Driver:
             seed=seed, policy=tsucb.TSUCB(3), max_open=7, clock=lambda: self.now, **arms,
             **self.settings,
         )  # fmt: skip
-        self.ids, self.count = [], 0
+        self.ids, self.count, self.usual = [], 0, self.number()
 
     def number(self):
         if self.extreme and self.rng.random() < 0.3:
@@ -70,6 +72,9 @@ class Driver:
     def context(self, arms=None):
         if self.form in ("any", "arms"):
             return None if self.rng.random() < 0.1 else self.features()
+        if self.form == "sparse":
+            often = self.usual if self.rng.random() < 0.95 else self.number()
+            return csr_array([[often, self.number(), 0.0, 1.0]])
         if self.form == "rows":
             return [self.vector() for _ in arms or self.agent.arms]
         return self.vector() if self.form else None
@@ -77,6 +82,9 @@ class Driver:
     def one(self):
         """Return the context of one arm."""
         return self.vector() if self.form == "rows" else self.context()
+
+    def table(self, contexts):
+        return vstack(contexts) if self.form == "sparse" else contexts
 
     def offer(self):
         if self.form != "arms":
@@ -107,7 +115,7 @@ class Driver:
         contexts = [self.context() for _ in range(3)]
         if self.form == "any":
             contexts = [{"x": 1.0} if context is None else context for context in contexts]
-        self.ids += self.agent.choose_many(contexts, self.offer()).ids
+        self.ids += self.agent.choose_many(self.table(contexts), self.offer()).ids
 
     def rank(self):
         ranking = self.agent.rank(self.context(), 1, self.offer())
@@ -136,7 +144,7 @@ class Driver:
         if self.form == "any":
             contexts = [{"x": 2.0} if context is None else context for context in contexts]
         rewards = [self.value() for _ in arms]
-        given = contexts if self.form else None
+        given = self.table(contexts) if self.form else None
         features = ([self.features() for _ in arms],) if self.form == "arms" else ()
         self.agent.fit((given, arms, *features, rewards))
 

@@ -54,7 +54,8 @@ FIRST_RATIO, CAUTION = 0.5, 100.0  # R before any reward, and the rewards that i
 LEAST_RATIO, MOST_RATIO = 0.02, 1.0
 RECENT = 200.0  # after i more, the n-th reward counts ((n + 200)/(n + i + 200))²
 LEAST_NOISE = 1e-12  # of the rewards' variance
-MOST_EFFECT = LARGEST**2  # of one reward
+MOST_ERROR = 2 * LARGEST  # two rewards are never further apart
+MOST_EFFECT = LARGEST**2  # what one reward may add to `effect`, so that it can be saved
 SETTLED = 20.0  # rewards: of columns that are 0 in half of the rows, 1 in 500,000 is anchored
 
 
@@ -81,8 +82,10 @@ class HashedState(State):
     weight: Floats = array(least=0.0, most=MOST_REWARDS)
     error: Floats = array(least=0.0)
     spread: Floats = array(least=0.0)
-    varied: Floats = array(least=0.0, most=MOST_REWARDS)  # weights of rewards where anchored did
-    effect: Floats = array()  # the weighted sum of what they say of (βa)²
+    # Of the rewards at which anchored columns varied: the sum of their weights, and the weighted
+    # sum of their observations of (βa)².
+    varied: Floats = array(least=0.0, most=MOST_REWARDS)
+    effect: Floats = array()
 
     def check(self, rewards: int) -> None:
         """Raise ValueError also for negative precisions, and for more rewards than there were."""
@@ -220,18 +223,21 @@ def relative(state, context):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def settled(state, context):  # type: ignore[no-untyped-def]
-    """Return the row that coefficients are for: relative to the anchors, once there are any."""
-    if state.learned[0] < SETTLED or state.anchored[0] == 0.0:
-        return context.copy()
-    return relative(state, context)
+def anchored_columns(state):  # type: ignore[no-untyped-def]
+    """Return how many columns count relative to an anchor: none before the first rewards."""
+    return int(state.anchored[0]) if state.learned[0] >= SETTLED else 0
 
 
 @compiled
-def anchored_priors(state, noise, prior):  # type: ignore[no-untyped-def]
-    """Return the prior precisions of the anchored columns, which are first in a settled row."""
-    n = int(state.anchored[0]) if state.learned[0] >= SETTLED else 0
-    precisions = full(n, prior)
+def settled(state, context):  # type: ignore[no-untyped-def]
+    """Return the row that coefficients are for, with the anchored columns first."""
+    return relative(state, context) if anchored_columns(state) > 0 else context.copy()
+
+
+@compiled
+def prior_precisions(state, row, noise, prior):  # type: ignore[no-untyped-def]
+    """Return that of each column of a settled row, in its order."""
+    n, precisions = anchored_columns(state), full(row.size // 2, prior)
     square = state.level[0] * state.level[0] + state.spread[0] / max(state.weight[0], 1.0)
     variance = (square / (n + 1.0) + max(state.effect[0], 0.0)) / (1.0 + state.varied[0])
     if variance > 0.0:
@@ -245,7 +251,7 @@ def anchored_priors(state, noise, prior):  # type: ignore[no-untyped-def]
 def belief_of_hashed(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
     row = settled(state, context)
     noise, prior = outlook(state, row)
-    anchored = anchored_priors(state, noise, prior)
+    priors = prior_precisions(state, row, noise, prior)
     columns, n = state.columns, arms.size
     mean, std = np.empty(n), np.empty(n)
     for a in range(n):
@@ -255,10 +261,9 @@ def belief_of_hashed(model, state, context, arms, step, rng):  # type: ignore[no
         x = row[j]
         if x != 0.0:
             i = column_of(row[j - 1], columns.shape[0])
-            own = anchored[j // 2] if j < 2 * anchored.size else prior
             for a in range(n):
                 mean[a] += x * columns[i, arms[a], MEAN]
-                std[a] += x * x / (own + columns[i, arms[a], PRECISION])
+                std[a] += x * x / (priors[j // 2] + columns[i, arms[a], PRECISION])
     for a in range(n):
         std[a] = np.sqrt(noise * std[a])
     pulls, information = take(state.pulls, arms), take(state.information, arms)
@@ -269,7 +274,7 @@ def belief_of_hashed(model, state, context, arms, step, rng):  # type: ignore[no
 def update_hashed(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     columns, row = state.columns, settled(state, context)
     noise, prior = outlook(state, row)
-    anchored = anchored_priors(state, noise, prior)
+    priors = prior_precisions(state, row, noise, prior)
     level = reward if state.learned[0] == 0.0 else state.level[0]
     expected = level + columns[0, arm, MEAN]
     spread, size = 1.0 / (CONSTANT + columns[0, arm, PRECISION]), 0.0
@@ -278,15 +283,14 @@ def update_hashed(model, state, context, arm, reward):  # type: ignore[no-untype
         x = row[j]
         if x != 0.0:
             i = column_of(row[j - 1], columns.shape[0])
-            own = anchored[j // 2] if j < 2 * anchored.size else prior
-            known = own + columns[i, arm, PRECISION]
+            known = priors[j // 2] + columns[i, arm, PRECISION]
             expected += x * columns[i, arm, MEAN]
             spread += x * x / known
             size += x * x
-            if j < 2 * anchored.size:
+            if j // 2 < anchored_columns(state):
                 varied += x * x / known
-                unknown += (x / state.anchors[j // 2, VALUE]) ** 2 * own / known
-    error, total = reward - expected, 1.0 + spread
+                unknown += (x / state.anchors[j // 2, VALUE]) ** 2 * priors[j // 2] / known
+    error, total = min(max(reward - expected, -MOST_ERROR), MOST_ERROR), 1.0 + spread
     state.level[0] = level
     if unknown > 0.0:
         weight = varied / total
@@ -297,8 +301,7 @@ def update_hashed(model, state, context, arm, reward):  # type: ignore[no-untype
     for j in range(1, row.size, 2):
         if row[j] != 0.0:
             i = column_of(row[j - 1], columns.shape[0])
-            own = anchored[j // 2] if j < 2 * anchored.size else prior
-            observe(columns, i, arm, row[j], own, error, total)
+            observe(columns, i, arm, row[j], priors[j // 2], error, total)
     state.information[arm] += np.log(total)
     learn_numbers(state, arm, reward, error * error / total, size)
     if state.learned[0] == 1.0:
