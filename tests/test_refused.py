@@ -1,6 +1,7 @@
 """A call that is refused changes nothing: the digest before is the digest afterwards."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -183,3 +184,23 @@ def test_a_refusal_of_a_huge_value_is_short(check: Any, value: Any) -> None:
     with pytest.raises((ValueError, TypeError)) as caught:
         check("setting", value)
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("value", [10**400, 1j, "x"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: tsucb.ContextualLinear(2, prior_mean=[1, x]),
+        lambda x: tsucb.GaussianBelief([1, x], [1, 1]),
+        lambda x: tsucb.SampleBelief([[1, x]]),
+        lambda x: tsucb.JointGaussianBelief([0, 0], [[1], [x]]),
+        lambda x: tsucb.ContextualLinear(2).fit(2, [[1, x]], [0], [1.0]),
+        lambda x: tsucb.ContextualLinear(2).fit(2, [[1, 1]], [0], [x]),
+        lambda x: tsucb.sets.Box([0, 0], [1, x]),
+    ],
+)
+def test_arrays_of_anything_but_real_numbers_are_refused_in_a_sentence(
+    call: Callable[[Any], Any], value: Any
+) -> None:
+    with pytest.raises(ValueError, match=r"too large for a float|must be numbers"):
+        call(value)

@@ -6,6 +6,7 @@ from numbers import Real
 from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 # Of rewards, features and settings. The square of a sum of products of two of them, as a variance
 # is, must stay finite, with room for sums over very many.
@@ -13,6 +14,16 @@ LARGEST = 1e30
 # What is closer to 0 counts as 0: whatever is divided by its square must stay finite, too.
 SMALLEST = 1e-30
 MOST = sys.float_info.max  # whole numbers beyond it, such as 10**400, are not finite floats
+LONGEST_SHOWN = 80  # letters of a value in a message
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message shows it: its repr, cut where that is long."""
+    try:
+        text = repr(value[:LONGEST_SHOWN] if isinstance(value, str | bytes) else value)
+    except ValueError:  # a number of thousands of digits
+        return f"a huge {type(value).__name__}"
+    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
 
 
 def whole_number(name: str, value: float, least: int = 1) -> int:
@@ -27,7 +38,7 @@ def whole_number(name: str, value: float, least: int = 1) -> int:
     number = isinstance(value, Real) and not isinstance(value, bool) and abs(value) <= MOST
     if not number or value != int(value) or value < least:
         raise ValueError(
-            f"{name} must be a whole number of at least {least}, but it is {value!r:.100}"
+            f"{name} must be a whole number of at least {least}, but it is {shown(value)}"
         )
     return int(value)
 
@@ -40,7 +51,7 @@ def truth(name: str, value: bool) -> bool:
     TypeError: crossed must be True or False, but it is 'no'
     """
     if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, but it is {value!r:.100}")
+        raise TypeError(f"{name} must be True or False, but it is {shown(value)}")
     return value
 
 
@@ -54,7 +65,7 @@ def positive(name: str, value: float) -> float:
     if not isinstance(value, Real) or not SMALLEST <= value <= LARGEST:
         raise ValueError(
             f"{name} must be positive and finite, from {SMALLEST:g} to {LARGEST:g}, but it is "
-            f"{value!r:.100}"
+            f"{shown(value)}"
         )
     return float(value)
 
@@ -62,8 +73,26 @@ def positive(name: str, value: float) -> float:
 def finite(name: str, value: float) -> float:
     """Return the value as a finite float; raise ValueError otherwise."""
     if not isinstance(value, Real) or not abs(value) <= LARGEST:
-        raise ValueError(f"{name} must be finite, at most ±{LARGEST:g}, but it is {value!r:.100}")
+        raise ValueError(f"{name} must be finite, at most ±{LARGEST:g}, but it is {shown(value)}")
     return float(value)
+
+
+def floats(name: str, values: Any) -> NDArray[np.float64]:
+    """Return numbers as an array of their own; raise ValueError for anything else.
+
+    >>> floats("prior_mean", [1, 10**400])[0]
+    Traceback (most recent call last):
+    ValueError: prior_mean has a whole number that is too large for a float
+    """
+    try:
+        given = np.asarray(values)
+        if given.dtype.kind not in "biufO":  # imaginary parts would be lost, times become numbers
+            raise TypeError
+        return np.array(given, dtype=np.float64)
+    except OverflowError:
+        raise ValueError(f"{name} has a whole number that is too large for a float") from None
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be numbers, but it is {shown(values)}") from None
 
 
 def flush_tiny(values: Any) -> Any:
@@ -80,7 +109,7 @@ def between(name: str, value: float, low: float, high: float) -> float:
     """Return the value as a float above `low` and at most `high`; raise ValueError otherwise."""
     if not isinstance(value, Real) or not low < value <= high:
         raise ValueError(
-            f"{name} must be above {low:g} and at most {high:g}, but it is {value!r:.100}"
+            f"{name} must be above {low:g} and at most {high:g}, but it is {shown(value)}"
         )
     return float(value)
 
@@ -88,14 +117,14 @@ def between(name: str, value: float, low: float, high: float) -> float:
 def share(name: str, value: float) -> float:
     """Return the value as a float between 0 and 1, both excluded; raise ValueError otherwise."""
     if not isinstance(value, Real) or not 0 < value < 1:
-        raise ValueError(f"{name} must lie between 0 and 1, but it is {value!r:.100}")
+        raise ValueError(f"{name} must lie between 0 and 1, but it is {shown(value)}")
     return float(value)
 
 
 def not_negative(name: str, value: float) -> float:
     """Return the value as a finite float of at least 0; raise ValueError otherwise."""
     if not isinstance(value, Real) or not 0 <= value <= MOST:
-        raise ValueError(f"{name} must be finite and not negative, but it is {value!r:.100}")
+        raise ValueError(f"{name} must be finite and not negative, but it is {shown(value)}")
     return float(value)
 
 

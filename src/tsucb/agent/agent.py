@@ -37,9 +37,9 @@ from tsucb.agent.open_decisions import (
     OpenDecisions,
     split_rows,
 )
-from tsucb.checks import whole_number
+from tsucb.checks import shown, whole_number
 from tsucb.contexts.readers import NOTHING_READ, Arm, Context, narrow_rows, one_by_one
-from tsucb.contexts.values import kind_of, shown
+from tsucb.contexts.values import kind_of
 from tsucb.display import html_table
 from tsucb.models.change import NoticedChange
 from tsucb.models.forgetting import Forgetting

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tsucb.checks import whole_number
+from tsucb.checks import shown, whole_number
 from tsucb.contexts.readers import one_by_one
 from tsucb.contexts.values import values_of
 from tsucb.extras import require
@@ -73,7 +73,7 @@ class DecisionLog:
             self._call = target
             return
         if not isinstance(target, str | os.PathLike):
-            raise TypeError(f"a log is a path or a function, not {target!r}")
+            raise TypeError(f"a log is a path or a function, not {shown(target)}")
         require("tables", "pyarrow")
         self.folder = Path(target)
         if self.folder.is_file():

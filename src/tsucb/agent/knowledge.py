@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tsucb.agent.machine import DECISIONS, DUE, Books
+from tsucb.checks import shown
 from tsucb.contexts.readers import Arm
-from tsucb.contexts.values import listed, shown
+from tsucb.contexts.values import listed
 from tsucb.models.change import NoticedChange
 from tsucb.models.model import Model
 from tsucb.models.state import State

@@ -55,7 +55,7 @@ from tsucb.agent.settings import (
     reward_number,
     whole_policy,
 )
-from tsucb.checks import SMALLEST, between, flush_tiny, truth, whole_number, within
+from tsucb.checks import SMALLEST, between, flush_tiny, shown, truth, whole_number, within
 from tsucb.contexts.readers import (
     NOBODY,
     Arm,
@@ -68,7 +68,6 @@ from tsucb.contexts.readers import (
     narrow_rows,
     wanted_width,
 )
-from tsucb.contexts.values import shown
 from tsucb.extras import require
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.model import Model, check_finite

@@ -12,9 +12,9 @@ from tsucb.agent.machine import DUE, Books
 from tsucb.agent.open_decisions import OpenDecision
 from tsucb.agent.settings import READ_ANY
 from tsucb.agent.snapshot import check_knowledge, check_open
+from tsucb.checks import shown
 from tsucb.contexts.encoding import Encoder
 from tsucb.contexts.readers import Arm, ArmFeatures, Reader
-from tsucb.contexts.values import shown
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.structure import pack_object
 

@@ -17,8 +17,8 @@ from tsucb.agent.machine import (
     decision_id,
     write_ids,
 )
+from tsucb.checks import shown
 from tsucb.contexts.readers import Arm
-from tsucb.contexts.values import shown
 from tsucb.numeric.arrays import Floats, Integers
 
 MOST_BATCHES = 16  # that are kept whole

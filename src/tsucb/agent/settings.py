@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from tsucb.agent.knowledge import plain_name
+from tsucb.checks import shown
 from tsucb.contexts.readers import Arm
-from tsucb.contexts.values import cell_of, shown, values_of
+from tsucb.contexts.values import cell_of, values_of
 from tsucb.models.adaptive_curves import CURVES, AdaptiveCurves
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.forgetting import without_forgetting

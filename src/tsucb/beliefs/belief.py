@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.beliefs.law import Law
+from tsucb.checks import floats, shown
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.record import Record
 
@@ -55,7 +56,7 @@ class Belief(Record):
         law, step, dimension = values["law"], values["step"], values["dimension"]
         prior_std = values["prior_std"]
         if not isinstance(law, Law):
-            raise TypeError(f"a belief needs a law, such as Gaussian(), not {law!r}")
+            raise TypeError(f"a belief needs a law, such as Gaussian(), not {shown(law)}")
         if step < 1 or dimension < 1 or not prior_std > 0:
             raise ValueError(
                 f"step and dimension count from 1 and prior_std is positive, "
@@ -82,7 +83,7 @@ class Belief(Record):
 
 def vector(name: str, values: ArrayLike, arms: int | None = None) -> Floats:
     """Return the values as a vector with one entry per arm; raise ValueError otherwise."""
-    array = np.array(values, dtype=np.float64)
+    array = floats(name, values)
     if array.ndim != 1 or array.size == 0:
         raise ValueError(
             f"{name} must be a non-empty vector with one number per arm, "

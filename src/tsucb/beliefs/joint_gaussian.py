@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief, nonnegative, vector
 from tsucb.beliefs.law import Law, draw, upper_quantiles
+from tsucb.checks import floats
 from tsucb.compiler import implements
 from tsucb.numeric.arrays import Floats
 from tsucb.numeric.bursts import burst, normal
@@ -46,7 +47,7 @@ def JointGaussianBelief(
     array([5., 1.])
     """
     center = vector("mean", mean)
-    matrix = np.array(factor, dtype=np.float64)
+    matrix = floats("factor", factor)
     if matrix.ndim != 2 or len(matrix) != center.size or not np.isfinite(matrix).all():
         raise ValueError(
             f"factor must be a finite matrix with one row for each of the {center.size} arms, "

@@ -14,6 +14,7 @@ from tsucb.beliefs.best import (
     regret_and_gain,
 )
 from tsucb.beliefs.law import Law, draw, upper_quantiles
+from tsucb.checks import floats
 from tsucb.compiler import implements
 from tsucb.numeric.arrays import Floats, copy_to, largest_of, quantiles
 
@@ -38,7 +39,7 @@ def SampleBelief(draws: ArrayLike, **evidence: Any) -> Belief:
     >>> SampleBelief([[0.0, 1.0], [2.0, 1.0]]).mean
     array([1., 1.])
     """
-    matrix = np.array(draws, dtype=np.float64)
+    matrix = floats("draws", draws)
     if matrix.ndim != 2 or 0 in matrix.shape or not np.isfinite(matrix).all():
         raise ValueError(
             "draws must be a finite matrix with one row per draw and one column per arm, "

@@ -7,8 +7,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from tsucb.checks import whole_number
-from tsucb.contexts.values import cell_of, feature_name, rows_of, shown
+from tsucb.checks import shown, whole_number
+from tsucb.contexts.values import cell_of, feature_name, rows_of
 from tsucb.contexts.vocabulary import NO_COUNTS, Vocabulary
 from tsucb.numeric.arrays import Floats
 
@@ -96,7 +96,7 @@ def padded_stack(parts: Sequence[Any], shape: tuple[int, ...] = ()) -> Floats:
 
 def coded_features(categories: Iterable[str]) -> frozenset[str]:
     """Return the names of features whose numbers are codes."""
-    if isinstance(categories, str):
+    if isinstance(categories, str | bytes):
         raise TypeError(f"categories is a list of names, such as [{shown(categories)}]")
     return frozenset(feature_name(name) for name in categories)
 

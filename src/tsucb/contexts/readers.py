@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from tsucb.checks import LARGEST
+from tsucb.checks import LARGEST, shown
 from tsucb.contexts.encoding import (
     Encoder,
     FeatureEncoder,
@@ -27,7 +27,7 @@ from tsucb.contexts.encoding import (
     padded_stack,
 )
 from tsucb.contexts.hashing import HashingEncoder
-from tsucb.contexts.values import column, listed, records, shown
+from tsucb.contexts.values import column, listed, records
 from tsucb.contexts.vectors import NoFeatures, Transformed, Vectors, float_matrix
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hashed_linear import HashedLinear

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tsucb.checks import LARGEST
+from tsucb.checks import LARGEST, shown
 
-LONGEST_SHOWN = 80  # letters of a value in a message
 Cell = float | str | None  # what a value was read as: a number, a category, missing
 
 
@@ -206,15 +205,6 @@ def is_code(label: str) -> bool:
 def listed(names: Iterable[Any]) -> str:
     some = list(islice(names, 6))
     return ", ".join(map(shown, some[:5])) + (", …" if len(some) > 5 else "")
-
-
-def shown(value: Any) -> str:
-    """Return a value as a message shows it: its repr, cut where that is long."""
-    try:
-        text = repr(value[:LONGEST_SHOWN] if isinstance(value, str | bytes) else value)
-    except ValueError:  # a number of thousands of digits
-        return f"a huge {kind_of(value)}"
-    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
 
 
 def kind_of(value: Any) -> str:

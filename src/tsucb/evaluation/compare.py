@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tsucb.checks import whole_number
+from tsucb.checks import shown, whole_number
 from tsucb.evaluation.candidates import Candidate, candidate, predictions, reads_arms
 from tsucb.evaluation.settings import Settings, read_settings
 from tsucb.extras import require
@@ -242,7 +242,7 @@ def agent_settings(
 def method_for(decisions: Decisions, settings: Mapping[str, Settings], method: str) -> str:
     """Return the method to compare by: the one asked for, or the one that suits the log."""
     if method not in ("auto", REPLAY, ROBUST):
-        raise ValueError(f"method is auto, {REPLAY!r} or {ROBUST!r}, not {method!r}")
+        raise ValueError(f"method is auto, {REPLAY!r} or {ROBUST!r}, not {shown(method)}")
     if method == REPLAY and any(map(reads_arms, settings.values())):
         raise ValueError("a replay does not read features of arms; compare by 'doubly robust'")
     if method != "auto":

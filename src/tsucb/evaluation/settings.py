@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tsucb import models
+from tsucb.checks import shown
 from tsucb.models.adaptive_curves import AdaptiveCurves
 from tsucb.models.model import Model
 from tsucb.policies.names import named_policy, usual_ucb
@@ -70,7 +71,9 @@ def checked(settings: Settings) -> dict[str, Any]:
     elif isinstance(model, str):
         model_class(model)
     elif model is not None and not isinstance(model, Model):
-        raise TypeError(f"a model is a name, a table with a name, or a tsucb.Model, not {model!r}")
+        raise TypeError(
+            f"a model is a name, a table with a name, or a tsucb.Model, not {shown(model)}"
+        )
     return taken
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tsucb.checks import shown
 from tsucb.extras import require
 from tsucb.logs.decision_log import context_of, is_decision_log
 from tsucb.logs.decision_log import read as read_log
@@ -268,7 +269,7 @@ def number_of(missing: Any) -> float:
     with contextlib.suppress(TypeError, ValueError):
         if math.isfinite(float(missing)):
             return float(missing)
-    raise ValueError(f"missing is a number, 'drop' or 'recent', not {missing!r}")
+    raise ValueError(f"missing is a number, 'drop' or 'recent', not {shown(missing)}")
 
 
 def read_table(path: Path) -> "pd.DataFrame":

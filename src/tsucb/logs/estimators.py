@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tsucb.checks import floats, shown
 from tsucb.logs.betting import betting_bound
 from tsucb.models.model import Model
 from tsucb.numeric.arrays import Floats, Integers
@@ -159,8 +160,8 @@ class OffPolicy:
         if kind not in "biuf" or (kind == "f" and (np.floor(played) != played).any()):
             raise ValueError("arm must be whole numbers, the arms counted from 0")
         self._arm: Integers = played.astype(np.int64)
-        self._reward: Floats = np.asarray(reward, dtype=np.float64)
-        known = np.asarray(propensity, dtype=np.float64)
+        self._reward: Floats = floats("reward", reward)
+        known = floats("propensity", propensity)
         n = self._size = self._arm.size
         shapes = self._arm.shape, self._reward.shape, known.shape[:1]
         if shapes != ((n,),) * 3 or n < 2:
@@ -241,7 +242,7 @@ class OffPolicy:
                 "switch needs the propensities of all arms: a matrix, one row per event"
             )
         if not largest > 0:
-            raise ValueError(f"largest must be positive, but it is {largest!r}")
+            raise ValueError(f"largest must be positive, but it is {shown(largest)}")
         chances = self._probabilities(target)
         weights = self._weights(chances, largest)
         guess = self._matrix("predicted", predicted)
@@ -277,7 +278,7 @@ class OffPolicy:
 
     def _matrix(self, name: str, values: ArrayLike) -> Floats:
         """Return a number for every decision and arm, checked."""
-        array = np.asarray(values, dtype=np.float64)
+        array = floats(name, values)
         shape = (self._size, "arms") if self._chances is None else self._chances.shape
         if array.ndim != 2 or len(array) != self._size or shape[1] not in ("arms", array.shape[1]):
             raise ValueError(

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tsucb.checks import floats
 from tsucb.numeric.arrays import Floats, Integers
 
 
@@ -59,7 +60,7 @@ class LoggedData(
         uniform: bool = False,
     ) -> "LoggedData":
         arms = np.array(arm, dtype=np.int64)
-        rewards = np.array(reward, dtype=np.float64)
+        rewards = floats("reward", reward)
         n = arms.size
         x = np.empty((n, 0)) if contexts is None else np.ascontiguousarray(contexts)
         if n == 0 or arms.shape != (n,) or rewards.shape != (n,) or len(x) != n:
@@ -86,7 +87,7 @@ class LoggedData(
                 "say how the arms were logged: either give the propensity of every event, or "
                 "uniform=True if each available arm was played with the same probability"
             )
-        chance = 1 / sizes[which] if uniform else np.array(propensity, dtype=np.float64)
+        chance = 1 / sizes[which] if uniform else floats("propensity", propensity)
         check_events((chance > 0) & (chance <= 1), "the propensity is not above 0 and at most 1")
         return super().__new__(cls, x, arms, rewards, chance, flat, ends, which)
 

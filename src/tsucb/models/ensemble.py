@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.samples import SampleBelief
-from tsucb.checks import LARGEST, Count, Natural, Switch, whole_number
+from tsucb.checks import LARGEST, Count, Natural, Switch, shown, whole_number
 from tsucb.models.ensemble_members import Fits, Job, Members, Observations, fit, predictions
 from tsucb.models.model import Model
 from tsucb.models.state import MOST_REWARDS, Sizes, State, array, counts
@@ -30,7 +30,7 @@ from tsucb.record import derived
 def growth_factor(name: str, value: float) -> float:
     """Return the value as a float of at least 1; raise ValueError otherwise."""
     if not isinstance(value, Real) or not 1 <= value <= LARGEST:
-        raise ValueError(f"{name} must be at least 1, but it is {value!r}")
+        raise ValueError(f"{name} must be at least 1, but it is {shown(value)}")
     return float(value)
 
 
@@ -157,7 +157,7 @@ class Ensemble(Model):
         if isinstance(estimator, type) or missing:
             raise TypeError(
                 f"estimator must be an instance with {needed[0]}(X, y) and predict(X), such as "
-                f"Ridge(), not {estimator!r}"
+                f"Ridge(), not {shown(estimator)}"
             )
         if hasattr(estimator, "predict_proba"):
             raise TypeError(

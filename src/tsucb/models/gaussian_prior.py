@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tsucb.checks import LARGEST, SMALLEST, within
+from tsucb.checks import LARGEST, SMALLEST, floats, within
 from tsucb.models.model import Model
 from tsucb.models.regressions import Regressions, predict_many, triangular
 from tsucb.models.spectral import Spectral
@@ -25,7 +25,7 @@ class GaussianPrior(Model):
     def prepare(cls, values: dict[str, Any]) -> None:
         """Complete the fields of the prior, in place."""
         d, name = values["features"], "prior_precision"
-        mean = np.asarray(values["prior_mean"], dtype=np.float64)
+        mean = floats("prior_mean", values["prior_mean"])
         if mean.shape not in ((), (d,)) or not np.isfinite(mean).all():
             raise ValueError(f"prior_mean must be a finite number or vector of length {d}")
         if name in values:
@@ -65,7 +65,7 @@ class GaussianPrior(Model):
 
 def square(value: Any, d: int, name: str) -> Floats:
     """Return a number, vector or matrix as a positive definite matrix (d, d)."""
-    array = np.asarray(value, dtype=np.float64)
+    array = floats(name, value)
     if array.shape not in ((), (d,), (d, d)) or not np.isfinite(array).all():
         raise ValueError(
             f"{name} must be a finite number, vector of length {d} or {d} x {d} matrix"

@@ -29,7 +29,7 @@ import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.logit_normal import LogitNormal, moments
-from tsucb.checks import Natural, Switch
+from tsucb.checks import Natural, Switch, shown
 from tsucb.compiler import implements
 from tsucb.models.empirical_bayes import (
     ArmRegressions,
@@ -67,7 +67,7 @@ NODES = np.linspace(-8.0, 8.0, 161)  # of the quadrature, in standard deviations
 def click_rate(name: str, value: float) -> float:
     """Return the value as a float between 0 and 1; raise ValueError otherwise."""
     if not 1e-9 <= value <= 1 - 1e-9:
-        raise ValueError(f"{name} must be between 0 and 1, but it is {value!r}")
+        raise ValueError(f"{name} must be between 0 and 1, but it is {shown(value)}")
     return float(value)
 
 

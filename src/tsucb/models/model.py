@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief
-from tsucb.checks import LARGEST, flush_tiny, whole_number, within
+from tsucb.checks import LARGEST, floats, flush_tiny, whole_number, within
 from tsucb.compiler import compiled, generic, hook, implements, run
 from tsucb.models.state import Places, State, fade_arm
 from tsucb.numeric.arrays import Floats, Integers
@@ -280,7 +280,7 @@ class Model(Record):
         """Return contexts, arms and rewards with one row per observation, checked."""
         count = self.arms(state)
         arms = np.atleast_1d(np.asarray(arm))
-        rewards = self.check_rewards(np.atleast_1d(np.asarray(reward, dtype=np.float64)))
+        rewards = self.check_rewards(np.atleast_1d(floats("reward", reward)))
         self.check_arms(np.unique(arms), count)
         if rewards.shape != arms.shape:
             raise ValueError(
@@ -289,7 +289,7 @@ class Model(Record):
         shape = self.context_shape(count)
         contexts = np.zeros((arms.size, *(shape or (0,))))
         if shape:
-            given = np.asarray(context, dtype=np.float64)
+            given = floats("the context", context)
             contexts[:] = self.check_context(given, count, observations=arms.size)
         return contexts, arms.astype(np.int64), rewards
 
@@ -318,7 +318,7 @@ class Model(Record):
         shape = self.context_shape(arms)
         if not shape:
             return np.zeros(0)
-        array = np.asarray(context, dtype=np.float64)
+        array = floats("the context", context)
         if observations is not None and array.shape == shape and observations == 1:
             array = array[None]
         expected = shape if observations is None else (observations, *shape)

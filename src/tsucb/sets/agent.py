@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.agent import storage
-from tsucb.checks import within
+from tsucb.checks import floats, shown, within
 from tsucb.compiler import compiled, held
 from tsucb.models.linear import Linear
 from tsucb.models.model import update
@@ -72,7 +72,7 @@ class SetAgent:
     def reward(self, arm: ArrayLike, reward: float) -> None:
         """Learn what an arm paid, whether it was chosen here or elsewhere."""
         point = self._point(arm)
-        [value] = self.model.check_rewards(np.array([reward], dtype=np.float64))
+        [value] = self.model.check_rewards(floats("reward", [reward]))
         row = np.empty((1, self.arms.dimension))
         learn(self.arms, self.model, self.state, point, row, float(value))
         self.rewards += 1
@@ -140,11 +140,11 @@ class SetAgent:
 
     def _point(self, arm: ArrayLike) -> Floats:
         """Return the arm as a point of the set; raise ValueError if it cannot be one."""
-        point = np.atleast_1d(np.asarray(arm, dtype=np.float64))
+        point = np.atleast_1d(floats("an arm", arm))
         size = self.arms.coordinates
         if point.shape != (size,) or not within(point):
             what = "a finite number" if size == 1 else f"{size} finite numbers"
-            raise ValueError(f"an arm of {type(self.arms).__name__} is {what}, not {arm!r}")
+            raise ValueError(f"an arm of {type(self.arms).__name__} is {what}, not {shown(arm)}")
         if isinstance(self.arms, Curve) and not self.arms.low <= point[0] <= self.arms.high:
             raise ValueError(f"{point[0]:g} is not from {self.arms.low:g} to {self.arms.high:g}")
         return point

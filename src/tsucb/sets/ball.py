@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from tsucb.checks import Count, Positive, within
+from tsucb.checks import Count, Positive, floats, within
 from tsucb.compiler import compiled, hook, implements
 from tsucb.numeric.arrays import Floats, inner
 from tsucb.numeric.eigen import symmetric_eigen
@@ -92,7 +92,7 @@ class Ellipsoid(Round):
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
         """Derive the axes, a lower triangular root of the shape; raise ValueError without one."""
-        given = np.array(values["shape"], dtype=np.float64)
+        given = floats("shape", values["shape"])
         matrix = np.diag(given) if given.ndim == 1 else given
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
             raise ValueError(

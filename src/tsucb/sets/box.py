@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tsucb.checks import within
+from tsucb.checks import floats, within
 from tsucb.compiler import compiled, implements
 from tsucb.numeric.arrays import copy_to, inner
 from tsucb.sets.arm_set import optimistic, radius, support
@@ -41,7 +41,7 @@ class Box(Cornered):
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
         """Turn the ends into vectors; raise ValueError if they do not make a box."""
-        ends = [np.array(values[name], dtype=np.float64) for name in ("low", "high")]
+        ends = [floats(name, values[name]) for name in ("low", "high")]
         if ends[0].ndim != 1 or ends[0].size == 0 or ends[0].shape != ends[1].shape:
             raise ValueError(
                 "low and high must be vectors of the same length, one entry per feature, but their "

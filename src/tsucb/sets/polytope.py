@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tsucb.checks import within
+from tsucb.checks import floats, within
 from tsucb.compiler import implements
 from tsucb.numeric.arrays import copy_to, inner
 from tsucb.sets.arm_set import optimistic, radius, support
@@ -35,7 +35,7 @@ class Polytope(Cornered):
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
         """Turn the vertices into a matrix; raise ValueError for another shape or infinities."""
-        points = np.array(values["vertices"], dtype=np.float64)
+        points = floats("vertices", values["vertices"])
         if points.ndim != 2 or points.size == 0 or not within(points):
             raise ValueError(
                 "vertices must be a finite matrix with one point a row, but its shape is "
@@ -65,7 +65,7 @@ class Polytope(Cornered):
         from scipy.optimize import linprog
         from scipy.spatial import HalfspaceIntersection
 
-        A, b = np.array(matrix, dtype=np.float64), np.array(bounds, dtype=np.float64)
+        A, b = floats("matrix", matrix), floats("bounds", bounds)
         if A.ndim != 2 or A.size == 0 or b.shape != (len(A),) or not within(A) or not within(b):
             raise ValueError(
                 "give a finite matrix with one inequality a row, and one bound for each; their "

@@ -16,6 +16,7 @@ from tsucb.checks import (
     between,
     not_negative,
     positive,
+    shown,
     whole_number,
 )
 from tsucb.compiler import compiled, implements
@@ -40,7 +41,7 @@ def optional(check: Check) -> Check:
 def decay(name: str, value: float) -> float:
     """Return the value as a float of at least 0 and below 1; raise ValueError otherwise."""
     if not isinstance(value, Real) or not 0 <= value < 1:
-        raise ValueError(f"{name} must be at least 0 and below 1, but it is {value!r}")
+        raise ValueError(f"{name} must be at least 0 and below 1, but it is {shown(value)}")
     return float(value)
 
 
@@ -87,15 +88,15 @@ def training_settings(name: str, value: Any) -> Training:
         value = Training(**value)
     if not isinstance(value, Training):
         raise TypeError(
-            f"{name} must be a tsucb.Training, such as Training(memory=500), not {value!r}"
+            f"{name} must be a tsucb.Training, such as Training(memory=500), not {shown(value)}"
         )
     return value
 
 
 def layer_widths(name: str, value: Sequence[int]) -> tuple[int, ...]:
     """Return the widths of hidden layers, at least one, as a tuple."""
-    if not isinstance(value, Iterable):
-        raise TypeError(f"{name} must be a tuple of widths, such as (50, 50), not {value!r}")
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes):
+        raise TypeError(f"{name} must be a tuple of widths, such as (50, 50), not {shown(value)}")
     widths = tuple(whole_number(f"a width in {name}", width) for width in value)
     if not widths:
         raise ValueError(f"{name} is empty; give at least one hidden layer, such as (50, 50)")
