@@ -177,7 +177,7 @@ def test_contexts_cannot_make_an_agent_too_large():
     assert agent.model.features < 20
 
 
-@pytest.mark.parametrize("value", [10**400, -(10**400), "x" * 10**6])
+@pytest.mark.parametrize("value", [10**400, -(10**400), "x" * 10**6], ids=["+", "-", "text"])
 @pytest.mark.parametrize("check", [whole_number, positive, finite, not_negative, share, truth])
 def test_a_refusal_of_a_huge_value_is_short(check: Any, value: Any) -> None:
     """Neither an OverflowError nor a message that repeats a megabyte."""
@@ -186,7 +186,7 @@ def test_a_refusal_of_a_huge_value_is_short(check: Any, value: Any) -> None:
     assert len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize("value", [10**400, 1j, "x"])
+@pytest.mark.parametrize("value", [10**400, 1j, "x"], ids=["huge", "complex", "text"])
 @pytest.mark.parametrize(
     "call",
     [
