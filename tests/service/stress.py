@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import math
 import os
 import random
 import resource
@@ -63,9 +64,9 @@ class Report:
         self.decisions: dict[str, dict[str, str]] = {name: {} for name in LOOPS}  # ids to arms
         self.rewards: dict[str, dict[str, dict[str, float]]] = {name: {} for name in LOOPS}
         self.faults = 0
-        self.answered: dict[int, float] = {}  # when each server last decided
-        self.gap = 0.0  # the longest time without a decision of any server that was not broken
-        self.leaderless = 0.0
+        # The longest that a server which was not broken did not decide, by what was broken.
+        self.gaps: dict[str, float] = {}
+        self.leaderless = 0.0  # the longest that no server led while one could
 
     @property
     def count(self) -> int:
@@ -74,10 +75,11 @@ class Report:
 
     def sentence(self) -> str:
         decisions = sum(len(found) for found in self.decisions.values())
+        gaps = ", ".join(f"{gap:.1f} s ({name})" for name, gap in self.gaps.items())
         return (
             f"{self.faults} faults: {decisions:,} decisions and {self.count:,} rewards "
-            f"acknowledged, each learned exactly once; longest time without decisions elsewhere "
-            f"{self.gap:.1f} s, without a leader {self.leaderless:.1f} s"
+            f"acknowledged, each learned exactly once; longest that a server which was not broken "
+            f"did not decide: {gaps}; that none led {self.leaderless:.1f} s"
         )
 
 
@@ -176,25 +178,27 @@ def serve(folder: Path, port: int, postgres: str | None) -> None:
 class Load:
     """Clients that decide and reward until they are told to stop."""
 
-    def __init__(self, servers: list[Running], keys: dict[str, Any], report: Report) -> None:
-        self.servers, self.keys, self.report = servers, keys, report
-        self.stop = asyncio.Event()
+    def __init__(
+        self, servers: list[Running], keys: dict[str, Any], report: Report, pace: float
+    ) -> None:
+        self.servers, self.keys, self.report, self.pace = servers, keys, report, pace
+        self.stop, self.fault = asyncio.Event(), "nothing"
+
+    async def post(
+        self, http: httpx.AsyncClient, server: Running, loop: str, word: str, body: dict[str, Any]
+    ) -> httpx.Response:
+        headers = {"authorization": f"Bearer {self.keys[loop]['decide']}"}
+        return await http.post(f"{server.url}/v1/loops/{loop}/{word}", json=body, headers=headers)
 
     async def call(
         self, http: httpx.AsyncClient, loop: str, word: str, body: dict[str, Any], rng: Any
     ) -> dict[str, Any]:
         """Send a request to any server until one answers."""
-        headers = {"authorization": f"Bearer {self.keys[loop]['decide']}"}
         began = time.monotonic()
         while True:
-            number = rng.randrange(len(self.servers))
-            server = self.servers[number]
             try:
-                url = f"{server.url}/v1/loops/{loop}/{word}"
-                answer = await http.post(url, json=body, headers=headers)
+                answer = await self.post(http, rng.choice(self.servers), loop, word, body)
                 if answer.status_code == 200:
-                    if word == "decide":
-                        self.report.answered[number] = time.monotonic()
                     found: dict[str, Any] = answer.json()
                     return found
                 assert answer.status_code in (404, 429, 503), answer.text
@@ -210,6 +214,7 @@ class Load:
         async with httpx.AsyncClient(timeout=2.0) as http:
             while not self.stop.is_set():
                 for loop in LOOPS:
+                    await asyncio.sleep(2 * self.pace * rng.random())
                     visits += 1
                     key = f"{number}-{visits}-{loop}"
                     context = {"n": rng.randrange(5), "city": rng.choice(["Rome", "Oslo"])}
@@ -232,28 +237,46 @@ class Load:
                         report.decisions[loop][again["id"]] = again["arm"]
                         await self.call(http, loop, "reward", reward, rng)
 
-    async def watch(self) -> None:
-        """Measure how long no server that is not broken decided."""
-        since = time.monotonic()
-        while True:
-            await asyncio.sleep(0.05)
-            now = time.monotonic()
-            working = [n for n, server in enumerate(self.servers) if not server.broken]
-            if not working or any(self.report.answered.get(n, 0.0) > since for n in working):
-                since = now
-            self.report.gap = max(self.report.gap, now - since)
+    async def watch(self, server: Running) -> None:
+        """Decide at one server every 50 ms; measure how long it does not answer.
+
+        Nothing is measured while the server is broken, and from then until its next answer.
+        """
+        decisions, since = self.report.decisions["sums"], None
+        async with httpx.AsyncClient(timeout=2.0) as http:
+            while True:
+                await asyncio.sleep(0.05)
+                answered = False
+                with contextlib.suppress(httpx.HTTPError):
+                    answer = await self.post(http, server, "sums", "decide", {"context": {"n": 1}})
+                    answered = answer.status_code == 200
+                    if answered:
+                        decisions[answer.json()["id"]] = answer.json()["arm"]
+                now = time.monotonic()
+                if server.broken:
+                    since = None
+                elif since is not None:
+                    gaps, fault = self.report.gaps, self.fault
+                    gaps[fault] = max(gaps.get(fault, 0.0), now - since)
+                if answered and not server.broken:
+                    since = now
 
     async def watch_leader(self) -> None:
-        """Measure how long no server that is not broken leads."""
+        """Measure how long no server leads, while there is one that is not broken."""
+
+        async def leads(server: Running) -> bool:
+            with contextlib.suppress(httpx.HTTPError, ValueError):
+                state = (await http.get(f"{server.url}/readyz")).json()
+                return state["leads"] and not server.broken and state["store"] == "working"
+            return False
+
         async with httpx.AsyncClient(timeout=0.5) as http:
             since = time.monotonic()
             while True:
                 await asyncio.sleep(0.1)
-                for server in self.servers:
-                    with contextlib.suppress(httpx.HTTPError, ValueError):
-                        state = (await http.get(f"{server.url}/readyz")).json()
-                        if state["leads"] and not server.broken and state["store"] == "working":
-                            since = time.monotonic()
+                led = any(await asyncio.gather(*map(leads, self.servers)))
+                if led or all(server.broken for server in self.servers):
+                    since = time.monotonic()
                 self.report.leaderless = max(self.report.leaderless, time.monotonic() - since)
 
 
@@ -268,6 +291,7 @@ class Scene(NamedTuple):
     servers: list[Running]
     proxies: list[Proxy]
     database: Database | None
+    pace: float
 
 
 async def kill(scene: Scene, rng: random.Random, seconds: float) -> None:
@@ -307,10 +331,10 @@ async def partition(scene: Scene, rng: random.Random, seconds: float) -> None:
 
 
 async def delay(scene: Scene, rng: random.Random, seconds: float) -> None:
-    proxy = rng.choice(scene.proxies)
-    proxy.delay = 0.2
+    number = rng.randrange(len(scene.proxies))
+    scene.servers[number].broken, scene.proxies[number].delay = True, 0.2
     await asyncio.sleep(seconds)
-    proxy.delay = 0.0
+    scene.servers[number].broken, scene.proxies[number].delay = False, 0.0
 
 
 async def jump(scene: Scene, rng: random.Random, seconds: float) -> None:
@@ -340,17 +364,17 @@ async def run(scene: Scene, faults: list[Fault], seconds: float, end: float) -> 
     for server in scene.servers:
         with contextlib.suppress(OSError):
             keys |= json.loads((server.folder / "data" / "keys.json").read_text())
-    load, rng = Load(scene.servers, keys, report), random.Random(0)
+    load, rng = Load(scene.servers, keys, report, scene.pace), random.Random(0)
     tasks = [asyncio.create_task(load.visit(n)) for n in range(CLIENTS)]
     await until(lambda: report.count > 10)
-    watching = [asyncio.create_task(load.watch())]
+    watching = [asyncio.create_task(load.watch(server)) for server in scene.servers]
     if scene.database is not None:
         watching.append(asyncio.create_task(load.watch_leader()))
     try:
         for fault in faults:
             if time.monotonic() > end:
                 break
-            before = report.count
+            before, load.fault = report.count, fault.__name__
             await fault(scene, rng, seconds)
             report.faults += 1
             await until(lambda before=before: report.count > before or any(t.done() for t in tasks))  # type: ignore[misc]
@@ -443,11 +467,13 @@ def learned(folder: Path, postgres: str | None, report: Report) -> None:
         store.close()
 
 
-def alone(folder: Path, faults: list[Fault], seconds: float, end: float) -> Report:
+def alone(
+    folder: Path, faults: list[Fault], seconds: float, end: float = math.inf, pace: float = 0.0
+) -> Report:
     """Break one server over SQLite."""
     server = Running(folder)
     try:
-        report = asyncio.run(run(Scene([server], [], None), faults, seconds, end))
+        report = asyncio.run(run(Scene([server], [], None, pace), faults, seconds, end))
     finally:
         stopped(server.process)
     assert server.process.returncode == 0, (folder / "server.log").read_text()[-2_000:]
@@ -455,7 +481,9 @@ def alone(folder: Path, faults: list[Fault], seconds: float, end: float) -> Repo
     return report
 
 
-def together(folder: Path, faults: list[Fault], seconds: float, end: float) -> Report:
+def together(
+    folder: Path, faults: list[Fault], seconds: float, end: float = math.inf, pace: float = 0.0
+) -> Report:
     """Break three servers over PostgreSQL, and what is between them."""
 
     async def main(database: Database) -> Report:
@@ -466,7 +494,7 @@ def together(folder: Path, faults: list[Fault], seconds: float, end: float) -> R
                 address = f"postgresql://tsucb@127.0.0.1:{await proxy.start()}/postgres"
                 servers.append(Running(folder / str(number), address))
                 await servers[-1].is_ready()  # the first makes the keys
-            return await run(Scene(servers, proxies, database), faults, seconds, end)
+            return await run(Scene(servers, proxies, database, pace), faults, seconds, end)
         finally:
             for server in servers:
                 await asyncio.to_thread(stopped, server.process)
@@ -485,6 +513,8 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=20, help="of each kind")
     parser.add_argument("--seconds", type=float, default=60.0, help="that a pause lasts")
     parser.add_argument("--minutes", type=float, default=120.0, help="for each part, at most")
+    parser.add_argument("--pace", type=float, default=0.0, help="seconds between a client's visits")
+    parser.add_argument("--parts", nargs="+", help="such as 'three servers'; all by default")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--postgres", help=argparse.SUPPRESS)
@@ -500,11 +530,12 @@ def main() -> None:
             together, [pause, kill, partition, jump, pause_database, delay] * options.faults
         ),
     }  # fmt: skip
-    for name, (part, faults) in parts.items():
+    for name in options.parts or parts:
+        part, faults = parts[name]
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             end = began + 60 * options.minutes
-            report = part(Path(folder), faults, options.seconds, end)
+            report = part(Path(folder), faults, options.seconds, end, options.pace)
         print(f"{name}, {time.monotonic() - began:.0f} s: {report.sentence()}", flush=True)
 
 
