@@ -6,9 +6,8 @@ one variable u (the reward itself for normals, its logit for Betas):
 
 - E[max] = ∫ x dF(x),
 - P(b is best) = ∫ F λ_b du, with λ_b = (density of b) / F_b,
-- E[f(a); b is best] = ∫ F λ_b E[f(a) | f(a) ≤ x] du for a ≠ b. In some families
-  E[f(a) | f(a) ≤ x] = mean(a) − g(a) λ_a: g is the variance of a normal, and 1/(alpha + beta) of
-  a Beta. In others it is integrated, too.
+- E[f(a); b is best] = ∫ F λ_b E[f(a) | f(a) ≤ x] du for a ≠ b, with the inner expectation
+  integrated too.
 
 The nodes follow the arms. Below `floor`, the highest of the points that each arm exceeds with all
 but negligible chance, F vanishes; so every arm that matters straddles `floor` from below, and
@@ -21,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from tsucb.beliefs.law import IndependentLaw, distribution, lean, reward_at, window
-from tsucb.compiler import class_of, compiled, hook, implements, offers
-from tsucb.numeric.arrays import Floats, full, largest_of, place_of_largest, total
+from tsucb.beliefs.law import IndependentLaw, distribution, reward_at, window
+from tsucb.compiler import compiled, hook, implements
+from tsucb.numeric.arrays import Floats, full, inner, largest_of, place_of_largest, total
 
 TAIL = 1e-9  # the chance that a normal leaves its window on one side
 NODES = 8  # Gauss–Legendre nodes in one panel
@@ -236,16 +235,19 @@ def mean_above(belief, floor, nodes, weights, best):  # type: ignore[no-untyped-
 
 @compiled
 def hazards(belief, arms, nodes, ends):  # type: ignore[no-untyped-def]
-    """Return F at every node, and λ of every arm at its nodes; 0 beyond its window."""
+    """Return F at every node; of every arm, its distribution function there, and λ.
+
+    Beyond an arm's window they are 1 and 0.
+    """
     best = np.ones(nodes.size)
-    hazard = np.zeros((arms.size, nodes.size))
+    below, hazard = np.ones((arms.size, nodes.size)), np.zeros((arms.size, nodes.size))
     for k in range(arms.size):
-        row = hazard[k]
         for i in range(ends[k]):
             cdf, pdf = distribution(belief, arms[k], nodes[i])
             best[i] *= cdf
-            row[i] = pdf / cdf
-    return best, hazard
+            below[k, i] = cdf
+            hazard[k, i] = pdf / cdf
+    return best, below, hazard
 
 
 @implements(best_probabilities, IndependentLaw)
@@ -254,7 +256,7 @@ def integrate_best_probabilities(belief):  # type: ignore[no-untyped-def]
     if largest_of(belief.std) == np.inf:  # no density to integrate: see `Policy.is_exact`
         return out * np.nan
     arms, nodes, weights, ends, floor, certain = mesh(belief)
-    best, hazard = hazards(belief, arms, nodes, ends)
+    best, _, hazard = hazards(belief, arms, nodes, ends)
     for k in range(arms.size):
         for i in range(ends[k]):
             out[arms[k]] += weights[i] * best[i] * hazard[k, i]
@@ -290,8 +292,8 @@ def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
                 gain[a] = np.inf
         return full(gain.size, np.inf), gain
     arms, nodes, weights, ends, floor, certain = mesh(belief)
-    best, hazard = hazards(belief, arms, nodes, ends)
-    below, below_floor = means_below(belief, arms, nodes, weights, floor, hazard)
+    best, below, hazard = hazards(belief, arms, nodes, ends)
+    below_floor = to_means_below(belief, arms, nodes, weights, floor, below)
     probability = np.zeros(arms.size)
     for b in range(arms.size):
         for i in range(ends[b]):
@@ -325,61 +327,33 @@ def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
     return regret, gain
 
 
-@hook
-def means_below(belief, arms, nodes, weights, floor, hazard):  # type: ignore[no-untyped-def]
-    """Return E[f(a) | f(a) ≤ x] − mean(a) of every arm at every node, and at the floor."""
+@compiled
+def to_means_below(belief, arms, nodes, weights, floor, below):  # type: ignore[no-untyped-def]
+    """Replace every arm's F(x) at the nodes by E[f | f ≤ x] − mean; return these at the floor.
 
-
-def has_lean(belief: Any, *_: Any) -> bool:
-    """Return whether the law of a belief of this Numba type offers `lean`."""
-    return offers(lean, class_of(belief))
-
-
-@implements(means_below, IndependentLaw, where=has_lean)
-def means_below_by_lean(belief, arms, nodes, weights, floor, hazard):  # type: ignore[no-untyped-def]
-    found, first = np.empty(hazard.shape), np.empty(arms.size)
-    for k in range(arms.size):
-        g = lean(belief, arms[k])
-        for i in range(nodes.size):
-            found[k, i] = -g * hazard[k, i]
-        cdf, pdf = distribution(belief, arms[k], floor)
-        first[k] = -g * pdf / cdf
-    return found, first
-
-
-@implements(means_below, IndependentLaw)
-def means_below_by_parts(belief, arms, nodes, weights, floor, hazard):  # type: ignore[no-untyped-def]
-    """Use F(x) E[f | f ≤ x] = x F(x) − ∫ F up to x.
-
-    That integral is what is missing from x on to x₁ − mean, x₁ being the end of the range.
+    Use F(x) E[f | f ≤ x] = x F(x) − ∫ F up to x. That integral is what is missing from x on to
+    x₁ − mean, x₁ being the end of the range.
     """
-    count, panels = arms.size, nodes.size // NODES
-    found, first = np.empty((count, nodes.size)), np.empty(count)
-    values = np.empty(NODES)
-    for k in range(count):
+    at_floor, values = np.empty(arms.size), np.empty(NODES)
+    last = nodes.size - 1
+    end = nodes[last] + weights[last] / WEIGHTS[NODES - 1] * (0.5 - POINTS[NODES - 1])
+    for k in range(arms.size):
         mean = belief.mean[arms[k]]
-        last = panels * NODES - 1
-        end = nodes[last] + weights[last] / WEIGHTS[NODES - 1] * (0.5 - POINTS[NODES - 1])
         lower = reward_at(belief, end)[0] - mean  # ∫ F up to the end of the panel
-        for p in range(panels - 1, -1, -1):
-            length = weights[p * NODES] / WEIGHTS[0]
-            for j in range(NODES):
-                u = nodes[p * NODES + j]
-                values[j] = distribution(belief, arms[k], u)[0] * reward_at(belief, u)[1]
+        for first in range(nodes.size - NODES, -1, -NODES):
+            length = weights[first] / WEIGHTS[0]
             whole = 0.0
             for j in range(NODES):
-                rest = 0.0
-                for i in range(NODES):
-                    rest += TO_THE_END[j, i] * values[i]
-                u = nodes[p * NODES + j]
-                cdf = distribution(belief, arms[k], u)[0]
-                lost = (lower - length * rest) / cdf
-                found[k, p * NODES + j] = reward_at(belief, u)[0] - lost - mean
+                values[j] = below[k, first + j] * reward_at(belief, nodes[first + j])[1]
                 whole += WEIGHTS[j] * values[j]
+            for j in range(NODES):
+                rest = inner(TO_THE_END[j], values)
+                lost = (lower - length * rest) / below[k, first + j]
+                below[k, first + j] = reward_at(belief, nodes[first + j])[0] - lost - mean
             lower -= length * whole
         cdf = distribution(belief, arms[k], floor)[0]
-        first[k] = reward_at(belief, floor)[0] - lower / cdf - mean
-    return found, first
+        at_floor[k] = reward_at(belief, floor)[0] - lower / cdf - mean
+    return at_floor
 
 
 @compiled

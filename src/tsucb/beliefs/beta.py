@@ -12,7 +12,6 @@ from tsucb.beliefs.law import (
     LogitLaw,
     distribution,
     draw,
-    lean,
     upper_quantiles,
     window,
 )
@@ -131,8 +130,3 @@ def distribution_beta(belief, arm, u):  # type: ignore[no-untyped-def]
     alpha, beta = belief.law.alpha[arm], belief.law.beta[arm]
     x, y = 1.0 / (1.0 + math.exp(-u)), 1.0 / (1.0 + math.exp(u))
     return beta_tails(x, y, alpha, beta)[0], beta_front(x, y, alpha, beta)
-
-
-@implements(lean, Beta)
-def lean_beta(belief, arm):  # type: ignore[no-untyped-def]
-    return 1.0 / (belief.law.alpha[arm] + belief.law.beta[arm])

@@ -13,7 +13,6 @@ from tsucb.beliefs.law import (
     IndependentLaw,
     distribution,
     draw,
-    lean,
     reward_at,
     upper_quantiles,
     variable_at,
@@ -107,11 +106,6 @@ def window_gamma(belief, arm):  # type: ignore[no-untyped-def]
 def distribution_gamma(belief, arm, u):  # type: ignore[no-untyped-def]
     shape, x = belief.law.shape[arm], belief.law.rate[arm] * math.exp(u)
     return gamma_tails(shape, x)[0], shape * gamma_front(shape, x)
-
-
-@implements(lean, Gamma)
-def lean_gamma(belief, arm):  # type: ignore[no-untyped-def]
-    return 1.0 / belief.law.rate[arm]
 
 
 @implements(reward_at, Gamma)

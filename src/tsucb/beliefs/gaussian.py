@@ -10,7 +10,6 @@ from tsucb.beliefs.law import (
     IndependentLaw,
     distribution,
     draw,
-    lean,
     reward_at,
     upper_quantiles,
     variable_at,
@@ -103,11 +102,6 @@ def distribution_gaussian(belief, arm, u):  # type: ignore[no-untyped-def]
     std = belief.std[arm]
     cdf, pdf = quick_normal((u - belief.mean[arm]) / std)
     return cdf, pdf / std
-
-
-@implements(lean, Gaussian)
-def lean_gaussian(belief, arm):  # type: ignore[no-untyped-def]
-    return belief.std[arm] ** 2
 
 
 @implements(reward_at, Gaussian)

@@ -17,9 +17,6 @@ logit for Betas, its logarithm for gammas):
 | `window` | where u lies but for negligible chance, and the scale of its law |
 | `distribution` | distribution function and density of u |
 | `reward_at`, `variable_at` | the reward x at u and dx/du; the u at x |
-
-If E[f | f ≤ x] = mean − g · density / distribution function with the same g at all x, a fifth
-hook, `lean`, says so: it saves an integral.
 """
 
 import math
@@ -76,11 +73,6 @@ def window(belief: Any, arm: int) -> tuple[float, float, float]:
 @hook
 def distribution(belief: Any, arm: int, u: float) -> tuple[float, float]:
     """Return the arm's distribution function and density at u, inside its window."""
-
-
-@hook
-def lean(belief: Any, arm: int) -> float:
-    """Return g in E[f(a) | f(a) ≤ x] = mean(a) − g(a) · density / distribution function at x."""
 
 
 @hook

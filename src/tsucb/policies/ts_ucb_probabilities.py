@@ -221,7 +221,7 @@ def masses_so_far(belief, arms, high, nodes, weights, below, old_value, old_mass
     value, mass = np.empty(before + nodes.size), np.empty(before + nodes.size)
     for i in range(before):
         value[i], mass[i] = old_value[i], old_mass[i]
-    best, hazard = hazards(belief, arms, nodes, inside(high, nodes))
+    best, _, hazard = hazards(belief, arms, nodes, inside(high, nodes))
     new = 0.0
     for i in range(nodes.size):
         rate = 0.0

@@ -11,7 +11,6 @@ from tsucb.beliefs.law import (
     Law,
     distribution,
     draw,
-    lean,
     reward_at,
     upper_quantiles,
     variable_at,
@@ -32,7 +31,7 @@ def check_law(belief: Belief, draws: int = 20_000) -> None:
     2. The draws have the belief's mean and std.
     3. `upper_quantiles`, if the law offers it, are exceeded with the probability asked for.
     4. For an `IndependentLaw`: draws of different arms are uncorrelated; `distribution`, `window`,
-       `reward_at`, `variable_at` and, if there is one, `lean` describe one arm's draws.
+       `reward_at` and `variable_at` describe one arm's draws.
     5. `expected_best`, `best_probabilities` and `regret_and_gain`, where they are offered, agree
        with averages over the draws.
 
@@ -155,7 +154,7 @@ def check_independent(belief: Belief, sample: Floats, name: str) -> None:
 
 
 def check_distribution(belief: Belief, arm: int, x: float, values: Floats, name: str) -> None:
-    """Check distribution function, density, change of variables and lean at one point."""
+    """Check distribution function, density and change of variables at one point."""
     u = variable_at(belief, x)
     reward, slope = reward_at(belief, u)
     step = 1e-4 * window(belief, arm)[2]
@@ -181,16 +180,6 @@ def check_distribution(belief: Belief, arm: int, x: float, values: Floats, name:
         abs(growth - density) <= 1e-3 * density,
         f"distribution of {name} gives the density {density:.6g} of u, but its distribution "
         f"function rises by {growth:.6g}",
-    )
-    if not offers(lean, type(belief.law)):
-        return
-    # E[f; f ≤ x] = mean · cdf − g · density
-    expected = belief.mean[arm] * cdf - lean(belief, arm) * density
-    part = np.where(below, values, 0.0)
-    demand(
-        near(part.mean(), expected, part.std(), values.size),
-        f"lean of {name} says that E[f; f ≤ {x:.4g}] is {expected:.5g}, but draws give "
-        f"{part.mean():.5g}",
     )
 
 
