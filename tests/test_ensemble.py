@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from everything import rng
+from everything import LeastSquares, rng
 
 import tsucb
 from tsucb.models import structure
 from tsucb.models.ensemble import Ensemble, latest_members
 from tsucb.testing import check_model, check_same_arms
-from tsucb.testing.examples import LeastSquares
 
 LINES = 60
 

@@ -6,7 +6,7 @@ import numba
 import numpy as np
 from scipy import stats
 
-from tsucb.compiler.normals import highest_normal, put_normals, raise_to_normals
+from tsucb.compiler.normals import put_normals
 from tsucb.numeric.bursts import EDGE, burst, gamma, normal
 
 
@@ -94,37 +94,6 @@ def test_sixteen_normals_are_those_of_plain_arithmetic():
 @numba.njit
 def put(out, count, state):
     return put_normals(out, 0, count, state)
-
-
-@numba.njit
-def raised(best, mean, std, z, rng):
-    state = burst(rng)
-    return raise_to_normals(best, mean, std, state), put_normals(z, 0, z.size, state)
-
-
-def test_numbers_are_raised_to_the_normals_of_the_same_burst():
-    before, z = np.random.default_rng(7).normal(size=(2, 48))
-    best = before.copy()
-    (lowest, state), after = raised(best, 0.3, 0.5, z, np.random.default_rng(8))
-    np.testing.assert_allclose(best, np.maximum(before, 0.3 + 0.5 * z), rtol=0, atol=1e-15)
-    assert lowest == best.min()
-    assert state == after
-
-
-@numba.njit
-def highest(mean, std, z, rng):
-    state = burst(rng)
-    return highest_normal(mean, std, z.size, state), put_normals(z, 0, z.size, state)
-
-
-def test_the_highest_of_the_normals_of_the_same_burst():
-    mean, std = np.random.default_rng(7).normal(size=(2, 50))
-    for count in (16, 48):
-        z = np.empty(count)
-        (found, state), after = highest(mean, std, z, np.random.default_rng(8))
-        expected = (mean[:count] + std[:count] * z).max()
-        assert abs(found - expected) < 1e-15
-        assert state == after
 
 
 @numba.njit

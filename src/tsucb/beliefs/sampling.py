@@ -25,7 +25,7 @@ from tsucb.beliefs.best import add_win, expected_best, gain_of_wins, regret_and_
 from tsucb.beliefs.gaussian import Gaussian
 from tsucb.beliefs.law import Law, draw
 from tsucb.compiler import class_of, compiled, hook, implements, offers
-from tsucb.compiler.normals import AT_ONCE, highest_normal, put_normals, raise_to_normals
+from tsucb.compiler.normals import AT_ONCE, put_normals
 from tsucb.numeric.arrays import Floats, largest_of, place_of_largest, quantiles
 from tsucb.numeric.bursts import burst, normal, uniform
 
@@ -150,12 +150,14 @@ def average_best(belief: Any, samples: int, rng: np.random.Generator) -> float:
 
 @implements(average_best, Gaussian)
 def average_best_gaussian(belief, samples, rng):  # type: ignore[no-untyped-def]
-    mean, std = belief.mean, belief.std
-    state = burst(rng)
+    mean, std, state = belief.mean, belief.std, burst(rng)
     if samples < MANY:
-        first, total = 0.0, 0.0
+        z, first, total = np.empty(mean.size), 0.0, 0.0
         for i in range(samples):
-            highest, state = highest_of_draws(mean, std, state)
+            state = fill(z, mean.size >= MANY_ARMS, state)
+            highest = -np.inf
+            for a in range(mean.size):
+                highest = max(highest, mean[a] + std[a] * z[a])
             if i == 0:
                 first = highest
             else:
@@ -165,6 +167,7 @@ def average_best_gaussian(belief, samples, rng):  # type: ignore[no-untyped-def]
     best, lowest = np.empty((samples + 15) & -16 if by_sixteens else samples), -np.inf
     for i in range(best.size):
         best[i] = -np.inf if i < samples else np.inf  # what nobody draws is never the lowest
+    z = np.empty(best.size)
     leader = place_of_largest(mean)
     for n in range(mean.size):
         # The leader takes the turn of the first arm, which puts most others far behind.
@@ -172,10 +175,11 @@ def average_best_gaussian(belief, samples, rng):  # type: ignore[no-untyped-def]
         c = (lowest - mean[a]) / std[a]
         if c >= FAR:
             state = draw_excesses(best, samples, mean[a], std[a], c, state)
-        elif by_sixteens:
-            lowest, state = raise_to_normals(best, mean[a], std[a], state)
-        else:
-            lowest, state = draw_all(best, mean[a], std[a], state)
+            continue
+        state, lowest = fill(z, by_sixteens, state), np.inf
+        for i in range(best.size):
+            best[i] = max(best[i], mean[a] + std[a] * z[i])
+            lowest = min(lowest, best[i])
     total = 0.0
     for i in range(samples):
         total += best[i] - best[0]
@@ -183,16 +187,13 @@ def average_best_gaussian(belief, samples, rng):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def highest_of_draws(mean, std, state):  # type: ignore[no-untyped-def]
-    """Return the highest of one draw of every arm, and the next state."""
-    highest, begin = -np.inf, 0
-    if mean.size >= MANY_ARMS:
-        begin = mean.size - mean.size % AT_ONCE
-        highest, state = highest_normal(mean, std, begin, state)
-    for a in range(begin, mean.size):
-        z, state = normal(state)
-        highest = max(highest, mean[a] + std[a] * z)
-    return highest, state
+def fill(z, by_sixteens, state):  # type: ignore[no-untyped-def]
+    """Fill a vector with normals, all or most of them by sixteens; return the next state."""
+    begin = z.size - z.size % AT_ONCE if by_sixteens else 0
+    state = put_normals(z, 0, begin, state)
+    for i in range(begin, z.size):
+        z[i], state = normal(state)
+    return state
 
 
 @implements(average_best, Law)
@@ -204,17 +205,6 @@ def average_best_of_draws(belief, samples, rng):  # type: ignore[no-untyped-def]
         draw(belief, rng, means)
         total += largest_of(means) - first
     return first + total / samples
-
-
-@compiled
-def draw_all(best, mean, std, state):  # type: ignore[no-untyped-def]
-    """Raise the best of every draw to this arm's; return the lowest then, and the next state."""
-    lowest = np.inf
-    for i in range(best.size):
-        z, state = normal(state)
-        best[i] = max(best[i], mean + std * z)
-        lowest = min(lowest, best[i])
-    return lowest, state
 
 
 @compiled

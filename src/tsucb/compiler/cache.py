@@ -36,7 +36,7 @@ from tsucb.compiler.memory import KeptType
 from tsucb.files import cache_folder
 
 PACKAGE = Path(__file__).parent.parent
-# Parts of the package that are compiled into no other part's functions but those that import them.
+# Parts of the package that nothing compiled outside of these parts comes from.
 APART = (
     "adapters", "agent", "cli", "contexts", "evaluation", "logs", "pages", "paper", "service",
     "sets", "testing",
@@ -264,7 +264,8 @@ def identity(modules: frozenset[str] = frozenset()) -> str:
     digest = hashlib.sha256()
     versions = numba.__version__, llvmlite.__version__, np.__version__, sys.version
     digest.update("\n".join((*versions, platform.machine())).encode())
-    for path in sorted({*core_sources(), *further_sources(modules)}):
+    further = (path for name in modules for path in further_sources(name))
+    for path in sorted({*core_sources(), *further}):
         digest.update(str(path).encode() + path.read_bytes())
     return digest.hexdigest()
 
@@ -277,44 +278,24 @@ def core_sources() -> tuple[Path, ...]:
     )
 
 
-def further_sources(modules: Iterable[str]) -> set[Path]:
-    """Return the files beside the core that code of these modules can come from.
+@functools.cache
+def apart_sources() -> tuple[Path, ...]:
+    """Return the files with compiled functions of all other parts."""
+    files = (path for part in APART for path in (PACKAGE / part).rglob("*.py"))
+    return tuple(path for path in files if b"tsucb.compiler" in path.read_bytes())
 
-    Of a part of this package: the files with compiled functions, and those that they import. Of
-    another package: all its files.
+
+def further_sources(name: str) -> Iterable[Path]:
+    """Return the files beside the core that code of a module can come from.
+
+    Of a module of another package: all files of that package.
     """
-    found: set[Path] = set()
-    for name in modules:
-        top, _, rest = name.partition(".")
-        if top != PACKAGE.name:
-            found.update(package_sources(name))
-        elif (part := rest.partition(".")[0]) in APART:
-            for path in (PACKAGE / part).rglob("*.py"):
-                if b"tsucb.compiler" in path.read_bytes():
-                    follow(path, found)
-    return found
-
-
-IMPORT = re.compile(r"^\s*(?:from|import) tsucb\.([\w.]+)(?: import ([^\n(]*)(\(?))?", re.MULTILINE)
-
-
-def follow(path: Path, found: set[Path]) -> None:
-    """Add a file, and those beside the core that it imports."""
-    if path in found or path in core_sources() or not path.is_file():
-        return
-    found.add(path)
-    for module, names, several in IMPORT.findall(path.read_text()):
-        place = PACKAGE.joinpath(*module.split("."))
-        follow(place.with_suffix(".py"), found)
-        if place.is_dir():
-            chosen = [name.split(" ")[0] for name in names.split(", ")]
-            for each in place.glob("*.py") if several else [place / f"{n}.py" for n in chosen]:
-                follow(each, found)
-
-
-def package_sources(name: str) -> list[Path]:
-    """Return the files of the package from outside that a module belongs to."""
-    top, module = sys.modules.get(name.partition(".")[0]), sys.modules[name]
+    module, top = sys.modules[name], sys.modules.get(name.partition(".")[0])
+    own = Path(module.__file__ or "")
+    if own in core_sources():
+        return ()
+    if own.is_relative_to(PACKAGE):
+        return (own, *apart_sources())
     if "." in name and top is not None and top.__file__:
-        return sorted(Path(top.__file__).parent.rglob("*.py"))
-    return [Path(module.__file__ or "")]
+        return Path(top.__file__).parent.rglob("*.py")
+    return (own,)

@@ -35,10 +35,9 @@ import numpy as np
 from numba import types
 from numba.core.registry import CPUDispatcher
 from numba.extending import overload
-from numpy.typing import NDArray
 
 from tsucb.compiler.cache import KernelCache
-from tsucb.compiler.memory import GENERATOR, Kept, KeptType, generator_at, generator_numbers, layout
+from tsucb.compiler.memory import Kept, KeptType
 from tsucb.compiler.results import to_python
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -299,13 +298,6 @@ def held(rng: np.random.Generator) -> Kept:
     return Kept(Stream(rng))
 
 
-@functools.lru_cache(maxsize=64)
-def generator_words(rng: np.random.Generator) -> NDArray[np.uintp]:
-    """Return the fields of a generator as an array, which Numba takes without running Python."""
-    memory = np.array(generator_numbers(rng), layout(GENERATOR))
-    return memory.reshape(1).view(np.uintp)
-
-
 def _entry(function: Callable[..., Any], names: list[str]) -> Callable[..., Any]:
     """Return the function by which plain Python calls a generic function's implementations.
 
@@ -313,10 +305,10 @@ def _entry(function: Callable[..., Any], names: list[str]) -> Callable[..., Any]
     while arguments and results are converted: a signal handler that raises there, as that of
     Ctrl-C does, would crash the interpreter.
     """
-    passed = ", ".join(f"generator_at({name})" if name == "rng" else name for name in names)
+    passed = ", ".join("rng.rng" if name == "rng" else name for name in names)
     source = f"def entry({', '.join(names)}):\n    return to_python(call({passed}))\n"
-    place: dict[str, Any] = {"call": function, "generator_at": generator_at}
-    place |= {"to_python": to_python, "__name__": function.__module__}
+    place: dict[str, Any] = {"call": function, "to_python": to_python}
+    place["__name__"] = function.__module__
     exec(compile(source, inspect.getfile(function), "exec"), place)
     code = place["entry"]
     code.__qualname__ = f"{function.__qualname__}.entry"
@@ -326,7 +318,6 @@ def _entry(function: Callable[..., Any], names: list[str]) -> Callable[..., Any]
     at = names.index("rng")
 
     def entry(*arguments: Any) -> Any:
-        words = generator_words(arguments[at])
-        return machine(*arguments[:at], words, *arguments[at + 1 :])
+        return machine(*arguments[:at], held(arguments[at]), *arguments[at + 1 :])
 
     return entry

@@ -254,15 +254,3 @@ def read_field(context, builder, kind, address, name):  # type: ignore[no-untype
 def is_record(kind: Any) -> bool:
     """Return whether a field of this Numba type is passed on by address: a named tuple is."""
     return isinstance(kind, types.BaseNamedTuple) and len(kind) > 0
-
-
-@intrinsic
-def generator_at(_, words):  # type: ignore[no-untyped-def]
-    """Return the random generator whose fields lie in an array; see `dispatch.generator_words`."""
-
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        data = context.make_array(words)(context, builder, arguments[0]).data
-        place = builder.bitcast(data, context.get_data_type(GENERATOR).as_pointer())
-        return context.unpack_value(builder, GENERATOR, place)
-
-    return GENERATOR(words), code

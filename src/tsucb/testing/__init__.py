@@ -12,7 +12,6 @@ seeds, and bounds so wide that they fail a correct class once in a million.
 """
 
 from tsucb.testing.environments import check_environment
-from tsucb.testing.examples import example
 from tsucb.testing.laws import check_law
 from tsucb.testing.loops import check_same_arms
 from tsucb.testing.models import check_model
@@ -24,5 +23,4 @@ __all__ = [
     "check_model",
     "check_policy",
     "check_same_arms",
-    "example",
 ]

@@ -6,12 +6,18 @@ from typing import Any
 import numpy as np
 from scipy.stats import chi2
 
-from tsucb.beliefs.belief import Belief
-from tsucb.beliefs.gaussian import GaussianBelief
+from tsucb.beliefs import (
+    Belief,
+    BetaBelief,
+    GammaBelief,
+    GaussianBelief,
+    JointGaussianBelief,
+    LogitNormalBelief,
+    SampleBelief,
+)
 from tsucb.numeric.arrays import Floats
 from tsucb.policies.policy import Choice, Policy, choose
 from tsucb.testing.demands import check, demand, near, rounded
-from tsucb.testing.examples import example_beliefs
 
 CHOICES = 2_000
 FALSE_ALARM = 1e-6
@@ -51,7 +57,7 @@ def check_policy(
     given = example_beliefs() if beliefs is None else list(beliefs)
     for belief in given:
         check_choices(policy, belief)
-    single = example_beliefs(arms=1)[0]
+    single = GaussianBelief([0.1], [1.0], pulls=[1], step=17)
     demand(
         choice_of(policy, single, 0).arm == 0,
         f"{name} does not play the only arm of a belief about one",
@@ -65,6 +71,22 @@ def check_policy(
             if exact or not sampled:
                 check_probabilities(policy, belief, exact)
             sampled = sampled or not exact
+
+
+def example_beliefs() -> list[Belief]:
+    """Return a belief of every law of the package, about four arms each."""
+    mean, std = [0.1, 0.2, 0.3, -0.5], [1.0, 0.5, 0.1, 0.8]
+    factor = [[1.0, 0.0], [0.5, 0.5], [0.1, -0.3], [0.0, 1.0]]
+    draws = np.random.default_rng(0).normal(mean, std, size=(500, 4))
+    evidence: dict[str, Any] = {"pulls": [1, 4, 9, 2], "step": 17}
+    return [
+        BetaBelief([1.0, 3.0, 2.0, 5.0], [2.0, 1.5, 2.0, 9.0], **evidence),
+        GammaBelief([1.0, 3.0, 2.0, 6.0], [1.0, 2.0, 2.0, 9.0], **evidence),
+        GaussianBelief(mean, std, **evidence),
+        JointGaussianBelief(mean, factor, **evidence),
+        LogitNormalBelief([-2.0, 0.5, -0.5, -3.0], [1.0, 0.5, 0.1, 2.0], **evidence),
+        SampleBelief(draws, **evidence),
+    ]
 
 
 def choice_of(policy: Any, belief: Belief, seed: int) -> Choice:
