@@ -10,8 +10,11 @@ import pytest
 import tsucb
 from tsucb.cli import answer
 from tsucb.paper.experiments import reproduce
-from tsucb.paper.news import ClickModel, Day, log_files, make_news, read_day
 from tsucb.paper.news.bandit import NewsBandit
+from tsucb.paper.news.clicks import ClickModel
+from tsucb.paper.news.day import Day, log_files
+from tsucb.paper.news.generate import make_news
+from tsucb.paper.news.parser import read_day
 from tsucb.paper.table1 import DAYS, OVERALL, PAPER, POLICIES, Table1
 
 

@@ -19,7 +19,8 @@ from tsucb.logs import LoggedData, read_decisions, replay
 from tsucb.logs.decision_log import is_decision_log
 from tsucb.logs.logged_data import check_events
 from tsucb.logs.replay import LIVES
-from tsucb.paper.news import log_files, read_day
+from tsucb.paper.news.day import log_files
+from tsucb.paper.news.parser import read_day
 from tsucb.policies.names import named_policy, usual_ucb
 
 

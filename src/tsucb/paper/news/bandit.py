@@ -38,7 +38,9 @@ class NewsBandit(Environment):
         Those that have any arm.
 
     >>> import tempfile, tsucb
-    >>> from tsucb.paper.news import ClickModel, make_news, read_day
+    >>> from tsucb.paper.news.clicks import ClickModel
+    >>> from tsucb.paper.news.generate import make_news
+    >>> from tsucb.paper.news.parser import read_day
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     [path] = make_news(folder, days=1, lines=5_000)
     ...     bandit = NewsBandit.of(read_day(path), ClickModel.load(f"{folder}/truth.npz"))
