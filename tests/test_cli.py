@@ -13,7 +13,7 @@ import time
 import pytest
 
 import tsucb
-from tsucb.cli import answer
+from tsucb.cli.commands import answer
 
 COMMAND = [sys.executable, "-m", "tsucb"]
 FIGURE1 = ["reproduce", "figure1"]
@@ -243,7 +243,7 @@ def test_ctrl_c_ends_every_command_and_leaves_nothing_half_written(arguments, tm
 
 def test_help_loads_nothing_heavy():
     code = (
-        "import sys; from tsucb.cli import answer; answer(['--help']); "
+        "import sys; from tsucb.cli.commands import answer; answer(['--help']); "
         "print([m for m in ('numpy', 'numba', 'pandas', 'matplotlib', 'jax', 'sklearn', 'pyarrow', "
         "'distributed', 'scipy', 'rich') if m in sys.modules])"
     )

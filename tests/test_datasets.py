@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tsucb.cli import answer
+from tsucb.cli.commands import answer
 from tsucb.paper import datasets
 from tsucb.paper.datasets import DATASETS, bandits, files, sources
 from tsucb.paper.datasets.sources import one_hot, standardise

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import tsucb
-from tsucb.cli import answer
+from tsucb.cli.commands import answer
 from tsucb.logs import LoggedData, read_decisions, replay
 from tsucb.numeric.statistics import rate_interval
 from tsucb.paper.news.clicks import ClickModel

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import tsucb
-from tsucb.cli import answer
+from tsucb.cli.commands import answer
 from tsucb.paper.experiments import reproduce
 from tsucb.paper.news.bandit import NewsBandit
 from tsucb.paper.news.clicks import ClickModel
