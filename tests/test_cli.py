@@ -13,7 +13,7 @@ import time
 import pytest
 
 import tsucb
-from tsucb.cli import answer
+from tsucb.cli.commands import answer
 
 COMMAND = [sys.executable, "-m", "tsucb"]
 FIGURE1 = ["reproduce", "figure1"]
@@ -59,14 +59,14 @@ def test_the_version_is_printed(capsys):
         (["simulate", "bernoulli", "--policies", f"TS-UCB({'9' * 20})"], "at most 10,000,000"),
         ([*FIGURE1, "--policies", "IDS(99999999999999999999)"], "at most 10,000,000"),
         ([*FIGURE1, "--runs", "99999999999"], "at most 1,000,000"),
-        (["simulate", "bernoulli", "--runs", "9999999999999"], "runs must be at most 1,000,000"),
-        (["simulate", "bernoulli", "--horizon", "9" * 20], "horizon must be at most"),
-        (["simulate", "bernoulli", "--arms", "9" * 20], "arms must be at most"),
-        (["simulate", "bernoulli", "--arms", "0"], "arms must be"),
-        (["simulate", "bernoulli", "--workers", "0"], "workers must be"),
+        (["simulate", "bernoulli", "--runs", "9999999999999"], "value for '--runs'"),
+        (["simulate", "bernoulli", "--horizon", "9" * 20], "value for '--horizon'"),
+        (["simulate", "bernoulli", "--arms", "9" * 20], "value for '--arms'"),
+        (["simulate", "bernoulli", "--arms", "0"], "value for '--arms'"),
+        (["simulate", "bernoulli", "--workers", "0"], "value for '--workers'"),
         (["simulate", "contextual-linear", "--features", "100000"], "GiB of memory"),
         (["simulate", "linear", "--features", "1000000"], "GiB of memory"),
-        (["simulate", "linear", "--features", "9" * 20], "features must be at most"),
+        (["simulate", "linear", "--features", "9" * 20], "value for '--features'"),
         (["reproduce", "table2", "--horizon", "9" * 20], "at most 1,000,000"),
         (["data", "make-news", "news", "--lines", "9" * 20], "1 to 1,000,000,000 lines"),
     ],
@@ -243,7 +243,7 @@ def test_ctrl_c_ends_every_command_and_leaves_nothing_half_written(arguments, tm
 
 def test_help_loads_nothing_heavy():
     code = (
-        "import sys; from tsucb.cli import answer; answer(['--help']); "
+        "import sys; from tsucb.cli.commands import answer; answer(['--help']); "
         "print([m for m in ('numpy', 'numba', 'pandas', 'matplotlib', 'jax', 'sklearn', 'pyarrow', "
         "'distributed', 'scipy', 'rich') if m in sys.modules])"
     )

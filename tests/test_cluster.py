@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tsucb.cli import answer
+from tsucb.cli.commands import answer
 from tsucb.paper.experiments import reproduce
 from tsucb.paper.experiments.measure import measure
 from tsucb.paper.figure1 import Figure1

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import tsucb
-from tsucb.cli import answer
+from tsucb.cli.commands import answer
 from tsucb.evaluation import compare, like, simulate_like
 from tsucb.evaluation.candidates import Candidate
 from tsucb.evaluation.compare import LOGGED, verdict

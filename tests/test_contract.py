@@ -36,8 +36,10 @@ from tsucb.compiler import MissingImplementation, implements
 from tsucb.environments.environment import advance
 from tsucb.models.k_armed import ArmTotals
 from tsucb.models.model import belief
-from tsucb.paper.news import ClickModel, make_news, read_day
 from tsucb.paper.news.bandit import NewsBandit
+from tsucb.paper.news.clicks import ClickModel
+from tsucb.paper.news.generate import make_news
+from tsucb.paper.news.parser import read_day
 from tsucb.step import runs_compiled
 from tsucb.testing import (
     check_environment,

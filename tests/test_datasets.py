@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tsucb.cli import answer
+from tsucb.cli.commands import answer
 from tsucb.paper import datasets
 from tsucb.paper.datasets import DATASETS, bandits, files, sources
 from tsucb.paper.datasets.sources import one_hot, standardise
@@ -208,7 +208,7 @@ def test_portfolios_pay_their_stocks_and_noise_that_grows() -> None:
     bandit = bandits.PortfolioBandit(returns)
     noise = []
     for world, context, means in steps(bandit, 4_000):
-        weights = world.parameters.reshape(8, 3)
+        weights = world.parameters[1].reshape(8, 3)
         np.testing.assert_allclose(means, weights @ context, rtol=1e-12, atol=1e-12)
         noise.append([bandit.reward(world, arm) - means[arm] for arm in range(8)])
     np.testing.assert_allclose(np.linalg.norm(weights, axis=1), 1)

@@ -8,10 +8,12 @@ import pandas as pd
 import pytest
 
 import tsucb
-from tsucb.cli import answer
+from tsucb.cli.commands import answer
 from tsucb.logs import LoggedData, read_decisions, replay
 from tsucb.numeric.statistics import rate_interval
-from tsucb.paper.news import ClickModel, make_news, read_day
+from tsucb.paper.news.clicks import ClickModel
+from tsucb.paper.news.generate import make_news
+from tsucb.paper.news.parser import read_day
 
 RATES = np.array([0.2, 0.5, 0.8])
 

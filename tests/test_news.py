@@ -8,17 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tsucb.paper.news import (
-    ClickModel,
-    SkippedLines,
-    clicks,
-    fit_clicks,
-    log_files,
-    make_news,
-    parser,
-    read_day,
-)
-from tsucb.paper.news.generate import FEWEST, MOST
+from tsucb.paper.news import clicks, parser
+from tsucb.paper.news.clicks import ClickModel, fit_clicks
+from tsucb.paper.news.day import SkippedLines, log_files
+from tsucb.paper.news.generate import FEWEST, MOST, make_news
+from tsucb.paper.news.parser import read_day
 
 GOOD = "1317513291 id-560620 0 |user 1 9 11 136 |id-552077 |id-555224 |id-560620"
 CLICK = "1317513292 id-552077 1 |user 1 |id-552077 |id-560620"

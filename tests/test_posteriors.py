@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import tsucb
-from tsucb.cli import answer
+from tsucb.cli.commands import answer
 from tsucb.paper.experiments import reproduce
 from tsucb.paper.experiments.experiment import cell_seed
 from tsucb.paper.posteriors import ENSEMBLE, POSTERIORS, RIVALS, Posteriors, improves

@@ -27,16 +27,9 @@ from tsucb.pages.figures import (
     theme,
 )
 from tsucb.paper.bounds import RidgeLinear, count_escapes, k_armed_escapes, linear_escapes
-from tsucb.paper.experiments import (
-    Check,
-    Claim,
-    Experiment,
-    Figure,
-    Task,
-    check_claims,
-    reproduce,
-)
-from tsucb.paper.experiments.claims import WORDS, Count, Interval, both
+from tsucb.paper.experiments import Claim, Experiment, Figure, reproduce
+from tsucb.paper.experiments.claims import WORDS, Check, Count, Interval, both, check_claims
+from tsucb.paper.experiments.experiment import Task
 from tsucb.paper.experiments.folder import ASIDE, Folder, checksum_of, code_identity
 from tsucb.paper.experiments.percentages import (
     Percentages,

@@ -8,10 +8,13 @@ import pandas as pd
 import pytest
 
 import tsucb
-from tsucb.cli import answer
+from tsucb.cli.commands import answer
 from tsucb.paper.experiments import reproduce
-from tsucb.paper.news import ClickModel, Day, log_files, make_news, read_day
 from tsucb.paper.news.bandit import NewsBandit
+from tsucb.paper.news.clicks import ClickModel
+from tsucb.paper.news.day import Day, log_files
+from tsucb.paper.news.generate import make_news
+from tsucb.paper.news.parser import read_day
 from tsucb.paper.table1 import DAYS, OVERALL, PAPER, POLICIES, Table1
 
 
@@ -41,11 +44,11 @@ def test_steps_are_visits_of_the_log_with_its_users_and_rates(day: Day, truth: C
     rates = truth.rates(day)
     rng = np.random.default_rng(0)
     world = bandit.begin(rng)
-    assert (np.diff(world.visits) > 0).all()  # in the order of the day, none twice
-    assert len(world.visits) == 1_000
+    assert (np.diff(world.parameters) > 0).all()  # in the order of the day, none twice
+    assert len(world.parameters) == 1_000
     for step in range(1, 1_001, 37):
         context, means, available = bandit.advance(world, step, rng)
-        visit = world.visits[step - 1]
+        visit = world.parameters[step - 1]
         on = day.features[day.ends[visit] : day.ends[visit + 1]]
         assert np.flatnonzero(context).tolist() == sorted(on.tolist())
         articles = bandit.articles[available]
@@ -60,7 +63,7 @@ def test_steps_are_visits_of_the_log_with_its_users_and_rates(day: Day, truth: C
 
 def test_every_run_draws_its_own_visits_evenly(day: Day, truth: ClickModel) -> None:
     bandit = NewsBandit.of(day, truth, fraction=0.1)
-    drawn = [bandit.begin(np.random.default_rng(seed)).visits for seed in range(20)]
+    drawn = [bandit.begin(np.random.default_rng(seed)).parameters for seed in range(20)]
     assert drawn[0].tolist() != drawn[1].tolist()
     # 40,000 draws over four quarters of the day: mean 10,000, standard deviation < 87;
     # 4.5 of them, false alarm 3e-5

@@ -9,7 +9,7 @@ import pytest
 
 import tsucb
 from tsucb import GaussianBelief
-from tsucb.cli import answer
+from tsucb.cli.commands import answer
 from tsucb.paper import table2
 from tsucb.paper.datasets.bandits import PortfolioBandit
 from tsucb.paper.experiments import reproduce

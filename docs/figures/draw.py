@@ -16,9 +16,9 @@ from scipy import stats
 
 import tsucb
 from tsucb.pages.figures import style, theme
-from tsucb.paper.figure1 import draw_heat_maps
-from tsucb.paper.posteriors import Posteriors, draw_percentages
-from tsucb.paper.theorems import draw_regret
+from tsucb.paper.figure1 import Figure1
+from tsucb.paper.posteriors import Posteriors
+from tsucb.paper.theorems import Theorems
 
 FOLDER = Path(__file__).parent
 
@@ -247,21 +247,21 @@ def prior() -> Figure:
 def figure1(narrow: bool = False) -> Figure:
     """The paper's Figure 1 from the results of the full run."""
     summary = pd.read_csv(FOLDER.parent / "results" / "figure1.csv")
-    policies = ["TS-UCB(1)", "TS-UCB(100)", "IDS(1000)", "Greedy", "UCB"]
-    return draw_heat_maps(summary, policies, narrow)
+    policies = ("TS", "TS-UCB(1)", "TS-UCB(100)", "IDS(1000)", "Greedy", "UCB")
+    return Figure1.at("full", policies=policies).draw(summary, narrow)
 
 
 def theorems(narrow: bool = False) -> Figure:
     """Bayes regret below the bounds, from the results of the full run."""
     summary = pd.read_csv(FOLDER.parent / "results" / "theorems.csv")
-    policies = ["TS", "TS-UCB(1)", "TS-UCB(10)", "TS-UCB(100)", "UCB"]
-    return draw_regret(summary[summary.experiment.str.startswith("theorem")], policies, narrow)
+    theorems = summary[summary.experiment.str.startswith("theorem")]
+    return Theorems.at("full").draw(theorems, narrow)
 
 
 def posteriors(narrow: bool = False) -> Figure:
     """TS-UCB beside TS under four posteriors, from the results of the full run."""
     summary = pd.read_csv(FOLDER.parent / "results" / "posteriors.csv")
-    return draw_percentages(summary, Posteriors.at("full"), narrow)
+    return Posteriors.at("full").draw(summary, narrow)
 
 
 PICTURES: dict[str, Callable[[], Figure]] = {

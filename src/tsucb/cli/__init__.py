@@ -20,6 +20,8 @@ def main() -> None:
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="replace")
         require("cli", "typer", "rich")
+        from tsucb.cli.commands import answer
+
         code = answer(sys.argv[1:])
     except MissingExtra as error:
         print(f"tsucb: {error}", file=sys.stderr)
@@ -31,10 +33,3 @@ def main() -> None:
         # Threads with running tasks cannot be stopped, so do not wait for them.
         os._exit(INTERRUPTED)
     sys.exit(code)
-
-
-def answer(arguments: list[str]) -> int:
-    """Run a command; print one sentence if it fails; return its exit code."""
-    from tsucb.cli.commands import answer
-
-    return answer(arguments)

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from tsucb.cli.options import DataOption
-from tsucb.paper import news
 from tsucb.paper.datasets import DATASETS, data_folders, fetch, load
+from tsucb.paper.news import generate
 
 app = typer.Typer(help="The datasets of the deep bandit benchmark: list, get, check.")
 
@@ -72,4 +72,6 @@ def make_news(
     workers: Annotated[int | None, typer.Option(help="Days at once; default: one a core.")] = None,
 ) -> None:
     """Make a news click log in the form of Yahoo!'s R6B, with true click rates in truth.npz."""
-    news.make_news(folder, days=days, lines=lines, seed=seed, workers=workers, progress=typer.echo)
+    generate.make_news(
+        folder, days=days, lines=lines, seed=seed, workers=workers, progress=typer.echo
+    )

@@ -19,7 +19,8 @@ from tsucb.logs import LoggedData, read_decisions, replay
 from tsucb.logs.decision_log import is_decision_log
 from tsucb.logs.logged_data import check_events
 from tsucb.logs.replay import LIVES
-from tsucb.paper.news import log_files, read_day
+from tsucb.paper.news.day import log_files
+from tsucb.paper.news.parser import read_day
 from tsucb.policies.names import named_policy, usual_ucb
 
 
@@ -108,7 +109,8 @@ class ReplayOptions:
         int,
         typer.Option(
             help="How often a policy is replayed: once on the log, else on resampled logs, whose "
-            "spread gives the interval; 1: no interval."
+            "spread gives the interval; 1: no interval.",
+            min=1,
         ),
     ] = LIVES
 
@@ -240,10 +242,7 @@ def replay_policies(
         ucb = usual_ucb(model, len(data.arm))
         for rule in [named_policy(text, UCB=ucb) for text in policies]:
             found = replay(data, model, rule, seed=seed, lives=options.lives)
-            row = {"log": part, **dataclasses.asdict(found), "kept": found.kept.size}
-            rows.append(
-                {key: row[key] for key in row if key not in ("lives", "rates", "logged_rates")}
-            )
+            rows.append({"log": part, **dataclasses.asdict(found), "kept": found.kept.size})
             lift = f"{found.lift:+.1%} ({found.lift_low:+.1%} to {found.lift_high:+.1%})"
             print_line(
                 part,
@@ -254,7 +253,7 @@ def replay_policies(
                 f"{found.kept.size:,}",
                 lift if found.lift == found.lift else "–",
             )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).drop(columns=["lives", "rates", "logged_rates"])
 
 
 def print_line(*columns: str) -> None:

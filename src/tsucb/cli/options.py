@@ -1,4 +1,4 @@
-"""Options that several commands have, groups of options as dataclasses, and bounds of numbers."""
+"""Options that several commands have, groups of options as dataclasses, and bounds of memory."""
 
 import inspect
 import os
@@ -9,9 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from tsucb.checks import whole_number
-
-SeedOption = Annotated[int, typer.Option(help="Seed of all randomness.")]
+SeedOption = Annotated[int, typer.Option(help="Seed of all randomness.", min=0)]
 AgentsOption = Annotated[
     list[Path] | None,
     typer.Option(
@@ -40,20 +38,16 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
     """
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    fields = {name: inspect.signature(group).parameters for name, group in groups.items()}
     options: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(function).parameters.items():
-        if name in groups:
-            types = get_type_hints(groups[name], include_extras=True)
-            parts = list(inspect.signature(groups[name]).parameters.values())
-        else:
-            types, parts = hints, [parameter]
-        for part in parts:
-            options.append(part.replace(kind=part.KEYWORD_ONLY, annotation=types[part.name]))
+        types = get_type_hints(groups.get(name, function), include_extras=True)
+        for each in fields.get(name, {name: parameter}).values():
+            options.append(each.replace(kind=each.KEYWORD_ONLY, annotation=types[each.name]))
 
     def command(**values: Any) -> None:
         for name, group in groups.items():
-            names = inspect.signature(group).parameters
-            values[name] = group(**{each: values.pop(each) for each in names})
+            values[name] = group(**{field: values.pop(field) for field in fields[name]})
         function(**values)
 
     command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
@@ -71,21 +65,6 @@ def split_list(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
     return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def bounded(option: str, value: int, most: int, least: int = 1) -> int:
-    """Return the value of an option; raise ValueError if it is not from `least` to `most`.
-
-    Beyond `most` it can only be a mistake.
-
-    >>> bounded("runs", 10**12, most=10**6)
-    Traceback (most recent call last):
-    ValueError: runs must be at most 1,000,000, but it is 1,000,000,000,000
-    """
-    whole_number(option, value, least)
-    if value > most:
-        raise ValueError(f"{option} must be at most {most:,}, but it is {value:,}")
-    return value
 
 
 def machine_memory() -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +18,6 @@ from tsucb.cli.options import (
     DataOption,
     MissingOption,
     SeedOption,
-    bounded,
     check_memory,
     grouped,
     split_list,
@@ -47,58 +47,54 @@ class ModelName(StrEnum):
 
 
 USUAL = "TS,TS-UCB(1),TS-UCB(100),Greedy,UCB"
-SYNTHETIC = ("bernoulli", "gaussian", "linear", "contextual-linear", "wheel")
 
 
 @dataclass
 class Size:
     """The numbers of an environment."""
 
-    arms: Annotated[int, typer.Option(help="K, of a synthetic environment.")] = 10
-    features: Annotated[int, typer.Option(help="d, of a linear environment.")] = 10
+    arms: Annotated[
+        int, typer.Option(help="K, of a synthetic environment.", min=1, max=1_000_000)
+    ] = 10
+    features: Annotated[
+        int, typer.Option(help="d, of a linear environment.", min=1, max=1_000_000)
+    ] = 10
     noise: Annotated[float, typer.Option(help="σ of the rewards.")] = 1.0
     delta: Annotated[float, typer.Option(help="Radius of the wheel.")] = 0.5
     data_dir: DataOption = None
 
     def environment(self, name: str) -> Any:
         """Return the environment of a name, synthetic or a dataset, if the memory can hold it."""
-        bounded("arms", self.arms, most=1_000_000)
-        bounded("features", self.features, most=1_000_000)
         if name in ("linear", "contextual-linear"):
             matrices = self.arms if name == "contextual-linear" else 1
             numbers = self.features * (2 * matrices * self.features + self.arms)
             check_memory(f"{self.arms:,} arms with {self.features:,} features", 8.0 * numbers)
-        match name:
-            case "bernoulli":
-                return tsucb.KArmedBandit(self.arms, tsucb.BernoulliArms())
-            case "gaussian":
-                return tsucb.KArmedBandit(self.arms, tsucb.GaussianArms(self.noise))
-            case "linear":
-                return tsucb.LinearBandit(self.arms, self.features, self.noise)
-            case "contextual-linear":
-                return tsucb.ContextualLinearBandit(self.arms, self.features, self.noise)
-            case "wheel":
-                return tsucb.WheelBandit(self.delta)
-        if name not in datasets.DATASETS:
-            known = ", ".join([*SYNTHETIC, *datasets.DATASETS])
-            raise ValueError(f"unknown environment {name!r}; choose one of {known}")
-        return datasets.load(name, self.data_dir)
+        arms, features, noise = self.arms, self.features, self.noise
+        synthetic: dict[str, Callable[[], Any]] = {
+            "bernoulli": lambda: tsucb.KArmedBandit(arms, tsucb.BernoulliArms()),
+            "gaussian": lambda: tsucb.KArmedBandit(arms, tsucb.GaussianArms(noise)),
+            "linear": lambda: tsucb.LinearBandit(arms, features, noise),
+            "contextual-linear": lambda: tsucb.ContextualLinearBandit(arms, features, noise),
+            "wheel": lambda: tsucb.WheelBandit(self.delta),
+        }
+        if name in synthetic:
+            return synthetic[name]()
+        if name in datasets.DATASETS:
+            return datasets.load(name, self.data_dir)
+        known = ", ".join([*synthetic, *datasets.DATASETS])
+        raise ValueError(f"unknown environment {name!r}; choose one of {known}")
 
 
 @dataclass
 class Runs:
     """How much is played."""
 
-    horizon: Annotated[int, typer.Option(help="Steps of a run.")] = 1000
-    runs: Annotated[int, typer.Option(help="Runs of every policy.")] = 20
+    horizon: Annotated[int, typer.Option(help="Steps of a run.", min=1, max=1_000_000_000)] = 1000
+    runs: Annotated[int, typer.Option(help="Runs of every policy.", min=1, max=1_000_000)] = 20
     seed: SeedOption = 0
-    workers: Annotated[int | None, typer.Option(help="Threads; default: one per core.")] = None
-
-    def __post_init__(self) -> None:
-        bounded("horizon", self.horizon, most=1_000_000_000)
-        bounded("runs", self.runs, most=1_000_000)
-        if self.workers is not None:
-            bounded("workers", self.workers, most=1_000)
+    workers: Annotated[
+        int | None, typer.Option(help="Threads; default: one per core.", min=1, max=1_000)
+    ] = None
 
 
 @dataclass
@@ -248,27 +244,25 @@ def play_like(
 
 def make_model(name: ModelName, environment: Any, noise: float, horizon: int) -> Any:
     """Return the model of a name, in the environment's dimensions."""
-    features = getattr(environment, "features", 0) or (environment.context_shape or (0,))[-1]
-    match name:
-        case ModelName.auto if hasattr(environment, "prior"):
-            return environment.prior
-        case ModelName.auto if hasattr(environment, "model"):
-            return environment.model()
-        case ModelName.curves:
-            return tsucb.AdaptiveCurves(features)
-        case ModelName.adaptive:
-            return tsucb.AdaptiveLinear(features)
-        case ModelName.auto | ModelName.nig:
-            return tsucb.NIGLinear(features)
-        case ModelName.bernoulli:
-            return tsucb.BernoulliArms()
-        case ModelName.gaussian:
-            return tsucb.GaussianArms(noise)
-        case ModelName.linear:
-            return tsucb.Linear(features, noise, prior_covariance=1 / max(features, 1))
-        case ModelName.contextual:
-            return tsucb.ContextualLinear(features, noise, prior_covariance=1 / max(features, 1))
-    return tsucb.NeuralLinear(features, training=tsucb.Training(memory=horizon))
+    if name is ModelName.auto and hasattr(environment, "prior"):
+        return environment.prior
+    if name is ModelName.auto and hasattr(environment, "model"):
+        return environment.model()
+    d = getattr(environment, "features", 0) or (environment.context_shape or (0,))[-1]
+    makers: dict[ModelName, Callable[[], Any]] = {
+        ModelName.auto: lambda: tsucb.NIGLinear(d),
+        ModelName.curves: lambda: tsucb.AdaptiveCurves(d),
+        ModelName.adaptive: lambda: tsucb.AdaptiveLinear(d),
+        ModelName.bernoulli: tsucb.BernoulliArms,
+        ModelName.gaussian: lambda: tsucb.GaussianArms(noise),
+        ModelName.linear: lambda: tsucb.Linear(d, noise, prior_covariance=1 / max(d, 1)),
+        ModelName.contextual: lambda: tsucb.ContextualLinear(
+            d, noise, prior_covariance=1 / max(d, 1)
+        ),
+        ModelName.nig: lambda: tsucb.NIGLinear(d),
+        ModelName.neural: lambda: tsucb.NeuralLinear(d, training=tsucb.Training(memory=horizon)),
+    }
+    return makers[name]()
 
 
 def save_figure(checkpoints: Any, curves: dict[str, Any], out: Path) -> None:

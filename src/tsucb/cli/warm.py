@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
-import signal
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from typing import Annotated, Any
 
 import typer
 
 import tsucb
-from tsucb.cli.options import bounded
 from tsucb.files import cache_folder
-from tsucb.simulation.simulate import cores
+from tsucb.paper.experiments.processes import processes
+from tsucb.simulation import cores
 
 FEW, MANY = 5, 50  # features; linear models have one memory layout for few and one for many
 
 
 def warm(
     workers: Annotated[
-        int | None, typer.Option(help="Processes; default: one per core.", show_default=False)
+        int | None,
+        typer.Option(
+            help="Processes; default: one per core.", show_default=False, min=1, max=1_000
+        ),
     ] = None,
     only: Annotated[
         str | None,
@@ -37,22 +38,13 @@ def warm(
     if not tasks:
         known = ", ".join(dict.fromkeys(name.partition(" ")[0] for name in models()))
         raise ValueError(f"unknown model {only!r}; give one of {known}")
-    count = cores() if workers is None else bounded("workers", workers, most=1_000)
     begin = time.perf_counter()
     # First compile once what all agents share.
     decide(tsucb.Agent(["a", "b"], FEW), FEW)
-    # Ctrl-C in a terminal reaches the workers, too; this process ends them.
-    ignored = signal.SIGINT, signal.SIG_IGN
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(count, spawn, signal.signal, ignored) as pool:
-        try:
-            jobs = {pool.submit(compile_all, name): name for name in tasks}
-            for job in as_completed(jobs):
-                typer.echo(f"{jobs[job]}: {job.result()} policies")
-        except BaseException:
-            for worker in multiprocessing.active_children():
-                worker.terminate()  # else leaving the pool would wait for all jobs
-            raise
+    with processes(workers or cores()) as pool:
+        jobs = {pool.submit(compile_all, name): name for name in tasks}
+        for job in as_completed(jobs):
+            typer.echo(f"{jobs[job]}: {job.result()} policies")
     spent = time.perf_counter() - begin
     typer.echo(f"compiled in {spent:.0f} s into {cache_folder()}")
 

@@ -18,7 +18,7 @@ from tsucb.record import Record
 class World(NamedTuple):
     """One run of an environment: what was drawn for it, and the current step."""
 
-    parameters: Floats  # unknown to the policies, drawn once per run
+    parameters: Any  # unknown to the policies, drawn once per run
     context: Floats  # of the current step, in the model's shape
     means: Floats  # (K,) mean reward of every arm at this step
     available: Integers  # (K,) space for the indices of the available arms

@@ -52,11 +52,7 @@ class KArmedBandit(Environment):
     arms: Count
     prior: Annotated[Any, check_prior] = BernoulliArms()
     availability: Availability = 1.0
-
-    @property
-    def context_shape(self) -> tuple[int, ...]:
-        """There is no context."""
-        return ()
+    context_shape = ()
 
 
 @hook

@@ -15,7 +15,6 @@ from tsucb.environments.environment import (
     reward,
 )
 
-ARMS = 5
 # The constants of the benchmark: a safe arm, the others inside the wheel, and the prize outside.
 SAFE, INSIDE, PRIZE, NOISE = 1.2, 1.0, 50.0, 0.01
 
@@ -44,16 +43,8 @@ class WheelBandit(Environment):
 
     delta: Share = 0.5
     availability: Availability = 1.0
-
-    @property
-    def arms(self) -> int:
-        """The safe arm, and one for each quadrant."""
-        return ARMS
-
-    @property
-    def context_shape(self) -> tuple[int, ...]:
-        """Contexts are points of the plane (2,)."""
-        return (2,)
+    arms = 5  # the safe one, and one for each quadrant
+    context_shape = (2,)
 
 
 @implements(begin, WheelBandit)

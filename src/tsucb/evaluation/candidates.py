@@ -6,18 +6,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsucb.agent import Agent, Learner
-from tsucb.compiler import Stream, compiled, held
-from tsucb.compiler.memory import Kept
+from tsucb.compiler import compiled
 from tsucb.evaluation.settings import Settings, agent_arguments
 from tsucb.logs.decisions import Decisions
 from tsucb.logs.logged_data import LoggedData
+from tsucb.logs.replay import pass_over
 from tsucb.models.model import belief, training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.streams import POLICY, stream
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.greedy import Random
 from tsucb.policies.policy import Policy
-from tsucb.step import new_player, next_arm, runs_compiled
+from tsucb.step import new_player, next_arm
 
 
 class Candidate:
@@ -53,20 +53,11 @@ class Candidate:
     def _go_through(self, policy: Policy, draws: int) -> tuple[Floats, Floats]:
         """Return how often a policy chooses each arm; without draws, what is expected of it."""
         events, rng = self.events, stream(self.seed, 0, POLICY)
-        n, arms = len(events.arm), events.arms
-        player = new_player(self.model, policy, arms, self.seed, 0)
-        target, expected = np.zeros((2, n, arms))
-        given: Stream | Kept = Stream(rng)
-        loop = look_through.py_func  # type: ignore[attr-defined]
-        if runs_compiled(self.model, policy):
-            loop, given = look_through, held(rng)
-        rewards = self.order, self.known, np.zeros(1, dtype=np.int64)
-        train, done = None, 0
-        while done < n:
-            done, due = loop(events, player, done, target, expected, draws, *rewards, given)
-            if due:
-                train = train or self.model.trainer([player.state])
-                train()
+        player = new_player(self.model, policy, events.arms, self.seed, 0)
+        target, expected = np.zeros((2, len(events.arm), events.arms))
+        place = np.zeros(1, dtype=np.int64)
+        arguments = target, expected, draws, self.order, self.known, place
+        pass_over(events, player, look_through, arguments, [rng])
         return target, expected
 
 
@@ -142,15 +133,15 @@ def rewards_in_order(decisions: Decisions) -> tuple[Integers, Integers]:
 
 # Compiled code takes every array that it reads or writes as an argument of its own.
 @compiled
-def look_through(events, player, first, target, expected, draws, order, known, place, given):  # type: ignore[no-untyped-def]
+def look_through(events, player, first, last, target, expected, draws, order, known, place, given):  # type: ignore[no-untyped-def]
     """Learn the rewards that have come, and ask what would be chosen, at every decision.
 
     Without draws ask instead what is expected of all arms. The reward of decision order[i] is known
     from decision known[i] on; place[0] have been learned.
-    Returns the number of the next decision, or the end, and whether training is due.
+    Returns the number of the next decision, and whether training is due.
     """
     model, state, rng = player.model, player.state, given.rng
-    for n in range(first, len(events.arm)):
+    for n in range(first, last):
         while place[0] < order.size and known[place[0]] <= n:
             past = order[place[0]]
             place[0] += 1
@@ -169,7 +160,7 @@ def look_through(events, player, first, target, expected, draws, order, known, p
             choice = next_arm(player, context, available, n + 1, rng)
             target[n, available[choice.arm]] += 1.0 / draws
         player.chosen[events.arm[n]] += 1
-    return len(events.arm), False
+    return last, False
 
 
 def predictions(decisions: Decisions) -> Floats:

@@ -1,6 +1,5 @@
 """A simulator fitted to a log: contexts are resampled, rewards follow a fitted model."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from tsucb.extras import require
 from tsucb.logs.decisions import Decisions
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.numeric.arrays import Floats
+from tsucb.numeric.statistics import mean_interval
 from tsucb.policies.greedy import Random
 from tsucb.simulation import Simulation, simulate
 
@@ -74,30 +74,21 @@ class LogBandit(Environment):
 @implements(begin, LogBandit)
 def begin_like(environment, rng):  # type: ignore[no-untyped-def]
     arms, width = environment.mean.shape
-    parameters = np.empty(arms * width)
+    parameters = np.empty((arms, width))
     for a in range(arms):
-        z = np.empty(width)
-        for i in range(width):
-            z[i] = rng.standard_normal()
-        parameters[a * width : (a + 1) * width] = environment.mean[a] + environment.root[a] @ z
-    return World(
-        parameters,
-        np.empty(environment.contexts.shape[1]),
-        np.zeros(arms),
-        np.arange(arms),
-        np.zeros(1),
-    )
+        drawn = rng.standard_normal(width)
+        parameters[a] = environment.mean[a] + environment.root[a] @ drawn
+    context = np.empty(environment.contexts.shape[1])
+    return World(parameters, context, np.zeros(arms), np.arange(arms), np.zeros(1))
 
 
 @implements(advance, LogBandit)
 def advance_like(environment, world, step, rng):  # type: ignore[no-untyped-def]
     row = rng.integers(0, environment.design.shape[0])
     world.context[:] = environment.contexts[row]
-    width, n = environment.design.shape[1], 0
+    n = 0
     for a in range(environment.arms):
-        value = 0.0
-        for i in range(width):
-            value += environment.design[row, i] * world.parameters[a * width + i]
+        value = (environment.design[row] * world.parameters[a]).sum()
         world.means[a] = min(max(value, 0.0), 1.0) if environment.clicks else value
         if environment.offered[row, a]:
             world.available[n] = a
@@ -167,18 +158,12 @@ class Likeness:
             window = max(rate.size // 20, 1)
             smooth = np.convolve(rate, np.full(window, 1 / window), mode="valid")
             below = np.flatnonzero(smooth < SETTLED * usual)
-            rows.append(
-                {
-                    "configuration": name,
-                    "regret": final.mean(),
-                    "error": final.std(ddof=1) / math.sqrt(final.size)
-                    if final.size > 1
-                    else np.nan,
-                    "percent_of_random": 100 * final.mean() / lost[-1] if lost[-1] > 0 else np.nan,
-                    "settled": float(steps[below[0] + window]) if below.size else np.nan,
-                }
-            )
-        return pd.DataFrame(rows)
+            mean, error, *_ = mean_interval(final)
+            percent = 100 * mean / lost[-1] if lost[-1] > 0 else np.nan
+            settled = float(steps[below[0] + window]) if below.size else np.nan
+            rows.append((name, mean, error, percent, settled))
+        names = ["configuration", "regret", "error", "percent_of_random", "settled"]
+        return pd.DataFrame(rows, columns=names)
 
 
 def simulate_like(

@@ -102,7 +102,7 @@ def agent_arguments(settings: Settings, contexts: list[Any]) -> tuple[dict[str, 
             values = dict(model) if isinstance(model, Mapping) else {"name": model}
             cls = model_class(values.pop("name"))
             if "features" in inspect.signature(cls).parameters:
-                values["features"] = _width(contexts)
+                values["features"] = 0 if contexts[0] is None else len(contexts[0])
             try:
                 model = cls(**values)
             except TypeError as error:
@@ -117,8 +117,3 @@ def agent_arguments(settings: Settings, contexts: list[Any]) -> tuple[dict[str, 
     if taken.get("policy") == "UCB":
         taken["policy"] = usual_ucb(model or AdaptiveCurves(0), len(contexts))
     return taken, contexts
-
-
-def _width(contexts: list[Any]) -> int:
-    first = contexts[0]
-    return 0 if first is None else len(first)

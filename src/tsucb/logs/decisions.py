@@ -203,13 +203,13 @@ def arms_and_offers(
 ) -> tuple[tuple[str, ...], Integers, NDArray[np.bool_]]:
     """Return the names of all arms, (N,) the arms played, and (N, K) those that could be played."""
     arms = played.astype(str).tolist()
-    sets = [frozenset(arms_of(entry)) for entry in (() if available is None else available)]
+    sets = [] if available is None else list(map(arms_of, available))
     names = tuple(sorted({*arms, *(name for each in sets for name in each)}))
     index = {name: i for i, name in enumerate(names)}
     numbers = np.array([index[name] for name in arms], dtype=np.int64)
-    offered = np.ones((len(arms), len(names)), dtype=np.bool_)
-    if sets:
-        offered = np.array([[name in each for name in names] for each in sets])
+    offered = by_arm(sets, [True] * len(sets), names, False)
+    if available is None:
+        offered = np.ones((len(arms), len(names)), dtype=np.bool_)
     check_events(offered[np.arange(numbers.size), numbers], "the logged arm was not available")
     return names, numbers, offered
 
@@ -279,18 +279,13 @@ def read_table(path: Path) -> "pd.DataFrame":
 
     if not path.exists():
         raise ValueError(f"there is no file {path}")
+    if not path.name.endswith((".csv", ".csv.gz", ".parquet")):
+        raise ValueError(f"{path} is neither .csv, .csv.gz nor .parquet")
     try:
-        if path.suffix == ".parquet":
-            table = pd.read_parquet(path)
-        elif re.search(r"\.csv(\.gz)?$", path.name):
-            table = pd.read_csv(path)
-        else:
-            raise ValueError(f"{path} is neither .csv, .csv.gz nor .parquet")
+        table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
     except (EOFError, zlib.error) as error:
         raise ValueError(f"{path} is truncated or damaged: {error}") from None
     except (ValueError, OSError) as error:
-        if str(error).startswith(str(path)):
-            raise
         raise ValueError(f"cannot read {path}: {' '.join(str(error).split())}") from error
     if table.empty:
         raise ValueError(f"{path} holds no events, only a header")

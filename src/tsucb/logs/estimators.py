@@ -75,13 +75,10 @@ class Estimate(NamedTuple):
         return not self.reason
 
     def __repr__(self) -> str:
+        found = interval(self)
         if self.reason:
-            found = f"{self.value:.4g} (no interval): " if self.value == self.value else ""
-            if self.bounded:
-                found = f"between {self.low:.4g} and {self.high:.4g}: "
-            return found + self.reason
-        size = f"as {self.effective_size:,.0f} of {self.events:,} decisions"
-        return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g}), {size}"
+            return self.reason if found == "–" else f"{found}: {self.reason}"
+        return f"{found}, as {self.effective_size:,.0f} of {self.events:,} decisions"
 
 
 UNKNOWN = Estimate(math.nan, math.nan, math.nan, math.nan, 0.0, 0)
@@ -90,16 +87,13 @@ UNKNOWN = Estimate(math.nan, math.nan, math.nan, math.nan, 0.0, 0)
 class _Weights(NamedTuple):
     """A policy, or the difference of two, as weights on the decisions of a log.
 
-    `second` and `fourth` are Σ w² and Σ w⁴: expected before the arms were drawn, where all
-    propensities are known. `more` and `less` are the shares that the log cannot speak about, of the
-    policy and of the one it is compared with.
+    `more` and `less` are the shares that the log cannot speak about, of the policy and of the one
+    it is compared with.
     """
 
     mass: Floats  # (N, K) the probabilities, or their difference, where the log can speak
     played: Floats  # (N,) of the arm played
     each: Floats | None  # (N, K) of all arms; None if only the played ones' are known
-    second: float
-    fourth: float
     more: float = 0.0
     less: float = 0.0
     misfit: str = ""
@@ -108,10 +102,11 @@ class _Weights(NamedTuple):
     def uncovered(self) -> float:
         return self.more + self.less
 
-    def with_played(self, played: Floats) -> "_Weights":
-        """Return the same with other weights of the arms played, and the sums that they have."""
-        second, fourth = float((played**2).sum()), float((played**4).sum())
-        return self._replace(played=played, second=second, fourth=fourth)
+    def moment(self, power: int) -> float:
+        """Return Σ wᵖ: expected before the arms were drawn, where all propensities are known."""
+        if self.each is None:
+            return float((self.played**power).sum())
+        return float((self.mass * self.each ** (power - 1)).sum())  # Σ e wᵖ with w = mass / e
 
 
 class OffPolicy:
@@ -269,7 +264,7 @@ class OffPolicy:
         guess = self._usable(guess, weights)
         terms = self._terms(guess, weights)
         if minus is None:  # of the policy that logged only the weight is known: 1 at every decision
-            terms, weights = terms - self._reward, weights.with_played(weights.played - 1)
+            terms, weights = terms - self._reward, weights._replace(played=weights.played - 1)
         return self._estimate(terms, guess, weights)
 
     def _check_arms(self, arms: int) -> None:
@@ -308,8 +303,7 @@ class OffPolicy:
             for policy in (target,) if minus is None else (target, minus):
                 short, why = self._gap(policy)
                 missing, wrong = missing + short, wrong or why
-            bare = _Weights(mass, played, None, 0.0, 0.0, missing, misfit=wrong)
-            return bare.with_played(played)
+            return _Weights(mass, played, None, missing, misfit=wrong)
         with np.errstate(divide="ignore", invalid="ignore"):
             each = np.where(mass == 0, 0.0, mass / self._chances)
         covered = np.abs(each) <= min(largest, LARGEST_WEIGHT)
@@ -319,9 +313,6 @@ class OffPolicy:
             np.where(covered, mass, 0.0),
             np.where(covered[self._rows, self._arm], played, 0.0),
             each,
-            # Σ e w² and Σ e w⁴ with w = mass / e.
-            float((mass * each).sum()),
-            float((mass * each**3).sum()),
             float(gone[gone > 0].sum()),
             -float(gone[gone < 0].sum()),
             self._misfit,
@@ -404,7 +395,7 @@ class OffPolicy:
             counts = np.maximum(np.bincount(self._arm), 1)
             errors -= (np.bincount(self._arm, errors) / counts)[self._arm]
             direct = (weights.mass * guess).sum(axis=1)
-            expected = self._size * direct.var() + (errors**2).mean() * weights.second
+            expected = self._size * direct.var() + (errors**2).mean() * weights.moment(2)
             squares = max(squares, float(expected))
         return math.sqrt(squares / (self._size * (self._size - 1))), carriers
 
@@ -415,9 +406,10 @@ class OffPolicy:
         usual one; if they have bounds, than those that count among the weighted: with clicks, the
         clicks and the decisions without one. None if clicks failed to come where weights are large.
         """
-        if weights.second == 0:
+        second = weights.moment(2)
+        if second == 0:
             return math.inf
-        by_weight = weights.second**2 / weights.fourth
+        by_weight = second**2 / weights.moment(4)
         if self._between is None:
             usual = float(np.median(self._reward))
             return min(by_weight, float(np.count_nonzero(self._reward != usual)))
@@ -426,7 +418,7 @@ class OffPolicy:
             distance = (self._reward - end) ** 2
             weighted = weights.played**2 * distance
             seen, usual = float(weighted.sum()), float(distance.mean())
-            if seen <= FAILED * usual * weights.second:
+            if seen <= FAILED * usual * second:
                 return 0.0
             counts.append(by_weight * usual**2 / float((distance**2).mean()))
             counts.append(seen**2 / float((weighted**2).sum()))
@@ -437,7 +429,7 @@ class OffPolicy:
         assert weights.each is not None
         least, most = between
         guess = np.clip(guess, least, most)
-        variance = weights.second / self._size * ((most - least) / 2) ** 2
+        variance = weights.moment(2) / self._size * ((most - least) / 2) ** 2
         # The most by which a prediction may move a term against the bet, so stakes stay large.
         limit = math.sqrt(self._size * variance) / 2
         ends = []
@@ -545,6 +537,6 @@ def interval(found: Estimate, sign: bool = False, digits: int = 4) -> str:
         return f"between {found.low:{form}} and {found.high:{form}}"
     if math.isnan(found.value):
         return "–"
-    if math.isnan(found.low):
+    if found.reason or math.isnan(found.low):
         return f"{found.value:{form}} (no interval)"
     return f"{found.value:{form}} ({found.low:{form}} to {found.high:{form}})"

@@ -1,29 +1,17 @@
 """Events of a log, checked."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY
+from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from tsucb.checks import floats
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.checks import Switch, floats
+from tsucb.numeric.arrays import Integers
+from tsucb.record import Record, derived
 
 
-class LoggedData(
-    NamedTuple(
-        "LoggedData",
-        [
-            ("contexts", NDArray[Any]),
-            ("arm", Integers),
-            ("reward", Floats),
-            ("propensity", Floats),
-            ("available", Integers),
-            ("ends", Integers),
-            ("which", Integers),
-        ],
-    )
-):
+class LoggedData(Record):
     """Events of a log: context, logged arm, its reward, and what else could have been played.
 
     Parameters
@@ -47,20 +35,23 @@ class LoggedData(
     array([0.5, 0.5, 0.5])
     """
 
-    __slots__ = ()
+    arm: Any
+    reward: Annotated[Any, floats]
+    contexts: Any
+    _: KW_ONLY
+    available: Any = None  # of all sets, one after the other
+    propensity: Any = None
+    uniform: Switch = False
+    ends: Integers = derived()  # of the sets in `available`
+    which: Integers = derived()  # (N,) the set of each event
 
-    def __new__(
-        cls,
-        arm: ArrayLike,
-        reward: ArrayLike,
-        contexts: ArrayLike | None,
-        *,
-        available: tuple[Sequence[ArrayLike], ArrayLike] | None = None,
-        propensity: ArrayLike | None = None,
-        uniform: bool = False,
-    ) -> "LoggedData":
-        arms = np.array(arm, dtype=np.int64)
-        rewards = floats("reward", reward)
+    @classmethod
+    def prepare(cls, values: dict[str, Any]) -> None:
+        """Check the events, and number their sets of available arms."""
+        arms, rewards = np.array(values["arm"], dtype=np.int64), values["reward"]
+        contexts, available, propensity, uniform = (
+            values[name] for name in ("contexts", "available", "propensity", "uniform")
+        )
         n = arms.size
         x = np.empty((n, 0)) if contexts is None else np.ascontiguousarray(contexts)
         if n == 0 or arms.shape != (n,) or rewards.shape != (n,) or len(x) != n:
@@ -89,7 +80,8 @@ class LoggedData(
             )
         chance = 1 / sizes[which] if uniform else floats("propensity", propensity)
         check_events((chance > 0) & (chance <= 1), "the propensity is not above 0 and at most 1")
-        return super().__new__(cls, x, arms, rewards, chance, flat, ends, which)
+        values |= {"arm": arms, "contexts": x, "available": flat, "propensity": chance}
+        values |= {"ends": ends, "which": which}
 
     @property
     def arms(self) -> int:
@@ -99,7 +91,8 @@ class LoggedData(
     @property
     def context_shape(self) -> tuple[int, ...]:
         """The shape of an event's context; (0,) if there is none."""
-        return self.contexts.shape[1:]
+        shape: tuple[int, ...] = self.contexts.shape[1:]
+        return shape
 
 
 def check_events(good: NDArray[np.bool_], wrong: str) -> None:

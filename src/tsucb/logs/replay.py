@@ -12,7 +12,7 @@ on the visitors and on luck.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,12 +116,15 @@ def replay(
             fields = ("contexts", "arm", "reward", "propensity", "which")
             part = log._replace(**{field: getattr(log, field)[rows] for field in fields})
         player = new_player(model, policy, log.arms, seed, run)
-        matched, kept = play_life(part, player, stream(seed, run, POLICY), rng, progress)
+        found, counts = np.empty(n, dtype=np.int64), np.zeros(2, dtype=np.int64)
+        arguments = part.propensity.min(), found, counts
+        pass_over(part, player, go_through, arguments, [stream(seed, run, POLICY), rng], progress)
+        kept = found[: counts[1]]
         if run == 0 and not kept.size:
             raise ValueError(
                 f"{name} never picked the logged arm in {n:,} events; give a longer log"
             )
-        matches.append(matched)
+        matches.append(int(counts[0]))
         every.append(rows[kept])
         rates[run] = part.reward[kept].mean() if kept.size else math.nan
         logged[run] = part.reward.mean()
@@ -163,30 +166,27 @@ def check_replay(log: LoggedData, model: Any) -> None:
         )
 
 
-def play_life(
-    log: LoggedData,
-    player: Player,
-    rng: np.random.Generator,
-    keep_rng: np.random.Generator,
-    progress: Callable[[int], None],
-) -> tuple[int, Integers]:
-    """Replay one life; return how many events matched, and the indices of those kept."""
-    kept, counts = np.empty(len(log.arm), dtype=np.int64), np.zeros(2, dtype=np.int64)
-    floor = log.propensity.min()
-    streams: tuple[Any, Any] = Stream(rng), Stream(keep_rng)
-    loop = go_through.py_func  # type: ignore[attr-defined]
-    if runs_compiled(player.model, player.policy):
-        loop, streams = go_through, (held(rng), held(keep_rng))
+def pass_over(
+    log: LoggedData, player: Player, loop: Any, arguments: Iterable[Any],
+    generators: Iterable[np.random.Generator],
+    progress: Callable[[int], None] = lambda events: None,
+) -> None:  # fmt: skip
+    """Take a player through a log, and train its model whenever that is due.
+
+    `loop(log, player, first, last, *arguments, *streams)` is compiled, goes through some events,
+    and returns the number of the next one, and whether training is due.
+    """
+    fast = runs_compiled(player.model, player.policy)
+    streams = [(held if fast else Stream)(rng) for rng in generators]
     train, done = None, 0
     while done < len(log.arm):
         before, last = done, min(done + CHUNK, len(log.arm))
-        done, due = loop(log, player, floor, done, last, kept, counts, *streams)
+        step = loop if fast else loop.py_func
+        done, due = step(log, player, done, last, *arguments, *streams)
         if due:
             train = train or player.model.trainer([player.state])
             train()
         progress(done - before)
-    matched, size = counts.tolist()
-    return matched, kept[:size]
 
 
 def life_width(values: Floats) -> float:
@@ -218,7 +218,7 @@ def untried(propensity: Floats, offered: Integers) -> float:
 
 # Compiled code takes every array that it reads or writes as an argument of its own.
 @compiled
-def go_through(log, player, floor, first, last, kept, counts, policy_stream, keep_stream):  # type: ignore[no-untyped-def]
+def go_through(log, player, first, last, floor, kept, counts, policy_stream, keep_stream):  # type: ignore[no-untyped-def]
     """Play events first … last − 1, or until training is due; return the next event, and if so.
 
     counts[0] of them matched so far, counts[1] were kept.

@@ -143,7 +143,27 @@ class Figure1(RegretExperiment):
         )
 
     def draw(self, summary: pd.DataFrame, narrow: bool) -> matplotlib.figure.Figure:
-        return draw_heat_maps(summary, self.rivals, narrow)
+        """Draw a grid of K × σ for each policy, and the colour scale."""
+        columns = 1 if narrow else 3
+        lines = -(-(len(self.rivals) + 1) // columns)
+        arms, noises = list(dict.fromkeys(summary.arms)), list(dict.fromkeys(summary.noise))
+        # On a phone the last line holds nothing but the colour scale.
+        heights = [2.5] * (lines - 1) + [0.8] if narrow else [2.9] * lines
+        figure = new_figure(4.2 if narrow else 10.5, sum(heights))
+        panels = figure.subplots(lines, columns, squeeze=False, height_ratios=heights).ravel()
+        for panel, policy in zip(panels, self.rivals, strict=False):
+            grid = summary[summary.policy == policy].pivot(
+                index="arms", columns="noise", values="percent_of_ts"
+            )
+            values = grid.reindex(index=arms, columns=noises).to_numpy(dtype=float)
+            heat_map(panel, values, arms, [f"{n:g}" for n in noises], policy)
+            panel.set(xlabel="noise σ", ylabel="arms K")
+        for panel in panels[len(self.rivals) :]:
+            panel.set_axis_off()
+        key = panels[len(self.rivals)].inset_axes((0.05, 0.4, 0.9, 0.3 if narrow else 0.12))
+        colour_key(key)
+        key.set_title("regret in % of TS", fontweight="normal", fontsize=9)
+        return figure
 
     def figures(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Figure]:
         return super().figures(rows, summary) if self.rivals else []
@@ -182,34 +202,6 @@ class Figure1(RegretExperiment):
 
     def evidence(self, rows: pd.DataFrame) -> Percentages:
         return super().evidence(rows.assign(policy=rows.policy.map(plain_name)))
-
-
-def draw_heat_maps(
-    summary: pd.DataFrame, policies: list[str], narrow: bool
-) -> matplotlib.figure.Figure:
-    """Draw a grid of K × σ for each policy, and the colour scale."""
-    columns = 1 if narrow else 3
-    lines = -(-(len(policies) + 1) // columns)
-    arms = list(dict.fromkeys(summary.arms))
-    noises = list(dict.fromkeys(summary.noise))
-    # On a phone the last line holds nothing but the colour scale.
-    heights = [2.5] * (lines - 1) + [0.8] if narrow else [2.9] * lines
-    figure = new_figure(4.2 if narrow else 10.5, sum(heights))
-    panels = figure.subplots(lines, columns, squeeze=False, height_ratios=heights).ravel()
-    for panel, policy in zip(panels, policies, strict=False):
-        grid = summary[summary.policy == policy].pivot(
-            index="arms", columns="noise", values="percent_of_ts"
-        )
-        values = grid.reindex(index=arms, columns=noises).to_numpy(dtype=float)
-        heat_map(panel, values, arms, [f"{n:g}" for n in noises], policy)
-        panel.set_xlabel("noise σ")
-        panel.set_ylabel("arms K")
-    for panel in panels[len(policies) :]:
-        panel.set_axis_off()
-    key = panels[len(policies)].inset_axes((0.05, 0.4, 0.9, 0.3 if narrow else 0.12))
-    colour_key(key)
-    key.set_title("regret in % of TS", fontweight="normal", fontsize=9)
-    return figure
 
 
 def plain_name(policy: str) -> str:

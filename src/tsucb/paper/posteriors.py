@@ -117,7 +117,21 @@ class Posteriors(Table2):
         )
 
     def draw(self, summary: pd.DataFrame, narrow: bool) -> matplotlib.figure.Figure:
-        return draw_percentages(summary, self, narrow)
+        """Draw every posterior's percentages with their intervals, one panel per dataset."""
+        figure, panels = panel_for_each(self.datasets, 2 if narrow else 4, narrow, 2.2)
+        middle = (len(self.rivals) - 1) / 2
+        for name, panel in zip(self.datasets, panels, strict=True):
+            here: Any = summary[(summary.dataset == name) & (summary.policy != TS)]
+            for row in here.itertuples():
+                offset = (self.rivals.index(row.policy) - middle) / (len(self.rivals) + 1)
+                place = self.posteriors.index(row.posterior) + offset
+                draw_interval(panel, row, place, style(row.policy)["color"], **dot(row.policy))
+            finish_panel(panel, name, self.posteriors)
+        for policy in self.rivals:
+            panels[0].plot([], [], "o", **dot(policy), label=style(policy)["label"])
+        name_axes(figure, "regret in % of TS")
+        legend_above(figure, panels[0], narrow)
+        return figure
 
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
         groups = {name: [name] for name in POSTERIORS} | {"every posterior": list(POSTERIORS)}
@@ -149,26 +163,6 @@ def improves(policy: str, posteriors: list[str], summary: pd.DataFrame) -> Findi
     percent = float(np.mean(mine.percent_of_ts))
     words = f"mean {percent:.1f} %; interval below 100 in {below} of {len(mine)}, above in {above}"
     return words, None if not below and not above else above == 0
-
-
-def draw_percentages(
-    summary: pd.DataFrame, experiment: Posteriors, narrow: bool
-) -> matplotlib.figure.Figure:
-    """Draw every posterior's percentages with their intervals, one panel per dataset."""
-    figure, panels = panel_for_each(experiment.datasets, 2 if narrow else 4, narrow, 2.2)
-    rivals = experiment.rivals
-    for name, panel in zip(experiment.datasets, panels, strict=True):
-        here: Any = summary[(summary.dataset == name) & (summary.policy != TS)]
-        for row in here.itertuples():
-            offset = (rivals.index(row.policy) - (len(rivals) - 1) / 2) / (len(rivals) + 1)
-            place = experiment.posteriors.index(row.posterior) + offset
-            draw_interval(panel, row, place, style(row.policy)["color"], **dot(row.policy))
-        finish_panel(panel, name, experiment.posteriors)
-    for policy in rivals:
-        panels[0].plot([], [], "o", **dot(policy), label=style(policy)["label"])
-    name_axes(figure, "regret in % of TS")
-    legend_above(figure, panels[0], narrow)
-    return figure
 
 
 def dot(policy: str) -> dict[str, Any]:

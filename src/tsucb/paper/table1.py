@@ -36,16 +36,11 @@ from tsucb.paper.experiments.regret import (
     UCB,
     RegretExperiment,
 )
-from tsucb.paper.news import (
-    SkippedLines,
-    fit_clicks,
-    is_generated,
-    log_files,
-    make_news,
-    read_day,
-)
 from tsucb.paper.news.bandit import NewsBandit
-from tsucb.paper.news.day import gzip_checksum
+from tsucb.paper.news.clicks import fit_clicks
+from tsucb.paper.news.day import SkippedLines, gzip_checksum, is_generated, log_files
+from tsucb.paper.news.generate import make_news
+from tsucb.paper.news.parser import read_day
 from tsucb.policies import ChiSquaredUCB
 from tsucb.policies.names import FIRST, samples_of
 

@@ -18,7 +18,7 @@ from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.statistics import mean_interval
 from tsucb.pages.figures import Figure, legend_above, panel_for_each, style
 from tsucb.paper.bounds import RidgeLinear, k_armed_escapes, linear_escapes, theorem_1, theorem_2
-from tsucb.paper.experiments.claims import Check, Claim, Finding, Verdict, check_claims
+from tsucb.paper.experiments.claims import Claim, Verdict
 from tsucb.paper.experiments.experiment import Cell, Experiment, Task, cell_seed
 from tsucb.paper.experiments.regret import name_axes
 from tsucb.policies import OFUL, HoeffdingUCB
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 LEMMAS = ("lemma 1, K-armed", "lemma 1, linear")
+SIDES = ("above", "below")
 LONG = 100_000  # before this step, regret may still be in its first, linear stretch
 OURS = "TS-UCB"
 ANY_OF_OURS = "TS-UCB with any number of samples"
@@ -205,7 +206,7 @@ class Theorems(Experiment):
             for T in self.short_horizons:
                 here = rows[(rows.experiment == lemma) & (rows["size"] == T)]
                 n = int(here.replications.sum())
-                for side in ("above", "below"):
+                for side in SIDES:
                     count = int(here[side].sum())
                     high = float(betaincinv(count + 1, n - count, 0.95))  # Clopper and Pearson
                     closest = float(here.closest.max())
@@ -230,9 +231,32 @@ class Theorems(Experiment):
                 f"Mean over {self.runs} runs with 95 % bands, on logarithmic axes; above all, the "
                 "bound on TS-UCB. Theorem 1: K Bernoulli arms. Theorem 2: unit vectors in d "
                 "dimensions, 50 of them or, on the ball, all.",
-                lambda narrow: draw_regret(summary, self.policies, narrow),
+                lambda narrow: self.draw(summary, narrow),
             )
         ]
+
+    def draw(self, summary: pd.DataFrame, narrow: bool) -> matplotlib.figure.Figure:
+        """Draw regret over the horizon on logarithmic axes, one panel per setting."""
+        settings = list(dict.fromkeys(zip(summary.experiment, summary.setting, strict=True)))
+        columns = 2 if narrow else max(sum(e == name for e, _ in settings) for name in THEOREMS)
+        figure, panels = panel_for_each(settings, columns, narrow, 2.1 if narrow else 2.8)
+        for panel, (experiment, setting) in zip(panels, settings, strict=True):
+            here = summary[(summary.experiment == experiment) & (summary.setting == setting)]
+            for policy in self.policies:
+                line = here[here.policy == policy]
+                look = style(policy)
+                panel.plot(line.horizon, line.bayes_regret, **look)
+                low, high = line.ci95_low.clip(lower=0.01), line.ci95_high
+                shade = {"color": look["color"], "alpha": 0.15, "linewidth": 0}
+                panel.fill_between(line.horizon, low, high, **shade)
+            line = here[here.policy == self.policies[0]]
+            look = style("bound") | {"linewidth": 2.5}
+            panel.plot(line.horizon, line.bound, **look)
+            panel.set(xscale="log", yscale="log", title=f"{capitalise(experiment)}, {setting}")
+            panel.set_ylim(bottom=max(0.5, here.bayes_regret.min() / 2))
+        name_axes(figure, "horizon T", "Bayes regret")
+        legend_above(figure, panels[0], narrow)
+        return figure
 
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
         evidence = Evidence(summary, self.exponents(rows), self.escapes(rows), self.horizon)
@@ -250,32 +274,6 @@ def escape_rows(lemma: str, horizon: int, runs: range, seed: int) -> pd.DataFram
             escapes = linear_escapes(ESCAPE_FEATURES, horizon, BATCH, rng)
         rows.append({"run": run, **escapes._asdict()})
     return pd.DataFrame(rows)
-
-
-def draw_regret(
-    summary: pd.DataFrame, policies: Sequence[str], narrow: bool
-) -> matplotlib.figure.Figure:
-    """Draw regret over the horizon on logarithmic axes, one panel per setting."""
-    settings = list(dict.fromkeys(zip(summary.experiment, summary.setting, strict=True)))
-    columns = 2 if narrow else max(sum(e == name for e, _ in settings) for name in THEOREMS)
-    figure, panels = panel_for_each(settings, columns, narrow, 2.1 if narrow else 2.8)
-    for panel, (experiment, setting) in zip(panels, settings, strict=True):
-        here = summary[(summary.experiment == experiment) & (summary.setting == setting)]
-        for policy in policies:
-            line = here[here.policy == policy]
-            look = style(policy)
-            panel.plot(line.horizon, line.bayes_regret, **look)
-            low, high = line.ci95_low.clip(lower=0.01), line.ci95_high
-            shade = {"color": look["color"], "alpha": 0.15, "linewidth": 0}
-            panel.fill_between(line.horizon, low, high, **shade)
-        line = here[here.policy == policies[0]]
-        look = style("bound") | {"linewidth": 2.5}
-        panel.plot(line.horizon, line.bound, **look)
-        panel.set(xscale="log", yscale="log", title=f"{capitalise(experiment)}, {setting}")
-        panel.set_ylim(bottom=max(0.5, here.bayes_regret.min() / 2))
-    name_axes(figure, "horizon T", "Bayes regret")
-    legend_above(figure, panels[0], narrow)
-    return figure
 
 
 class Evidence(NamedTuple):
@@ -301,82 +299,66 @@ def all_below(low: pd.Series, high: pd.Series, bound: pd.Series) -> Verdict:
     return True if (high <= bound).all() else False if (low > bound).any() else None
 
 
-def stays_below_the_bound(theorem: str, policy: str) -> Check[Evidence]:
-    """Return the statement that the regret of a policy is below the bound at every horizon."""
-
-    def find(e: Evidence) -> Finding:
-        here = e.summary[(e.summary.experiment == theorem) & (e.summary.policy == policy)]
-        percent = float((100 * here.ci95_high / here.bound).max())
-        verdict = all_below(here.ci95_low, here.ci95_high, here.bound)
-        return f"at most {percent:.1f} % of it (upper end of 95 %)", verdict
-
-    return Check(
+def stays_below_the_bound(theorem: str, policy: str, e: Evidence) -> Claim:
+    """Return whether the regret of a policy is below the bound at every horizon."""
+    here = e.summary[(e.summary.experiment == theorem) & (e.summary.policy == policy)]
+    percent = float((100 * here.ci95_high / here.bound).max())
+    return Claim(
         f"{capitalise(theorem)}: the Bayes regret of {policy} is below the bound at every horizon",
         "below 100 % of it",
+        f"at most {percent:.1f} % of it (upper end of 95 %)",
         "the 95 % interval is below the bound at every horizon",
-        (policy,),
-        find,
+        all_below(here.ci95_low, here.ci95_high, here.bound),
     )
 
 
-def grows_no_faster(theorem: str, e: Evidence) -> Check[Evidence]:
-    """Return the statement that the regret of TS-UCB grows no faster than the bound."""
+def grows_no_faster(theorem: str, e: Evidence) -> Claim:
+    """Return whether the regret of TS-UCB grows no faster than the bound."""
     table = e.exponents[e.exponents.experiment == theorem]
     ours = table[table.policy.str.startswith(OURS)]
-    above = ours.exponent - ours.exponent_of_bound
-    ours = ours.loc[above.sort_values(ascending=False, kind="stable").index]  # the worst first
-    exponent = table.exponent_of_bound.max() if ours.empty else ours.exponent_of_bound.iloc[0]
-
-    def find(e: Evidence) -> Finding:
-        worst = ours.iloc[0]
-        verdict = all_below(ours.ci95_low, ours.ci95_high, ours.exponent_of_bound)
-        text = (
+    exponent, measured = table.exponent_of_bound.max(), f"not measured: {ANY_OF_OURS}"
+    verdict = None
+    if not ours.empty:
+        worst = ours.iloc[int((ours.exponent - ours.exponent_of_bound).argmax())]
+        exponent = worst.exponent_of_bound
+        measured = (
             f"largest {worst.exponent:.2f}, 95 % interval {worst.ci95_low:.2f} to "
             f"{worst.ci95_high:.2f} ({worst.policy}, {worst.setting})"
         )
+        verdict = all_below(ours.ci95_low, ours.ci95_high, ours.exponent_of_bound)
         if e.horizon < LONG and verdict is False:
-            return f"{text}; too short a horizon to tell", None
-        return text, verdict
-
-    return Check(
+            measured, verdict = f"{measured}; too short a horizon to tell", None
+    return Claim(
         f"{capitalise(theorem)}: the regret of TS-UCB grows no faster than {THEOREMS[theorem][2]}",
         f"T to the power {exponent:.2f} in the last decade",
+        measured,
         "every 95 % interval of an exponent is below that of the bound",
-        (ANY_OF_OURS,),
-        find,
+        verdict,
     )
 
 
-def rarely_escapes(lemma: str, side: str, e: Evidence) -> Check[Evidence]:
-    """Return the statement of a lemma about the mean on one side of its bounds."""
+def rarely_escapes(lemma: str, side: str, e: Evidence) -> Claim:
+    """Return whether a mean rarely lies on one side of its bounds, as a lemma says."""
     here = e.escapes[(e.escapes.lemma == lemma) & (e.escapes.side == side)]
     longest, sign = here.iloc[-1], {"above": "U", "below": "L"}[side]
-
-    def find(e: Evidence) -> Finding:
-        count, n = here.escapes.clip(lower=1), here.replications
-        low = betaincinv(count, n - count + 1, 0.05)  # Clopper and Pearson
-        text = (
-            f"{longest.escapes} of {longest.replications:,} runs, so at most "
-            f"{longest.upper95:.1e}; the farthest was {longest.closest:.2f} radii away"
-        )
-        return text, all_below(low.where(here.escapes > 0, 0.0), here.upper95, here.bound)
-
-    return Check(
+    count, n = here.escapes.clip(lower=1), here.replications
+    low = betaincinv(count, n - count + 1, 0.05)  # Clopper and Pearson
+    return Claim(
         f"{capitalise(lemma)}: a mean lies {side} its bound {sign}(A) with probability at most T⁻³",
         f"{float(longest.horizon) ** -3:.1e} at T = {longest.horizon}",
+        f"{longest.escapes} of {longest.replications:,} runs, so at most {longest.upper95:.1e}; "
+        f"the farthest was {longest.closest:.2f} radii away",
         "the 95 % upper bound is at most T⁻³ for every T",
-        (),
-        find,
+        all_below(low.where(here.escapes > 0, 0.0), here.upper95, here.bound),
     )
 
 
 def section_3(e: Evidence, policies: Sequence[str]) -> list[Claim]:
     """Return every statement of Section 3 that these numbers can check."""
     ours = [policy for policy in policies if policy.startswith(OURS)]
-    checks: list[Check[Evidence]] = []
+    claims = []
     for theorem in THEOREMS:
         if theorem in set(e.summary.experiment):
-            checks += [stays_below_the_bound(theorem, policy) for policy in ours]
-            checks.append(grows_no_faster(theorem, e))
-    checks += [rarely_escapes(lemma, side, e) for lemma in LEMMAS for side in ("above", "below")]
-    return check_claims(checks, e, {*policies, *[ANY_OF_OURS] * bool(ours)})
+            claims += [stays_below_the_bound(theorem, policy, e) for policy in ours]
+            claims.append(grows_no_faster(theorem, e))
+    return claims + [rarely_escapes(lemma, side, e) for lemma in LEMMAS for side in SIDES]

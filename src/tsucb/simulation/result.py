@@ -74,22 +74,17 @@ class Simulation:
         require("tables", "pandas")
         import pandas as pd
 
-        rows = {}
+        names = ["runs", "regret_mean", "regret_se", "ci95_low", "ci95_high", "regret_median"]
+        rows = []
         for policy in self.policies:
             final = self.final(policy)
-            mean, error, low, high = mean_interval(final)
-            rows[policy] = {
-                "runs": final.size,
-                "regret_mean": mean,
-                "regret_se": error,
-                "ci95_low": low,
-                "ci95_high": high,
-                "regret_median": float(np.median(final)),
-            }
+            rows.append([final.size, *mean_interval(final), float(np.median(final))])
             if baseline is not None:
-                percent, _, low, high = mean_interval(percent_of(final, self.final(baseline)))
-                rows[policy] |= {"percent": percent, "percent_low": low, "percent_high": high}
-        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("policy")
+                percent, _, *ends = mean_interval(percent_of(final, self.final(baseline)))
+                rows[-1] += [percent, *ends]
+        if baseline is not None:
+            names += ["percent", "percent_low", "percent_high"]
+        return pd.DataFrame(rows, pd.Index(self.policies, name="policy"), names)
 
     def __str__(self) -> str:
         return f"{self._title()}\n{text_table(*self._rows())}"

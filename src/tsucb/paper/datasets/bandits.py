@@ -6,25 +6,21 @@ Reference: Riquelme, Tucker and Snoek (2018), Deep Bayesian Bandits Showdown, Ap
 """
 
 import math
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tsucb.compiler import compiled, implements
-from tsucb.environments.environment import Environment, advance, begin, fill_normal, reward
-from tsucb.numeric.arrays import Floats, Integers
-
-
-class TableWorld(NamedTuple):
-    """One run through a table: the order of its rows, and the current step."""
-
-    order: NDArray[np.int32]  # rows in the order of the run, final up to this step
-    parameters: Floats  # drawn once per run
-    context: Floats
-    means: Floats  # (K,)
-    available: Integers  # (K,) all arms
-    noise: Floats  # (1,)
+from tsucb.environments.environment import (
+    Environment,
+    World,
+    advance,
+    begin,
+    fill_normal,
+    reward,
+)
+from tsucb.numeric.arrays import Floats
 
 
 def matrix(name: str, rows: ArrayLike) -> Floats:
@@ -98,28 +94,26 @@ class ClassificationBandit(Table):
 
 
 @compiled
-def new_world(rows, features, arms, parameters):  # type: ignore[no-untyped-def]
-    """Return the world of a run before its first step, with room for `parameters` numbers."""
-    return TableWorld(
-        np.arange(rows).astype(np.int32),
-        np.zeros(parameters),
-        np.empty(features),
-        np.zeros(arms),
-        np.arange(arms),
-        np.zeros(1),
-    )
+def new_world(rows, features, arms, drawn):  # type: ignore[no-untyped-def]
+    """Return the world of a run before its first step, with room for `drawn` numbers.
+
+    Its parameters are the rows in the order of the run, which is final up to the current step, and
+    the numbers that are drawn once.
+    """
+    parameters = np.arange(rows).astype(np.int32), np.zeros(drawn)
+    return World(parameters, np.empty(features), np.zeros(arms), np.arange(arms), np.zeros(1))
 
 
 @compiled
 def next_row(world, step, rng):  # type: ignore[no-untyped-def]
     """Draw one of the rows that have not come yet: a shuffle with one swap per step."""
-    rows = world.order.size
-    if step > rows:
+    order, _ = world.parameters
+    if step > order.size:
         raise ValueError("the run is longer than the table; shorten the horizon")
-    other = rng.integers(step - 1, rows)
-    row = world.order[other]
-    world.order[other] = world.order[step - 1]
-    world.order[step - 1] = row
+    other = rng.integers(step - 1, order.size)
+    row = order[other]
+    order[other] = order[step - 1]
+    order[step - 1] = row
     return row
 
 
@@ -155,18 +149,14 @@ class PortfolioBandit(Table):
     """
 
     contexts: Annotated[Any, matrix]
-
-    @property
-    def arms(self) -> int:
-        """The portfolios."""
-        return PORTFOLIOS
+    arms = PORTFOLIOS
 
 
 @implements(begin, PortfolioBandit)
 def begin_portfolios(environment, rng):  # type: ignore[no-untyped-def]
     rows, stocks = environment.contexts.shape
     world = new_world(rows, stocks, PORTFOLIOS, PORTFOLIOS * stocks)
-    weights = world.parameters.reshape(PORTFOLIOS, stocks)
+    weights = world.parameters[1].reshape(PORTFOLIOS, stocks)
     for a in range(PORTFOLIOS):
         for i in range(stocks):
             weights[a, i] = rng.uniform(-1.0, 1.0)
@@ -176,11 +166,10 @@ def begin_portfolios(environment, rng):  # type: ignore[no-untyped-def]
 
 @implements(advance, PortfolioBandit)
 def advance_portfolios(environment, world, step, rng):  # type: ignore[no-untyped-def]
-    stocks = world.context.size
+    weights = world.parameters[1].reshape(PORTFOLIOS, world.context.size)
     world.context[:] = environment.contexts[next_row(world, step, rng)]
     for a in range(PORTFOLIOS):
-        weights = world.parameters[a * stocks : (a + 1) * stocks]
-        world.means[a] = (world.context * weights).sum()
+        world.means[a] = (world.context * weights[a]).sum()
     fill_normal(world.noise, NOISE, rng)
     return world.context, world.means, world.available
 
@@ -205,6 +194,7 @@ class JesterBandit(Table):
     """
 
     ratings: Annotated[Any, matrix]
+    arms = CHOICES
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
@@ -212,11 +202,6 @@ class JesterBandit(Table):
         jokes = values["ratings"].shape[1]
         if jokes <= CHOICES:
             raise ValueError(f"more than {CHOICES} jokes are needed, but there are {jokes} columns")
-
-    @property
-    def arms(self) -> int:
-        """The jokes to choose from."""
-        return CHOICES
 
     @property
     def features(self) -> int:
@@ -228,17 +213,17 @@ class JesterBandit(Table):
 def begin_jester(environment, rng):  # type: ignore[no-untyped-def]
     rows, jokes = environment.ratings.shape
     world = new_world(rows, jokes - CHOICES, CHOICES, jokes)
-    world.parameters[:] = rng.permutation(jokes)
+    world.parameters[1][:] = rng.permutation(jokes)
     return world
 
 
 @implements(advance, JesterBandit)
 def advance_jester(environment, world, step, rng):  # type: ignore[no-untyped-def]
-    ratings = environment.ratings[next_row(world, step, rng)]
+    ratings, jokes = environment.ratings[next_row(world, step, rng)], world.parameters[1]
     for i in range(world.context.size):
-        world.context[i] = ratings[int(world.parameters[i])]
+        world.context[i] = ratings[int(jokes[i])]
     for a in range(CHOICES):
-        world.means[a] = ratings[int(world.parameters[world.context.size + a])]
+        world.means[a] = ratings[int(jokes[world.context.size + a])]
     return world.context, world.means, world.available
 
 
@@ -267,6 +252,8 @@ class MushroomBandit(Table):
 
     contexts: Annotated[Any, matrix]
     edible: Any
+    arms = 2
+    longest = np.iinfo(np.int64).max
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
@@ -275,16 +262,6 @@ class MushroomBandit(Table):
         if safe.shape != (len(rows),):
             raise ValueError(f"edible must have one entry for each of the {len(rows)} rows")
         values["edible"] = safe
-
-    @property
-    def arms(self) -> int:
-        """Leave it, or eat it."""
-        return 2
-
-    @property
-    def longest(self) -> int:
-        """There is no end to draws with replacement."""
-        return np.iinfo(np.int64).max
 
 
 @implements(begin, MushroomBandit)

@@ -97,14 +97,12 @@ class File(NamedTuple):
             part = Path(aside) / self.name
             try:
                 download(self.url, part)
-            except TooLong:
-                raise ValueError(
-                    f"what came from {self.url} is longer than {MOST_BYTES:,} bytes: {by_hand}"
-                ) from None
             except OSError as error:  # the base class of all errors of requests
                 answered = getattr(error, "response", None) is not None
                 reason = str(error) if answered else type(error).__name__
                 raise ConnectionError(f"cannot reach {self.url} ({reason}); {by_hand}") from None
+            except ValueError as error:
+                raise ValueError(f"{error}: {by_hand}") from None
             if self.convert is not None:
                 part.write_bytes(self.convert(part))
             genuine = False
@@ -120,12 +118,8 @@ class File(NamedTuple):
         return folder / self.name
 
 
-class TooLong(Exception):
-    """A download is longer than a file may be."""
-
-
 def download(url: str, path: Path) -> None:
-    """Download to a file, with a bar in a terminal; raise TooLong or an error of requests."""
+    """Download to a file, with a bar in a terminal; raise ValueError for more than a file has."""
     require("paper", "requests", "tqdm")
     import requests
     from tqdm import tqdm
@@ -137,7 +131,7 @@ def download(url: str, path: Path) -> None:
             for piece in answer.iter_content(1 << 16):
                 bar.update(file.write(piece))
                 if file.tell() > MOST_BYTES:
-                    raise TooLong
+                    raise ValueError(f"what came from {url} is longer than {MOST_BYTES:,} bytes")
 
 
 class Dataset(NamedTuple):

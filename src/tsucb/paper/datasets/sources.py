@@ -6,6 +6,7 @@ A reader gets the contents of the files, whose checksums were verified before.
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -105,26 +106,29 @@ def read_census(data: bytes) -> Columns:
     return table.drop(columns="caseid").astype(str), labels
 
 
-def read_covertype(data: bytes) -> Columns:
-    """Return Covertype: the kind of forest, 1 to 7, by 54 cartographic variables."""
-    table = read_table(data)
+def read_numbers(data: bytes, separator: str = ",") -> Columns:
+    """Return a table of numbers whose last column has the labels, counted from 1.
+
+    Covertype: the kind of forest by 54 cartographic variables. Statlog, the training part of
+    Shuttle: the state of a radiator by nine indicators.
+    """
+    table = read_table(data, separator)
     return table, table.pop(table.columns[-1]).to_numpy() - 1
 
 
-def read_statlog(data: bytes) -> Columns:
-    """Return the training part of Shuttle: the state of a radiator, 1 to 7, by nine indicators."""
-    table = read_table(data, separator=" ")
-    return table, table.pop(table.columns[-1]).to_numpy() - 1
+# How the columns of a classification are read from its files.
+COLUMNS: dict[str, Callable[..., Columns]] = {
+    "adult": read_adult,
+    "census": read_census,
+    "covertype": read_numbers,
+    "statlog": partial(read_numbers, separator=" "),
+}
 
 
-def classification(read: Callable[..., Columns]) -> Callable[..., ClassificationBandit]:
-    """Return the reader of a classification's bandit, whose features are standardised."""
-
-    def read_bandit(*contents: bytes) -> ClassificationBandit:
-        table, labels = read(*contents)
-        return ClassificationBandit(standardise(one_hot(table)), labels)
-
-    return read_bandit
+def classify(name: str, *contents: bytes) -> ClassificationBandit:
+    """Return the bandit of a classification, whose features are standardised."""
+    table, labels = COLUMNS[name](*contents)
+    return ClassificationBandit(standardise(one_hot(table)), labels)
 
 
 def read_financial(data: bytes) -> PortfolioBandit:
@@ -218,22 +222,15 @@ STATLOG = File(  # UCI's own copy is compressed with the old Unix `compress`
     "c215a6f9536ec438771559bdf66e074de85d7761de4cebcd699bd5d524a8fc4a",
     1_153_517,
 )
-COLUMNS: dict[str, Callable[..., Columns]] = {
-    "adult": read_adult,
-    "census": read_census,
-    "covertype": read_covertype,
-    "statlog": read_statlog,
-}
-READERS = {name: classification(read) for name, read in COLUMNS.items()}
 DATASETS = {
     dataset.name: dataset
     for dataset in (
-        Dataset("adult", (ADULT, ADULT_TEST), 45_222, 94, 14, READERS["adult"]),
-        Dataset("census", (CENSUS,), CENSUS_ROWS, 385, 9, READERS["census"]),
-        Dataset("covertype", (COVERTYPE,), 581_012, 54, 7, READERS["covertype"]),
+        Dataset("adult", (ADULT, ADULT_TEST), 45_222, 94, 14, partial(classify, "adult")),
+        Dataset("census", (CENSUS,), CENSUS_ROWS, 385, 9, partial(classify, "census")),
+        Dataset("covertype", (COVERTYPE,), 581_012, 54, 7, partial(classify, "covertype")),
         Dataset("financial", (FINANCIAL,), 3_713, 21, 8, read_financial),
         Dataset("jester", (JESTER,), 19_181, 32, 8, read_jester),
         Dataset("mushroom", (MUSHROOM,), 8_124, 117, 2, read_mushroom),
-        Dataset("statlog", (STATLOG,), 43_500, 9, 7, READERS["statlog"]),
+        Dataset("statlog", (STATLOG,), 43_500, 9, 7, partial(classify, "statlog")),
     )
 }

@@ -5,16 +5,8 @@ into a folder that survives being killed at any moment.
 """
 
 from tsucb.pages.figures import Figure
-from tsucb.paper.experiments.claims import Check, Claim, check_claims
-from tsucb.paper.experiments.experiment import Experiment, Task
+from tsucb.paper.experiments.claims import Claim
+from tsucb.paper.experiments.experiment import Experiment
 from tsucb.paper.experiments.measure import reproduce
 
-__all__ = [
-    "Check",
-    "Claim",
-    "Experiment",
-    "Figure",
-    "Task",
-    "check_claims",
-    "reproduce",
-]
+__all__ = ["Claim", "Experiment", "Figure", "reproduce"]

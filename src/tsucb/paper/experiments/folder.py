@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import tsucb
 from tsucb.files import ASIDE, write_whole
@@ -51,15 +50,14 @@ class Folder:
         settings = json.loads(json.dumps(code | experiment.settings(), allow_nan=False))
         if path.exists() and not path.is_dir():
             raise ValueError(f"{path} is a file; give --out a folder")
+        path.mkdir(parents=True, exist_ok=True)
+        new = True
         if (path / "settings.json").exists():
             new = self._is_unmeasured(settings, other_code)
-        elif path.exists() and any(p.suffix != ASIDE for p in path.iterdir()):
+        elif any(p.suffix != ASIDE for p in path.iterdir()):
             raise ValueError(
                 f"{path} holds other files and no settings.json; give --out a new or empty folder"
             )
-        else:
-            new = True
-        path.mkdir(parents=True, exist_ok=True)
         self._lock = self._hold()
         try:
             for leftover in path.rglob(f"*{ASIDE}"):
@@ -165,12 +163,12 @@ class Folder:
         """Write the file of a finished task."""
         if list(rows.run) != list(task.runs):
             raise ValueError(f"task {task.key} brought back other runs than it was asked for")
-        table = pa.Table.from_pandas(rows, preserve_index=False)
-        about = {"task": self._label(task), "code": code_identity(), "seconds": round(seconds, 3)}
-        table = table.replace_schema_metadata(
-            (table.schema.metadata or {}) | {b"tsucb": json.dumps(about).encode()}
-        )
-        content = parquet_bytes(table)
+        rows.attrs = {
+            "task": self._label(task),
+            "code": code_identity(),
+            "seconds": round(seconds, 3),
+        }
+        content = rows.to_parquet(index=False)
         self.write(f"tasks/{task.key}.{checksum_of(content)}.parquet", content)
 
     def _label(self, task: Task) -> list[Any]:
@@ -185,9 +183,8 @@ class Folder:
         for task in self.experiment.tasks():
             path = files[task.key]
             try:
-                table = pq.read_table(path)
-                about = json.loads(table.schema.metadata[b"tsucb"])
-                part = table.to_pandas()
+                part = pd.read_parquet(path)
+                about, part.attrs = part.attrs, {}
                 if about["task"] != self._label(task):
                     raise ValueError("it is another task's")
                 if list(part.run) != list(task.runs):
@@ -226,10 +223,3 @@ def code_identity() -> str:
 def checksum_of(content: bytes) -> str:
     """Return the first digits of the content's SHA-256."""
     return hashlib.sha256(content).hexdigest()[:DIGITS]
-
-
-def parquet_bytes(table: Any) -> bytes:
-    """Return an Arrow table as the bytes of a Parquet file."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    return bytes(sink.getvalue().to_pybytes())

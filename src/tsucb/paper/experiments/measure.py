@@ -2,10 +2,9 @@
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 from rich.console import Console
@@ -20,15 +19,11 @@ from tsucb.paper.experiments.progress import Progress
 from tsucb.paper.experiments.report import Result, write_results
 
 
-class Finished(NamedTuple):
-    """The rows of a measured task, and the seconds it took."""
+def measure(experiment: Experiment, task: Task, code: str) -> tuple[pd.DataFrame, float]:
+    """Run one task, here or on a worker, and return its rows and the seconds it took.
 
-    rows: pd.DataFrame
-    seconds: float
-
-
-def measure(experiment: Experiment, task: Task, code: str) -> Finished:
-    """Run one task, here or on a worker; raise ValueError if the worker has other code."""
+    Raise ValueError if the worker has other code.
+    """
     if code_identity() != code:
         raise ValueError(
             f"a worker has other code of tsucb ({tsucb.__version__}, {code_identity()}) than this "
@@ -36,7 +31,7 @@ def measure(experiment: Experiment, task: Task, code: str) -> Finished:
         )
     start = time.perf_counter()
     rows = experiment.run(task.cell, task.policy, task.runs)
-    return Finished(rows, time.perf_counter() - start)
+    return rows, time.perf_counter() - start
 
 
 @contextmanager
@@ -130,13 +125,11 @@ def reproduce(
         pending = ordered(experiment, folder.pending())
         shared = experiment if cluster else experiment.beside(at_once)
         with Progress(experiment, pending, console) as progress:
-            running: dict[Future[Finished], Task] = {
-                pool.submit(measure, shared, task, code_identity()): task for task in pending
-            }
+            code = code_identity()
+            running = {pool.submit(measure, shared, task, code): task for task in pending}
             for future in as_completed(running):
                 task = running.pop(future)
-                finished = future.result()
-                folder.store(task, finished.rows, finished.seconds)
+                folder.store(task, *future.result())
                 progress.done(task)
         if console is not None:
             console.print("Drawing the figures and writing the report ...")

@@ -94,18 +94,17 @@ class Percentages:
         return np.asarray(self.of(policy) - rivals[best, np.arange(best.size)])
 
 
-def relative_regret(rows: pd.DataFrame, cell: list[str], baseline: str = "TS") -> pd.DataFrame:
-    """Return the regret of every policy in every cell, and in per cent of the baseline's.
+def relative_regret(rows: pd.DataFrame, cell: list[str]) -> pd.DataFrame:
+    """Return the regret of every policy in every cell, and in per cent of that of TS.
 
-    percent = 100 · mean over runs of Reg(policy)/Reg(baseline), each run paired with the
-    baseline's run of the same number (Section 4.1 of the paper), with Student's 95 % interval.
+    percent = 100 · mean over runs of Reg(policy)/Reg(TS), each run paired with the run of TS of the
+    same number (Section 4.1 of the paper), with Student's 95 % interval. Percentages are empty
+    without TS, and in a cell where it lost nothing in some run.
 
     Parameters
     ----------
     rows : columns `cell`, policy, run, regret
     cell : names of the columns that make a cell
-    baseline : the policy with 100 %; percentages are empty without it in `rows`, and in a cell
-        where it lost nothing in some run
 
     >>> import pandas as pd
     >>> rows = pd.DataFrame({"day": 1, "policy": ["TS", "TS", "UCB", "UCB"],
@@ -116,9 +115,9 @@ def relative_regret(rows: pd.DataFrame, cell: list[str], baseline: str = "TS") -
     1    UCB          2.5           75.0
     """
     key = [*cell, "run"]
-    base = rows.loc[rows.policy == baseline, [*key, "regret"]]
-    paired = rows.merge(base, on=key, how="left", suffixes=("", "_baseline"))
-    paired["percent"] = percent_of(paired.regret.to_numpy(), paired.regret_baseline.to_numpy())
+    base = rows.loc[rows.policy == "TS", [*key, "regret"]]
+    paired = rows.merge(base, on=key, how="left", suffixes=("", "_ts"))
+    paired["percent"] = percent_of(paired.regret.to_numpy(), paired.regret_ts.to_numpy())
     table = []
     for group, part in paired.groupby([*cell, "policy"], sort=False):
         mean, error, *_ = mean_interval(part.regret.to_numpy())

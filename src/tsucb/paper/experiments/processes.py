@@ -1,4 +1,4 @@
-"""Processes of this machine for tasks that train networks, each with a JAX of its own.
+"""Processes of this machine for tasks that compile or train networks, each with a JAX of its own.
 
 Threads of one process would wait for each other: for Python's lock between two trainings, and on a
 CPU for the training of another task.
@@ -37,7 +37,7 @@ def processes(workers: int) -> Iterator[Executor]:
         pool.shutdown()
     except BrokenProcessPool:
         raise ChildProcessError(
-            "a process that measured a task was ended from outside (out of memory?), or could not "
+            "a process with a task was ended from outside (out of memory?), or could not "
             "start; with fewer --workers the same command continues where this one stopped"
         ) from None
     finally:

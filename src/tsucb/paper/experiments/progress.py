@@ -1,7 +1,6 @@
 """The progress of an experiment in the terminal."""
 
 import time
-from collections import Counter
 from typing import Self
 
 from rich.console import Console
@@ -35,21 +34,17 @@ class Progress:
         self, experiment: Experiment, pending: list[Task], console: Console | None
     ) -> None:
         self.experiment, self.console = experiment, console
-        every = experiment.tasks()
-        self.total, self.finished = len(every), len(every) - len(pending)
-        self.cells = len({task.cell for task in every})
-        self.open = Counter(task.cell for task in pending)
-        self.cost_left, self.cost_done = sum(map(experiment.cost, pending)), 0.0
-        self.steps = 0
+        self.every, self.open = experiment.tasks(), set(pending)
+        self.cost, self.steps = sum(map(experiment.cost, pending)), 0
         self.start = self.last = time.monotonic()
         self.live: Live | None = None
 
     def __enter__(self) -> Self:
         if self.console is None or not self.open:
             return self
-        if self.finished:
+        if finished := len(self.every) - len(self.open):
             self.console.print(
-                f"Continuing: {self.finished:,} of {self.total:,} tasks are finished already."
+                f"Continuing: {finished:,} of {len(self.every):,} tasks are finished already."
             )
         if self.console.is_terminal:
             self.live = Live(get_renderable=self.line, console=self.console, transient=True)
@@ -59,17 +54,12 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self.live is not None:
             self.live.stop()
-        if self.console is not None and self.cost_done:
+        if self.console is not None and self.steps:
             self.console.print(self.line())
 
     def done(self, task: Task) -> None:
         """Count a finished task."""
-        cost = self.experiment.cost(task)
-        self.open[task.cell] -= 1
-        self.open += Counter()  # drop the cells with no task left
-        self.finished += 1
-        self.cost_left -= cost
-        self.cost_done += cost
+        self.open.remove(task)
         self.steps += self.experiment.steps(task.cell) * len(task.runs)
         now = time.monotonic()
         if self.console is not None and self.live is None and now - self.last > QUIET:
@@ -79,14 +69,18 @@ class Progress:
     def line(self) -> str:
         """Return the state in one line."""
         elapsed = time.monotonic() - self.start
-        fraction = self.cost_done / max(self.cost_done + self.cost_left, 1e-9)
-        bar = ("━" * round(20 * fraction)).ljust(20, "╌")
+        left = list(self.open)  # a copy, as tasks end while this is shown
+        fraction = 1 - sum(map(self.experiment.cost, left)) / max(self.cost, 1e-9)
+        cells, to_do = ({task.cell for task in tasks} for tasks in (self.every, left))
+        total = len(self.every)
         counts = (
-            f"{bar} {self.cells - len(self.open)}/{self.cells} cells · "
-            f"{self.finished:,}/{self.total:,} tasks · "
+            f"{'━' * round(20 * fraction):╌<20} {len(cells) - len(to_do)}/{len(cells)} cells · "
+            f"{total - len(left):,}/{total:,} tasks · "
         )
-        if not self.cost_done:
+        if not self.steps:
             return counts + f"starting, {duration(elapsed)} (the first time, code is compiled)"
-        left = duration(elapsed * (1 - fraction) / fraction) + " left"
         speed = self.steps / max(elapsed, 1e-9)
-        return counts + f"{speed:,.0f} steps/s · {left if self.open else duration(elapsed)}"
+        rest = (
+            duration(elapsed * (1 - fraction) / fraction) + " left" if left else duration(elapsed)
+        )
+        return counts + f"{speed:,.0f} steps/s · {rest}"

@@ -1,17 +1,15 @@
 """Write the results of an experiment: tables, figures, and one page with all of them."""
 
-import json
 import platform
 from typing import NamedTuple
 
 import pandas as pd
-import pyarrow as pa
 
 import tsucb
-from tsucb.pages.figures import Figure, drawings, picture
+from tsucb.pages.figures import drawings, picture
 from tsucb.pages.render import render
 from tsucb.paper.experiments.claims import WORDS, Claim
-from tsucb.paper.experiments.folder import Folder, parquet_bytes
+from tsucb.paper.experiments.folder import Folder
 from tsucb.paper.experiments.progress import duration
 
 SIGNS = {True: "✓", False: "✗", None: "–"}
@@ -43,37 +41,21 @@ def write_results(folder: Folder) -> Result:
     tables = {"summary": summary, **experiment.tables(rows)}
     claims = experiment.claims(rows, summary)
     verdicts = pd.DataFrame([(*c[:4], WORDS[c.agrees]) for c in claims], columns=Claim._fields)
-    folder.write("runs.parquet", parquet_bytes(pa.Table.from_pandas(rows, preserve_index=False)))
+    folder.write("runs.parquet", rows.to_parquet(index=False))
     for name, table in {**tables, "claims": verdicts, "times": times}.items():
         folder.write(f"{name}.csv", table.to_csv(index=False, float_format="%.10g"))
-    parts = []
-    for figure in experiment.figures(rows, summary):
-        variants = drawings(figure)
+    figures = [(figure, drawings(figure)) for figure in experiment.figures(rows, summary)]
+    for figure, variants in figures:
         folder.write(f"{figure.name}.svg", variants["light", False])
         folder.write(f"{figure.name}.png", picture(figure, "light", False, "png"))
-        parts.append((figure, variants))
-    seconds = float(times.seconds.sum())
-    folder.write("report.html", report(folder, tables, claims, parts, codes, seconds))
-    return Result(rows, summary, claims)
-
-
-def report(
-    folder: Folder, tables: dict[str, pd.DataFrame], claims: list[Claim],
-    figures: list[tuple[Figure, dict[tuple[str, bool], bytes]]], codes: tuple[str, ...],
-    seconds: float,
-) -> str:  # fmt: skip
-    """Return the page with everything on it."""
-    experiment = folder.experiment
-    decided = [c for c in claims if c.agrees is not None]
-    settings = json.loads((folder.path / "settings.json").read_text(encoding="utf-8"))
     mixed = [f"Measured by {len(codes)} states of the code of tsucb."] * (len(codes) > 1)
-    return render(
+    page = render(
         "experiment.html",
         title=experiment.title,
         version=tsucb.__version__,
         codes=codes,
-        agreed=sum(c.agrees is True for c in decided),
-        denied=sum(c.agrees is False for c in decided),
+        agreed=sum(c.agrees is True for c in claims),
+        denied=sum(c.agrees is False for c in claims),
         notes=[*mixed, *experiment.notes()],
         claims=[
             [c.statement, c.paper, c.measured, (verdict(c), CLASSES[c.agrees]), c.rule]
@@ -81,8 +63,10 @@ def report(
         ],
         figures=figures,
         tables=tables,
-        settings=json.dumps(settings, indent=2, ensure_ascii=False),
-        duration=duration(seconds),
+        settings=(folder.path / "settings.json").read_text(encoding="utf-8").strip(),
+        duration=duration(float(times.seconds.sum())),
         python=platform.python_version(),
         machine=platform.machine(),
     )
+    folder.write("report.html", page)
+    return Result(rows, summary, claims)

@@ -1,26 +1,16 @@
 """Personalised news: the visits of a day's click log, with clicks from a fitted model."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tsucb.compiler import implements
-from tsucb.environments.environment import Environment, advance, begin, reward
+from tsucb.environments.environment import Environment, World, advance, begin, reward
 from tsucb.models.nig_linear import NIGLinear
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.paper.news.clicks import ClickModel
 from tsucb.paper.news.day import Day
-
-
-class NewsWorld(NamedTuple):
-    """One run: the visits drawn for it, and the current step."""
-
-    visits: Integers  # (T,) in the order of the day
-    context: Floats  # (d,) 1 for every feature of the user that is on, else 0
-    means: Floats  # (K,) click rates; only those of the available arms are current
-    noise: Floats  # (1,) uniform: a click if it is below the rate
 
 
 class NewsBandit(Environment):
@@ -48,7 +38,9 @@ class NewsBandit(Environment):
         Those that have any arm.
 
     >>> import tempfile, tsucb
-    >>> from tsucb.paper.news import ClickModel, make_news, read_day
+    >>> from tsucb.paper.news.clicks import ClickModel
+    >>> from tsucb.paper.news.generate import make_news
+    >>> from tsucb.paper.news.parser import read_day
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     [path] = make_news(folder, days=1, lines=5_000)
     ...     bandit = NewsBandit.of(read_day(path), ClickModel.load(f"{folder}/truth.npz"))
@@ -141,14 +133,15 @@ def begin_news(environment, rng):  # type: ignore[no-untyped-def]
             drawn[n] = environment.visits[i]
             n += 1
     d = environment.weights.shape[1]
-    return NewsWorld(drawn, np.zeros(d), np.zeros(environment.arms), np.zeros(1))
+    # The click rates of arms that are not available are not current.
+    return World(drawn, np.zeros(d), np.zeros(environment.arms), np.arange(0), np.zeros(1))
 
 
 @implements(advance, NewsBandit)
 def advance_news(environment, world, step, rng):  # type: ignore[no-untyped-def]
-    if step > world.visits.size:
+    if step > world.parameters.size:
         raise ValueError("the horizon is longer than the steps of a run of this NewsBandit")
-    visit = world.visits[step - 1]
+    visit = world.parameters[step - 1]
     features = environment.features[environment.ends[visit] : environment.ends[visit + 1]]
     world.context[:] = 0.0
     for f in features:

@@ -35,7 +35,8 @@ class ClickModel(NamedTuple):
         Examples
         --------
         >>> import tempfile
-        >>> from tsucb.paper.news import make_news, read_day
+        >>> from tsucb.paper.news.generate import make_news
+        >>> from tsucb.paper.news.parser import read_day
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     [path] = make_news(folder, days=1, lines=1_000)
         ...     truth = ClickModel.load(f"{folder}/truth.npz")
