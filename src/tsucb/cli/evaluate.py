@@ -244,12 +244,13 @@ def replay_policies(
             rows.append(
                 {key: row[key] for key in row if key not in ("lives", "rates", "logged_rates")}
             )
+            interval = f"{found.low:.5f}–{found.high:.5f}"
             lift = f"{found.lift:+.1%} ({found.lift_low:+.1%} to {found.lift_high:+.1%})"
             print_line(
                 part,
                 found.policy,
-                f"{found.rate:.5f}",
-                f"{found.low:.5f}–{found.high:.5f}",
+                f"{found.rate:.5f}" if found.rate == found.rate else "–",
+                interval if found.low == found.low else "–",
                 f"{found.matched:,}",
                 f"{found.kept.size:,}",
                 lift if found.lift == found.lift else "–",
