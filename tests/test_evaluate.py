@@ -1,5 +1,6 @@
 """Replay: what a policy would have earned, from logged data."""
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +274,31 @@ def test_bad_files_and_columns(tmp_path: Path, table: pd.DataFrame) -> None:
         read.feature_matrix()
     with pytest.raises(ValueError, match="first number 8: there is no reward"):
         read.logged_data(np.empty((300, 0)))
+
+
+def test_tables_that_are_too_wide_are_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "wide.csv"
+    path.write_text("arm,reward," + ",".join(f"c{i}" for i in range(200_000)) + "\n")
+    with pytest.raises(ValueError, match="its first line has more than 1,048,576 bytes"):
+        read_decisions(path, uniform=True)
+    with gzip.open(tmp_path / "wide.csv.gz", "wb") as file:
+        file.write(path.read_bytes())
+    with pytest.raises(ValueError, match="its first line has more than"):
+        read_decisions(tmp_path / "wide.csv.gz", uniform=True)
+    wide = pd.DataFrame(np.zeros((1, 10_001)))
+    with pytest.raises(ValueError, match="the table has 10,001 columns, and 10,000 are read"):
+        read_decisions(wide, uniform=True)
+
+
+def test_a_log_that_matches_nothing_has_no_rate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "two.csv"
+    path.write_text("arm,reward,x\na,2,3\nb,0,1\n")
+    assert answer(["evaluate", str(path), "--uniform", "--model", "gaussian"]) == 0
+    shown = capsys.readouterr().out
+    assert "nan" not in shown
+    assert shown.splitlines()[1].split()[2:4] == ["–", "–"]
 
 
 def test_command_line(

@@ -243,12 +243,13 @@ def replay_policies(
         for rule in [named_policy(text, UCB=ucb) for text in policies]:
             found = replay(data, model, rule, seed=seed, lives=options.lives)
             rows.append({"log": part, **dataclasses.asdict(found), "kept": found.kept.size})
+            interval = f"{found.low:.5f}–{found.high:.5f}"
             lift = f"{found.lift:+.1%} ({found.lift_low:+.1%} to {found.lift_high:+.1%})"
             print_line(
                 part,
                 found.policy,
-                f"{found.rate:.5f}",
-                f"{found.low:.5f}–{found.high:.5f}",
+                f"{found.rate:.5f}" if found.rate == found.rate else "–",
+                interval if found.low == found.low else "–",
                 f"{found.matched:,}",
                 f"{found.kept.size:,}",
                 lift if found.lift == found.lift else "–",

@@ -1,6 +1,7 @@
 """Logged decisions, from a decision log or from a table of your own."""
 
 import contextlib
+import gzip
 import math
 import os
 import re
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DROP, RECENT = "drop", "recent"
+MOST_COLUMNS, MOST_HEADER = 10_000, 1 << 20  # of a table; bytes of its first line
 MOST_LOST = 0.05  # share of the older decisions that may have no reward with "recent"
 
 
@@ -165,7 +167,7 @@ def read_decisions(
             "say how the arms were logged: either name the column with the propensity of every "
             "decision, or uniform=True if each available arm was played with the same probability"
         )
-    columns = table.columns.astype(str).tolist()
+    columns = check_width(where, table.columns.astype(str).tolist())
     named = [name for name in (arm, reward, available, propensity) if name is not None]
     features = [c for c in columns if c not in named] if contexts is None else list(contexts)
     for name in [*named, *features]:
@@ -282,7 +284,11 @@ def read_table(path: Path) -> "pd.DataFrame":
     if not path.name.endswith((".csv", ".csv.gz", ".parquet")):
         raise ValueError(f"{path} is neither .csv, .csv.gz nor .parquet")
     try:
-        table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+        if path.suffix == ".parquet":
+            table = pd.read_parquet(path)
+        else:
+            check_header(path)
+            table = pd.read_csv(path)
     except (EOFError, zlib.error) as error:
         raise ValueError(f"{path} is truncated or damaged: {error}") from None
     except (ValueError, OSError) as error:
@@ -290,6 +296,26 @@ def read_table(path: Path) -> "pd.DataFrame":
     if table.empty:
         raise ValueError(f"{path} holds no events, only a header")
     return table
+
+
+def check_header(path: Path) -> None:
+    """Raise ValueError if the first line is too long for the names of columns."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        if len(file.readline(MOST_HEADER)) == MOST_HEADER:
+            raise ValueError(
+                f"its first line has more than {MOST_HEADER:,} bytes; it must name the columns, "
+                f"of which there may be {MOST_COLUMNS:,}"
+            )
+
+
+def check_width(where: str, columns: list[str]) -> list[str]:
+    """Return the columns of a table; raise ValueError if there are too many."""
+    if len(columns) > MOST_COLUMNS:
+        raise ValueError(
+            f"{where} has {len(columns):,} columns, and {MOST_COLUMNS:,} are read at most; "
+            "write a table with arm, reward and the features that matter"
+        )
+    return columns
 
 
 def arms_of(entry: Any) -> tuple[str, ...]:

@@ -41,7 +41,8 @@ class Replay:
     events : N, in the log
     matched : events of the first life at which the policy picked the logged arm
     kept : indices of those that count (see `replay`)
-    rate, low, high : mean reward of the policy in all lives, and its 95 % interval
+    rate, low, high : mean reward of the policy in all lives, and its 95 % interval; NaN where a
+        life matched no event
     logged_rate : mean reward of the logging policy
     lift, lift_low, lift_high : rate / logged_rate − 1, and its 95 % interval; NaN where rewards
         can be negative or the policy earned nothing
@@ -137,7 +138,7 @@ def rate_and_lift(
 ) -> tuple[float, float, float, float, float, float, float]:
     """Return the rate with its interval, the logged rate, and the lift with its interval."""
     several, rate, low, high = rates.size > 1, float(rates.mean()), math.nan, math.nan
-    if several:  # never narrower than the interval of the first life
+    if several and not math.isnan(rate):  # never narrower than the interval of the first life
         _, _, least, most = rate_interval(reward[kept])
         width = life_width(rates)
         low, high = float(np.fmin(rate - width, least)), float(np.fmax(rate + width, most))
