@@ -29,8 +29,8 @@ from tsucb.agent.open_decisions import (
     split_rows,
 )
 from tsucb.checks import shown, whole_number
-from tsucb.contexts.readers import NOTHING_READ, Arm, Context, narrow_rows, one_by_one
-from tsucb.contexts.values import kind_of
+from tsucb.contexts.readers import NOTHING_READ, Arm, Context, narrow_rows
+from tsucb.contexts.values import kind_of, rows_of
 from tsucb.display import html_table
 from tsucb.models.change import NoticedChange
 from tsucb.models.forgetting import Forgetting
@@ -471,7 +471,7 @@ class Agent:
             else:
                 self._open.add(entries)
         if self._log is not None:
-            told = [_logged(x, arms) for x in one_by_one(contexts)]
+            told = [_logged(x, arms) for x in rows_of(contexts)]
             self._log.decided_many(decisions, told)
         return decisions
 

@@ -158,20 +158,6 @@ class Knowledge:
             free=[*self.free, *range(count, count + more)],
         )
 
-    def without(self, names: Iterable[Arm]) -> "Knowledge":
-        """Return another without some arms, whose columns are then free."""
-        leaving = {name: self.arms[name] for name in names}
-        gone = np.array(list(leaving.values()), dtype=np.int64)
-        new = self.copied()
-        self.model.release(new.state, gone)
-        for counts in (new.books.tokens, new.books.chosen, new.books.pulls, new.books.totals):
-            counts[gone] = 0
-        arms, born = (
-            {name: value for name, value in each.items() if name not in leaving}
-            for each in (self.arms, self.born)
-        )
-        return new.changed(arms=arms, born=born, free=[*self.free, *gone.tolist()])
-
     def with_arms(self, wanted: Mapping[Arm, int]) -> "Knowledge":
         """Return another with these arms alone, in this order; column -1 stands for a new arm.
 

@@ -373,8 +373,8 @@ class Learner:
                 known.arms.move_to_end(name)
         spare = len(known.arms) - (len(names) - new)
         if excess > 0 and spare > 0:
-            count = min(max(excess, spare // 10), spare)
-            known = known.without(list(known.arms)[:count])
+            leaving = min(max(excess, spare // 10), spare)
+            known = known.with_arms(dict(list(known.arms.items())[leaving:]))
         return known if len(known.free) >= new else known.with_room(new)
 
     def admitted(self, known: Knowledge, names: tuple[Arm, ...]) -> tuple[Knowledge, Integers]:
