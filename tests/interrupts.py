@@ -146,7 +146,7 @@ class Trial:
         return lambda agent: agent.estimate(x)
 
     def reward(self):
-        open = self.twin._open.unsettled()
+        open = self.twin._open.all()
         ids = list(open)
         if not ids:
             return self.choose()
@@ -158,7 +158,7 @@ class Trial:
         return lambda agent: agent.reward(id, value)
 
     def reward_many(self):
-        open = self.twin._open.unsettled()
+        open = self.twin._open.all()
         ids = [id for id, each in open.items() if not isinstance(each[2], tuple)]
         ids = self.rng.permutation(ids)[:3].tolist()
         values = [self.earn(self.rng) for _ in ids]
@@ -256,7 +256,7 @@ class Trial:
         if now["counts"] != self.before["counts"] or not (
             read or now["width"] > self.before["width"]
         ):
-            there = twin._open.unsettled()
+            there = twin._open.all()
             call(twin)
             if now["counts"][DECISIONS] > self.before["counts"][DECISIONS]:
                 twin._open.unfold()
@@ -265,8 +265,7 @@ class Trial:
                 if len(opened) < len(new):  # some were counted, but not opened
                     self.happened["dropped"] += len(new) - len(opened)
                     twin._open.clear()
-                    twin._open.update(there | opened)
-                    twin._open.drop_oldest()
+                    twin._open.add(there | opened)
             return
         if read:
             call.read(learner.reader.encoders[0])
@@ -310,7 +309,7 @@ METHODS = [
 def fingerprint(agent):
     """Return everything that an agent knows but the state of its random numbers."""
     with agent._guard.lock:
-        known = agent._ready()  # finishes what is left, as any call does
+        known = agent._learner.prepared()  # as any call does
     return {
         "arms": agent.arms,
         "columns": list(known.arms.items()),
@@ -321,7 +320,7 @@ def fingerprint(agent):
         "pulls": known.books.pulls.tolist(),
         "totals": known.books.totals.tolist(),
         "width": sum(known.model.context_shape(1)),
-        "open": agent._open.unsettled(),
+        "open": agent._open.all(),
         "state": [array.tobytes() for array in leaves(known.state)],
         "encoder": [encoder.state() for encoder in agent._learner.reader.encoders],
     }

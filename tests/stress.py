@@ -125,7 +125,7 @@ def evictions(seed, folder, calls=150):
             agent.update(context(rng), f"n{rng.integers(12)}", 1.0, {"p": 1.0})
         elif ids:
             id = ids.pop(rng.integers(len(ids)))
-            open = agent._open.unsettled()
+            open = agent._open.all()
             several = id in open and isinstance(open[id][2], tuple)
             agent.reward(id, [1.0, None] if several else float(rng.normal()))
 

@@ -1,9 +1,12 @@
-"""Open decisions by themselves: order, limit, and settlements that were cut short."""
+"""Open decisions by themselves: order, limit, and calls that were cut short."""
+
+import signal
 
 import numpy as np
 import pytest
 
 import tsucb
+from tsucb.agent.guard import at_once
 from tsucb.agent.machine import CLOSED, DECISIONS
 
 
@@ -16,7 +19,7 @@ def test_the_oldest_are_dropped_whole_lists_at_a_time():
     agent, open, _ = make(max_open=3)
     ids = [agent.choose([1.0]).id, agent.rank([1.0], 2).id]
     ids += agent.choose_many([[1.0], [2.0]]).ids
-    assert list(open.unsettled()) == ids[1:]
+    assert list(open.all()) == ids[1:]
     assert (open.places(), agent.dropped) == (4, 1)
     agent.record("own", [1.0], "a")
     assert list(open) == [*ids[2:], "own"]
@@ -51,7 +54,7 @@ def test_a_batch_that_is_kept_whole_is_as_its_decisions_one_by_one():
             if not whole:
                 open.unfold()
             answer = call(agent, one, two)
-            found.append((answer, agent.digest(), list(open.unsettled()), agent.dropped))
+            found.append((answer, agent.digest(), list(open.all()), agent.dropped))
         assert found[0] == found[1]
 
 
@@ -70,85 +73,70 @@ def test_the_whole_batch_of_an_arm_that_left_is_closed_and_not_learned():
         agent.reward_many(decisions, np.ones(40))
 
 
-def test_what_an_interrupted_unfolding_leaves_is_finished_by_the_next_call():
-    agent, open, _ = make()
-    decisions = agent.choose_many([[1.0], [2.0]])
-    (batch,) = open.batches
-    open.update(batch.entries())  # and the batch is still in the list
-    assert agent.open_decisions == 2
-    assert list(open.unsettled()) == decisions.ids
-    assert agent.reward_many(decisions, [1.0, 2.0]) == 2
-    assert agent.open_decisions == agent.dropped == 0
-
-
-def test_what_an_interrupt_left_beyond_the_limit_is_dropped():
-    for look in (lambda agent: agent.open_decisions, lambda agent: len(agent._open.unsettled())):
-        agent, open, _ = make(max_open=2)
-        agent.choose([1.0]), agent.choose([2.0])
-        open.limit = 1  # as between adding a decision and dropping the oldest
-        assert look(agent) == 1
-        assert tsucb.Agent.from_bytes(agent.to_bytes()).open_decisions == 1
-
-
 def test_many_small_batches_are_given_entries():
     agent, open, _ = make()
     ids = [id for n in range(40) for id in agent.choose_many([[float(n)], [1.0]]).ids]
     assert len(open.batches) <= 16
-    assert list(open.unsettled()) == ids
+    assert list(open.all()) == ids
     assert agent.open_decisions == 80
 
 
 @pytest.mark.parametrize("whole", [True, False])
-@pytest.mark.parametrize("learned", [0, 1, 2, 3])
-def test_a_settlement_that_was_cut_short_is_finished_by_the_next_call(learned, whole, monkeypatch):
-    """Stop `reward_many` after some of its rewards, as an interrupt would."""
-    (agent, open, learner), (twin, _, _) = make(), make()
-    for each in (agent, twin):
-        decisions = each.choose_many([[1.0], [2.0], [3.0]])
-        if each is agent:
-            made = decisions if whole else decisions.ids
-    ids = decisions.ids
-    twin.reward_many(ids, [1.0, 2.0, 3.0])
+@pytest.mark.parametrize("learning", [True, False])
+def test_rewards_that_were_cut_short_are_all_learned_or_none(learning, whole, monkeypatch):
+    """Raise before or after the one call of C that learns and closes, as a signal handler would."""
+    agent, _, learner = make()
+    decisions = agent.choose_many([[1.0], [2.0], [3.0]])
+    before = agent.digest()
 
-    taught = type(learner).taught
-
-    def interrupted(self, known, lesson, first):
-        some = [np.ascontiguousarray(part[:learned]) for part in lesson[1:]]
-        if learned:
-            taught(self, known, type(lesson)(lesson.values, *some), first)
+    def interrupted(*changes):
+        if learning:
+            at_once(*changes)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(learner), "taught", interrupted)
+        patch.setattr("tsucb.agent.learner.at_once", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            agent.reward_many(made, [1.0, 2.0, 3.0])
-    assert learner.known.books.counts[CLOSED] == learned
-    # A signal handler that saves in the middle has each of them learned or open.
-    assert list(open.unsettled()) == ids[learned:]
-    assert agent.open_decisions == 0
-    assert agent.digest() == twin.digest()
-    with pytest.raises(tsucb.UnknownDecision):
-        agent.reward(ids[0], 1.0)
+            agent.reward_many(decisions if whole else decisions.ids, [1.0, 2.0, 3.0])
+    assert learner.known.books.counts[CLOSED] == agent.arms_summary()["pulls"].sum()
+    assert agent.open_decisions == (0 if learning else 3)
+    assert learning or agent.digest() == before
+    if learning:
+        with pytest.raises(tsucb.UnknownDecision):
+            agent.reward(decisions.ids[0], 1.0)
+    else:
+        assert agent.reward_many(decisions, [1.0, 2.0, 3.0]) == 3
 
 
-def test_a_single_reward_that_was_cut_short_is_done_or_not():
+def test_a_single_reward_whose_learning_fails_stays_open():
     agent, _, learner = make()
-    for learning in (True, False):
-        decision = agent.choose([1.0])
-        machine = learner.known.machine
+    decision = agent.choose([1.0])
+    machine = learner.known.machine
 
-        class Interrupted:
-            learns_at_once = True
+    class Interrupted:
+        learns_at_once = True
 
-            def learn(self, *given, machine=machine, learning=learning):
-                if learning:
-                    machine.learn(*given)
-                raise KeyboardInterrupt
+        def learn(self, *given):
+            raise KeyboardInterrupt
 
-        learner.known.machine = Interrupted()
-        with pytest.raises(KeyboardInterrupt):
-            agent.reward(decision.id, 1.0)
-        learner.known.machine = machine
-        assert agent.open_decisions == (0 if learning else 1)
+    learner.known.machine = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        agent.reward(decision.id, 1.0)
+    learner.known.machine = machine
+    assert agent.open_decisions == 1
     assert agent.reward(decision.id, 1.0)
-    assert learner.known.books.counts[[DECISIONS, CLOSED]].tolist() == [2, 2]
+    assert learner.known.books.counts[[DECISIONS, CLOSED]].tolist() == [1, 1]
+
+
+def test_signal_handlers_do_not_run_between_changes_made_at_once():
+    """Of many pairs of changes, with a signal every 50 µs, none is ever seen half done."""
+    one, two, seen = [], [], []
+    before = signal.signal(signal.SIGALRM, lambda *_: seen.append(len(one) - len(two)))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 5e-5, 5e-5)
+        while len(seen) < 300:
+            at_once((one.append, 1), (sum, range(300)), (two.append, 1))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert set(seen) == {0}

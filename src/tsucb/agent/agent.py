@@ -1,15 +1,6 @@
 """The agent: chooses arms, learns from late rewards, saves and loads itself.
 
-Interrupts. A signal handler may raise in the middle of any call, as Ctrl-C does. Python runs
-handlers between two instructions of its own, never inside compiled code. So an agent changes by
-
-1. one call of compiled code, which counts decisions, or learns rewards and counts them; or
-2. one assignment: `learner.known`, or what a reader has learned, is made aside and then replaced.
-
-Whatever can be refused is refused before the first of them. Where a call makes several changes, it
-is right after each: a context may be read, an arm known, or a decision counted that is not open,
-as one that was dropped. To learn rewards and to close their decisions are two changes that belong
-together: `OpenDecisions` writes down what is to be done, and the next call does what is left.
+`guard` says how it stays whole when a signal handler raises in the middle of a call.
 """
 
 import math
@@ -28,8 +19,8 @@ from tsucb.agent import snapshot, storage
 from tsucb.agent.batch import DecisionBatch, decide_many
 from tsucb.agent.decision import ArmEstimates, Decision, Ranking, place_id, share_of_floor
 from tsucb.agent.decision_log import DecisionLog
-from tsucb.agent.guard import AGENTS, Guard
-from tsucb.agent.knowledge import Knowledge, plain_name
+from tsucb.agent.guard import AGENTS, Guard, at_once
+from tsucb.agent.knowledge import plain_name
 from tsucb.agent.learner import Learner
 from tsucb.agent.machine import CLOSED, DECISIONS, NOT_FINITE, OBSERVED
 from tsucb.agent.open_decisions import (
@@ -38,8 +29,8 @@ from tsucb.agent.open_decisions import (
     split_rows,
 )
 from tsucb.checks import shown, whole_number
-from tsucb.contexts.readers import NOTHING_READ, Arm, Context, narrow_rows, one_by_one
-from tsucb.contexts.values import kind_of
+from tsucb.contexts.readers import NOTHING_READ, Arm, Context, narrow_rows
+from tsucb.contexts.values import kind_of, rows_of
 from tsucb.display import html_table
 from tsucb.models.change import NoticedChange
 from tsucb.models.forgetting import Forgetting
@@ -165,7 +156,7 @@ class Agent:
     def _repr_html_(self) -> str:
         """Return the agent as a notebook shows it: what its first arms have earned."""
         with self._guard.alone():
-            known = self._ready()
+            known = self._learner.prepared()
             rows = [
                 [str(name), f"{known.books.pulls[i]:,}",
                  f"{known.books.totals[i] / max(known.books.pulls[i], 1):.4g}"]
@@ -224,14 +215,13 @@ class Agent:
     def open_decisions(self) -> int:
         """How many decisions wait for a reward; never more than `max_open`."""
         with self._guard.alone():
-            self._settled()
             return self._open.count()
 
     @property
     def dropped(self) -> int:
         """How many decisions were dropped because more than `max_open` waited."""
         with self._guard.alone():
-            counts = self._ready().books.counts
+            counts = self._learner.prepared().books.counts
             return int(counts[DECISIONS] - counts[CLOSED]) - self._open.places()
 
     def add_arm(self, name: Arm, features: Any = None) -> None:
@@ -246,7 +236,6 @@ class Agent:
         ('red', 'blue')
         """
         with self._guard.alone():
-            self._settled()
             self._learner.add_arm(name, features)
 
     def remove_arm(self, name: Arm) -> None:
@@ -262,7 +251,6 @@ class Agent:
         ('blue',)
         """
         with self._guard.alone():
-            self._settled()
             self._learner.remove_arm(name)
 
     def follow(self, policy: Any) -> None:
@@ -275,7 +263,6 @@ class Agent:
         Thompson()
         """
         with self._guard.alone():
-            self._ready()
             self._learner.follow(policy)
 
     def describe(self, context: Context) -> list[tuple[str, float]]:
@@ -301,7 +288,7 @@ class Agent:
         [1.0, 0.0, 2.0]
         """
         with self._guard.alone():
-            known = self._ready()
+            known = self._learner.prepared()
             self._open.unfold()
             table, waiting = self._learner.arms_summary(), dict.fromkeys(known.arms, 0)
             for number, _, arm, _ in self._open.values():
@@ -325,7 +312,7 @@ class Agent:
         after 424 rewards: those of all arms had changed; what was known before counts 0.47 %
         """
         with self._guard.alone():
-            return list(self._ready().noticed)
+            return list(self._learner.prepared().noticed)
 
     def coefficients(self) -> "pd.DataFrame":
         """Return mean and standard deviation of every parameter of every arm.
@@ -339,21 +326,7 @@ class Agent:
         ['constant', 'age']
         """
         with self._guard.alone():
-            self._ready()
             return self._learner.coefficients()
-
-    def _ready(self) -> Knowledge:
-        """Return what is known, after finishing what an interrupted call has left."""
-        if not self._learner.known.ready:
-            self._open.finish()
-        self._open.drop_oldest()
-        return self._learner.known
-
-    def _settled(self) -> None:
-        """Finish what an interrupted call has left, without making columns for new arms."""
-        if self._open.settlement is not None:
-            self._open.finish()
-        self._open.drop_oldest()
 
     # Deciding
 
@@ -376,7 +349,7 @@ class Agent:
         >>> agent.choose({"age": 31}, ["red"]).arm
         'red'
         """
-        learner, question = self._learner, None
+        learner, open, question = self._learner, self._open, None
         # The common case by itself: all arms, and a vector that needs no reading; all is compiled.
         shape = learner.reader.ready if arms is None and learner.known.ready else None
         if type(context) is _ARRAY and context.dtype is _FLOAT and context.shape == shape:
@@ -389,9 +362,9 @@ class Agent:
         with self._guard.alone():
             known = learner.known
             if not known.ready:
-                known = self._ready()
-            if self._open.batches:
-                self._open.unfold()
+                known = learner.prepared()
+            if open.batches:
+                open.unfold()
             if question is None:
                 offer, machine = known.everyone or known.all_arms(), known.machine
                 place, number, checksum, seen = machine.decide(x, offer.columns, True)
@@ -407,9 +380,10 @@ class Agent:
                 decision.id, decision.time, arm = id, now, decision.arm
                 if learner.reader.per_arm:
                     x = learner.rows_of(values[None], [place]).tobytes()
-            self._open[id] = number, now, arm, x
-            if len(self._open) > self._open.limit:
-                self._open.drop_oldest()
+            if len(open) < open.limit:
+                open[id] = number, now, arm, x
+            else:
+                open.add({id: (number, now, arm, x)})
         if self._log is not None:
             self._log.decided(decision, _logged(context, arms))
         return decision
@@ -437,7 +411,6 @@ class Agent:
         question = learner.ask(context, arms, uses="decide_rows")
         now = self._now()
         with self._guard.alone():
-            self._ready()
             self._open.unfold()
             known, offer, values, reading = learner.placed(question)
             x = values.tobytes()
@@ -446,8 +419,7 @@ class Agent:
             ranking.time = now
             each = np.broadcast_to(values, (length, *values.shape))
             rows = tuple(split_rows(learner.rows_of(each, ranking.places)))
-            self._open[ranking.id] = number, now, ranking.arms, rows
-            self._open.drop_oldest()
+            self._open.add({ranking.id: (number, now, ranking.arms, rows)})
         if self._log is not None:
             told = _logged(context, arms)
             for place in range(length):
@@ -482,7 +454,6 @@ class Agent:
         question = learner.ask(contexts, arms, many=True)
         now = self._now()
         with self._guard.alone():
-            self._ready()
             known, offer, values, reading = learner.placed(question)
             decisions, counts = decide_many(known, values, offer, now)
             learner.adopt(reading, known)
@@ -490,14 +461,17 @@ class Agent:
                 decisions.numbers, decisions.checksums, now, offer.names, decisions.places,
                 learner.rows_of(values, decisions.places),
             )  # fmt: skip
-            entries = self._open.entries_of(batch)  # before anything is counted, as it takes long
+            entries = self._open.entries_of(batch)
             if learner.coming:
                 some = np.unique(decisions.places).tolist()
                 learner.use(known, [offer.names[i] for i in some], offer.columns[some])
             known.machine.take_counts(counts)
-            self._open.add_batch(batch, entries)
+            if entries is None:
+                self._open.batches = [*self._open.batches, batch]
+            else:
+                self._open.add(entries)
         if self._log is not None:
-            told = [_logged(x, arms) for x in one_by_one(contexts)]
+            told = [_logged(x, arms) for x in rows_of(contexts)]
             self._log.decided_many(decisions, told)
         return decisions
 
@@ -520,7 +494,6 @@ class Agent:
         learner = self._learner
         question = learner.ask(context, arms, learn=False)
         with self._guard.alone():
-            self._ready()
             drawn = learner.rng.bit_generator.state
             try:
                 decision = learner.answer(question)
@@ -546,7 +519,6 @@ class Agent:
         learner, now = self._learner, self._now()
         question = learner.ask(context, arms, learn=False)
         with self._guard.alone():
-            self._ready()
             decision = learner.answer(question)
         decision.time = now
         return decision
@@ -577,14 +549,12 @@ class Agent:
         now, learner = self._now() if time is None else check_time(time), self._learner
         reading = learner.read_one(context, arm, features)
         with self._guard.alone():
-            self._ready()
             self._open.unfold()
             if id in self._open:
                 raise ValueError(f"a decision {shown(id)} is open already; give another id")
             column, row = self._place_one(reading, context, arm, features)
             number, _ = learner.known.machine.count(row, np.array([column]))
-            self._open[id] = number, now, plain_name(arm), row
-            self._open.drop_oldest()
+            self._open.add({id: (number, now, plain_name(arm), row)})
 
     def _place_one(
         self, reading: Any, context: Context, arm: Arm, features: Any
@@ -618,21 +588,22 @@ class Agent:
         # To ask whether a float is a mapping takes long.
         several = type(reward) is not float and isinstance(reward, _SEVERAL)
         value: Any = reward if several else self._learner.check_reward(reward)
+        open = self._open
         with self._guard.alone():
             if not self._learner.known.ready:
-                self._ready()
-            if self._open.batches:
-                self._open.unfold()
-            decision = (type(id) is str and self._open.get(id)) or self._open.find(id)
+                self._learner.prepared()
+            if open.batches:
+                open.unfold()
+            decision = (type(id) is str and open.get(id)) or open.find(id)
             if type(decision[2]) is tuple:
                 values = self._rewards_of(id, decision[2], reward)
-                learned = self._open.settle([id], values) > 0
+                learned = open.settle([id], values) > 0
             elif several:
                 raise TypeError(
                     f"decision {shown(id)} is of one arm; give one reward, not {shown(reward)}"
                 )
             else:
-                learned = self._open.reward(id, decision, value)
+                learned = open.reward(id, decision, value)
         if self._log is not None:
             now = self._now()
             rewards = {place_id(id, n): x for n, x in enumerate(values)} if several else {id: value}
@@ -691,7 +662,6 @@ class Agent:
             raise ValueError(f"{len(listed)} ids and {values.size} rewards do not match")
         self._learner.compile_ahead(NOTHING_READ, "learn_rows")
         with self._guard.alone():
-            self._ready()
             whole = None if batch is None else self._open.find_batch(batch.numbers)
             if whole is not None:
                 learned = self._open.settle_batch(whole, values)
@@ -715,7 +685,6 @@ class Agent:
         0
         """
         with self._guard.alone():
-            self._ready()
             self._open.unfold()
             self._open.find(id)
             self._open.close([id])
@@ -746,7 +715,6 @@ class Agent:
         value = None if reward is None else learner.check_reward(reward)
         before = self._now() - max(min(age, 1e300), -1e300)
         with self._guard.alone():
-            self._ready()
             self._open.unfold()
             old = {id: each[2] for id, each in self._open.items() if each[1] < before}
             self._open.close(old, value)
@@ -771,7 +739,6 @@ class Agent:
         learner = self._learner
         value, reading = learner.check_reward(reward), learner.read_one(context, arm, features)
         with self._guard.alone():
-            self._ready()
             column, row = self._place_one(reading, context, arm, features)
             learner.learn_row(column, row, value, OBSERVED)
 
@@ -812,16 +779,15 @@ class Agent:
                 return
             merged = histories.fitted_on_cluster(self, history, columns, cluster)
             with self._guard.alone():
-                self._ready()
                 # The columns that this agent had keep their places in the merged one.
-                learner.reader, learner.known = merged._learner.reader, merged._learner.known
+                reader, known = merged._learner.reader, merged._learner.known
+                at_once((setattr, learner, "reader", reader), (setattr, learner, "known", known))
             return
         if cluster is not None:
             raise TypeError("a cluster reads files; give the path of a folder of Parquet files")
         observations = histories.observations(learner, history, **columns)
         learner.compile_ahead(observations.reading, "learn_rows")
         with self._guard.alone():
-            self._ready()
             histories.fit(learner, observations)
 
     # Files
@@ -872,10 +838,7 @@ class Agent:
 
     def _hold(self) -> snapshot.Held:
         """Return what is known now, to be written down without the lock."""
-        interrupted = self._guard.is_interrupted()
         with self._guard.lock:
-            if not interrupted:
-                self._settled()
             return snapshot.held(self._learner, self._open)
 
     @classmethod
@@ -965,7 +928,6 @@ class Agent:
         >>> other.reseed(1)
         """
         with self._guard.alone():
-            self._ready()
             self._start_new_stream(seed, ids)
 
     def _start_new_stream(self, seed: int | None = None, ids: bool = True) -> None:

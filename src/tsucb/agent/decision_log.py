@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tsucb.checks import shown, whole_number
-from tsucb.contexts.readers import one_by_one
-from tsucb.contexts.values import values_of
+from tsucb.contexts.values import rows_of, values_of
 from tsucb.extras import require
 from tsucb.files import written_whole
 from tsucb.logs.decision_log import FINISHED, JOURNAL, Row
@@ -64,11 +63,7 @@ class DecisionLog:
         self.lost = 0
         self.folder: Path | None = None
         self._call: Callable[[Row], None] | None = None
-        # A signal handler may decide in the middle of a write, and a fork may copy a lock that is
-        # held by a thread that the child does not have.
-        self._lock, self._process = threading.RLock(), os.getpid()
-        self._journal: LogJournal | None = None
-        self._rows: list[Row] = []
+        self._start()
         if callable(target):
             self._call = target
             return
@@ -80,13 +75,20 @@ class DecisionLog:
             raise ValueError(f"{self.folder} is a file; a decision log is a folder")
         self.folder.mkdir(parents=True, exist_ok=True)
 
+    def _start(self) -> None:
+        """Begin without a journal, and with a lock that no thread of another process holds."""
+        # A signal handler may decide in the middle of a write.
+        self._lock, self._process = threading.RLock(), os.getpid()
+        self._journal: LogJournal | None = None
+        self._rows: list[Row] = []
+
     def decided(self, decision: "Decision", context: Any) -> None:
         """Write a decision."""
         self._write([decision_row(decision, context)])
 
     def decided_many(self, decisions: "Sequence[Decision]", contexts: Any) -> None:
         """Write several decisions, made from the rows of a table, a matrix or a list."""
-        pairs = zip(decisions, one_by_one(contexts), strict=True)
+        pairs = zip(decisions, rows_of(contexts), strict=True)
         self._write([decision_row(decision, context) for decision, context in pairs])
 
     def rewarded(self, id: str, reward: float, now: float) -> None:
@@ -117,11 +119,11 @@ class DecisionLog:
                     written += 1
                 return
             lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
-            if self._process != os.getpid():
-                self._lock, self._process = threading.RLock(), os.getpid()
+            if self._process != os.getpid():  # the child of a fork, with a journal of its own
+                self._start()
             with self._lock:
-                if self._journal is None or self._journal.owner != os.getpid():
-                    self._journal, self._rows = LogJournal(self._new_path()), []
+                if self._journal is None:
+                    self._journal = LogJournal(self._new_path())
                 self._journal.write(lines)
                 self._rows += rows
         except Exception as error:
@@ -142,7 +144,7 @@ class DecisionLog:
 
     def _finish(self) -> None:
         journal, rows = self._journal, self._rows
-        if journal is None or journal.owner != os.getpid() or not rows:
+        if journal is None or self._process != os.getpid() or not rows:
             return
         # If this fails, the journal stays and holds the same.
         self._journal, self._rows = None, []
@@ -156,7 +158,7 @@ class LogJournal:
     """A file that lines are appended to, each there whole or not at all while the process lives."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.owner, self.size = path, os.getpid(), 0
+        self.path, self.size = path, 0
         # Without a buffer: what was written survives the process.
         self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
         self.close = weakref.finalize(self, os.close, self._handle)

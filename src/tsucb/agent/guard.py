@@ -1,4 +1,11 @@
-"""The lock of an agent, for threads, signal handlers and forks."""
+"""Threads, signal handlers and forks: how an agent stays whole whatever happens meanwhile.
+
+A signal handler may raise in the middle of any call, as Ctrl-C does. Python runs handlers between
+two of its own instructions, never inside a function of C, as compiled code is one. So a call first
+prepares everything aside, where it may fail or be interrupted, and then changes the agent by one
+call of C: by compiled code, by an assignment, or, where several changes belong together, by
+`at_once`. An agent that was interrupted is as before the call or as after it.
+"""
 
 import contextlib
 import os
@@ -7,7 +14,22 @@ import weakref
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from itertools import starmap
+from operator import call
+from typing import Any, TypeAlias
+
+Change: TypeAlias = tuple[Any, ...]  # a function of C, with its arguments
+
+
+def at_once(*changes: Change) -> None:
+    """Make several changes in one call of C, so that no signal handler runs between them.
+
+    >>> known = {"a": 1}
+    >>> at_once((known.update, {"b": 2}), (known.pop, "a"))
+    >>> known
+    {'b': 2}
+    """
+    tuple(starmap(call, changes))
 
 
 def check_interpreter() -> None:

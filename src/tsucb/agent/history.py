@@ -87,9 +87,7 @@ def fit(learner: Learner, history: History) -> None:
         columns = np.array([column[name] for name in names[piece]], dtype=np.int64)
         values, ends = rows[piece].ravel(), rows.shape[1] * np.arange(1, columns.size + 1)
         lesson = Lesson(values, ends, columns, np.full(columns.size, OBSERVED), rewards[piece])
-        done = 0
-        while done < columns.size:
-            known, done = learner.taught(known, lesson, done)
+        known = learner.taught(known, lesson)
     learner.adopt(reading, known)
 
 

@@ -7,12 +7,13 @@ finds the old or the new, never a mixture.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tsucb.agent.guard import Change
 from tsucb.agent.machine import DECISIONS, DUE, Books
 from tsucb.checks import shown
 from tsucb.contexts.readers import Arm
@@ -135,20 +136,17 @@ class Knowledge:
 
     # Columns
 
-    def free_columns(self) -> Iterator[int]:
-        """Yield the columns of no arm; an interrupted `admit` may have left one among `free`."""
-        for column in reversed(self.free):
-            if column not in self.names or self.arms.get(self.names[column]) != column:
-                yield column
-
-    def admit(self, name: Arm, column: int) -> None:
-        """Give an arm that came with a decision a free column, which has its token already."""
-        if made := int(self.books.counts[DECISIONS]):
-            self.born[name] = made
-        self.names[column] = name
-        self.arms[name] = column  # with this, it is an arm
-        self.free.pop(column, None)
+    def admission(self, name: Arm, column: int) -> list[Change]:
+        """Return the changes that give an arm that came with a decision a free column."""
         self.everyone = None
+        changes: list[Change] = [
+            (self.names.__setitem__, column, name),
+            (self.arms.__setitem__, name, column),
+            (self.free.pop, column),
+        ]
+        if made := int(self.books.counts[DECISIONS]):
+            changes.append((self.born.__setitem__, name, made))
+        return changes
 
     def with_room(self, arms: int) -> "Knowledge":
         """Return another with at least this many free columns, and half as many columns again."""
@@ -159,20 +157,6 @@ class Knowledge:
             books=self.books.joined(Books.blank({"arm": more})),
             free=[*self.free, *range(count, count + more)],
         )
-
-    def without(self, names: Iterable[Arm]) -> "Knowledge":
-        """Return another without some arms, whose columns are then free."""
-        leaving = {name: self.arms[name] for name in names}
-        gone = np.array(list(leaving.values()), dtype=np.int64)
-        new = self.copied()
-        self.model.release(new.state, gone)
-        for counts in (new.books.tokens, new.books.chosen, new.books.pulls, new.books.totals):
-            counts[gone] = 0
-        arms, born = (
-            {name: value for name, value in each.items() if name not in leaving}
-            for each in (self.arms, self.born)
-        )
-        return new.changed(arms=arms, born=born, free=[*self.free, *gone.tolist()])
 
     def with_arms(self, wanted: Mapping[Arm, int]) -> "Knowledge":
         """Return another with these arms alone, in this order; column -1 stands for a new arm.

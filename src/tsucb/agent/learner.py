@@ -28,9 +28,9 @@ import numpy as np
 
 from tsucb.agent.batch import decide_many
 from tsucb.agent.decision import Decision, Ranking
+from tsucb.agent.guard import Change, at_once
 from tsucb.agent.knowledge import Knowledge, Offer, known_name, plain_name, token_of
 from tsucb.agent.machine import (
-    CLOSED,
     COUNTED,
     DUE,
     LONG,
@@ -70,7 +70,7 @@ from tsucb.contexts.readers import (
 )
 from tsucb.extras import require
 from tsucb.models.forgetting import Forgetting
-from tsucb.models.model import Model, check_finite
+from tsucb.models.model import Model, check_finite, trains
 from tsucb.models.structure import leaves
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.streams import POLICY, stream
@@ -352,12 +352,12 @@ class Learner:
         At most `most_arms` are left once this many of the new ones are admitted.
         """
         new = [name for name in names if name not in known.arms]
-        columns = list(islice(known.free_columns(), len(new)))
+        columns = list(islice(reversed(known.free), len(new)))
         excess = len(known.arms) + min(admitted, len(new)) - self.most_arms
         unoffered = len(known.arms) + len(new) - len(names)
         if new and (len(columns) < len(new) or (excess > 0 and unoffered > 0)):
             known = self._roomier(known.changed(), names, len(new), excess)
-            columns = list(islice(known.free_columns(), len(new)))
+            columns = list(islice(reversed(known.free), len(new)))
         places = dict(zip(new, columns, strict=True))
         for name, column in places.items():
             known.books.tokens[column] = token_of(name)
@@ -373,10 +373,9 @@ class Learner:
                 known.arms.move_to_end(name)
         spare = len(known.arms) - (len(names) - new)
         if excess > 0 and spare > 0:
-            count = min(max(excess, spare // 10), spare)
-            known = known.without(list(known.arms)[:count])
-        free = sum(1 for _ in known.free_columns())
-        return known if free >= new else known.with_room(new + len(known.free) - free)
+            leaving = min(max(excess, spare // 10), spare)
+            known = known.with_arms(dict(list(known.arms.items())[leaving:]))
+        return known if len(known.free) >= new else known.with_room(new)
 
     def admitted(self, known: Knowledge, names: tuple[Arm, ...]) -> tuple[Knowledge, Integers]:
         """Return the columns of arms that come with the decisions, after admitting new ones."""
@@ -386,10 +385,12 @@ class Learner:
 
     def use(self, known: Knowledge, names: Iterable[Arm], columns: Integers) -> None:
         """Note that arms which come with the decisions are used, and admit those that are new."""
+        changes: list[Change] = []
         for name, column in zip(names, columns.tolist(), strict=True):
             if name not in known.arms:
-                known.admit(name, column)
-            known.arms.move_to_end(name)
+                changes += known.admission(name, column)
+            changes.append((known.arms.move_to_end, name))
+        at_once(*changes)
 
     def column_of(self, known: Knowledge, arm: Arm) -> tuple[Knowledge, int]:
         """Return the column of an arm, which is admitted if it comes with this call."""
@@ -430,7 +431,7 @@ class Learner:
         context, arms, offered, reading, many = question
         if not self.reader.is_current(reading):
             reading = self._read(context, offered, True, many)
-        known, x = self.known, reading.x
+        known, x = self.prepared(), reading.x
         if arms is None and reading.z is None and x.shape == (known.width,) and known.arms:
             return known, known.everyone or known.all_arms(), x, reading
         known, offer = self._offer(self.widened(reading), arms, offered)
@@ -460,7 +461,6 @@ class Learner:
 
     def answer(self, question: ReadQuestion) -> Decision:
         """Do what `decide` does for a context that was read without learning."""
-        self.prepared()
         known, offer, values, _ = self.placed(question)
         return self.chosen(known, offer, values.tobytes())[1]
 
@@ -468,7 +468,6 @@ class Learner:
         """Choose a list of k different arms; count and learn nothing. It has no id."""
         length = whole_number("k", k, least=1)
         question = self.ask(context, arms, learn=False, uses="decide_rows")
-        self.prepared()
         known, offer, values, _ = self.placed(question)
         return self.ranked(known, offer, values, length)
 
@@ -505,7 +504,7 @@ class Learner:
 
     def widened(self, reading: Reading) -> Knowledge:
         """Return what is known, as wide as a context; nothing has changed."""
-        known = self.known
+        known = self.prepared()
         width = wanted_width(reading, known.model) if reading.after else None
         return known if width is None else known.widened(width)
 
@@ -557,7 +556,6 @@ class Learner:
     def read(self, context: Context, arm: Arm, features: Any = None) -> bytes:
         """Return the row of one arm as bytes, after learning the columns that it needs."""
         reading = self.read_one(context, arm, features)
-        self.prepared()
         self.adopt(reading, self.widened(reading))
         return narrow_rows(reading).tobytes()
 
@@ -572,7 +570,6 @@ class Learner:
     def read_many(self, contexts: Any) -> Floats:
         """Return contexts (a list, matrix or table) as a matrix, after learning their columns."""
         reading = self.reader.read_many(contexts, NOBODY)
-        self.prepared()
         self.adopt(reading, self.widened(reading))
         return laid_out_for(reading, self.known.model)
 
@@ -601,31 +598,33 @@ class Learner:
         """Learn a reward for a row, which has been read; see `machine` for the kinds."""
         known = self.prepared()
         if not known.machine.learns_at_once:
-            lesson = Lesson.of([row], [column], [kind], [reward])
-            self.known, _ = self.taught(known, lesson, 0)
+            self.learn_rows(Lesson.of([row], [column], [kind], [reward]))
+            return
+        known.ready = False
+        if known.machine.learn(row, column, kind, reward):
+            self.prepared()
         else:
-            known.ready = False
-            if not known.machine.learn(row, column, kind, reward):
-                known.ready = True
+            known.ready = True
+
+    def learn_rows(self, lesson: Lesson, *changes: Change) -> int:
+        """Learn rewards, and make further changes `at_once`; return how many were learned."""
+        known = self.prepared()
+        known.ready = False
+        if known.machine.learns_at_once and not trains(known.model):
+            at_once((known.machine.learn_rows, *lesson, 0), *changes)
+        else:
+            at_once((setattr, self, "known", self.taught(known.copied(), lesson)), *changes)
         self.prepared()
+        return int(np.count_nonzero((lesson.columns >= 0) & ~np.isnan(lesson.rewards)))
 
-    def take_in(self, lesson: Lesson, before: int) -> None:
-        """Learn the rewards of decisions, of which the first closed decision number `before`."""
-        while (done := self.known.books.counts.item(CLOSED) - before) < lesson.rewards.size:
-            self.known, _ = self.taught(self.known, lesson, done)
-
-    def taught(self, known: Knowledge, lesson: Lesson, first: int) -> tuple[Knowledge, int]:
-        """Learn from reward number `first` on until the model has to train, and train it.
-
-        Into `known` itself, if one call of compiled code does it, else into a copy. Returns what is
-        then known, and the number of the next reward.
-        """
-        if known.books.counts[DUE]:
-            return known.trained(), first
-        if not self.machine_for(known).learns_at_once:
-            known = known.copied()
-        first = self.machine_for(known).learn_rows(*lesson, first)
-        return (known.trained() if known.books.counts[DUE] else known), first
+    def taught(self, known: Knowledge, lesson: Lesson) -> Knowledge:
+        """Learn rewards into `known`, and train the model where it has to; return the last one."""
+        done = 0
+        while done < lesson.rewards.size:
+            done = self.machine_for(known).learn_rows(*lesson, done)
+            if known.books.counts[DUE]:
+                known = known.trained()
+        return known
 
     def check_reward(self, reward: Any) -> float:
         """Return a reward as a float that the model can learn from; raise otherwise."""

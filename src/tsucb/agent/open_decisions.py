@@ -1,22 +1,16 @@
 """Open decisions: those that wait for their reward."""
 
 import math
-from collections.abc import Iterable
-from itertools import islice, repeat
+from collections.abc import Iterable, Mapping
+from itertools import chain, islice, repeat, starmap
+from operator import call
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from tsucb.agent.guard import at_once
 from tsucb.agent.learner import Learner, Lesson
-from tsucb.agent.machine import (
-    CLOSED,
-    COUNTED,
-    DECISIONS,
-    RETURNED,
-    Checksums,
-    decision_id,
-    write_ids,
-)
+from tsucb.agent.machine import COUNTED, DECISIONS, RETURNED, Checksums, write_ids
 from tsucb.checks import shown
 from tsucb.contexts.readers import Arm
 from tsucb.numeric.arrays import Floats, Integers
@@ -58,21 +52,13 @@ class OpenBatch(NamedTuple):
         return dict(zip(write_ids(self.numbers, self.checksums), entries, strict=True))
 
 
-# Decisions that are being closed: their ids, or a whole batch; how many were closed before the
-# first of them; and their rewards, or None if a single call learns the one reward.
-Settlement: TypeAlias = tuple[tuple[str, ...] | OpenBatch, int, Lesson | None]
-
-
 class OpenDecisions(dict[str, OpenDecision]):
     """The open decisions of an agent by their ids, in the order in which they were made.
 
     The last ones may be in `batches`, without entries. `unfold` gives them entries, and is called
     before entries are read, added or removed, but not where a batch is closed as a whole.
 
-    To close decisions is to learn their rewards and to remove them from this dictionary. What is to
-    be done is written down first, in `settlement`, and what is known is not `ready` until it is
-    done. After an exception from outside, the next call finds that and calls `finish`; the count of
-    closed decisions, which changes with what is learned, tells what is left to do.
+    To close decisions is to learn their rewards and to remove them from this dictionary, `at_once`.
 
     Parameters
     ----------
@@ -82,52 +68,47 @@ class OpenDecisions(dict[str, OpenDecision]):
         The most decisions that are open; beyond it the oldest are dropped.
     """
 
-    __slots__ = ("batches", "learner", "limit", "settlement")
+    __slots__ = ("batches", "learner", "limit")
 
     def __init__(self, learner: Learner, limit: int) -> None:
         super().__init__()
         self.learner, self.limit = learner, limit
-        self.settlement: Settlement | None = None
         self.batches: list[OpenBatch] = []
-
-    def folded(self) -> list[OpenBatch]:
-        """Return the batches without entries; an interrupted `unfold` may have left others."""
-        return [
-            batch
-            for batch in self.batches
-            if decision_id(int(batch.numbers[0]), int(batch.checksums[0])) not in self
-        ]
 
     def unfold(self) -> None:
         """Make entries of the decisions in batches."""
-        for batch in self.folded():
-            self.update(batch.entries())
-        self.batches = []
+        if self.batches:
+            at_once((self.update, self.all()), (setattr, self, "batches", []))
+
+    def all(self) -> dict[str, OpenDecision]:
+        """Return the entries of all decisions, those in batches included."""
+        entries = dict(self)
+        for batch in self.batches:
+            entries |= batch.entries()
+        return entries
+
+    def add(self, entries: Mapping[str, OpenDecision]) -> None:
+        """Open decisions, and drop the oldest beyond the limit."""
+        excess = max(len(self) + len(entries) - self.limit, 0)
+        oldest = islice(chain(self, entries), excess)
+        at_once((self.update, entries), *[(self.pop, id) for id in oldest])
 
     def entries_of(self, batch: OpenBatch) -> dict[str, OpenDecision] | None:
         """Return the entries with which to add a batch; None if it can be kept whole."""
-        folded, size = self.folded(), batch.places.size
-        room = len(folded) < MOST_BATCHES and self.count() + size <= self.limit
+        size = batch.places.size
+        room = len(self.batches) < MOST_BATCHES and self.count() + size <= self.limit
         if room and size and not self.learner.coming:
             return None
         self.unfold()
         return batch.entries()
 
-    def add_batch(self, batch: OpenBatch, entries: dict[str, OpenDecision] | None) -> None:
-        """Open the decisions of a batch; beyond the limit the oldest are dropped."""
-        if entries is None:
-            self.batches = [*self.folded(), batch]
-        else:
-            self.update(entries)
-            self.drop_oldest()
-
     def find_batch(self, numbers: Integers) -> OpenBatch | None:
         """Return the batch that has these numbers, the same array, if it is kept whole."""
-        return next((batch for batch in self.folded() if batch.numbers is numbers), None)
+        return next((batch for batch in self.batches if batch.numbers is numbers), None)
 
     def count(self) -> int:
         """Return how many decisions are open."""
-        return len(self) + sum(batch.places.size for batch in self.folded())
+        return len(self) + sum(batch.places.size for batch in self.batches)
 
     def find(self, id: Any) -> OpenDecision:
         """Return the open decision of an id; raise UnknownDecision if there is none."""
@@ -151,12 +132,6 @@ class OpenDecisions(dict[str, OpenDecision]):
         arms = (self[id][2] for id in ids)
         return sum(len(arm) if type(arm) is tuple else 1 for arm in arms)
 
-    def drop_oldest(self) -> None:
-        """Forget the oldest decisions beyond the limit."""
-        if (excess := len(self) - self.limit) > 0:
-            for id in list(islice(self, excess)):
-                del self[id]
-
     def reward(self, id: str, decision: OpenDecision, reward: float) -> bool:
         """Learn the reward of one decision and close it; return False if its arm has left."""
         known, number, arm = self.learner.known, decision[0], decision[2]
@@ -166,11 +141,10 @@ class OpenDecisions(dict[str, OpenDecision]):
             return self.settle([id], [reward]) > 0
         if self.learner.coming:
             known.arms.move_to_end(arm)  # type: ignore[arg-type]
-        self.settlement = (id,), known.books.counts.item(CLOSED), None
         known.ready = False
-        due = machine.learn(decision[3], column, COUNTED, reward)
-        del self[id]
-        self.settlement = None
+        # `at_once`, written out as it is called most.
+        learned = (machine.learn, decision[3], column, COUNTED, reward), (self.pop, id)
+        due, _ = starmap(call, learned)
         if due:
             self.learner.prepared()
         else:
@@ -199,7 +173,7 @@ class OpenDecisions(dict[str, OpenDecision]):
         Returns how many were learned; not those of arms that have left, unless arms come with the
         decisions: then such an arm comes back, if it may.
         """
-        learner, ids = self.learner, tuple(ids)
+        learner, known, ids = self.learner, self.learner.prepared(), tuple(ids)
         arms: list[Arm] = []
         rows: list[bytes] = []
         current: list[bool] = []
@@ -208,18 +182,18 @@ class OpenDecisions(dict[str, OpenDecision]):
             names, own = (arm, row) if isinstance(arm, tuple) else ((arm,), (row,))
             arms += names
             rows += own  # type: ignore[arg-type]
-            current += [learner.known.is_current(name, number) for name in names]
+            current += [known.is_current(name, number) for name in names]
         returning = returning and learner.coming
         if returning and arms:
-            learner.known, _ = learner.admitted(learner.known, tuple(dict.fromkeys(arms)))
-            learner.prepared()
-        known = learner.known
+            learner.known, _ = learner.admitted(known, tuple(dict.fromkeys(arms)))
+            known = learner.prepared()
         columns = [
             known.arms[arm] if here or returning else -1
             for arm, here in zip(arms, current, strict=True)
         ]
-        lesson = Lesson.of(rows, columns, np.where(current, COUNTED, RETURNED), rewards)
-        return self._settle(ids, lesson)
+        kinds = np.where(current, COUNTED, RETURNED)
+        lesson = Lesson.of(rows, columns, kinds, rewards)
+        return learner.learn_rows(lesson, *[(self.pop, id) for id in ids])
 
     def settle_batch(self, batch: OpenBatch, rewards: Floats) -> int:
         """Learn a reward for each decision of a batch, and close it; return how many were learned.
@@ -227,52 +201,18 @@ class OpenDecisions(dict[str, OpenDecision]):
         No arm comes or leaves while a batch is made, so its decisions for an arm are all for the
         one that now has the name, or none is.
         """
-        known, first, (size, width) = self.learner.known, int(batch.numbers[0]), batch.rows.shape
+        known, first, (size, width) = (
+            self.learner.prepared(),
+            int(batch.numbers[0]),
+            batch.rows.shape,
+        )
         columns = np.array([
             known.arms[name] if known.is_current(name, first) else -1 for name in batch.names
         ])[batch.places]  # fmt: skip
         ends, kinds = np.arange(1, size + 1) * width, np.where(columns < 0, RETURNED, COUNTED)
-        return self._settle(batch, Lesson(batch.rows.ravel(), ends, columns, kinds, rewards))
-
-    def _settle(self, closing: tuple[str, ...] | OpenBatch, lesson: Lesson) -> int:
-        """Learn rewards and close their decisions; return how many were learned."""
-        known = self.learner.known
-        self.settlement = closing, known.books.counts.item(CLOSED), lesson
-        known.ready = False
-        self.finish()
-        return int(np.count_nonzero((lesson.columns >= 0) & ~np.isnan(lesson.rewards)))
-
-    def finish(self) -> None:
-        """Do what is left of a settlement, if there is one."""
-        if self.settlement is not None:
-            closing, before, lesson = self.settlement
-            if lesson is not None:
-                self.learner.take_in(lesson, before)
-            if self.learner.known.books.counts.item(CLOSED) > before:
-                if isinstance(closing, OpenBatch):
-                    self.batches = [batch for batch in self.batches if batch is not closing]
-                else:
-                    for id in closing:
-                        self.pop(id, None)
-            self.settlement = None
-        self.learner.prepared()
-
-    def unsettled(self) -> dict[str, OpenDecision]:
-        """Return the open decisions, in the middle of a settlement those not learned so far."""
-        found = dict(self)
-        for batch in self.folded():
-            found |= batch.entries()
-        if self.settlement is not None:
-            closing, before, _ = self.settlement
-            done = self.learner.known.books.counts.item(CLOSED) - before
-            for id in closing.entries() if isinstance(closing, OpenBatch) else closing:
-                if done <= 0:
-                    break
-                arm = found.pop(id)[2] if id in found else ()
-                done -= len(arm) if type(arm) is tuple else 1
-        for id in list(islice(found, max(len(found) - self.limit, 0))):  # about to be dropped
-            del found[id]
-        return found
+        others = [other for other in self.batches if other is not batch]
+        lesson = Lesson(batch.rows.ravel(), ends, columns, kinds, rewards)
+        return self.learner.learn_rows(lesson, (setattr, self, "batches", others))
 
 
 def split_rows(rows: Floats) -> list[bytes]:

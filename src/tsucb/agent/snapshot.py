@@ -127,7 +127,7 @@ def held(learner: Learner, open: OpenDecisions | None = None) -> Held:
     encoders = [] if reader.transformer is not None else reader.encoders
     return Held(
         known.copied(),
-        {} if open is None else open.unsettled(),
+        {} if open is None else open.all(),
         settings,
         [encoder.state() for encoder in encoders],
         learner.rng.bit_generator.state,

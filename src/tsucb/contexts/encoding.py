@@ -59,6 +59,8 @@ class FeatureEncoder:
 
     def rows(self, table: Any) -> Any:
         """Return the contexts of a table, a matrix or a list, one by one."""
+        if isinstance(table, np.ndarray) and (table.ndim != 2 or table.shape[1] == 0):
+            raise ValueError(f"a table has rows and columns, but its shape is {table.shape}")
         return rows_of(table)
 
     def encode(self, context: Any) -> Floats:

@@ -27,7 +27,7 @@ from tsucb.contexts.encoding import (
     padded_stack,
 )
 from tsucb.contexts.hashing import HashingEncoder
-from tsucb.contexts.values import column, listed, records
+from tsucb.contexts.values import column, listed, rows_of
 from tsucb.contexts.vectors import NoFeatures, Transformed, Vectors, float_matrix
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hashed_linear import HashedLinear
@@ -226,7 +226,7 @@ class ArmVectors(Reader):
         )
 
     def read_many(self, contexts: Any, arms: Offered) -> Reading:
-        rows = [self.read(context, arms).x for context in one_by_one(contexts)]
+        rows = [self.read(context, arms).x for context in rows_of(contexts)]
         return Reading(np.array(rows).reshape(len(rows), len(arms.names), self.vectors.width))
 
 
@@ -277,7 +277,7 @@ class ArmFeatures(Reader):
         return Reading(matrix[:, :width], matrix[:, width:])
 
     def read_many(self, contexts: Any, arms: Offered) -> Reading:
-        return self._read_each([(each, arms) for each in one_by_one(contexts)], arms)
+        return self._read_each([(each, arms) for each in rows_of(contexts)], arms)
 
     def read_history(self, contexts: Any, features: Any, count: int) -> Reading:
         one = Offered(("",), None, ())
@@ -306,7 +306,7 @@ class ArmFeatures(Reader):
         if absent:
             raise ValueError(f"the history has no column for the features {listed(absent)}")
         others = [name for name in present if name not in (arm, reward, *described)]
-        contexts, of_arms = (records(table, some) or None for some in (others, described))
+        contexts, of_arms = (rows_of(table, some) or None for some in (others, described))
         return contexts, column(table, arm), of_arms, column(table, reward)
 
 
@@ -417,10 +417,3 @@ def check_columns(table: Any, arm: str, reward: str) -> list[str]:
                 "say which are meant with fit(history, arm=…, reward=…)"
             )
     return present
-
-
-def one_by_one(contexts: Any) -> list[Any]:
-    """Return the contexts of a table, a matrix or a list."""
-    if isinstance(contexts, Mapping) or hasattr(contexts, "columns"):
-        return records(contexts, getattr(contexts, "columns", contexts))
-    return list(contexts.toarray() if hasattr(contexts, "toarray") else contexts)

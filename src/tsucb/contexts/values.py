@@ -155,26 +155,28 @@ def objects_of(table: NDArray[Any]) -> list[Any]:
     return list(table) if table.ndim != 1 or table.dtype.kind in "mM" else table.tolist()
 
 
-def rows_of(table: Any) -> list[Any]:
-    """Return the contexts of a data frame, a mapping of names to columns, a matrix or a list."""
+def rows_of(table: Any, names: Iterable[Any] | None = None) -> list[Any]:
+    """Return the contexts of a data frame, a mapping of names to columns, a matrix or a list.
+
+    With `names`, those columns alone of a frame or a mapping.
+    """
     if hasattr(table, "toarray"):
         table = table.toarray()
     if isinstance(table, Mapping) or hasattr(table, "columns"):
-        names = unique(list(getattr(table, "columns", table)))
-        columns = [_entries(name, table[name]) for name in names]
+        names = unique(list(getattr(table, "columns", table) if names is None else names))
+        columns = [column(table, name) for name in names]
         lengths = sorted({len(column) for column in columns})
         if len(lengths) > 1:
             raise ValueError(f"the columns of a table must be equally long, not {lengths}")
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-    if isinstance(table, np.ndarray) and (table.ndim != 2 or table.shape[1] == 0):
-        raise ValueError(f"a table has rows and columns, but its shape is {table.shape}")
     if not isinstance(table, Iterable) or isinstance(table, str | bytes | Set):
         raise TypeError(f"a table is a data frame, a matrix or a list, not a {kind_of(table)}")
     return list(table)
 
 
-def _entries(name: Any, values: Any) -> list[Any]:
+def column(table: Any, name: Any) -> list[Any]:
     """Return a column of a table as a list. Not as an array: it would make strings of numbers."""
+    values = table[name]
     if hasattr(values, "__array__"):
         return objects_of(array_of(values))
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
@@ -182,18 +184,6 @@ def _entries(name: Any, values: Any) -> list[Any]:
             f"the column {shown(name)} of a table must be a list, not a {kind_of(values)}"
         )
     return list(values)
-
-
-def column(table: Any, name: str) -> list[Any]:
-    values: list[Any] = np.asarray(table[name]).tolist()
-    return values
-
-
-def records(table: Any, names: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the rows of some columns of a table, as pandas, polars or a mapping has it."""
-    names = list(names)
-    columns = (column(table, name) for name in names)
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def is_code(label: str) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 
 from tsucb.contexts.encoding import FeatureEncoder
 from tsucb.contexts.transformers import RowTransform, learned_from, table_of
-from tsucb.contexts.values import listed, records, values_of
+from tsucb.contexts.values import listed, rows_of, values_of
 from tsucb.models.model import Model, check_finite
 from tsucb.numeric.arrays import Floats
 
@@ -186,14 +186,14 @@ class Transformed(Vectors):
         fitted_to = getattr(self.transformer, "feature_names_in_", None)
         if fitted_to is not None:
             return table_of(contexts, fitted_to)
-        return records(contexts, contexts.columns) if hasattr(contexts, "columns") else contexts
+        return rows_of(contexts) if hasattr(contexts, "columns") else contexts
 
     def _rows(self, contexts: Any) -> Any:
         rows = self.transformer.transform(self._table(contexts))
         return rows.toarray() if hasattr(rows, "toarray") else rows
 
     def columns(self, table: Any, names: list[str]) -> Any:
-        return records(table, names)
+        return rows_of(table, names)
 
 
 def float_matrix(rows: Any, whose: str, shape: tuple[int, ...]) -> Floats:
