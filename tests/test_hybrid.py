@@ -232,7 +232,8 @@ def test_widening_is_having_had_zeros(wide: tuple[int, int]) -> None:
     grown = model.widen(state, wide)
     after = model.widened(wide)
     assert after == tsucb.HybridLinear(wide[1], wide[0])
-    long = np.array([model.widened_rows(matrix, wide) for matrix in rows])
+    long = np.zeros((*rows.shape[:2], sum(wide)))
+    long[..., [0, 1, wide[0], wide[0] + 1]] = rows
     direct = after.start(ARMS)
     after.update(direct, long, arms, rewards)
     for name in ("noise", "levels", "slopes", "shared"):

@@ -55,7 +55,9 @@ from tsucb.models.model import (
     belief,
     forget,
     learn_many,
+    places_of,
     predicted_belief,
+    shared_names,
     training_due,
     update,
 )
@@ -103,6 +105,15 @@ class CurvedState(State):
     def pulls(self) -> Integers:
         """How often each arm was played."""
         return self.linear.regressions.pulls
+
+    def check(self, rewards: int) -> None:
+        """Raise ValueError also for curves that were never made, and rows of unknown arms."""
+        super().check(rewards)
+        if self.bends[0] and not self.curves.frozen[0]:
+            raise ValueError("curves that decide must have been made")
+        arms = self.curves.arms
+        if not ((arms >= 0) & (arms < max(self.pulls.size, 1)) & (arms == np.rint(arms))).all():
+            raise ValueError("rows must be of arms that there are")
 
 
 class AdaptiveCurves(Model):
@@ -177,31 +188,18 @@ class AdaptiveCurves(Model):
         They have no part in curves that were made before.
         """
         wide = self.widened(features)
-        new = np.arange(self.features) if places is None else np.asarray(places)
-        linear = self.linear.widen(state.linear, features, new)
+        linear = self.linear.widen(state.linear, features, places)
         curved, curves = wide.curved.start(self.arms(state)), wide.blank_curves()
         bends, count = state.bends.copy(), curves.phases.size
         if count and state.curves.phases.size:
-            at = {"feature": (np.arange(new.size), new)}
+            new = places_of(places, self.features)
+            at = {"feature": shared_names(new, range(features))}
             curves = state.curves.widened({"feature": features, "curve": count}, at)
-            columns = np.append(new, features + np.arange(count))
-            kept = np.append(np.arange(new.size), self.features + np.arange(count))
-            curved = self.curved_state(state.curved, wide, kept, columns)
+            columns = [*new, *range(features, features + count)]
+            curved = self.curved.widen(state.curved, features + count, columns)
         else:
             bends[:] = False
         return CurvedState(linear, curved, curves, state.change.copy(), bends, state.doubt.copy())
-
-    def curved_state(
-        self, state: AdaptiveState, wide: "AdaptiveCurves", old: Integers, new: Integers
-    ) -> AdaptiveState:
-        """Return a curved state of the wide model, of which `old` features are those at `new`."""
-        both = np.append(0, 1 + old), np.append(0, 1 + new)
-        last = self.curved.features + 1, wide.curved.features + 1
-        column = np.append(both[0], last[0]), np.append(both[1], last[1])
-        places = {"coefficient": both, "own": both, "row": both, "column": column}
-        wider = state.widened(wide.curved.sizes(), places)
-        wide.curved.settle(wider)
-        return wider
 
     def settle(self, state: CurvedState) -> None:
         """Put the posteriors in place that follow from the sums and the prior as it is."""
@@ -227,17 +225,6 @@ class AdaptiveCurves(Model):
     def changes(self, state: CurvedState) -> list[NoticedChange]:
         """Return the last changes that were noticed, the oldest first."""
         return state.change.history()
-
-    def check_state(self, state: CurvedState, rewards: int) -> None:
-        """Raise ValueError if a loaded state cannot have come about."""
-        super().check_state(state, rewards)
-        self.linear.check_state(state.linear, rewards)
-        self.curved.check_state(state.curved, rewards)
-        if state.bends[0] and not state.curves.frozen[0]:
-            raise ValueError("curves that decide must have been made")
-        arms = state.curves.arms
-        if not ((arms >= 0) & (arms < max(state.pulls.size, 1)) & (arms == np.rint(arms))).all():
-            raise ValueError("rows must be of arms that there are")
 
     # --- learning ---
 

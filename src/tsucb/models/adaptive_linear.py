@@ -127,6 +127,12 @@ class AdaptiveState(LinearLearned):
         """How often each arm was played."""
         return self.regressions.pulls
 
+    def check(self, rewards: int) -> None:
+        """Raise ValueError also for weights of more rewards than there were."""
+        super().check(rewards)
+        if (self.weights > rewards * (1 + 1e-9)).any():
+            raise ValueError("moments have more weight than there were rewards")
+
     def merged(self, other: Any, base: Any) -> Self:
         """Return the state with the sums of both, whose rewards may have had different ranges."""
         parts = [state for state in (self, other) if state.started[0]]
@@ -286,12 +292,6 @@ class AdaptiveLinear(ArmRegressions):
         z[:, 0] = 1.0
         np.subtract(contexts, anchor[1:], out=z[:, 1:])
         return predict_many(state.regressions, z, arms)
-
-    def check_state(self, state: AdaptiveState, rewards: int) -> None:
-        """Raise ValueError also for weights of more rewards than there were."""
-        super().check_state(state, rewards)
-        if (state.weights > rewards * (1 + 1e-9)).any():
-            raise ValueError("moments have more weight than there were rewards")
 
     def rewards_until_due(self, weight: float, more: float = MORE) -> float:
         """Return after how many more rewards to refresh: the later, the more coefficients."""

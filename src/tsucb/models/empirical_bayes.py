@@ -55,10 +55,10 @@ import numpy as np
 
 from tsucb.checks import LARGEST, flush_tiny
 from tsucb.compiler import compiled, implements
-from tsucb.models.model import Model, training_due
+from tsucb.models.model import Model, places_of, training_due
 from tsucb.models.regressions import set_spread
-from tsucb.models.state import MOST_REWARDS, Places, State, array, sums
-from tsucb.numeric.arrays import Flags, Floats, Integers, copy_to
+from tsucb.models.state import MOST_REWARDS, State, array, sums
+from tsucb.numeric.arrays import Flags, Floats, copy_to
 from tsucb.numeric.stacks import inverse_roots
 
 # The guess before there is evidence, as shares of the variance V of the rewards.
@@ -369,17 +369,10 @@ class ArmRegressions(LearnedPrior):
         """How many features a row has: all are the context's."""
         return int(self.features)
 
-    def sizes(self) -> dict[str, int]:
-        """Return p = d + 1 for everything but columns, which have the reward, too."""
-        p = self.context + 1
-        return {"coefficient": p, "own": p, "row": p, "column": p + 1}
-
-    def places(self, wide: Any, features: Integers | None) -> Places:
-        """Return where constant, features and reward are in a state of the wide model."""
-        new = np.append(0, 1 + (np.arange(self.context) if features is None else features))
-        both = np.arange(new.size), new
-        column = np.append(both[0], self.context + 1), np.append(new, wide.context + 1)
-        return {"coefficient": both, "own": both, "row": both, "column": column}
+    def axes(self, places: Any = None) -> dict[str, Sequence[Any]]:
+        """Return the constant and the features, with the reward behind them for columns."""
+        row = ["constant", *places_of(places, self.context)]
+        return {"coefficient": row, "own": row, "row": row, "column": [*row, "reward"]}
 
     def coefficients(self, state: Any, arm: int) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the value at x = 0, and of every coefficient."""

@@ -84,7 +84,7 @@ def _as_the_model(name: str) -> Any:
 
 for name in (
     "changes", "check_rewards", "check_state", "coefficients", "context_shape", "initial_pulls",
-    "largest", "parameter_names", "release", "trainer", "trains", "widened_rows",
+    "largest", "parameter_names", "release", "trainer", "trains",
 ):  # fmt: skip
     setattr(Forgetting, name, _as_the_model(name))
 

@@ -31,6 +31,7 @@ news article recommendation" (hybrid models, and the reduced sums); Henderson (1
 unbiased estimation and prediction under a selection model".
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
@@ -69,9 +70,9 @@ from tsucb.models.empirical_bayes import (
     survey,
     worth_of,
 )
-from tsucb.models.model import belief, forget, training_due, update
+from tsucb.models.model import belief, forget, places_of, training_due, update
 from tsucb.models.regressions import Shared, learn
-from tsucb.models.state import Places, array, counts, nested, sums
+from tsucb.models.state import array, counts, nested, sums
 from tsucb.numeric.arrays import Floats, Integers, full, take
 from tsucb.numeric.stacks import gram, product, transposed
 
@@ -201,10 +202,19 @@ class HybridLinear(LearnedPrior):
         """q, the number of an arm's own coefficients."""
         return 1 + self.context if self.own_slopes else 1
 
-    def sizes(self) -> dict[str, int]:
-        """Return P and q, and the length of an anchor and of φ⁺."""
-        size, row = self.coefficient_count, 1 + self.context + self.features
-        return {"coefficient": size, "own": self.own_count, "row": row, "column": size + 1}
+    def axes(self, places: Any = None) -> dict[str, Sequence[Any]]:
+        """Return the names of the entries of a row, of φ, of an arm's own part of it, and of φ⁺.
+
+        `places` are those of the features of the context, and those of the features of arms.
+        """
+        context, arm = places or (None, None)
+        x = [("context", place) for place in places_of(context, self.context)]
+        z = [("arm", place) for place in places_of(arm, self.features)]
+        row = ["constant", *x, *z]
+        coefficients = [*row, *(itertools.product(x, z) if self.crossed else ())]
+        own = row[: self.own_count]
+        column = [*coefficients, "reward"]
+        return {"row": row, "coefficient": coefficients, "own": own, "column": column}
 
     def prior(self, state: HybridState, rng: np.random.Generator | None = None) -> None:
         """Put the beliefs in place that there are in units that have no meaning yet."""
@@ -238,47 +248,6 @@ class HybridLinear(LearnedPrior):
         c, a = features
         crossed = self.crossed or not (self.context and self.features)
         return HybridLinear(a, c, crossed, self.own_slopes or not self.context)
-
-    def places(self, wide: "HybridLinear", features: Any) -> Places:
-        """Return where features, coefficients and reward are in a state of the wide model.
-
-        `features` are the places of the features of the context and of arms; the first by default.
-        """
-        rows = self._row_places(wide, features)
-        row = np.append(0, 1 + rows)
-        keep, place = self._coefficient_places(wide, rows)
-        last = self.coefficient_count, wide.coefficient_count
-        return {
-            "row": (np.arange(row.size), row),
-            "own": (np.arange(self.own_count), row[: self.own_count]),
-            "coefficient": (keep, place),
-            "column": (np.append(keep, last[0]), np.append(place, last[1])),
-        }
-
-    def widened_rows(self, rows: Floats, features: tuple[int, int], places: Any = None) -> Floats:
-        """Rows of this model as rows of the widened one."""
-        wide = self.widened(features)
-        out = np.zeros((len(rows), wide.context + wide.features))
-        out[:, self._row_places(wide, places)] = rows
-        return out
-
-    def _row_places(self, wide: "HybridLinear", places: Any) -> Integers:
-        """Where the features of a row are in one of the wide model."""
-        x, z = places or (np.arange(self.context), np.arange(self.features))
-        return np.concatenate((x, wide.context + z)).astype(np.int64)
-
-    def _coefficient_places(
-        self, wide: "HybridLinear", rows: Integers
-    ) -> tuple[Integers, Integers]:
-        """Which columns of the sums the wide model has too, and where."""
-        c, a = self.context, self.features
-        keep, place = list(range(1 + c + a)), [0, *(1 + rows).tolist()]
-        if self.crossed and wide.crossed:
-            keep += range(1 + c + a, 1 + c + a + c * a)
-            first = 1 + wide.context + wide.features
-            z = (rows[c:] - wide.context).tolist()
-            place += [first + i * wide.features + j for i in rows[:c].tolist() for j in z]
-        return np.array(keep), np.array(place)
 
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """A row for every arm: the context's features, then the arm's."""

@@ -16,7 +16,7 @@ do more:
 | `forget(model, state, weight)` | move towards the prior | unless its state is all sums |
 | `predicted_belief(model, …)`, `Model.predictions` | the same for many contexts | for batches |
 | `training_due(model, state)`, `Model.trainer` | train between steps | for networks |
-| `Model.widened`, `Model.places` | take further features | for an agent's dictionaries |
+| `Model.widened`, `Model.axes` | take further features | for an agent's dictionaries |
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import LARGEST, floats, flush_tiny, whole_number, within
 from tsucb.compiler import compiled, generic, hook, implements, run
-from tsucb.models.state import Places, State, fade_arm
+from tsucb.models.state import State, fade_arm
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.record import Record
 
@@ -107,7 +107,14 @@ class Model(Record):
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of the axes of its state, but for the arms."""
-        return {"coefficient": getattr(self, "features", 0)}
+        return {axis: len(names) for axis, names in self.axes().items()}
+
+    def axes(self, places: Any = None) -> dict[str, Sequence[Any]]:
+        """Return the name of every entry of these axes; `places` are those of the features.
+
+        A feature is named by its place, and by default by the one that it has in this model.
+        """
+        return {"coefficient": places_of(places, getattr(self, "features", 0))}
 
     def prior(self, state: Any, rng: np.random.Generator | None = None) -> None:
         """Put the prior into a blank state, in place; `rng` is for models that start at random."""
@@ -134,10 +141,6 @@ class Model(Record):
     def widened(self, features: Any) -> "Model":
         """Return the model for contexts with more features."""
         raise ValueError(f"{type(self).__name__} cannot take further features; use AdaptiveLinear")
-
-    def places(self, wide: Any, features: Any) -> Places:
-        """Return where the entries of a state are in one of the wide model; see `widen`."""
-        return {}
 
     def release(self, state: Any, arms: Integers) -> None:
         """Let some arms go, in place, for models in which they taught something of the others."""
@@ -190,16 +193,11 @@ class Model(Record):
         beyond them have always been 0, and are dropped.
         """
         wide = self.widened(features)
-        wider = state.widened(wide.sizes(), self.places(wide, places))
+        new = wide.axes()
+        kept = {axis: shared_names(names, new[axis]) for axis, names in self.axes(places).items()}
+        wider = state.widened(wide.sizes(), kept)
         wide.settle(wider)
         return wider
-
-    def widened_rows(self, rows: Floats, features: Any, places: Any = None) -> Floats:
-        """Return contexts, one row each, as the widened model has them."""
-        out = np.zeros((len(rows), features))
-        at = np.arange(rows.shape[1]) if places is None else places
-        out[:, at] = rows[:, : len(at)]
-        return out
 
     def merged(self, first: Any, second: Any, base: Any) -> Any:
         """Return the state after all that two states have learned since they were one, `base`.
@@ -328,6 +326,23 @@ class Model(Record):
             )
         check_finite(array, self.largest)
         return np.ascontiguousarray(flush_tiny(array))
+
+
+def places_of(places: Any, features: int) -> list[int]:
+    """Return the places of this many features, those given first; further ones are dropped, at -1.
+
+    By default every feature stays where it is.
+    """
+    given = range(features) if places is None else places
+    return [*given, *[-1] * (features - len(given))]
+
+
+def shared_names(old: Sequence[Any], new: Sequence[Any]) -> tuple[Integers, Integers]:
+    """Return where the names that two axes share are in each of them."""
+    at = {name: place for place, name in enumerate(new)}
+    both = [(place, at[name]) for place, name in enumerate(old) if name in at]
+    first, second = np.array(both, dtype=np.int64).reshape(-1, 2).T
+    return first, second
 
 
 def check_finite(context: Floats, largest: float = LARGEST) -> None:

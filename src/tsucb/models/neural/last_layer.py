@@ -93,9 +93,10 @@ class NeuralLinear(NetworkModel):
 
     def trainer(self, states: Sequence[NeuralLinearState]) -> Callable[[], None]:
         """Return a function that trains the networks of these states together, in place."""
-        from tsucb.models.neural.last_layer_training import NeuralLinearTrainer
+        from tsucb.models.neural.last_layer_training import neural_linear_layer
+        from tsucb.models.neural.training import Trainer
 
-        return NeuralLinearTrainer(self, states)
+        return Trainer(self, states, neural_linear_layer)
 
 
 @implements(belief, NeuralLinear)
@@ -165,9 +166,10 @@ class LastLayerLaplace(NetworkModel):
 
     def trainer(self, states: Sequence[LaplaceState]) -> Callable[[], None]:
         """Return a function that trains the networks of these states together, in place."""
-        from tsucb.models.neural.last_layer_training import LaplaceTrainer
+        from tsucb.models.neural.last_layer_training import laplace_layer
+        from tsucb.models.neural.training import Trainer
 
-        return LaplaceTrainer(self, states)
+        return Trainer(self, states, laplace_layer)
 
 
 @compiled

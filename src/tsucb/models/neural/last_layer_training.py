@@ -1,22 +1,16 @@
 """Train networks with a Bayesian last layer, and compute the posteriors of that layer."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tsucb.models.neural.device import jax, jnp, lax
-from tsucb.models.neural.last_layer import (
-    LaplaceState,
-    LastLayerLaplace,
-    NeuralLinear,
-    NeuralLinearState,
-)
-from tsucb.models.neural.training import Shapes, Trainer, hidden, mapped, unflatten
+from tsucb.models.neural.last_layer import LastLayerLaplace, NeuralLinear
+from tsucb.models.neural.training import BLOCK, LastLayer, Shapes, hidden, mapped, unflatten
 from tsucb.models.regressions import Lanes, Regressions
 
-BLOCK = 512  # rows whose features are computed at once; bounds the memory that is used
 LEAST_NOISE = 1e-6  # of the rewards' variance: a network that fits all data is not certain
 
 
@@ -65,8 +59,9 @@ def normal_inverse_gamma(shapes: Shapes) -> Callable[..., Any]:
     """Return a function that computes the posteriors of `NeuralLinear`."""
 
     def posterior(
-        parameters: Any, history: Any, count: Any, mean: Any, precision: Any, scale: Any
-    ) -> Any:
+        parameters: Any, history: Any, count: Any, spread: Any, mean: Any, precision: Any,
+        scale: Any,
+    ) -> Any:  # fmt: skip
         """Return every arm's Normal-Inverse-Gamma posterior given the features of all rows so far.
 
         With Λ = Λ₀ + Σ φφᵀ = L Lᵀ and v = L⁻¹(Λ₀μ₀ + Σ φy): the mean L⁻ᵀv (K, d), the root L⁻ᵀ
@@ -87,7 +82,7 @@ def normal_inverse_gamma(shapes: Shapes) -> Callable[..., Any]:
         found = (root @ v[:, :, None])[:, :, 0], jnp.triu(root)
         return *found, information, scale + spread / 2
 
-    return mapped(posterior, (0, 0, None, None, None, None))
+    return mapped(posterior, (0, 0, None, 0, None, None, None))
 
 
 @functools.cache
@@ -116,66 +111,26 @@ def laplace(shapes: Shapes, scale: float) -> Callable[..., Any]:
     return mapped(posterior, (0, 0, None, 0))
 
 
-class LastLayerTrainer(Trainer):
-    """Trains networks, and computes the posteriors of their last layers."""
-
-    regressions: Regressions  # of all states
-
-    @property
-    def rows(self) -> int:
-        """Rows of the history on the device, in whole blocks."""
-        return -(-self.model.training.memory // BLOCK) * BLOCK
-
-    def posterior_arrays(self) -> tuple[Any, ...]:
-        """Return means, roots and information, the arm's axis behind that of the states."""
-        mean, root = self.regressions.mean, self.regressions.root
-        if isinstance(self.regressions, Lanes):
-            mean, root = np.moveaxis(mean, -1, 1), np.moveaxis(root, -1, 1)
-        return mean, root, self.regressions.information
-
-    def recount(self, some: Any) -> None:
-        """Count the pulls that are remembered: the posteriors are given no others."""
-        pulls, chosen = self.states.pulls, self.states.chosen
-        for number in np.arange(len(pulls))[some]:
-            pulls[number] = np.bincount(chosen[number], minlength=pulls.shape[1])
-        self.regressions.pulls[some] = pulls[some]
+def regression_arrays(regressions: Regressions) -> tuple[Any, ...]:
+    """Return means, roots and information, the arm's axis behind that of the states."""
+    mean, root = regressions.mean, regressions.root
+    if isinstance(regressions, Lanes):
+        mean, root = np.moveaxis(mean, -1, 1), np.moveaxis(root, -1, 1)
+    return mean, root, regressions.information
 
 
-class NeuralLinearTrainer(LastLayerTrainer):
-    """Trains `NeuralLinear`: regressions with unknown noise, given the network's features."""
-
-    def __init__(self, model: NeuralLinear, states: Sequence[NeuralLinearState]) -> None:
-        super().__init__(model, states)
-        self.regressions = self.states.head.regressions
-        head = model.head
-        precision = np.linalg.inv(head.prior_root @ head.prior_root.T)
-        with jax.enable_x64(True):
-            self.prior_arrays = jax.device_put((head.prior_mean, precision, head.scale))
-
-    def posterior(self, stored: int, spreads: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Return the function that computes means, roots, information and scales."""
-        compute = normal_inverse_gamma(self.shapes)
-        return compute, (self.history, stored, *self.prior_arrays)
-
-    def posterior_arrays(self) -> tuple[Any, ...]:
-        """Return means, roots, information and scales."""
-        return *super().posterior_arrays(), self.states.head.scale
+def neural_linear_layer(model: NeuralLinear, states: Any, shapes: Shapes) -> LastLayer:
+    """Return the regressions with unknown noise, given the network's features."""
+    head, regressions = model.head, states.head.regressions
+    precision = np.linalg.inv(head.prior_root @ head.prior_root.T)
+    with jax.enable_x64(True):
+        prior = jax.device_put((head.prior_mean, precision, head.scale))
+    arrays = *regression_arrays(regressions), states.head.scale
+    return LastLayer(normal_inverse_gamma(shapes), prior, arrays, regressions.pulls)
 
 
-class LaplaceTrainer(LastLayerTrainer):
-    """Trains `LastLayerLaplace`: normal weights around those that the network has."""
-
-    model: LastLayerLaplace
-
-    def __init__(self, model: LastLayerLaplace, states: Sequence[LaplaceState]) -> None:
-        super().__init__(model, states)
-        self.regressions = self.states.regressions
-
-    def posterior(self, stored: int, spreads: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Return the function that computes means, roots, information and noise."""
-        compute = laplace(self.shapes, self.model.prior_scale)
-        return compute, (self.history, stored, spreads)
-
-    def posterior_arrays(self) -> tuple[Any, ...]:
-        """Return means, roots, information and noise."""
-        return *super().posterior_arrays(), self.states.noise
+def laplace_layer(model: LastLayerLaplace, states: Any, shapes: Shapes) -> LastLayer:
+    """Return the normal weights around those that the network has."""
+    arrays = *regression_arrays(states.regressions), states.noise
+    compute = laplace(shapes, model.prior_scale)
+    return LastLayer(compute, arrays=arrays, pulls=states.regressions.pulls)

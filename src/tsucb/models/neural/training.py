@@ -21,6 +21,8 @@ from tsucb.models.structure import stacked
 # Otherwise a GPU may sum in another order every time, and two equal runs drift apart.
 jit = functools.partial(jax.jit, compiler_options={"xla_gpu_deterministic_ops": True})
 
+BLOCK = 512  # rows whose features are computed at once; bounds the memory that is used
+
 Shapes = tuple[tuple[int, int], ...]  # inputs and outputs of every layer
 Layers = list[tuple[Any, Any]]  # weights and biases of every layer
 
@@ -207,9 +209,27 @@ def mapped(function: Callable[..., Any], in_axes: tuple[int | None, ...]) -> Cal
     return in_turn if on_processor() else at_once
 
 
-def no_posterior(parameters: Any) -> tuple[Any, ...]:
+class LastLayer(NamedTuple):
+    """How to compute the posteriors of trained networks' last layers, and where to put them.
+
+    `compute(parameters, history, rows, spreads, *constants)` returns what goes into each of the
+    `arrays`, of all states. `pulls` are the numbers of rewards that the posteriors have seen.
+    """
+
+    compute: Callable[..., tuple[Any, ...]]
+    constants: tuple[Any, ...] = ()
+    arrays: tuple[Any, ...] = ()
+    pulls: Any = None
+
+
+def no_posterior(*_: Any) -> tuple[Any, ...]:
     """Return nothing: the networks themselves are the posterior."""
     return ()
+
+
+def no_last_layer(model: NetworkModel, states: Any, shapes: Shapes) -> LastLayer:
+    """Return what there is to compute of networks without a Bayesian last layer."""
+    return LastLayer(no_posterior)
 
 
 @functools.cache
@@ -251,16 +271,25 @@ class Trainer:
         Whose states they are.
     states
         Changed in place whenever the trainer is called.
+    last_layer
+        Returns the `LastLayer` of the model, all states as one, and the shapes of the layers.
     """
 
-    def __init__(self, model: NetworkModel, states: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        model: NetworkModel,
+        states: Sequence[Any],
+        last_layer: Callable[[Any, Any, Shapes], LastLayer] = no_last_layer,
+    ) -> None:
         self.model, self.states, first = model, stacked(states), states[0]
         self.shapes = model.layer_shapes(first.pulls.size)
+        self.last_layer = last_layer(model, self.states, self.shapes)
         self.steps = compiled_steps(model, first.pulls.size)
         self.seen = max(0, int(first.seen[0]) - model.training.memory)
+        rows = -(-model.training.memory // BLOCK) * BLOCK
         with one_at_a_time(), jax.enable_x64(True):
             self.history = tuple(
-                jnp.zeros((len(states), self.rows, *map(padded, column.shape[1:])), column.dtype)
+                jnp.zeros((len(states), rows, *map(padded, column.shape[1:])), column.dtype)
                 for column in (first.contexts, first.chosen, first.rewards)
             )
             # Copies: what the device has must not change with the states.
@@ -270,11 +299,6 @@ class Trainer:
             self.prior = jnp.array(prior) if prior.size else self.parameters
             self.words = jnp.array(self.states.key)
             self.keys = jax.random.wrap_key_data(self.words, impl="threefry2x32")
-
-    @property
-    def rows(self) -> int:
-        """Rows of the history on the device."""
-        return self.model.training.memory
 
     def __call__(self) -> None:
         """Train on everything remembered."""
@@ -296,8 +320,9 @@ class Trainer:
             trained = self.steps.train(
                 *before, self.prior, self.keys, self.words, done, self.history, stored, spreads
             )
-            posterior, given = self.posterior(stored, spreads)
-            kept, converged, found = compiled_posterior(posterior)(before, trained, *given)
+            kept, converged, found = compiled_posterior(self.last_layer.compute)(
+                before, trained, self.history, stored, spreads, *self.last_layer.constants
+            )
         self.parameters, self.squares = kept
         for part in (*kept, converged, *found):
             part.copy_to_host_async()
@@ -306,21 +331,14 @@ class Trainer:
         # A training that diverges changes nothing but the number of mini-batches.
         some: Any = slice(None) if np.asarray(converged).all() else np.asarray(converged)
         states.spread[some, 0] = spreads[some]
-        for into, part in zip(self.posterior_arrays(), found, strict=True):
+        for into, part in zip(self.last_layer.arrays, found, strict=True):
             into[some] = np.asarray(part)[some]
-        if count > memory:
-            self.recount(some)
-
-    def posterior(self, stored: int, spreads: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Return the function that computes posteriors of trained networks, and its arguments."""
-        return no_posterior, ()
-
-    def posterior_arrays(self) -> tuple[Any, ...]:
-        """Return the arrays of all states that hold the posteriors."""
-        return ()
-
-    def recount(self, some: Any) -> None:
-        """Count the pulls of some states again, after rewards were forgotten."""
+        if count > memory and self.last_layer.pulls is not None:
+            # The posteriors are given the rewards that are remembered, and no others.
+            for number in np.arange(len(states.pulls))[some]:
+                arms = states.pulls.shape[1]
+                states.pulls[number] = np.bincount(states.chosen[number], minlength=arms)
+            self.last_layer.pulls[some] = states.pulls[some]
 
 
 def standard_deviations(rewards: Any) -> Any:
