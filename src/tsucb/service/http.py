@@ -1,7 +1,7 @@
-"""Requests, answers, the operations of a protocol, and what an exception means to a client."""
+"""Calls, answers, the operations of a protocol, and what an exception means to a client."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -10,7 +10,6 @@ from tsucb.service.errors import HttpProblem, Problem
 from tsucb.service.keys import Holder
 
 if TYPE_CHECKING:
-    from tsucb.service.loop import Loop
     from tsucb.service.service import Service
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -35,16 +34,36 @@ def json_answer(value: Any, status: int = 200, headers: Headers = ()) -> Answer:
     return Answer(status, encode(value), JSON, headers)
 
 
-class Request(NamedTuple):
-    """A request, with its path split."""
+class Call(msgspec.Struct, eq=False):
+    """A request, and what the protocols find out about it.
 
+    Parameters
+    ----------
+    path : its words, decoded one by one
+    holder : who asks, by the key that came with it
+    places : the words of the path that the operation leaves open
+    loop : which the operation is about, None for the server
+    protocol, version : whose operation it is, in which generation of Personalizer's clients
+    """
+
+    service: "Service"
     method: str
-    path: list[str]  # decoded, one by one
+    path: list[str]
     raw_path: bytes
     query_string: bytes
     headers: Mapping[bytes, bytes]
     body: bytes
     secure: bool
+    holder: Any = None
+    places: Sequence[str] = ()
+    loop: Any = None
+    protocol: Any = None
+    version: str = ""
+
+    @property
+    def id(self) -> str:
+        """The last word of the path that the operation leaves open."""
+        return self.places[-1]
 
     @property
     def query(self) -> dict[str, str]:
@@ -57,13 +76,31 @@ class Request(NamedTuple):
         return dict(parse_qsl(self.body.decode(), keep_blank_values=True))
 
     @property
-    def key(self) -> str | None:
-        """The Idempotency-Key, by which a repeat of an administrative request is recognised."""
-        return self.header(b"idempotency-key") or None
+    def by(self) -> dict[str, Any]:
+        """Who changes something, and the Idempotency-Key: a repeat of the request has the same."""
+        return {"who": self.holder.name, "key": self.header(b"idempotency-key") or None}
 
     def header(self, name: bytes) -> str:
         """Return the value of a header, empty if there is none."""
         return self.headers.get(name, b"").decode("latin-1")
+
+    def check_allowed(self, action: str, loop: str | None) -> Holder:
+        """Return who asks, if they may do this to a loop, or with None to the server.
+
+        Raise a HttpProblem otherwise. No key and a wrong one get the same answer, and so does a
+        loop that does not exist.
+        """
+        if self.holder is None:
+            raise HttpProblem(
+                401,
+                "Unauthorized",
+                "give a key of this loop: Authorization: Bearer KEY, or "
+                "Ocp-Apim-Subscription-Key: KEY",
+                [(b"www-authenticate", b"Bearer")],
+            )
+        if not self.holder.may(action, loop):
+            raise HttpProblem(403, "Forbidden", f"this key may not {action} here")
+        return self.holder
 
 
 def as_problem(error: Exception, code: str = "BadRequest") -> Problem:
@@ -89,46 +126,6 @@ def as_problem(error: Exception, code: str = "BadRequest") -> Problem:
     return HttpProblem(400, code, sentence)
 
 
-def check_allowed(holder: Holder | None, role: str, loop: str | None) -> Holder:
-    """Return the holder if it has this role; raise a HttpProblem otherwise.
-
-    No key and a wrong one get the same answer, and so does a loop that does not exist.
-    """
-    if holder is None:
-        raise HttpProblem(
-            401,
-            "Unauthorized",
-            "give a key of this loop: Authorization: Bearer KEY, or Ocp-Apim-Subscription-Key: KEY",
-            [(b"www-authenticate", b"Bearer")],
-        )
-    if not holder.may(role, loop):
-        raise HttpProblem(403, "Forbidden", f"this key may not {role} here")
-    return holder
-
-
-class Call(NamedTuple):
-    """A request for an operation: the loop, who asks, and body and query as the operation has them.
-
-    `places` are the words of the path that the operation leaves open; `version` is the generation
-    of Personalizer's clients; `protocol` is whose operation it is.
-    """
-
-    service: "Service"
-    loop: "Loop"
-    request: Request
-    holder: Holder
-    places: Sequence[str] = ()
-    body: Any = None
-    query: Any = None
-    version: str = ""
-    protocol: Any = None
-
-    @property
-    def id(self) -> str:
-        """The last word of the path that the operation leaves open."""
-        return self.places[-1]
-
-
 class Operation(NamedTuple):
     """What a path does.
 
@@ -136,31 +133,32 @@ class Operation(NamedTuple):
     ----------
     path : its words; those in braces are left open
     action : what the key must grant
-    function : returns a value for the body, None for none, or a whole Answer
-    body, query, answer : types of the bodies and of the query, None where there is none
+    function : takes the call; returns a value for the body, None for none, or a whole `Answer`
+    types : of what else the function takes: the `body`, the `query`
     status : of success
     code : of the error that bad input gets
+    answer : type of the answer, for the description
     """
 
     method: str
     path: tuple[str, ...]
     action: str
-    function: Callable[[Call], Awaitable[Any]]
-    body: Any = None
-    query: Any = None
-    answer: Any = None
+    function: Callable[..., Awaitable[Any]]
+    types: dict[str, Any]
+    decode: Callable[[bytes], Any]
     status: int = 200
     code: str = "BadRequest"
-    decode: Callable[[bytes], Any] = lambda _: None
+    answer: Any = None
 
     async def perform(self, call: Call) -> Answer:
-        """Decode body and query, and answer the call; raise a HttpProblem if it cannot be done."""
+        """Decode body and query, and answer the call; raise a Problem if it cannot be done."""
         try:
-            query = None
-            if self.query is not None:
-                query = msgspec.convert(call.request.query, self.query, strict=False)
-            body = self.decode(call.request.body)
-            found = await self.function(call._replace(body=body, query=query))
+            given = {}
+            if "query" in self.types:
+                given["query"] = msgspec.convert(call.query, self.types["query"], strict=False)
+            if "body" in self.types:
+                given["body"] = self.decode(call.body)
+            found = await self.function(call, **given)
         except Exception as error:
             raise as_problem(error, self.code) from error
         if isinstance(found, Answer):
@@ -176,13 +174,16 @@ class Operations:
         self._tree: dict[Any, Any] = {}  # of open words by ..., of methods by None
 
     def add(self, method: str, path: str, action: str, **more: Any) -> Callable[[Any], Any]:
-        """Return a decorator that makes a function an operation; see `Operation`."""
-        words = tuple(path.split("/"))
-        if "body" in more:
-            more["decode"] = msgspec.json.Decoder(more["body"]).decode
+        """Return a decorator that makes a function an operation; see `Operation`.
+
+        What the function takes as `body` and `query` is made from the request by their annotations.
+        """
 
         def added(function: Any) -> Any:
-            made = Operation(method, words, action, function, **more)
+            types = get_type_hints(function, include_extras=True)
+            decode = msgspec.json.Decoder(types.get("body", Any)).decode
+            words = tuple(path.split("/"))
+            made = Operation(method, words, action, function, types, decode, **more)
             node = self._tree
             for word in words:
                 node = node.setdefault(... if word.startswith("{") else word, {})
@@ -192,19 +193,19 @@ class Operations:
 
         return added
 
-    def find(self, method: str, words: Sequence[str]) -> tuple[Operation, list[str]]:
-        """Return the operation, and the words of the path that it leaves open.
+    def find(self, call: Call, words: Sequence[str]) -> Operation:
+        """Return the operation, and tell the call the words of the path that it leaves open.
 
         Raise the problem of a wrong path, or of a wrong method.
         """
-        node, places = self._tree, []
+        node, call.places = self._tree, []
         for word in words:
             if word not in node:
-                places.append(word)
+                call.places.append(word)
             node = node.get(word) or node.get(..., {})
         methods: dict[str, Operation] = node.get(None, {})
         if not methods:
             raise HttpProblem(404, "NotFound", "there is nothing here; see /openapi.json")
-        if method not in methods:
+        if call.method not in methods:
             raise HttpProblem(405, "MethodNotAllowed", f"this is for {' and '.join(methods)}")
-        return methods[method], places
+        return methods[call.method]

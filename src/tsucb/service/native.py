@@ -13,11 +13,10 @@ from tsucb.service.alerts import all_alerts, loop_alerts
 from tsucb.service.errors import Problem
 from tsucb.service.events import Decided, Rewarded, decode
 from tsucb.service.export import comparison, export_parquet
-from tsucb.service.http import Answer, Call, Operations, Request, check_allowed, json_answer
-from tsucb.service.keys import ADMINISTER, CHOOSE, DECIDE, GRACE, LOOK, READ, Holder
+from tsucb.service.http import Answer, Call, Operations, json_answer
+from tsucb.service.keys import ADMINISTER, CHOOSE, DECIDE, GRACE, LOOK, READ
 from tsucb.service.loop import Loop
 from tsucb.service.questions import ONE, Wanted, features_of_arms, flatten
-from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings, changed
 
 MOST_PLACES = 100  # of a list
@@ -138,21 +137,18 @@ ALL = "loops/{loop}"
 class Native:
     """Answers requests under /v1."""
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
-
     def problem(self, problem: Problem) -> Answer:
         """Return an error as this protocol has it."""
         body = {"error": {"code": problem.code, "message": str(problem)}}
         return json_answer(body, problem.status, problem.headers)
 
-    async def answer(self, request: Request, holder: Holder | None) -> Answer:
+    async def answer(self, call: Call) -> Answer:
         """Find the operation, check the key, and answer."""
-        operation, places = OPERATIONS.find(request.method, request.path[1:])
-        name = places[0] if places else None
-        holder = check_allowed(holder, operation.action, name)
-        loop: Any = None if name is None else self.service.loop(name)
-        return await operation.perform(Call(self.service, loop, request, holder, places))
+        operation = OPERATIONS.find(call, call.path[1:])
+        name = call.places[0] if call.places else None
+        call.check_allowed(operation.action, name)
+        call.loop = None if name is None else call.service.loop(name)
+        return await operation.perform(call)
 
 
 # The server
@@ -168,28 +164,25 @@ async def list_loops(call: Call) -> Any:
     return {"loops": found}
 
 
-@OPERATIONS.add("POST", "loops", ADMINISTER, body=NewLoop, status=201)
-async def create(call: Call) -> Any:
+@OPERATIONS.add("POST", "loops", ADMINISTER, status=201)
+async def create(call: Call, body: NewLoop) -> Any:
     """Create a loop."""
-    new: NewLoop = call.body
-    settings = changed(LoopSettings(), new.settings)
-    who, key = call.holder.name, call.request.key
-    keys = await call.service.create(new.name, settings, new.arms, who, key)
-    return {"name": new.name, "keys": keys}
+    settings = changed(LoopSettings(), body.settings)
+    keys = await call.service.create(body.name, settings, body.arms, **call.by)
+    return {"name": body.name, "keys": keys}
 
 
-@OPERATIONS.add("POST", "keys", ADMINISTER, body=ServerKey, status=201)
-async def rotate_server_key(call: Call) -> Any:
+@OPERATIONS.add("POST", "keys", ADMINISTER, status=201)
+async def rotate_server_key(call: Call, body: ServerKey) -> Any:
     """Issue a key of the server; the old one works for a while."""
-    name, grace = call.holder.name, call.body.grace
-    return {"key": await call.service.issue_key(None, ADMINISTER, name, grace)}
+    return {"key": await call.service.issue_key(None, ADMINISTER, call.holder.name, body.grace)}
 
 
 @OPERATIONS.add("GET", "audit", ADMINISTER)
 @OPERATIONS.add("GET", f"{ALL}/audit", READ)
 async def audit(call: Call) -> Any:
     """Show the last administrative calls."""
-    name = None if call.loop is None else call.loop.name
+    name = call.loop and call.loop.name
     records = await asyncio.to_thread(call.service.store.audit, name, 1_000)
     return {"audit": [record._asdict() for record in records]}
 
@@ -208,21 +201,17 @@ async def alerts(call: Call) -> Any:
 # Deciding
 
 
-@OPERATIONS.add("POST", f"{ALL}/decide", CHOOSE, body=DecisionRequest, answer=DecisionAnswer)
-async def decide(call: Call) -> Any:
+@OPERATIONS.add("POST", f"{ALL}/decide", CHOOSE, answer=DecisionAnswer)
+async def decide(call: Call, body: DecisionRequest) -> Any:
     """Choose an arm, or a list of them."""
-    asked: DecisionRequest = call.body
-    arms, features = asked.arms, None
+    arms, features = body.arms, None
     if isinstance(arms, dict):
-        features = features_of_arms(arms)
-        arms = list(arms)
-    slots: tuple[Wanted, ...] = ONE
-    if asked.k is not None:
-        slots = tuple(Wanted(str(place)) for place in range(asked.k))
+        arms, features = list(arms), features_of_arms(arms)
+    slots = ONE if body.k is None else tuple(Wanted(str(place)) for place in range(body.k))
     event = await call.service.decide(
-        call.loop, flatten(asked.context), arms, arm_features=features, slots=slots,
-        excluded=asked.exclude, id=asked.id, deferred=asked.deferred, key=asked.key,
-        person=asked.person, may_add=call.holder.may(DECIDE, call.loop.name),
+        call.loop, flatten(body.context), arms, arm_features=features, slots=slots,
+        excluded=body.exclude, id=body.id, deferred=body.deferred, key=body.key,
+        person=body.person, may_add=call.holder.may(DECIDE, call.loop.name),
     )  # fmt: skip
     first = event.picks[0]
     chances = dict(zip(first.arms, first.chances, strict=True))
@@ -230,34 +219,34 @@ async def decide(call: Call) -> Any:
     return DecisionAnswer(event.id, first.arm, chances[first.arm], chances, chosen)
 
 
-@OPERATIONS.add("POST", f"{ALL}/reward", CHOOSE, body=RewardGiven | list[RewardGiven])
-async def reward(call: Call) -> Any:
+@OPERATIONS.add("POST", f"{ALL}/reward", CHOOSE)
+async def reward(call: Call, body: RewardGiven | list[RewardGiven]) -> Any:
     """Take one reward, or several: those with an error are left out, the others written at once."""
-    several, now = isinstance(call.body, list), call.service.clock()
+    several, now = isinstance(body, list), call.service.clock()
     given = [
         Rewarded(now, r.id, r.reward, "" if r.place is None else str(r.place), r.key)
-        for r in (call.body if several else [call.body])
+        for r in (body if isinstance(body, list) else [body])
     ]
     found = await call.service.reward_all(call.loop, given, strict=not several)
     results = [{"result": r} if isinstance(r, str) else {"error": str(r)} for r in found]
     return {"results": results} if several else results[0]
 
 
-@OPERATIONS.add("POST", f"{ALL}/activate", CHOOSE, body=DecisionId)
-async def activate(call: Call) -> Any:
+@OPERATIONS.add("POST", f"{ALL}/activate", CHOOSE)
+async def activate(call: Call, body: DecisionId) -> Any:
     """Put a deferred decision to use."""
-    return {"result": await call.service.activate(call.loop, call.body.id)}
+    return {"result": await call.service.activate(call.loop, body.id)}
 
 
-@OPERATIONS.add("POST", f"{ALL}/estimates", LOOK, body=EstimateQuestion)
-async def estimates(call: Call) -> Any:
+@OPERATIONS.add("POST", f"{ALL}/estimates", LOOK)
+async def estimates(call: Call, body: EstimateQuestion) -> Any:
     """Estimate the arms' rewards in a context; decide nothing."""
-    loop, asked = call.loop, call.body
-    arms = list(loop.arms) if asked.arms is None else asked.arms
+    loop = call.loop
+    arms = list(loop.arms) if body.arms is None else body.arms
     unknown = loop.unknown(arms)
     if unknown or not arms:
         raise ValueError(f"there is no arm {unknown[0]!r}" if unknown else "there are no arms")
-    context = flatten(asked.context)
+    context = flatten(body.context)
     pick = await call.service.look(loop, partial(loop.propose, context, arms))
     event = Decided(0.0, "", context, [pick], *loop.settings.rule_names())
     rows = event.described(pick)["arms"]
@@ -306,11 +295,11 @@ async def explain(call: Call) -> Any:
     }
 
 
-@OPERATIONS.add("GET", f"{ALL}/events", READ, query=EventsQuery)
-async def events_after(call: Call) -> Any:
+@OPERATIONS.add("GET", f"{ALL}/events", READ)
+async def events_after(call: Call, query: EventsQuery) -> Any:
     """Return the events after a position (?after=0&most=1000), or wait for some (?wait=30)."""
-    loop, after, most = call.loop, call.query.after, call.query.most
-    for _ in range(int(call.query.wait / POLL)):
+    loop, after, most = call.loop, query.after, query.most
+    for _ in range(int(query.wait / POLL)):
         if loop.position > after:
             break
         await asyncio.sleep(POLL)
@@ -331,11 +320,11 @@ async def export(call: Call) -> Answer:
     return Answer(200, b"", kind, [(b"content-disposition", name)], file)
 
 
-@OPERATIONS.add("POST", f"{ALL}/evaluate", READ, body=Rivals)
-async def evaluate(call: Call) -> Any:
+@OPERATIONS.add("POST", f"{ALL}/evaluate", READ)
+async def evaluate(call: Call, body: Rivals) -> Any:
     """Estimate what other configurations would have earned."""
     found = await call.service.turns.in_background(
-        comparison, call.service, call.loop, call.body.agents, call.body.most
+        comparison, call.service, call.loop, body.agents, body.most
     )
     return {
         "decisions": found.decisions,
@@ -357,38 +346,31 @@ async def state(call: Call) -> Any:
 # Changing
 
 
-@OPERATIONS.add(
-    "PATCH", f"{ALL}/configuration", ADMINISTER, body=SettingsChanges, query=ConfigureQuery
-)
-async def configure(call: Call) -> Any:
+@OPERATIONS.add("PATCH", f"{ALL}/configuration", ADMINISTER)
+async def configure(call: Call, body: SettingsChanges, query: ConfigureQuery) -> Any:
     """Change some settings; another model learns from the log, unless ?relearn=false."""
-    who, key = call.holder.name, call.request.key
-    settings = await call.service.configure(call.loop, call.body, who, call.query.relearn, key=key)
-    return asdict(settings)
+    return asdict(await call.service.configure(call.loop, body, relearn=query.relearn, **call.by))
 
 
-@OPERATIONS.add("POST", f"{ALL}/arms", ADMINISTER, body=ArmChanges)
-async def change_arms(call: Call) -> Any:
+@OPERATIONS.add("POST", f"{ALL}/arms", ADMINISTER)
+async def change_arms(call: Call, body: ArmChanges) -> Any:
     """Add and remove arms."""
-    add, remove, who = call.body.add, call.body.remove, call.holder.name
-    await call.service.change_arms(call.loop, add, remove, who, key=call.request.key)
+    await call.service.change_arms(call.loop, body.add, body.remove, **call.by)
     return await arms(call)
 
 
-@OPERATIONS.add("POST", f"{ALL}/forget", ADMINISTER, body=ForgetRequest)
-async def forget(call: Call) -> Any:
+@OPERATIONS.add("POST", f"{ALL}/forget", ADMINISTER)
+async def forget(call: Call, body: ForgetRequest) -> Any:
     """Delete decisions, and what was learned from them."""
-    ids, person = call.body.ids, call.body.person
-    if not ids and person is None:
+    if not body.ids and body.person is None:
         raise ValueError("give the ids of decisions, or a person")
-    who, key = call.holder.name, call.request.key
-    return {"events": await call.service.forget(call.loop, ids, person, who, key)}
+    return {"events": await call.service.forget(call.loop, body.ids, body.person, **call.by)}
 
 
 @OPERATIONS.add("POST", f"{ALL}/reset", ADMINISTER, status=204)
 async def reset(call: Call) -> None:
     """Forget what was learned."""
-    await call.service.reset(call.loop, call.holder.name, call.request.key)
+    await call.service.reset(call.loop, **call.by)
 
 
 @OPERATIONS.add("DELETE", ALL, ADMINISTER, status=204)
@@ -397,12 +379,11 @@ async def delete(call: Call) -> None:
     await call.service.delete(call.loop.name, call.holder.name)
 
 
-@OPERATIONS.add("POST", f"{ALL}/keys", ADMINISTER, body=Rotation, status=201)
-async def rotate(call: Call) -> Any:
+@OPERATIONS.add("POST", f"{ALL}/keys", ADMINISTER, status=201)
+async def rotate(call: Call, body: Rotation) -> Any:
     """Issue a key; the old one of its role works for a while."""
-    role, grace = call.body.role, call.body.grace
-    key = await call.service.issue_key(call.loop, role, call.holder.name, grace)
-    return {"role": role, "key": key}
+    key = await call.service.issue_key(call.loop, body.role, call.holder.name, body.grace)
+    return {"role": body.role, "key": key}
 
 
 def arm_summary(loop: Loop) -> list[Any]:

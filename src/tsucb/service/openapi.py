@@ -58,12 +58,12 @@ def describe(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
             for p in places
         ],
     }
-    if operation.query is not None:
-        _, named = msgspec.json.schema_components([operation.query])
-        for parameter, schema in named[operation.query.__name__]["properties"].items():
+    if (query := operation.types.get("query")) is not None:
+        _, named = msgspec.json.schema_components([query])
+        for parameter, schema in named[query.__name__]["properties"].items():
             found["parameters"].append({"name": parameter, "in": "query", "schema": schema})
-    if operation.body is not None:
-        found["requestBody"] = {"required": True, "content": content(operation.body)}
+    if "body" in operation.types:
+        found["requestBody"] = {"required": True, "content": content(operation.types["body"])}
     done: dict[str, Any] = {"description": "Done."}
     if operation.answer is not None:
         done["content"] = content(operation.answer)

@@ -31,6 +31,7 @@ from tsucb.service.service import Service, check_text
 
 WRONG = "InvalidEvaluationContract"
 EVALUATION, IMPORTANCE = "evaluation", "importance"  # kinds of documents
+KINDS = {"evaluations": EVALUATION, "featureImportances": IMPORTANCE}  # by the word of the path
 STATUSES = {"Succeeded": "completed", "Running": "pending", "Failed": "failed"}  # of v1.x
 SPAN = 300.0  # seconds
 SUGGESTED = {"TS-UCB(1)": "TS-UCB(1)", "TS": "TS", "Greedy": "Greedy"}
@@ -177,36 +178,35 @@ def spans(time: Any, terms: Any) -> list[EvaluationSpan]:
     return [EvaluationSpan(*row) for row in zip(*columns, strict=True)]
 
 
-@ROUTES.add("POST", "evaluations", ADMINISTER, body=EvaluationContract, code=WRONG)
-@ROUTES.add("PUT", "evaluations/{id}", ADMINISTER, body=EvaluationContract, code=WRONG)
-async def put_evaluation(call: Call) -> Any:
+@ROUTES.add("POST", "evaluations", ADMINISTER, code=WRONG)
+@ROUTES.add("PUT", "evaluations/{id}", ADMINISTER, code=WRONG)
+async def put_evaluation(call: Call, body: EvaluationContract) -> Any:
     """Begin an evaluation; it is done in the background."""
-    asked: EvaluationContract = call.body
-    if not seconds_since(asked.start_time) < seconds_since(asked.end_time):
+    if not seconds_since(body.start_time) < seconds_since(body.end_time):
         raise ValueError("the evaluation ends before it starts")
     policies: dict[str, str] = {}
-    for policy in asked.policies or []:
+    for policy in body.policies or []:
         if policy.name in policies:
             raise HttpProblem(400, "DuplicateCustomPolicyNames", f"{policy.name!r} is there twice")
         learning_settings(policy.arguments)
         policies[policy.name] = policy.arguments
-    if asked.enable_offline_experimentation or asked.enable_policy_optimization:
+    if body.enable_offline_experimentation or body.enable_policy_optimization:
         policies = {**SUGGESTED, **policies}
     id, now = call.id if call.places else "", moment(call.service.clock())
-    evaluation = Evaluation(id, asked.name, asked.start_time, asked.end_time, now, policies)
+    evaluation = Evaluation(id, body.name, body.start_time, body.end_time, now, policies)
     await call.protocol.evaluations.begin(call.loop, evaluation)
     if call.version == CURRENT:
         return as_answer(evaluation, call)
-    where = f"{call.request.raw_path.decode('latin-1').rstrip('/')}/{evaluation.id}"
+    where = f"{call.raw_path.decode('latin-1').rstrip('/')}/{evaluation.id}"
     return json_answer(as_answer(evaluation, call), 201, [(b"location", where.encode())])
 
 
-@ROUTES.add("GET", "evaluations", ADMINISTER, query=PageQuery)
-async def list_evaluations(call: Call) -> Any:
+@ROUTES.add("GET", "evaluations", ADMINISTER)
+async def list_evaluations(call: Call, query: PageQuery) -> Any:
     """List all evaluations."""
     evaluations = await call.protocol.evaluations.all(call.loop)
     found = [as_answer(each, call) for each in evaluations.values()]
-    return one_page(found, call) if call.version == CURRENT else found
+    return one_page(found, call, query) if call.version == CURRENT else found
 
 
 @ROUTES.add("GET", "evaluations/{id}", ADMINISTER, code="InvalidRequest")
@@ -215,7 +215,7 @@ async def get_evaluation(call: Call) -> Any:
     evaluation = one_of(await call.protocol.evaluations.all(call.loop), call)
     if call.version != CURRENT:
         return as_answer(evaluation, call)
-    query = msgspec.convert(call.request.query, SeriesQuery, strict=False)
+    query = msgspec.convert(call.query, SeriesQuery, strict=False)
     return {**as_answer(evaluation, call), "content": series(evaluation, query)}
 
 
@@ -296,21 +296,21 @@ async def importances(call: Call) -> dict[str, Any]:
     return {id: msgspec.json.decode(body) for id, body in found.items()}
 
 
-@ROUTES.add("GET", "featureImportances", ADMINISTER, query=PageQuery)
-async def list_importances(call: Call) -> Any:
+@ROUTES.add("GET", "featureImportances", ADMINISTER)
+async def list_importances(call: Call, query: PageQuery) -> Any:
     """List all of them."""
-    return one_page(list((await importances(call)).values()), call)
+    return one_page(list((await importances(call)).values()), call, query)
 
 
-@ROUTES.add("PUT", "featureImportances/{id}", ADMINISTER, body=EvaluationContract, code=WRONG)
-async def put_importance(call: Call) -> Any:
+@ROUTES.add("PUT", "featureImportances/{id}", ADMINISTER, code=WRONG)
+async def put_importance(call: Call, body: EvaluationContract) -> Any:
     """Find out at once which features matter now."""
     check_text("the id of a feature importance", call.id)
     found = {
         "id": call.id,
-        "name": call.body.name,
-        "startTime": call.body.start_time,
-        "endTime": call.body.end_time,
+        "name": body.name,
+        "startTime": body.start_time,
+        "endTime": body.end_time,
         "creationTime": moment(call.service.clock()),
         "status": "Succeeded",
         "featureScores": await call.service.look(call.loop, partial(feature_scores, call.loop)),
@@ -329,7 +329,7 @@ async def get_importance(call: Call) -> Any:
 @ROUTES.add("DELETE", "featureImportances/{id}", ADMINISTER)
 async def delete_document(call: Call) -> None:
     """Delete an evaluation, or what was found out about features."""
-    kind = EVALUATION if "evaluations" in call.request.path else IMPORTANCE
+    kind = KINDS[call.path[0]]
     one_of(await call.service.documents(call.loop, kind), call)
     await call.service.delete_document(call.loop, kind, call.id)
 
