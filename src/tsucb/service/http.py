@@ -1,18 +1,20 @@
 """Calls, answers, the operations of a protocol, and what an exception means to a client."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, get_type_hints
+from inspect import signature
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec.structs import asdict
 
 from tsucb.service.errors import HttpProblem, Problem
-from tsucb.service.keys import Holder
 
 if TYPE_CHECKING:
     from tsucb.service.service import Service
 
 Headers = Sequence[tuple[bytes, bytes]]
+Function = TypeVar("Function", bound=Callable[..., Awaitable[Any]])
 JSON = b"application/json"
 
 # Numbers of NumPy become those of Python; NaN and the infinite ones become null.
@@ -71,6 +73,11 @@ class Call(msgspec.Struct, eq=False):
         return dict(parse_qsl(self.query_string.decode("latin-1"), keep_blank_values=True))
 
     @property
+    def json(self) -> Any:
+        """The body, if it is JSON."""
+        return msgspec.json.decode(self.body)
+
+    @property
     def form(self) -> dict[str, str]:
         """The fields of a form, those that are empty included."""
         return dict(parse_qsl(self.body.decode(), keep_blank_values=True))
@@ -84,11 +91,10 @@ class Call(msgspec.Struct, eq=False):
         """Return the value of a header, empty if there is none."""
         return self.headers.get(name, b"").decode("latin-1")
 
-    def check_allowed(self, action: str, loop: str | None) -> Holder:
-        """Return who asks, if they may do this to a loop, or with None to the server.
+    def check_allowed(self, action: str, loop: str | None) -> None:
+        """Raise a HttpProblem unless the key may do this to a loop, or with None to the server.
 
-        Raise a HttpProblem otherwise. No key and a wrong one get the same answer, and so does a
-        loop that does not exist.
+        No key and a wrong one get the same answer, and so does a loop that does not exist.
         """
         if self.holder is None:
             raise HttpProblem(
@@ -100,7 +106,6 @@ class Call(msgspec.Struct, eq=False):
             )
         if not self.holder.may(action, loop):
             raise HttpProblem(403, "Forbidden", f"this key may not {action} here")
-        return self.holder
 
 
 def as_problem(error: Exception, code: str = "BadRequest") -> Problem:
@@ -133,32 +138,41 @@ class Operation(NamedTuple):
     ----------
     path : its words; those in braces are left open
     action : what the key must grant
-    function : takes the call; returns a value for the body, None for none, or a whole `Answer`
-    types : of what else the function takes: the `body`, the `query`
+    function : takes the call, and with keywords what the request must have; returns a value for the
+        body of the answer, None for none, or a whole `Answer`
+    body : type of what it takes as `body`, which is JSON
+    fields, where : type of what else it takes, and where that is: in `query`, `form` or `json`
     status : of success
     code : of the error that bad input gets
     answer : type of the answer, for the description
     """
 
     method: str
-    path: tuple[str, ...]
+    path: list[str]
     action: str
     function: Callable[..., Awaitable[Any]]
-    types: dict[str, Any]
+    body: Any
     decode: Callable[[bytes], Any]
+    fields: Any
+    where: str
     status: int = 200
     code: str = "BadRequest"
     answer: Any = None
 
+    async def result(self, call: Call) -> Any:
+        """Return what the function makes of a call."""
+        given = {}
+        if self.fields is not None:
+            found = getattr(call, self.where)  # of which all but JSON is text
+            given = asdict(msgspec.convert(found, self.fields, strict=self.where == "json"))
+        if self.body is not None:
+            given["body"] = self.decode(call.body)
+        return await self.function(call, **given)
+
     async def perform(self, call: Call) -> Answer:
-        """Decode body and query, and answer the call; raise a Problem if it cannot be done."""
+        """Answer a call; raise a Problem if it cannot be done."""
         try:
-            given = {}
-            if "query" in self.types:
-                given["query"] = msgspec.convert(call.query, self.types["query"], strict=False)
-            if "body" in self.types:
-                given["body"] = self.decode(call.body)
-            found = await self.function(call, **given)
+            found = await self.result(call)
         except Exception as error:
             raise as_problem(error, self.code) from error
         if isinstance(found, Answer):
@@ -167,24 +181,46 @@ class Operation(NamedTuple):
 
 
 class Operations:
-    """The operations of a protocol, in a tree of the words of their paths."""
+    """The operations of a protocol, in a tree of the words of their paths.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    where
+        Where functions find what they take by keywords, but for the query: `form` or `json`.
+    settings
+        How that is checked, as settings of `msgspec.Struct`.
+    """
+
+    def __init__(self, where: str, **settings: Any) -> None:
         self.all: list[Operation] = []
+        self._where, self._settings = where, settings
         self._tree: dict[Any, Any] = {}  # of open words by ..., of methods by None
 
-    def add(self, method: str, path: str, action: str, **more: Any) -> Callable[[Any], Any]:
+    def add(
+        self, method: str, path: str, action: str, *, name: str = "Fields", **more: Any
+    ) -> Callable[[Function], Function]:
         """Return a decorator that makes a function an operation; see `Operation`.
 
-        What the function takes as `body` and `query` is made from the request by their annotations.
+        The annotations of the function are the types that a request is checked with. `name` is that
+        of its keywords together. They are in the query if there is `body` too, or with GET.
         """
 
-        def added(function: Any) -> Any:
+        def added(function: Function) -> Function:
             types = get_type_hints(function, include_extras=True)
-            decode = msgspec.json.Decoder(types.get("body", Any)).decode
-            words = tuple(path.split("/"))
-            made = Operation(method, words, action, function, types, decode, **more)
-            node = self._tree
+            body = types.get("body")
+            decode = msgspec.json.Decoder(body or Any).decode
+            where, settings = self._where, {"kw_only": True, **self._settings}
+            if body is not None or method == "GET":
+                where, settings = "query", {"kw_only": True}
+            fields = [
+                (p.name, types[p.name], *([] if p.default is p.empty else [p.default]))
+                for p in signature(function).parameters.values()
+                if p.kind is p.KEYWORD_ONLY
+            ]
+            about = {"__doc__": function.__doc__}
+            kind = msgspec.defstruct(name, fields, namespace=about, **settings) if fields else None
+            words, node = path.split("/"), self._tree
+            made = Operation(method, words, action, function, body, decode, kind, where, **more)
             for word in words:
                 node = node.setdefault(... if word.startswith("{") else word, {})
             node.setdefault(None, {})[method] = made
@@ -198,14 +234,15 @@ class Operations:
 
         Raise the problem of a wrong path, or of a wrong method.
         """
-        node, call.places = self._tree, []
+        node, places = self._tree, list[str]()
         for word in words:
             if word not in node:
-                call.places.append(word)
+                places.append(word)
             node = node.get(word) or node.get(..., {})
         methods: dict[str, Operation] = node.get(None, {})
         if not methods:
             raise HttpProblem(404, "NotFound", "there is nothing here; see /openapi.json")
         if call.method not in methods:
             raise HttpProblem(405, "MethodNotAllowed", f"this is for {' and '.join(methods)}")
+        call.places = places
         return methods[call.method]

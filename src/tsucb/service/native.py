@@ -1,6 +1,7 @@
 """The service's own protocol: JSON under /v1/loops/."""
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from typing import Annotated, Any, Literal
@@ -20,6 +21,7 @@ from tsucb.service.questions import ONE, Wanted, features_of_arms, flatten
 from tsucb.service.settings import LoopSettings, changed
 
 MOST_PLACES = 100  # of a list
+MOST_COMPARED = 20_000  # events that an evaluation looks at, unless it is told otherwise
 POLL = 0.2  # seconds between two looks for events that a client waits for
 
 
@@ -67,70 +69,12 @@ class RewardGiven(msgspec.Struct, forbid_unknown_fields=True):
     key: str | None = None
 
 
-class DecisionId(msgspec.Struct, forbid_unknown_fields=True):
-    """A decision, by its id."""
-
-    id: str
-
-
-class ArmChanges(msgspec.Struct, forbid_unknown_fields=True):
-    """Arms to be added and removed."""
-
-    add: list[str] = []
-    remove: list[str] = []
-
-
-class EstimateQuestion(msgspec.Struct, forbid_unknown_fields=True):
-    """A context in which the arms' rewards are to be estimated."""
-
-    context: dict[str, Any] | None = None
-    arms: list[str] | None = None
-
-
-class ServerKey(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A key of the server to be issued; the old one works for `grace` seconds more."""
-
-    grace: Annotated[float, Meta(ge=0, le=30 * GRACE)] = GRACE
-
-
-class Rotation(ServerKey):
-    """A key to be issued; the old one of this role works for `grace` seconds more."""
-
-    role: Literal["choose", "decide", "read", "administer"]
-
-
-class ForgetRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Decisions to be deleted: by their ids, or all of a person."""
-
-    ids: list[str] = []
-    person: str | None = None
-
-
-class Rivals(msgspec.Struct, forbid_unknown_fields=True):
-    """Configurations to be compared on the log, by their names."""
-
-    agents: dict[str, dict[str, Any]]
-    most: Annotated[int, Meta(ge=1, description="Events that are looked at.")] = 20_000
-
-
-class EventsQuery(msgspec.Struct):
-    """Which events are wanted, and how many seconds to wait for some."""
-
-    after: Annotated[int, Meta(ge=0)] = 0
-    most: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
-    wait: Annotated[int, Meta(ge=0, le=30)] = 0
-
-
-class ConfigureQuery(msgspec.Struct):
-    """Whether another model learns from the log, or begins with nothing."""
-
-    relearn: bool = True
-
-
+Role = Literal["choose", "decide", "read", "administer"]
+Grace = Annotated[float, Meta(ge=0, le=30 * GRACE)]
 SETTINGS_SCHEMA = {"$ref": "#/components/schemas/LoopSettings"}
 SettingsChanges = Annotated[dict[str, Any], Meta(extra_json_schema=SETTINGS_SCHEMA)]
 
-OPERATIONS = Operations()
+OPERATIONS = Operations(where="json", forbid_unknown_fields=True)
 ALL = "loops/{loop}"
 
 
@@ -172,10 +116,10 @@ async def create(call: Call, body: NewLoop) -> Any:
     return {"name": body.name, "keys": keys}
 
 
-@OPERATIONS.add("POST", "keys", ADMINISTER, status=201)
-async def rotate_server_key(call: Call, body: ServerKey) -> Any:
-    """Issue a key of the server; the old one works for a while."""
-    return {"key": await call.service.issue_key(None, ADMINISTER, call.holder.name, body.grace)}
+@OPERATIONS.add("POST", "keys", ADMINISTER, name="ServerKey", status=201)
+async def rotate_server_key(call: Call, *, grace: Grace = GRACE) -> Any:
+    """Issue a key of the server; the old one works for `grace` seconds more."""
+    return {"key": await call.service.issue_key(None, ADMINISTER, call.holder.name, grace)}
 
 
 @OPERATIONS.add("GET", "audit", ADMINISTER)
@@ -206,7 +150,7 @@ async def decide(call: Call, body: DecisionRequest) -> Any:
     """Choose an arm, or a list of them."""
     arms, features = body.arms, None
     if isinstance(arms, dict):
-        arms, features = list(arms), features_of_arms(arms)
+        features, arms = features_of_arms(arms), list(arms)
     slots = ONE if body.k is None else tuple(Wanted(str(place)) for place in range(body.k))
     event = await call.service.decide(
         call.loop, flatten(body.context), arms, arm_features=features, slots=slots,
@@ -232,23 +176,24 @@ async def reward(call: Call, body: RewardGiven | list[RewardGiven]) -> Any:
     return {"results": results} if several else results[0]
 
 
-@OPERATIONS.add("POST", f"{ALL}/activate", CHOOSE)
-async def activate(call: Call, body: DecisionId) -> Any:
+@OPERATIONS.add("POST", f"{ALL}/activate", CHOOSE, name="DecisionId")
+async def activate(call: Call, *, id: str) -> Any:
     """Put a deferred decision to use."""
-    return {"result": await call.service.activate(call.loop, body.id)}
+    return {"result": await call.service.activate(call.loop, id)}
 
 
-@OPERATIONS.add("POST", f"{ALL}/estimates", LOOK)
-async def estimates(call: Call, body: EstimateQuestion) -> Any:
+@OPERATIONS.add("POST", f"{ALL}/estimates", LOOK, name="EstimateQuestion")
+async def estimates(
+    call: Call, *, context: dict[str, Any] | None = None, arms: list[str] | None = None
+) -> Any:
     """Estimate the arms' rewards in a context; decide nothing."""
-    loop = call.loop
-    arms = list(loop.arms) if body.arms is None else body.arms
-    unknown = loop.unknown(arms)
-    if unknown or not arms:
+    loop, features = call.loop, flatten(context)
+    offered = list(loop.arms) if arms is None else arms
+    unknown = loop.unknown(offered)
+    if unknown or not offered:
         raise ValueError(f"there is no arm {unknown[0]!r}" if unknown else "there are no arms")
-    context = flatten(body.context)
-    pick = await call.service.look(loop, partial(loop.propose, context, arms))
-    event = Decided(0.0, "", context, [pick], *loop.settings.rule_names())
+    pick = await call.service.look(loop, partial(loop.propose, features, offered))
+    event = Decided(0.0, "", features, [pick], *loop.settings.rule_names())
     rows = event.described(pick)["arms"]
     return {"arms": [{k: v for k, v in row.items() if k != "probability"} for row in rows]}
 
@@ -296,10 +241,16 @@ async def explain(call: Call) -> Any:
 
 
 @OPERATIONS.add("GET", f"{ALL}/events", READ)
-async def events_after(call: Call, query: EventsQuery) -> Any:
+async def events_after(
+    call: Call,
+    *,
+    after: Annotated[int, Meta(ge=0)] = 0,
+    most: Annotated[int, Meta(ge=1, le=10_000)] = 1_000,
+    wait: Annotated[int, Meta(ge=0, le=30)] = 0,
+) -> Any:
     """Return the events after a position (?after=0&most=1000), or wait for some (?wait=30)."""
-    loop, after, most = call.loop, query.after, query.most
-    for _ in range(int(query.wait / POLL)):
+    loop = call.loop
+    for _ in range(int(wait / POLL)):
         if loop.position > after:
             break
         await asyncio.sleep(POLL)
@@ -320,11 +271,16 @@ async def export(call: Call) -> Answer:
     return Answer(200, b"", kind, [(b"content-disposition", name)], file)
 
 
-@OPERATIONS.add("POST", f"{ALL}/evaluate", READ)
-async def evaluate(call: Call, body: Rivals) -> Any:
+@OPERATIONS.add("POST", f"{ALL}/evaluate", READ, name="Rivals")
+async def evaluate(
+    call: Call,
+    *,
+    agents: dict[str, dict[str, Any]],
+    most: Annotated[int, Meta(ge=1, description="Events that are looked at.")] = MOST_COMPARED,
+) -> Any:
     """Estimate what other configurations would have earned."""
     found = await call.service.turns.in_background(
-        comparison, call.service, call.loop, body.agents, body.most
+        comparison, call.service, call.loop, agents, most
     )
     return {
         "decisions": found.decisions,
@@ -347,24 +303,24 @@ async def state(call: Call) -> Any:
 
 
 @OPERATIONS.add("PATCH", f"{ALL}/configuration", ADMINISTER)
-async def configure(call: Call, body: SettingsChanges, query: ConfigureQuery) -> Any:
+async def configure(call: Call, body: SettingsChanges, *, relearn: bool = True) -> Any:
     """Change some settings; another model learns from the log, unless ?relearn=false."""
-    return asdict(await call.service.configure(call.loop, body, relearn=query.relearn, **call.by))
+    return asdict(await call.service.configure(call.loop, body, relearn=relearn, **call.by))
 
 
-@OPERATIONS.add("POST", f"{ALL}/arms", ADMINISTER)
-async def change_arms(call: Call, body: ArmChanges) -> Any:
+@OPERATIONS.add("POST", f"{ALL}/arms", ADMINISTER, name="ArmChanges")
+async def change_arms(call: Call, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> Any:
     """Add and remove arms."""
-    await call.service.change_arms(call.loop, body.add, body.remove, **call.by)
+    await call.service.change_arms(call.loop, add, remove, **call.by)
     return await arms(call)
 
 
-@OPERATIONS.add("POST", f"{ALL}/forget", ADMINISTER)
-async def forget(call: Call, body: ForgetRequest) -> Any:
-    """Delete decisions, and what was learned from them."""
-    if not body.ids and body.person is None:
+@OPERATIONS.add("POST", f"{ALL}/forget", ADMINISTER, name="ForgetRequest")
+async def forget(call: Call, *, ids: Sequence[str] = (), person: str | None = None) -> Any:
+    """Delete decisions, by their ids or all of a person, and what was learned from them."""
+    if not ids and person is None:
         raise ValueError("give the ids of decisions, or a person")
-    return {"events": await call.service.forget(call.loop, body.ids, body.person, **call.by)}
+    return {"events": await call.service.forget(call.loop, ids, person, **call.by)}
 
 
 @OPERATIONS.add("POST", f"{ALL}/reset", ADMINISTER, status=204)
@@ -379,11 +335,11 @@ async def delete(call: Call) -> None:
     await call.service.delete(call.loop.name, call.holder.name)
 
 
-@OPERATIONS.add("POST", f"{ALL}/keys", ADMINISTER, status=201)
-async def rotate(call: Call, body: Rotation) -> Any:
-    """Issue a key; the old one of its role works for a while."""
-    key = await call.service.issue_key(call.loop, body.role, call.holder.name, body.grace)
-    return {"role": body.role, "key": key}
+@OPERATIONS.add("POST", f"{ALL}/keys", ADMINISTER, name="Rotation", status=201)
+async def rotate(call: Call, *, role: Role, grace: Grace = GRACE) -> Any:
+    """Issue a key; the old one of its role works for `grace` seconds more."""
+    key = await call.service.issue_key(call.loop, role, call.holder.name, grace)
+    return {"role": role, "key": key}
 
 
 def arm_summary(loop: Loop) -> list[Any]:

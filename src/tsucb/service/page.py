@@ -10,9 +10,10 @@ import re
 import secrets
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tsucb.pages.render import asset, render
@@ -21,7 +22,7 @@ from tsucb.service.alerts import all_alerts, loop_alerts
 from tsucb.service.errors import HttpProblem, NotFound, Problem
 from tsucb.service.export import comparison, recent_decisions
 from tsucb.service.http import Answer, Call, Operations, json_answer
-from tsucb.service.keys import ADMINISTER, GRANTS, READ, Holder, hashed
+from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, READ, Holder, hashed
 from tsucb.service.loop import Loop
 from tsucb.service.service import Service
 
@@ -30,7 +31,6 @@ SESSION = 12 * 3_600.0  # seconds that an entry is good for
 LINK = 3_600.0  # seconds that a link which lets in is good for
 MOST_SESSIONS = 1_000
 RECENT = 4_000  # events that a page looks at
-MOST_COMPARED = 20_000  # events that an evaluation from the page looks at
 AT_ONCE = 60  # loops on a page
 
 HTML = b"text/html; charset=utf-8"
@@ -43,7 +43,7 @@ SAFE = [
     ),
     (b"x-frame-options", b"DENY"),
 ]
-PAGES = Operations()  # for those who have entered
+PAGES = Operations(where="form")  # for those who have entered
 ALL = "loops/{loop}"
 
 
@@ -103,8 +103,8 @@ class Page:
             call.check_allowed(operation.action, name)
         call.protocol, call.loop = self, None if name is None else self.service.loop(name)
         try:
-            found: Answer | str = await operation.function(call)
-        except (ValueError, TypeError, LookupError) as error:
+            found: Answer | str = await operation.result(call)
+        except (ValueError, TypeError, LookupError, msgspec.ValidationError) as error:
             if name is None or call.method == "GET":
                 raise
             found = await show_loop(call, 400, wrong=str(error))
@@ -174,19 +174,17 @@ def session_of(call: Call) -> str:
 
 
 @PAGES.add("GET", "", READ)
-async def all_loops(call: Call) -> Answer:
+async def all_loops(call: Call, *, q: str = "", page: Annotated[int, Meta(ge=1)] = 1) -> Answer:
     """Show the loops, some at a time, or those whose name contains a text."""
     service, holder = call.service, call.holder
-    wanted, number = call.query.get("q", ""), call.query.get("page", "1")
     is_server = holder.may(ADMINISTER, None)
-    names = sorted(name for name in service.loops if holder.may(READ, name) and wanted in name)
-    first = AT_ONCE * (int(number) - 1) if number.isdecimal() and int(number) > 0 else 0
+    names = sorted(name for name in service.loops if holder.may(READ, name) and q in name)
     return page_answer(
         "loops.html",
         who=holder.loop or "server",
-        cards=[views.card(service.loops[n]) for n in names[first : first + AT_ONCE]],
-        q=wanted,
-        page=first // AT_ONCE + 1,
+        cards=[views.card(service.loops[n]) for n in names[AT_ONCE * (page - 1) :][:AT_ONCE]],
+        q=q,
+        page=page,
         pages=max(-(-len(names) // AT_ONCE), 1),
         count=len(names),
         is_server=is_server,
@@ -240,17 +238,16 @@ def loop_page(
 
 
 @PAGES.add("POST", "loops", ADMINISTER)
-async def create(call: Call) -> Answer:
+async def create(call: Call, *, name: str = "", arms: str = "") -> Answer:
     """Make a loop."""
-    arms = views.split_commas(call.form.get("arms", ""))
-    made = await native.create(call, native.NewLoop(call.form.get("name", ""), arms=arms))
+    made = await native.create(call, native.NewLoop(name, arms=views.split_commas(arms)))
     return page_answer("keys.html", who="server", is_new=True, **made)
 
 
 @PAGES.add("POST", "keys", ADMINISTER)
 async def rotate_server_key(call: Call) -> Answer:
     """Issue a new key of the server; the old one works for another day."""
-    made = await native.rotate_server_key(call, native.ServerKey())
+    made = await native.rotate_server_key(call)
     keys = {"server": made["key"]}
     return page_answer("keys.html", who="server", is_new=False, name="server", keys=keys)
 
@@ -263,67 +260,63 @@ async def change_settings(call: Call) -> str:
     changes = views.form_changes(call.loop.settings, form)
     if not changes:
         return "Nothing to change."
-    await native.configure(call, changes, native.ConfigureQuery(relearn))
+    await native.configure(call, changes, relearn=relearn)
     return f"Changed: {', '.join(changes).replace('_', ' ')}."
 
 
 @PAGES.add("POST", f"{ALL}/arms", ADMINISTER)
-async def change_arms(call: Call) -> str:
+async def change_arms(call: Call, *, add: str = "", remove: str = "") -> str:
     """Add arms, or remove one."""
-    form = call.form
-    add = views.split_commas(form.get("add", ""))
-    remove = [form["remove"]] if "remove" in form else []
-    await native.change_arms(call, native.ArmChanges(add, remove))
-    return f"Removed {remove[0]}." if remove else f"Added {', '.join(add)}."
+    new = views.split_commas(add)
+    await native.change_arms(call, add=new, remove=[remove] if remove else [])
+    return f"Removed {remove}." if remove else f"Added {', '.join(new)}."
 
 
 @PAGES.add("POST", f"{ALL}/keys", ADMINISTER)
-async def rotate_key(call: Call) -> Answer:
+async def rotate_key(call: Call, *, role: native.Role, grace: native.Grace = GRACE) -> Answer:
     """Issue a key."""
-    made = await native.rotate(call, msgspec.convert(call.form, native.Rotation, strict=False))
-    return await show_loop(call, keys={made["role"]: made["key"]})
+    made = await native.rotate(call, role=role, grace=grace)
+    return await show_loop(call, keys={role: made["key"]})
 
 
 @PAGES.add("POST", f"{ALL}/evaluate", ADMINISTER)
-async def evaluate(call: Call) -> Answer:
+async def evaluate(call: Call, *, policy: str = "", forgetting: float = 1.0) -> Answer:
     """Compare another configuration on the log."""
-    policy, forgetting = call.form.get("policy", ""), call.form.get("forgetting", "1")
     if not policy:
         raise ValueError("give the policy that is to be compared")
-    agents = {policy: {"policy": policy, "forgetting": float(forgetting)}}
+    agents = {policy: {"policy": policy, "forgetting": forgetting}}
     found = await call.service.turns.in_background(
-        comparison, call.service, call.loop, agents, MOST_COMPARED
+        comparison, call.service, call.loop, agents, native.MOST_COMPARED
     )
     return await show_loop(call, compared=found, form=call.form)
 
 
 @PAGES.add("POST", f"{ALL}/forget", ADMINISTER)
-async def forget(call: Call) -> str:
+async def forget(call: Call, *, ids: str = "", person: str = "") -> str:
     """Delete decisions, and what was learned from them."""
-    ids, person = views.split_commas(call.form.get("ids", "")), call.form.get("person") or None
-    found = await native.forget(call, native.ForgetRequest(ids, person))
+    found = await native.forget(call, ids=views.split_commas(ids), person=person or None)
     return f"Deleted {found['events']:,} events, and what was learned from them."
 
 
 @PAGES.add("POST", f"{ALL}/reset", ADMINISTER)
-async def reset(call: Call) -> str:
+async def reset(call: Call, *, confirm: str = "") -> str:
     """Forget what was learned."""
-    check_confirmed(call)
+    check_confirmed(call, confirm)
     await native.reset(call)
     return "What the loop had learned is forgotten; its log is still there."
 
 
 @PAGES.add("POST", f"{ALL}/delete", ADMINISTER)
-async def delete(call: Call) -> Answer:
+async def delete(call: Call, *, confirm: str = "") -> Answer:
     """Delete a loop."""
-    check_confirmed(call)
+    check_confirmed(call, confirm)
     await native.delete(call)
     return Answer(303, b"", HTML, [*SAFE, (b"location", b"/")])
 
 
-def check_confirmed(call: Call) -> None:
+def check_confirmed(call: Call, typed: str) -> None:
     """Raise ValueError unless the name of the loop was typed."""
-    if call.form.get("confirm", "") != call.loop.name:
+    if typed != call.loop.name:
         raise ValueError(f"type the name of the loop, {call.loop.name}, to confirm")
 
 

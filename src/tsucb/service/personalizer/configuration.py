@@ -36,13 +36,6 @@ class PolicyContract(msgspec.Struct):
     arguments: str
 
 
-class PolicyReference(msgspec.Struct, rename="camel"):
-    """Learning settings of an evaluation."""
-
-    evaluation_id: str
-    policy_name: str
-
-
 def theirs(words: dict[str, str], ours: str) -> str:
     """Return their word for one of ours."""
     return next(name for name, value in words.items() if value == ours)
@@ -161,18 +154,17 @@ async def reset_policy(call: Call) -> Any:
 @ROUTES.add(
     "POST", "configurations/applyFromEvaluation", ADMINISTER, code="LearningSettingsNotFound"
 )
-async def apply(call: Call, body: PolicyReference) -> None:
+async def apply(call: Call, *, evaluation_id: str, policy_name: str) -> None:
     """Take over the learning settings of an evaluation."""
-    id, name = body.evaluation_id, body.policy_name
-    evaluation = (await call.protocol.evaluations.all(call.loop)).get(id)
+    evaluation = (await call.protocol.evaluations.all(call.loop)).get(evaluation_id)
     if evaluation is None:
-        raise NotFound(f"there is no evaluation {id!r}")
+        raise NotFound(f"there is no evaluation {evaluation_id!r}")
     sources = {policy.name: policy.source for policy in evaluation.policies}
-    if sources.get(name) not in ("Online", "Custom"):
-        message = f"the evaluation has no learning settings {name!r} to apply"
+    if sources.get(policy_name) not in ("Online", "Custom"):
+        message = f"the evaluation has no learning settings {policy_name!r} to apply"
         raise HttpProblem(404, "LearningSettingsNotFound", message)
-    if name in evaluation.custom:
-        await call.service.configure(call.loop, learning_settings(evaluation.custom[name]), WHO)
+    if (arguments := evaluation.custom.get(policy_name)) is not None:
+        await call.service.configure(call.loop, learning_settings(arguments), WHO)
 
 
 def policy_contract(settings: LoopSettings) -> dict[str, str]:

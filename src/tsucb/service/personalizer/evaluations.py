@@ -21,7 +21,8 @@ from tsucb.service.personalizer.configuration import PolicyContract, learning_se
 from tsucb.service.personalizer.routes import (
     CURRENT,
     ROUTES,
-    PageQuery,
+    Skip,
+    Top,
     duration,
     moment,
     one_page,
@@ -31,7 +32,7 @@ from tsucb.service.service import Service, check_text
 
 WRONG = "InvalidEvaluationContract"
 EVALUATION, IMPORTANCE = "evaluation", "importance"  # kinds of documents
-KINDS = {"evaluations": EVALUATION, "featureImportances": IMPORTANCE}  # by the word of the path
+KINDS = {"evaluations": EVALUATION, "featureImportances": IMPORTANCE}  # by the word in the path
 STATUSES = {"Succeeded": "completed", "Running": "pending", "Failed": "failed"}  # of v1.x
 SPAN = 300.0  # seconds
 SUGGESTED = {"TS-UCB(1)": "TS-UCB(1)", "TS": "TS", "Greedy": "Greedy"}
@@ -201,22 +202,56 @@ async def put_evaluation(call: Call, body: EvaluationContract) -> Any:
     return json_answer(as_answer(evaluation, call), 201, [(b"location", where.encode())])
 
 
+@ROUTES.add("PUT", "featureImportances/{id}", ADMINISTER, code=WRONG)
+async def put_importance(call: Call, body: EvaluationContract) -> Any:
+    """Find out at once which features matter now."""
+    check_text("the id of a feature importance", call.id)
+    found = {
+        "id": call.id,
+        "name": body.name,
+        "startTime": body.start_time,
+        "endTime": body.end_time,
+        "creationTime": moment(call.service.clock()),
+        "status": "Succeeded",
+        "featureScores": await call.service.look(call.loop, partial(feature_scores, call.loop)),
+    }
+    await call.service.put_document(call.loop, IMPORTANCE, call.id, encode(found))
+    return found
+
+
 @ROUTES.add("GET", "evaluations", ADMINISTER)
-async def list_evaluations(call: Call, query: PageQuery) -> Any:
-    """List all evaluations."""
-    evaluations = await call.protocol.evaluations.all(call.loop)
-    found = [as_answer(each, call) for each in evaluations.values()]
-    return one_page(found, call, query) if call.version == CURRENT else found
+@ROUTES.add("GET", "featureImportances", ADMINISTER)
+async def list_documents(call: Call, *, skip: Skip = 0, top: Top = 100) -> Any:
+    """List all evaluations, or what was found out about features."""
+    found = [as_answer(each, call) for each in (await documents(call)).values()]
+    return one_page(found, call, skip, top) if call.version == CURRENT else found
 
 
 @ROUTES.add("GET", "evaluations/{id}", ADMINISTER, code="InvalidRequest")
-async def get_evaluation(call: Call) -> Any:
-    """Return one evaluation, with its results over time."""
-    evaluation = one_of(await call.protocol.evaluations.all(call.loop), call)
-    if call.version != CURRENT:
-        return as_answer(evaluation, call)
+@ROUTES.add("GET", "featureImportances/{id}", ADMINISTER)
+async def get_document(call: Call) -> Any:
+    """Return one of them, an evaluation with its results over time."""
+    found = one_of(await documents(call), call)
+    if call.version != CURRENT or not isinstance(found, Evaluation):
+        return as_answer(found, call)
     query = msgspec.convert(call.query, SeriesQuery, strict=False)
-    return {**as_answer(evaluation, call), "content": series(evaluation, query)}
+    return {**as_answer(found, call), "content": series(found, query)}
+
+
+@ROUTES.add("DELETE", "evaluations/{id}", ADMINISTER)
+@ROUTES.add("DELETE", "featureImportances/{id}", ADMINISTER)
+async def delete_document(call: Call) -> None:
+    """Delete one of them."""
+    one_of(await documents(call), call)
+    await call.service.delete_document(call.loop, KINDS[call.path[0]], call.id)
+
+
+async def documents(call: Call) -> dict[str, Any]:
+    """Return all of the kind that the path names, by their ids."""
+    if KINDS[call.path[0]] == EVALUATION:
+        return dict(await call.protocol.evaluations.all(call.loop))
+    found = await call.service.documents(call.loop, IMPORTANCE)
+    return {id: msgspec.json.decode(body) for id, body in found.items()}
 
 
 def one_of(found: dict[str, Any], call: Call) -> Any:
@@ -226,8 +261,10 @@ def one_of(found: dict[str, Any], call: Call) -> Any:
     return found[call.id]
 
 
-def as_answer(evaluation: Evaluation, call: Call) -> dict[str, Any]:
+def as_answer(evaluation: Evaluation | dict[str, Any], call: Call) -> dict[str, Any]:
     """Return an evaluation as the client's generation has it, that of 2022 without results."""
+    if isinstance(evaluation, dict):  # what was found out about features
+        return evaluation
     found = msgspec.to_builtins(evaluation)
     del found["custom"], found["policies"]
     if call.version == CURRENT:
@@ -285,53 +322,6 @@ def series(evaluation: Evaluation, query: SeriesQuery) -> dict[str, Any]:
         results = {"summary": expected(inside), "timeseries": {"data": data}}
         value.append({**policy.head, "slotId": "", **results})
     return {**msgspec.to_builtins(query), "value": value}
-
-
-# Which features matter
-
-
-async def importances(call: Call) -> dict[str, Any]:
-    """Return what was found out about features, by id."""
-    found = await call.service.documents(call.loop, IMPORTANCE)
-    return {id: msgspec.json.decode(body) for id, body in found.items()}
-
-
-@ROUTES.add("GET", "featureImportances", ADMINISTER)
-async def list_importances(call: Call, query: PageQuery) -> Any:
-    """List all of them."""
-    return one_page(list((await importances(call)).values()), call, query)
-
-
-@ROUTES.add("PUT", "featureImportances/{id}", ADMINISTER, code=WRONG)
-async def put_importance(call: Call, body: EvaluationContract) -> Any:
-    """Find out at once which features matter now."""
-    check_text("the id of a feature importance", call.id)
-    found = {
-        "id": call.id,
-        "name": body.name,
-        "startTime": body.start_time,
-        "endTime": body.end_time,
-        "creationTime": moment(call.service.clock()),
-        "status": "Succeeded",
-        "featureScores": await call.service.look(call.loop, partial(feature_scores, call.loop)),
-    }
-    await call.service.put_document(call.loop, IMPORTANCE, call.id, encode(found))
-    return found
-
-
-@ROUTES.add("GET", "featureImportances/{id}", ADMINISTER)
-async def get_importance(call: Call) -> Any:
-    """Return one of them."""
-    return one_of(await importances(call), call)
-
-
-@ROUTES.add("DELETE", "evaluations/{id}", ADMINISTER)
-@ROUTES.add("DELETE", "featureImportances/{id}", ADMINISTER)
-async def delete_document(call: Call) -> None:
-    """Delete an evaluation, or what was found out about features."""
-    kind = KINDS[call.path[0]]
-    one_of(await call.service.documents(call.loop, kind), call)
-    await call.service.delete_document(call.loop, kind, call.id)
 
 
 def feature_scores(loop: Loop) -> list[dict[str, Any]]:

@@ -49,23 +49,11 @@ class RankRequest(msgspec.Struct, rename="camel"):
     slots: list[SlotRequest] | None = None
 
 
-class Reward(msgspec.Struct):
-    """The reward of an event."""
-
-    value: Value
-
-
 class SlotReward(msgspec.Struct, rename="camel"):
     """The reward of one slot."""
 
     slot_id: str
     value: Value
-
-
-class SlotRewards(msgspec.Struct):
-    """The rewards of several slots."""
-
-    reward: Annotated[list[SlotReward], Meta(min_length=1)]
 
 
 @ROUTES.add("POST", "rank", DECIDE, status=201, code=WRONG_RANK)
@@ -117,16 +105,18 @@ async def make_decision(call: Call, asked: RankRequest, slots: tuple[Wanted, ...
 
 
 @ROUTES.add("POST", "events/{id}/reward", DECIDE, code=WRONG_REWARD)
-async def reward(call: Call, body: Reward) -> None:
+async def reward_event(call: Call, *, value: Value) -> None:
     """Take the reward of an event; a late one is logged."""
-    await call.service.reward(call.loop, call.id, body.value, key=repeat_key(call))
+    await call.service.reward(call.loop, call.id, value, key=repeat_key(call))
 
 
 @ROUTES.add("POST", "multislot/events/{id}/reward", DECIDE, code=WRONG_REWARD)
-async def reward_slots(call: Call, body: SlotRewards) -> None:
+async def reward_slots(
+    call: Call, *, reward: Annotated[list[SlotReward], Meta(min_length=1)]
+) -> None:
     """Take the rewards of slots."""
     key, now = repeat_key(call), call.service.clock()
-    rewards = [Rewarded(now, call.id, e.value, e.slot_id, key) for e in body.reward]
+    rewards = [Rewarded(now, call.id, e.value, e.slot_id, key) for e in reward]
     await call.service.reward_all(call.loop, rewards, strict=True)
 
 

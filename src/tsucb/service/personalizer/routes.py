@@ -12,14 +12,9 @@ from tsucb.service.http import Call, Headers, Operations
 
 CURRENT = "2022-09-01-preview"
 WHO = "personalizer"  # in the audit trail
-ROUTES = Operations()
-
-
-class PageQuery(msgspec.Struct):
-    """Which rows of a list are wanted."""
-
-    skip: Annotated[int, Meta(ge=0)] = 0
-    top: Annotated[int, Meta(ge=1)] = 100
+ROUTES = Operations(where="json", rename="camel")
+Skip = Annotated[int, Meta(ge=0)]  # rows of a list
+Top = Annotated[int, Meta(ge=1)]
 
 
 def generation(call: Call) -> tuple[str, list[str]]:
@@ -48,13 +43,13 @@ def original_url(call: Call) -> Headers:
     return [(b"x-ms-original-url", b"%s://%s/%s" % (scheme, host, rest))]
 
 
-def one_page(rows: list[Any], call: Call, query: PageQuery) -> dict[str, Any]:
+def one_page(rows: list[Any], call: Call, skip: int, top: int) -> dict[str, Any]:
     """Return the rows that are wanted, and where the next ones are."""
-    after = query.skip + query.top
-    answer: dict[str, Any] = {"value": rows[query.skip : after]}
+    after = skip + top
+    answer: dict[str, Any] = {"value": rows[skip:after]}
     if after < len(rows):
         base = call.raw_path.decode("latin-1")
-        answer["nextLink"] = f"{base}?api-version={CURRENT}&skip={after}&top={query.top}"
+        answer["nextLink"] = f"{base}?api-version={CURRENT}&skip={after}&top={top}"
     return answer
 
 
