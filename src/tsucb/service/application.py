@@ -25,7 +25,7 @@ from tsucb.service.http import Answer, Call, Headers, as_problem
 from tsucb.service.keys import Holder
 from tsucb.service.metrics import ServiceMetrics
 from tsucb.service.native import Native
-from tsucb.service.page import Page
+from tsucb.service.page import HEALTH, STATIC, Page
 from tsucb.service.personalizer import Personalizer
 from tsucb.service.service import Service
 
@@ -41,6 +41,7 @@ FEWER, MORE = 0.98, 0.1  # how the limit changes with a request that waited long
 STRANGERS = 0.25  # the share of all connections that may be without a key
 MOST_RATES = 10_000  # keys whose rates are remembered; beyond it all begin again
 
+OPEN = (*HEALTH, *STATIC)  # paths that are answered while the service starts
 TIMED = ("decide", "reward", "activate", "rank")  # operations with a latency of their own
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # seconds
 
@@ -279,9 +280,7 @@ class Application:
         self.prepare: Callable[[], Awaitable[None]] | None = None
         self.finish: Callable[[], None] = lambda: None
         self.give_up: Callable[[], None] = lambda: None
-        self.protocols: dict[str, Any] = {
-            "v1": Native(), "personalizer": Personalizer(service),
-        }  # fmt: skip
+        self.protocols: dict[str, Any] = {"v1": Native(), "personalizer": Personalizer()}
         self.page = Page(service, self.registry, lambda: self.ready)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -315,8 +314,14 @@ class Application:
             body = await self._body(scope, receive)  # a slow client takes nobody's place
             if "arrived" in scope:
                 self.door.note_wait(time.monotonic() - scope["arrived"])
-            if protocol is not self.page:
-                self._check_room("reward" in path, "arrived" in scope)
+            if not self.ready and path[0] not in OPEN:
+                message = "the service is starting; try again soon"
+                raise HttpProblem(503, "NotReady", message, [(b"retry-after", b"1")])
+            if protocol is not self.page and not self.door.has_room(
+                "reward" in path, counted="arrived" in scope
+            ):
+                self.door.refused += 1
+                raise Overloaded
             call = Call(
                 self.service, scope["method"], path, scope["raw_path"], scope["query_string"],
                 dict(scope["headers"]), body, scope["scheme"] == "https",
@@ -343,15 +348,6 @@ class Application:
         count.inc()
         time.observe(seconds)
 
-    def _check_room(self, reward: bool, counted: bool) -> None:
-        """Raise an error if the service has not started, or there are too many requests."""
-        if not self.ready:
-            message = "the service is starting; try again soon"
-            raise HttpProblem(503, "NotReady", message, [(b"retry-after", b"1")])
-        if not self.door.has_room(reward, counted):
-            self.door.refused += 1
-            raise Overloaded
-
     def holder(self, call: Call) -> Holder | None:
         """Return who asks, by the key that came with the request."""
         key = call.header(b"ocp-apim-subscription-key")
@@ -362,19 +358,16 @@ class Application:
         return self.service.keys.holder(key.strip(), self.service.clock()) if key else None
 
     async def _body(self, scope: Any, receive: Any) -> bytes:
-        most, size = self.options.most_bytes, 0
-        parts: list[bytes] = []
-        more = True
-        while more:
+        most, body = self.options.most_bytes, bytearray()
+        while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise HttpProblem(400, "Disconnected", "the client closed the connection")
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > most:
+            body += message.get("body", b"")
+            if len(body) > most:
                 raise HttpProblem(413, "TooLarge", f"a request has at most {most:,} bytes")
-            more = message.get("more_body", False)
-        return b"".join(parts)
+            if not message.get("more_body", False):
+                return bytes(body)
 
     async def _live(self, receive: Any, send: Any) -> None:
         """Start the service while health is answered already; stop it at the end."""

@@ -34,6 +34,7 @@ RECENT = 4_000  # events that a page looks at
 AT_ONCE = 60  # loops on a page
 
 HTML = b"text/html; charset=utf-8"
+HEALTH = ("healthz", "readyz")
 STATIC = {"style.css": b"text/css; charset=utf-8", "page.js": b"text/javascript; charset=utf-8"}
 SAFE = [
     (
@@ -76,10 +77,8 @@ class Page:
         word = call.path[0]
         if word in STATIC:
             return Answer(200, asset(word).encode(), STATIC[word])
-        if word in ("healthz", "readyz"):
+        if word in HEALTH:
             return self.health(word)
-        if not self._is_ready():
-            raise HttpProblem(503, "NotReady", "the service is starting; try again soon")
         if word == "metrics":
             call.check_allowed(READ, None)
             text = await self.service.turns.in_background(generate_latest, self.registry)

@@ -15,15 +15,14 @@ exploration percentage = floor, learning settings = policy, apprentice mode = th
 | `evaluations` | what the log says about other policies, and which features matter |
 """
 
+import asyncio
 from typing import Any
 
 from tsucb.service.errors import HttpProblem, Problem
 from tsucb.service.http import Answer, Call, json_answer
-from tsucb.service.personalizer import configuration as configuration  # adds to ROUTES
+from tsucb.service.personalizer import evaluations as evaluations  # adds to ROUTES
 from tsucb.service.personalizer import events as events
-from tsucb.service.personalizer.evaluations import Evaluations
 from tsucb.service.personalizer.routes import ROUTES, generation, original_url
-from tsucb.service.service import Service
 
 # Errors that other parts of the service name otherwise.
 WORDS = {
@@ -40,8 +39,9 @@ WORDS = {
 class Personalizer:
     """Answers requests under /personalizer."""
 
-    def __init__(self, service: Service) -> None:
-        self.evaluations = Evaluations(service)
+    def __init__(self) -> None:
+        self.running: dict[tuple[str, str], asyncio.Task[None]] = {}  # evaluations, by loop and id
+        self.one_at_a_time = asyncio.Lock()
 
     def problem(self, problem: Problem) -> Answer:
         """Return an error as this protocol has it."""

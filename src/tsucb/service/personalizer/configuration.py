@@ -151,22 +151,6 @@ async def reset_policy(call: Call) -> Any:
     return policy_contract(await call.service.configure(call.loop, changes, WHO))
 
 
-@ROUTES.add(
-    "POST", "configurations/applyFromEvaluation", ADMINISTER, code="LearningSettingsNotFound"
-)
-async def apply(call: Call, *, evaluation_id: str, policy_name: str) -> None:
-    """Take over the learning settings of an evaluation."""
-    evaluation = (await call.protocol.evaluations.all(call.loop)).get(evaluation_id)
-    if evaluation is None:
-        raise NotFound(f"there is no evaluation {evaluation_id!r}")
-    sources = {policy.name: policy.source for policy in evaluation.policies}
-    if sources.get(policy_name) not in ("Online", "Custom"):
-        message = f"the evaluation has no learning settings {policy_name!r} to apply"
-        raise HttpProblem(404, "LearningSettingsNotFound", message)
-    if (arguments := evaluation.custom.get(policy_name)) is not None:
-        await call.service.configure(call.loop, learning_settings(arguments), WHO)
-
-
 def policy_contract(settings: LoopSettings) -> dict[str, str]:
     """Return the learning settings of a loop."""
     arguments = {name: getattr(settings, name) for name in LEARNING}
