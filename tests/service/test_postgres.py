@@ -13,9 +13,10 @@ from tests.service.conftest import run, running, until
 from tsucb.service import events
 from tsucb.service.application import Application, Options
 from tsucb.service.errors import Conflict, StoreError
+from tsucb.service.http import Call
 from tsucb.service.journal import Spool
 from tsucb.service.loop import LATE, TAKEN
-from tsucb.service.personalizer import evaluations as kept
+from tsucb.service.personalizer import Personalizer, evaluations
 from tsucb.service.personalizer.routes import moment
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
@@ -521,10 +522,12 @@ def test_the_event_loop_never_waits_for_the_store(schema, stores, clock, monkeyp
             await service.forget(service.loop("drinks"), ["i3"])
             await service.clear(service.loop("drinks"), "test")
             await service.upkeep.tick()
-            evaluations = kept.Evaluations(service)
-            begun = kept.Evaluation("", "e", moment(0), moment(1e9), moment(clock()), {})
-            await evaluations.begin(service.loop("drinks"), begun)
-            await service.delete_document(service.loop("drinks"), kept.EVALUATION, begun.id)
+            call = Call(service, "PUT", ["evaluations", "e"], b"", b"", {}, b"", False)
+            call.places, call.loop, call.protocol = ["e"], service.loop("drinks"), Personalizer()
+            await evaluations.put_evaluation(
+                call, evaluations.EvaluationContract("e", moment(0), moment(1e9))
+            )
+            await evaluations.delete_document(call)
             await service.delete("drinks", "test")
         assert len(calls) > 100
 

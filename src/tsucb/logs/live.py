@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +19,13 @@ from tsucb.logs.decisions import by_arm, logged_decisions, ripe
 from tsucb.logs.estimators import UNKNOWN, Estimate, OffPolicy, interval
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.statistics import mean_interval
-from tsucb.pages.charts import Chart, Line, Point, dots, lines, plain, shares, thinned
+from tsucb.pages.charts import SHOWN, Chart, Line, Point, dots, lines, plain, shares, thinned
 from tsucb.pages.render import render
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LEAST = 20  # decisions that a page is made of
-SHOWN = 7  # arms with a line of their own
 BLOCK = 30  # rewards of an arm whose mean is compared with what was believed
 NINETY = 1.6448536269514722  # half the width of a 90 % interval
 MOST_FEATURES = 12
@@ -148,15 +148,10 @@ class Live:
 
     def arms_chart(self) -> Chart | None:
         """Draw the share of every arm over time."""
-        log, parts = self.log, self.buckets(max(min(40, len(self.log) // 25), 2))
+        parts = self.buckets(max(min(40, len(self.log) // 25), 2))
         at, axis = self.axis(parts)
-        frequent = np.argsort(-np.bincount(log.arm, minlength=len(log.arms)), kind="stable")[:SHOWN]
-        names = [_short(log.arms[arm]) for arm in frequent]
-        rows = [[float(np.mean(log.arm[part] == arm)) for arm in frequent] for part in parts]
-        if others := len(log.arms) - len(names):
-            names.append(f"{others} others")
-            rows = [[*row, max(1 - sum(row), 0.0)] for row in rows]
-        return shares(names, at, rows, "share of each arm over time", **axis)
+        played = [Counter(self.log.arms[arm] for arm in self.log.arm[part]) for part in parts]
+        return shares(played, at, "share of each arm over time", **axis)
 
     def alpha_chart(self) -> Chart | None:
         """Draw how much is explored."""
@@ -337,10 +332,6 @@ def _point(x: float, values: Floats) -> Point:
         return Point(x, math.nan)
     mean, _, low, high = mean_interval(values)
     return Point(x, mean, low, high)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 24 else f"{name[:23]}…"
 
 
 def _span(seconds: float) -> str:

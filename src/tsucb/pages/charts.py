@@ -7,13 +7,16 @@ matplotlib, which draws the figures of the experiments, it took 2.5 s and 1.3 MB
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 SIDE = 1000.0
 COLOURS = 8
 POINTS = 400  # of a line
+SHOWN = 7  # names with a share of their own
+OTHERS = ""  # the name under which those are counted that have none of their own
 
 
 class Point(NamedTuple):
@@ -48,8 +51,7 @@ class Tick(NamedTuple):
     anchor: str = "middle"
 
 
-@dataclass(frozen=True)
-class Chart:
+class Chart(NamedTuple):
     """What the template draws.
 
     Parameters
@@ -67,7 +69,7 @@ class Chart:
     upwards: list[Tick]
     x_label: str = ""
     y_label: str = ""
-    legend: list[str] = field(default_factory=list)
+    legend: Sequence[str] = ()
 
 
 def when(seconds: float, span: float) -> str:
@@ -161,22 +163,33 @@ def lines(
 
 
 def shares(
-    names: Sequence[str], at: Sequence[float], rows: Sequence[Sequence[float]], what: str, *,
-    x_label: str = "", text: Callable[[float, float], str] = when,
+    counts: Sequence[Mapping[str, int]], at: Sequence[float], what: str, *, x_label: str = "",
+    text: Callable[[float, float], str] = when,
 ) -> Chart | None:  # fmt: skip
-    """Draw shares on top of each other; `rows` has one list of shares for each x."""
+    """Draw the share of every name, on top of each other; `counts` has those of each x.
+
+    The most frequent names have a share each, all others one together.
+    """
     if len(at) < 2:
         return None
-    frame = Frame(at[0], at[-1], 0.0, 1.0, margin=0.0)
-    shapes, below = [], [0.0] * len(at)
-    for number in range(len(names)):
-        above = [b + row[number] for b, row in zip(below, rows, strict=True)]
-        way = [*zip(at, above, strict=True), *reversed(list(zip(at, below, strict=True)))]
+    total = sum(map(Counter, counts), Counter[str]())
+    names = [name for name, _ in total.most_common() if name != OTHERS]
+    shown, hidden = names[:SHOWN], len(names) - SHOWN
+    edges = [
+        [*accumulate((each.get(name, 0) / sum(each.values()) for name in shown), initial=0.0), 1.0]
+        for each in counts
+    ]
+    if OTHERS in total:
+        shown.append("all others")  # nobody knows how many
+    elif hidden > 0:
+        shown.append(f"{hidden} others")
+    frame, shapes = Frame(at[0], at[-1], 0.0, 1.0, margin=0.0), []
+    for number in range(len(shown)):
+        way = [(x, edge[number + 1]) for x, edge in zip(at, edges, strict=True)]
+        way += [(x, edge[number]) for x, edge in zip(reversed(at), reversed(edges), strict=True)]
         shapes.append(Shape("area", number % COLOURS, frame.through(way) + "Z"))
-        below = above
     percent = frame.upwards(lambda value: f"{100 * value:.0f} %")
-    labels = x_label, "share of decisions"
-    return Chart(what, shapes, frame.across(text), percent, *labels, list(names))
+    return Chart(what, shapes, frame.across(text), percent, x_label, "share of decisions", shown)
 
 
 def dots(points: Sequence[Point], what: str, x_label: str, y_label: str) -> Chart | None:

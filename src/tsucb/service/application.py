@@ -21,11 +21,11 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tsucb.service.errors import HttpProblem, Overloaded
-from tsucb.service.http import Answer, Headers, Request, as_problem
+from tsucb.service.http import Answer, Call, Headers, as_problem
 from tsucb.service.keys import Holder
 from tsucb.service.metrics import ServiceMetrics
 from tsucb.service.native import Native
-from tsucb.service.page import Page
+from tsucb.service.page import HEALTH, STATIC, Page
 from tsucb.service.personalizer import Personalizer
 from tsucb.service.service import Service
 
@@ -41,6 +41,7 @@ FEWER, MORE = 0.98, 0.1  # how the limit changes with a request that waited long
 STRANGERS = 0.25  # the share of all connections that may be without a key
 MOST_RATES = 10_000  # keys whose rates are remembered; beyond it all begin again
 
+OPEN = (*HEALTH, *STATIC)  # paths that are answered while the service starts
 TIMED = ("decide", "reward", "activate", "rank")  # operations with a latency of their own
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # seconds
 
@@ -162,14 +163,14 @@ class Door:
 class Connection(HttpToolsProtocol):
     """Uvicorn's connection, with limits on how requests arrive.
 
-    A timer runs only while a request is on its way: one that arrives whole costs nothing. Where the
-    application has no room, a request that arrives whole is refused before it is parsed: that takes
-    a tenth of the time, so that refusing does not use up what answering needs.
+    A timer runs only while a request is on its way: one that arrives whole costs nothing. A request
+    for which the application has no room is refused without it: that takes a tenth of the time, so
+    that refusing does not use up what answering needs.
     """
 
     _timer: asyncio.TimerHandle | None = None
     _head = 0  # bytes since the last request was complete, while its headers are not
-    _in_head, _complete = True, False
+    _in_head, _complete, _refused = True, False, False
 
     def __init__(self, config: Any, *others: Any, **more: Any) -> None:
         super().__init__(config, *others, **more)
@@ -183,16 +184,6 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Check what came, and how much of it."""
-        if self.door.requests >= self.door.limit and self._is_refused(data):
-            self.door.refused += 1
-            self._rest()
-            if self.timeout_keep_alive_task is not None:
-                self._unset_keepalive_if_required()
-                self.timeout_keep_alive_task = self.loop.call_later(
-                    self.timeout_keep_alive, self.timeout_keep_alive_handler
-                )
-            self.transport.write(REFUSAL)
-            return
         self._complete = False
         super().data_received(data)
         if self._complete:
@@ -203,29 +194,30 @@ class Connection(HttpToolsProtocol):
             self.send_400_response("The headers are too long.")
         self._watch()
 
-    def _is_refused(self, data: bytes) -> bool:
-        """Return whether this is a whole request to one of the protocols with no room for it."""
-        if not data.startswith((b"POST /v1/", b"POST /personalizer/")):
-            return False
-        idle = self._in_head and not self._head and not self.pipeline
-        if not idle or (self.cycle is not None and not self.cycle.response_complete):
-            return False
-        end = data.find(b"\r\n\r\n")
-        if end < 0 or self.door.has_room(reward=b"reward" in data[: data.index(b"\r\n")]):
-            return False
-        _, found, rest = data[: end + 2].lower().partition(b"\r\ncontent-length:")
-        length = rest[: rest.index(b"\r\n")].strip() if found else b""
-        return length.isdigit() and end + 4 + int(length) == len(data)
-
     def on_headers_complete(self) -> None:
-        """From here on the application counts what comes."""
+        """From here on the application counts what comes, if it has room."""
         self._in_head, self._head = False, 0
-        self.scope["connection"] = self  # type: ignore[typeddict-unknown-key]
-        super().on_headers_complete()
+        # Other answers that are on their way come first.
+        idle = not self.pipeline and (self.cycle is None or self.cycle.response_complete)
+        protocol = self.url.startswith((b"/v1/", b"/personalizer/"))
+        self._refused = idle and protocol and not self.door.has_room(b"reward" in self.url)
+        if not self._refused:
+            self.scope["connection"] = self  # type: ignore[typeddict-unknown-key]
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Keep what comes of a request that will be answered."""
+        if not self._refused:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Count the request, before the application comes to it."""
+        """Count the request before the application comes to it, or refuse it."""
         self._in_head = self._complete = True
+        if self._refused:
+            self.door.refused += 1
+            self.transport.write(REFUSAL)
+            self.on_response_complete()
+            return
         if not self.cycle.response_complete:
             self.cycle.scope["arrived"] = time.monotonic()  # type: ignore[typeddict-unknown-key]
             self.door.requests += 1
@@ -288,9 +280,7 @@ class Application:
         self.prepare: Callable[[], Awaitable[None]] | None = None
         self.finish: Callable[[], None] = lambda: None
         self.give_up: Callable[[], None] = lambda: None
-        self.protocols: dict[str, Any] = {
-            "v1": Native(service), "personalizer": Personalizer(service),
-        }  # fmt: skip
+        self.protocols: dict[str, Any] = {"v1": Native(), "personalizer": Personalizer()}
         self.page = Page(service, self.registry, lambda: self.ready)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -324,18 +314,24 @@ class Application:
             body = await self._body(scope, receive)  # a slow client takes nobody's place
             if "arrived" in scope:
                 self.door.note_wait(time.monotonic() - scope["arrived"])
-            if protocol is not self.page:
-                self._check_room("reward" in path, "arrived" in scope)
-            request = Request(
-                scope["method"], path, scope["raw_path"], scope["query_string"],
+            if not self.ready and path[0] not in OPEN:
+                message = "the service is starting; try again soon"
+                raise HttpProblem(503, "NotReady", message, [(b"retry-after", b"1")])
+            if protocol is not self.page and not self.door.has_room(
+                "reward" in path, counted="arrived" in scope
+            ):
+                self.door.refused += 1
+                raise Overloaded
+            call = Call(
+                self.service, scope["method"], path, scope["raw_path"], scope["query_string"],
                 dict(scope["headers"]), body, scope["scheme"] == "https",
             )  # fmt: skip
-            holder = self.holder(request)
-            if holder is not None:
-                if not self.rates.allows(holder.name):
+            call.holder = self.holder(call)
+            if call.holder is not None:
+                if not self.rates.allows(call.holder.name):
                     raise Overloaded
                 self.door.welcome(scope.get("connection"))
-            answer: Answer = await protocol.answer(request, holder)
+            answer: Answer = await protocol.answer(call)
         except Exception as error:
             problem = as_problem(error)
             if problem.status == 500:
@@ -352,38 +348,26 @@ class Application:
         count.inc()
         time.observe(seconds)
 
-    def _check_room(self, reward: bool, counted: bool) -> None:
-        """Raise an error if the service has not started, or there are too many requests."""
-        if not self.ready:
-            message = "the service is starting; try again soon"
-            raise HttpProblem(503, "NotReady", message, [(b"retry-after", b"1")])
-        if not self.door.has_room(reward, counted):
-            self.door.refused += 1
-            raise Overloaded
-
-    def holder(self, request: Request) -> Holder | None:
+    def holder(self, call: Call) -> Holder | None:
         """Return who asks, by the key that came with the request."""
-        key = request.header(b"ocp-apim-subscription-key")
+        key = call.header(b"ocp-apim-subscription-key")
         if not key:
-            scheme, _, key = request.header(b"authorization").partition(" ")
+            scheme, _, key = call.header(b"authorization").partition(" ")
             if scheme.lower() != "bearer":
                 return None
         return self.service.keys.holder(key.strip(), self.service.clock()) if key else None
 
     async def _body(self, scope: Any, receive: Any) -> bytes:
-        most, size = self.options.most_bytes, 0
-        parts: list[bytes] = []
-        more = True
-        while more:
+        most, body = self.options.most_bytes, bytearray()
+        while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise HttpProblem(400, "Disconnected", "the client closed the connection")
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > most:
+            body += message.get("body", b"")
+            if len(body) > most:
                 raise HttpProblem(413, "TooLarge", f"a request has at most {most:,} bytes")
-            more = message.get("more_body", False)
-        return b"".join(parts)
+            if not message.get("more_body", False):
+                return bytes(body)
 
     async def _live(self, receive: Any, send: Any) -> None:
         """Start the service while health is answered already; stop it at the end."""

@@ -1,19 +1,20 @@
-"""Requests, answers, the operations of a protocol, and what an exception means to a client."""
+"""Calls, answers, the operations of a protocol, and what an exception means to a client."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from inspect import signature
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec.structs import asdict
 
 from tsucb.service.errors import HttpProblem, Problem
-from tsucb.service.keys import Holder
 
 if TYPE_CHECKING:
-    from tsucb.service.loop import Loop
     from tsucb.service.service import Service
 
 Headers = Sequence[tuple[bytes, bytes]]
+Function = TypeVar("Function", bound=Callable[..., Awaitable[Any]])
 JSON = b"application/json"
 
 # Numbers of NumPy become those of Python; NaN and the infinite ones become null.
@@ -35,16 +36,36 @@ def json_answer(value: Any, status: int = 200, headers: Headers = ()) -> Answer:
     return Answer(status, encode(value), JSON, headers)
 
 
-class Request(NamedTuple):
-    """A request, with its path split."""
+class Call(msgspec.Struct, eq=False):
+    """A request, and what the protocols find out about it.
 
+    Parameters
+    ----------
+    path : its words, decoded one by one
+    holder : who asks, by the key that came with it
+    places : the words of the path that the operation leaves open
+    loop : which the operation is about, None for the server
+    protocol, version : whose operation it is, in which generation of Personalizer's clients
+    """
+
+    service: "Service"
     method: str
-    path: list[str]  # decoded, one by one
+    path: list[str]
     raw_path: bytes
     query_string: bytes
     headers: Mapping[bytes, bytes]
     body: bytes
     secure: bool
+    holder: Any = None
+    places: Sequence[str] = ()
+    loop: Any = None
+    protocol: Any = None
+    version: str = ""
+
+    @property
+    def id(self) -> str:
+        """The last word of the path that the operation leaves open."""
+        return self.places[-1]
 
     @property
     def query(self) -> dict[str, str]:
@@ -52,18 +73,39 @@ class Request(NamedTuple):
         return dict(parse_qsl(self.query_string.decode("latin-1"), keep_blank_values=True))
 
     @property
+    def json(self) -> Any:
+        """The body, if it is JSON."""
+        return msgspec.json.decode(self.body)
+
+    @property
     def form(self) -> dict[str, str]:
         """The fields of a form, those that are empty included."""
         return dict(parse_qsl(self.body.decode(), keep_blank_values=True))
 
     @property
-    def key(self) -> str | None:
-        """The Idempotency-Key, by which a repeat of an administrative request is recognised."""
-        return self.header(b"idempotency-key") or None
+    def by(self) -> dict[str, Any]:
+        """Who changes something, and the Idempotency-Key: a repeat of the request has the same."""
+        return {"who": self.holder.name, "key": self.header(b"idempotency-key") or None}
 
     def header(self, name: bytes) -> str:
         """Return the value of a header, empty if there is none."""
         return self.headers.get(name, b"").decode("latin-1")
+
+    def check_allowed(self, action: str, loop: str | None) -> None:
+        """Raise a HttpProblem unless the key may do this to a loop, or with None to the server.
+
+        No key and a wrong one get the same answer, and so does a loop that does not exist.
+        """
+        if self.holder is None:
+            raise HttpProblem(
+                401,
+                "Unauthorized",
+                "give a key of this loop: Authorization: Bearer KEY, or "
+                "Ocp-Apim-Subscription-Key: KEY",
+                [(b"www-authenticate", b"Bearer")],
+            )
+        if not self.holder.may(action, loop):
+            raise HttpProblem(403, "Forbidden", f"this key may not {action} here")
 
 
 def as_problem(error: Exception, code: str = "BadRequest") -> Problem:
@@ -89,46 +131,6 @@ def as_problem(error: Exception, code: str = "BadRequest") -> Problem:
     return HttpProblem(400, code, sentence)
 
 
-def check_allowed(holder: Holder | None, role: str, loop: str | None) -> Holder:
-    """Return the holder if it has this role; raise a HttpProblem otherwise.
-
-    No key and a wrong one get the same answer, and so does a loop that does not exist.
-    """
-    if holder is None:
-        raise HttpProblem(
-            401,
-            "Unauthorized",
-            "give a key of this loop: Authorization: Bearer KEY, or Ocp-Apim-Subscription-Key: KEY",
-            [(b"www-authenticate", b"Bearer")],
-        )
-    if not holder.may(role, loop):
-        raise HttpProblem(403, "Forbidden", f"this key may not {role} here")
-    return holder
-
-
-class Call(NamedTuple):
-    """A request for an operation: the loop, who asks, and body and query as the operation has them.
-
-    `places` are the words of the path that the operation leaves open; `version` is the generation
-    of Personalizer's clients; `protocol` is whose operation it is.
-    """
-
-    service: "Service"
-    loop: "Loop"
-    request: Request
-    holder: Holder
-    places: Sequence[str] = ()
-    body: Any = None
-    query: Any = None
-    version: str = ""
-    protocol: Any = None
-
-    @property
-    def id(self) -> str:
-        """The last word of the path that the operation leaves open."""
-        return self.places[-1]
-
-
 class Operation(NamedTuple):
     """What a path does.
 
@@ -136,31 +138,41 @@ class Operation(NamedTuple):
     ----------
     path : its words; those in braces are left open
     action : what the key must grant
-    function : returns a value for the body, None for none, or a whole Answer
-    body, query, answer : types of the bodies and of the query, None where there is none
+    function : takes the call, and with keywords what the request must have; returns a value for the
+        body of the answer, None for none, or a whole `Answer`
+    body : type of what it takes as `body`, which is JSON
+    fields, where : type of what else it takes, and where that is: in `query`, `form` or `json`
     status : of success
     code : of the error that bad input gets
+    answer : type of the answer, for the description
     """
 
     method: str
-    path: tuple[str, ...]
+    path: list[str]
     action: str
-    function: Callable[[Call], Awaitable[Any]]
-    body: Any = None
-    query: Any = None
-    answer: Any = None
+    function: Callable[..., Awaitable[Any]]
+    body: Any
+    decode: Callable[[bytes], Any]
+    fields: Any
+    where: str
     status: int = 200
     code: str = "BadRequest"
-    decode: Callable[[bytes], Any] = lambda _: None
+    answer: Any = None
+
+    async def result(self, call: Call) -> Any:
+        """Return what the function makes of a call."""
+        given = {}
+        if self.fields is not None:
+            found = getattr(call, self.where)  # of which all but JSON is text
+            given = asdict(msgspec.convert(found, self.fields, strict=self.where == "json"))
+        if self.body is not None:
+            given["body"] = self.decode(call.body)
+        return await self.function(call, **given)
 
     async def perform(self, call: Call) -> Answer:
-        """Decode body and query, and answer the call; raise a HttpProblem if it cannot be done."""
+        """Answer a call; raise a Problem if it cannot be done."""
         try:
-            query = None
-            if self.query is not None:
-                query = msgspec.convert(call.request.query, self.query, strict=False)
-            body = self.decode(call.request.body)
-            found = await self.function(call._replace(body=body, query=query))
+            found = await self.result(call)
         except Exception as error:
             raise as_problem(error, self.code) from error
         if isinstance(found, Answer):
@@ -169,21 +181,46 @@ class Operation(NamedTuple):
 
 
 class Operations:
-    """The operations of a protocol, in a tree of the words of their paths."""
+    """The operations of a protocol, in a tree of the words of their paths.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    where
+        Where functions find what they take by keywords, but for the query: `form` or `json`.
+    settings
+        How that is checked, as settings of `msgspec.Struct`.
+    """
+
+    def __init__(self, where: str, **settings: Any) -> None:
         self.all: list[Operation] = []
+        self._where, self._settings = where, settings
         self._tree: dict[Any, Any] = {}  # of open words by ..., of methods by None
 
-    def add(self, method: str, path: str, action: str, **more: Any) -> Callable[[Any], Any]:
-        """Return a decorator that makes a function an operation; see `Operation`."""
-        words = tuple(path.split("/"))
-        if "body" in more:
-            more["decode"] = msgspec.json.Decoder(more["body"]).decode
+    def add(
+        self, method: str, path: str, action: str, *, name: str = "Fields", **more: Any
+    ) -> Callable[[Function], Function]:
+        """Return a decorator that makes a function an operation; see `Operation`.
 
-        def added(function: Any) -> Any:
-            made = Operation(method, words, action, function, **more)
-            node = self._tree
+        The annotations of the function are the types that a request is checked with. `name` is that
+        of its keywords together. They are in the query if there is `body` too, or with GET.
+        """
+
+        def added(function: Function) -> Function:
+            types = get_type_hints(function, include_extras=True)
+            body = types.get("body")
+            decode = msgspec.json.Decoder(body or Any).decode
+            where, settings = self._where, {"kw_only": True, **self._settings}
+            if body is not None or method == "GET":
+                where, settings = "query", {"kw_only": True}
+            fields = [
+                (p.name, types[p.name], *([] if p.default is p.empty else [p.default]))
+                for p in signature(function).parameters.values()
+                if p.kind is p.KEYWORD_ONLY
+            ]
+            about = {"__doc__": function.__doc__}
+            kind = msgspec.defstruct(name, fields, namespace=about, **settings) if fields else None
+            words, node = path.split("/"), self._tree
+            made = Operation(method, words, action, function, body, decode, kind, where, **more)
             for word in words:
                 node = node.setdefault(... if word.startswith("{") else word, {})
             node.setdefault(None, {})[method] = made
@@ -192,12 +229,12 @@ class Operations:
 
         return added
 
-    def find(self, method: str, words: Sequence[str]) -> tuple[Operation, list[str]]:
-        """Return the operation, and the words of the path that it leaves open.
+    def find(self, call: Call, words: Sequence[str]) -> Operation:
+        """Return the operation, and tell the call the words of the path that it leaves open.
 
         Raise the problem of a wrong path, or of a wrong method.
         """
-        node, places = self._tree, []
+        node, places = self._tree, list[str]()
         for word in words:
             if word not in node:
                 places.append(word)
@@ -205,6 +242,7 @@ class Operations:
         methods: dict[str, Operation] = node.get(None, {})
         if not methods:
             raise HttpProblem(404, "NotFound", "there is nothing here; see /openapi.json")
-        if method not in methods:
+        if call.method not in methods:
             raise HttpProblem(405, "MethodNotAllowed", f"this is for {' and '.join(methods)}")
-        return methods[method], places
+        call.places = places
+        return methods[call.method]

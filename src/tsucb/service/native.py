@@ -1,6 +1,7 @@
 """The service's own protocol: JSON under /v1/loops/."""
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from typing import Annotated, Any, Literal
@@ -13,14 +14,14 @@ from tsucb.service.alerts import all_alerts, loop_alerts
 from tsucb.service.errors import Problem
 from tsucb.service.events import Decided, Rewarded, decode
 from tsucb.service.export import comparison, export_parquet
-from tsucb.service.http import Answer, Call, Operations, Request, check_allowed, json_answer
-from tsucb.service.keys import ADMINISTER, CHOOSE, DECIDE, GRACE, LOOK, READ, Holder
+from tsucb.service.http import Answer, Call, Operations, json_answer
+from tsucb.service.keys import ADMINISTER, CHOOSE, DECIDE, GRACE, LOOK, READ
 from tsucb.service.loop import Loop
 from tsucb.service.questions import ONE, Wanted, features_of_arms, flatten
-from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings, changed
 
 MOST_PLACES = 100  # of a list
+MOST_COMPARED = 20_000  # events that an evaluation looks at, unless it is told otherwise
 POLL = 0.2  # seconds between two looks for events that a client waits for
 
 
@@ -68,91 +69,30 @@ class RewardGiven(msgspec.Struct, forbid_unknown_fields=True):
     key: str | None = None
 
 
-class DecisionId(msgspec.Struct, forbid_unknown_fields=True):
-    """A decision, by its id."""
-
-    id: str
-
-
-class ArmChanges(msgspec.Struct, forbid_unknown_fields=True):
-    """Arms to be added and removed."""
-
-    add: list[str] = []
-    remove: list[str] = []
-
-
-class EstimateQuestion(msgspec.Struct, forbid_unknown_fields=True):
-    """A context in which the arms' rewards are to be estimated."""
-
-    context: dict[str, Any] | None = None
-    arms: list[str] | None = None
-
-
-class ServerKey(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A key of the server to be issued; the old one works for `grace` seconds more."""
-
-    grace: Annotated[float, Meta(ge=0, le=30 * GRACE)] = GRACE
-
-
-class Rotation(ServerKey):
-    """A key to be issued; the old one of this role works for `grace` seconds more."""
-
-    role: Literal["choose", "decide", "read", "administer"]
-
-
-class ForgetRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Decisions to be deleted: by their ids, or all of a person."""
-
-    ids: list[str] = []
-    person: str | None = None
-
-
-class Rivals(msgspec.Struct, forbid_unknown_fields=True):
-    """Configurations to be compared on the log, by their names."""
-
-    agents: dict[str, dict[str, Any]]
-    most: Annotated[int, Meta(ge=1, description="Events that are looked at.")] = 20_000
-
-
-class EventsQuery(msgspec.Struct):
-    """Which events are wanted, and how many seconds to wait for some."""
-
-    after: Annotated[int, Meta(ge=0)] = 0
-    most: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
-    wait: Annotated[int, Meta(ge=0, le=30)] = 0
-
-
-class ConfigureQuery(msgspec.Struct):
-    """Whether another model learns from the log, or begins with nothing."""
-
-    relearn: bool = True
-
-
+Role = Literal["choose", "decide", "read", "administer"]
+Grace = Annotated[float, Meta(ge=0, le=30 * GRACE)]
 SETTINGS_SCHEMA = {"$ref": "#/components/schemas/LoopSettings"}
 SettingsChanges = Annotated[dict[str, Any], Meta(extra_json_schema=SETTINGS_SCHEMA)]
 
-OPERATIONS = Operations()
+OPERATIONS = Operations(where="json", forbid_unknown_fields=True)
 ALL = "loops/{loop}"
 
 
 class Native:
     """Answers requests under /v1."""
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
-
     def problem(self, problem: Problem) -> Answer:
         """Return an error as this protocol has it."""
         body = {"error": {"code": problem.code, "message": str(problem)}}
         return json_answer(body, problem.status, problem.headers)
 
-    async def answer(self, request: Request, holder: Holder | None) -> Answer:
+    async def answer(self, call: Call) -> Answer:
         """Find the operation, check the key, and answer."""
-        operation, places = OPERATIONS.find(request.method, request.path[1:])
-        name = places[0] if places else None
-        holder = check_allowed(holder, operation.action, name)
-        loop: Any = None if name is None else self.service.loop(name)
-        return await operation.perform(Call(self.service, loop, request, holder, places))
+        operation = OPERATIONS.find(call, call.path[1:])
+        name = call.places[0] if call.places else None
+        call.check_allowed(operation.action, name)
+        call.loop = None if name is None else call.service.loop(name)
+        return await operation.perform(call)
 
 
 # The server
@@ -168,28 +108,25 @@ async def list_loops(call: Call) -> Any:
     return {"loops": found}
 
 
-@OPERATIONS.add("POST", "loops", ADMINISTER, body=NewLoop, status=201)
-async def create(call: Call) -> Any:
+@OPERATIONS.add("POST", "loops", ADMINISTER, status=201)
+async def create(call: Call, body: NewLoop) -> Any:
     """Create a loop."""
-    new: NewLoop = call.body
-    settings = changed(LoopSettings(), new.settings)
-    who, key = call.holder.name, call.request.key
-    keys = await call.service.create(new.name, settings, new.arms, who, key)
-    return {"name": new.name, "keys": keys}
+    settings = changed(LoopSettings(), body.settings)
+    keys = await call.service.create(body.name, settings, body.arms, **call.by)
+    return {"name": body.name, "keys": keys}
 
 
-@OPERATIONS.add("POST", "keys", ADMINISTER, body=ServerKey, status=201)
-async def rotate_server_key(call: Call) -> Any:
-    """Issue a key of the server; the old one works for a while."""
-    name, grace = call.holder.name, call.body.grace
-    return {"key": await call.service.issue_key(None, ADMINISTER, name, grace)}
+@OPERATIONS.add("POST", "keys", ADMINISTER, name="ServerKey", status=201)
+async def rotate_server_key(call: Call, *, grace: Grace = GRACE) -> Any:
+    """Issue a key of the server; the old one works for `grace` seconds more."""
+    return {"key": await call.service.issue_key(None, ADMINISTER, call.holder.name, grace)}
 
 
 @OPERATIONS.add("GET", "audit", ADMINISTER)
 @OPERATIONS.add("GET", f"{ALL}/audit", READ)
 async def audit(call: Call) -> Any:
     """Show the last administrative calls."""
-    name = None if call.loop is None else call.loop.name
+    name = call.loop and call.loop.name
     records = await asyncio.to_thread(call.service.store.audit, name, 1_000)
     return {"audit": [record._asdict() for record in records]}
 
@@ -208,21 +145,17 @@ async def alerts(call: Call) -> Any:
 # Deciding
 
 
-@OPERATIONS.add("POST", f"{ALL}/decide", CHOOSE, body=DecisionRequest, answer=DecisionAnswer)
-async def decide(call: Call) -> Any:
+@OPERATIONS.add("POST", f"{ALL}/decide", CHOOSE, answer=DecisionAnswer)
+async def decide(call: Call, body: DecisionRequest) -> Any:
     """Choose an arm, or a list of them."""
-    asked: DecisionRequest = call.body
-    arms, features = asked.arms, None
+    arms, features = body.arms, None
     if isinstance(arms, dict):
-        features = features_of_arms(arms)
-        arms = list(arms)
-    slots: tuple[Wanted, ...] = ONE
-    if asked.k is not None:
-        slots = tuple(Wanted(str(place)) for place in range(asked.k))
+        features, arms = features_of_arms(arms), list(arms)
+    slots = ONE if body.k is None else tuple(Wanted(str(place)) for place in range(body.k))
     event = await call.service.decide(
-        call.loop, flatten(asked.context), arms, arm_features=features, slots=slots,
-        excluded=asked.exclude, id=asked.id, deferred=asked.deferred, key=asked.key,
-        person=asked.person, may_add=call.holder.may(DECIDE, call.loop.name),
+        call.loop, flatten(body.context), arms, arm_features=features, slots=slots,
+        excluded=body.exclude, id=body.id, deferred=body.deferred, key=body.key,
+        person=body.person, may_add=call.holder.may(DECIDE, call.loop.name),
     )  # fmt: skip
     first = event.picks[0]
     chances = dict(zip(first.arms, first.chances, strict=True))
@@ -230,36 +163,37 @@ async def decide(call: Call) -> Any:
     return DecisionAnswer(event.id, first.arm, chances[first.arm], chances, chosen)
 
 
-@OPERATIONS.add("POST", f"{ALL}/reward", CHOOSE, body=RewardGiven | list[RewardGiven])
-async def reward(call: Call) -> Any:
+@OPERATIONS.add("POST", f"{ALL}/reward", CHOOSE)
+async def reward(call: Call, body: RewardGiven | list[RewardGiven]) -> Any:
     """Take one reward, or several: those with an error are left out, the others written at once."""
-    several, now = isinstance(call.body, list), call.service.clock()
+    several, now = isinstance(body, list), call.service.clock()
     given = [
         Rewarded(now, r.id, r.reward, "" if r.place is None else str(r.place), r.key)
-        for r in (call.body if several else [call.body])
+        for r in (body if isinstance(body, list) else [body])
     ]
     found = await call.service.reward_all(call.loop, given, strict=not several)
     results = [{"result": r} if isinstance(r, str) else {"error": str(r)} for r in found]
     return {"results": results} if several else results[0]
 
 
-@OPERATIONS.add("POST", f"{ALL}/activate", CHOOSE, body=DecisionId)
-async def activate(call: Call) -> Any:
+@OPERATIONS.add("POST", f"{ALL}/activate", CHOOSE, name="DecisionId")
+async def activate(call: Call, *, id: str) -> Any:
     """Put a deferred decision to use."""
-    return {"result": await call.service.activate(call.loop, call.body.id)}
+    return {"result": await call.service.activate(call.loop, id)}
 
 
-@OPERATIONS.add("POST", f"{ALL}/estimates", LOOK, body=EstimateQuestion)
-async def estimates(call: Call) -> Any:
+@OPERATIONS.add("POST", f"{ALL}/estimates", LOOK, name="EstimateQuestion")
+async def estimates(
+    call: Call, *, context: dict[str, Any] | None = None, arms: list[str] | None = None
+) -> Any:
     """Estimate the arms' rewards in a context; decide nothing."""
-    loop, asked = call.loop, call.body
-    arms = list(loop.arms) if asked.arms is None else asked.arms
-    unknown = loop.unknown(arms)
-    if unknown or not arms:
+    loop, features = call.loop, flatten(context)
+    offered = list(loop.arms) if arms is None else arms
+    unknown = loop.unknown(offered)
+    if unknown or not offered:
         raise ValueError(f"there is no arm {unknown[0]!r}" if unknown else "there are no arms")
-    context = flatten(asked.context)
-    pick = await call.service.look(loop, partial(loop.propose, context, arms))
-    event = Decided(0.0, "", context, [pick], *loop.settings.rule_names())
+    pick = await call.service.look(loop, partial(loop.propose, features, offered))
+    event = Decided(0.0, "", features, [pick], *loop.settings.rule_names())
     rows = event.described(pick)["arms"]
     return {"arms": [{k: v for k, v in row.items() if k != "probability"} for row in rows]}
 
@@ -306,11 +240,17 @@ async def explain(call: Call) -> Any:
     }
 
 
-@OPERATIONS.add("GET", f"{ALL}/events", READ, query=EventsQuery)
-async def events_after(call: Call) -> Any:
+@OPERATIONS.add("GET", f"{ALL}/events", READ)
+async def events_after(
+    call: Call,
+    *,
+    after: Annotated[int, Meta(ge=0)] = 0,
+    most: Annotated[int, Meta(ge=1, le=10_000)] = 1_000,
+    wait: Annotated[int, Meta(ge=0, le=30)] = 0,
+) -> Any:
     """Return the events after a position (?after=0&most=1000), or wait for some (?wait=30)."""
-    loop, after, most = call.loop, call.query.after, call.query.most
-    for _ in range(int(call.query.wait / POLL)):
+    loop = call.loop
+    for _ in range(int(wait / POLL)):
         if loop.position > after:
             break
         await asyncio.sleep(POLL)
@@ -331,11 +271,16 @@ async def export(call: Call) -> Answer:
     return Answer(200, b"", kind, [(b"content-disposition", name)], file)
 
 
-@OPERATIONS.add("POST", f"{ALL}/evaluate", READ, body=Rivals)
-async def evaluate(call: Call) -> Any:
+@OPERATIONS.add("POST", f"{ALL}/evaluate", READ, name="Rivals")
+async def evaluate(
+    call: Call,
+    *,
+    agents: dict[str, dict[str, Any]],
+    most: Annotated[int, Meta(ge=1, description="Events that are looked at.")] = MOST_COMPARED,
+) -> Any:
     """Estimate what other configurations would have earned."""
     found = await call.service.turns.in_background(
-        comparison, call.service, call.loop, call.body.agents, call.body.most
+        comparison, call.service, call.loop, agents, most
     )
     return {
         "decisions": found.decisions,
@@ -357,38 +302,31 @@ async def state(call: Call) -> Any:
 # Changing
 
 
-@OPERATIONS.add(
-    "PATCH", f"{ALL}/configuration", ADMINISTER, body=SettingsChanges, query=ConfigureQuery
-)
-async def configure(call: Call) -> Any:
+@OPERATIONS.add("PATCH", f"{ALL}/configuration", ADMINISTER)
+async def configure(call: Call, body: SettingsChanges, *, relearn: bool = True) -> Any:
     """Change some settings; another model learns from the log, unless ?relearn=false."""
-    who, key = call.holder.name, call.request.key
-    settings = await call.service.configure(call.loop, call.body, who, call.query.relearn, key=key)
-    return asdict(settings)
+    return asdict(await call.service.configure(call.loop, body, relearn=relearn, **call.by))
 
 
-@OPERATIONS.add("POST", f"{ALL}/arms", ADMINISTER, body=ArmChanges)
-async def change_arms(call: Call) -> Any:
+@OPERATIONS.add("POST", f"{ALL}/arms", ADMINISTER, name="ArmChanges")
+async def change_arms(call: Call, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> Any:
     """Add and remove arms."""
-    add, remove, who = call.body.add, call.body.remove, call.holder.name
-    await call.service.change_arms(call.loop, add, remove, who, key=call.request.key)
+    await call.service.change_arms(call.loop, add, remove, **call.by)
     return await arms(call)
 
 
-@OPERATIONS.add("POST", f"{ALL}/forget", ADMINISTER, body=ForgetRequest)
-async def forget(call: Call) -> Any:
-    """Delete decisions, and what was learned from them."""
-    ids, person = call.body.ids, call.body.person
+@OPERATIONS.add("POST", f"{ALL}/forget", ADMINISTER, name="ForgetRequest")
+async def forget(call: Call, *, ids: Sequence[str] = (), person: str | None = None) -> Any:
+    """Delete decisions, by their ids or all of a person, and what was learned from them."""
     if not ids and person is None:
         raise ValueError("give the ids of decisions, or a person")
-    who, key = call.holder.name, call.request.key
-    return {"events": await call.service.forget(call.loop, ids, person, who, key)}
+    return {"events": await call.service.forget(call.loop, ids, person, **call.by)}
 
 
 @OPERATIONS.add("POST", f"{ALL}/reset", ADMINISTER, status=204)
 async def reset(call: Call) -> None:
     """Forget what was learned."""
-    await call.service.reset(call.loop, call.holder.name, call.request.key)
+    await call.service.reset(call.loop, **call.by)
 
 
 @OPERATIONS.add("DELETE", ALL, ADMINISTER, status=204)
@@ -397,10 +335,9 @@ async def delete(call: Call) -> None:
     await call.service.delete(call.loop.name, call.holder.name)
 
 
-@OPERATIONS.add("POST", f"{ALL}/keys", ADMINISTER, body=Rotation, status=201)
-async def rotate(call: Call) -> Any:
-    """Issue a key; the old one of its role works for a while."""
-    role, grace = call.body.role, call.body.grace
+@OPERATIONS.add("POST", f"{ALL}/keys", ADMINISTER, name="Rotation", status=201)
+async def rotate(call: Call, *, role: Role, grace: Grace = GRACE) -> Any:
+    """Issue a key; the old one of its role works for `grace` seconds more."""
     key = await call.service.issue_key(call.loop, role, call.holder.name, grace)
     return {"role": role, "key": key}
 

@@ -58,12 +58,13 @@ def describe(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
             for p in places
         ],
     }
-    if operation.query is not None:
-        _, named = msgspec.json.schema_components([operation.query])
-        for parameter, schema in named[operation.query.__name__]["properties"].items():
+    if operation.fields is not None and operation.where == "query":
+        _, named = msgspec.json.schema_components([operation.fields])
+        for parameter, schema in named["Fields"]["properties"].items():
             found["parameters"].append({"name": parameter, "in": "query", "schema": schema})
-    if operation.body is not None:
-        found["requestBody"] = {"required": True, "content": content(operation.body)}
+    body = operation.fields if operation.where == "json" else operation.body
+    if body is not None:
+        found["requestBody"] = {"required": True, "content": content(body)}
     done: dict[str, Any] = {"description": "Done."}
     if operation.answer is not None:
         done["content"] = content(operation.answer)

@@ -6,36 +6,35 @@ them, so no other site can make a browser speak to them.
 """
 
 import json
+import re
 import secrets
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec import Meta
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tsucb.pages.render import asset, render
-from tsucb.service import openapi, views
+from tsucb.service import native, openapi, views
 from tsucb.service.alerts import all_alerts, loop_alerts
 from tsucb.service.errors import HttpProblem, NotFound, Problem
 from tsucb.service.export import comparison, recent_decisions
-from tsucb.service.http import Answer, Call, Operations, Request, check_allowed, json_answer
-from tsucb.service.keys import ADMINISTER, GRANTS, READ, Holder, hashed
+from tsucb.service.http import Answer, Call, Operations, json_answer
+from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, READ, Holder, hashed
 from tsucb.service.loop import Loop
-from tsucb.service.native import Rotation, rotate
 from tsucb.service.service import Service
-from tsucb.service.settings import LoopSettings
 
 COOKIE = "tsucb"
 SESSION = 12 * 3_600.0  # seconds that an entry is good for
 LINK = 3_600.0  # seconds that a link which lets in is good for
 MOST_SESSIONS = 1_000
 RECENT = 4_000  # events that a page looks at
-MOST_COMPARED = 20_000  # events that an evaluation from the page looks at
 AT_ONCE = 60  # loops on a page
 
 HTML = b"text/html; charset=utf-8"
+HEALTH = ("healthz", "readyz")
 STATIC = {"style.css": b"text/css; charset=utf-8", "page.js": b"text/javascript; charset=utf-8"}
 SAFE = [
     (
@@ -45,7 +44,7 @@ SAFE = [
     ),
     (b"x-frame-options", b"DENY"),
 ]
-PAGES = Operations()  # for those who have entered
+PAGES = Operations(where="form")  # for those who have entered
 ALL = "loops/{loop}"
 
 
@@ -66,15 +65,6 @@ class Page:
         self.links[token] = self.service.clock() + LINK
         return f"/login?once={token}"
 
-    def holder_of(self, request: Request) -> Holder | None:
-        """Return who entered, by the cookie; None if the key is no longer valid."""
-        cookies = dict(
-            part.strip().partition("=")[::2] for part in request.header(b"cookie").split(";")
-        )
-        key, until = self.sessions.get(cookies.get(COOKIE, ""), (b"", 0.0))
-        now = self.service.clock()
-        return self.service.keys.holder_by_hash(key, now) if now < until else None
-
     def problem(self, problem: Problem) -> Answer:
         """Return an error as a page."""
         if problem.status == 401:
@@ -82,46 +72,42 @@ class Page:
         answer = page_answer("problem.html", problem.status, problem=problem)
         return answer._replace(headers=[*answer.headers, *problem.headers])
 
-    async def answer(self, request: Request, holder: Holder | None) -> Answer:
+    async def answer(self, call: Call) -> Answer:
         """Find the page."""
-        word = request.path[0]
+        word = call.path[0]
         if word in STATIC:
             return Answer(200, asset(word).encode(), STATIC[word])
-        if word in ("healthz", "readyz"):
+        if word in HEALTH:
             return self.health(word)
-        if not self._is_ready():
-            raise HttpProblem(503, "NotReady", "the service is starting; try again soon")
         if word == "metrics":
-            check_allowed(holder, READ, None)
+            call.check_allowed(READ, None)
             text = await self.service.turns.in_background(generate_latest, self.registry)
             return Answer(200, text, b"text/plain; version=0.0.4; charset=utf-8")
         if word == "openapi.json":
             return json_answer(self.document)
         if word in ("login", "logout"):
-            return self.enter(request) if word == "login" else self.leave(request)
-        holder = holder or self.holder_of(request)
-        if holder is None or not holder.may(READ, holder.loop):
+            return self.enter(call) if word == "login" else self.leave(call)
+        call.holder = call.holder or self.holder_of(call)
+        if call.holder is None or not call.holder.may(READ, call.holder.loop):
             raise HttpProblem(401, "Unauthorized", "sign in first")
-        site = request.header(b"sec-fetch-site")
-        if request.method == "POST" and site not in ("same-origin", ""):
+        site = call.header(b"sec-fetch-site")
+        if call.method == "POST" and site not in ("same-origin", ""):
             raise HttpProblem(403, "Forbidden", "another site sent this form")
         try:
-            operation, places = PAGES.find(request.method, request.path)
+            operation = PAGES.find(call, call.path)
         except HttpProblem:
             raise NotFound("there is no such page") from None
-        name = places[0] if places else None
+        name = call.places[0] if call.places else None
         if name is not None or operation.action == ADMINISTER:
-            check_allowed(holder, operation.action, name)
-        loop: Any = None if name is None else self.service.loop(name)
-        call = Call(self.service, loop, request, holder, places, request.form, protocol=self)
-        if loop is None or request.method == "GET":
-            found: Answer = await operation.function(call)
-            return found
+            call.check_allowed(operation.action, name)
+        call.protocol, call.loop = self, None if name is None else self.service.loop(name)
         try:
-            more = await operation.function(call)
-        except (ValueError, TypeError, LookupError) as error:
-            more = {"wrong": str(error), "status": 400}
-        return more if isinstance(more, Answer) else await show_loop(call, **more)
+            found: Answer | str = await operation.result(call)
+        except (ValueError, TypeError, LookupError, msgspec.ValidationError) as error:
+            if name is None or call.method == "GET":
+                raise
+            found = await show_loop(call, 400, wrong=str(error))
+        return found if isinstance(found, Answer) else await show_loop(call, done=found)
 
     def health(self, word: str) -> Answer:
         """Answer whether the process lives (healthz), or can decide (readyz)."""
@@ -142,17 +128,16 @@ class Page:
         decides = state["store"] == "working" or service.store.shared
         return json_answer(state, 200 if word == "healthz" or (ready and decides) else 503)
 
-    def enter(self, request: Request) -> Answer:
+    def enter(self, call: Call) -> Answer:
         """Take a key, or a link that works once."""
         now, keys = self.service.clock(), self.service.keys
         key: bytes | None = None
-        if request.method == "POST":
-            key = hashed(request.form.get("key", "").strip())
-        elif "once" in request.query:
-            if self.links.pop(request.query["once"], 0.0) > now:
-                key = keys.newest(None, ADMINISTER)
-        else:
+        if call.method == "POST":
+            key = hashed(call.form.get("key", "").strip())
+        elif "once" not in call.query:
             return page_answer("login.html", wrong=False)
+        elif self.links.pop(call.query["once"], 0.0) > now:
+            key = keys.newest(None, ADMINISTER)
         holder = None if key is None else keys.holder_by_hash(key, now)
         if key is None or holder is None or not holder.may(READ, holder.loop):
             return page_answer("login.html", 401, wrong=True)
@@ -161,7 +146,7 @@ class Page:
             self.sessions.clear()
         token = secrets.token_urlsafe(32)
         self.sessions[token] = key, now + SESSION
-        secure = "; Secure" if request.secure else ""
+        secure = "; Secure" if call.secure else ""
         cookie = (
             f"{COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/; Max-Age={SESSION:.0f}{secure}"
         )
@@ -169,27 +154,36 @@ class Page:
         body = b'<meta http-equiv="refresh" content="0; url=/">'
         return Answer(200, body, HTML, [*SAFE, (b"set-cookie", cookie.encode())])
 
-    def leave(self, request: Request) -> Answer:
+    def holder_of(self, call: Call) -> Holder | None:
+        """Return who entered, by the cookie; None if the key is no longer valid."""
+        key, until = self.sessions.get(session_of(call), (b"", 0.0))
+        now = self.service.clock()
+        return self.service.keys.holder_by_hash(key, now) if now < until else None
+
+    def leave(self, call: Call) -> Answer:
         """Forget who entered."""
-        cookie = request.header(b"cookie")
-        self.sessions = {t: s for t, s in self.sessions.items() if t not in cookie}
+        self.sessions.pop(session_of(call), None)
         return page_answer("login.html", wrong=False)
 
 
+def session_of(call: Call) -> str:
+    """Return the value of the cookie, empty if there is none."""
+    found = re.search(rf"(?:^|;) *{COOKIE}=([\w-]*)", call.header(b"cookie"))
+    return "" if found is None else found[1]
+
+
 @PAGES.add("GET", "", READ)
-async def all_loops(call: Call) -> Answer:
+async def all_loops(call: Call, *, q: str = "", page: Annotated[int, Meta(ge=1)] = 1) -> Answer:
     """Show the loops, some at a time, or those whose name contains a text."""
-    service, holder, query = call.service, call.holder, call.request.query
-    wanted, number = query.get("q", ""), query.get("page", "1")
+    service, holder = call.service, call.holder
     is_server = holder.may(ADMINISTER, None)
-    names = sorted(name for name in service.loops if holder.may(READ, name) and wanted in name)
-    first = AT_ONCE * (int(number) - 1) if number.isdecimal() and int(number) > 0 else 0
+    names = sorted(name for name in service.loops if holder.may(READ, name) and q in name)
     return page_answer(
         "loops.html",
         who=holder.loop or "server",
-        cards=[views.card(service.loops[n]) for n in names[first : first + AT_ONCE]],
-        q=wanted,
-        page=first // AT_ONCE + 1,
+        cards=[views.card(service.loops[n]) for n in names[AT_ONCE * (page - 1) :][:AT_ONCE]],
+        q=q,
+        page=page,
         pages=max(-(-len(names) // AT_ONCE), 1),
         count=len(names),
         is_server=is_server,
@@ -204,30 +198,17 @@ async def api(call: Call) -> Answer:
     return page_answer("api.html", who=who, document=document, encode=partial(json.dumps, indent=2))
 
 
-@PAGES.add("POST", "loops", ADMINISTER)
-async def create(call: Call) -> Answer:
-    """Make a loop."""
-    name, arms = call.body.get("name", ""), views.split_commas(call.body.get("arms", ""))
-    keys = await call.service.create(name, LoopSettings(), arms, call.holder.name)
-    return page_answer("keys.html", who="server", name=name, keys=keys, is_new=True)
-
-
-@PAGES.add("POST", "keys", ADMINISTER)
-async def rotate_server_key(call: Call) -> Answer:
-    """Issue a new key of the server; the old one works for another day."""
-    key = await call.service.issue_key(None, ADMINISTER, call.holder.name)
-    return page_answer("keys.html", who="server", name="server", keys={"server": key}, is_new=False)
-
-
 @PAGES.add("GET", ALL, READ)
-async def show_loop(call: Call, **more: Any) -> Answer:
+async def show_loop(call: Call, status: int = 200, **more: Any) -> Answer:
     """Show a loop, and what a form did to it."""
     loop = call.service.loop(call.loop.name)  # which may be another by now
     view = await call.service.look(loop, partial(views.LoopView.of, loop))
-    return await call.service.turns.in_background(loop_page, call, loop, view, more)
+    return await call.service.turns.in_background(loop_page, call, loop, view, status, more)
 
 
-def loop_page(call: Call, loop: Loop, view: views.LoopView, more: dict[str, Any]) -> Answer:
+def loop_page(
+    call: Call, loop: Loop, view: views.LoopView, status: int, more: dict[str, Any]
+) -> Answer:
     """Render the page of a loop; blocks."""
     from tsucb.logs.live import Live
 
@@ -236,83 +217,105 @@ def loop_page(call: Call, loop: Loop, view: views.LoopView, more: dict[str, Any]
         calibration = Live(recent_decisions(call.service, loop, RECENT)).calibration()
     except ValueError:  # no decisions yet
         calibration = None
-    values = {"done": "", "wrong": "", "keys": None, "compared": None, "form": {}, **more}
     return page_answer(
         "loop.html",
-        values.pop("status", 200),
+        status,
         who=call.holder.loop or "server",
         view=view,
         alerts=list(loop_alerts(loop)),
-        policies=views.POLICIES,
         recent=views.decisions(events),
         calibration=calibration,
         gain=views.gain(events) if view.settings.mode == "apprentice" else None,
         fields=call.protocol.document["components"]["schemas"]["LoopSettings"]["properties"],
-        texts={name: views.as_text(value) for name, value in asdict(view.settings).items()},
         roles=list(GRANTS),
         can_change=call.holder.may(ADMINISTER, view.name),
-        **values,
+        **{"done": "", "wrong": "", "keys": None, "compared": None, "form": {}, **more},
     )
+
+
+# Forms, each an operation of the native protocol. They return a sentence on what was done.
+
+
+@PAGES.add("POST", "loops", ADMINISTER)
+async def create(call: Call, *, name: str = "", arms: str = "") -> Answer:
+    """Make a loop."""
+    made = await native.create(call, native.NewLoop(name, arms=views.split_commas(arms)))
+    return page_answer("keys.html", who="server", is_new=True, **made)
+
+
+@PAGES.add("POST", "keys", ADMINISTER)
+async def rotate_server_key(call: Call) -> Answer:
+    """Issue a new key of the server; the old one works for another day."""
+    made = await native.rotate_server_key(call)
+    keys = {"server": made["key"]}
+    return page_answer("keys.html", who="server", is_new=False, name="server", keys=keys)
 
 
 @PAGES.add("POST", f"{ALL}/settings", ADMINISTER)
-async def change_settings(call: Call) -> dict[str, Any]:
+async def change_settings(call: Call) -> str:
     """Change some settings."""
-    changes = views.form_changes(call.loop.settings, call.body)
+    form = call.form
+    relearn = form.pop("relearn", "true") == "true"
+    changes = views.form_changes(call.loop.settings, form)
     if not changes:
-        return {"done": "Nothing to change."}
-    await call.service.configure(call.loop, changes, call.holder.name)
-    return {"done": f"Changed: {', '.join(changes).replace('_', ' ')}."}
+        return "Nothing to change."
+    await native.configure(call, changes, relearn=relearn)
+    return f"Changed: {', '.join(changes).replace('_', ' ')}."
 
 
 @PAGES.add("POST", f"{ALL}/arms", ADMINISTER)
-async def change_arms(call: Call) -> dict[str, Any]:
+async def change_arms(call: Call, *, add: str = "", remove: str = "") -> str:
     """Add arms, or remove one."""
-    add = views.split_commas(call.body.get("add", ""))
-    remove = [call.body["remove"]] if "remove" in call.body else []
-    await call.service.change_arms(call.loop, add, remove, call.holder.name)
-    return {"done": f"Removed {remove[0]}." if remove else f"Added {', '.join(add)}."}
+    new = views.split_commas(add)
+    await native.change_arms(call, add=new, remove=[remove] if remove else [])
+    return f"Removed {remove}." if remove else f"Added {', '.join(new)}."
 
 
 @PAGES.add("POST", f"{ALL}/keys", ADMINISTER)
-async def rotate_key(call: Call) -> dict[str, Any]:
+async def rotate_key(call: Call, *, role: native.Role, grace: native.Grace = GRACE) -> Answer:
     """Issue a key."""
-    asked = msgspec.convert(call.body, Rotation, strict=False)
-    return {"keys": {asked.role: (await rotate(call._replace(body=asked)))["key"]}}
+    made = await native.rotate(call, role=role, grace=grace)
+    return await show_loop(call, keys={role: made["key"]})
 
 
 @PAGES.add("POST", f"{ALL}/evaluate", ADMINISTER)
-async def evaluate(call: Call) -> dict[str, Any]:
+async def evaluate(call: Call, *, policy: str = "", forgetting: float = 1.0) -> Answer:
     """Compare another configuration on the log."""
-    policy, forgetting = call.body.get("policy", ""), call.body.get("forgetting", "1")
     if not policy:
         raise ValueError("give the policy that is to be compared")
-    agents = {policy: {"policy": policy, "forgetting": float(forgetting)}}
+    agents = {policy: {"policy": policy, "forgetting": forgetting}}
     found = await call.service.turns.in_background(
-        comparison, call.service, call.loop, agents, MOST_COMPARED
+        comparison, call.service, call.loop, agents, native.MOST_COMPARED
     )
-    return {"compared": found, "form": call.body}
+    return await show_loop(call, compared=found, form=call.form)
+
+
+@PAGES.add("POST", f"{ALL}/forget", ADMINISTER)
+async def forget(call: Call, *, ids: str = "", person: str = "") -> str:
+    """Delete decisions, and what was learned from them."""
+    found = await native.forget(call, ids=views.split_commas(ids), person=person or None)
+    return f"Deleted {found['events']:,} events, and what was learned from them."
 
 
 @PAGES.add("POST", f"{ALL}/reset", ADMINISTER)
-async def reset(call: Call) -> dict[str, Any]:
+async def reset(call: Call, *, confirm: str = "") -> str:
     """Forget what was learned."""
-    check_confirmed(call)
-    await call.service.reset(call.loop, call.holder.name)
-    return {"done": "What the loop had learned is forgotten; its log is still there."}
+    check_confirmed(call, confirm)
+    await native.reset(call)
+    return "What the loop had learned is forgotten; its log is still there."
 
 
 @PAGES.add("POST", f"{ALL}/delete", ADMINISTER)
-async def delete(call: Call) -> Answer:
+async def delete(call: Call, *, confirm: str = "") -> Answer:
     """Delete a loop."""
-    check_confirmed(call)
-    await call.service.delete(call.loop.name, call.holder.name)
+    check_confirmed(call, confirm)
+    await native.delete(call)
     return Answer(303, b"", HTML, [*SAFE, (b"location", b"/")])
 
 
-def check_confirmed(call: Call) -> None:
+def check_confirmed(call: Call, typed: str) -> None:
     """Raise ValueError unless the name of the loop was typed."""
-    if call.body.get("confirm", "") != call.loop.name:
+    if typed != call.loop.name:
         raise ValueError(f"type the name of the loop, {call.loop.name}, to confirm")
 
 

@@ -13,13 +13,11 @@ from tsucb.pages.charts import Chart, Line, Point, lines, shares, spark
 from tsucb.service.events import AnyEvent, Decided, Rewarded
 from tsucb.service.loop import Loop
 from tsucb.service.settings import LoopSettings
-from tsucb.service.state import OTHERS, LoopCounts, Span, Tally
+from tsucb.service.state import LoopCounts, Span, Tally
 
 MOST_LISTED = 50  # arms in the table
-SHOWN = 7  # arms with a colour of their own
 LAST = 12  # decisions that are shown with their reasons
 LEAST = 100  # decisions of an apprentice to say anything about it
-POLICIES = ("TS-UCB(1)", "TS-UCB(10)", "TS-UCB(100)", "TS", "Greedy", "Random")
 
 
 class LoopView(NamedTuple):
@@ -55,6 +53,11 @@ class LoopView(NamedTuple):
         return self.tally.whole(self.ripe)
 
     @property
+    def texts(self) -> dict[str, str]:
+        """The settings as the form has them."""
+        return {name: as_text(value) for name, value in asdict(self.settings).items()}
+
+    @property
     def has_control(self) -> bool:
         """Whether the log says what random choice would have earned."""
         return self.settings.mode == "online" and self.settings.exploration > 0
@@ -86,18 +89,9 @@ class LoopView(NamedTuple):
 
     def arms_chart(self) -> Chart | None:
         """Draw the share of every arm over time."""
-        groups = [span for span in self.merged(60) if span.decisions]
-        totals = self.tally.whole().arms
-        names = sorted(totals.keys() - {OTHERS}, key=lambda arm: (-totals[arm], arm))
-        shown, others = names[:SHOWN], [f"{len(names) - SHOWN} others"] if names[SHOWN:] else []
-        if OTHERS in totals:  # arms that came and went, nobody knows how many
-            others = ["all others"]
-        rows = []
-        for span in groups:
-            row = [span.arms.get(arm, 0) / span.decisions for arm in shown]
-            rows.append(row + ([max(1 - sum(row), 0.0)] if others else []))
-        at = [span.start for span in groups]
-        return shares(shown + others, at, rows, "share of each arm over time", x_label="time, UTC")
+        spans = [span for span in self.merged(60) if span.arms]
+        played, at = [span.arms for span in spans], [span.start for span in spans]
+        return shares(played, at, "share of each arm over time", x_label="time, UTC")
 
 
 def card(loop: Loop) -> dict[str, Any]:

@@ -15,16 +15,14 @@ exploration percentage = floor, learning settings = policy, apprentice mode = th
 | `evaluations` | what the log says about other policies, and which features matter |
 """
 
+import asyncio
 from typing import Any
 
 from tsucb.service.errors import HttpProblem, Problem
-from tsucb.service.http import Answer, Call, Request, check_allowed, json_answer
-from tsucb.service.keys import Holder
-from tsucb.service.personalizer import configuration as configuration  # adds to ROUTES
+from tsucb.service.http import Answer, Call, json_answer
+from tsucb.service.personalizer import evaluations as evaluations  # adds to ROUTES
 from tsucb.service.personalizer import events as events
-from tsucb.service.personalizer.evaluations import Evaluations
 from tsucb.service.personalizer.routes import ROUTES, generation, original_url
-from tsucb.service.service import Service
 
 # Errors that other parts of the service name otherwise.
 WORDS = {
@@ -41,8 +39,9 @@ WORDS = {
 class Personalizer:
     """Answers requests under /personalizer."""
 
-    def __init__(self, service: Service) -> None:
-        self.service, self.evaluations = service, Evaluations(service)
+    def __init__(self) -> None:
+        self.running: dict[tuple[str, str], asyncio.Task[None]] = {}  # evaluations, by loop and id
+        self.one_at_a_time = asyncio.Lock()
 
     def problem(self, problem: Problem) -> Answer:
         """Return an error as this protocol has it."""
@@ -52,22 +51,19 @@ class Personalizer:
         headers = [*problem.headers, (b"x-ms-error-code", code.encode())]
         return json_answer({"error": error}, problem.status, headers)
 
-    async def answer(self, request: Request, holder: Holder | None) -> Answer:
+    async def answer(self, call: Call) -> Answer:
         """Find the operation and the generation, check the key, and answer."""
-        version, words = generation(request)
-        route, places = ROUTES.find(request.method, words)
-        if holder is None:
+        call.version, call.path = generation(call)
+        route = ROUTES.find(call, call.path)
+        if call.holder is None:
             message = "give a key of a loop in Ocp-Apim-Subscription-Key; this is none"
             raise HttpProblem(401, "Unauthorized", message)
-        if holder.loop is None:
+        if call.holder.loop is None:
             message = "give a key of a loop, not the server's"
             raise HttpProblem(403, "OperationNotAllowed", message)
-        check_allowed(holder, route.action, holder.loop)
-        loop = self.service.loop(holder.loop)
-        if "" in places:
+        call.check_allowed(route.action, call.holder.loop)
+        call.loop, call.protocol = call.service.loop(call.holder.loop), self
+        if "" in call.places:
             raise HttpProblem(400, route.code, "the id is empty")
-        call = Call(self.service, loop, request, holder, places, version=version, protocol=self)
         answer = await route.perform(call)
-        if answer.status == 204:
-            answer = answer._replace(headers=original_url(request, words))
-        return answer
+        return answer._replace(headers=original_url(call)) if answer.status == 204 else answer

@@ -36,13 +36,6 @@ class PolicyContract(msgspec.Struct):
     arguments: str
 
 
-class PolicyReference(msgspec.Struct, rename="camel"):
-    """Learning settings of an evaluation."""
-
-    evaluation_id: str
-    policy_name: str
-
-
 def theirs(words: dict[str, str], ours: str) -> str:
     """Return their word for one of ours."""
     return next(name for name, value in words.items() if value == ours)
@@ -87,17 +80,16 @@ async def extras_of(call: Call) -> dict[str, Any]:
     return msgspec.json.decode(found, type=dict[str, Any])
 
 
-@ROUTES.add("PUT", SERVICE, ADMINISTER, body=dict[str, Any], code="InvalidServiceConfiguration")
-async def configure(call: Call) -> Any:
+@ROUTES.add("PUT", SERVICE, ADMINISTER, code="InvalidServiceConfiguration")
+async def configure(call: Call, body: dict[str, Any]) -> Any:
     """Change settings; what is not given stays."""
-    given, loop = call.body, call.loop
-    changes = changes_of(given)
-    changed(loop.settings, changes)  # so that nothing is written if it is wrong
-    extras = {name: given[name] for name in PLAIN_EXTRAS if given.get(name) is not None}
-    extras = {**await extras_of(call), **extras}
-    extras["lastConfigurationEditDate"] = moment(call.service.clock())
-    document = Document(loop.number, EXTRAS, EXTRAS, encode(extras))
-    await call.service.configure(loop, changes, WHO, documents=[document])
+    extras = {
+        **await extras_of(call),
+        **{name: body[name] for name in PLAIN_EXTRAS if body.get(name) is not None},
+        "lastConfigurationEditDate": moment(call.service.clock()),
+    }
+    document = Document(call.loop.number, EXTRAS, EXTRAS, encode(extras))
+    await call.service.configure(call.loop, changes_of(body), WHO, documents=[document])
     return await configuration(call)
 
 
@@ -145,10 +137,10 @@ async def policy(call: Call) -> Any:
     return policy_contract(call.loop.settings)
 
 
-@ROUTES.add("PUT", POLICY, ADMINISTER, body=PolicyContract, code="InvalidPolicyConfiguration")
-async def set_policy(call: Call) -> Any:
+@ROUTES.add("PUT", POLICY, ADMINISTER, code="InvalidPolicyConfiguration")
+async def set_policy(call: Call, body: PolicyContract) -> Any:
     """Change the learning settings."""
-    changes = learning_settings(call.body.arguments)
+    changes = learning_settings(body.arguments)
     return policy_contract(await call.service.configure(call.loop, changes, WHO))
 
 
@@ -157,24 +149,6 @@ async def reset_policy(call: Call) -> Any:
     """Return to the policy and the forgetting that a loop begins with; its model stays."""
     changes = {name: getattr(LoopSettings(), name) for name in ("policy", "forgetting")}
     return policy_contract(await call.service.configure(call.loop, changes, WHO))
-
-
-@ROUTES.add(
-    "POST", "configurations/applyFromEvaluation", ADMINISTER, body=PolicyReference,
-    code="LearningSettingsNotFound",
-)  # fmt: skip
-async def apply(call: Call) -> None:
-    """Take over the learning settings of an evaluation."""
-    id, name = call.body.evaluation_id, call.body.policy_name
-    evaluation = (await call.protocol.evaluations.all(call.loop)).get(id)
-    if evaluation is None:
-        raise NotFound(f"there is no evaluation {id!r}")
-    sources = {policy.name: policy.source for policy in evaluation.policies}
-    if sources.get(name) not in ("Online", "Custom"):
-        message = f"the evaluation has no learning settings {name!r} to apply"
-        raise HttpProblem(404, "LearningSettingsNotFound", message)
-    if name in evaluation.custom:
-        await call.service.configure(call.loop, learning_settings(evaluation.custom[name]), WHO)
 
 
 def policy_contract(settings: LoopSettings) -> dict[str, str]:
@@ -220,11 +194,11 @@ async def model(call: Call) -> Answer:
 @ROUTES.add("PUT", "model", ADMINISTER, code="InvalidModelImportFormat")
 async def set_model(call: Call) -> None:
     """Take over a file that `model` returned."""
-    if not call.request.body.startswith(b"tsucb "):
+    if not call.body.startswith(b"tsucb "):
         raise ValueError(
             "only models exported from this service can be imported, not Vowpal Wabbit's"
         )
-    await call.service.import_model(call.loop, call.request.body, WHO)
+    await call.service.import_model(call.loop, call.body, WHO)
 
 
 @ROUTES.add("DELETE", "model", ADMINISTER, code="ModelResetFailed")

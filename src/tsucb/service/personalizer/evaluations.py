@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from tsucb.service.errors import Conflict, HttpProblem
+from tsucb.service.errors import Conflict, HttpProblem, NotFound
 from tsucb.service.export import MOST_EVENTS, compare_on_log, judged_decisions
 from tsucb.service.http import Call, encode, json_answer
 from tsucb.service.keys import ADMINISTER
@@ -21,7 +21,9 @@ from tsucb.service.personalizer.configuration import PolicyContract, learning_se
 from tsucb.service.personalizer.routes import (
     CURRENT,
     ROUTES,
-    PageQuery,
+    WHO,
+    Skip,
+    Top,
     duration,
     moment,
     one_page,
@@ -56,200 +58,221 @@ class SeriesQuery(msgspec.Struct, rename="camel"):
     window: Literal["Expanding", "Rolling"] = "Expanding"
 
 
-class EvaluationSpan(msgspec.Struct, array_like=True):
-    """Number, sum and sum of squares of what decisions in five minutes contribute."""
-
-    start: float
-    count: int
-    total: float
-    squares: float
+# Evaluations and feature importances are documents of the store, in the words of the clients. An
+# evaluation has `custom`, the arguments of policies by their names, and `policies`, each with its
+# `spans`: when five minutes begin, and number, sum and sum of squares of what decisions contribute.
 
 
-class PolicyResult(msgspec.Struct):
-    """What one policy would have earned."""
-
-    name: str
-    arguments: str
-    source: str
-    spans: list[EvaluationSpan]
-
-    @property
-    def head(self) -> dict[str, str]:
-        """What answers say about the policy itself."""
-        return {"name": self.name, "arguments": self.arguments, "policySource": self.source}
-
-
-class Evaluation(msgspec.Struct, rename="camel"):
-    """An evaluation, whether done or not; `custom` are arguments of policies by their names."""
-
-    id: str
-    name: str
-    start_time: datetime
-    end_time: datetime
-    creation_time: datetime
-    custom: dict[str, str]
-    policies: list[PolicyResult] = []
-    evaluation_type: str = "Manual"
-    optimal_policy: str | None = None
-    status: str = "Running"
-    description: str = ""
-
-
-class Evaluations:
-    """Makes evaluations, one after the other, and keeps them in the store."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._one_at_a_time = asyncio.Lock()
-
-    async def begin(self, loop: Loop, evaluation: Evaluation) -> None:
-        """Begin an evaluation; with an empty id it gets one."""
-        evaluation.id = id = evaluation.id or secrets.token_hex(12)
-        check_text("the id of an evaluation", id)
-        if id in await self._service.documents(loop, EVALUATION):
-            raise Conflict(f"there is an evaluation {id!r} already")
-        await self._keep(loop, evaluation)
-        task = asyncio.create_task(self._run(loop, evaluation))
-        self._running[loop.name, id] = task
-        task.add_done_callback(lambda _: self._running.pop((loop.name, id), None))
-
-    async def _keep(self, loop: Loop, evaluation: Evaluation) -> None:
-        await self._service.put_document(loop, EVALUATION, evaluation.id, encode(evaluation))
-
-    async def _run(self, loop: Loop, evaluation: Evaluation) -> None:
-        try:
-            async with self._one_at_a_time:
-                await self._service.turns.in_background(evaluate, self._service, loop, evaluation)
-            evaluation.status = "Succeeded"
-        except (ValueError, TypeError) as error:
-            evaluation.status, evaluation.description = "Failed", str(error)
-        if evaluation.id in await self._service.documents(loop, EVALUATION):
-            await self._keep(loop, evaluation)
-
-    async def all(self, loop: Loop) -> dict[str, Evaluation]:
-        """Return all of a loop by their ids; those that a restart has cut off have failed."""
-        found = {}
-        for id, body in (await self._service.documents(loop, EVALUATION)).items():
-            found[id] = evaluation = msgspec.json.decode(body, type=Evaluation)
-            if evaluation.status == "Running" and (loop.name, id) not in self._running:
-                evaluation.status = "Failed"
-                evaluation.description = "the service was restarted"
-        return found
-
-
-def evaluate(service: Service, loop: Loop, evaluation: Evaluation) -> None:
+def evaluate(
+    service: Service, loop: Loop, evaluation: dict[str, Any], start: float, end: float
+) -> None:
     """Fill in what every policy would have earned; blocks."""
     from tsucb.evaluation.compare import LOGGED
 
-    start, end = seconds_since(evaluation.start_time), seconds_since(evaluation.end_time)
     table = judged_decisions(service, loop, MOST_EVENTS)
     table = table[(table["time"] >= start) & (table["time"] < end)].reset_index(drop=True)
     if len(table) < 2:
         raise ValueError("there are no events in this time whose wait is over")
-    agents = {name: learning_settings(text) for name, text in evaluation.custom.items()}
+    custom = evaluation["custom"]
+    agents = {name: learning_settings(text) for name, text in custom.items()}
     found = compare_on_log(loop, table, {"Random": {"policy": "Random"}, **agents})
     table = table.tail(found.decisions)
     first = np.array([row[0] for row in table["arms"]]) == table["arm"].to_numpy()
     baseline = np.where(first, table["reward"] / table["propensity"], 0.0)
     online = f'{{"policy": "{loop.settings.policy}"}}'
-    evaluation.policies = [
-        PolicyResult("Online", online, "Online", spans(found.time, found.terms[LOGGED])),
-        PolicyResult("Baseline", "", "Baseline", spans(table["time"].to_numpy(), baseline)),
-        PolicyResult("Random", "", "Random", spans(found.time, found.terms["Random"])),
+    evaluation["policies"] = policies = [
+        result("Online", online, "Online", found.time, found.terms[LOGGED]),
+        result("Baseline", "", "Baseline", table["time"].to_numpy(), baseline),
+        result("Random", "", "Random", found.time, found.terms["Random"]),
+        *(result(n, text, "Custom", found.time, found.terms[n]) for n, text in custom.items()),
     ]
-    for name, arguments in evaluation.custom.items():
-        result = spans(found.time, found.terms[name])
-        evaluation.policies.append(PolicyResult(name, arguments, "Custom", result))
-    evaluation.optimal_policy = max(
-        evaluation.policies, key=lambda policy: summary(policy.spans)["averageReward"]
-    ).name
-    evaluation.description = f"{found.decisions} events, by {found.method}"
+    best = max(policies, key=lambda policy: summary(policy["spans"])["averageReward"])
+    evaluation["optimalPolicy"] = best["name"]
+    evaluation["description"] = f"{found.decisions} events, by {found.method}"
 
 
-def spans(time: Any, terms: Any) -> list[EvaluationSpan]:
-    """Return the contributions of decisions, five minutes by five minutes."""
+def result(name: str, arguments: str, source: str, time: Any, terms: Any) -> dict[str, Any]:
+    """Return what decisions contribute to the value of a policy, five minutes by five minutes."""
     kept = ~np.isnan(terms)
     number, place = np.unique(np.floor(time[kept] / SPAN), return_inverse=True)
     count = np.bincount(place, minlength=number.size)
     total, squares = (np.bincount(place, terms[kept] ** n, number.size) for n in (1, 2))
     columns = (SPAN * number).tolist(), count.tolist(), total.tolist(), squares.tolist()
-    return [EvaluationSpan(*row) for row in zip(*columns, strict=True)]
+    spans = list(zip(*columns, strict=True))
+    return {"name": name, "arguments": arguments, "source": source, "spans": spans}
 
 
-@ROUTES.add("POST", "evaluations", ADMINISTER, body=EvaluationContract, code=WRONG)
-@ROUTES.add("PUT", "evaluations/{id}", ADMINISTER, body=EvaluationContract, code=WRONG)
-async def put_evaluation(call: Call) -> Any:
+@ROUTES.add("POST", "evaluations", ADMINISTER, code=WRONG)
+@ROUTES.add("PUT", "evaluations/{id}", ADMINISTER, code=WRONG)
+async def put_evaluation(call: Call, body: EvaluationContract) -> Any:
     """Begin an evaluation; it is done in the background."""
-    asked: EvaluationContract = call.body
-    if not seconds_since(asked.start_time) < seconds_since(asked.end_time):
+    start, end = seconds_since(body.start_time), seconds_since(body.end_time)
+    if not start < end:
         raise ValueError("the evaluation ends before it starts")
     policies: dict[str, str] = {}
-    for policy in asked.policies or []:
+    for policy in body.policies or []:
         if policy.name in policies:
             raise HttpProblem(400, "DuplicateCustomPolicyNames", f"{policy.name!r} is there twice")
         learning_settings(policy.arguments)
         policies[policy.name] = policy.arguments
-    if asked.enable_offline_experimentation or asked.enable_policy_optimization:
+    if body.enable_offline_experimentation or body.enable_policy_optimization:
         policies = {**SUGGESTED, **policies}
-    id, now = call.id if call.places else "", moment(call.service.clock())
-    evaluation = Evaluation(id, asked.name, asked.start_time, asked.end_time, now, policies)
-    await call.protocol.evaluations.begin(call.loop, evaluation)
+    id = call.id if call.places else secrets.token_hex(12)
+    check_text("the id of an evaluation", id)
+    if id in await call.service.documents(call.loop, EVALUATION):
+        raise Conflict(f"there is an evaluation {id!r} already")
+    evaluation = {
+        "id": id,
+        "name": body.name,
+        "startTime": body.start_time,
+        "endTime": body.end_time,
+        "creationTime": moment(call.service.clock()),
+        "custom": policies,
+        "policies": [],
+        "evaluationType": "Manual",
+        "optimalPolicy": None,
+        "status": "Running",
+        "description": "",
+    }
+    await keep(call, evaluation)
+    running, name = call.protocol.running, (call.loop.name, id)
+    running[name] = asyncio.create_task(run(call, evaluation, start, end))
+    running[name].add_done_callback(lambda _: running.pop(name, None))
     if call.version == CURRENT:
         return as_answer(evaluation, call)
-    where = f"{call.request.raw_path.decode('latin-1').rstrip('/')}/{evaluation.id}"
+    where = f"{call.raw_path.decode('latin-1').rstrip('/')}/{id}"
     return json_answer(as_answer(evaluation, call), 201, [(b"location", where.encode())])
 
 
-@ROUTES.add("GET", "evaluations", ADMINISTER, query=PageQuery)
-async def list_evaluations(call: Call) -> Any:
-    """List all evaluations."""
-    evaluations = await call.protocol.evaluations.all(call.loop)
-    found = [as_answer(each, call) for each in evaluations.values()]
-    return one_page(found, call) if call.version == CURRENT else found
+async def keep(call: Call, evaluation: dict[str, Any]) -> None:
+    """Write an evaluation to the store."""
+    await call.service.put_document(call.loop, EVALUATION, evaluation["id"], encode(evaluation))
+
+
+async def run(call: Call, evaluation: dict[str, Any], start: float, end: float) -> None:
+    """Make an evaluation, after those that were begun before, and keep it if it is still wanted."""
+    try:
+        async with call.protocol.one_at_a_time:
+            await call.service.turns.in_background(
+                evaluate, call.service, call.loop, evaluation, start, end
+            )
+        evaluation["status"] = "Succeeded"
+    except (ValueError, TypeError) as error:
+        evaluation |= {"status": "Failed", "description": str(error)}
+    if evaluation["id"] in await call.service.documents(call.loop, EVALUATION):
+        await keep(call, evaluation)
+
+
+@ROUTES.add(
+    "POST", "configurations/applyFromEvaluation", ADMINISTER, code="LearningSettingsNotFound"
+)
+async def apply(call: Call, *, evaluation_id: str, policy_name: str) -> None:
+    """Take over the learning settings of an evaluation."""
+    evaluation = (await documents(call, EVALUATION)).get(evaluation_id)
+    if evaluation is None:
+        raise NotFound(f"there is no evaluation {evaluation_id!r}")
+    sources = {policy["name"]: policy["source"] for policy in evaluation["policies"]}
+    if sources.get(policy_name) not in ("Online", "Custom"):
+        message = f"the evaluation has no learning settings {policy_name!r} to apply"
+        raise HttpProblem(404, "LearningSettingsNotFound", message)
+    if (arguments := evaluation["custom"].get(policy_name)) is not None:
+        await call.service.configure(call.loop, learning_settings(arguments), WHO)
+
+
+@ROUTES.add("PUT", "featureImportances/{id}", ADMINISTER, code=WRONG)
+async def put_importance(call: Call, body: EvaluationContract) -> Any:
+    """Find out at once which features matter now."""
+    check_text("the id of a feature importance", call.id)
+    found = {
+        "id": call.id,
+        "name": body.name,
+        "startTime": body.start_time,
+        "endTime": body.end_time,
+        "creationTime": moment(call.service.clock()),
+        "status": "Succeeded",
+        "featureScores": await call.service.look(call.loop, partial(feature_scores, call.loop)),
+    }
+    await call.service.put_document(call.loop, IMPORTANCE, call.id, encode(found))
+    return found
+
+
+@ROUTES.add("GET", "evaluations", ADMINISTER)
+@ROUTES.add("GET", "featureImportances", ADMINISTER)
+async def list_documents(call: Call, *, skip: Skip = 0, top: Top = 100) -> Any:
+    """List all evaluations, or what was found out about features."""
+    found = [as_answer(each, call) for each in (await documents(call, kind_of(call))).values()]
+    return one_page(found, call, skip, top) if call.version == CURRENT else found
 
 
 @ROUTES.add("GET", "evaluations/{id}", ADMINISTER, code="InvalidRequest")
-async def get_evaluation(call: Call) -> Any:
-    """Return one evaluation, with its results over time."""
-    evaluation = one_of(await call.protocol.evaluations.all(call.loop), call)
-    if call.version != CURRENT:
-        return as_answer(evaluation, call)
-    query = msgspec.convert(call.request.query, SeriesQuery, strict=False)
-    return {**as_answer(evaluation, call), "content": series(evaluation, query)}
+@ROUTES.add("GET", "featureImportances/{id}", ADMINISTER)
+async def get_document(call: Call) -> Any:
+    """Return one of them, an evaluation with its results over time."""
+    found = await one_of(call)
+    answer = as_answer(found, call)
+    if call.version == CURRENT and "policies" in found:
+        query = msgspec.convert(call.query, SeriesQuery, strict=False)
+        answer["content"] = series(found["policies"], query)
+    return answer
 
 
-def one_of(found: dict[str, Any], call: Call) -> Any:
-    """Return the one that the path names; raise a HttpProblem if there is none."""
-    if call.id not in found:
+@ROUTES.add("DELETE", "evaluations/{id}", ADMINISTER)
+@ROUTES.add("DELETE", "featureImportances/{id}", ADMINISTER)
+async def delete_document(call: Call) -> None:
+    """Delete one of them."""
+    await one_of(call)
+    await call.service.delete_document(call.loop, kind_of(call), call.id)
+
+
+def kind_of(call: Call) -> str:
+    """Return the kind of documents that a path is about."""
+    return EVALUATION if call.path[0] == "evaluations" else IMPORTANCE
+
+
+async def documents(call: Call, kind: str) -> dict[str, dict[str, Any]]:
+    """Return the documents of a kind by their ids; evaluations that a restart cut off failed."""
+    found = {}
+    for id, body in (await call.service.documents(call.loop, kind)).items():
+        found[id] = each = msgspec.json.decode(body)
+        if each["status"] == "Running" and (call.loop.name, id) not in call.protocol.running:
+            each |= {"status": "Failed", "description": "the service was restarted"}
+    return found
+
+
+async def one_of(call: Call) -> dict[str, Any]:
+    """Return the document that the path names; raise a HttpProblem if there is none."""
+    found = (await documents(call, kind_of(call))).get(call.id)
+    if found is None:
         raise HttpProblem(404, "EvaluationNotFound", f"there is no evaluation {call.id!r}")
-    return found[call.id]
+    return found
 
 
-def as_answer(evaluation: Evaluation, call: Call) -> dict[str, Any]:
-    """Return an evaluation as the client's generation has it, that of 2022 without results."""
-    found = msgspec.to_builtins(evaluation)
-    del found["custom"], found["policies"]
-    if call.version == CURRENT:
-        return dict(found)
+def as_answer(found: dict[str, Any], call: Call) -> dict[str, Any]:
+    """Return a document as the client's generation has it: before 2022 with all results."""
+    answer = {name: value for name, value in found.items() if name not in ("custom", "policies")}
+    if call.version == CURRENT or "policies" not in found:
+        return answer
     results = [
         {
-            **policy.head,
-            "summary": [summary([span], moment(span.start), SPAN) for span in policy.spans],
-            "totalSummary": summary(policy.spans, evaluation.start_time),
+            **head(policy),
+            "summary": [summary([span], moment(span[0]), SPAN) for span in policy["spans"]],
+            "totalSummary": summary(policy["spans"], found["startTime"]),
         }
-        for policy in evaluation.policies
+        for policy in found["policies"]
     ]
-    status = {"jobId": evaluation.id, "status": STATUSES[evaluation.status]}
-    return {**found, **status, "policyResults": results, "featureImportance": []}
+    status = {"jobId": found["id"], "status": STATUSES[found["status"]]}
+    return {**answer, **status, "policyResults": results, "featureImportance": []}
 
 
-def summary(
-    spans: Sequence[EvaluationSpan], start: datetime | None = None, length: float = 0.0
-) -> dict[str, Any]:
+def head(policy: dict[str, Any]) -> dict[str, Any]:
+    """Return what answers say about a policy itself."""
+    about = {"name": policy["name"], "arguments": policy["arguments"]}
+    return {**about, "policySource": policy["source"]}
+
+
+def summary(spans: Sequence[Any], start: Any = None, length: float = 0.0) -> dict[str, Any]:
     """Return the sums over stretches of time."""
-    count = sum(span.count for span in spans)
-    total, squares = sum(span.total for span in spans), sum(span.squares for span in spans)
+    count, total, squares = (sum(span[column] for span in spans) for column in (1, 2, 3))
     mean = total / count if count else 0.0
     spread = math.sqrt(max(squares / count - mean**2, 0.0) / count) if count else 0.0
     return {
@@ -265,73 +288,26 @@ def summary(
     }
 
 
-def expected(spans: Sequence[EvaluationSpan]) -> dict[str, Any]:
+def expected(spans: Sequence[Any]) -> dict[str, Any]:
     """Return the mean over stretches of time, and its interval."""
     found = summary(spans)
     mean, half = found["averageReward"], found["confidenceInterval"]
     return {"expectedReward": mean, "confidenceInterval": [mean - half, mean + half]}
 
 
-def series(evaluation: Evaluation, query: SeriesQuery) -> dict[str, Any]:
+def series(policies: list[dict[str, Any]], query: SeriesQuery) -> dict[str, Any]:
     """Return the results over time."""
     start, end = seconds_since(query.start_time), seconds_since(query.end_time)
     value, length = [], 60.0 * query.interval_in_minutes
-    for policy in evaluation.policies:
-        inside = [span for span in policy.spans if start <= span.start < end]
-        data, so_far = list[Any](), list[EvaluationSpan]()
-        for number, group in groupby(inside, lambda span: span.start // length):
+    for policy in policies:
+        inside = [span for span in policy["spans"] if start <= span[0] < end]
+        data, so_far = list[Any](), list[Any]()
+        for number, group in groupby(inside, lambda span: span[0] // length):
             so_far = so_far * (query.window == "Expanding") + list(group)
             data.append({"timeStamp": moment(length * number), **expected(so_far)})
         results = {"summary": expected(inside), "timeseries": {"data": data}}
-        value.append({**policy.head, "slotId": "", **results})
+        value.append({**head(policy), "slotId": "", **results})
     return {**msgspec.to_builtins(query), "value": value}
-
-
-# Which features matter
-
-
-async def importances(call: Call) -> dict[str, Any]:
-    """Return what was found out about features, by id."""
-    found = await call.service.documents(call.loop, IMPORTANCE)
-    return {id: msgspec.json.decode(body) for id, body in found.items()}
-
-
-@ROUTES.add("GET", "featureImportances", ADMINISTER, query=PageQuery)
-async def list_importances(call: Call) -> Any:
-    """List all of them."""
-    return one_page(list((await importances(call)).values()), call)
-
-
-@ROUTES.add("PUT", "featureImportances/{id}", ADMINISTER, body=EvaluationContract, code=WRONG)
-async def put_importance(call: Call) -> Any:
-    """Find out at once which features matter now."""
-    check_text("the id of a feature importance", call.id)
-    found = {
-        "id": call.id,
-        "name": call.body.name,
-        "startTime": call.body.start_time,
-        "endTime": call.body.end_time,
-        "creationTime": moment(call.service.clock()),
-        "status": "Succeeded",
-        "featureScores": await call.service.look(call.loop, partial(feature_scores, call.loop)),
-    }
-    await call.service.put_document(call.loop, IMPORTANCE, call.id, encode(found))
-    return found
-
-
-@ROUTES.add("GET", "featureImportances/{id}", ADMINISTER)
-async def get_importance(call: Call) -> Any:
-    """Return one of them."""
-    return one_of(await importances(call), call)
-
-
-@ROUTES.add("DELETE", "evaluations/{id}", ADMINISTER)
-@ROUTES.add("DELETE", "featureImportances/{id}", ADMINISTER)
-async def delete_document(call: Call) -> None:
-    """Delete an evaluation, or what was found out about features."""
-    kind = EVALUATION if "evaluations" in call.request.path else IMPORTANCE
-    one_of(await call.service.documents(call.loop, kind), call)
-    await call.service.delete_document(call.loop, kind, call.id)
 
 
 def feature_scores(loop: Loop) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from tsucb.service.errors import NotFound
 from tsucb.service.events import Rewarded
-from tsucb.service.http import Call, Request
+from tsucb.service.http import Call
 from tsucb.service.keys import DECIDE
 from tsucb.service.loop import LATE
 from tsucb.service.personalizer.routes import ROUTES
@@ -49,12 +49,6 @@ class RankRequest(msgspec.Struct, rename="camel"):
     slots: list[SlotRequest] | None = None
 
 
-class Reward(msgspec.Struct):
-    """The reward of an event."""
-
-    value: Value
-
-
 class SlotReward(msgspec.Struct, rename="camel"):
     """The reward of one slot."""
 
@@ -62,16 +56,10 @@ class SlotReward(msgspec.Struct, rename="camel"):
     value: Value
 
 
-class SlotRewards(msgspec.Struct):
-    """The rewards of several slots."""
-
-    reward: Annotated[list[SlotReward], Meta(min_length=1)]
-
-
-@ROUTES.add("POST", "rank", DECIDE, body=RankRequest, status=201, code=WRONG_RANK)
-async def rank(call: Call) -> Any:
+@ROUTES.add("POST", "rank", DECIDE, status=201, code=WRONG_RANK)
+async def rank(call: Call, body: RankRequest) -> Any:
     """Rank the actions."""
-    event = await make_decision(call, ONE)
+    event = await make_decision(call, body, ONE)
     pick = event.picks[0]
     chances = dict(zip(pick.arms, pick.chances, strict=True))
     arms = event.ranking or pick.arms
@@ -79,32 +67,30 @@ async def rank(call: Call) -> Any:
     return {"ranking": ranking, "eventId": event.id, "rewardActionId": pick.arm}
 
 
-@ROUTES.add("POST", "multislot/rank", DECIDE, body=RankRequest, status=201, code=WRONG_RANK)
-async def rank_slots(call: Call) -> Any:
+@ROUTES.add("POST", "multislot/rank", DECIDE, status=201, code=WRONG_RANK)
+async def rank_slots(call: Call, body: RankRequest) -> Any:
     """Choose an action for every slot."""
-    asked: RankRequest = call.body
-    if not asked.slots:
+    if not body.slots:
         raise ValueError("slots are missing; give at least one")
-    if len(asked.slots) > len(asked.actions):
+    if len(body.slots) > len(body.actions):
         raise ValueError("there are more slots than actions; give at least as many actions")
-    names = [slot.id for slot in asked.slots]
+    names = [slot.id for slot in body.slots]
     if len(set(names)) < len(names) or not all(names):
         raise ValueError("every slot needs an id of its own")
     slots = []
-    for slot in asked.slots:
+    for slot in body.slots:
         features = flatten(slot.features or slot.position_features)
         excluded = slot.excluded_actions or []
-        if slot.baseline_action is not None and slot.baseline_action in excluded:
+        if slot.baseline_action in excluded:
             raise ValueError(f"the baseline action of slot {slot.id!r} is excluded from it")
         slots.append(Wanted(slot.id, features, excluded, slot.baseline_action))
-    event = await make_decision(call, tuple(slots))
+    event = await make_decision(call, body, tuple(slots))
     found = [{"id": pick.slot, "rewardActionId": pick.arm} for pick in event.picks]
     return {"slots": found, "eventId": event.id}
 
 
-async def make_decision(call: Call, slots: tuple[Wanted, ...]) -> Any:
+async def make_decision(call: Call, asked: RankRequest, slots: tuple[Wanted, ...]) -> Any:
     """Make the decision that a rank request asks for."""
-    asked: RankRequest = call.body
     if not 1 <= len(asked.actions) <= MOST_ACTIONS:
         raise ValueError(f"there must be 1 to {MOST_ACTIONS} actions, not {len(asked.actions)}")
     arms = [action.id for action in asked.actions]
@@ -114,22 +100,23 @@ async def make_decision(call: Call, slots: tuple[Wanted, ...]) -> Any:
     return await call.service.decide(
         call.loop, flatten(asked.context_features), arms, arm_features=features,
         excluded=asked.excluded_actions or (), slots=slots, id=asked.event_id or None,
-        deferred=bool(asked.defer_activation), key=repeat_key(call.request), ranked=True,
+        deferred=bool(asked.defer_activation), key=repeat_key(call), ranked=True,
     )  # fmt: skip
 
 
-@ROUTES.add("POST", "events/{id}/reward", DECIDE, body=Reward, code=WRONG_REWARD)
-async def reward(call: Call) -> None:
+@ROUTES.add("POST", "events/{id}/reward", DECIDE, code=WRONG_REWARD)
+async def reward_event(call: Call, *, value: Value) -> None:
     """Take the reward of an event; a late one is logged."""
-    key = repeat_key(call.request)
-    await call.service.reward(call.loop, call.id, call.body.value, key=key)
+    await call.service.reward(call.loop, call.id, value, key=repeat_key(call))
 
 
-@ROUTES.add("POST", "multislot/events/{id}/reward", DECIDE, body=SlotRewards, code=WRONG_REWARD)
-async def reward_slots(call: Call) -> None:
+@ROUTES.add("POST", "multislot/events/{id}/reward", DECIDE, code=WRONG_REWARD)
+async def reward_slots(
+    call: Call, *, reward: Annotated[list[SlotReward], Meta(min_length=1)]
+) -> None:
     """Take the rewards of slots."""
-    key, now = repeat_key(call.request), call.service.clock()
-    rewards = [Rewarded(now, call.id, e.value, e.slot_id, key) for e in call.body.reward]
+    key, now = repeat_key(call), call.service.clock()
+    rewards = [Rewarded(now, call.id, e.value, e.slot_id, key) for e in reward]
     await call.service.reward_all(call.loop, rewards, strict=True)
 
 
@@ -148,13 +135,13 @@ async def activate(call: Call) -> None:
             raise ValueError(f"the wait for event {id!r} is over; it can no longer be activated")
 
 
-def repeat_key(request: Request) -> str | None:
+def repeat_key(call: Call) -> str | None:
     """Return the key by which a repeat of a request is recognised.
 
     The id of the request together with what it says: an application may give all requests of a
     visit the same id.
     """
-    id = request.header(b"x-ms-client-request-id")
+    id = call.header(b"x-ms-client-request-id")
     if not id or len(id) > 200:
         return None
-    return id + hashlib.blake2b(request.raw_path + request.body, digest_size=8).hexdigest()
+    return id + hashlib.blake2b(call.raw_path + call.body, digest_size=8).hexdigest()

@@ -8,26 +8,21 @@ import msgspec
 from msgspec import Meta
 
 from tsucb.service.errors import HttpProblem
-from tsucb.service.http import Call, Headers, Operations, Request
+from tsucb.service.http import Call, Headers, Operations
 
 CURRENT = "2022-09-01-preview"
 WHO = "personalizer"  # in the audit trail
-ROUTES = Operations()
+ROUTES = Operations(where="json", rename="camel")
+Skip = Annotated[int, Meta(ge=0)]  # rows of a list
+Top = Annotated[int, Meta(ge=1)]
 
 
-class PageQuery(msgspec.Struct):
-    """Which rows of a list are wanted."""
-
-    skip: Annotated[int, Meta(ge=0)] = 0
-    top: Annotated[int, Meta(ge=1)] = 100
-
-
-def generation(request: Request) -> tuple[str, list[str]]:
+def generation(call: Call) -> tuple[str, list[str]]:
     """Return the version of the protocol that a client speaks, and the rest of the path."""
-    words = request.path[1:]
+    words = call.path[1:]
     if words and re.fullmatch(r"v1\.0|v1\.1-preview(\.[0-9])?", words[0]):
         return words[0], words[1:]
-    asked = request.query.get("api-version", "")
+    asked = call.query.get("api-version", "")
     if asked != CURRENT:
         raise HttpProblem(
             404,
@@ -38,23 +33,22 @@ def generation(request: Request) -> tuple[str, list[str]]:
     return CURRENT, words
 
 
-def original_url(request: Request, words: list[str]) -> Headers:
+def original_url(call: Call) -> Headers:
     """Return the header that @azure-rest needs to accept a success: the path after its version."""
-    raw = request.raw_path.split(b"/")
-    rest = b"/".join(raw[len(raw) - len(words) :])
-    host = request.headers.get(b"host", b"localhost")
+    rest = b"/".join(call.raw_path.split(b"/")[-len(call.path) :])
+    host = call.headers.get(b"host", b"")
     if not re.fullmatch(rb"[A-Za-z0-9.:\[\]_-]{1,255}", host):
         host = b"localhost"
-    scheme = b"https" if request.secure else b"http"
+    scheme = b"https" if call.secure else b"http"
     return [(b"x-ms-original-url", b"%s://%s/%s" % (scheme, host, rest))]
 
 
-def one_page(rows: list[Any], call: Call) -> dict[str, Any]:
+def one_page(rows: list[Any], call: Call, skip: int, top: int) -> dict[str, Any]:
     """Return the rows that are wanted, and where the next ones are."""
-    after, top = call.query.skip + call.query.top, call.query.top
-    answer: dict[str, Any] = {"value": rows[call.query.skip : after]}
+    after = skip + top
+    answer: dict[str, Any] = {"value": rows[skip:after]}
     if after < len(rows):
-        base = call.request.raw_path.decode("latin-1")
+        base = call.raw_path.decode("latin-1")
         answer["nextLink"] = f"{base}?api-version={CURRENT}&skip={after}&top={top}"
     return answer
 
