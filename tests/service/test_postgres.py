@@ -249,7 +249,7 @@ def test_who_has_not_heard_of_a_model_deletes_nothing_from_under_it(
             await one.create("drinks", settings, ["tea", "milk"])
             for service in (one, two):
                 service.upkeep.ticking.cancel()
-            one.upkeep.looked[one.loop("drinks").number] = math.inf  # it would delete by itself
+            one.upkeep.cleaned = math.inf  # it would delete by itself
             await in_step(one, two)
             for n in range(30):
                 event = await one.decide(one.loop("drinks"), {"n": n})

@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +13,10 @@ import apsw
 
 from tsucb.service import events
 from tsucb.service.errors import Overloaded, StoreError
-from tsucb.service.events import AnyEvent, Decided
-from tsucb.service.state import LoopHeld
-from tsucb.service.store import Place, Store, Transaction, Written
+from tsucb.service.events import Decided
+from tsucb.service.scheduling import settled
+from tsucb.service.state import LoopState
+from tsucb.service.store import Place, Row, Store, Transaction, Written
 
 MOST_ROWS = 2_000  # events of several requests that are written together
 SPOOL = "unwritten.sqlite"
@@ -37,33 +37,26 @@ class Outcome(NamedTuple):
     position: int = 0
     fresh: bool = False
     kept: Decided | None = None
-    held: LoopHeld | None = None
+    held: LoopState | None = None
 
 
 Outcomes = Sequence["Outcome | asyncio.Future[Outcome]"]  # futures of what a thread folds
 
 
 class Submission(NamedTuple):
-    """A change on its way into the log, with the events of its rows; an empty one looks for news.
+    """A change on its way into the log; an empty one looks for news.
 
     `spooled`: whether it is one decision that may be kept on this disk while the store is away.
     """
 
     change: Transaction
-    events: Sequence[AnyEvent]
     spooled: bool
-    future: "asyncio.Future[tuple[list[Outcome], int]]"
+    future: "asyncio.Future[tuple[Outcomes, int]]"
 
     @property
     def shares(self) -> bool:
         """Whether it may share a transaction with others."""
         return bool(self.change.rows) and self.change.plain
-
-    def give(self, found: Outcomes, erased: int, _: Any = None) -> None:
-        """Tell whoever waits what became of the events."""
-        if not self.future.done():  # the client may have gone
-            known = [one.result() if isinstance(one, asyncio.Future) else one for one in found]
-            self.future.set_result((known, erased))
 
 
 # What is durable now: a change of this server, after what others wrote up to a position.
@@ -73,27 +66,15 @@ Flushed = tuple[Written, Any, int]
 class Journal:
     """Writes to a store, one transaction after the other, and delivers the log in its order.
 
-    Parameters
-    ----------
-    store
-        Where to.
-    deliver
-        Called in the event loop with what others wrote up to a position, and the place, the number
-        of the loop and the event of every row: folds them, and says what became of each event.
-    catch_up
-        Called in a thread: reads what the log has after one position up to another.
-    position
-        Of the last event that was folded.
-    spool
-        Takes the decisions that are made while a shared store is away.
-    most_waiting
-        Beyond it `write` refuses.
+    `catch_up` reads what others wrote after one position up to another, in a thread. `deliver` gets
+    that and its last position, and every row with its place; it folds them in the event loop, and
+    says what became of each row. The log is folded up to `position` when the journal begins. The
+    spool takes decisions while a shared store is away. Past `most_waiting` events, `write` refuses.
     """
 
     def __init__(
-        self, store: Store, deliver: Callable[[Any, int, Iterable[Any]], Outcomes],
-        catch_up: Callable[[int, int], Any], position: int, spool: "Spool",
-        most_waiting: int = 4_000,
+        self, store: Store, deliver: Callable[[Any, int, Iterable[tuple[Row, Place]]], Outcomes],
+        catch_up: Callable[[int, int], Any], position: int, spool: "Spool", most_waiting: int,
     ) -> None:  # fmt: skip
         self._store, self._deliver, self._catch_up = store, deliver, catch_up
         self._delivered, self._spool, self.most_waiting = position, spool, most_waiting
@@ -105,21 +86,19 @@ class Journal:
         self._thread = ThreadPoolExecutor(1, "journal")
         self._running = asyncio.create_task(self._run())
 
-    async def write(
-        self, change: Transaction, events: Sequence[AnyEvent] = (), spooled: bool = False
-    ) -> tuple[list[Outcome], int]:
-        """Write a change; return what became of its events, and how many it erased."""
+    async def write(self, change: Transaction, spooled: bool = False) -> tuple[list[Outcome], int]:
+        """Write a change; return what became of its rows, and how many events it erased."""
         # One that is larger by itself, as an import of many rewards, does not wait for others.
-        if self.waiting and self.waiting + len(events) > self.most_waiting:
+        if self.waiting and self.waiting + len(change.rows) > self.most_waiting:
             raise Overloaded
         if self._stopping:
             raise StoreError("the service is stopping")
-        future: asyncio.Future[tuple[list[Outcome], int]]
         future = asyncio.get_running_loop().create_future()
-        self._queue.append(Submission(change, events, spooled, future))
-        self.waiting += len(events)
+        self._queue.append(Submission(change, spooled, future))
+        self.waiting += len(change.rows)
         self._wake.set()
-        return await future
+        found, erased = await settled(future)
+        return [await settled(each) for each in found], erased
 
     async def look(self) -> None:
         """Fold what the log has by now."""
@@ -153,16 +132,17 @@ class Journal:
 
     def _flush_next(self) -> "tuple[list[Submission], Transaction, asyncio.Future[Flushed]] | None":
         """Begin to write what may share the next transaction; None if nothing waits."""
-        batch, rows = list[Submission](), 0
+        batch, rows = list[Submission](), list[Row]()
         while self._queue:
             following = self._queue[0]
-            rows += len(following.events)
-            if batch and not (batch[0].shares and following.shares and rows <= MOST_ROWS):
+            many = len(rows) + len(following.change.rows) > MOST_ROWS
+            if batch and (many or not (batch[0].shares and following.shares)):
                 break
             batch.append(self._queue.popleft())
+            rows += following.change.rows
         if not batch:
             return None
-        change = batch[0].change._replace(rows=[row for each in batch for row in each.change.rows])
+        change = batch[0].change._replace(rows=rows)
         running = asyncio.get_running_loop()
         return batch, change, running.run_in_executor(self._thread, self._flush, change)
 
@@ -172,7 +152,7 @@ class Journal:
         written: Written = ([], 0) if change.is_empty else self._store.write(change)
         fresh = [place.position for place in written[0] if place.fresh]
         until = fresh[0] - 1 if fresh else self._store.last()
-        news = self._catch_up(self._delivered, until) if until > self._delivered else None
+        news = self._catch_up(self._delivered, until) if until > self._delivered else ()
         self._delivered = max([self._delivered, until, *fresh[-1:]])
         return written, news, until
 
@@ -182,61 +162,48 @@ class Journal:
         self.commits += not change.is_empty
         (places, erased), news, until = flushed
         places = places or [Place(0, False)] * len(change.rows)  # erases nothing, appends nothing
-        numbers = [row.loop for row in change.rows]
-        happened = [event for each in batch for event in each.events]
         try:
-            entries = zip(places, numbers, happened, strict=True)
-            outcomes = self._deliver(news, until, entries)
+            outcomes = iter(self._deliver(news, until, zip(change.rows, places, strict=True)))
         except Exception as error:
             self._refuse(batch, error)
         else:
-            self._give(batch, outcomes, erased)
-
-    def _give(self, batch: list[Submission], outcomes: Outcomes, erased: int = 0) -> None:
-        left = iter(outcomes)
-        for each in batch:
-            found = [next(left) for _ in each.events]
-            self.waiting -= len(found)
-            later = [one for one in found if isinstance(one, asyncio.Future)]
-            if later:  # those of slow loops
-                asyncio.gather(*later).add_done_callback(partial(each.give, found, erased))
-            else:
-                each.give(found, erased)
+            for each in batch:
+                self._give(each, [next(outcomes) for _ in each.change.rows], erased)
 
     async def _fail(self, batch: list[Submission], error: Exception) -> None:
         """Keep decisions on this disk while a shared store is away; refuse everything else."""
         away = self._store.shared and isinstance(error, StoreError)
         self.failed = self.failed or isinstance(error, StoreError)
         kept = [each for each in batch if away and each.spooled]
-        rest = [each for each in batch if not (away and each.spooled)]
-        entries: Any = [(each.change.rows[0].loop, each.events[0]) for each in kept]
+        entries: Any = [(row.loop, row.event) for each in kept for row in each.change.rows]
         try:
             found = await asyncio.to_thread(self._spool.add, entries) if kept else []
-            self._give(kept, [Outcome("kept", kept=event) for event in found])
         except StoreError:
-            rest = batch
-        self._refuse(rest, error)
+            kept, found = [], []
+        for each, event in zip(kept, found, strict=True):
+            self._give(each, [Outcome("kept", kept=event)])
+        self._refuse([each for each in batch if not (kept and each.spooled)], error)
+
+    def _give(self, to: Submission, outcomes: Outcomes, erased: int = 0) -> None:
+        self.waiting -= len(outcomes)
+        to.future.set_result((outcomes, erased))
 
     def _refuse(self, batch: list[Submission], error: Exception) -> None:
         for each in batch:
-            self.waiting -= len(each.events)
-            if not each.future.done():  # the client may have gone
-                each.future.set_exception(error)
+            self.waiting -= len(each.change.rows)
+            each.future.set_exception(error)
 
 
 class Spool:
     """Decisions made while the database is away: what `add` has taken survives a power failure.
 
-    Parameters
-    ----------
-    folder
-        Of this server alone; None keeps nothing, and takes nothing.
+    The folder is this server's alone; without one, nothing is taken.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None) -> None:
         self.path = None if folder is None else Path(folder) / SPOOL
-        self._entries: dict[tuple[int, str], Decided] = {}
-        self._keys: dict[tuple[int, str], Decided] = {}
+        self._entries: dict[tuple[int, str | None], Decided] = {}
+        self._keys: dict[tuple[int, str | None], Decided] = {}
         self._lock = threading.Lock()  # the journal adds, upkeep removes
         if self.path is not None and self.path.exists():
             for loop, body in self._execute("SELECT loop, body FROM unwritten ORDER BY rowid"):
@@ -264,8 +231,7 @@ class Spool:
 
     def find(self, loop: int, id: str | None, key: str | None) -> Decided | None:
         """Return a decision that is not in the log yet, by its id or the key of its request."""
-        found = None if key is None else self._keys.get((loop, key))
-        return found if found is not None or id is None else self._entries.get((loop, id))
+        return self._keys.get((loop, key)) or self._entries.get((loop, id))
 
     def entries(self) -> list[Entry]:
         """Return all decisions, in the order in which they were made."""
@@ -296,6 +262,6 @@ class Spool:
         with self._lock:
             for loop, event in entries:
                 self._entries.pop((loop, event.id), None)
-                self._keys.pop((loop, event.key or ""), None)
+                self._keys.pop((loop, event.key), None)
             rows = [(loop, event.id) for loop, event in entries]
             self._execute("DELETE FROM unwritten WHERE loop = ? AND id = ?", rows)

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from tsucb.service import events
 from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
 from tsucb.service.events import (
-    Activated,
     AnyEvent,
     Compacted,
     Configured,
@@ -20,14 +19,15 @@ from tsucb.service.events import (
     Forgot,
     Rewarded,
 )
-from tsucb.service.journal import Journal, Outcome, Spool
+from tsucb.service.journal import Journal, Outcome, Outcomes, Spool
 from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop
 from tsucb.service.relearning import fold_for
 from tsucb.service.scheduling import SteadyClock, Turns
-from tsucb.service.state import LoopHeld
+from tsucb.service.state import LoopState
 from tsucb.service.store import (
     MODEL,
     AuditRecord,
+    Erasure,
     Logged,
     Place,
     Row,
@@ -78,19 +78,16 @@ class Ledger:
         # Whoever replaces a whole loop, by its number; whoever makes a loop, by 0.
         self.busy: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.saving = asyncio.Lock()  # whoever writes snapshots
-        self._outdated: dict[int, int] = {}  # loops to make again, from the log up to a position
+        # Loops to make from the log again, up to which position at least, and who does it.
+        self._outdated: dict[int, int] = {}
         self._rebuilding: dict[int, asyncio.Task[None]] = {}
 
-    def open(self) -> None:
-        """Read all loops from the store; blocks."""
-        self.position = self.store.last()
-        for name, number in self.store.loops().items():
-            self.put(self.replayed(Loop(name, number, self._seed), until=self.position))
-            self.loops[name].settings.warm()
-
-    def begin_writing(self) -> None:
-        """Begin to write, in the event loop."""
-        self._running = asyncio.get_running_loop()
+    async def start(self) -> None:
+        """Make all loops from the log, and begin to write."""
+        self.position = await asyncio.to_thread(self.store.last)
+        for loop in await self.turns.in_background(self._all_replayed, self.position):
+            self.put(loop)
+        self._event_loop = asyncio.get_running_loop()
         self.journal = Journal(
             self.store, self._deliver, self._catch_up, self.position, self.spool,
             self._most_waiting,
@@ -135,11 +132,21 @@ class Ledger:
                         break
             try:
                 self.read_on(fresh, until)
-                return fresh
             except Poison as poison:
                 self._set_aside(loop, poison)
             except Conflict:
                 snapshots = False  # they know what was deleted, or have the model of before
+            else:
+                fresh.made = fresh.position
+                return fresh
+
+    def _all_replayed(self, until: int) -> list[Loop]:
+        """Make all loops from the log up to a position; blocks."""
+        known = self.store.loops().items()
+        loops = [self.replayed(Loop(*each, self._seed), until=until) for each in known]
+        for loop in loops:
+            loop.settings.warm()
+        return loops
 
     def read_on(self, loop: Loop, until: int | None, known: int | None = None) -> int:
         """Fold what the log has after a loop's position, and return how many events; blocks.
@@ -173,7 +180,7 @@ class Ledger:
         log.error("event %d of loop %r was set aside: %s", position, loop.name, reason)
         self.alerts[f"event {position}"] = f"event {position} of {loop.name!r} is set aside"
         audit = AuditRecord(now, "server", "set aside", loop.name, f"{position}: {reason}")
-        erasure = set_aside(loop.number, position, reason)
+        erasure = Erasure(set_aside, loop.number, (position, reason))
         self.store.write(Transaction([row(loop.number, Forgot(now))], [audit], erasure))
 
     # Writing
@@ -187,8 +194,7 @@ class Ledger:
         `spooled`: whether this is a decision that may be kept on this disk while the store is away.
         """
         rows = [row(number, event) for number, event in pairs]
-        happened = [event for _, event in pairs]
-        return await self.journal.write(change._replace(rows=rows), happened, spooled)
+        return await self.journal.write(change._replace(rows=rows), spooled)
 
     async def append(self, loop: Loop, *happened: AnyEvent, spooled: bool = False) -> list[Outcome]:
         """Write events of a loop; raise NotFound if it was deleted."""
@@ -201,31 +207,27 @@ class Ledger:
     def _catch_up(self, after: int, until: int) -> list[Logged] | list[Loop]:
         """Read what others wrote; where that is much, loops from their newest snapshots. Blocks."""
         if self.store.shared and until - after > FAR:
-            loops = self.store.loops().items()
-            return [self.replayed(Loop(*each, self._seed), until=until) for each in loops]
+            return self._all_replayed(until)
         return list(self.store.read(after, until=until))
 
     # Folding
 
-    def _deliver(
-        self, news: Any, until: int, entries: Iterable[tuple[Place, int, AnyEvent]]
-    ) -> "list[Outcome | asyncio.Future[Outcome]]":
+    def _deliver(self, news: Any, until: int, written: Iterable[tuple[Row, Place]]) -> Outcomes:
         """Fold what is durable now; events of a slow loop in a thread, in their order."""
-        for each in news or ():
+        for each in news:
             if isinstance(each, Loop):
                 self.put(each)
             else:
                 self._fold_from_elsewhere(each)
         self.position = max(self.position, until)
         outcomes: list[Outcome | asyncio.Future[Outcome]] = []
-        for place, number, event in entries:
+        for each, (position, fresh) in written:
             if self._compare:
-                assert events.decode(events.encode(event)) == event, event
-            if place.fresh:
-                outcomes.append(self._fold(place.position, number, event, own=True))
+                assert events.decode(each.body) == each.event, each.event
+            if fresh:
+                outcomes.append(self._fold(position, each.loop, each.event, own=True))
             else:
-                known = place.position > 0
-                outcomes.append(Outcome(REPEATED, place.position) if known else GONE)
+                outcomes.append(Outcome(REPEATED, position) if position else GONE)
         return outcomes
 
     def _fold_from_elsewhere(self, logged: Logged) -> None:
@@ -237,9 +239,8 @@ class Ledger:
             if loop is not None and isinstance(event, Decided):
                 with contextlib.suppress(TooLarge):  # it was taken there
                     loop.admit(event.context, (event.arm_features or {}).values())
-        except Exception as error:
-            if loop is not None:
-                self._refused(loop, position, error)
+        except Exception:
+            self._remake(number, position)
         else:
             self._fold(position, number, event, own=False)
 
@@ -254,10 +255,7 @@ class Ledger:
                 return Outcome(TAKEN, position, fresh=True)
             loop = self.put(Loop(event.name, number, self._seed))
         if is_remaking(event):
-            self._outdated[number] = position
-            self._numbered[number].stale = True
-            if number not in self._rebuilding:
-                self._rebuilding[number] = self.turns.begin(self._rebuild(number))
+            self._remake(number, position)
         work = partial(self._fold_next, position, number, event, own)
         return self.turns.do(number, loop.is_slow, work)
 
@@ -266,45 +264,41 @@ class Ledger:
         loop, held = self._numbered.get(number), None
         if loop is None or loop.position >= position:
             return Outcome(TAKEN, position, fresh=True)
-        if isinstance(event, Configured) and loop.stale:  # the model stays until it is replaced
+        if isinstance(event, Configured) and self.is_outdated(loop):
+            # The model stays until the loop is replaced.
             loop.next_settings = event.settings
             event = Configured(event.time, event.settings.learning_like(loop.settings))
         try:
-            found = loop.fold(event, position)
-        except Exception as error:
-            return self._refused(loop, position, error)
-        if own and isinstance(event, Compacted) and not loop.stale:
+            result = loop.fold(event, position)
+        except Exception:  # it is set aside when the loop is made from the log
+            loop.position, loop.made, result = position, -1, REFUSED
+            self._event_loop.call_soon_threadsafe(self._remake, number, position)
+        if own and isinstance(event, Compacted) and not self.is_outdated(loop):
             held = loop.hold()  # now, and not when more has happened
-        return Outcome(found, position, fresh=True, held=held)
-
-    def _refused(self, loop: Loop, position: int, error: Exception) -> Outcome:
-        """Have an event set aside that cannot be folded; in any thread."""
-        loop.position, loop.stale = position, True
-        work = self._put_aside(loop, Poison(position, error))
-        self._running.call_soon_threadsafe(self.turns.begin, work)
-        return Outcome(REFUSED, position, fresh=True)
-
-    async def _put_aside(self, loop: Loop, poison: Poison) -> None:
-        while True:
-            try:
-                await asyncio.to_thread(self._set_aside, loop, poison)
-                await self.journal.look()
-                return
-            except StoreError:
-                await asyncio.sleep(RETRY)
+        return Outcome(result, position, fresh=True, held=held)
 
     # Loops that are made from the log while the old ones go on
 
+    def is_outdated(self, loop: Loop) -> bool:
+        """Return whether a loop only decides until what the log makes of it takes its place."""
+        return loop.made < self._outdated.get(loop.number, 0)
+
+    def _remake(self, number: int, position: int) -> None:
+        """Begin to make a loop from the log again, up to this position at least."""
+        self._outdated[number] = max(position, self._outdated.get(number, 0))
+        if number not in self._rebuilding:
+            self._rebuilding[number] = self.turns.begin(self._rebuild(number))
+
     async def _rebuild(self, number: int) -> None:
         """Replace a loop by what the log makes of it, until that is up to date."""
-        made, background = 0, self.turns.in_background
+        background = self.turns.in_background
         try:
-            while (loop := self._numbered.get(number)) and self._outdated[number] > made:
+            while (loop := self._numbered.get(number)) and self.is_outdated(loop):
                 try:
                     fresh = await background(partial(self.replayed, loop, until=self.position))
                     while await background(self.read_on, fresh, self.position) > NEAR:
                         pass
-                    made = await self.turns.wait(number, True, partial(self._replace, loop, fresh))
+                    await self.turns.wait(number, True, partial(self._replace, loop, fresh))
                 except Conflict:  # more was deleted
                     pass
                 except (StoreError, Poison) as error:
@@ -316,19 +310,15 @@ class Ledger:
             with contextlib.suppress(StoreError, Overloaded, NotFound):
                 await self.store_snapshot(loop, alone=True)
 
-    def _replace(self, old: Loop, fresh: Loop) -> int:
+    def _replace(self, old: Loop, fresh: Loop) -> None:
         """Let a loop take the place of another, in whose turn this is called; blocks.
 
-        What is delivered meanwhile is folded afterwards, into the new one. Return the position up
-        to which that one was made from the log.
+        What is delivered meanwhile is folded afterwards, into the new one.
         """
         self.read_on(fresh, old.position)
-        position = max(old.position, fresh.position)
+        fresh.made = max(old.position, fresh.position)
         if self._numbered.get(old.number) is old:
             self.loops[old.name] = self._numbered[old.number] = fresh
-        if self._outdated[old.number] > position:  # what was deleted meanwhile may be in it
-            fresh.stale = True
-        return position
 
     async def rebuilt(self, loop: Loop) -> None:
         """Wait until a loop is what the log makes of it."""
@@ -349,12 +339,12 @@ class Ledger:
             body = await self.turns.in_background(held.to_bytes)
             await asyncio.to_thread(self.store.save_snapshot, loop.number, position, body, alone)
 
-    async def hold(self, loop: Loop) -> tuple[int, LoopHeld] | None:
+    async def hold(self, loop: Loop) -> tuple[int, LoopState] | None:
         """Return what a loop knows, and the position of an event from which others can go on.
 
         None if the loop is to be replaced.
         """
-        if loop.stale:
+        if self.is_outdated(loop):
             return None
         (outcome,) = await self.append(loop, Compacted(self.clock()))
         return None if outcome.held is None else (outcome.position, outcome.held)
@@ -367,14 +357,13 @@ def is_remaking(event: AnyEvent) -> bool:
 
 def row(loop: int, event: AnyEvent) -> Row:
     """Return an event of a loop as the store takes it."""
-    if isinstance(event, Decided):
-        key = None if event.key is None else f"d{event.key}"
-        return Row(loop, event.id, event.person, key, events.encode(event))
-    if isinstance(event, Rewarded):
+    key = None
+    if isinstance(event, Decided) and event.key is not None:
+        key = f"d{event.key}"
+    elif isinstance(event, Rewarded) and event.key is not None:
         # Lengths keep ids, slots and keys apart, which may hold any character.
-        name = f"r{len(event.id)}:{len(event.slot)}:{event.id}{event.slot}{event.key}"
-        return Row(loop, event.id, None, None if event.key is None else name, events.encode(event))
-    if isinstance(event, Configured) and event.relearn:
-        return Row(loop, None, None, f"{MODEL}{secrets.token_hex(8)}", events.encode(event))
-    subject = event.id if isinstance(event, Activated) else None
-    return Row(loop, subject, None, None, events.encode(event))
+        key = f"r{len(event.id)}:{len(event.slot)}:{event.id}{event.slot}{event.key}"
+    elif isinstance(event, Configured) and event.relearn:
+        key = f"{MODEL}{secrets.token_hex(8)}"
+    subject, person = getattr(event, "id", None), getattr(event, "person", None)
+    return Row(loop, subject, person, key, events.encode(event), event)

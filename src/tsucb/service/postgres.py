@@ -72,13 +72,7 @@ RETURNING time
 
 
 class PostgresStore(Store):
-    """See `Store`.
-
-    Parameters
-    ----------
-    address
-        A connection string, such as postgresql://user@host/database.
-    """
+    """See `Store`; the address is like postgresql://user@host/database."""
 
     shared = True
 
@@ -171,7 +165,7 @@ class PostgresStore(Store):
         for number, row in enumerate(rows):
             names.append(number if row.key is None else (row.loop, row.key))
             kept.setdefault(names[-1], row)
-        columns = [list(column) for column in zip(*kept.values(), strict=True)]
+        columns = [list(column) for column in zip(*(row[:5] for row in kept.values()), strict=True)]
         found = execute(APPEND, (*columns, [checksum(row) for row in kept.values()]))
         order = list(kept)
         known = {order[number - 1]: Place(position, fresh) for number, position, fresh in found}

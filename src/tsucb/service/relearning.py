@@ -12,7 +12,7 @@ from tsucb.service.events import (
 )
 from tsucb.service.loop import Loop
 from tsucb.service.settings import LoopSettings
-from tsucb.service.state import decoded, encode
+from tsucb.service.state import LoopState
 
 
 def fold_for(settings: LoopSettings, loop: Loop, event: AnyEvent, position: int) -> None:
@@ -28,15 +28,15 @@ def fold_for(settings: LoopSettings, loop: Loop, event: AnyEvent, position: int)
         if new:
             loop.fold(ArmsChanged(event.time, add=new), position)
     elif isinstance(event, Condensed):
-        state = decoded(event.state)
+        state = LoopState.from_bytes(event.state)
         if not state.settings.learns_like(settings):
             state.settings, state.learner = state.settings.learning_like(settings), None
             if state.arms or state.settings.arms_come:
-                state.learner = state.settings.learner(state.arms, None).to_bytes()
+                state.learner = state.settings.learner(state.arms, None)
             for open in state.waiting.values():
                 for slot in open.slots:
                     slot.row = None  # as another model read it
-        event = Condensed(event.time, encode(state))
+            event = Condensed(event.time, state.to_bytes())
     elif isinstance(event, Imported):
         learner = Learner.from_bytes(event.agent)
         if model_of(learner)[0] != settings.model:  # nothing of it can be taken over

@@ -9,13 +9,13 @@ from itertools import islice
 import msgspec
 
 from tsucb.service import events
-from tsucb.service.errors import Overloaded, StoreError
+from tsucb.service.errors import Conflict, Overloaded, StoreError
 from tsucb.service.events import AnyEvent, Compacted, Condensed, Passed
 from tsucb.service.journal import Entry
 from tsucb.service.keys import Keys
 from tsucb.service.ledger import Ledger
 from tsucb.service.loop import Loop
-from tsucb.service.store import AuditRecord, Transaction, condense
+from tsucb.service.store import AuditRecord, Erasure, Transaction, condense
 
 log = logging.getLogger("tsucb.service")
 
@@ -24,25 +24,17 @@ SNAPSHOT_EVENTS, SNAPSHOT_SECONDS = 50_000, 60.0
 SOME_EVENTS, SNAPSHOT_HOURS = 500, 3_600.0  # where there were fewer, after this many seconds
 AT_LEAST, PARTS = 200, 20  # loops that a look goes through; of more, this part
 TICK = 0.25  # seconds between looks at what is due
-PATIENCE = 20  # such looks, until what others wrote must be known here
 AT_ONCE = 500  # decisions made without the store that are written together
-RETENTION_SECONDS = 3_600.0  # between looks for what is too old
+CLEANING_SECONDS = 3_600.0  # between looks for what is too old
 DAY = 86_400.0
 MOST_CHECKED = 200_000  # events that are checked before requests are taken; more, meanwhile
 SKEW = 5.0  # seconds that the clock of the machine may differ before somebody should look at it
 
 
 class Upkeep:
-    """Keeps a ledger: looks at what is due four times a second.
+    """Keeps a ledger, and keys that other servers may change: looks four times a second.
 
-    Parameters
-    ----------
-    ledger
-        The log and its loops.
-    keys
-        Read again where other servers may have changed them.
-    folder
-        Of this server, whose disk is watched; None: no disk is.
+    The disk with the folder is watched, if there is one.
     """
 
     def __init__(self, ledger: Ledger, keys: Keys, folder: str | None) -> None:
@@ -53,8 +45,8 @@ class Upkeep:
         self.lag = 0  # events of the log that are not folded yet
         self.ticking: asyncio.Task[None] | None = None
         self._looking = asyncio.Lock()  # one looks at what is due at a time
-        self.looked: dict[int, float] = {}  # when a loop was looked through for what is too old
-        self._swept, self._next = 0.0, 0  # the next loop to look at
+        self._next = 0  # the next loop to look at
+        self.cleaned = 0.0  # when what is too old was last deleted
 
     # Life
 
@@ -72,10 +64,9 @@ class Upkeep:
                     f"the log is damaged: {'; '.join(damaged)}. Restore a backup, or set aside "
                     "what is damaged with tsucb serve --repair"
                 )
-        await self.turns.in_background(ledger.open)
+        await ledger.start()
         await asyncio.to_thread(self.keys.reload)
         self.clock.begin(max([self.clock(), *(loop.now for loop in ledger.loops.values())]))
-        ledger.begin_writing()
         if large:
             self.turns.begin(self._check())
         self.ticking = asyncio.create_task(self._tick())
@@ -122,7 +113,7 @@ class Upkeep:
                 log.exception("looking at what is due failed")
 
     async def tick(self) -> None:
-        """Write that time passed where a wait has ended; take snapshots that are due."""
+        """Do what is due: end waits, take snapshots, delete; follow other servers."""
         async with self._looking:
             await self._look()
 
@@ -137,19 +128,19 @@ class Upkeep:
         now = self.clock()
         if not self.ledger.leading:
             return
-        due = [x.number for x in loops if x.due <= now and not self.turns.waiting(x.number)]
+        due = [x.number for x in loops if x.due <= now and not self.turns.left[x.number]]
         if due:
             await self.ledger.write([(number, Passed(now)) for number in due])
         some = max(AT_LEAST, len(loops) // PARTS)
         for loop in loops[self._next : self._next + some]:
             self._look_at(loop, now)
         self._next = self._next + some if self._next + some < len(loops) else 0
-        if now - self._swept >= RETENTION_SECONDS:
-            self._swept = now
-            await asyncio.to_thread(self.store.sweep)
+        if now - self.cleaned >= CLEANING_SECONDS:
+            self.cleaned = now
+            self.turns.begin(self._clean())
 
     def _look_at(self, loop: Loop, now: float) -> None:
-        """Begin to take a snapshot that is due, and to delete what is too old."""
+        """Begin to take a snapshot that is due."""
         if not loop.saved[1]:  # it was just made from the log
             loop.saved = loop.folded, now
         folded, when = loop.saved
@@ -158,9 +149,6 @@ class Upkeep:
         is_due = news >= SNAPSHOT_EVENTS or (news and now - when >= pause)
         if is_due and not self.ledger.saving.locked():
             self.turns.begin(self.ledger.store_snapshot(loop))
-        if now - self.looked.get(loop.number, 0.0) >= RETENTION_SECONDS:
-            self.looked[loop.number] = now
-            self.turns.begin(self.delete_old(loop))
 
     def watch_clock(self) -> None:
         """Alert if the clock of this machine is wrong."""
@@ -240,6 +228,13 @@ class Upkeep:
 
     # Retention
 
+    async def _clean(self) -> None:
+        """Delete what is too old, and what no reader sees any more."""
+        for loop in list(self.ledger.loops.values()):
+            with contextlib.suppress(Conflict):  # it was changed meanwhile: an hour later, then
+                await self.delete_old(loop)
+        await asyncio.to_thread(self.store.sweep)
+
     async def delete_old(self, loop: Loop) -> bool:
         """Delete events that are older than the loop keeps them; what was learned stays."""
         days = loop.settings.retention_days
@@ -248,7 +243,9 @@ class Upkeep:
         before = self.clock() - days * DAY
         async with self.ledger.busy[loop.number]:
             # Which models have learned from the log must be known here, whoever was asked for them.
-            if not await self._is_up_to_date(loop.name):
+            await self.ledger.journal.look()
+            now = self.ledger.loops.get(loop.name)
+            if now is None or self.ledger.is_outdated(now):
                 return False
             known = self.ledger.position
             found = await self.turns.in_background(self.condensed, loop, before, known)
@@ -256,19 +253,9 @@ class Upkeep:
                 return False
             detail = f"older than {days} days"
             audit = AuditRecord(self.clock(), "server", "retention", loop.name, detail)
-            erasure = condense(loop.number, *found, known)
+            erasure = Erasure(condense, loop.number, (*found, known))
             await self.ledger.write([], Transaction(records=[audit], erasure=erasure))
         return True
-
-    async def _is_up_to_date(self, name: str) -> bool:
-        """Return whether a loop has folded all that is in the log now; waits a moment for that."""
-        last = await asyncio.to_thread(self.store.last)
-        for _ in range(PATIENCE):
-            if self.ledger.position >= last:
-                break
-            await asyncio.sleep(TICK)
-        loop = self.ledger.loops.get(name)
-        return self.ledger.position >= last and loop is not None and not loop.stale
 
     def condensed(self, old: Loop, before: float, known: int) -> tuple[int, bytes, int] | None:
         """Return the event that can stand for those before a time: its position, itself, how many.
