@@ -491,13 +491,13 @@ def test_a_store_that_fails_acknowledges_nothing(open_store, clock, monkeypatch)
             with pytest.raises(StoreError, match="full"):
                 await service.reward(loop, event.id, 1.0)
             assert loop.digest() == digest
-            service.ledger.journal.failed = False  # or a shared store would not be asked
+            service.ledger.failed = False  # or a shared store would not be asked
             monkeypatch.setattr(store, "write", fail_late)
             with pytest.raises(StoreError, match="slow"):
                 await service.reward(loop, event.id, 1.0)
             assert loop.digest() == digest
             # The reward is in the log although it was said to have failed: it counts, once.
-            service.ledger.journal.failed = False
+            service.ledger.failed = False
             monkeypatch.setattr(store, "write", write)
             assert await service.reward(loop, event.id, 1.0) == LATE
             assert (pulls(loop), learned(loop)) == (1, 1.0)

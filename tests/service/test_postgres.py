@@ -13,12 +13,12 @@ from tests.service.conftest import run, running, until
 from tsucb.service import events
 from tsucb.service.application import Application, Options
 from tsucb.service.errors import Conflict, StoreError
-from tsucb.service.journal import Spool
 from tsucb.service.loop import LATE, TAKEN
 from tsucb.service.personalizer import evaluations as kept
 from tsucb.service.personalizer.routes import moment
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
+from tsucb.service.spool import Spool
 
 
 @pytest.fixture
@@ -121,12 +121,12 @@ def test_without_its_database_a_server_goes_on_deciding(
             before = await service.decide(loop, {"n": 0})
             monkeypatch.setattr(store, "write", fail)
             made = [await service.decide(loop, {"n": n}) for n in range(5)]
-            assert (len(service.unwritten), service.ledger.journal.failed) == (5, True)
+            assert (len(service.unwritten), service.ledger.failed) == (5, True)
             with pytest.raises(StoreError):  # a reward is not acknowledged
                 await service.reward(loop, before.id, 1.0)
             monkeypatch.setattr(store, "write", write)
             await service.upkeep.tick()
-            assert (len(service.unwritten), service.ledger.journal.failed) == (0, False)
+            assert (len(service.unwritten), service.ledger.failed) == (0, False)
             for decision in made:
                 assert await service.reward(loop, decision.id, 1.0) == TAKEN
             assert await service.reward(loop, made[0].id, 1.0) == LATE
@@ -371,15 +371,15 @@ def test_what_is_kept_while_others_are_written_stays(schema, stores, clock, monk
             service.upkeep.ticking.cancel()
             await service.create("drinks", LoopSettings(), ["tea", "milk"])
             loop = service.loop("drinks")
-            service.ledger.journal.failed = True
+            service.ledger.failed = True
             first = await service.decide(loop, {"n": 0})
             missing = service.upkeep.missing
 
             def slow(entries):  # the database is lost again for a moment
-                service.ledger.journal.failed = True
+                service.ledger.failed = True
                 deciding = service.decide(loop, {"n": 1}, key="k")
                 kept.append(asyncio.run_coroutine_threadsafe(deciding, requests).result())
-                service.ledger.journal.failed = False
+                service.ledger.failed = False
                 return missing(entries)
 
             def lose(change):
@@ -417,7 +417,7 @@ def test_two_servers_that_cannot_know_of_each_other_decide_for_one_request(
             one.upkeep.ticking.cancel()
             await one.create("drinks", LoopSettings(), ["tea", "milk"])
             await in_step(two)
-            one.ledger.journal.failed = True  # as if the database were away
+            one.ledger.failed = True  # as if the database were away
             kept = await one.decide(one.loop("drinks"), {"n": 0}, key="k")
             made = await two.decide(two.loop("drinks"), {"n": 0}, key="k")
             await in_step(one, two)
@@ -429,7 +429,7 @@ def test_two_servers_that_cannot_know_of_each_other_decide_for_one_request(
             assert one.loop("drinks").digest() == two.loop("drinks").digest()
             # By an id of the client's own it can only be one decision: no server decides without
             # the log, and all of them give the same answer.
-            one.ledger.journal.failed = True
+            one.ledger.failed = True
             with pytest.raises(StoreError, match="cannot be reached"):
                 await one.decide(one.loop("drinks"), {"n": 0}, key="m", id="own")
             stands = await two.decide(two.loop("drinks"), {"n": 0}, key="m", id="own")

@@ -14,14 +14,14 @@ from tsucb.agent.learner import Learner
 from tsucb.service import events
 from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
 from tsucb.service.events import AnyEvent, Decided, Features, Rewarded
-from tsucb.service.journal import Outcome, Spool
 from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, ROLES, Keys
-from tsucb.service.ledger import Ledger
+from tsucb.service.ledger import Ledger, Outcome
 from tsucb.service.loop import REPEATED, Loop
 from tsucb.service.questions import ONE, Question, ranked_arms
-from tsucb.service.relearning import model_of
+from tsucb.service.replay import model_of
 from tsucb.service.scheduling import SteadyClock
 from tsucb.service.settings import LoopSettings, changed, loop_settings
+from tsucb.service.spool import Spool
 from tsucb.service.state import LoopCounts, Tally
 from tsucb.service.store import (
     AuditRecord,
@@ -79,7 +79,7 @@ class Service:
         self.upkeep = Upkeep(ledger, self.keys, folder)
         self.start, self.stop = self.upkeep.start, self.upkeep.stop
         self.loops, self.alerts, self.turns = ledger.loops, ledger.alerts, ledger.turns
-        self.loop, self.look, self.replayed = ledger.loop, ledger.look, ledger.replayed
+        self.loop, self.look, self.replayed = ledger.loop, ledger.look, ledger.replay.replayed
         self._random: list[str] = []
 
     # Loops
@@ -385,7 +385,7 @@ class Service:
         Instead of one that cannot be taken there is the error, or with `strict` it is raised and
         none is taken.
         """
-        most = self.ledger.journal.most_waiting
+        most = self.ledger.most_waiting
         if len(given) > most:
             raise TooLarge(f"a request has at most {most:,} rewards, not {len(given):,}")
         errors: list[Exception | None] = []
@@ -485,7 +485,7 @@ class Service:
             if taken is not None:
                 position, held = taken
                 count = await asyncio.to_thread(self.store.count, number, position)
-                await self.ledger.journal.look()  # what was changed before the count is known now
+                await self.ledger.catch_up()  # what was changed before the count is known now
             if taken is None or self.ledger.is_outdated(loop):
                 raise Conflict("decisions are being deleted; try again")
             held.counts, held.tally, held.waiting = LoopCounts(), Tally(spans=[]), {}

@@ -1,17 +1,20 @@
 """Where a service keeps what it must not lose: one SQL schema and one `write` for two databases."""
 
 import contextlib
+import secrets
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from tsucb.service.errors import Conflict, StoreError
+from tsucb.service.events import AnyEvent, Configured, Decided, Rewarded, encode
 
 FORMAT = 2
 KEPT_SNAPSHOTS = 2
 CHUNK = 5_000  # events read, or deleted, at a time
 PIECE = 256_000  # bytes of a snapshot that are written together
+MODEL = "m"  # begins the keys of events after which another model learns from the log
 
 
 class Row(NamedTuple):
@@ -28,6 +31,20 @@ class Row(NamedTuple):
     key: str | None
     body: bytes
     event: Any = None
+
+    @classmethod
+    def of(cls, loop: int, event: AnyEvent) -> "Row":
+        """Return an event of a loop with what it can be found by."""
+        key = None
+        if isinstance(event, Decided) and event.key is not None:
+            key = f"d{event.key}"
+        elif isinstance(event, Rewarded) and event.key is not None:
+            # Lengths keep ids, slots and keys apart, which may hold any character.
+            key = f"r{len(event.id)}:{len(event.slot)}:{event.id}{event.slot}{event.key}"
+        elif isinstance(event, Configured) and event.relearn:
+            key = f"{MODEL}{secrets.token_hex(8)}"
+        subject, person = getattr(event, "id", None), getattr(event, "person", None)
+        return cls(loop, subject, person, key, encode(event), event)
 
 
 class Logged(NamedTuple):
@@ -201,8 +218,6 @@ COUNT = (
 DROP_SNAPSHOTS = "DELETE FROM tsucb_snapshots WHERE loop = ?"
 WHOLE = -1  # the piece of a snapshot that holds the checksum of the others
 FIRST = "SELECT first FROM tsucb_loops WHERE number = ?"
-# Keys of events after which another model learns from the log begin with this letter.
-MODEL = "m"
 LEARNED_AGAIN = (
     "SELECT position, loop, body FROM tsucb_events JOIN tsucb_loops ON number = loop "
     "WHERE key >= 'm' AND key < 'n' AND loop = ? AND position >= first"

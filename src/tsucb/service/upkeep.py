@@ -11,10 +11,10 @@ import msgspec
 from tsucb.service import events
 from tsucb.service.errors import Conflict, Overloaded, StoreError
 from tsucb.service.events import AnyEvent, Compacted, Condensed, Passed
-from tsucb.service.journal import Entry
 from tsucb.service.keys import Keys
 from tsucb.service.ledger import Ledger
 from tsucb.service.loop import Loop
+from tsucb.service.spool import Entry
 from tsucb.service.store import AuditRecord, Erasure, Transaction, condense
 
 log = logging.getLogger("tsucb.service")
@@ -91,7 +91,7 @@ class Upkeep:
             if loop.folded != loop.saved[0]:
                 with contextlib.suppress(StoreError, Overloaded, LookupError):
                     await ledger.store_snapshot(loop)
-        await ledger.journal.stop()
+        await ledger.stop()
         await asyncio.to_thread(self.store.resign)
         await self.turns.finish()
         if len(spool):
@@ -119,7 +119,7 @@ class Upkeep:
 
     async def _look(self) -> None:
         time = None
-        if self.store.shared or self.ledger.journal.failed:
+        if self.store.shared or self.ledger.failed:
             time = await self._follow()
         loops = list(self.ledger.loops.values())
         still = not any(loop.waiting for loop in loops)  # no wait would end early
@@ -168,7 +168,7 @@ class Upkeep:
         ledger, store = self.ledger, self.store
         ledger.leading, time = await asyncio.to_thread(store.lead, self.clock())
         self.lag = await asyncio.to_thread(store.last) - ledger.position
-        await ledger.journal.look()
+        await ledger.catch_up()
         known = dict(ledger.loops)
         numbers = await asyncio.to_thread(store.loops)
         for name, loop in known.items():
@@ -224,14 +224,14 @@ class Upkeep:
     @property
     def failing(self) -> bool:
         """Whether the store did not take what it was last given, or cannot be reached."""
-        return self.ledger.journal.failed or self.lost is not None
+        return self.ledger.failed or self.lost is not None
 
     # Retention
 
     async def _clean(self) -> None:
         """Delete what is too old, and what no reader sees any more."""
         for loop in list(self.ledger.loops.values()):
-            with contextlib.suppress(Conflict):  # it was changed meanwhile: an hour later, then
+            with contextlib.suppress(Conflict, Overloaded):  # then an hour later
                 await self.delete_old(loop)
         await asyncio.to_thread(self.store.sweep)
 
@@ -243,7 +243,7 @@ class Upkeep:
         before = self.clock() - days * DAY
         async with self.ledger.busy[loop.number]:
             # Which models have learned from the log must be known here, whoever was asked for them.
-            await self.ledger.journal.look()
+            await self.ledger.catch_up()
             now = self.ledger.loops.get(loop.name)
             if now is None or self.ledger.is_outdated(now):
                 return False
@@ -273,5 +273,5 @@ class Upkeep:
         if found is None:
             return None
         (position, time, count), loop = found, Loop(old.name, old.number)
-        self.ledger.read_on(loop, position, known)
+        self.ledger.replay.read_on(loop, position, known)
         return position, events.encode(Condensed(time, loop.hold().to_bytes())), count
