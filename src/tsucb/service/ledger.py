@@ -9,6 +9,7 @@ While one flush to the disk runs, the changes that come wait for the next: so ma
 import asyncio
 import contextlib
 import logging
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,8 @@ from tsucb.service.store import Logged, Place, Row, Store, Transaction, Written
 log = logging.getLogger("tsucb.service")
 
 MOST_ROWS = 2_000  # events of several requests that are written together
+AT_ONCE = 200  # events of others that are folded before requests have their turn
+SLOW = 0.25  # seconds that decisions wait for a shared store, before they are kept on this disk
 FAR = 20_000  # events behind the log, from which on a newer snapshot is looked for
 NEAR = 1_000  # events that are folded while a loop waits
 RETRY = 0.25  # seconds, before the store is asked again
@@ -54,7 +57,7 @@ NOTHING = Transaction()
 Outcomes = Sequence["Outcome | asyncio.Future[Outcome]"]  # futures of what a thread folds
 # What is durable now: a change of this server, after what others wrote up to a position; where that
 # is much, loops that know it.
-Flushed = tuple[Written, Sequence[Logged] | Sequence[Loop], int]
+Flushed = tuple[Written, Sequence[Logged | Loop], int]
 
 
 class Submission(NamedTuple):
@@ -102,6 +105,7 @@ class Ledger:
         self._queue: deque[Submission] = deque()
         self._wake, self._stopping = asyncio.Event(), False
         self._thread = ThreadPoolExecutor(1, "log")
+        self._keeping = ThreadPoolExecutor(1, "spool")  # other threads may wait for the store
         self._read = 0  # the position up to which this thread knows the log
         # Loops to make from the log again, up to which position at least, and who does it.
         self._outdated: dict[int, int] = {}
@@ -121,6 +125,7 @@ class Ledger:
         self._wake.set()
         await self._writing
         self._thread.shutdown()
+        self._keeping.shutdown()
 
     # The loops
 
@@ -191,13 +196,15 @@ class Ledger:
                 continue
             batch, change, flush = flushing
             try:
-                flushed = await flush
+                while not (await asyncio.wait([flush], timeout=SLOW))[0]:
+                    await self._keep_decisions(batch)
+                flushed = flush.result()
             except Exception as error:
                 await self._fail(batch, error)
                 flushing = None
             else:
                 flushing = self._flush_next()  # while what is durable now is folded
-                self._settle(batch, change, flushed)
+                await self._settle(batch, change, flushed)
 
     def _flush_next(self) -> "tuple[list[Submission], Transaction, asyncio.Future[Flushed]] | None":
         """Begin to write what may share the next transaction; None if nothing waits."""
@@ -225,7 +232,7 @@ class Ledger:
         self._read = max([self._read, until, *fresh[-1:]])
         return written, news, until
 
-    def _news(self, until: int) -> Sequence[Logged] | Sequence[Loop]:
+    def _news(self, until: int) -> Sequence[Logged | Loop]:
         """Read what others wrote up to a position; where that is much, loops that know it."""
         if until <= self._read:
             return []
@@ -233,53 +240,74 @@ class Ledger:
             return self.replay.all_loops(until)
         return list(self.store.read(self._read, until=until))
 
-    def _settle(self, batch: list[Submission], change: Transaction, flushed: Flushed) -> None:
+    async def _settle(self, batch: list[Submission], change: Transaction, flushed: Flushed) -> None:
         """Fold what is durable, and tell whoever waits for it."""
         self.failed = self.failed and change.is_empty and not self.store.shared
         self.commits += not change.is_empty
         (places, erased), news, until = flushed
         places = places or [Place(0, False)] * len(change.rows)  # erases nothing, appends nothing
         try:
-            self._take_in(news, until)
+            await self._take_in(news, until, batch)
             outcomes = iter([*map(self._fold_own, change.rows, places)])
         except Exception as error:
             self._refuse(batch, error)
-        else:
-            for each in batch:
-                self._give(each, [next(outcomes) for _ in each.change.rows], erased)
+            return
+        for each in batch:
+            found = [next(outcomes) for _ in each.change.rows]
+            self.waiting -= len(found)
+            if not each.future.done():  # else it is kept on this disk as well
+                each.future.set_result((found, erased))
 
     async def _fail(self, batch: list[Submission], error: Exception) -> None:
         """Keep decisions on this disk while a shared store is away; refuse everything else."""
-        away = self.store.shared and isinstance(error, StoreError)
-        self.failed = self.failed or isinstance(error, StoreError)
-        kept = [each for each in batch if away and each.spooled]
-        entries = [(row.loop, row.event) for each in kept for row in each.change.rows]
-        try:
-            found = await asyncio.to_thread(self.spool.add, entries) if kept else []
-        except StoreError:
-            kept, found = [], []
-        for each, event in zip(kept, found, strict=True):
-            self._give(each, [Outcome("kept", kept=event)])
-        self._refuse([each for each in batch if not (kept and each.spooled)], error)
+        if isinstance(error, StoreError):
+            self.failed = True
+            await self._keep_decisions(batch)
+        self._refuse(batch, error)
 
-    def _give(self, to: Submission, outcomes: Outcomes, erased: int = 0) -> None:
-        self.waiting -= len(outcomes)
-        to.future.set_result((outcomes, erased))
+    async def _keep_decisions(self, batch: list[Submission]) -> None:
+        """Answer decisions of a batch and of the queue once they are on this disk.
+
+        Those of the batch may reach a slow store, too: whoever writes the spool looks for them.
+        """
+        kept = [each for each in batch if each.spooled and not each.future.done()]
+        queued = [each for each in self._queue if each.spooled]
+        if not self.store.shared or not kept + queued:
+            return
+        self._queue = deque(each for each in self._queue if not each.spooled)
+        entries = [(row.loop, row.event) for each in kept + queued for row in each.change.rows]
+        try:
+            found = await self._event_loop.run_in_executor(self._keeping, self.spool.add, entries)
+        except StoreError:
+            self._queue.extendleft(reversed(queued))
+            return
+        self.waiting -= len(queued)  # the others are still on their way
+        for each, event in zip(kept + queued, found, strict=True):
+            each.future.set_result(([Outcome("kept", kept=event)], 0))
 
     def _refuse(self, batch: list[Submission], error: Exception) -> None:
         for each in batch:
             self.waiting -= len(each.change.rows)
-            each.future.set_exception(error)
+            if not each.future.done():
+                each.future.set_exception(error)
 
     # Folding
 
-    def _take_in(self, news: Sequence[Logged] | Sequence[Loop], until: int) -> None:
-        """Fold what other servers wrote, up to a position."""
-        for each in news:
+    async def _take_in(
+        self, news: Sequence[Logged | Loop], until: int, batch: list[Submission]
+    ) -> None:
+        """Fold what other servers wrote, up to a position, while a batch waits for its turn."""
+        since = time.monotonic()
+        for count, each in enumerate(news, start=1):
             if isinstance(each, Loop):
                 self.put(each)
             else:
                 self._fold_from_elsewhere(each)
+            if count % AT_ONCE == 0:
+                await asyncio.sleep(0)
+                if time.monotonic() - since > SLOW:
+                    await self._keep_decisions(batch)
+                    since = time.monotonic()
         self.position = max(self.position, until)
 
     def _fold_own(self, row: Row, place: Place) -> "Outcome | asyncio.Future[Outcome]":

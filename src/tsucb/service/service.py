@@ -313,7 +313,8 @@ class Service:
         # Without the store nobody knows whether another server decided by an id of the client's.
         (outcome,) = await self.ledger.append(loop, event, spooled=asked.id is None)
         if outcome.kept is not None:
-            self.upkeep.lose(StoreError("a decision could not be written"))
+            if self.ledger.failed:
+                self.upkeep.lose(StoreError("a decision could not be written"))
             return outcome.kept
         if outcome.result == REPEATED:
             return await self._repeated(loop, event, outcome)

@@ -612,6 +612,9 @@ class Store:
     def resign(self) -> None:
         """Give up the lease of the leader."""
 
+    def settle(self) -> None:
+        """Wait until everything that this process began to append is in the log, or never will."""
+
     def close(self) -> None:
         """Close all connections."""
         raise NotImplementedError

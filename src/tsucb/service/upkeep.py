@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import logging
 import shutil
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 import msgspec
@@ -45,6 +47,8 @@ class Upkeep:
         self.lag = 0  # events of the log that are not folded yet
         self.ticking: asyncio.Task[None] | None = None
         self._looking = asyncio.Lock()  # one looks at what is due at a time
+        # Who leads is settled in a thread of its own: all others may wait for a slow database.
+        self._leading = ThreadPoolExecutor(1, "lead")
         self._next = 0  # the next loop to look at
         self.cleaned = 0.0  # when what is too old was last deleted
 
@@ -92,7 +96,8 @@ class Upkeep:
                 with contextlib.suppress(StoreError, Overloaded, LookupError):
                     await ledger.store_snapshot(loop)
         await ledger.stop()
-        await asyncio.to_thread(self.store.resign)
+        await asyncio.get_running_loop().run_in_executor(self._leading, self.store.resign)
+        self._leading.shutdown()
         await self.turns.finish()
         if len(spool):
             log.warning(
@@ -101,10 +106,13 @@ class Upkeep:
             )  # fmt: skip
 
     async def _tick(self) -> None:
+        await asyncio.gather(self._repeat(self.lead), self._repeat(self.look))
+
+    async def _repeat(self, work: Callable[[], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(TICK)
             try:
-                await self.tick()
+                await work()
             except StoreError as error:  # the next look may find the store well again
                 self.lose(error)
             except Overloaded:
@@ -113,19 +121,35 @@ class Upkeep:
                 log.exception("looking at what is due failed")
 
     async def tick(self) -> None:
-        """Do what is due: end waits, take snapshots, delete; follow other servers."""
+        """Do once what is done four times a second."""
+        await self.lead()
+        await self.look()
+
+    async def lead(self) -> None:
+        """Renew the lease of the leader, or take one that ran out; go by the leader's time."""
+        ledger, time = self.ledger, None
+        if self.store.shared:
+            running = asyncio.get_running_loop()
+            work = running.run_in_executor(self._leading, self.store.lead, self.clock())
+            try:
+                ledger.leading, time = await work
+            except StoreError:
+                ledger.leading = False  # without the database there is nothing to lead
+                raise
+        following = time is not None and not ledger.leading
+        still = not any(loop.waiting for loop in ledger.loops.values())  # no wait would end early
+        self.clock.follow(time if following else None, forward=still or following)
+        self.watch_clock()
+
+    async def look(self) -> None:
+        """Write that time passed where a wait has ended; begin what else is due."""
         async with self._looking:
             await self._look()
 
     async def _look(self) -> None:
-        time = None
         if self.store.shared or self.ledger.failed:
-            time = await self._follow()
-        loops = list(self.ledger.loops.values())
-        still = not any(loop.waiting for loop in loops)  # no wait would end early
-        self.clock.follow(time, forward=still or time is not None)
-        self.watch_clock()
-        now = self.clock()
+            await self._follow()
+        loops, now = list(self.ledger.loops.values()), self.clock()
         if not self.ledger.leading:
             return
         due = [x.number for x in loops if x.due <= now and not self.turns.left[x.number]]
@@ -160,13 +184,9 @@ class Upkeep:
 
     # Several servers
 
-    async def _follow(self) -> float | None:
-        """Take in what other servers did, and write what could not be written before.
-
-        Return the time of the leader; None if this is the leader.
-        """
+    async def _follow(self) -> None:
+        """Take in what other servers did, and write what could not be written before."""
         ledger, store = self.ledger, self.store
-        ledger.leading, time = await asyncio.to_thread(store.lead, self.clock())
         self.lag = await asyncio.to_thread(store.last) - ledger.position
         await ledger.catch_up()
         known = dict(ledger.loops)
@@ -179,7 +199,6 @@ class Upkeep:
             log.info("the store is back after %.0f s", self.clock() - self.lost)
             self.lost = None
         await self._write_spool()
-        return None if ledger.leading else time
 
     async def _write_spool(self) -> None:
         """Write the decisions that were made without the store."""
@@ -198,6 +217,7 @@ class Upkeep:
         Where another server decided for a repeat of the request, both decisions were acknowledged:
         this one is written without the key, which is the other's.
         """
+        self.store.settle()  # or a statement that was given up could still write them, too
         found: list[tuple[int, AnyEvent]] = []
         for number, event in entries:
             if self.store.about(number, event.id):
