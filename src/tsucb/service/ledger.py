@@ -75,6 +75,11 @@ class Submission(NamedTuple):
         """Whether it may share a transaction with others."""
         return bool(self.change.rows) and self.change.plain
 
+    def answer(self, outcomes: Outcomes, erased: int) -> None:
+        """Tell whoever waits, unless that is gone, or has a decision that is kept on this disk."""
+        if not self.future.done():
+            self.future.set_result((outcomes, erased))
+
 
 class Ledger:
     """Loops over a store, as the log has them; see `Service` for the parameters.
@@ -170,7 +175,7 @@ class Ledger:
         self._queue.append(Submission(change._replace(rows=rows), spooled, future))
         self.waiting += len(rows)
         self._wake.set()
-        found, erased = await asyncio.shield(future)  # whoever waits may go
+        found, erased = await future
         return [await settled(each) for each in found], erased
 
     async def append(self, loop: Loop, *happened: AnyEvent, spooled: bool = False) -> list[Outcome]:
@@ -253,10 +258,8 @@ class Ledger:
             self._refuse(batch, error)
             return
         for each in batch:
-            found = [next(outcomes) for _ in each.change.rows]
-            self.waiting -= len(found)
-            if not each.future.done():  # else it is kept on this disk as well
-                each.future.set_result((found, erased))
+            self.waiting -= len(each.change.rows)
+            each.answer([next(outcomes) for _ in each.change.rows], erased)
 
     async def _fail(self, batch: list[Submission], error: Exception) -> None:
         """Keep decisions on this disk while a shared store is away; refuse everything else."""
@@ -283,7 +286,7 @@ class Ledger:
             return
         self.waiting -= len(queued)  # the others are still on their way
         for each, event in zip(kept + queued, found, strict=True):
-            each.future.set_result(([Outcome("kept", kept=event)], 0))
+            each.answer([Outcome("kept", kept=event)], 0)
 
     def _refuse(self, batch: list[Submission], error: Exception) -> None:
         for each in batch:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from tsucb.service.alerts import all_alerts
-from tsucb.service.state import LoopCounts, Span
+from tsucb.service.state import LoopCounts
 
 if TYPE_CHECKING:
     from tsucb.service.application import Door
@@ -76,6 +76,6 @@ class ServiceMetrics:
 
 def gauges_of(loop: "Loop") -> tuple[float, ...]:
     """Return what is known of a loop now, in the order of `LOOP_GAUGES`."""
-    whole = Span.together(list(loop.tally.spans))
+    whole = loop.tally.whole()
     lift, over = whole.interval()[1:], whole.over_holdout()[1:]
     return len(loop.waiting), len(loop.arms), whole.total, *lift, *over

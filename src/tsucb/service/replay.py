@@ -7,16 +7,7 @@ from typing import Any
 from tsucb.agent.learner import Learner
 from tsucb.service import events
 from tsucb.service.errors import Conflict, StoreError
-from tsucb.service.events import (
-    AnyEvent,
-    ArmsChanged,
-    Condensed,
-    Configured,
-    Decided,
-    Forgot,
-    Imported,
-    Reset,
-)
+from tsucb.service.events import AnyEvent, ArmsChanged, Condensed, Configured, Forgot
 from tsucb.service.loop import Loop
 from tsucb.service.scheduling import SteadyClock
 from tsucb.service.settings import LoopSettings
@@ -114,7 +105,7 @@ def fold_for(settings: LoopSettings, loop: Loop, event: AnyEvent, position: int)
     """
     if isinstance(event, Configured):
         event = Configured(event.time, event.settings.learning_like(settings))
-    elif isinstance(event, Decided):
+    elif isinstance(event, events.Decided):
         # Where they came with the decisions, no event has added them.
         new = loop.unknown({arm: None for pick in event.picks for arm in pick.arms})
         if new:
@@ -129,13 +120,13 @@ def fold_for(settings: LoopSettings, loop: Loop, event: AnyEvent, position: int)
                 for slot in open.slots:
                     slot.row = None  # as another model read it
             event = Condensed(event.time, state.to_bytes())
-    elif isinstance(event, Imported):
+    elif isinstance(event, events.Imported):
         learner = Learner.from_bytes(event.agent)
         if model_of(learner)[0] != settings.model:  # nothing of it can be taken over
             names = [str(arm) for arm in learner.arms]
             gone = [arm for arm in loop.arms if arm not in names]
             loop.fold(ArmsChanged(event.time, add=names, remove=gone), position)
-            event = Reset(event.time)
+            event = events.Reset(event.time)
     loop.fold(event, position)
 
 

@@ -51,9 +51,9 @@ class SqliteStore(Store):
         make_private(self.folder)
         self._held = _locked(self.folder / LOCK)
         # The writer appends; readers must not wait for it, nor it for them.
-        writing = threading.RLock()
-        self._locks = dict.fromkeys(("writer", "keeper"), writing)
-        self._locks.update(reader=threading.RLock(), snapshot=threading.RLock())
+        names = "writer", "reader", "snapshot"
+        self._locks = {name: threading.RLock() for name in names}
+        self._locks["keeper"] = self._locks["writer"]
         path = self.folder / FILE
         try:
             self._connections = dict.fromkeys(("writer", "keeper"), self._connect(vfs))
