@@ -19,8 +19,8 @@ from typing import NamedTuple, TypeVar
 from tsucb.service import events
 from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
 from tsucb.service.events import AnyEvent, Compacted, Configured, Decided
-from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop
-from tsucb.service.replay import Poison, Replay, is_remaking
+from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop, is_remaking
+from tsucb.service.replay import Poison, Replay
 from tsucb.service.scheduling import SteadyClock, Turns, settled
 from tsucb.service.spool import AWAY, Spool
 from tsucb.service.state import LoopState

@@ -483,3 +483,10 @@ class Loop:
         if state.learner is not None and self._listener is None:
             self.learner = Learner.from_bytes(state.learner)
             self.learner.reseed(self.seed)
+
+
+def is_remaking(event: AnyEvent) -> bool:
+    """Return whether every server must make the loop from the log again after this event."""
+    return isinstance(event, events.Forgot) or (
+        isinstance(event, events.Configured) and event.relearn
+    )

@@ -8,7 +8,7 @@ from tsucb.agent.learner import Learner
 from tsucb.service import events
 from tsucb.service.errors import Conflict, StoreError
 from tsucb.service.events import AnyEvent, ArmsChanged, Condensed, Configured, Forgot
-from tsucb.service.loop import Loop
+from tsucb.service.loop import Loop, is_remaking
 from tsucb.service.scheduling import SteadyClock
 from tsucb.service.settings import LoopSettings
 from tsucb.service.state import LoopState
@@ -134,8 +134,3 @@ def model_of(learner: Learner) -> tuple[str, float]:
     """Return the name of a learner's model, and how much it forgets."""
     inner = getattr(learner.model, "model", learner.model)
     return type(inner).__name__, getattr(learner.model, "gamma", 1.0)
-
-
-def is_remaking(event: AnyEvent) -> bool:
-    """Return whether every server must make the loop from the log again after this event."""
-    return isinstance(event, Forgot) or (isinstance(event, Configured) and event.relearn)
