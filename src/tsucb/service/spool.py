@@ -44,6 +44,7 @@ class Spool:
             self.path.touch(mode=0o600)
             with apsw.Connection(str(self.path)) as file:
                 file.execute("CREATE TABLE IF NOT EXISTS unwritten (loop, id, body)")
+                file.execute("CREATE INDEX IF NOT EXISTS by_id ON unwritten (id, loop)")
                 found = file.executemany(query, rows).fetchall()
         except (apsw.Error, OSError) as error:
             raise StoreError(f"{self.path} could not be used: {error}") from error

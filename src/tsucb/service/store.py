@@ -291,6 +291,7 @@ class Store:
 
     shared = False  # whether other processes append to the log too
     BEGIN = "BEGIN"
+    CHANGES = "writer"  # the connection for changes of state that are more than events
     POSITION, SERIAL = "bigint PRIMARY KEY", "bigserial PRIMARY KEY"
     LAST = "SELECT position FROM tsucb_last"
     _locks: dict[str, Any]  # one for every connection, by its purpose
@@ -355,7 +356,7 @@ class Store:
     def write(self, change: Transaction) -> Written:
         """Write one change of state, all or nothing."""
         erasure, erased, places = change.erasure, 0, list[Place]()
-        with self._transaction() as execute:
+        with self._transaction(self.CHANGES) as execute:
             if erasure is not None:
                 self._lock_loop(execute, erasure.loop)
                 self._keep_last(execute)
